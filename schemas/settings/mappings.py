@@ -86,6 +86,12 @@ class Wide(Section):
         "the day such as 00:30, with the date in time"
     )
     without: list[Name] = Field(default_factory=list[Name], description="columns that are none of them, and not read")
+    most_columns: int = Field(
+        default=10_000,
+        ge=1,
+        le=1_000_000,
+        description="columns of values that a file has: a file with more is refused, as more take more memory",
+    )
 
 
 #: Settings that only messages have; left out of what is frozen where they are not used.

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from ...schemas.settings.base import SettingsError
-from ..common.batches import whole
+from ..common.batches import pc, whole
 from .rows import MISSING, Columns, RawRows
 from .text import Block, is_utf8, text_blocks
 
@@ -49,7 +49,8 @@ class CsvForm:
         width: fields in a line.
         at: number of each needed column's field.
         values: the columns with numbers; one, but in a wide table, and none where the values are labels.
-        names: the columns with names, or labels.
+        fields: a name for each field of a line, which is its number.
+        types: the type of each needed field; of values that are numbers the second one where a block has others.
         delimiter: between fields.
         decimal: mark before the decimals of a number.
         lines: lines up to and including the header.
@@ -59,7 +60,8 @@ class CsvForm:
     width: int
     at: dict[str, int]
     values: tuple[str, ...]
-    names: tuple[str, ...]
+    fields: list[str]
+    types: tuple[dict[str, pa.DataType], ...]
     delimiter: str
     decimal: str
     lines: int
@@ -117,7 +119,13 @@ def _find_form(block: Block, path: str, columns: Columns, delimiter: str) -> Csv
     texts = columns.values if columns.labels else ()
     names = tuple(one for one in (columns.series, columns.group, *texts) if one is not None)
     values = () if columns.labels else columns.values
-    return CsvForm(len(header), at, values, names, delimiter, columns.decimal, lines, begin)
+    fields = [str(i) for i in range(len(header))]
+    plain = {fields[place]: pa.utf8() for place in at.values()}
+    plain |= {fields[at[name]]: pa.dictionary(pa.int32(), pa.utf8()) for name in names}
+    shares = Counter(at.values())
+    alone = [fields[at[value]] for value in values if shares[at[value]] == 1]
+    types = tuple(plain | dict.fromkeys(alone, kind) for kind in (pa.float64(), pa.utf8()))
+    return CsvForm(len(header), at, values, fields, types, delimiter, columns.decimal, lines, begin)
 
 
 def _find_header(block: Block, path: str, delimiter: str) -> tuple[list[str], int, int] | None:
@@ -164,18 +172,29 @@ def _places(header: list[str], path: str, columns: Columns) -> dict[str, int]:
         elif places:
             problems.append(f"{setting}: the header of {path} has {len(places)} columns {column!r}; rename all but one")
         else:
-            problems.append(missing_column(setting, column, path, header))
+            problems.append(missing_column(setting, column, path, header, hidden=columns.cells is not None))
     if problems:
         raise SettingsError(problems)
+    if columns.cells is not None:
+        at |= zip(columns.cells.names, (columns.cells.numbers - 1).tolist(), strict=True)
     return at
 
 
-def missing_column(setting: str, column: str, path: str, available: Sequence[str]) -> str:
+def missing_column(setting: str, column: str, path: str, available: Sequence[str], *, hidden: bool = False) -> str:
     """The message about a column that is not there.
 
     The first line of a file without a header is data. If anything in it looks like a value, no name is shown.
+
+    Args:
+        setting: what names the column.
+        column: its name.
+        path: the file.
+        available: the columns that are there.
+        hidden: whether no name is shown because it may be that of a series, as in a wide table.
     """
-    if any(map(_like_a_value, available)):
+    if hidden:
+        known = f"{len(available)} columns, whose names are not shown because they may be those of series"
+    elif any(map(_like_a_value, available)):
         count = f"{len(available)} column{'' if len(available) == 1 else 's'}"
         known = f"{count}, not shown because some look like values: check that its first line is a header"
     else:
@@ -261,16 +280,13 @@ def _in_order(data: bytes) -> bool:
 
 def _parse(data: bytes, form: CsvForm, lines: int) -> dict[str, pa.Array] | None:
     """Parse lines that are in order; ``None`` if one has another number of fields."""
-    for kind in (pa.float64(), pa.utf8()):
-        fields = [str(i) for i in range(form.width)]
-        types = {str(form.at[name]): pa.utf8() for name in form.at}
-        types |= {str(form.at[name]): pa.dictionary(pa.int32(), pa.utf8()) for name in form.names}
-        shares = Counter(form.at.values())
-        types |= {str(form.at[value]): kind for value in form.values if shares[form.at[value]] == 1}
+    for types in form.types:
         try:
             table = arrow_csv.read_csv(
                 pa.BufferReader(data),
-                read_options=arrow_csv.ReadOptions(column_names=fields, block_size=len(data) + 1, use_threads=False),
+                read_options=arrow_csv.ReadOptions(
+                    column_names=form.fields, block_size=len(data) + 1, use_threads=False
+                ),
                 parse_options=arrow_csv.ParseOptions(delimiter=form.delimiter),
                 convert_options=arrow_csv.ConvertOptions(
                     column_types=types,
@@ -284,15 +300,16 @@ def _parse(data: bytes, form: CsvForm, lines: int) -> dict[str, pa.Array] | None
             continue
         if table.num_rows != lines:
             return None
-        columns = {name: whole(table.column(str(at))) for name, at in form.at.items()}
-        if any(map(_has_infinity, map(columns.__getitem__, form.values))):
+        columns = {name: whole(table.column(form.fields[at])) for name, at in form.at.items()}
+        if _have_infinity([columns[value] for value in form.values]):
             continue  # only the text tells an infinity from a number too large for a float
         return columns
     return None
 
 
-def _has_infinity(column: pa.Array) -> bool:
-    return pa.types.is_floating(column.type) and bool(np.isinf(column.to_numpy(zero_copy_only=False)).any())
+def _have_infinity(columns: list[pa.Array]) -> bool:
+    floats = [column for column in columns if pa.types.is_floating(column.type)]
+    return bool(floats) and bool(pc.any(pc.is_inf(pa.chunked_array(floats))).as_py())
 
 
 @dataclass(frozen=True, slots=True)

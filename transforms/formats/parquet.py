@@ -13,7 +13,7 @@ from ...schemas.settings.base import SettingsError
 from ..common.batches import whole
 from .csv import missing_column
 from .paths import SourceFileError, is_local, open_bytes
-from .rows import Columns, RawRows
+from .rows import CellColumns, Columns, RawRows
 
 #: Row groups up to so many batches are read whole; larger ones batch by batch.
 _WHOLE_BATCHES = 4
@@ -69,23 +69,42 @@ def check_columns(schema: pa.Schema, path: str, columns: Columns) -> None:
         if len(places) > 1:
             problems.append(f"{setting}: {path} has {len(places)} columns {name!r}; rename all but one")
         elif not places:
-            problems.append(missing_column(setting, name, path, schema.names))
+            problems.append(missing_column(setting, name, path, schema.names, hidden=columns.cells is not None))
         elif not _fits(schema.field(places[0]).type, setting, joined=len(columns.times) > 1):
             kind = schema.field(places[0]).type
             problems.append(
                 f"{setting}: the column {name!r} of {path} is of type {kind}, which cannot be read as "
                 f"{_WANTED[setting]}; name another column or convert it"
             )
+    if columns.cells is not None:
+        problems += _unreadable_cells(schema, path, columns.cells)
     if problems:
         raise SettingsError(problems)
 
+
+def _unreadable_cells(schema: pa.Schema, path: str, cells: CellColumns) -> list[str]:
+    """What a wide table has that is no value, by the numbers of the columns: their names may be those of series."""
+    wrong = [
+        number for number in cells.numbers.tolist() if not _fits(schema.field(number - 1).type, _CELL, joined=False)
+    ]
+    if not wrong:
+        return []
+    others = f", as are {len(wrong) - 1} more," if len(wrong) > 1 else ""
+    return [
+        f"readings.wide: column {wrong[0]} of the {len(schema)} of {path} is of type "
+        f"{schema.field(wrong[0] - 1).type}{others} and cannot be read as a number; convert it, or name it in "
+        "readings.wide.without"
+    ]
+
+
+#: What the columns of values of a wide table are for.
+_CELL = "readings.value"
 
 _WANTED = {
     "readings.series": "a name",
     "readings.time": "a time",
     "readings.value": "a number",
     "readings.until": "a time",
-    "readings.wide": "a number, and is none of the columns of values: name it in readings.wide.without",
     "group_by": "a name",
 }
 
@@ -97,7 +116,7 @@ def _fits(kind: pa.DataType, setting: str, *, joined: bool) -> bool:
     if setting in ("readings.series", "group_by"):
         return text or pa.types.is_integer(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    if setting in ("readings.value", "readings.wide"):
+    if setting == "readings.value":
         return text or number or pa.types.is_null(kind)
     clock = pa.types.is_time(kind) and joined  # a time of the day needs its day
     return text or number or clock or pa.types.is_date(kind) or pa.types.is_timestamp(kind)

@@ -240,11 +240,12 @@ class Labels:
         each = labels.dictionary
         trimmed = pc.utf8_trim_whitespace(each)
         states = [self.space.state_of(label) for label in trimmed.to_pylist()]
+        missing = pa.array([one for one in _NO_LABEL if one not in self.space.categories])
         at = labels.indices.to_numpy(zero_copy_only=False)
         problems += [
             Problem(bad, reason)
             for reason, bad in (
-                (RejectReason.MISSING_VALUE, truths(pc.is_in(trimmed, value_set=pa.array(_NO_LABEL)))[at]),
+                (RejectReason.MISSING_VALUE, truths(pc.is_in(trimmed, value_set=missing))[at]),
                 (RejectReason.UNKNOWN_LABEL, np.array([state is None for state in states], dtype=np.bool_)[at]),
             )
             if bad.any()
@@ -266,6 +267,22 @@ UNTIL = pa.field("until", pa.timestamp("us", tz="UTC"), nullable=False)
 _YEAR_1971_US = parse_instant("1971-01-01")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CellColumns:
+    """The columns of values of a wide table, n of them; made once for a file.
+
+    Attributes:
+        names: their names in the file, in its order.
+        numbers: their numbers in the file, from 1, shape (n,).
+        of_day_us: microseconds from midnight to the time of the day that each is of, shape (n,); empty where each is of
+            a series.
+    """
+
+    names: tuple[str, ...]
+    numbers: Ints
+    of_day_us: Ints
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
     """The columns that a reading is made of.
@@ -276,7 +293,7 @@ class Columns:
         value: column with the value; of a wide table none.
         group: column with the group, if the grouping comes from the data.
         decimal: mark before the decimals of numbers in files of text.
-        wide: the columns of values of a wide table, where its header is known.
+        cells: the columns of values of a wide table, where its header is known.
         until: column with the end of each interval, where readings are intervals.
         labels: whether the values are labels, which are text whatever they look like.
     """
@@ -286,7 +303,7 @@ class Columns:
     value: str
     group: str | None = None
     decimal: str = "."
-    wide: tuple[str, ...] = ()
+    cells: CellColumns | None = None
     until: str | None = None
     labels: bool = False
 
@@ -310,22 +327,22 @@ class Columns:
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:
-        """(setting, column) of each, for messages."""
+        """(setting, column) of each that a setting names, for messages; series of a wide table are none."""
         named = [("readings.series", self.series), *(("readings.time", one) for one in self.times)]
         named += [("readings.value", self.value or None), ("group_by", self.group)]
-        named += [("readings.wide", one) for one in self.wide]
         named += [("readings.until", self.until)]
         return tuple((setting, column) for setting, column in named if column is not None)
 
     @property
     def values(self) -> tuple[str, ...]:
         """The columns with values."""
-        return self.wide or (self.value,)
+        return (self.value,) if self.cells is None else self.cells.names
 
     @property
     def names(self) -> tuple[str, ...]:
         """Each column once."""
-        return tuple(dict.fromkeys(column for _, column in self.settings))
+        named = (column for _, column in self.settings)
+        return tuple(dict.fromkeys((*named, *(() if self.cells is None else self.cells.names))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,14 +353,14 @@ class RawRows:
         columns: arrays by name, n rows each, of any type.
         positions: line or row numbers from 1, shape (n,).
         malformed: positions of what could not be taken apart, shape (m,).
-        wide: of a wide table the columns of values with their numbers in the file, from 1.
+        cells: of a wide table the columns of values.
         shift: how much later than its time each row is, microseconds, shape (n,); ``None`` where none is.
     """
 
     columns: dict[str, pa.Array]
     positions: Ints
     malformed: Ints
-    wide: tuple[tuple[str, int], ...] = ()
+    cells: CellColumns | None = None
     shift: Ints | None = None
 
     @classmethod

@@ -11,9 +11,8 @@ array([ 0., 12., 23., 24.])
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,8 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.mappings import Readings, Wide
 from ...schemas.slots import DAY_US
 from ..common.rejects import Problem, Rejects
-from .rows import Columns, Decoded, Floats, Labels, RawRows, RowDecoder, first_of_each_row
+from .csv import missing_column
+from .rows import CellColumns, Columns, Decoded, Floats, Labels, RawRows, RowDecoder, first_of_each_row
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -63,35 +63,68 @@ def clock_times(names: Sequence[str]) -> Ints:
     return np.where((found == 0) & (latest > 0), DAY_US, found)
 
 
-_clock_times = lru_cache(maxsize=64)(clock_times)
+def wide_columns(wide: Wide, columns: Columns, header: Sequence[str], path: str) -> CellColumns:
+    """The columns of values of a table.
 
-
-def wide_columns(readings: Readings, header: Sequence[str], path: str) -> tuple[tuple[str, int], ...]:
-    """The columns of values of a table, with their numbers from 1.
+    A name of a column may be that of a person, so no message has one that is not in the settings.
 
     Args:
-        readings: the mapping.
-        header: the names of all columns.
+        wide: the settings.
+        columns: the columns that are named by other settings.
+        header: the names of all columns; blanks around them do not matter, and a column without a name is not read.
         path: for messages.
 
     Raises:
-        SettingsError: there are none.
+        SettingsError: a column that the settings name is missing or there twice; there are no columns of values, too
+            many, or several of one name.
     """
-    wide = readings.wide or Wide(columns="series")
-    others = {name.strip() for name in (*wide.without, *readings.time_columns)}
-    if isinstance(readings.series, str):
-        others.add(readings.series.strip())
-    found = tuple(
-        (name, number)
-        for number, name in enumerate(header, 1)
-        if name.strip() and name.strip() not in others and (wide.columns == "series" or clock_time(name) is not None)
-    )
-    if not found:
-        what = "beside time and readings.wide.without" if wide.columns == "series" else "named by a time such as 00:30"
+    places = defaultdict[str, list[int]](list)
+    for number, name in enumerate(header, 1):
+        places[name.strip()].append(number)
+    named = [*columns.settings, *(("readings.wide.without", one) for one in wide.without)]
+    problems = [
+        missing_column(setting, name, path, header, hidden=True)
+        for setting, name in named
+        if name.strip() not in places
+    ]
+    problems += [
+        f"{setting}: {path} has {len(found)} columns {name!r}; rename all but one"
+        for setting, name in columns.settings
+        if len(found := places.get(name.strip(), [])) > 1
+    ]
+    if problems:
+        raise SettingsError(problems)
+    others = {name.strip() for _, name in named}
+    of_series = wide.columns == "series"
+    chosen = [
+        numbers
+        for name, numbers in places.items()
+        if name and name not in others and (of_series or clock_time(name) is not None)
+    ]
+    if not chosen:
+        what = "beside time and readings.wide.without" if of_series else "named by a time such as 00:30"
         raise SettingsError(
             [f"readings.wide: {path} has no column {what} among its {len(header)}; check the header, or readings.wide"]
         )
-    return found
+    many = sum(map(len, chosen))
+    if many > wide.most_columns:
+        raise SettingsError(
+            [
+                f"readings.wide: {path} has {many:,} columns of values, more than {wide.most_columns:,}, the limit of "
+                "readings.wide.most_columns; raise it if the workers have the memory, or make a row of each reading"
+            ]
+        )
+    twice = [numbers for numbers in chosen if len(numbers) > 1]
+    if twice:
+        raise SettingsError(
+            [
+                f"readings.wide: {sum(map(len, twice))} of the {len(header)} columns of {path} have the name of "
+                f"another one, as {twice[0][0]} and {twice[0][1]}; rename them, or name them in readings.wide.without"
+            ]
+        )
+    numbers = [one for (one,) in chosen]
+    names = tuple(header[number - 1] for number in numbers)
+    return CellColumns(names, np.array(numbers, dtype=np.int64), clock_times(() if of_series else names))
 
 
 class WideRows(RowDecoder):
@@ -120,11 +153,7 @@ class WideRows(RowDecoder):
                 ]
             )
         super().__init__(readings, timezone=timezone, group=group, labels=labels)
-
-    def columns_of(self, wide: tuple[tuple[str, int], ...]) -> Columns:
-        """The columns of one file."""
-        mine, names = self.columns, tuple(name for name, _ in wide)
-        return replace(mine, value=names[0], wide=names)
+        self._made: tuple[CellColumns, pa.DictionaryArray] | None = None
 
     def decode(self, raw: RawRows) -> Decoded:
         """Decode some lines; the time this takes in Python does not depend on how many they are.
@@ -133,40 +162,38 @@ class WideRows(RowDecoder):
             SettingsError: the key of the pseudonyms is not on this machine.
         """
         rejects = [Rejects(RejectReason.MALFORMED_ROW, raw.malformed)] if len(raw.malformed) else []
-        lines, width = len(raw.positions), len(raw.wide)
-        if not lines or not width:
+        lines, cells = len(raw.positions), raw.cells
+        if not lines or cells is None:
             return Decoded(None, 0, tuple(rejects))
-        names = [name for name, _ in raw.wide]
+        width = len(cells.names)
         dates = [raw.columns[one] for one in self.columns.times]
         if self._of_series:
-            plain = pa.array(names, pa.utf8())
-            each = pa.DictionaryArray.from_arrays(pa.array(np.arange(width, dtype=np.int32)), plain)
-            each = each if self._pseudonyms is None else self._pseudonyms.of(each)
+            each = self._series_of(cells)
             series = each.take(pa.array(np.repeat(np.arange(width), lines)))
             stamps, problems = self._instants(raw, None)
-            times, cells, groups = np.tile(stamps, width), list[Problem](), list[pa.DictionaryArray]()
+            times, wrong, groups = np.tile(stamps, width), list[Problem](), list[pa.DictionaryArray]()
         else:
             each, problems = self._series(raw)
             grouped, more = self._groups(raw)
             below = pa.array(np.tile(np.arange(lines), width))
             series, groups = each.take(below), [one.take(below) for one in grouped]
-            stamps, days, skipped = self._times.read_days(dates, _clock_times(tuple(names)))
-            times, cells = stamps.ravel(), [Problem(skipped.ravel(), RejectReason.NONEXISTENT_LOCAL_TIME)]
+            stamps, days, skipped = self._times.read_days(dates, cells.of_day_us)
+            times, wrong = stamps.ravel(), [Problem(skipped.ravel(), RejectReason.NONEXISTENT_LOCAL_TIME)]
             problems = [*problems, *days, *more]
         good = np.ones(lines, dtype=np.bool_)
         for bad, reason in first_of_each_row(problems):
             rejects.append(Rejects(reason, raw.positions[bad]))
             good &= ~bad
-        values, more = self._values(raw, names)
+        values, more = self._values([raw.columns[name] for name in cells.names])
         empty = np.zeros(lines * width, dtype=np.bool_)
         for bad, reason in more:
             if reason is RejectReason.MISSING_VALUE:
                 empty |= bad
             else:
-                cells.append(Problem(bad, reason))
+                wrong.append(Problem(bad, reason))
         keep = np.tile(good, width) & ~empty
-        for bad, reason in first_of_each_row([Problem(one.rows & keep, one.reason) for one in cells]):
-            rejects += _of_columns(bad.reshape(width, lines), reason, raw)
+        for bad, reason in first_of_each_row([Problem(one.rows & keep, one.reason) for one in wrong]):
+            rejects += _of_columns(bad.reshape(width, lines), reason, raw.positions, cells)
             keep &= ~bad
         if not keep.any():
             return Decoded(None, 0, tuple(rejects))
@@ -181,12 +208,20 @@ class WideRows(RowDecoder):
         readings = pa.RecordBatch.from_arrays(arrays, schema=GROUPED_READING_SCHEMA if groups else READING_SCHEMA)
         return Decoded(readings, int(times.min()), tuple(rejects), positions)
 
-    def _values(self, raw: RawRows, names: list[str]) -> tuple[Floats, list[Problem]]:
+    def _series_of(self, cells: CellColumns) -> pa.DictionaryArray:
+        """The series of each column, under its pseudonym where there are pseudonyms; made once for a file."""
+        if self._made is None or self._made[0] is not cells:
+            numbers = pa.array(np.arange(len(cells.names), dtype=np.int32))
+            each = pa.DictionaryArray.from_arrays(numbers, pa.array(cells.names, pa.utf8()))
+            self._made = (cells, each if self._pseudonyms is None else self._pseudonyms.of(each))
+        return self._made[1]
+
+    def _values(self, columns: list[pa.Array]) -> tuple[Floats, list[Problem]]:
         """The values of all columns, one below the other."""
-        columns = [raw.columns[name] for name in names]
-        if len({str(column.type) for column in columns}) == 1 and not pa.types.is_dictionary(columns[0].type):
+        kind = columns[0].type
+        if not pa.types.is_dictionary(kind) and all(column.type == kind for column in columns):
             return self._read(pa.concat_arrays(columns))
-        lines, problems = len(raw.positions), list[Problem]()
+        lines, problems = len(columns[0]), list[Problem]()
         values = np.zeros((len(columns), lines))
         for at, column in enumerate(columns):
             values[at], more = self._read(column)
@@ -197,10 +232,10 @@ class WideRows(RowDecoder):
         return values.ravel(), problems
 
 
-def _of_columns(bad: Bools, reason: RejectReason, raw: RawRows) -> Iterator[Rejects]:
+def _of_columns(bad: Bools, reason: RejectReason, positions: Ints, cells: CellColumns) -> Iterator[Rejects]:
     """The rejects of each column that has one; shape (columns, lines)."""
     for at in np.flatnonzero(bad.any(axis=1)).tolist():
-        yield Rejects(reason, raw.positions[bad[at]], column=raw.wide[at][1])
+        yield Rejects(reason, positions[bad[at]], column=int(cells.numbers[at]))
 
 
 __all__ = ["WideRows", "clock_time", "clock_times", "wide_columns"]

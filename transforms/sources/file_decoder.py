@@ -18,7 +18,7 @@ from ..formats import csv as csv_files
 from ..formats import jsonl as jsonl_files
 from ..formats import parquet as parquet_files
 from ..formats.paths import open_bytes, open_text
-from ..formats.rows import Columns, Labels, RawRows, RowDecoder, RowReader
+from ..formats.rows import CellColumns, Columns, Labels, RawRows, RowDecoder, RowReader
 from ..formats.wide import WideRows, wide_columns
 
 __all__ = ["FileDecoder", "FileTask", "HowRead"]
@@ -28,9 +28,6 @@ _LINE_BYTES = 64
 
 #: The same of the cells of a wide table.
 _CELL_BYTES = 8
-
-#: The columns of values of a wide table with their numbers in the file; none of another table.
-Wide = tuple[tuple[str, int], ...]
 
 #: Batches that one part of a Parquet file has at least: while one is encoded the next one is read.
 _TASK_BATCHES = 8
@@ -117,9 +114,9 @@ class FileDecoder:
         """
         if self.format == "parquet":
             with self._parquet(path, None) as file:
-                columns, wide = self._columns_of(file.schema_arrow.names, path)
+                columns = self._columns_of(file.schema_arrow.names, path)
                 parquet_files.check_columns(file.schema_arrow, path, columns)
-                rows = file.metadata.num_rows + 1 if self.in_order else _TASK_BATCHES * self._lines(wide)
+                rows = file.metadata.num_rows + 1 if self.in_order else _TASK_BATCHES * self._lines(columns.cells)
                 return [FileTask(path, groups) for groups in parquet_files.row_groups(file, rows)]
         if self.format == "avro":
             with open_bytes(path) as stream:
@@ -128,7 +125,7 @@ class FileDecoder:
             with open_text(path, self.encoding) as stream:
                 if self.format == "jsonl":
                     jsonl_files.check_columns(stream, path, self.rows().columns)
-                elif (columns := self._csv_columns(path)[0]) is None or (
+                elif (columns := self._csv_columns(path)) is None or (
                     csv_files.read_form(stream, path, columns, self.delimiter) is None
                 ):
                     return []
@@ -146,9 +143,11 @@ class FileDecoder:
         """
         if self.format == "parquet":
             with self._parquet(task.path, parquet) as file:
-                columns, wide = self._columns_of(file.schema_arrow.names, task.path)
-                rows = self._lines(wide)
-                yield from _as_wide(parquet_files.parquet_rows(file, task.path, columns, task.groups, rows), wide)
+                columns = self._columns_of(file.schema_arrow.names, task.path)
+                rows = self._lines(columns.cells)
+                yield from _with_cells(
+                    parquet_files.parquet_rows(file, task.path, columns, task.groups, rows), columns.cells
+                )
             return
         block_bytes = self.batch_rows * _LINE_BYTES
         if self.format == "csv":
@@ -162,12 +161,14 @@ class FileDecoder:
                 yield from jsonl_files.jsonl_rows(stream, task.path, columns, block_bytes)
 
     def _csv_rows(self, path: str, block_bytes: int) -> Iterator[RawRows]:
-        columns, wide = self._csv_columns(path)
+        columns = self._csv_columns(path)
         if columns is None:
             return
-        block_bytes = self.batch_rows * _CELL_BYTES if wide else block_bytes
+        block_bytes = self.batch_rows * _CELL_BYTES if columns.cells else block_bytes
         with open_text(path, self.encoding) as stream:
-            yield from _as_wide(csv_files.csv_rows(stream, path, columns, self.delimiter, block_bytes), wide)
+            yield from _with_cells(
+                csv_files.csv_rows(stream, path, columns, self.delimiter, block_bytes), columns.cells
+            )
 
     def raw_lines(self, data: bytes, name: str) -> Iterator[RawRows]:
         """Take whole lines of text apart, CSV with its header first.
@@ -184,28 +185,27 @@ class FileDecoder:
             yield from jsonl_files.jsonl_rows(stream, name, self.rows().columns, size)
             return
         header = None if self.readings.wide is None else csv_files.header_of(io.BytesIO(data), name, self.delimiter)
-        columns, wide = self._columns_of(header or [], name)
-        yield from _as_wide(csv_files.csv_rows(stream, name, columns, self.delimiter, size), wide)
+        columns = self._columns_of(header or [], name)
+        yield from _with_cells(csv_files.csv_rows(stream, name, columns, self.delimiter, size), columns.cells)
 
-    def _csv_columns(self, path: str) -> tuple[Columns | None, Wide]:
+    def _csv_columns(self, path: str) -> Columns | None:
         """The columns of a file, whose header is read only where it says what they are; none where it has no line."""
         if self.readings.wide is None:
-            return self.rows().columns, ()
+            return self.rows().columns
         with open_text(path, self.encoding) as stream:
             header = csv_files.header_of(stream, path, self.delimiter)
-        return (None, ()) if header is None else self._columns_of(header, path)
+        return None if header is None else self._columns_of(header, path)
 
-    def _columns_of(self, header: Sequence[str], path: str) -> tuple[Columns, Wide]:
-        """The columns of a file, and those of values if it is a wide table."""
-        rows = self.rows()
-        if not isinstance(rows, WideRows):
-            return rows.columns, ()
-        wide = wide_columns(self.readings, header, path)
-        return rows.columns_of(wide), wide
+    def _columns_of(self, header: Sequence[str], path: str) -> Columns:
+        """The columns of a file, with those of values if it is a wide table."""
+        columns = self.rows().columns
+        if self.readings.wide is None:
+            return columns
+        return replace(columns, cells=wide_columns(self.readings.wide, columns, header, path))
 
-    def _lines(self, wide: Wide) -> int:
+    def _lines(self, cells: CellColumns | None) -> int:
         """Lines that hold the readings of a batch, about."""
-        return max(1, self.batch_rows // max(1, len(wide)))
+        return max(1, self.batch_rows // (1 if cells is None else len(cells.names)))
 
     @contextmanager
     def _parquet(self, path: str, opened: Any) -> Generator[Any]:
@@ -218,5 +218,5 @@ class FileDecoder:
                 parquet_files.close_parquet(file)
 
 
-def _as_wide(rows: Iterator[RawRows], wide: Wide) -> Iterator[RawRows]:
-    return (replace(one, wide=wide) for one in rows) if wide else rows
+def _with_cells(rows: Iterator[RawRows], cells: CellColumns | None) -> Iterator[RawRows]:
+    return rows if cells is None else (replace(one, cells=cells) for one in rows)

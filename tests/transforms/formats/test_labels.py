@@ -81,6 +81,15 @@ def test_other_is_the_state_of_every_label_that_is_not_listed(tmp_path: Path, ot
     assert found == [state if one == "unknown-label" else one for one in MEANT]
 
 
+def test_a_category_of_any_spelling_is_a_label(tmp_path: Path) -> None:
+    space = StateSpace((), categories=("NA", "x"), other="x")
+    (tmp_path / "x.csv").write_text(
+        "who,ts,what\na,2024-01-01,NA\na,2024-01-02, NA \na,2024-01-03,null\n", encoding="utf-8"
+    )
+    found = outcome(ReadReadings(FileSource(csv=str(tmp_path / "x.csv")), READINGS, labels=Labels(space)))
+    assert found == [0, 0, "missing-value"]
+
+
 def test_a_wide_table_may_hold_labels(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("ts,p1,p2\n2024-01-01,sleep,7\n2024-01-02,,swim\n", encoding="utf-8")
     readings = Readings.model_validate({"wide": {"columns": "series"}, "time": "ts"})

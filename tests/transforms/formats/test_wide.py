@@ -223,6 +223,16 @@ def test_midnight_in_front_is_the_beginning_of_the_day() -> None:
             "has no column named by a time such as",
         ),
         ({"wide": {"columns": "series", "without": ["a", "b"]}, "time": "ts"}, {}, "has no column beside time and"),
+        (
+            {"wide": {"columns": "series", "without": ["c"]}, "time": "ts"},
+            {},
+            "without names the column 'c', which",
+        ),
+        (
+            {"wide": {"columns": "series", "most_columns": 1}, "time": "ts"},
+            {},
+            "has 2 columns of values, more than 1, the limit of readings.wide.most_columns",
+        ),
         ({"wide": {"columns": "series"}, "time": "when"}, {}, "readings.time names the column 'when'"),
         ({"wide": {"columns": "series"}, "time": "ts"}, {"group": "b"}, "name the groups in a roster file"),
     ],
@@ -233,6 +243,49 @@ def test_what_does_not_fit_a_wide_table_is_said_before_it_is_read(
     (tmp_path / "x.csv").write_text("ts,a,b\n2024-01-01,1,2\n", encoding="utf-8")
     with pytest.raises((SettingsError, ValueError), match=said):
         ReadReadings(FileSource(csv=str(tmp_path / "x.csv")), Readings.model_validate(readings), **how)
+
+
+PEOPLE = "when_at,Home 1,Alice Smith,Alice Smith , Home 1\n2024-01-01,1,2,3,4\n"
+
+
+@pytest.mark.parametrize(
+    ("time", "said"),
+    [
+        ("ts", "readings.time names the column 'ts', which FILE does not have; it has 5 columns, whose names are not"
+               " shown because they may be those of series: change readings.time"),
+        ("when_at", "readings.wide: 4 of the 5 columns of FILE have the name of another one, as 2 and 5; rename them, "
+                    "or name them in readings.wide.without"),
+    ],
+)  # fmt: skip
+def test_no_message_of_a_wide_csv_file_has_the_name_of_a_series(tmp_path: Path, time: str, said: str) -> None:
+    (tmp_path / "x.csv").write_text(PEOPLE, encoding="utf-8")
+    with pytest.raises(SettingsError) as refused:
+        read(tmp_path / "x.csv", {"wide": {"columns": "series"}, "time": time})
+    assert refused.value.problems == (said.replace("FILE", str(tmp_path / "x.csv")),)
+
+
+@pytest.mark.parametrize(
+    ("time", "said"),
+    [
+        ("when", "readings.time names the column 'when', which FILE does not have; it has 4 columns, whose names are "
+                 "not shown because they may be those of series: change readings.time"),
+        ("ts", "readings.wide: column 2 of the 4 of FILE is of type bool, as are 1 more, and cannot be read as a "
+               "number; convert it, or name it in readings.wide.without"),
+    ],
+)  # fmt: skip
+def test_no_message_of_a_wide_parquet_file_has_the_name_of_a_series(tmp_path: Path, time: str, said: str) -> None:
+    stamps = pa.array([0], pa.timestamp("us"))
+    people = {"ts": stamps, "Alice Smith": [True], "Bob": [1.0], "Carol": stamps}
+    pq.write_table(pa.table(people), tmp_path / "x.parquet")
+    with pytest.raises(SettingsError) as refused:
+        read(tmp_path / "x.parquet", {"wide": {"columns": "series"}, "time": time})
+    assert refused.value.problems == (said.replace("FILE", str(tmp_path / "x.parquet")),)
+
+
+def test_columns_of_one_name_that_are_left_out_do_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("ts,a,note,note,\n2024-01-01,1,x,y,z\n", encoding="utf-8")
+    found, _ = read(tmp_path / "x.csv", {"wide": {"columns": "series", "without": ["note"]}, "time": "ts"})
+    assert [name for name, _, _ in found] == ["a"]
 
 
 def test_a_wide_table_of_json_lines_is_refused(tmp_path: Path) -> None:
