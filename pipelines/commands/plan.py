@@ -293,7 +293,7 @@ def show(console: Console, subject: Subject, found: Utility) -> None:
     heading(console, f"Mechanisms side by side; the smallest window, in slots, and group are for {_wanted(purpose)}")
     _print(console, mechanism_table(found))
     if any(not one.hides_neighbours for one in found.mechanisms):
-        notes(console, ["* for comparison: it hides a slot from itself only, and its neighbours tell of it"])
+        notes(console, ["* for comparison: it hides a slot alone, and what its neighbours show of it stays"])
     if subject.mechanism not in (None, chosen.name):
         notes(
             console,

@@ -100,6 +100,26 @@ _STORE = ("tests/store/test_sqlite_store.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="a plan prices windows that overlap as if they adjoined",
+        file="privacy/analysis/utility.py",
+        old="every = max(1, self.window // self.overlap)",
+        new="every = self.window",
+        tests=(
+            "tests/privacy/analysis/test_utility.py::"
+            "test_the_loss_is_the_account_of_every_histogram_one_by_one[3-5-window]",
+        ),
+    ),
+    Mutant(
+        name="a plan says the odds of its target and not of its loss",
+        file="privacy/analysis/utility.py",
+        old="dict.fromkeys((loss, *WITHIN))",
+        new="dict.fromkeys((purpose.epsilon, *WITHIN))",
+        tests=(
+            "tests/privacy/analysis/test_utility.py::"
+            "test_the_loss_is_the_account_of_every_histogram_one_by_one[1-2-window]",
+        ),
+    ),
+    Mutant(
         name="a transaction that writes takes its lock late",
         file="store/connection.py",
         old='"BEGIN IMMEDIATE" if options.get(WRITES, False) else "BEGIN"',
