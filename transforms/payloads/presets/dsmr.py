@@ -31,6 +31,7 @@ _GAS = re.compile(
     rb"\(([^()\r\n]*)\)\r?$",
     re.MULTILINE,
 )
+_OLD_GAS = b":24.3.0("
 #: Between two telegrams of a message.
 _NEXT = re.compile(rb"^![0-9A-Fa-f]{0,4}[ \t]*\r?\n\s*(?=/)", re.MULTILINE)
 _GROUP = re.compile(rb"\(([^()]*)\)")
@@ -121,6 +122,9 @@ def dsmr_rows(payloads: Sequence[bytes], numbers: Sequence[int], wanted: Wanted)
 
 def _telegrams(payload: bytes) -> Iterator[bytes]:
     """The telegrams of a message."""
+    if b"\n/" not in payload:
+        yield payload
+        return
     at = 0
     for end in _NEXT.finditer(payload):
         yield payload[at : end.end()]
@@ -164,7 +168,7 @@ def _lines(telegram: bytes) -> dict[str, list[bytes]]:
     if start < 0 or end < start:
         raise MalformedError("no telegram")
     lines = {code.decode(): _GROUP.findall(groups) for code, groups in _LINE.findall(telegram, start, end)}
-    for stamp, code, unit, digits in _GAS.findall(telegram, start, end):
+    for stamp, code, unit, digits in _GAS.findall(telegram, start, end) if _OLD_GAS in telegram else ():
         lines.setdefault(code.decode(), [stamp, digits + b"*" + unit])
     given = telegram[end + 1 :].strip()
     if given:
