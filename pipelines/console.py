@@ -10,6 +10,7 @@ True
 from __future__ import annotations
 
 import json
+import math
 import re
 import textwrap
 from collections.abc import Generator, Iterable, Sequence
@@ -56,6 +57,15 @@ def print_json(value: Any) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
     # such characters stand inside strings only
     print(_CONTROLS.sub(lambda one: f"\\u{ord(one[0]):04x}", text))  # noqa: T201 - a result
+
+
+def finite(value: Any) -> Any:
+    """A plain value as JSON has it: numbers that are not finite are null."""
+    if isinstance(value, dict):
+        return {name: finite(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def heading(console: Console, text: str) -> None:

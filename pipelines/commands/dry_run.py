@@ -36,7 +36,7 @@ from ...transforms.expected_error import error_shares, fewest_slots, noise_probl
 from ...transforms.plan import Plan, make_plan
 from ...transforms.registration import register
 from ..connectors.places import check_apart
-from ..console import facts, heading, lines, notes, number, plural, print_json, results
+from ..console import facts, finite, heading, lines, notes, number, plural, print_json, results
 from ..continuity import Memory
 from ..errors import ExitCode
 from ..on_record import Standing, on_record, standing_of
@@ -343,8 +343,8 @@ class Forecast:
     cautions: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form."""
-        return asdict(self)
+        """Plain JSON form; a loss without a bound is null."""
+        return finite(asdict(self))
 
 
 def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:

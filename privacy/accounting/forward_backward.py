@@ -256,17 +256,22 @@ def lower_bound(chain: MarkovChain, epsilon: float) -> float:
     return 1 / high
 
 
+#: Densities above this one are taken as this one, where e^density is followed.
+_MOST_DENSITY = 30.0
+
+
 def least_loss(chain: MarkovChain, density: float) -> float:
     """Epsilon that an endless stream of raw counts with Laplace noise loses at least, by the outputs of `lower_bound`.
 
     Beyond 12 states only thresholds of the order of the states are tried. The outputs have one v in every slot, so the
-    number holds for adjoining windows of any length.
+    number holds for adjoining windows of any length. Laplace noise of a larger scale is that of a smaller one with more
+    noise added, so what is lost does not fall with the density: a density above 30 is taken as 30.
 
     Args:
         chain: Stationary and irreducible.
         density: Loss per slot of the releases, finite and above 0.
     """
-    density = positive("density", density, "give the loss per slot of the releases")
+    density = min(positive("density", density, "give the loss per slot of the releases"), _MOST_DENSITY)
     few = chain.states <= _ALL_VECTORS
     return float(_least_loss(chain, _all_vectors(chain.states) if few else _thresholds(chain.states), density).max())
 

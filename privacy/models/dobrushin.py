@@ -312,6 +312,11 @@ class Neighbourhood(Belief):
         """Number of states k."""
         return self.chain.states
 
+    @property
+    def witnesses(self) -> tuple[MarkovChain, ...]:
+        """The chain in the middle, in its steady state."""
+        return (self.chain,) if self.chain.is_irreducible and self.chain.states > 1 else ()
+
     def directions(self) -> tuple[Pair, ...]:
         """One number for each direction; of a tau that is too large none has a bound at any density."""
         return (tuple(MixingCurve(tuple(zip(_STEPS, self._near(eta), strict=True))) for eta in self._curves),)  # pyright: ignore[reportReturnType] - two of them

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from quiltstream.privacy import DobrushinBounds
+from quiltstream.schemas.models import Model, Provenance
+
 from ..jobs import call
 from ..live_jobs import made
 
@@ -57,3 +60,17 @@ def test_a_live_job_without_a_roster_is_said_to_take_series_in_as_they_come(tmp_
     done = call("run", "--dry-run", "--live", one.settings)
     assert done.code == 0, done.err
     assert done.said("roster: left out, so taken from the data, as public, window by window"), done.out
+
+
+def test_a_number_without_a_bound_is_null_in_the_json_of_a_dry_run(tmp_path: Path) -> None:
+    """An endless schedule has no loss by quilts under a class that has none."""
+    belief = DobrushinBounds(forward={1: 0.8, 4: 0.35, 16: 0.02}, backward={1: 0.85, 4: 0.4, 16: 0.03})
+    Model(belief=belief.to_dict(), states=None, interval_us=None, provenance=Provenance(method="given")).save(
+        tmp_path / "model.json"
+    )
+    one = made(tmp_path, windows=ENDLESS, model="model.json", privacy={"epsilon": 1.0, "mechanism": "forward-backward"})
+    done = call("run", "--dry-run", "--live", "--json", one.settings)
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert said["cost"]["quilts"] is None
+    assert said["cost"]["loss"] <= 1

@@ -10,7 +10,8 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 
-from quiltstream.privacy import MarkovChain
+from quiltstream.privacy import DobrushinBounds, MarkovChain
+from quiltstream.privacy.models.belief import Belief
 from quiltstream.schemas.models import Model, Provenance
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.schemas.slots import parse_duration
@@ -24,12 +25,13 @@ pytestmark = [
 ]
 
 CHAIN = MarkovChain([[0.9, 0.08, 0.02], [0.3, 0.6, 0.1], [0.1, 0.3, 0.6]])
+CLASS = DobrushinBounds.of(CHAIN)
 
 
-def model(folder: Path, *, bare: bool = False) -> Path:
+def model(folder: Path, *, bare: bool = False, belief: Belief = CLASS) -> Path:
     """A model file; a bare one is about no states and no interval."""
     made = Model(
-        belief=CHAIN.to_dict(),
+        belief=belief.to_dict(),
         states=None if bare else StateSpace((250.0, 1000.0), "W"),
         interval_us=None if bare else 1_800_000_000,
         provenance=Provenance(method="given"),
@@ -105,7 +107,7 @@ def test_a_model_alone_is_planned_and_its_settings_are_accepted(tmp_path: Path, 
 
 def test_a_model_of_categories_starts_with_settings_of_categories(tmp_path: Path) -> None:
     space = StateSpace((), categories=("sleep", "sit"), other="rest")
-    made = Model(belief=CHAIN.to_dict(), states=space, interval_us=60_000_000, provenance=Provenance(method="given"))
+    made = Model(belief=CLASS.to_dict(), states=space, interval_us=60_000_000, provenance=Provenance(method="given"))
     made.save(tmp_path / "model.json")
     assert call("plan", "--model", tmp_path / "model.json", "-o", tmp_path / "start.yaml").code == 0
     dry = call("run", "--dry-run", "--json", tmp_path / "start.yaml")
@@ -122,7 +124,7 @@ def test_settings_are_printed_whole_where_no_file_is_named(tmp_path: Path) -> No
 
 
 def test_everything_that_is_asked_is_said(tmp_path: Path) -> None:
-    path = model(tmp_path)
+    path = model(tmp_path, belief=CHAIN)
     done = call("plan", "--model", path, "--rule", "15/15", "--group", "30", "--largest-share", "12%", "--epsilon", "1")
     assert done.code == 0, done.err
     for text in (
@@ -185,6 +187,14 @@ def test_the_picture_is_the_table_of_errors(tmp_path: Path, form: str) -> None:
     text = "".join(ET.fromstring(content.decode()).itertext())  # noqa: S314 - written by this test
     for label in ("groups of 1 series", "groups of 30 series", "epsilon 0.5", "epsilon 2", "1d", "1w", "4w"):
         assert label in text
+
+
+def test_a_loss_without_a_bound_is_said_to_have_none(tmp_path: Path) -> None:
+    words = ("--model", model(tmp_path), "--mechanism", "entry-dp", "--epsilon", "3", "--epsilons", "1")
+    done = call("plan", *words)
+    assert done.code == 0, done.err
+    assert done.said("nothing bounds what all windows of an endless schedule tell together")
+    assert planned(*words)["loss"] is None
 
 
 def test_a_stand_in_is_said_loudly(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.analysis.planning import LARGEST_EPSILON, Planner
 from quiltstream.privacy.analysis.utility import RuleCheck, aligned, error_tables, per_window, percent
 from quiltstream.privacy.mechanisms.discrete_laplace import epsilon_dp_of, rational_scale
-from quiltstream.privacy.models import AnyInitial, BinaryInterval, ChainError, DobrushinBounds
+from quiltstream.privacy.models import AnyInitial, BinaryInterval, ChainError, DobrushinBounds, Neighbourhood
 from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.models.classes import everywhere, mixing_bounds
 
@@ -150,6 +150,7 @@ class TestPerWindow:
         assert MarkovChain(CHAIN.transition, initial=[1, 0]).witnesses == (CHAIN,)
         assert AnyInitial([CHAIN.transition]).witnesses == (CHAIN,)
         assert len(BinaryInterval((0.8, 0.9), (0.5, 0.6)).witnesses) == 1
+        assert Neighbourhood(CHAIN, 0.02).witnesses == (CHAIN,)
         assert MarkovChain([[1.0, 0.0], [0.0, 1.0]]).witnesses == ()
         found = per_window(CLASS, Purpose(100, epsilon=0.05))
         assert found.at_least is not None
