@@ -134,8 +134,8 @@ def explain(error: BaseException) -> Failure:
 
 _WORD = re.compile(r"\S+")
 
-#: The user in a URL, with what begins the password.
-_USER = re.compile(r"://[^\s@/]*:")
+#: The user in a URL, with what begins the password; of a URL that was taken for a path, one slash is left.
+_USER = re.compile(r"://?[^\s@/]*:")
 
 
 def _without_credentials(word: re.Match[str]) -> str:

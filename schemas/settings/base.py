@@ -318,6 +318,8 @@ def _instant(value: Any) -> str:
 def _name(text: str) -> str:
     if not text.strip() or text != text.strip() or any(ord(c) < ord(" ") for c in text):
         raise ValueError(f"{text!r} is not a name; use printable text without blanks at its ends")
+    if without_credentials(text) != text:
+        raise ValueError("the user and password of a URL are no name, which is published; write a name")
     return text
 
 

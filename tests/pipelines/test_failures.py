@@ -70,6 +70,10 @@ def test_credentials_of_urls_are_in_no_message() -> None:
     text = "source.csv: https://me:secret@host/a.csv cannot be looked up; write postgresql://user@host/db?x=y"
     shown = explain(SettingsError(text)).text
     assert shown == text.replace("me:secret", "***")
+    # in the place of a path, which has no two slashes
+    assert explain(SettingsError("model mqtt:/me:secret@host: cannot be read")).text == (
+        "model mqtt://***@host: cannot be read"
+    )
 
 
 #: What Beam makes of an error in a worker of another process: the traceback, with the error raised twice.

@@ -143,6 +143,8 @@ SECRET = "hunter2"  # noqa: S105 - of this test
         (Settings, EXAMPLE.replace("missing:  public", f"missing: 'mqtt://me:{SECRET}@host'")),
         (Settings, EXAMPLE.replace("timezone: UTC", f"timezone: 'http://me:{SECRET}@host/x'")),
         (Settings, EXAMPLE.replace("model:    model.json", f"model: [{SECRET}]")),
+        (Settings, EXAMPLE.replace("query:    weekly-load", f"query: 'mqtt://me:{SECRET}@host'")),
+        (Settings, EXAMPLE.replace("domain:   london-feeder", f"domain: 'mqtt://me:{SECRET}@host'")),
         (GatewaySettings, f"mqtt: 'mqtt://me:{SECRET}@host'\n"),
         (GatewaySettings, f"mqtt: ['mqtt://me:{SECRET}@host']\n"),
         (GatewaySettings, GATEWAY.replace("{env: MQTT_PASSWORD}", SECRET)),
