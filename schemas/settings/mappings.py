@@ -274,6 +274,16 @@ def check_message(readings: Readings, group: str | None) -> None:
     if isinstance(readings.time, list):
         raise ValueError("readings.time is a list of columns, which only files have; name one place")  # noqa: TRY004 - a setting
     levels_of(payload_paths(readings, group))
+    parts = [steps for name in ("series", "time", "value") for steps in _paths_at(name, getattr(readings, name))]
+    deepest = len(levels_of(parts))
+    for number, one in enumerate(readings.where):
+        path = one.place.steps
+        if path is not None and len(levels_of([path])) > deepest:
+            raise ValueError(
+                f"readings.where.{number} is {one.place.text}, which runs over an array that neither series, time nor "
+                "value runs over, so a reading would come once for each element that it holds for; ask for one "
+                "element ([0]), or for a field outside the array"
+            )
 
 
 def payload_paths(readings: Readings, group: str | None) -> list[Steps]:

@@ -375,6 +375,11 @@ class Condition(_Compact):
         """Whether a value that is among :attr:`values` passes a message over."""
         return "differs" in self.model_fields_set
 
+    @property
+    def is_of_one_value(self) -> bool:
+        """Whether everything that is read says one value here, or nothing, which then stands for this value."""
+        return "equals" in self.model_fields_set and len({one for one in self.values if one is not None}) == 1
+
 
 Scalar = str | int | float | bool | None
 

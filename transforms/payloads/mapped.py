@@ -9,7 +9,7 @@ places.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
@@ -37,7 +37,7 @@ from ...schemas.settings.places import (
 )
 from .columns import GROUP, SERIES, TIME, VALUE, Column, Repeated, Rows, field_column
 from .messages import Messages
-from .operators import UNPACKED, answers, combined, finished
+from .operators import UNPACKED, UNREADABLE, answers, combined, finished, unreadable
 from .parsing import Apart, Parsed
 from .unit_names import differing
 
@@ -61,6 +61,7 @@ class Mapping:
         beside: what must stand beside the payload; a message that is passed over for it need not be parsed.
         wanted: unit that the messages' units are converted to.
         decimal: mark before the decimals of numbers in text.
+        unpacks: whether a path unpacks a text inside the payload.
     """
 
     series: Steps | Place | Constant
@@ -72,12 +73,14 @@ class Mapping:
     beside: tuple[Condition, ...] = ()
     wanted: str = ""
     decimal: str = "."
+    unpacks: bool = False
 
     @classmethod
     def of(cls, readings: Readings, group: str | None) -> Mapping:
         """The mapping of the settings."""
         places: dict[str, Any] = {name: getattr(readings, name) for name in ("series", "time", "value")}
-        levels = levels_of(payload_paths(readings, group))
+        paths = payload_paths(readings, group)
+        levels = levels_of(paths)
         asked: list[list[Condition]] = [[] for _ in range(len(levels) + 1)]
         for one in readings.where:
             if one.place.steps is not None:
@@ -92,6 +95,7 @@ class Mapping:
             beside=tuple(one for one in readings.where if one.place.steps is None),
             wanted=readings.unit.strip(),
             decimal=readings.decimal,
+            unpacks=any(step in UNPACKED for steps in paths for step in steps),
         )
 
     @property
@@ -310,12 +314,15 @@ class Tables:
         return level, follow(nodes, rest)
 
     def mixed(self, mapping: Mapping) -> set[int]:
-        """The messages in which the elements that hold the values say different units."""
+        """The messages in which the elements that hold the values say different units.
+
+        A field may differ that names the series or the group, or that a condition holds to one value.
+        """
         if not self._levels or (isinstance(mapping.value, Place) and mapping.value.unit is not None):
             return set()
         paths = [mapping.value] if isinstance(mapping.value, tuple) else paths_of(mapping.value)
-        asked = [one.place.steps for conditions in mapping.where for one in conditions]
-        named = [str(path[-1]) for path in (mapping.series, mapping.group, *asked) if isinstance(path, tuple) and path]
+        told = [one.place.steps for conditions in mapping.where for one in conditions if one.is_of_one_value]
+        apart = {path for path in (mapping.series, mapping.group, *told) if isinstance(path, tuple)}
         found: set[int] = set()
         starts = [one.starts[0] for one in self._levels]
         for steps in paths:
@@ -325,19 +332,26 @@ class Tables:
                 longer = starts[level] if level < len(starts) else steps
                 way = (longer if steps[: len(longer)] == longer else steps)[len(start) : -1]
                 objects = self.nodes[level]
-                found |= differing(objects, self.message[level], named)
-                for step in way:
+                found |= differing(objects, self.message[level], _fields_at(start, apart))
+                for number, step in enumerate(way, 1):
                     objects = _step(objects, step)
-                    found |= differing(objects, self.message[level], named)
+                    found |= differing(objects, self.message[level], _fields_at((*start, *way[:number]), apart))
         return found
 
     def _asked(self, conditions: Sequence[Condition]) -> npt.NDArray[np.bool_]:
         """Which objects of the deepest level so far say what is asked."""
         level = len(self.nodes) - 1
         kept = np.ones(len(self.nodes[level]), dtype=np.bool_)
+        torn = np.zeros(len(kept), dtype=np.bool_)
         for one in conditions:
-            kept &= answers(one, self._at(one.place.steps or ())[1])
-        return kept
+            found = self._at(one.place.steps or ())[1]
+            unknown = unreadable(found)
+            kept &= answers(one, found) | unknown
+            torn |= unknown
+        # what no condition passes over and one cannot be asked of is damaged
+        for number in self.message[level][kept & torn].tolist():
+            self.bad.setdefault(number, RejectReason.MALFORMED_ROW)
+        return kept & ~torn
 
     def _keep(self, level: int, kept: npt.NDArray[np.bool_]) -> None:
         if kept.all():
@@ -382,6 +396,11 @@ class Tables:
         return list(zip(*map(chain.from_iterable, arrays), strict=True)), [], up
 
 
+def _fields_at(start: Steps, paths: Collection[Steps]) -> set[str]:
+    """The fields of an object that paths end at."""
+    return {str(path[-1]) for path in paths if path and path[:-1] == start}
+
+
 def follow(nodes: Sequence[Any], steps: Steps) -> list[Any]:
     """What a path without wildcards leads to in each of some values; ``None`` where it leads nowhere."""
     found = list(nodes)
@@ -398,8 +417,13 @@ def _step(nodes: list[Any], step: Step) -> list[Any]:
                 return list(map(get, nodes))
             except KeyError:
                 pass
-        return [one.get(step) if type(one) is dict else None for one in nodes]
+        return [one.get(step) if type(one) is dict else _nothing_in(one) for one in nodes]
     if isinstance(step, Do):
         return list(map(UNPACKED[step], nodes))
     at = int(step or 0)
-    return [one[at] if type(one) is list and at < len(one) else None for one in nodes]
+    return [one[at] if type(one) is list and at < len(one) else _nothing_in(one) for one in nodes]
+
+
+def _nothing_in(one: Any) -> Any:
+    """What a step finds where it leads nowhere."""
+    return UNREADABLE if one is UNREADABLE else None

@@ -2,7 +2,8 @@
 
 Each takes columns of n values, one of each reading, and costs a fixed number of steps for each of them: a message of
 twice the size takes twice as long. What a message holds never raises; where an operator cannot say anything it gives
-``None``, which is a missing part, or :data:`NONE_SUCH`, which is neither a name nor a number.
+``None``, which is a missing part, or :data:`NONE_SUCH`, which is neither a name nor a number. A text that a path cannot
+unpack is :data:`UNREADABLE`: it is there, so it is neither missing nor passed over, and its message is malformed.
 
 >>> OPERATORS["sum"]([[1, "2"], [2.5, None]], ".")
 [3.5, None]
@@ -20,6 +21,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,12 +38,30 @@ from .unit_names import power_of_ten
 if TYPE_CHECKING:
     from .mapped import Mapping, Tables
 
-__all__ = ["OPERATORS", "UNPACKED", "answers", "combined", "finished", "quantity", "scaled"]
+__all__ = [
+    "OPERATORS",
+    "UNPACKED",
+    "UNREADABLE",
+    "answers",
+    "combined",
+    "finished",
+    "quantity",
+    "scaled",
+    "unreadable",
+]
 
 Bools = npt.NDArray[np.bool_]
 
+
+class _Mark(Enum):
+    NONE_SUCH = "neither a name nor a number"
+    UNREADABLE = "cannot be unpacked"
+
+
 #: Stands for what is there and is neither a name nor a number.
-NONE_SUCH: list[Any] = []
+NONE_SUCH = _Mark.NONE_SUCH
+#: Stands for what is there and cannot be unpacked, and for everything inside it.
+UNREADABLE = _Mark.UNREADABLE
 
 #: A longer part of a joined name is none: a message could repeat it for each of its readings.
 LONGEST_PART = 200
@@ -96,23 +116,34 @@ OPERATORS: dict[str, Callable[[Sequence[list[Any]], str], list[Any]]] = {"first"
 
 
 def _json(text: Any) -> Any:
-    if type(text) in {dict, list}:
+    if text is None or type(text) in {dict, list}:
         return text
     try:
-        return parse_json_text(text)
+        return parse_json_text(text) if not _is_blank(text) else None
     except (ValueError, TypeError):
-        return None
+        return UNREADABLE
 
 
 def _base64(text: Any) -> Any:
+    if text is None:
+        return None
     try:
         return base64.b64decode(text, validate=True).decode("utf-8")
     except (ValueError, TypeError):
-        return None
+        return UNREADABLE
 
 
-#: What a step of a path that unpacks does; a text that cannot be unpacked leads nowhere.
+def _is_blank(text: Any) -> bool:
+    return type(text) in {str, bytes} and (not text or text.isspace())
+
+
+#: What a step of a path that unpacks does: nothing inside nothing, and :data:`UNREADABLE` of what it cannot unpack.
 UNPACKED: dict[Do, Callable[[Any], Any]] = {Do.JSON: _json, Do.BASE64: _base64}
+
+
+def unreadable(found: Sequence[Any]) -> Bools:
+    """Which of n values cannot be unpacked, shape (n,)."""
+    return np.fromiter((one is UNREADABLE for one in found), np.bool_, len(found))
 
 
 def combined(place: Place | Constant, tables: Tables, mapping: Mapping) -> Column:
@@ -153,6 +184,7 @@ def finished(rows: Rows, tables: Tables, mapping: Mapping) -> Rows:
         mapping: what the settings say.
     """
     keep = np.ones(len(rows.message), dtype=np.bool_)
+    torn = np.zeros(len(rows.message), dtype=np.bool_)
     bad = dict(rows.bad)
     for place, column in (
         (mapping.series, rows.series),
@@ -162,6 +194,11 @@ def finished(rows: Rows, tables: Tables, mapping: Mapping) -> Rows:
     ):
         if column is not None and isinstance(place, Place) and place.optional:
             keep &= present(column)
+        if column is not None and mapping.unpacks:
+            torn |= _torn(column)
+    for message in np.unique(rows.message[torn & keep]).tolist():
+        bad.setdefault(message, RejectReason.MALFORMED_ROW)
+    keep &= ~torn
     values, times, shift = rows.values, rows.times, None
     if isinstance(mapping.value, Place) and mapping.value.unit is not None:
         unit = mapping.value.unit
@@ -188,6 +225,14 @@ def present(column: Column) -> Bools:
     if isinstance(array, pa.Array):
         return array.is_valid().to_numpy(zero_copy_only=False)
     return np.fromiter((one is not None for one in column), np.bool_, len(column))
+
+
+def _torn(column: Column) -> Bools:
+    """The rows whose part of a column cannot be unpacked, shape (n,)."""
+    if isinstance(column, Repeated):
+        return unreadable(column.values)[column.at]
+    array: Any = column
+    return np.zeros(len(array), dtype=np.bool_) if isinstance(array, pa.Array) else unreadable(array)
 
 
 def number(one: Any, decimal: str) -> Any:

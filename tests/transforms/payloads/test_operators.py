@@ -239,7 +239,7 @@ def test_json_and_base64_in_texts_are_unpacked_by_the_path():
     )
     assert values(mapping(value="body[base64][json].r[1].w"), one(body=packed), one(body="#"), one(body=3)) == (
         [4.0],
-        [(1, "missing-value"), (2, "missing-value")],
+        [(1, "malformed-row"), (2, "malformed-row")],
     )
 
 
@@ -263,6 +263,49 @@ def test_damaged_texts_inside_messages_raise_nothing_and_count_once(value: Any):
     texts += [text.replace("3", "[" * 2_000 + "1e99") for text in texts[:20]]
     readings = mapping(value=value)
     counted_once(lambda: PayloadDecoder(readings), dumped(*[one(body=text) for text in texts]))
+
+
+DAMAGED: tuple[Any, ...] = ("{broken", 5, True)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"value": {"path": "b[json].v", "optional": True}},
+        {"value": {"first": ["b[base64][json].v", "v"]}},
+        {"value": {"first": ["b[json]", "v"]}, "series": {"path": "b[json].id", "optional": True}},
+        {"value": {"path": "v", "unit": {"first": ["b[json].unit", {"constant": "W"}]}, "optional": True}, "unit": "W"},
+        {"series": {"join": ["id", "b[json].id"]}},
+        {"time": {"first": ["b[json].ts", "ts"]}},
+        {"where": [{"path": "b[json].kind", "equals": "x"}]},
+        {"where": [{"path": "b[json].kind", "exists": False}]},
+        {"where": [{"path": "b[json].list[0].kind", "differs": "x"}, {"path": "v", "equals": 1}]},
+        {"value": "b[json].r[*]", "where": [{"path": "b[json].r[*]", "exists": True}]},
+    ],
+)
+def test_what_cannot_be_unpacked_is_a_reject_and_no_silence(more: dict[str, Any]):
+    rows, rejects = decode(mapping(**more), dumped(*[one(b=text) for text in DAMAGED]))
+    assert rows == []
+    assert [number for number, _ in rejects] == [0, 1, 2]
+    assert {reason for _, reason in rejects} <= {"malformed-row", "mixed-units"}
+
+
+def test_what_is_not_there_or_is_asked_away_is_silence_still():
+    optional = mapping(value={"path": "b[json].v", "optional": True})
+    bodies = [one(), one(b=None), one(b=""), one(b="{}"), one(b="null"), one(b={"v": 3})]
+    assert values(optional, *bodies) == ([3.0], [])
+    assert values(mapping(value={"first": ["b[base64][json].v", "v"]}), one(), one(b="e30=")) == ([1.0, 1.0], [])
+    asked = mapping(where=[{"path": "b[json].k", "equals": 1}, {"path": "v", "equals": 2}])
+    assert values(asked, one(b="{broken"), one(b="{broken", v=2), one(b='{"k": 1}', v=2)) == (
+        [2.0],
+        [(1, "malformed-row")],
+    )
+    # other elements of the message count
+    inside = mapping(value="r[*].b[json].v")
+    assert values(inside, one(r=[{"b": '{"v": 1}'}, {"b": "{"}, {"b": '{"v": 2}'}])) == (
+        [1.0, 2.0],
+        [(0, "malformed-row")],
+    )
 
 
 @pytest.mark.parametrize(
@@ -416,6 +459,15 @@ def test_paths_over_different_arrays_are_refused_before_any_message(document: di
     with pytest.raises(SettingsError) as caught:
         PayloadDecoder(mapping(**document)).check()
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["tags[*]", "r[*].tags[*]", "r[*].tags[fields].k"])
+def test_a_condition_that_would_multiply_readings_is_refused_before_any_message(path: str):
+    condition = [{"path": "v", "exists": True}, {"path": path, "equals": "a"}]
+    with pytest.raises(SettingsError, match=r"readings\.where\.1 is path .* series, time nor value runs over"):
+        PayloadDecoder(mapping(value="v" if path == "tags[*]" else "r[*].v", where=condition)).check()
+    good = mapping(value="r[*].v", where=[{"path": "r[*].tags[0]", "equals": "a"}])
+    assert values(good, one(r=[{"v": 1, "tags": ["a", "a"]}, {"v": 2, "tags": []}])) == ([1.0], [])
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,27 @@ def test_a_field_that_names_the_series_may_differ():
     assert ([row[0] for row in rows], rejects) == (["a", "b"], [])
 
 
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        ({"path": "r[*].unit", "equals": "kW"}, 1),
+        ({"path": "r[*].unit", "equals": ["kW"]}, 1),
+        ({"path": "r[*].unit", "equals": ["kW", None]}, 2),
+        ({"path": "r[*].unit", "equals": ["W", "kW"]}, 0),
+        ({"path": "r[*].unit", "differs": "V"}, 0),
+        ({"path": "r[*].unit", "exists": True}, 0),
+        ({"path": "r[*].other.unit", "equals": "kW"}, 0),
+        ({"path": "unit", "equals": "kW"}, 0),
+    ],
+)
+def test_a_condition_lets_units_differ_only_where_it_holds_this_very_field_to_one(condition: dict[str, Any], rows: int):
+    readings = Readings.model_validate(PLAIN | {"where": [condition]})
+    elements = [{"v": 500, "unit": "W"}, {"v": 0.5, "unit": "kW"}, {"v": 0.5}]
+    given = body(*[one | {"other": {"unit": "kW"}} for one in elements]) | {"unit": "kW"}
+    found, rejects = decode(readings, dumped(given))
+    assert (len(found), rejects) == (rows, [] if rows else [(0, "mixed-units")])
+
+
 def test_elements_that_are_no_objects_and_units_of_any_kind_raise_nothing():
     readings = Readings.model_validate(PLAIN)
     assert decode(readings, dumped(body(5, {"v": 1, "unit": "W"}))) == MIXED
