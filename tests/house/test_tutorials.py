@@ -35,17 +35,22 @@ def activity_cell(row: dict[str, str]) -> Cell:
     return day, int(row["counts"]) // 100 > 0
 
 
+TUTORIALS = [
+    ("london-feeder", "homes", "household", london_cell, (13, 5)),
+    ("activity", "wearers", "person", activity_cell, (7, 2)),
+]
+
+
+def test_every_tutorial_is_followed() -> None:
+    pages = {page.stem for page in (ROOT / "docs/tutorials").glob("*.md")}
+    assert pages == {name for name, *_ in TUTORIALS}
+
+
 # The noise is drawn afresh, so this may fail by chance. That half of the 65 counts of London are 5 % off has a
 # probability of at most 2e-10: Chernoff's bound over the 13 weeks, where the moment generating function of how many
 # counts of a week are off is the mean over 20,000 draws at scale 66.9. Half of the 14 counts of activity: below 1e-13,
 # since at scale 62.6 the seven smaller ones must be off, with probabilities from 0.002 to 0.05.
-@pytest.mark.parametrize(
-    ("page", "name", "series", "cell_of", "shape"),
-    [
-        ("london-feeder", "homes", "household", london_cell, (13, 5)),
-        ("activity", "wearers", "person", activity_cell, (7, 2)),
-    ],
-)
+@pytest.mark.parametrize(("page", "name", "series", "cell_of", "shape"), TUTORIALS)
 def test_a_tutorial_ends_with_a_picture_whose_median_error_is_below_5_per_cent(
     page: str,
     name: str,
