@@ -6,7 +6,8 @@ label covers a second, and nothing the rest, has that label. Intervals of one la
 the order of the rows nor a row that stands twice changes anything.
 
 The slots of an interval depend on its ends alone, and a slot has one label at most: a reading per cell comes out, as of
-any other source, and what is promised of the states of slots holds for them.
+any other source, and what is promised of the states of slots holds for them. An interval that fills several slots is an
+event of so many: the promise is about one slot, and an event costs what the account says of its slots together.
 
 Files are read side by side, and the intervals of a series may stand in several, so they are brought together first.
 """

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -88,6 +91,24 @@ def test_a_category_of_any_spelling_is_a_label(tmp_path: Path) -> None:
     )
     found = outcome(ReadReadings(FileSource(csv=str(tmp_path / "x.csv")), READINGS, labels=Labels(space)))
     assert found == [0, 0, "missing-value"]
+
+
+@pytest.mark.parametrize("other", ["else", "7"])
+def test_a_changed_label_moves_the_histogram_by_two_or_not_at_all(other: str) -> None:
+    """By enumeration: every series of three cells, every cell, every other label, listed or not."""
+    space = StateSpace((), categories=SPACE.categories, other=other)
+    labels = [*space.categories, "secret swim", "ski"]
+    moves: set[int] = set()
+    for path in itertools.product(labels, repeat=3):
+        for at, label in itertools.product(range(3), labels):
+            changed = [*path[:at], label, *path[at + 1 :]]
+            counts: list[npt.NDArray[np.int64]] = []
+            for one in (path, changed):
+                values, problems = Labels(space).read(pa.array(one))
+                assert not problems
+                counts.append(np.bincount(space.encode(values), minlength=space.size))
+            moves.add(int(np.abs(counts[0] - counts[1]).sum()))
+    assert moves == {0, 2}
 
 
 def test_a_wide_table_may_hold_labels(tmp_path: Path) -> None:

@@ -123,6 +123,17 @@ def test_a_parquet_file_of_series_is_the_same_as_its_long_form(tmp_path: Path) -
     assert np.allclose([one[2] for one in found], [one[2] for one in expected], rtol=1e-6)
 
 
+def test_columns_of_series_are_read_under_pseudonyms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a reading nor a reject has a column's name then."""
+    monkeypatch.setenv("WIDE_KEY", "ab" * 32)
+    (tmp_path / "x.csv").write_text("ts,home1,home2\n2024-01-01,1,oops\n", encoding="utf-8")
+    readings = {"wide": {"columns": "series"}, "time": "ts", "pseudonyms": {"env": "WIDE_KEY"}}
+    found, rejects = read(tmp_path / "x.csv", readings)
+    (name,) = {one[0] for one in found}
+    assert name == Readings.model_validate(readings).pseudonyms.key().name("home1")  # type: ignore[union-attr]
+    assert rejects == [("not-a-number", 2, 3)]
+
+
 AUSGRID = """\
 Customer,Generator Capacity,Postcode,Consumption Category,date,0:30,1:00,12:30,23:30,0:00
 1,3.78,2076,GC,1/07/2012,0.25,0.5,1,,0.125
