@@ -11,6 +11,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Settings
+from ..schemas.slots import Schedule
 from ..transforms.checks import check_modes
 from ..transforms.common.rejects import METRICS
 from ..transforms.formats.rows import Labels
@@ -62,7 +63,7 @@ def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
     return beam.Pipeline(options=options)
 
 
-def read_source(settings: Settings, group: str | None = None) -> ReadReadings:
+def read_source(settings: Settings, group: str | None = None, schedule: Schedule | None = None) -> ReadReadings:
     """The reading of the settings' source; its files are found and their headers checked now.
 
     Raises:
@@ -84,6 +85,7 @@ def read_source(settings: Settings, group: str | None = None) -> ReadReadings:
             group=group,
             resolve=settings.path,
             grid=settings.grid,
+            schedule=schedule,
             labels=Labels.of(settings.space),
         )
     except SettingsError as error:

@@ -257,7 +257,7 @@ class _Batch:
 
     def source(self, settings: Settings, plan: Plan) -> ReadReadings:
         """The reading of the files, which are found, and whose headers are checked, now."""
-        return read_source(settings, plan.group_column)
+        return read_source(settings, plan.group_column, plan.schedule)
 
     def make_places(self, settings: Settings) -> None:
         """Make the folders of the files, and try to write there."""

@@ -21,7 +21,7 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileSource
 from ...schemas.settings.mappings import Readings, columns_problems
 from ...schemas.settings.places import RegisterValue
-from ...schemas.slots import SlotGrid, time_zone
+from ...schemas.slots import Schedule, SlotGrid, time_zone
 from ..common import batches
 from ..common.prefetch import read_ahead
 from ..common.rejects import DECODED, METRICS, PASSED_OVER, counter_name, reject_batch
@@ -72,6 +72,8 @@ class ReadReadings(beam.PTransform[Any, Any]):
         readings: the columns and how to read them.
         resolve: makes a path of the settings absolute.
         grid: the slots; needed where the value is a register, or readings are intervals.
+        schedule: the windows that the readings are for, as far as they are known: what intervals cover beyond them is
+            left out but for their first slots.
         how: the zone, the group, and how much at a time.
 
     Raises:
@@ -85,6 +87,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
         *,
         resolve: Callable[[str], str] = str,
         grid: SlotGrid | None = None,
+        schedule: Schedule | None = None,
         **how: Unpack[HowRead],
     ) -> None:
         super().__init__()
@@ -103,7 +106,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
                 raise SettingsError(["readings.until: an interval needs the slots of the settings"])
             from .intervals import SlotsOfIntervals  # noqa: PLC0415 - as above
 
-            self._by_series = SlotsOfIntervals(grid)
+            self._by_series = SlotsOfIntervals(grid, schedule)
         self._decoder = decoder_of(source, readings, whole_series=self._by_series is not None, **how)
         self._tasks: list[FileTask] = []
         problems: list[str] = []

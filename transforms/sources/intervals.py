@@ -26,12 +26,15 @@ from apache_beam import typehints
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from ...schemas.slots import SlotGrid
+from ...schemas.slots import Schedule, SlotGrid
 from ..common import batches as coders
 from ..common.batches import pc
 from ..formats.rows import UNTIL, earliest_of
 
 Ints = npt.NDArray[np.int64]
+
+#: Slots of intervals that a worker holds at a time, about 100 bytes each: a single interval may have millions.
+_SLOTS = 1 << 18
 
 #: Parts into which the series are cut; one worker holds the intervals of a part at a time.
 _PARTS = 256
@@ -44,16 +47,17 @@ class SlotsOfIntervals(beam.PTransform[Any, Any]):
 
     Args:
         grid: the slots.
+        schedule: the windows for which the slots are needed, as far as they are known; ``None`` for all slots.
     """
 
-    def __init__(self, grid: SlotGrid) -> None:
+    def __init__(self, grid: SlotGrid, schedule: Schedule | None = None) -> None:
         super().__init__()
-        self._grid = grid
+        self._grid, self._schedule = grid, schedule
 
-    def of(self, readings: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    def of(self, readings: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The slots of all intervals of some series, without Beam."""
         given = list(readings)
-        return list(slots_of_intervals(given, self._grid)) if given else []
+        return slots_of_intervals(given, self._grid, self._schedule) if given else iter(())
 
     def expand(self, input_or_inputs: Any) -> Any:
         """Bring the intervals of each series together, and find the label of each slot."""
@@ -61,7 +65,7 @@ class SlotsOfIntervals(beam.PTransform[Any, Any]):
             input_or_inputs
             | "By series" >> beam.ParDo(_Split()).with_output_types(_SHARE)
             | "Series together" >> beam.GroupByKey()
-            | "Slots" >> beam.ParDo(_Fill(self._grid)).with_output_types(pa.RecordBatch)
+            | "Slots" >> beam.ParDo(_Fill(self._grid, self._schedule)).with_output_types(pa.RecordBatch)
         )
 
 
@@ -82,20 +86,27 @@ class _Split(beam.DoFn):
 
 
 class _Fill(beam.DoFn):
-    def __init__(self, grid: SlotGrid) -> None:
-        self._grid = grid
+    def __init__(self, grid: SlotGrid, schedule: Schedule | None) -> None:
+        self._grid, self._schedule = grid, schedule
 
     def process(self, share: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[Any]:
-        for found in slots_of_intervals(list(share[1]), self._grid):
+        for found in slots_of_intervals(list(share[1]), self._grid, self._schedule):
             yield TimestampedValue(found, Timestamp(micros=earliest_of(found)))
 
 
-def slots_of_intervals(batches: list[pa.RecordBatch], grid: SlotGrid) -> Iterator[pa.RecordBatch]:
+def slots_of_intervals(
+    batches: list[pa.RecordBatch], grid: SlotGrid, schedule: Schedule | None = None, most: int = _SLOTS
+) -> Iterator[pa.RecordBatch]:
     """The label of each slot that an interval covers.
+
+    Outside the schedule there is only the first slot of an interval: the series is seen, and its earliest reading, by
+    whose group it goes, is the same as without a schedule.
 
     Args:
         batches: all intervals of some series: rows of ``READING_SCHEMA`` or ``GROUPED_READING_SCHEMA`` with their ends.
         grid: the slots.
+        schedule: the windows for which the slots are needed; ``None`` for all slots.
+        most: slots of intervals that are held at a time, about.
 
     Yields:
         The same without ends: a row for each series and slot, at the beginning of the slot.
@@ -106,27 +117,96 @@ def slots_of_intervals(batches: list[pa.RecordBatch], grid: SlotGrid) -> Iterato
     start, until = (_micros(given.column(name)) for name in ("time", UNTIL.name))
     rows, start, until = _united(codes, states, start, until)
     codes, states = codes[rows], states[rows]
-
-    first, last = grid.slots_of(start), grid.slots_of(until - 1)
-    lengths = last - first + 1
-    of = np.repeat(np.arange(len(rows)), lengths)
-    slots = first[of] + np.arange(len(of)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    begins = np.maximum(start[of], grid.time_of(slots))
-    covers = np.minimum(until[of], grid.time_of(slots + 1)) - begins
-    # united intervals of one label may leave a gap inside a slot, so its parts of a slot are added up
-    order = np.lexsort((begins, states[of], slots, codes[of]))
-    of, slots, begins, covers = of[order], slots[order], begins[order], covers[order]
-    heads = _heads(codes[of], slots, states[of])
-    covers, of, slots, begins = np.add.reduceat(covers, heads), of[heads], slots[heads], begins[heads]
-
-    order = np.lexsort((states[of], begins, -covers, slots, codes[of]))
-    of, slots = of[order], slots[order]
-    best = _heads(codes[of], slots)
-    of, slots = of[best], slots[best]
-    columns = {name: pc.take(given.column(name), pa.array(rows[of])) for name in given.schema.names}
-    columns["time"] = pa.array(grid.time_of(slots)).view(pa.timestamp("us", tz="UTC"))
     schema = given.schema.remove(given.schema.get_field_index(UNTIL.name))
-    yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+    for of, slots in _pieces(codes, *_scheduled(grid.slots_of(start), grid.slots_of(until - 1), schedule), most):
+        begins = np.maximum(start[of], grid.time_of(slots))
+        covers = np.minimum(until[of], grid.time_of(slots + 1)) - begins
+        # united intervals of one label may leave a gap inside a slot, so its parts of a slot are added up
+        order = np.lexsort((begins, states[of], slots, codes[of]))
+        of, slots, begins, covers = of[order], slots[order], begins[order], covers[order]  # noqa: PLW2901 - the same rows
+        heads = _heads(codes[of], slots, states[of])
+        covers, of, slots, begins = np.add.reduceat(covers, heads), of[heads], slots[heads], begins[heads]  # noqa: PLW2901 - as above
+
+        order = np.lexsort((states[of], begins, -covers, slots, codes[of]))
+        of, slots = of[order], slots[order]  # noqa: PLW2901 - as above
+        best = _heads(codes[of], slots)
+        of, slots = of[best], slots[best]  # noqa: PLW2901 - as above
+        columns = {name: pc.take(given.column(name), pa.array(rows[of])) for name in schema.names}
+        columns["time"] = pa.array(grid.time_of(slots)).view(pa.timestamp("us", tz="UTC"))
+        yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _scheduled(first: Ints, last: Ints, schedule: Schedule | None) -> tuple[Ints, Ints, Ints]:
+    """Ranges of slots that are needed: the interval of each, its first slot and its last one.
+
+    The ranges are the first slot of each interval, and its slots within the schedule.
+    """
+    every = np.arange(len(first))
+    if schedule is None:
+        return every, first, last
+    low = first if schedule.start is None else np.maximum(first, schedule.first)
+    high = last if schedule.stop is None else np.minimum(last, schedule.stop - 1)
+    within, alone = low <= high, (low > first) | (low > high)
+    return (
+        np.concatenate((every[alone], every[within])),
+        np.concatenate((first[alone], low[within])),
+        np.concatenate((first[alone], high[within])),
+    )
+
+
+def _pieces(codes: Ints, of: Ints, first: Ints, last: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
+    """Ranges of slots as slots, about so many at a time: all ranges of a series that reach a slot have it at once.
+
+    Args:
+        codes: the series of each interval.
+        of: the interval of each range, shape (n,).
+        first: first slots, shape (n,).
+        last: last slots, shape (n,).
+        most: slots at a time.
+
+    Yields:
+        The interval of each slot, and the slot.
+    """
+    order = np.lexsort((first, codes[of]))
+    of, first, last = of[order], first[order], last[order]
+    heads = _heads(codes[of])
+    series = np.append(heads, len(of)).tolist()
+    total = np.concatenate(([0], np.cumsum(last - first + 1)))
+    at = 0
+    while at < len(heads):
+        # as many whole series as there is room for, or a single one in parts
+        stop = max(int(np.searchsorted(total[series], total[series[at]] + most, side="right")) - 1, at + 1)
+        here = slice(series[at], series[stop])
+        if stop > at + 1 or total[series[stop]] - total[series[at]] <= most:
+            yield _expanded(of[here], first[here], last[here])
+        else:
+            yield from _parts(of[here], first[here], last[here], most)
+        at = stop
+
+
+def _parts(of: Ints, first: Ints, last: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
+    """The ranges of one series, sorted by their first slots, part of the time by part of the time."""
+    while len(of):
+        # the longest time from the first slot on in which no more slots are reached than there is room for
+        begin, length = int(first[0]), most
+        while length > 1 and _reached(first, last, begin + length) > most:
+            length //= 2
+        near = int(np.searchsorted(first, begin + length))
+        yield _expanded(of[:near], first[:near], np.minimum(last[:near], begin + length - 1))
+        first = np.maximum(first, begin + length)
+        left = last >= first
+        of, first, last = of[left], first[left], last[left]
+
+
+def _reached(first: Ints, last: Ints, end: int) -> int:
+    """Slots of ranges before ``end``."""
+    near = int(np.searchsorted(first, end))
+    return int((np.minimum(last[:near], end - 1) - first[:near] + 1).sum())
+
+
+def _expanded(of: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
+    lengths = last - first + 1
+    return np.repeat(of, lengths), np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
 
 
 def _micros(column: pa.Array) -> Ints:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from apache_beam.testing.util import assert_that
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.schemas.slots import SlotGrid
+from quiltstream.schemas.slots import Schedule, SlotGrid
 from quiltstream.schemas.states import StateSpace
 from quiltstream.transforms.formats.rows import UNTIL, Labels
 from quiltstream.transforms.sources.batch_files import ReadReadings
@@ -58,9 +60,9 @@ def batch(intervals: list[Interval], groups: dict[str, str] | None = None) -> pa
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def slots(batches: list[pa.RecordBatch]) -> dict[tuple[str, int], int]:
+def slots(batches: list[pa.RecordBatch], *how: Any) -> dict[tuple[str, int], int]:
     found: dict[tuple[str, int], int] = {}
-    for one in slots_of_intervals(batches, GRID):
+    for one in slots_of_intervals(batches, GRID, *how):
         assert one.schema.names in ([*READING_SCHEMA.names], [*GROUPED_READING_SCHEMA.names])
         times = one["time"].cast(pa.int64()).to_pylist()
         for series, time, state in zip(one["series"].to_pylist(), times, one["value"].to_pylist(), strict=True):
@@ -89,6 +91,52 @@ def test_each_slot_has_the_label_that_covers_most_of_it() -> None:
         mixed = draw.sample([*intervals, intervals[0]], len(intervals) + 1)
         cut = draw.randrange(1, len(mixed))
         assert slots([batch(mixed[:cut]), batch(mixed[cut:])]) == expected, (seed, intervals)
+
+
+def test_the_slots_of_intervals_are_the_same_in_pieces() -> None:
+    seed = 20240302
+    draw = random.Random(seed)  # noqa: S311 - test data
+    for _ in range(200):
+        intervals = drawn(draw)
+        most = draw.randrange(1, 9)
+        assert slots([batch(intervals)], None, most) == plainly(intervals), (seed, intervals, most)
+        # 33 us reach five slots, and of each of three states several intervals may reach a slot
+        pieces = [one.num_rows for one in slots_of_intervals([batch(intervals)], GRID, None, most)]
+        assert max(pieces) <= most, (seed, intervals, most)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 5), (None, 2), (2, None)])
+def test_outside_the_schedule_is_only_the_first_slot_of_an_interval(start: int | None, stop: int | None) -> None:
+    seed = 20240303
+    draw = random.Random(seed)  # noqa: S311 - test data
+    schedule = Schedule(2, 2, start, stop, 0)
+    low = -(10**6) if start is None else schedule.first
+    high = 10**6 if stop is None else stop
+    for _ in range(200):
+        intervals = drawn(draw)
+        expected, found = plainly(intervals), slots([batch(intervals)], schedule, draw.choice([2, 100]))
+        within = {cell: state for cell, state in expected.items() if low <= cell[1] < high}
+        firsts = {(series, (begin - 3) // 10) for series, begin, _, _ in intervals}
+        assert within.items() <= found.items(), (seed, intervals)
+        assert found.keys() - within.keys() <= firsts, (seed, intervals)
+        for series in {one[0] for one in intervals}:  # the earliest reading, by whose group a series goes
+            cell = min(cell for cell in expected if cell[0] == series)
+            assert found[cell] == expected[cell], (seed, intervals)
+
+
+def test_an_interval_of_a_year_takes_no_more_memory_than_a_piece() -> None:
+    second, year = 1_000_000, 366 * 86_400
+    grid, line = SlotGrid(second, 0), batch([("a", 0, year * second, 1)])
+    tracemalloc.start()
+    try:
+        day = Schedule(3600, 3600, 86_400, 2 * 86_400, 0)
+        assert [one.num_rows for one in slots_of_intervals([line], grid, day)] == [86_401]
+        pieces = slots_of_intervals([line], grid)
+        assert all(next(pieces).num_rows == 1 << 18 for _ in range(2))
+        # all slots of the year would be 31.6 million, of 100 bytes each
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +201,7 @@ def test_a_diary_is_read_by_beam_as_it_is_without(tmp_path: Path) -> None:
     assert reader.by_series is not None
     given = [part.readings for part in decoded_parts(reader) if part.readings is not None]
 
-    def rows(batches: list[pa.RecordBatch]) -> set[tuple[Any, ...]]:
+    def rows(batches: Iterable[pa.RecordBatch]) -> set[tuple[Any, ...]]:
         return {
             (row["series"], row["time"].strftime("%H:%M"), LABELS[int(row["value"])])
             for one in batches
