@@ -353,6 +353,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/payloads/test_operators.py",),
     ),
     Mutant(
+        name="a text that cannot be unpacked is a missing part",
+        file="transforms/payloads/operators.py",
+        old="return np.fromiter((one is UNREADABLE for one in found), np.bool_, len(found))",
+        new="return np.zeros(len(found), dtype=np.bool_)",
+        tests=("tests/transforms/payloads/test_operators.py",),
+    ),
+    Mutant(
+        name="the names of two devices join to one",
+        file="transforms/payloads/operators.py",
+        old='.replace("/", "~1")',
+        new="",
+        tests=("tests/transforms/payloads/test_operators.py",),
+    ),
+    Mutant(
+        name="a condition on several units lets them meet",
+        file="schemas/settings/places.py",
+        old="if one is not None}) == 1",
+        new="if one is not None}) > 0",
+        tests=("tests/transforms/payloads/test_units.py",),
+    ),
+    Mutant(
         name="a value whose unit is of another quantity is a reading",
         file="transforms/payloads/operators.py",
         old="        keep &= ~other\n",

@@ -35,6 +35,10 @@ LONGEST_NAME = 1_000
 #: Longer texts of times and values are none.
 LONGEST_TEXT = 100
 
+#: Names of so many characters are written once each before they become a column: a message may name one for each of its
+#: readings.
+_MOST_CHARACTERS = 1 << 22
+
 #: Bytes of a payload that is a name or a number as a whole.
 _LONGEST_WHOLE = 4 * LONGEST_NAME
 
@@ -181,10 +185,13 @@ def names(column: Column, count: int) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     if set(map(type, given)) != {str} or max(map(len, given)) > LONGEST_NAME:
         bad = np.array([not _is_name(one) for one in given], dtype=np.bool_)
         given = [str(one) if one is not None and _is_name(one) else None for one in given]
-    array = _text(given).dictionary_encode()
     if isinstance(column, Repeated):
-        return array.take(pa.array(column.at)), bad[column.at]
-    return array, bad
+        return _text(given).dictionary_encode().take(pa.array(column.at)), bad[column.at]
+    if len(given) * LONGEST_NAME > _MOST_CHARACTERS and sum(len(one) for one in given if one) > _MOST_CHARACTERS:
+        known = {one: number for number, one in enumerate(dict.fromkeys(given))}
+        at = np.fromiter(map(known.__getitem__, given), np.int64, len(given))
+        return _text(list(known)).dictionary_encode().take(pa.array(at)), bad
+    return _text(given).dictionary_encode(), bad
 
 
 def _is_name(one: Any) -> bool:

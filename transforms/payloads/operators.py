@@ -31,7 +31,7 @@ import pyarrow as pa
 from ...schemas.readings import RejectReason
 from ...schemas.settings.places import Condition, Constant, Do, Place, duration_of, path_steps
 from ..common.batches import finite_float
-from .columns import LONGEST_TEXT, Column, Repeated, Rows
+from .columns import LONGEST_NAME, LONGEST_TEXT, Column, Repeated, Rows
 from .parsing import parse_json_text
 from .unit_names import power_of_ten
 
@@ -100,19 +100,35 @@ def _added(numbers: list[Any]) -> Any:
 
 
 def _join(columns: Sequence[list[Any]], _decimal: str) -> list[Any]:
-    return [_named(each) for each in zip(*columns, strict=True)]
+    known: dict[tuple[Any, ...], str] = {}  # rows of equal parts share one text
+    return [_named(each, known) for each in zip(*columns, strict=True)]
 
 
-def _named(parts: tuple[Any, ...]) -> Any:
+def _named(parts: tuple[Any, ...], known: dict[tuple[Any, ...], str]) -> Any:
+    """The parts with ``/`` between them; different parts never make one name.
+
+    A slash inside one of several parts is ``~1`` and a tilde ``~0``, as in JSON Pointer (RFC 6901, section 3).
+    """
     if any(one is None or one == "" for one in parts):
         return None
     if not all(type(one) is int or (type(one) is str and len(one) <= LONGEST_PART) for one in parts):
         return NONE_SUCH
-    return "/".join(map(str, parts))
+    name = known.get(parts)
+    if name is None:
+        texts = [str(one) for one in parts]
+        if len(texts) > 1:
+            texts = [one.replace("~", "~0").replace("/", "~1") for one in texts]
+        if sum(map(len, texts)) + len(texts) - 1 > LONGEST_NAME:
+            return NONE_SUCH
+        name = known[parts] = "/".join(texts)
+    return name
 
+
+#: From columns, and the mark before decimals, to one column.
+Operator = Callable[[Sequence[list[Any]], str], list[Any]]
 
 #: What makes one column of several, by the name in the settings.
-OPERATORS: dict[str, Callable[[Sequence[list[Any]], str], list[Any]]] = {"first": _first, "sum": _sum, "join": _join}
+OPERATORS: dict[str, Operator] = {"first": _first, "sum": _sum, "join": _join}
 
 
 def _json(text: Any) -> Any:
@@ -159,8 +175,19 @@ def combined(place: Place | Constant, tables: Tables, mapping: Mapping) -> Colum
             return tables.column(place.steps)
         for name, operator in OPERATORS.items():
             if getattr(place, name) is not None:
-                return operator([_listed(_part(one, tables, mapping)) for one in place.parts], mapping.decimal)
+                return _applied(operator, [_part(one, tables, mapping) for one in place.parts], mapping.decimal)
     return tables.beside(place)
+
+
+def _applied(operator: Operator, columns: list[Column], decimal: str) -> Column:
+    """What an operator makes of columns: once for each run of rows in which all of them repeat their values."""
+    repeated = [one for one in columns if isinstance(one, Repeated)]
+    if len(repeated) < len(columns) or not len(repeated[0].at):
+        return operator([_listed(one) for one in columns], decimal)
+    begins = np.ones(len(repeated[0].at), dtype=np.bool_)
+    begins[1:] = np.logical_or.reduce([one.at[1:] != one.at[:-1] for one in repeated])
+    runs = [Repeated(one.values, one.at[begins]) for one in repeated]
+    return Repeated(operator([_listed(one) for one in runs], decimal), np.cumsum(begins) - 1)
 
 
 def _part(part: str | Place | Constant, tables: Tables, mapping: Mapping) -> Column:

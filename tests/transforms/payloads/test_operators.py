@@ -8,10 +8,12 @@ import json
 import random
 import struct
 import sys
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
@@ -176,6 +178,55 @@ def test_levels_and_fields_are_joined_to_one_name():
     )
     assert [row[0] for row in rows] == ["site/m/m1/x", "site/n/7/x"]
     assert rejects == [(2, "missing-series"), (3, "malformed-row")]
+
+
+#: Arrow's memory, with its peak; it lives as long as what is allocated there.
+COUNTED = pa.proxy_memory_pool(pa.default_memory_pool())
+
+
+def test_different_parts_never_join_to_one_name():
+    two, single = mapping(series={"join": ["a", "c"]}), mapping(series={"join": ["a"]})
+    texts = ["x", "y", "x/y", "y/z", "z", "~", "~1", "~0", "/", "x~1y", 7, "7"]
+    pairs = [(a, c) for a in texts[:-1] for c in texts[:-1]]
+    rows, rejects = decode(two, dumped(*[one(a=a, c=c) for a, c in pairs]))
+    assert rejects == []
+    assert len({row[0] for row in rows}) == len(rows) == len(pairs)
+    assert {"x~1y/z", "x/y~1z", "~01/~1"} <= {row[0] for row in rows}
+    # a number and its digits are one name, as without an operator; one part alone is as it stands
+    assert {row[0] for row in decode(two, dumped(one(a=7, c="x"), one(a="7", c="x")))[0]} == {"7/x"}
+    assert decode(single, dumped(one(a="x/y")))[0][0][0] == "x/y"
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        {"join": [f"p[{at}]" for at in range(8)]},
+        {"join": [{"constant": "a"}, {"topic": 1}, "p[0]", "p[1]"]},
+        {"join": ["p[0]", "p[1]", "p[2]", "p[3]", "r[*].k"]},
+        {"first": [{"join": ["p[0]", "p[1]", "p[2]", "p[3]"]}, "r[*].k"]},
+        {"first": ["r[*].none", "long"]},
+    ],
+)
+def test_a_name_is_not_written_anew_for_each_element_of_a_message(series: dict[str, Any]):
+    count = 20_000
+    body = one(p=["x" * 200] * 8, long="y" * 1_000, r=[{"k": "z", "v": 1}] * count)
+    decoder = PayloadDecoder(mapping(series=series, value="r[*].v", where=[{"path": "v", "equals": 1}]))
+    given = dumped(body)
+    decoder.decode(dumped(one(p=["x"] * 8, r=[])))
+    usual = pa.default_memory_pool()
+    pa.set_memory_pool(COUNTED)
+    tracemalloc.start()
+    try:
+        parts = decoder.decode(given)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(usual)
+    found = [part.readings.num_rows for part in parts if part.readings is not None]
+    assert found == ([] if len(series.get("join", ())) == 8 else [count])
+    # a name of 800 characters for each row would be 16 MB; the parsed elements take 200 bytes each
+    assert peak < 500 * count
+    assert 0 < (COUNTED.max_memory() or 0) < 200 * count
 
 
 def test_values_of_one_start_are_an_interval_apart():
