@@ -29,7 +29,6 @@ from typing import Any, NoReturn
 
 import click
 
-from .console import printable
 from .errors import ExitCode, explain
 
 __all__ = ["keep_quiet"]
@@ -166,6 +165,8 @@ class Command(click.Command):
             if told:  # a runner makes Ctrl-C a failure of the step that it came into
                 _end_stopped(ctx)
             failure = explain(error)
+            from .console import printable  # noqa: PLC0415 - --help is quick without the console
+
             lines = [printable(line) for line in failure.text.splitlines()]
             click.echo("\n".join(["Error: " + lines[0], *("       " + line for line in lines[1:])]), err=True)
             ctx.exit(failure.code)

@@ -103,9 +103,11 @@ class Registry(Section):
         default_factory=dict, description="any option of Confluent's client, such as basic.auth.user.info"
     )
 
-    @field_validator("url")
+    @field_validator("url", mode="before")
     @classmethod
-    def _url(cls, text: str) -> str:
+    def _url(cls, text: Any) -> Any:
+        if not isinstance(text, str):
+            return text
         if not text.startswith(("http://", "https://", "mock://")):
             raise ValueError("registry.url begins with http:// or https://")
         if "@" in text.partition("://")[2].partition("/")[0]:

@@ -134,10 +134,10 @@ class Broker(Section):
     user: User = Field(default=None, description="in the open, or as the password")
     password: Secret | None = None
 
-    @field_validator("host")
+    @field_validator("host", mode="before")
     @classmethod
-    def _host(cls, text: str) -> str:
-        if set("/@") & set(text):
+    def _host(cls, text: Any) -> Any:
+        if isinstance(text, str) and set("/@") & set(text):
             raise ValueError(
                 "mqtt.host is an address; write the name alone, and port, tls, user and password beside it"
             )

@@ -29,6 +29,7 @@ from quiltstream.store.errors import StoreReplaced
 from quiltstream.transforms import PrivateHistograms, checks, registration
 from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
 from quiltstream.transforms.sinks.files import read_releases
+from quiltstream.transforms.sources.wall_clock import policy_of
 
 from ..transforms.stubborn import StubbornFileSystem
 from .jobs import Job, call, job
@@ -356,6 +357,12 @@ def _follower(_: Settings, plan: Plan) -> Any:
     return Follower(plan, held).record()
 
 
+def _clock(settings: Settings, plan: Plan) -> Any:
+    other = str(plan.address.resolve()).replace("ledger.db", "other.db")
+    elsewhere = make_plan(settings.changed({"ledger": other, "ledger_id": None})).opened()
+    return policy_of(plan, registration.register(elsewhere), 0, "PrismRunner")
+
+
 def _generation(settings: Settings, plan: Plan) -> Any:
     given = successors.Generation(settings, PrivateHistograms.of(plan), None)
     return given.complete
@@ -368,6 +375,7 @@ OPENINGS: dict[str, Opened | None] = {
     "store/merge/merge.py:_source": None,
     "store/merge/merge.py:merge": None,
     "transforms/plan.py:open_ledger": lambda _, plan: plan.opened() and registration.register(plan),
+    "transforms/sources/wall_clock.py:policy_of": _clock,
     "transforms/checks.py:_held": lambda _, plan: checks.check_ends(plan),
     "transforms/aggregate/discovery.py:RegisterQuery": None,  # on a worker, as those below
     "transforms/registration.py:register": lambda _, plan: registration.register(plan),

@@ -18,7 +18,7 @@ from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.common.rejects import DECODED, METRICS, OUTSIDE, READINGS, counter_name
+from quiltstream.transforms.common.rejects import DECODED, METRICS, OUTSIDE, PASSED_OVER, READINGS, counter_name
 
 from ..jobs import HOMES, Job, readings, write_csv
 from ..live_jobs import made, run
@@ -67,7 +67,12 @@ def made_in_the_code(repository: Path) -> set[str]:
                 if isinstance(name, ast.Constant):
                     found.add(str(name.value))
                 else:
-                    constants = {"DECODED": DECODED, "READINGS": READINGS, "OUTSIDE": OUTSIDE}
+                    constants = {
+                        "DECODED": DECODED,
+                        "READINGS": READINGS,
+                        "OUTSIDE": OUTSIDE,
+                        "PASSED_OVER": PASSED_OVER,
+                    }
                     named = {**constants, "counter_name(reason)": "rejected-..."}
                     found.add(named[ast.unparse(name)])
     return found
