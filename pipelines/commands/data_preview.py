@@ -39,7 +39,7 @@ from ...transforms.formats.avro import whole_records
 from ...transforms.formats.paths import SourceFileError, open_text
 from ...transforms.formats.rows import MISSING
 from ...transforms.formats.text import is_utf8
-from ...transforms.formats.wide import clock_time, clock_times
+from ...transforms.formats.wide import clock_columns, clock_times
 from ..errors import CommandError, ExitCode
 
 _MOST = 1 << 20
@@ -251,6 +251,9 @@ _END = re.compile(r"end|stop|until|finish|(^|_)to$", re.IGNORECASE)
 _USUAL_SLOTS = tuple(1_000_000 * seconds for seconds in (1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600))
 _DIGITS = re.compile(r"\d+")
 
+#: Names of columns that a message shows.
+_SHOWN = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -420,7 +423,7 @@ def look_at(path: Path, value: str | None = None) -> Look:
         rises=rises,
         wide=seen.wide,
         wide_columns=len(seen.columns),
-        without=rest if seen.wide == "series" else (),
+        without=() if seen.wide is None else rest,
         labels=seen.labels,
         until=seen.until,
     )
@@ -514,8 +517,8 @@ def _is_number_or_empty(kind: pa.DataType) -> bool:
 
 def _wide_times(table: pa.Table) -> _Seen | None:
     """A table with a column for each time of the day, evenly apart, and a row for each series and day."""
-    columns = tuple(name for name in table.column_names if clock_time(name) is not None)
-    columns = tuple(name for name in columns if _is_number_or_empty(table[name].type))
+    numbers = [name for name in table.column_names if _is_number_or_empty(table[name].type)]
+    columns = tuple(numbers[at] for at in clock_columns(numbers))
     clock = clock_times(columns)
     if len(columns) < _FEWEST_TIMES or len(set(np.diff(clock).tolist())) > 1 or clock[1] <= clock[0]:
         return None
@@ -528,10 +531,10 @@ def _wide_times(table: pa.Table) -> _Seen | None:
     codes, names = (np.zeros(table.num_rows, dtype=np.int64), 1) if series is None else _codes(rest[series])
     rows = slice(0, max(_FEWEST_ROWS, ROWS * _WIDER // len(columns)))
     instants = np.where(days[rows] >= 0, days[rows] + clock[:, None], -1)
-    numbers = np.stack([_numbers(table[name].combine_chunks())[rows] for name in columns])
-    seen = np.where(np.isfinite(numbers), instants, -1).ravel()  # an empty cell is no reading
+    values = np.stack([_numbers(table[name].combine_chunks())[rows] for name in columns])
+    seen = np.where(np.isfinite(values), instants, -1).ravel()  # an empty cell is no reading
     return _Seen(
-        series, names, (date,), form, None, columns[0], np.tile(codes[rows], len(columns)), seen, numbers.ravel(),
+        series, names, (date,), form, None, columns[0], np.tile(codes[rows], len(columns)), seen, values.ravel(),
         "times", columns,
     )  # fmt: skip
 
@@ -703,9 +706,14 @@ def _times(path: Path, table: pa.Table) -> tuple[tuple[str, ...], str | None, st
                 whole = np.where(np.isfinite(numbers), numbers, -1).astype(np.int64)
                 return (name,), None, unit, whole // _NS_A_US if unit == "ns" else whole * _TO_US[unit]
     raise CommandError(
-        f"{path}: none of its columns, {', '.join(table.column_names)}, looks like a time; "
+        f"{path}: none of its columns, {_listed(table.column_names)}, looks like a time; "
         "convert the file, or build the readings in a pipeline of your own (docs/index.md)"
     )
+
+
+def _listed(names: list[str]) -> str:
+    """Names of columns, the first of many."""
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} others" if len(names) > _SHOWN else "")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -773,7 +781,7 @@ def _value(path: Path, table: pa.Table, taken: set[str]) -> str:
     numbers = [name for name in table.column_names if name not in taken and _is_number(table[name].type)]
     if not numbers:
         raise CommandError(
-            f"{path}: none of its columns, {', '.join(table.column_names)}, holds numbers to measure; convert the file"
+            f"{path}: none of its columns, {_listed(table.column_names)}, holds numbers to measure; convert the file"
         )
     return min(numbers, key=lambda name: not _VALUE.search(name))
 
@@ -782,7 +790,7 @@ def _named_value(path: Path, table: pa.Table, value: str, taken: set[str]) -> st
     numbers = [name for name in table.column_names if name not in taken and _is_number(table[name].type)]
     if value not in numbers:
         raise CommandError(
-            f"--value {value!r}: {path} has the columns of numbers {', '.join(numbers)}; name one, or one of labels"
+            f"--value {value!r}: {path} has the columns of numbers {_listed(numbers)}; name one, or one of labels"
         )
     return value
 

@@ -171,9 +171,11 @@ def _parts(look: Look, name: str) -> str:
     if look.wide is None:
         value = f"{{register: {{column: {_word(look.value)}}}}}{_RISES}" if look.rises else _word(look.value)
         return f"{series}{time}  value: {value}\n"
-    if look.wide == "times":
-        return f"{series}{time}  wide: {{columns: times}}  # a column for each time of the day\n"
     without = f", without: [{', '.join(_word(one) for one in look.without)}]" if look.without else ""
+    if look.without:
+        time += _WITHOUT.format(_NO_TIMES if look.wide == "times" else _NO_SERIES)
+    if look.wide == "times":
+        return f"{series}{time}  wide: {{columns: times{without}}}  # a column for each time of the day\n"
     return f"{time}  wide: {{columns: series{without}}}  # every other column is a series\n"
 
 
@@ -259,6 +261,7 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: in
         ("value", value),
         *([("counter", _COUNTER if look.wide is None else _WIDE_COUNTER)] if look.rises else []),
         *([("not used", not_used)] if look.others else []),
+        *([("made public", _made_public(look.without))] if look.without else []),
         *(
             []
             if look.ambiguous is None
@@ -266,6 +269,15 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: in
         ),
         ("interval", format_duration(look.interval_us)),
         ("windows", f"{windows} of {format_duration(size)}" if look.complete else f"of {format_duration(size)}"),
+    )
+
+
+def _made_public(names: tuple[str, ...]) -> str:
+    """What is said of columns whose names the settings have."""
+    shown = f"{', '.join(names[:_SHOWN])}{' and others' if len(names) > _SHOWN else ''}"
+    return (
+        f"names of columns that are not read, {len(names)}: {shown}; the settings have them in readings.wide: see "
+        "there what to do where one is a person"
     )
 
 
@@ -392,6 +404,12 @@ states:  # THE LABELS OF A LOOK AT THE DATA: they are public with this file, and
 _BINS = """\
 # bins: [{}]  # coarser bins: edges that are among those of the states
 """
+
+_WITHOUT = """\
+  # THE NAMES IN without BECOME PUBLIC WITH THIS FILE: of columns {}.
+"""
+_NO_SERIES = "that are taken for no series. If one is, such as a person, take it out"
+_NO_TIMES = "that are no time of the day. If one is a person, rename it in the data"
 
 _RISES = """
   # A GUESS: it never falls, so it is a meter's counter, and a slot has what it rose since the last reading before it; a

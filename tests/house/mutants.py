@@ -405,6 +405,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/formats/test_wide.py::test_both_layouts_are_the_same_cells_as_the_long_form",),
     ),
     Mutant(
+        name="a date with a time of day moves the times of a wide table",
+        file="transforms/formats/times.py",
+        old="good = stamps.good & begins",
+        new="good = stamps.good",
+        tests=("tests/transforms/formats/test_wide.py::test_a_date_with_a_time_of_day_is_no_date",),
+    ),
+    Mutant(
         name="a domain does not hold its categories",
         file="schemas/states.py",
         old='return {"categories": list(self.categories), "other": self.other, **form}',

@@ -38,7 +38,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...schemas.readings import RejectReason
-from ...schemas.slots import offsets_between, parse_instant
+from ...schemas.slots import DAY_US, local_of, offsets_between, parse_instant
 from ..common.batches import pc, truths
 from ..common.rejects import Problem
 
@@ -389,7 +389,10 @@ class TimeReader:
         )
 
     def read_days(self, columns: Sequence[pa.Array], of_day_us: Ints) -> tuple[Ints, list[Problem], Bools]:
-        """Read the columns of a date, and place times of its day by the same clock.
+        """Read the columns of a date, and place times of its day by the clock of the zone.
+
+        A date with an offset is that of the zone's clock at its instant. A date that is not the beginning of a day is
+        none: its time would move all times of the day.
 
         Args:
             columns: arrays of n rows each, which are joined with a blank.
@@ -400,10 +403,23 @@ class TimeReader:
             local times that were skipped by a clock change, shape (m, n).
         """
         stamps = self._stamps_of(columns)
-        local = np.where(stamps.good, stamps.stamp_us, 0)[None, :] + of_day_us[:, None]
-        utc, skipped = self._placed(local.ravel(), np.tile(stamps.zoned, len(of_day_us)))
-        problems = _problems((~stamps.good, RejectReason.UNPARSABLE_TIME))
-        return utc.reshape(local.shape), problems, skipped.reshape(local.shape) & stamps.good
+        dates, begins = self._dates(np.where(stamps.good, stamps.stamp_us, 0), stamps.zoned)
+        good = stamps.good & begins
+        local = np.where(good, dates, 0)[None, :] + of_day_us[:, None]
+        utc, skipped = self._clock.to_utc(local.ravel())
+        problems = _problems((~good, RejectReason.UNPARSABLE_TIME))
+        return utc.reshape(local.shape), problems, skipped.reshape(local.shape) & good
+
+    def _dates(self, stamp_us: Ints, zoned: Bools) -> tuple[Ints, Bools]:
+        """The local midnights of stamps, and which stamps are the beginning of a local day."""
+        if not zoned.any():
+            dates = stamp_us // DAY_US
+            return dates * DAY_US, dates * DAY_US == stamp_us
+        local = np.where(zoned, local_of(self.timezone, stamp_us), stamp_us)
+        # a clock that is set forward at midnight begins the day at another time
+        before = np.where(zoned, local_of(self.timezone, stamp_us - 1), stamp_us - 1)
+        dates = local // DAY_US
+        return dates * DAY_US, (dates * DAY_US == local) | (before // DAY_US < dates)
 
     def _stamps_of(self, columns: Sequence[pa.Array]) -> Stamps:
         column = columns[0] if len(columns) == 1 else _joined(columns)

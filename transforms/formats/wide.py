@@ -52,15 +52,56 @@ def clock_time(name: str) -> int | None:
     return of_day if minute < 60 and of_day <= DAY_US else None  # noqa: PLR2004 - minutes of an hour
 
 
+def clock_columns(names: Sequence[str]) -> list[int]:
+    """Places of the names that are times of the day.
+
+    Four digits may as well be a year. They are a time only where all times are written so, evenly over a whole day.
+    """
+    found = [at for at, name in enumerate(names) if clock_time(name) is not None]
+    others = [at for at in found if not names[at].strip().isdecimal()]
+    if len(others) == len(found):
+        return found
+    times = clock_times([names[at] for at in found])
+    steps = np.diff(times)
+    is_day = len(steps) > 0 and bool((steps == steps[0]).all()) and len(times) * int(steps[0]) == DAY_US
+    return found if is_day and not others else others
+
+
 def clock_times(names: Sequence[str]) -> Ints:
-    """Microseconds since midnight of each column of times; a midnight behind later times is that at the end of the day.
+    """Microseconds since midnight of each column of times; a last midnight is that at the end of the day.
 
     Args:
         names: the columns in their order, all of them times.
     """
     found = np.array([clock_time(name) or 0 for name in names], dtype=np.int64)
-    latest = np.maximum.accumulate(found) if len(found) else found
-    return np.where((found == 0) & (latest > 0), DAY_US, found)
+    if len(found) > 1 and found[-1] == 0:
+        found[-1] = DAY_US
+    return found
+
+
+def _times_problem(names: Sequence[str], numbers: Ints, header: Sequence[str], path: str) -> str | None:
+    """What is wrong with columns that are to be times of the day."""
+    times = clock_columns(names)
+    if not times:
+        return (
+            f"readings.wide: {path} has no column named by a time such as 00:30 among its {len(header)}; check the "
+            "header, or readings.wide"
+        )
+    if len(times) < len(names):
+        first = min(set(range(len(names))) - set(times))
+        return (
+            f"readings.wide: {len(names) - len(times)} of the {len(header)} columns of {path} are no times of the day "
+            f"from 00:00 to 24:00, as column {numbers[first]}; name those that are none in readings.wide.without, and "
+            "write times with a colon unless all are four digits, evenly over a whole day"
+        )
+    falls = np.flatnonzero(np.diff(clock_times(names)) <= 0)
+    if len(falls):
+        return (
+            f"readings.wide: column {numbers[falls[0] + 1]} of the {len(header)} of {path} is of no later time of the "
+            "day than the column of a time before it; order the columns by time, each time once, with a midnight that "
+            "ends the day last"
+        )
+    return None
 
 
 def wide_columns(wide: Wide, columns: Columns, header: Sequence[str], path: str) -> CellColumns:
@@ -76,7 +117,7 @@ def wide_columns(wide: Wide, columns: Columns, header: Sequence[str], path: str)
 
     Raises:
         SettingsError: a column that the settings name is missing or there twice; there are no columns of values, too
-            many, or several of one name.
+            many, or several of one name; or a column is to be a time, and is none or not later than the one before.
     """
     places = defaultdict[str, list[int]](list)
     for number, name in enumerate(header, 1):
@@ -96,15 +137,13 @@ def wide_columns(wide: Wide, columns: Columns, header: Sequence[str], path: str)
         raise SettingsError(problems)
     others = {name.strip() for _, name in named}
     of_series = wide.columns == "series"
-    chosen = [
-        numbers
-        for name, numbers in places.items()
-        if name and name not in others and (of_series or clock_time(name) is not None)
-    ]
+    chosen = [numbers for name, numbers in places.items() if name and name not in others]
     if not chosen:
-        what = "beside time and readings.wide.without" if of_series else "named by a time such as 00:30"
         raise SettingsError(
-            [f"readings.wide: {path} has no column {what} among its {len(header)}; check the header, or readings.wide"]
+            [
+                f"readings.wide: {path} has no column beside those that other settings name among its {len(header)}; "
+                "check the header, or readings.wide"
+            ]
         )
     many = sum(map(len, chosen))
     if many > wide.most_columns:
@@ -122,9 +161,12 @@ def wide_columns(wide: Wide, columns: Columns, header: Sequence[str], path: str)
                 f"another one, as {twice[0][0]} and {twice[0][1]}; rename them, or name them in readings.wide.without"
             ]
         )
-    numbers = [one for (one,) in chosen]
-    names = tuple(header[number - 1] for number in numbers)
-    return CellColumns(names, np.array(numbers, dtype=np.int64), clock_times(() if of_series else names))
+    numbers = np.array([one for (one,) in chosen], dtype=np.int64)
+    names = tuple(header[one - 1] for (one,) in chosen)
+    problem = None if of_series else _times_problem(names, numbers, header, path)
+    if problem is not None:
+        raise SettingsError([problem])
+    return CellColumns(names, numbers, clock_times(() if of_series else names))
 
 
 class WideRows(RowDecoder):
@@ -238,4 +280,4 @@ def _of_columns(bad: Bools, reason: RejectReason, positions: Ints, cells: CellCo
         yield Rejects(reason, positions[bad[at]], column=int(cells.numbers[at]))
 
 
-__all__ = ["WideRows", "clock_time", "clock_times", "wide_columns"]
+__all__ = ["WideRows", "clock_columns", "clock_time", "clock_times", "wide_columns"]

@@ -301,6 +301,11 @@ def test_a_column_for_each_half_hour_of_the_day_is_seen(tmp_path: Path, clock: l
     assert made.readings is not None
     assert made.readings.wide is not None
     assert (made.readings.wide.columns, made.readings.series, made.readings.time) == ("times", "Customer", "date")
+    assert made.readings.wide.without == ["Postcode"]
+    assert done.said("names of columns that are not read, 1: Postcode; the settings have them in readings.wide")
+    assert "BECOME PUBLIC WITH THIS FILE: of columns that are no time" in (tmp_path / "settings.yaml").read_text(
+        encoding="utf-8"
+    )
     assert (made.readings.time_format, made.slots.interval) == ("%d/%m/%Y", "30min")
     found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
     assert (found["readings"], found["series"], found["rejected"], found["silent"]) == (288, 3, [], [])
@@ -360,6 +365,19 @@ def test_a_wide_table_with_columns_of_another_kind_leaves_them_out(tmp_path: Pat
     assert made.readings is not None
     assert made.readings.wide is not None
     assert made.readings.wide.without == ["outdoors"]
+    assert done.said("names of columns that are not read, 1: outdoors; the settings have them in readings.wide")
+    assert "BECOME PUBLIC WITH THIS FILE: of columns that are taken for no series. If one is, such as a person" in (
+        tmp_path / "settings.yaml"
+    ).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("row", ["soon", "2024-03-01"])
+def test_messages_about_many_columns_name_the_first_of_them(tmp_path: Path, row: str) -> None:
+    names = [f"c{n}" for n in range(100)]
+    (tmp_path / "x.csv").write_text(f"{','.join(names)}\n{','.join([row] * 100)}\n", encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    assert done.code == 2
+    assert done.said("none of its columns, c0, c1, c2, c3, c4, c5, c6, c7, c8, c9 and 90 others, ")
 
 
 def test_a_roster_that_is_there_is_kept_unless_forced(tmp_path: Path) -> None:

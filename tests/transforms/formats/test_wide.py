@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +17,7 @@ import pytest
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.transforms.formats.wide import clock_time, clock_times
+from quiltstream.transforms.formats.wide import clock_columns, clock_time, clock_times
 from quiltstream.transforms.sources.batch_files import ReadReadings
 
 from .decoding import decoded_parts
@@ -143,7 +145,9 @@ Customer,Generator Capacity,Postcode,Consumption Category,date,0:30,1:00,12:30,2
 
 def test_a_midnight_behind_later_times_is_the_end_of_the_day(tmp_path: Path) -> None:
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(AUSGRID.encode()))
-    readings = {"wide": {"columns": "times"}, "series": "Customer", "time": "date", "time_format": "%d/%m/%Y"}
+    others = ["Generator Capacity", "Postcode", "Consumption Category"]
+    wide = {"columns": "times", "without": others}
+    readings = {"wide": wide, "series": "Customer", "time": "date", "time_format": "%d/%m/%Y"}
     found, rejects = read(tmp_path / "x.csv.gz", readings)
     first = {str(np.datetime64(us, "us"))[:16]: value for name, us, value in found if name == "1"}
     assert first == {
@@ -220,6 +224,95 @@ def test_midnight_in_front_is_the_beginning_of_the_day() -> None:
     assert (clock_times(["12:00", "0:00"]) // 3_600_000_000).tolist() == [12, 24]
 
 
+HALF_HOURS = [f"{n // 2:02}{n % 2 * 30:02}" for n in range(48)]
+
+
+@pytest.mark.parametrize(
+    ("names", "times"),
+    [
+        (HALF_HOURS, 48),
+        ([*HALF_HOURS[1:], "0000"], 48),
+        (["0600", "1200", "1800", "2400"], 4),
+        ([*HALF_HOURS, "2019"], 0),
+        (["2018", "2019", "2020", "2021"], 0),  # evenly apart, and years
+        (["0:00", "12:00", "2019"], 2),
+        (["0:00", "1200"], 1),
+        (["2019"], 0),
+    ],
+)
+def test_four_digits_are_times_only_evenly_over_a_whole_day(names: list[str], times: int) -> None:
+    assert len(clock_columns(names)) == times
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("home,day,0:00,12:00,24:30", "1 of the 5 columns of FILE are no times of the day .*, as column 5; name those"),
+        ("home,day,0:00,25:00,total", "2 of the 5 columns of FILE are no times of the day .*, as column 4; name those"),
+        ("home,day,0:00,12:00,2019", "1 of the 5 columns of FILE are no times of the day .*, as column 5; name those"),
+        ("home,day,0:30,00:30,1:00", "column 4 of the 5 of FILE is of no later time of the day than the column of"),
+        ("home,day,1:00,0:30,2:00", "column 4 of the 5 of FILE is of no later time of the day than the column of"),
+        ("home,day,12:00,0:00,6:00", "column 4 of the 5 of FILE is of no later time of the day than the column of"),
+        ("home,day,24:00,0:00,", "column 4 of the 5 of FILE is of no later time of the day than the column of"),
+    ],
+)
+def test_columns_that_are_no_rising_times_are_refused(tmp_path: Path, header: str, said: str) -> None:
+    (tmp_path / "x.csv").write_text(f"{header}\na,2024-01-01,1,2,3\n", encoding="utf-8")
+    with pytest.raises(SettingsError, match=said.replace("FILE", str(tmp_path / "x.csv"))) as refused:
+        read(tmp_path / "x.csv", TIMES)
+    assert "total" not in str(refused.value)
+
+
+def test_a_date_with_a_time_of_day_is_no_date(tmp_path: Path) -> None:
+    dates = ["2024-06-01", "2024-06-01T00:00", "2024-06-01T01:00", "2024-06-01T00:00:00.5"]
+    lines = ["home,day,0:00,12:00", *(f"a,{date},1,2" for date in dates)]
+    (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
+    found, rejects = read(tmp_path / "x.csv", TIMES, timezone="Europe/London")
+    assert rejects == [("unparsable-time", 4, 0), ("unparsable-time", 5, 0)]
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize(
+    ("timezone", "dates"),
+    [
+        ("Europe/London", ["2024-03-31T00:00+00:00", "2024-10-27T00:00+01:00", "2024-10-26T23:00Z"]),
+        ("America/Vancouver", ["2024-03-10T00:00-08:00", "2024-11-03T07:00Z", "2024-07-01T00:00-07:00"]),
+        ("Australia/Sydney", ["2024-10-06T00:00+10:00", "2024-04-06T13:00Z"]),
+        ("America/Sao_Paulo", ["2018-11-04T01:00-02:00", "2018-11-05T00:00-02:00"]),  # has no midnight
+    ],
+)
+@pytest.mark.parametrize("ambiguous", ["earliest", "latest"])
+def test_a_date_with_an_offset_is_a_day_of_the_local_clock(
+    tmp_path: Path, timezone: str, dates: list[str], ambiguous: str
+) -> None:
+    """Each column is the time that the same local day and time without an offset is in the long form."""
+    clock = [f"{n // 2}:{n % 2 * 30:02}" for n in range(48)]
+    zone = ZoneInfo(timezone)
+    days = [str(dt.datetime.fromisoformat(one.replace("Z", "+00:00")).astimezone(zone).date()) for one in dates]
+    cells = [(date, f"h{n}", text, n * 48 + at) for n, date in enumerate(days) for at, text in enumerate(clock)]
+    (tmp_path / "l.csv").write_text(
+        "\n".join(["home,ts,kwh", *(f"{home},{date} {text:0>5},{value}" for date, home, text, value in cells)]),
+        encoding="utf-8",
+    )
+    lines = [f"h{n},{date},{','.join(str(n * 48 + at) for at in range(48))}" for n, date in enumerate(dates)]
+    (tmp_path / "t.csv").write_text("\n".join([",".join(["home", "day", *clock]), *lines]), encoding="utf-8")
+    expected, skipped = read(tmp_path / "l.csv", {**LONG, "ambiguous": ambiguous}, timezone=timezone)
+    found, rejects = read(tmp_path / "t.csv", {**TIMES, "ambiguous": ambiguous}, timezone=timezone)
+    assert found == expected
+    assert {one[0] for one in rejects} == {"nonexistent-local-time"}
+    assert len(rejects) == len(skipped) == 2
+    for n in range(len(dates)):  # in the order of their columns, also where an hour is doubled
+        mine = [us for name, us, _ in sorted(found, key=lambda cell: cell[2]) if name == f"h{n}"]
+        assert mine == sorted(set(mine))
+    assert len(found) == 48 * len(dates) - 2
+
+
+def test_a_date_with_an_offset_that_is_no_local_midnight_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("home,day,0:00,12:00\na,2024-06-01T00:00Z,1,2\n", encoding="utf-8")
+    found, rejects = read(tmp_path / "x.csv", TIMES, timezone="Europe/London")
+    assert (found, rejects) == ([], [("unparsable-time", 2, 0)])
+
+
 @pytest.mark.parametrize(
     ("readings", "how", "said"),
     [
@@ -233,7 +326,7 @@ def test_midnight_in_front_is_the_beginning_of_the_day() -> None:
             {},
             "has no column named by a time such as",
         ),
-        ({"wide": {"columns": "series", "without": ["a", "b"]}, "time": "ts"}, {}, "has no column beside time and"),
+        ({"wide": {"columns": "series", "without": ["a", "b"]}, "time": "ts"}, {}, "has no column beside those that"),
         (
             {"wide": {"columns": "series", "without": ["c"]}, "time": "ts"},
             {},
