@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 
 def canonical_json(value: Any) -> str:
@@ -28,3 +32,11 @@ def digest(value: Any, size: int = 16) -> str:
 def stable_hash(name: str) -> int:
     """BLAKE2b of a UTF-8 name as an unsigned 64-bit integer: the hash that assigns series and groups to shards."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+@lru_cache(maxsize=4)
+def stable_hashes(names: tuple[str, ...]) -> npt.NDArray[np.uint64]:
+    """The stable hash of each name, shape (n,), read-only: every part of a job asks for those of one roster."""
+    hashes = np.array([stable_hash(name) for name in names], dtype=np.uint64)
+    hashes.flags.writeable = False
+    return hashes

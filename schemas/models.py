@@ -108,7 +108,7 @@ class Provenance:
     def used(self, series: Iterable[str]) -> int:
         """How many of these series the belief was estimated from."""
         hashes = set(self.series_hashes)
-        return sum(hash_of_series(name) in hashes for name in series)
+        return sum(hash_of_series(name) in hashes for name in series) if hashes else 0
 
     @property
     def text(self) -> str:

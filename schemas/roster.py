@@ -8,17 +8,20 @@
 from __future__ import annotations
 
 import csv
+import json
+import zlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from .digests import digest, stable_hash
+from .digests import canonical_json, digest, stable_hashes
 from .errors import QuiltstreamError
 from .files import MOST_ROSTER_BYTES, open_table, reason
 
@@ -114,7 +117,7 @@ class Roster:
     @cached_property
     def multiplicity(self) -> int:
         """In how many histograms of a window a cell counts at most."""
-        return max((len(groups) for groups in self.groups_of.values()), default=1)
+        return max((len(groups) for groups in self.groups_of.values()), default=1) if self.kind == "group" else 1
 
     @cached_property
     def digest(self) -> str:
@@ -123,11 +126,30 @@ class Roster:
 
     def shard_keys(self, shard: int, shards: int) -> tuple[str, ...]:
         """The keys whose histograms belong to a shard, sorted."""
-        return tuple(self.keys[i] for i in np.flatnonzero(self._hashes % np.uint64(shards) == shard).tolist())
+        of_shard = stable_hashes(self.keys) % np.uint64(shards) == shard
+        return tuple(self.keys[i] for i in np.flatnonzero(of_shard).tolist())
 
     @cached_property
-    def _hashes(self) -> npt.NDArray[np.uint64]:
-        return np.array([stable_hash(key) for key in self.keys], dtype=np.uint64)
+    def packed(self) -> bytes:
+        """The entries, compressed: names repeat much of each other."""
+        return zlib.compress(canonical_json(self.to_dict()).encode())
+
+    @classmethod
+    def unpacked(cls, packed: bytes) -> Roster:
+        """The inverse of ``packed``: equal bytes are one object, so what is derived from it is computed once.
+
+        Raises:
+            zlib.error, ValueError, KeyError, TypeError: they are not what ``packed`` made.
+        """
+        found = _UNPACKED.get(packed)
+        if found is None:
+            found = _UNPACKED[packed] = cls.from_dict(json.loads(zlib.decompress(packed)))
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # every step of a pipeline has a copy of its own: hundreds of thousands of names are slow to pickle as texts
+        _UNPACKED.setdefault(self.packed, self)
+        return _unpacked, (self.packed,)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain form for the store."""
@@ -170,18 +192,30 @@ class Roster:
         """
         try:
             with open_table(path, MOST_ROSTER_BYTES) as file:
-                reader = csv.DictReader(file)
-                columns = list(reader.fieldnames or ())
+                reader = csv.reader(file)
+                columns = next(reader, [])
                 for name in (series, *([] if group is None else [group])):
                     if name not in columns:
                         raise RosterError(
                             f"roster {path}: its first line must be a header; it has {len(columns)} columns, none "
                             f"of them {name!r}: name the columns with roster: {{file: ..., series: ..., group: ...}}"
                         )
+                names = columns.index(series)
+                groups = None if group is None else columns.index(group)
                 entries: dict[tuple[str, str | None], None] = {}
-                for number, row in enumerate(reader, 1):
+                short = [""] * len(columns)
+                for number, row in enumerate(filter(None, reader), 1):
                     check_number(number, most, f"roster {path}", "rows")
-                    entries[row[series] or "", None if group is None else row[group] or ""] = None
+                    cells = row if len(row) >= len(columns) else row + short
+                    entries[cells[names], None if groups is None else cells[groups]] = None
                 return cls(tuple(entries))
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise RosterError(f"roster {path}: cannot be read as CSV ({reason(error)})") from error
+
+
+def _unpacked(packed: bytes) -> Roster:
+    return Roster.unpacked(packed)
+
+
+#: The rosters of this process by their packed form.
+_UNPACKED = WeakValueDictionary[bytes, Roster]()

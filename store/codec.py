@@ -155,15 +155,10 @@ def as_recorded(query: QuerySpec) -> QuerySpec:
     return replace(query, schedule_given=True, roster_given=True, header=plain(query.header), multiplicity=query.most)
 
 
-def roster_bytes(roster: Roster) -> bytes:
-    """A roster, compressed: names repeat much of each other."""
-    return zlib.compress(canonical_json(roster.to_dict()).encode())
-
-
 @_decoding
 def roster_from_bytes(data: bytes) -> Roster:
-    """The inverse of :func:`roster_bytes`."""
-    return Roster.from_dict(json.loads(zlib.decompress(data)))
+    """The roster that ``packed`` made these bytes of."""
+    return Roster.unpacked(bytes(data))
 
 
 def names_bytes(names: Sequence[str]) -> bytes:

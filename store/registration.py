@@ -48,7 +48,6 @@ from .codec import (
     plain,
     query_from_row,
     query_values,
-    roster_bytes,
     roster_from_bytes,
 )
 from .errors import QUERY_ADVICE, BudgetRefused, ModeError, RegistrationConflict, StoreError, UnknownNameError
@@ -441,7 +440,7 @@ def roster_id(connection: Connection, roster: Roster) -> int:
     values = {
         "digest": roster.digest,
         "series": len(roster.series),
-        "entries": roster_bytes(roster),
+        "entries": roster.packed,
         "created_us": now_us(),
     }
     insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(rosters)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ..privacy.mechanisms.histogram import ExactHistogram, FixedTotalHistogram
 from ..privacy.mechanisms.projection import project_to_total
-from ..schemas.digests import stable_hash
+from ..schemas.digests import stable_hashes
 from ..schemas.releases import release_batch
 from ..schemas.roster import Roster
 from ..schemas.slots import SlotClasses, SlotGrid, Window
@@ -45,7 +45,7 @@ class Layout:
     def __post_init__(self) -> None:
         self.roster_digest = self.roster.digest
         keys, members = self.roster.keys, self.roster.members
-        shard = np.array([stable_hash(key) % self.shards for key in keys], dtype=np.int64)
+        shard = stable_hashes(keys) % np.uint64(self.shards)
         self._parts = []
         for number in range(self.shards):
             rows = np.flatnonzero(shard == number)

@@ -604,8 +604,8 @@ def read_roster(
         SettingsError: the key of the pseudonyms is not where the settings say.
     """
     roster = _as_written(settings, locate, grouped=grouped)
-    if roster is None:
-        return None
+    if roster is None or settings.readings is None or settings.readings.pseudonyms is None:
+        return roster
     names = under_pseudonyms(settings, [series for series, _ in roster.entries])
     return Roster(tuple(zip(names, (group for _, group in roster.entries), strict=True)), roster.awaits)
 

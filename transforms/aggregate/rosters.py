@@ -9,13 +9,14 @@ counting of a window, whose roster is settled by then, looks at which series are
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...schemas.digests import stable_hash
+from ...schemas.digests import stable_hashes
 from ...schemas.roster import Roster
 from ...store.specs import Registration
 from ..common.batches import ReadingColumns
@@ -51,13 +52,23 @@ class Members:
     @classmethod
     def of(cls, registration: Registration) -> Members:
         """Place every series by its stable hash, those of a shard in the order in which they joined."""
-        series, shards = registration.series, registration.query.shards
-        shard = np.array([stable_hash(name) % shards for name in series], dtype=np.int64)
+        return _members_of(registration.series, registration.query.shards, tuple(rosters_of(registration)))
+
+    @classmethod
+    def made(cls, series: tuple[str, ...], shards: int, rosters: tuple[Roster, ...]) -> Members:
+        """Place series by their stable hash.
+
+        Args:
+            series: every series that was ever in a roster, in the order in which they joined.
+            shards: parallel parts.
+            rosters: the versions of the roster, the newest last.
+        """
+        shard = (stable_hashes(series) % np.uint64(shards)).astype(np.int64)
         order = np.argsort(shard, kind="stable")
         names = [series[i] for i in order.tolist()]
         groups: dict[str, int] = {}
         only: dict[str, tuple[str, ...]] = {}
-        for roster in rosters_of(registration):
+        for roster in rosters:
             if roster.kind == "group":
                 only |= roster.groups_of
                 groups |= {name: len(groups) + i for i, name in enumerate(sorted(set(roster.keys) - groups.keys()))}
@@ -95,6 +106,10 @@ class Members:
         mask = np.zeros(len(self.place), dtype=np.bool_)
         mask[[self.place[name] for name in roster.series]] = True
         return mask
+
+
+#: Several steps of a job number the same series.
+_members_of = lru_cache(maxsize=_REMEMBERED)(Members.made)
 
 
 def _only(groups: tuple[str, ...], numbers: dict[str, int]) -> int:
