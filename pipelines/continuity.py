@@ -200,10 +200,12 @@ class Memory:
             underway: whether more may be charged before this is said again.
 
         Raises:
+            StoreReplaced: the ledger lacks the charge that is remembered.
             StoreError: the ledger cannot be read.
         """
         domain, address = self._settings.domain, store.address
         head = store.newest(domain, query)
+        self._check_kept(store, None if head is None else head.entry_id)
         if self._known is None or not underway:
             self._compact(store, query, registration)
         if head is None and self._known is not None and self._known.query != query:
@@ -218,6 +220,26 @@ class Memory:
             for place in self._places:
                 with suppress(OSError):
                     _write(place, now)
+
+    def _check_kept(self, store: Store, newest: str | None) -> None:
+        """See that the charge that is remembered is on record, before another one takes its place.
+
+        Args:
+            store: the ledger.
+            newest: the newest charge of the query.
+
+        Raises:
+            StoreReplaced: it is not.
+        """
+        known = self._known
+        if known is None or known.entry_id in (None, newest) or store.has_entry(known.entry_id):
+            return
+        raise StoreReplaced(
+            f"ledger {store.address}: an older copy or a restored backup is there: entry {known.sequence} of domain "
+            f"{known.domain!r} (window until {known.until}) was on record, and is not any more. The job stops for "
+            "good: stop all jobs that use the ledger and put it back with everything it held; if it is lost for good, "
+            "`quiltstream run --history-lost` goes on without it and marks the account for ever"
+        )
 
     def _compact(self, store: Store, query: str, registration: Registration | None) -> None:
         """Log the newest block, which stands for all on record: also for those of a worker that ended before it did."""

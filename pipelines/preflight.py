@@ -16,6 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from ..schemas.settings.job import Settings
 from ..store.address import StoreAddress
+from ..store.continuity import forget
 from ..store.store import Store
 from ..transforms.checks import check_hosts, check_plan
 from ..transforms.plan import Plan, ledger_address
@@ -162,6 +163,8 @@ def preflight(settings: Settings, plan: Plan, options: PipelineOptions, way: Way
         CommandError: a file cannot be read, the sink holds something else, or releases that are not on record.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
+    if word.history_lost:
+        forget(plan.address)
     way.check_kinds(settings)
     check_plan(plan, live=way.live)
     way.check_reading(settings, options)

@@ -11,8 +11,8 @@
     the ids of a broker's topics
 ``tables``, ``codec``, ``release_rows``, ``exports``
     tables and columns, values to and from them, released rows of a block, files for publication
-``connection``, ``sqlite_file``, ``table_versions``, ``migrations``
-    engines and transactions, the SQLite file, and the version of the tables
+``connection``, ``sqlite_file``, ``sqlite_place``, ``table_versions``, ``migrations``
+    engines and transactions, the SQLite file and where it may be, and the version of the tables
 ``integrity``, ``verification``, ``continuity``
     digests checked at each reading, a whole ledger checked, and a ledger that vanished or was replaced
 ``errors``, ``driver_errors``

@@ -27,11 +27,11 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from . import sqlite_file, table_versions, tables
+from . import sqlite_file, sqlite_place, table_versions, tables
 from .address import StoreAddress
 from .continuity import WATCH, Ask, Continuity
 from .driver_errors import explained, is_gone
-from .errors import NotDurableError, StoreError, StoreMissing, StoreReadOnly, StoreUnavailable
+from .errors import NotDurableError, StoreError, StoreMisplaced, StoreMissing, StoreReadOnly, StoreUnavailable
 from .integrity import damaged
 from .sqlite_file import Identity, WriterQueue, identity, log_of
 
@@ -386,6 +386,7 @@ class Database:
             self._engine = server_engine(url, self._wait, self._known.check_connection)
             return
         path = self._path = Path(url.database or "")
+        self._check_place(path)
         try:
             sign = sqlite_file.absence(path)
             if sqlite_file.is_absent(path):
@@ -393,6 +394,7 @@ class Database:
                     raise self._nothing_there(sign)
                 self._make(over=(lambda: sqlite_file.is_absent(path)) if over else None)
             sqlite_file.check_usable(path)
+            self._check_names(path)
         except OSError as error:
             if error.errno == errno.EROFS and not create and _is_whole(path):
                 # nothing can write there, so what is read cannot change meanwhile
@@ -426,6 +428,32 @@ class Database:
         except OSError as error:
             raise self._unusable(error) from None
         self._file = sqlite_file.identity(path)
+
+    def _check_place(self, path: Path) -> None:
+        """See that a ledger may be kept at a path (:mod:`.sqlite_place`).
+
+        Raises:
+            StoreMisplaced: it may not.
+        """
+        why = sqlite_place.misplaced(path.resolve(), sqlite_place.mounts())
+        if why is not None:
+            raise StoreMisplaced(f"ledger {self.address}: {why}. Nothing was charged or published")
+
+    def _check_names(self, path: Path) -> None:
+        """See that a file has one name alone.
+
+        Raises:
+            StoreMisplaced: it has more.
+            OSError: it cannot be looked at.
+        """
+        names = sqlite_place.names_of(path.resolve())
+        if names > 1:
+            raise StoreMisplaced(
+                f"ledger {self.address}: its file has {names} names (hard links), and SQLite keeps another log for "
+                "each: what a job charges by one name is missing by the other, and would be drawn again. Stop all jobs "
+                f"that use it, remove the other name (find -inum {path.stat().st_ino}) and keep the one whose log "
+                f"{path.name}-wal is there; copies are made by quiltstream ledger backup"
+            )
 
     def _unusable(self, error: OSError) -> StoreUnavailable:
         if isinstance(error, PermissionError):

@@ -2,11 +2,13 @@
 
 A ledger has a random name, its ``store_id``. Once a process knows it, each new connection is asked for it before its
 first statement, and each lock on a domain again. A lock also compares the last sequence number of the domain with the
-highest one that this process has seen: an older copy of a ledger has the same name and a lower number.
+highest one that this process has seen: an older copy of a ledger has the same name and a lower number. The numbers
+outlive the connection by which they were seen: a runner that tries a bundle again opens the ledger anew.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +26,29 @@ Ask = Callable[[str], Any]
 """A statement to the first row that it finds; ``None`` for none."""
 
 
+_Heads = dict[str, int]
+"""The highest sequence number seen, by name of the domain."""
+
+#: What this process has seen of each ledger at an address: by URL and name of the ledger.
+_SEEN: defaultdict[tuple[str, str | None], _Heads] = defaultdict(dict)
+
+
+#: The newest block of each query that left this process, by the query's number, each with its own number, for the same.
+_LEFT: defaultdict[tuple[str, str | None], dict[int, tuple[int, Any]]] = defaultdict(dict)
+
+
+def newest_left(address: StoreAddress) -> dict[int, tuple[int, Any]]:
+    """The newest block of each query that left this process, which the caller brings up to date."""
+    return _LEFT[address.url, address.store_id]
+
+
+def forget(address: StoreAddress) -> None:
+    """Take what is at an address for whole from now on, by the operator's word that its history is lost."""
+    for seen in (_SEEN, _LEFT):
+        for key in [key for key in seen if key[0] == address.url]:
+            del seen[key]
+
+
 @dataclass
 class Continuity:
     """What this process knows of the ledger at an address.
@@ -31,18 +56,23 @@ class Continuity:
     Attributes:
         address: where it is.
         store_id: its name; ``None`` while no ledger was seen there.
-        heads: the highest sequence number seen, by name of the domain.
         entered: numbers that a transaction which is not committed yet has given.
     """
 
     address: StoreAddress
     store_id: str | None = None
-    heads: dict[str, int] = field(default_factory=dict[str, int])
-    entered: dict[str, int] = field(default_factory=dict[str, int])
+    entered: _Heads = field(default_factory=dict[str, int])
+
+    @property
+    def heads(self) -> _Heads:
+        """The highest sequence number that any connection of this process has seen, by name of the domain."""
+        return _SEEN[self.address.url, self.store_id]
 
     def committed(self) -> None:
         """Keep the numbers that a transaction has given, now that they are on record."""
-        self.heads.update(self.entered)
+        for name, sequence in self.entered.items():
+            # another connection of the process may have seen a later one by now
+            self.heads[name] = max(self.heads.get(name, 0), sequence)
         self.entered.clear()
 
     def check_connection(self, ask: Ask) -> None:
@@ -84,7 +114,7 @@ class Continuity:
         self.check_store(row["store_id"])
         if row["last_sequence"] < seen:
             raise self.older(name, seen, row["last_sequence"])
-        self.heads[name] = row["last_sequence"]
+        self.heads[name] = max(self.heads.get(name, 0), row["last_sequence"])
 
     def older(self, name: str, seen: int, found: int | None = None) -> StoreReplaced:
         """The error for a ledger that has forgotten entries which this process has seen."""
@@ -136,4 +166,4 @@ def forgotten(connection: Connection, name: str, seen: int) -> None:
         raise watch.older(name, seen)
 
 
-__all__ = ["WATCH", "Continuity", "check_domain", "entered", "forgotten"]
+__all__ = ["WATCH", "Continuity", "check_domain", "entered", "forget", "forgotten", "newest_left"]

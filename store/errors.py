@@ -46,6 +46,10 @@ class StoreReplaced(StoreError):  # noqa: N818 - the public name says what happe
     """
 
 
+class StoreMisplaced(StoreError):  # noqa: N818 - the public name says what happened
+    """An SQLite ledger is where SQLite would keep two histories of it: it is neither made nor opened there."""
+
+
 class StoreDamaged(StoreUnavailable):
     """The ledger's file is not a ledger, or is damaged."""
 

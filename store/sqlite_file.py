@@ -22,11 +22,23 @@ import secrets
 import sqlite3
 import struct
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["BESIDE", "Identity", "absence", "change", "check_usable", "identity", "is_absent", "log_of", "make"]
+__all__ = [
+    "BESIDE",
+    "Identity",
+    "absence",
+    "change",
+    "check_usable",
+    "identity",
+    "is_absent",
+    "locked",
+    "log_of",
+    "make",
+    "temporaries",
+]
 
 
 #: What the file's name ends with, behind the ledger's.
@@ -279,9 +291,10 @@ def make(path: Path, fill: Callable[[Path], None], *, over: Callable[[], bool] |
         # drawn noise is for the owner of the process until it is published: no other user may read the file
         os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         fill(temporary)
-        with _locked(path.parent):
+        with locked(path.parent):
             if over is None:
                 _link(temporary, path)
+                temporary.unlink(missing_ok=True)  # the second name goes before another process looks for it
             elif over():
                 _replace(temporary, path)
         _sync(path.parent)
@@ -291,8 +304,14 @@ def make(path: Path, fill: Callable[[Path], None], *, over: Callable[[], bool] |
                 Path(f"{temporary}{end}").unlink()
 
 
+def temporaries(path: Path) -> Iterator[Path]:
+    """The files beside a ledger's under whose names one was being made."""
+    begin = f".{path.name}."
+    return (one for one in path.parent.iterdir() if one.name.startswith(begin) and one.name.endswith(".tmp"))
+
+
 @contextmanager
-def _locked(folder: Path) -> Generator[None]:
+def locked(folder: Path) -> Generator[None]:
     """Hold a folder against other processes that make a ledger in it; the lock ends with the process."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:

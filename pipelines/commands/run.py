@@ -214,15 +214,15 @@ def publish(
     _remember(memory, plan, underway=True)
     try:
         tallies = _finish(pipeline, settings)
-    except Exception as error:
+    except BaseException as error:
+        with suppress(StoreError):
+            _remember(memory, plan, underway=False)
         failure = explain(error)
         if failure.kind not in {NoReadingsError.__name__, NothingCountsError.__name__}:
             raise
         why = _nothing_read(settings, plan.group_column, beam_options)
         raise CommandError(f"{failure.text}\n{why}", failure.code) from error
-    finally:
-        with suppress(StoreError):
-            _remember(memory, plan, underway=False)
+    _remember(memory, plan, underway=False)
     if not noted:
         note_lost_history(plan, ready.unknown)
 

@@ -509,6 +509,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_STORE,
     ),
     Mutant(
+        name="a process forgets what it has seen of a ledger with its connection",
+        file="store/continuity.py",
+        old="        return _SEEN[self.address.url, self.store_id]\n",
+        new="        return self.__dict__.setdefault('seen', {})\n",
+        tests=("tests/store/test_second_draws.py::test_a_process_remembers_a_ledger_after_its_connection_is_gone",),
+    ),
+    Mutant(
+        name="a ledger is opened by each of its names",
+        file="store/connection.py",
+        old="        if names > 1:\n",
+        new="        if names > 9:\n",
+        tests=("tests/store/test_second_draws.py::test_a_ledger_with_two_names_is_refused_by_both_and_draws_nothing",),
+    ),
+    Mutant(
+        name="the memory of a job gives way to an older copy",
+        file="pipelines/continuity.py",
+        old="known.entry_id in (None, newest) or store.has_entry(known.entry_id):",
+        new="True:",
+        tests=("tests/pipelines/test_continuity.py::test_what_is_remembered_gives_way_to_no_older_copy",),
+    ),
+    Mutant(
         name="a row leaves before the log of blocks has its block",
         file="transforms/common/ledger_waits.py",
         old="        self._log.append(registration, records)\n",

@@ -24,7 +24,8 @@ from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live.monitor import Follower
 from quiltstream.schemas.settings.connectors import FileSink
 from quiltstream.schemas.settings.job import Settings, read_settings
-from quiltstream.store import Store
+from quiltstream.store import Store, StoreAddress
+from quiltstream.store import continuity as continuity_of_store
 from quiltstream.store.errors import StoreReplaced
 from quiltstream.transforms import PrivateHistograms, checks, registration
 from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
@@ -185,6 +186,7 @@ def test_a_copy_in_which_blocks_that_left_were_drawn_again_is_told(
         path.unlink()
     lose(made)
     shutil.copy(copy, made.ledger)
+    continuity_of_store.forget(StoreAddress(f"sqlite:///{made.ledger}"))  # by this process, which stands for two
     assert call("run", made.settings).code == 0  # as a job on another machine, with a sink of its own
     made.sink.unlink()
     for path, content in kept.items():
@@ -193,6 +195,62 @@ def test_a_copy_in_which_blocks_that_left_were_drawn_again_is_told(
     assert done.code == 4, done.err
     assert done.said("it lacks rows that have left the job")
     assert not made.sink.exists()
+
+
+def test_copies_of_a_ledger_that_two_jobs_use_are_told_where_they_meet(tmp_path: Path) -> None:
+    """Apart, each has a whole account, and nothing tells; where one meets what the other left, it stops."""
+    made = job(tmp_path)
+    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
+    assert call("run", made.settings).code == 0
+    other = tmp_path / "other"
+    other.mkdir()
+    call("ledger", "backup", made.ledger, "-o", other / "ledger.db")
+    shutil.copytree(
+        tmp_path,
+        other,
+        ignore=shutil.ignore_patterns("other", "*.quiltstream.*", "ledger.db*", "releases*"),
+        dirs_exist_ok=True,
+    )
+    longer = {"size": "1d", "start": "2024-03-01", "stop": "2024-03-08"}
+    change(made, windows=longer)
+    assert call("run", made.settings).code == 0
+    copied = other / made.settings.name
+    copied.write_text(made.settings.read_text(encoding="utf-8"), encoding="utf-8")
+    assert call("run", copied).code == 0  # what no ledger can tell
+    meeting = yaml.safe_load(copied.read_text(encoding="utf-8"))
+    for changed in (
+        {"sink": {"parquet": str(made.sink)}},  # its rows have the same names, and its memory another newest charge
+        {"ledger": f"sqlite:///{made.ledger}"},
+    ):
+        copied.write_text(yaml.safe_dump(meeting | changed), encoding="utf-8")
+        done = call("run", copied)
+        assert done.code == 4, (changed, done.err)
+    merged = call("ledger", "merge", made.ledger, other / "ledger.db", "-o", tmp_path / "merged.db")
+    assert merged.code == 0, merged.err
+    with Store(f"sqlite:///{tmp_path / 'merged.db'}") as store:
+        (name,) = store.domains()
+        assert store.summary(name).flagged_charges == 4
+
+
+def test_what_is_remembered_gives_way_to_no_older_copy(tmp_path: Path) -> None:
+    """A live job's command brings its memory up to date every few seconds, also while the ledger is changed."""
+    made = job(tmp_path)
+    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
+    assert call("run", made.settings).code == 0
+    call("ledger", "backup", made.ledger, "-o", tmp_path / "older.db")
+    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-08"})
+    assert call("run", made.settings).code == 0
+    settings = read_settings(made.settings)
+    memory, plan = continuity.Memory(settings), make_plan(settings)
+    with Store(plan.address) as store:
+        memory.note(store, plan.query_name, store.registered(plan.domain.name, plan.query_name), underway=True)
+    kept = [path.read_bytes() for path in remembered(made)]
+    lose(made)
+    shutil.copy(tmp_path / "older.db", made.ledger)
+    for underway in (True, False):
+        with Store(plan.address) as store, pytest.raises(StoreReplaced, match=r"entry 7 .* is not any more"):
+            memory.note(store, plan.query_name, underway=underway)
+    assert [path.read_bytes() for path in remembered(made)] == kept
 
 
 def test_releases_of_the_sink_that_an_older_copy_lacks_are_told_as_that(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ...schemas.files import open_private, read_regular, sync_folder, write_whole
 from ...schemas.slots import SlotGrid, format_instant
+from ...store.continuity import newest_left
 from ...store.errors import StoreReplaced, StoreUnavailable
 from ...store.queries import BlockName, NewestBlock
 from ...store.specs import Record, Registration
@@ -88,7 +89,11 @@ class LogWriter:
         self._log, self._store = log, store
         self._read: dict[str, tuple[int, bytes]] = {}
         self._unchecked: dict[LoggedBlock, None] = {}
-        self._newest: dict[int, tuple[int, LoggedBlock]] = {}
+
+    @property
+    def _newest(self) -> dict[int, tuple[int, LoggedBlock]]:
+        """The newest block of each query, with its number; also of earlier writers of this process."""
+        return newest_left(self._store.address)
 
     def append(self, registration: Registration, records: Sequence[Record]) -> None:
         """Log blocks of record whose rows are about to leave; the first file that can be written is synced.
@@ -144,7 +149,8 @@ class LogWriter:
 
     def _check(self) -> None:
         """Look in the ledger for the newest block of each query that was there, and for those seen since."""
-        asked = list(dict.fromkeys([*(one for _, one in self._newest.values()), *self._unchecked]))
+        newest = self._newest
+        asked = list(dict.fromkeys([*(one for _, one in newest.values()), *self._unchecked]))
         for one, found in zip(asked, self._store.block_numbers([one.name for one in asked]), strict=True):
             if found is None:
                 raise StoreReplaced(
@@ -155,8 +161,8 @@ class LogWriter:
                     "held; if it is lost for good, `quiltstream run --history-lost` goes on without it and marks the "
                     "account for ever"
                 )
-            if found.query_id not in self._newest or self._newest[found.query_id][0] <= found.number:
-                self._newest[found.query_id] = found.number, one
+            if found.query_id not in newest or newest[found.query_id][0] <= found.number:
+                newest[found.query_id] = found.number, one
         self._unchecked = {}
 
 
