@@ -38,7 +38,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from ..models.classes import BinaryInterval, MixingBounds
 from ..models.interval_chain import IntervalChain
@@ -207,6 +206,8 @@ def mixture_ends(hits: NDArray[np.int64], misses: NDArray[np.int64], threshold: 
     Returns:
         Lower and upper ends, same shape.
     """
+    from scipy import special  # noqa: PLC0415 - a sixth of a second that only estimates need
+
     c, m = hits.astype(np.float64), misses.astype(np.float64)
     mixture = special.betaln(c + 0.5, m + 0.5) - math.log(math.pi)
     needed = mixture - threshold - _SLACK * (1 + np.abs(mixture))

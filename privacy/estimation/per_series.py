@@ -48,7 +48,6 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from ..accounting.forward_backward import endless
 from ..models.classes import FiniteClass, MixingBounds
@@ -181,6 +180,8 @@ class Contractions:
 
     def share_range(self, rank: int) -> tuple[float, float]:
         """Between which shares that of further series with so low a score lies, in nine histories of ten."""
+        from scipy.special import betaincinv  # noqa: PLC0415 - a sixth of a second that only fits need
+
         rest = len(self.chains) + 1 - rank
         low, high = (float(betaincinv(rank, rest, tail)) for tail in (_TAIL, 1 - _TAIL))
         return low, high

@@ -10,7 +10,7 @@ keeps its meaning, because ledgers freeze its name: what a platform sends in ano
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -47,24 +47,42 @@ class Recipe:
         return tuple(part for part in ("series", "time", "value") if part not in self.readings)
 
 
-def _read() -> dict[str, Recipe]:
-    found: dict[str, Recipe] = {}
-    for file in files(f"{__package__}.recipes").iterdir():
-        name, dot, ending = file.name.rpartition(".")
-        if dot and ending == "yaml":
-            given = yaml.safe_load(file.read_text(encoding="utf-8"))
-            found[name] = Recipe(
+class _Recipes(Mapping[str, Recipe]):
+    """The recipes by name. A file is read when its recipe is asked for: most jobs use none."""
+
+    def __init__(self) -> None:
+        self._files = {
+            file.name.removesuffix(".yaml"): file
+            for file in sorted(files(f"{__package__}.recipes").iterdir(), key=lambda file: file.name)
+            if file.name.endswith(".yaml")
+        }
+        self._read: dict[str, Recipe] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
+
+    def __getitem__(self, name: str) -> Recipe:
+        found = self._read.get(name)
+        if found is None:
+            given = yaml.safe_load(self._files[name].read_text(encoding="utf-8"))
+            found = self._read[name] = Recipe(
                 name=name,
                 called=tuple(given["called"]),
                 about=" ".join(given["about"].split()),
                 topic=given.get("topic", ""),
                 readings=given["readings"],
             )
-    return dict(sorted(found.items()))
+        return found
 
 
 #: The recipes by name.
-RECIPES = _read()
+RECIPES: Mapping[str, Recipe] = _Recipes()
 
 
 def with_recipe(given: dict[str, Any]) -> dict[str, Any]:
