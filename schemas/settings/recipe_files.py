@@ -51,11 +51,8 @@ class _Recipes(Mapping[str, Recipe]):
     """The recipes by name. A file is read when its recipe is asked for: most jobs use none."""
 
     def __init__(self) -> None:
-        self._files = {
-            file.name.removesuffix(".yaml"): file
-            for file in sorted(files(f"{__package__}.recipes").iterdir(), key=lambda file: file.name)
-            if file.name.endswith(".yaml")
-        }
+        found = [file for file in files(f"{__package__}.recipes").iterdir() if file.name.endswith(".yaml")]
+        self._files = dict(sorted((file.name.removesuffix(".yaml"), file) for file in found))
         self._read: dict[str, Recipe] = {}
 
     def __iter__(self) -> Iterator[str]:
