@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ...schemas.files import MOST_SETTINGS_BYTES, read_regular
+from ...schemas.settings.base import Section, SettingsError
 from ...schemas.settings.job import Settings
+from ...schemas.settings.plugins import CONNECTOR_PLUGINS, PAYLOAD_PLUGINS, Connector, Plugin
 
 #: Name of the file that ``init`` writes beside the settings.
 SCHEMA_FILE = "settings.schema.json"
@@ -19,9 +21,46 @@ _COMMENT = "Written by `quiltstream init`, as `quiltstream schema` prints it; wr
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def settings_schema() -> dict[str, Any]:
-    """The schema for editors; every mistake it lets through is still found before a job runs."""
-    return {"$schema": _DIALECT, **Settings.model_json_schema(by_alias=True)}
+def settings_schema(left_out: list[str] | None = None) -> dict[str, Any]:
+    """The schema for editors, with the sections of plug-ins; every mistake it lets through is found before a job runs.
+
+    Args:
+        left_out: gets a line for each plug-in that cannot be used, and so is not in the schema.
+    """
+    schema: dict[str, Any] = {"$schema": _DIALECT, **Settings.model_json_schema(by_alias=True)}
+    forms = schema["$defs"]
+    errors: list[str] = []
+    for name, found in CONNECTOR_PLUGINS.all():
+        if isinstance(found, SettingsError):
+            errors += found.problems
+            continue
+        made: Connector = found.made
+        ends = (("source", made.source, ("FileSource",)), ("sink", made.sink, ("FileSink", "RejectSink")))
+        for end, section, owners in ends:
+            if section is None:
+                continue
+            field = _added(found, section, forms, end)
+            for owner in owners:
+                forms[owner]["properties"].setdefault(name, field)
+    payload = forms["Readings"]["properties"]["payload"]
+    for name, found in PAYLOAD_PLUGINS.all():
+        if isinstance(found, SettingsError):
+            errors += found.problems
+            continue
+        own = payload.setdefault("anyOf", [{key: payload.pop(key) for key in ("type", "enum")}])
+        inside = {"type": "object", "properties": {name: _added(found, found.made.section, forms, "payload")}}
+        own += [{"const": name}, {**inside, "required": [name], "additionalProperties": False}]
+    if left_out is not None:
+        left_out += errors
+    return schema
+
+
+def _added(plugin: Plugin[Any], section: type[Section], forms: dict[str, Any], end: str) -> dict[str, Any]:
+    """A reference to the form of a plug-in's section, which is added to the others under names of its own."""
+    form = section.model_json_schema(by_alias=True, ref_template=f"#/$defs/{plugin.name}.{{model}}")
+    forms.update({f"{plugin.name}.{name}": one for name, one in form.pop("$defs", {}).items()})
+    forms[f"{plugin.name}.{end}"] = form
+    return {"$ref": f"#/$defs/{plugin.name}.{end}", "description": f"of {plugin.distribution}"}
 
 
 def schema_file() -> str:

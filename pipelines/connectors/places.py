@@ -146,17 +146,15 @@ def check_topics(settings: Settings) -> None:
     Raises:
         SettingsError: one is.
     """
-    named = {} if settings.source is None else dict.fromkeys(settings.source.topics, settings.source.setting)
+    source = settings.source
+    named = {} if source is None else dict.fromkeys(source.named_topics, source.setting)
     problems: list[str] = []
     for place, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
-        if sink is None or sink.topic is None:
-            continue
-        field = f"{place}.{sink.kind}"
-        other = named.setdefault(sink.topic, field)
-        if other != field:
-            problems.append(
-                f"{other} and {field} name the same topic, {sink.topic[1]}; give {field} a topic of its own"
-            )
+        for topic in () if sink is None else sink.named_topics:
+            field = f"{place}.{topic[0]}"
+            other = named.setdefault(topic, field)
+            if other != field:
+                problems.append(f"{other} and {field} name the same topic, {topic[1]}; give {field} a topic of its own")
     if problems:
         raise SettingsError(problems)
 

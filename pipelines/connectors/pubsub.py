@@ -16,17 +16,15 @@ from ...schemas.settings.connectors import FileSink, PubSubSource
 from ...schemas.settings.job import Settings
 from ...schemas.slots import format_instant, parse_duration
 from ...store.source_ids import SourceId
-from ...store.specs import Registration
-from ...store.store import Store
 from ...transforms.payloads import PayloadDecoder
 from ...transforms.pubsub.client import is_clients, new_subscriber, unavailable
 from ...transforms.pubsub.sink import PubSubTopic
 from ...transforms.pubsub.source import PubSubSubscription, ReadSubscription
-from ...transforms.sinks.messages import SendRejects, SendReleases
 from ...transforms.sources.reader import PollingPolicy
 from ..errors import AwayError, ExitCode
+from .resent_topic import ResentTopic
 from .table import LiveSink, LiveSource
-from .undelivered import Field, send_blocks
+from .undelivered import Field
 
 #: How long the service may take to answer what a run begins with.
 _ANSWER_S = 60.0
@@ -189,58 +187,12 @@ class Subscription(LiveSource):
         return ReadSubscription(self._source, pace, grouped=self._grouped)
 
 
-class SinkPubSub(LiveSink):
-    """A topic of Pub/Sub that a live job sends its rows or rejects to.
-
-    What it holds cannot be read, so the rows of the last windows are sent again.
-
-    Args:
-        settings: the job.
-        topic: its sink, or that of its rejects.
-        resend: how many windows.
-    """
-
-    def __init__(self, settings: Settings, topic: PubSubTopic, resend: int) -> None:
-        self._settings = settings
-        self._topic = topic
-        self._resend = resend
-
-    def releases(self) -> SendReleases:
-        """The sending of releases."""
-        return SendReleases(self._topic)
-
-    def rejects(self) -> SendRejects:
-        """The sending of rejects."""
-        return SendRejects(self._topic)
-
-    def unknown_ids(self, store: Store) -> list[str]:  # noqa: ARG002 - the signature is that of every sink
-        """None that could be known."""
-        return []
-
-    def complete(self, store: Store, registration: Registration) -> int:
-        """Send the blocks of the last windows on record, which a job that was killed may have left out.
-
-        Returns:
-            How many were sent.
-
-        Raises:
-            CommandError: they cannot be sent.
-        """
-        domain, query = registration.domain.name, registration.query.name
-        entries = store.entries(domain) if self._resend else []
-        starts = sorted(one.window_start for one in entries if one.query == query and one.decision == "charged")
-        if not starts:
-            return 0
-        records = store.records(domain, query, after=(starts[-self._resend :][0], -1))
-        return send_blocks(self._topic, registration, records)
-
-
 def source(settings: Settings, group: str | None) -> LiveSource:
     """The source of settings that name a subscription."""
     return Subscription(settings, group)
 
 
-def sink(settings: Settings, field: Field, given: FileSink) -> LiveSink:
+def sink(settings: Settings, field: Field, given: FileSink) -> LiveSink:  # noqa: ARG001 - the signature is every connector's
     """A sink of settings that name a topic.
 
     Raises:
@@ -248,7 +200,7 @@ def sink(settings: Settings, field: Field, given: FileSink) -> LiveSink:
     """
     if given.pubsub is None:
         raise SettingsError([f"{field}.pubsub is missing: it names the topic to write"])
-    return SinkPubSub(settings, PubSubTopic(given.pubsub.topic, given.pubsub.format), given.pubsub.resend)
+    return ResentTopic(PubSubTopic(given.pubsub.topic, given.pubsub.format), given.pubsub.resend)
 
 
-__all__ = ["SinkPubSub", "Subscription", "begun_in_subscription", "goes_on", "pubsub_source", "sink", "source"]
+__all__ = ["Subscription", "begun_in_subscription", "goes_on", "pubsub_source", "sink", "source"]

@@ -1,8 +1,9 @@
 """The connectors of live jobs: what a source and a sink must do, and the one table of them.
 
-A connector is the module of this folder that has its setting's name: ``source.kafka`` and ``sink.kafka`` are ``kafka``;
-all formats of files and standard input are ``folders``. It has two functions, ``source`` and ``sink``. A connector is
-imported when the settings name it, so that a job loads the client and the decoders of its own broker only.
+A connector names a module with two functions, ``source`` and ``sink``: those of this package are in this folder, and
+``source.kafka`` and ``sink.kafka`` are ``kafka``; all formats of files and standard input are ``folders``. Others come
+from plug-ins (``quiltstream.schemas.settings.plugins``). The module is imported when the settings name it, so that a
+job loads the client and the decoders of its own broker only.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.connectors import FILE_FORMATS, FileSink, RejectSink
+from ...schemas.settings.connectors import CONNECTORS, FileSink, RejectSink
 from ...schemas.settings.job import Settings
+from ...schemas.settings.plugins import CONNECTOR_PLUGINS, Connector, Plugin
 from ...store.source_ids import SourceId
 from ...store.specs import Registration
 from ...store.store import Store
@@ -159,9 +161,37 @@ class _Connector(Protocol):
         ...
 
 
-def _connector(kind: str) -> _Connector:
-    name = "folders" if kind in (*FILE_FORMATS, "stdin") else kind
-    return cast("_Connector", import_module(f".{name}", __package__))
+def _source(kind: str, settings: Settings, group: str | None) -> LiveSource:
+    own = CONNECTORS.get(kind)
+    if own is not None:
+        return _module_of(own.module).source(settings, group)
+    plugin = _plugin(kind)
+    made: Any = plugin.imported("source").source(settings, group)
+    if not isinstance(made, LiveSource):
+        raise SettingsError([f"{plugin.text}: source() gives a {type(made).__name__}, not a LiveSource"])
+    return made
+
+
+def _sink(kind: str, settings: Settings, field: Field, given: FileSink) -> LiveSink:
+    own = CONNECTORS.get(kind)
+    if own is not None:
+        return _module_of(own.module).sink(settings, field, given)
+    plugin = _plugin(kind)
+    made: Any = plugin.imported("sink").sink(settings, field, given)
+    if not isinstance(made, LiveSink):
+        raise SettingsError([f"{plugin.text}: sink() gives a {type(made).__name__}, not a LiveSink"])
+    return made
+
+
+def _module_of(name: str) -> _Connector:
+    return cast("_Connector", import_module(name))
+
+
+def _plugin(kind: str) -> Plugin[Connector]:
+    found = CONNECTOR_PLUGINS.named(kind)
+    if found is None:
+        raise SettingsError([f"no distribution that is installed here has the connector {kind!r}"])
+    return found
 
 
 def live_source(settings: Settings, group: str | None = None) -> LiveSource:
@@ -176,7 +206,7 @@ def live_source(settings: Settings, group: str | None = None) -> LiveSource:
     """
     if settings.source is None or settings.readings is None:
         raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
-    return _connector(settings.source.kind).source(settings, group)
+    return _source(settings.source.kind, settings, group)
 
 
 def live_sink(settings: Settings) -> LiveSink:
@@ -187,7 +217,7 @@ def live_sink(settings: Settings) -> LiveSink:
     """
     if settings.sink is None:
         raise SettingsError(["sink is missing: it names the folder for the released rows, e.g. {parquet: releases}"])
-    return _connector(settings.sink.kind).sink(settings, "sink", settings.sink)
+    return _sink(settings.sink.kind, settings, "sink", settings.sink)
 
 
 def live_sinks(settings: Settings) -> tuple[LiveSink, LiveSink | None]:
@@ -197,7 +227,7 @@ def live_sinks(settings: Settings) -> tuple[LiveSink, LiveSink | None]:
         SettingsError: there is no sink.
     """
     rejects: RejectSink | None = settings.rejects
-    made = None if rejects is None else _connector(rejects.kind).sink(settings, "rejects", rejects)
+    made = None if rejects is None else _sink(rejects.kind, settings, "rejects", rejects)
     return live_sink(settings), made
 
 

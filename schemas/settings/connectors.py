@@ -19,16 +19,19 @@ The settings of Google Cloud Pub/Sub: which subscription is read, and to which t
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails
 
 from ..dead_letters import Letters
 from ..slots import parse_duration, parse_instant
-from .base import Duration, Instant, Name, Section
+from .base import Duration, Instant, Name, Section, SettingsError
+from .plugins import CONNECTOR_PLUGINS, Connector, ConnectorSection, checked_section
 from .secrets import Option, checked_options
 
 __all__ = [
+    "CONNECTORS",
     "FILE_FORMATS",
     "FileFormat",
     "FileSink",
@@ -126,7 +129,7 @@ class SinkRegistry(Registry):
     )
 
 
-class KafkaSource(Section):
+class KafkaSource(ConnectorSection):
     """Topics of readings; only live."""
 
     servers: Servers
@@ -178,8 +181,18 @@ class KafkaSource(Section):
         """The topics, in the order of the settings."""
         return (self.topic,) if self.topic is not None else tuple(self.topics or ())
 
+    @property
+    def place(self) -> str:
+        """The topics and the brokers."""
+        return f"{', '.join(self.all_topics)} at {self.servers}"
 
-class KafkaSink(Section):
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topics."""
+        return self.all_topics
+
+
+class KafkaSink(ConnectorSection):
     """A topic that rows are sent to; only live."""
 
     servers: Servers
@@ -197,6 +210,16 @@ class KafkaSink(Section):
         if self.format != "avro" and self.registry is not None:
             raise ValueError(f"registry is for format: avro, and format is {self.format}")
         return self
+
+    @property
+    def place(self) -> str:
+        """The topic and the brokers."""
+        return f"topic {self.topic} at {self.servers}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topic."""
+        return (self.topic,)
 
 
 #: What a project, and a subscription or topic in it, may be called.
@@ -220,7 +243,7 @@ def _pubsub_topic(given: Any) -> Any:
     return _whole_name("topics", given)
 
 
-class PubSubSource(Section):
+class PubSubSource(ConnectorSection):
     """A Pub/Sub subscription of readings, of this job alone; only live."""
 
     subscription: Annotated[str, BeforeValidator(_subscription)] = Field(
@@ -258,8 +281,18 @@ class PubSubSource(Section):
             )
         return text
 
+    @property
+    def place(self) -> str:
+        """The subscription."""
+        return self.subscription
 
-class PubSubSink(Section):
+    @property
+    def names(self) -> tuple[str, ...]:
+        """None: a subscription does not say which topic it is of."""
+        return ()
+
+
+class PubSubSink(ConnectorSection):
     """A Pub/Sub topic that rows are sent to; only live."""
 
     topic: Annotated[str, BeforeValidator(_pubsub_topic)] = Field(
@@ -270,32 +303,93 @@ class PubSubSink(Section):
         default=1, ge=0, le=100_000, description="windows on record whose rows are sent again when a run begins"
     )
 
+    @property
+    def place(self) -> str:
+        """The topic."""
+        return f"topic {self.topic}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topic."""
+        return (self.topic,)
+
 
 FileFormat = Literal["parquet", "csv", "jsonl", "avro"]
 FILE_FORMATS: tuple[FileFormat, ...] = ("parquet", "csv", "jsonl", "avro")
 
-_SOURCES = (*FILE_FORMATS, "stdin", "kafka", "pubsub")
-_SINKS = (*FILE_FORMATS, "kafka", "pubsub")
+_FOLDERS = Connector("quiltstream.pipelines.connectors.folders")
+
+#: The connectors of this package, by their names in settings; others come from plug-ins.
+CONNECTORS: dict[str, Connector] = {
+    **dict.fromkeys((*FILE_FORMATS, "stdin"), _FOLDERS),
+    "kafka": Connector("quiltstream.pipelines.connectors.kafka", KafkaSource, KafkaSink),
+    "pubsub": Connector("quiltstream.pipelines.connectors.pubsub", PubSubSource, PubSubSink),
+}
 
 
-def _only(section: Section, kinds: tuple[str, ...]) -> str:
-    """The one of some settings that is given.
+class _OneConnector(Section):
+    """A section with a setting for each connector, of which one is given; those of plug-ins are its extra fields."""
 
-    Raises:
-        ValueError: none is, or several are.
-    """
-    given = [kind for kind in kinds if getattr(section, kind)]
-    if len(given) != 1:
-        raise ValueError(f"name exactly one of {', '.join(kinds)}; {len(given)} are given")
-    return given[0]
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": False})
+    #: which section of a connector it takes
+    end: ClassVar[Literal["source", "sink"]]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plugged(cls, given: Any) -> Any:
+        """The sections of plug-ins checked; what no plug-in has the name of is a mistake."""
+        if not isinstance(given, dict):
+            return given
+        known = {name: value for name, value in given.items() if name in cls.model_fields}
+        wrong: list[InitErrorDetails] = []
+        for name, value in given.items():
+            plugin = None if name in known else CONNECTOR_PLUGINS.named(str(name))
+            if plugin is not None:
+                section: type[ConnectorSection] | None = getattr(plugin.made, cls.end)
+                if section is None:
+                    raise SettingsError([f"{cls.end}.{name}: {plugin.text} has no {cls.end}; name another one"])
+                if value is not None:
+                    known[name] = checked_section(name, section, value)
+            elif name not in known:
+                wrong.append({"type": "extra_forbidden", "loc": (name,), "input": value})
+        if wrong:
+            raise ValidationError.from_exception_data(cls.__name__, wrong)
+        return known
+
+    @property
+    def kind(self) -> str:
+        """Which connector is given: a format of files, ``stdin``, or a broker's name."""
+        given = [name for name in self._kinds if getattr(self, name)]
+        if len(given) != 1:
+            raise ValueError(f"name exactly one of {', '.join(self._kinds)}; {len(given)} are given")
+        return given[0]
+
+    @property
+    def _kinds(self) -> tuple[str, ...]:
+        own = (name for name in CONNECTORS if name in type(self).model_fields)
+        return (*own, *(self.model_extra or ()))
+
+    @property
+    def section(self) -> ConnectorSection | None:
+        """The settings of the connector; ``None`` where it is files or standard input."""
+        found = getattr(self, self.kind)
+        return found if isinstance(found, ConnectorSection) else None
+
+    @property
+    def named_topics(self) -> tuple[tuple[str, str], ...]:
+        """What is read or written there, each after the connector's name; nothing where it is files."""
+        section = self.section
+        return () if section is None else tuple((self.kind, name) for name in section.names)
 
 
 #: Encodings of text files.
 Encoding = Literal["utf-8", "utf-16", "latin-1", "windows-1252"]
 
 
-class FileSource(Section):
+class FileSource(_OneConnector):
     """Where readings come from: files (a path, a pattern or a list of them) of one format, standard input, or Kafka."""
+
+    end = "source"
 
     parquet: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
     csv: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
@@ -311,15 +405,10 @@ class FileSource(Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> FileSource:
-        kind = _only(self, _SOURCES)
+        kind = self.kind
         if self.encoding != "utf-8" and kind not in ("csv", "jsonl"):
             raise ValueError(f"encoding is {self.encoding}, and {kind} is no file of text; leave it out")
         return self
-
-    @property
-    def kind(self) -> str:
-        """Which of the sources is given: a format of files, ``stdin``, or a broker's name."""
-        return _only(self, _SOURCES)
 
     @property
     def format(self) -> FileFormat:
@@ -340,7 +429,7 @@ class FileSource(Section):
     @property
     def broker(self) -> str | None:
         """Name of the setting where it is a broker; ``None`` where it is files or standard input."""
-        return None if self.kind in (*FILE_FORMATS, "stdin") else self.setting
+        return None if self.section is None else self.setting
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -350,14 +439,11 @@ class FileSource(Section):
         given = getattr(self, self.format)
         return (given,) if isinstance(given, str) else tuple(given)
 
-    @property
-    def topics(self) -> tuple[tuple[str, str], ...]:
-        """The topics that are read, each after the broker's name; a subscription does not say which topic it is of."""
-        return () if self.kafka is None else tuple(("kafka", name) for name in self.kafka.all_topics)
 
-
-class FileSink(Section):
+class FileSink(_OneConnector):
     """Where rows go: exactly one of the formats and a path, or a topic."""
+
+    end = "sink"
 
     parquet: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
     csv: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
@@ -368,13 +454,8 @@ class FileSink(Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> FileSink:
-        _only(self, _SINKS)
+        _ = self.kind
         return self
-
-    @property
-    def kind(self) -> str:
-        """Which of the sinks is given: a format of files, or a broker's name."""
-        return _only(self, _SINKS)
 
     @property
     def format(self) -> FileFormat:
@@ -399,20 +480,13 @@ class FileSink(Section):
     @property
     def text(self) -> str:
         """The place in words, as written."""
-        if self.pubsub is not None:
-            return f"topic {self.pubsub.topic}"
-        return self.path if self.kafka is None else f"topic {self.kafka.topic} at {self.kafka.servers}"
+        section = self.section
+        return self.path if section is None else section.place
 
     @property
     def is_files(self) -> bool:
         """Whether it is a place for files."""
-        return self.topic is None
-
-    @property
-    def topic(self) -> tuple[str, str] | None:
-        """The broker's name and that of the topic; ``None`` where rows go to files."""
-        given = self.kafka or self.pubsub
-        return None if given is None else (self.kind, given.topic)
+        return self.section is None
 
 
 class RejectSink(FileSink):

@@ -20,6 +20,7 @@ from .mosquitto import MosquittoBroker, find_mosquitto
 from .order import is_smoke, rank
 from .postgres import PostgresServer, find_binaries
 from .prism import find_prism
+from .redis_server import RedisServer, find_redis
 from .registry import find_registry
 
 HERE = Path(__file__).parent
@@ -149,3 +150,14 @@ def flink_cluster(flink_programs: FlinkPrograms) -> Iterator[FlinkCluster]:
     cluster = FlinkCluster(flink_programs)
     yield cluster
     cluster.close()
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[RedisServer]:
+    """A running Redis of this test module's own."""
+    program = find_redis()
+    if program is None:
+        missing("no Redis server is installed (run `.ci/servers.sh redis`)")
+    server = RedisServer(program)
+    yield server
+    server.close()

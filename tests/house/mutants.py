@@ -100,6 +100,22 @@ _STORE = ("tests/store/test_sqlite_store.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="what a plug-in's source has lost is forgotten with its next reader",
+        file="pipelines/plugins.py",
+        old='self._lost_us: int | None = kept.get("lost")',
+        new="self._lost_us: int | None = None",
+        tests=("tests/pipelines/test_plugins.py::TestQueue::test_what_was_removed_unread_is_told_once_and_remembered",),
+    ),
+    Mutant(
+        name="a plug-in's source that is away counts as silent",
+        file="pipelines/plugins.py",
+        old="self._trouble = str(error)\n            self._attempts",
+        new="self._attempts",
+        tests=(
+            "tests/pipelines/test_plugins.py::TestQueue::test_a_place_that_does_not_answer_is_trouble_and_no_silence",
+        ),
+    ),
+    Mutant(
         name="a plan prices windows that overlap as if they adjoined",
         file="privacy/analysis/utility.py",
         old="every = max(1, self.window // self.overlap)",

@@ -6,6 +6,8 @@
     the mappings of the settings: their arrays and conditions, their operators, and units
 ``containers``, ``avro``, ``avro_vectorised``
     forms of payloads beside JSON and CBOR
+``plugins``
+    formats that other distributions add
 ``trial``
     what a mapping makes of single messages, and why
 ``presets``

@@ -30,6 +30,7 @@ from .mapped import Mapping, asked_beside, mapped_rows
 from .messages import MessageDecoder, Messages, rejects_of
 from .meter_registers import Registers
 from .parsing import Apart, Parsed, Parser, cbor_parser, collector_held_back, parse_json
+from .plugins import plugin_parser
 
 if TYPE_CHECKING:
     from .presets.json_documents import Wanted
@@ -105,7 +106,7 @@ def _parser(
 ) -> Callable[[Sequence[bytes], Sequence[int]], Sequence[Parsed | Apart]]:
     if not mapping.needs_payload:
         return lambda payloads, numbers: [Parsed([None] * len(payloads), list(numbers))]
-    if readings.payload in {"avro", "avro-single"}:
+    if readings.payload in ("avro", "avro-single"):
         if readings.payload == "avro" and schemas is None:
             raise SettingsError(["readings.payload is avro, which needs a schema registry; name it in the source"])
         single = readings.payload == "avro-single"
@@ -113,11 +114,11 @@ def _parser(
         if mapping.is_plain:
             return AvroParser(lookup, mapping.paths, single=single)
         return AvroParser(lookup, _times_of(mapping), single=single, abreast=False)
-    parse = _PARSERS[readings.payload](readings)
+    parse = _PARSERS.get(readings.payload_name, plugin_parser)(readings)
     return lambda payloads, numbers: [parse(payloads, numbers)]
 
 
-#: Of each way to write a payload as plain values, what makes its parser.
+#: Of each way to write a payload as plain values, what makes its parser; other names are of plug-ins.
 _PARSERS: dict[str, Callable[[Readings], Parser]] = {
     "json": lambda _: parse_json,
     "ndjson": lambda _: parse_ndjson,

@@ -17,7 +17,8 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.connectors import pubsub
 from quiltstream.pipelines.connectors.places import refuse_topics
-from quiltstream.pipelines.connectors.pubsub import SinkPubSub, begun_in_subscription, goes_on, pubsub_source
+from quiltstream.pipelines.connectors.pubsub import begun_in_subscription, goes_on, pubsub_source
+from quiltstream.pipelines.connectors.resent_topic import ResentTopic
 from quiltstream.pipelines.connectors.table import live_sink
 from quiltstream.pipelines.errors import AwayError
 from quiltstream.pipelines.live import job as build
@@ -400,7 +401,7 @@ def test_the_last_windows_are_sent_again_when_a_run_begins(tmp_path: Path, fake:
         ]
         for resend, rows in ((0, 0), (1, 2), (3, 6), (100, len(ids))):
             topic.sent = []
-            sink = SinkPubSub(settings, place, resend)
+            sink = ResentTopic(place, resend)
             assert sink.unknown_ids(store) == []
             sink.complete(store, registration)
             assert sorted(sent["release_id"] for sent in topic.sent) == sorted(ids[len(ids) - rows :])
@@ -409,6 +410,6 @@ def test_the_last_windows_are_sent_again_when_a_run_begins(tmp_path: Path, fake:
 
 def test_a_topic_is_the_place_that_the_settings_name(tmp_path: Path) -> None:
     settings = made(tmp_path, sink={"pubsub": {"topic": "projects/my-grid/topics/out"}})
-    assert isinstance(live_sink(settings), SinkPubSub)
+    assert isinstance(live_sink(settings), ResentTopic)
     assert settings.sink is not None
     assert settings.sink.text == "topic projects/my-grid/topics/out"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines.connectors import table
-from quiltstream.schemas.settings.connectors import _SINKS, _SOURCES
+from quiltstream.schemas.settings.connectors import CONNECTORS, FileSource, RejectSink
 
 from ..jobs import job, readings, write_as
 
@@ -94,9 +94,9 @@ def test_a_kafka_job_imports_no_pub_sub_and_no_preset(tmp_path: Path) -> None:
 
 
 def test_every_source_and_sink_of_the_settings_has_a_connector() -> None:
-    kinds = {*_SOURCES, *_SINKS}
-    assert {"parquet", "stdin", "kafka", "pubsub"} <= kinds
-    for kind in kinds:
-        connector: Any = table._connector(kind)
+    fields = {*FileSource.model_fields, *RejectSink.model_fields}
+    assert fields - {"delimiter", "encoding", "encrypted"} == set(CONNECTORS)
+    for one in CONNECTORS.values():
+        connector: Any = table._module_of(one.module)
         assert callable(connector.source)
         assert callable(connector.sink)

@@ -169,7 +169,7 @@ def test_many_packed_messages_are_parsed_some_at_a_time():
         ({"columns": ["a"]}, "readings.columns is of payload: csv"),
         ({"payload": "ndjson", "delimiter": ";"}, "readings.delimiter is of payload: csv"),
         ({"compression": "zip"}, "compression is 'zip'"),
-        ({"payload": "xml"}, "payload is 'xml'"),
+        ({"payload": "xml"}, "payload: 'xml' is no format; write one of json, ndjson"),
     ],
 )
 def test_a_container_that_is_none_is_named(document: dict[str, Any], message: str):

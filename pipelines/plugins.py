@@ -1,0 +1,322 @@
+"""What the author of a connector or a payload format imports, and the base of sources whose messages have positions.
+
+The object of the entry point, a :class:`~quiltstream.schemas.settings.plugins.Connector`, is made of
+``quiltstream.schemas.settings`` alone. The module that it names imports this one, and has the functions
+
+``source(settings, group)``
+    gives a :class:`LiveSource`: for messages a :class:`FollowedMessages`
+``sink(settings, field, given)``
+    gives a :class:`LiveSink`: for messages a :class:`ResentTopic`
+
+``quiltstream.pipelines.plugin_contract`` has the tests that an author inherits, and ``docs/guides/plugins.md`` goes
+through an example.
+
+A reading counts once because of positions: a :class:`MessageClient` gives messages with the position behind them, the
+runner keeps that position, and a client that begins there goes on. What comes twice is harmless, because a cell takes a
+maximum over readings; what is left out silently is not, so a client says what it knows to be lost.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..schemas.readings import RejectReason
+from ..schemas.settings.base import SettingsError
+from ..schemas.settings.connectors import FileSink
+from ..schemas.settings.job import Settings
+from ..store.source_ids import SourceId
+from ..transforms.common.rejects import Rejects
+from ..transforms.formats.rows import Decoded
+from ..transforms.payloads import PayloadDecoder
+from ..transforms.payloads.dead_letters import sealed
+from ..transforms.payloads.messages import MessageDecoder, Messages, SourceAwayError
+from ..transforms.sinks.messages import Message, MessageFormat, MessageSender, MessageTopic
+from ..transforms.sources.contract import (
+    BEGIN,
+    BrokerUnavailableError,
+    PartitionedSource,
+    Reader,
+    SourceBatch,
+    source_batch_of,
+)
+from ..transforms.sources.reader import PollingPolicy, ReadLive
+from .connectors.resent_topic import ResentTopic
+from .connectors.table import LiveSink, LiveSource, SourceRecord
+
+__all__ = [
+    "BEGIN",
+    "BrokerUnavailableError",
+    "Fetched",
+    "FileSink",
+    "FollowedMessages",
+    "LiveSink",
+    "LiveSource",
+    "Message",
+    "MessageClient",
+    "MessageFormat",
+    "MessagePartitions",
+    "MessageReader",
+    "MessageSender",
+    "MessageTopic",
+    "Messages",
+    "PartitionedSource",
+    "PayloadDecoder",
+    "PollingPolicy",
+    "ReadLive",
+    "Reader",
+    "ResentTopic",
+    "Settings",
+    "SettingsError",
+    "SourceBatch",
+    "SourceRecord",
+    "decoder_of",
+    "source_batch_of",
+]
+
+LOG = logging.getLogger("quiltstream.plugins")
+
+#: Seconds from one attempt to reach a source that is away to the next, at most.
+_LONGEST_PAUSE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a client fetched at once.
+
+    Attributes:
+        messages: in their order; there may be none.
+        position: behind the last of them, as text.
+        settled: whether nothing more was there behind them.
+        came_us: when the last of them came, by the clock of what took it from the producers, in microseconds since
+            1970; ``None`` if only the producers say it.
+        lost_us: messages that came before this instant may be lost to this reader for ever, such as those whose
+            retention ended before they were read; ``None`` where none is. It is told with the first messages behind
+            the loss; what is told is remembered.
+    """
+
+    messages: Messages
+    position: str
+    settled: bool
+    came_us: int | None = None
+    lost_us: int | None = None
+
+
+class MessageClient(ABC):
+    """Fetches the messages of one part of a source; it belongs to one reader."""
+
+    @abstractmethod
+    def fetch(self, position: str) -> Fetched | None:
+        """The messages behind a position, a bounded number of them, without waiting for some to come.
+
+        Args:
+            position: of :class:`Fetched`; ``BEGIN`` where the settings say that a first run begins.
+
+        Returns:
+            ``None`` if there is nothing.
+
+        Raises:
+            BrokerUnavailableError: the source cannot be read. If that may pass, this client is closed and another one
+                goes on from the same position; if not, the job ends.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections; raises nothing."""
+
+
+@dataclass(frozen=True)
+class MessagePartitions(PartitionedSource):
+    """A source of messages in parts, each with positions of its own; a plain value that travels to any worker.
+
+    Attributes:
+        decoder: from messages to readings, as the settings say.
+    """
+
+    decoder: MessageDecoder
+
+    @abstractmethod
+    def client(self, part: int) -> MessageClient:
+        """A client for a part; it is made on the worker that reads it.
+
+        Raises:
+            BrokerUnavailableError: as of :meth:`MessageClient.fetch`.
+        """
+
+    @abstractmethod
+    def name(self, part: int) -> str:
+        """What rejects and messages call a part, without a secret."""
+
+    def reader(self, part: int, position: str) -> MessageReader:
+        """A reader of a part from a position on."""
+        return MessageReader(self, part, position)
+
+
+class MessageReader(Reader):
+    """Reads one part by its client.
+
+    Args:
+        source: the source.
+        part: its number.
+        position: of the last piece; empty at the beginning.
+    """
+
+    def __init__(self, source: MessagePartitions, part: int, position: str) -> None:
+        kept: dict[str, Any] = json.loads(position) if position else {}
+        self._source = source
+        self._part = part
+        self._at: str = kept.get("at", BEGIN)
+        self._lost_us: int | None = kept.get("lost")
+        self._decoder = source.decoder.fresh(kept.get("memory", ""))
+        self._client: MessageClient | None = None
+        self._held: Fetched | None = None
+        self._trouble: str | None = None
+        self._attempts = 0
+        self._look_at = 0.0
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing can be read now."""
+        return self._trouble
+
+    def read(self) -> SourceBatch | None:
+        """The next messages, as readings."""
+        fetched = self._held or self._fetched()
+        if fetched is None:
+            return None
+        messages = fetched.messages
+        try:
+            decoded = self._decoder.decode(messages) if len(messages) else []
+        except SourceAwayError as error:
+            # nothing is wrong with the messages: they wait
+            self._held, self._trouble = fetched, str(error)
+            return None
+        self._held = self._trouble = None
+        if fetched.lost_us is not None and fetched.lost_us > (self._lost_us or 0):
+            self._lost_us = fetched.lost_us
+            first = messages.positions[:1] if len(messages) else np.zeros(1, np.int64)
+            decoded = [*decoded, Decoded(None, 0, (Rejects(RejectReason.DAMAGED_SOURCE, first),))]
+        self._at = fetched.position
+        piece = source_batch_of(self._source.name(self._part), decoded, self._position, settled=fetched.settled)
+        rejects = sealed(piece.rejects, messages, self._decoder.letters) if len(messages) else piece.rejects
+        stamps = messages.stamps_us
+        sent_us = int(stamps.max()) if len(stamps) and stamps.max() > 0 else None
+        return replace(piece, rejects=rejects, came_us=fetched.came_us, sent_us=sent_us, lost_us=self._lost_us)
+
+    def close(self) -> None:
+        """Close the client."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    @property
+    def _position(self) -> str:
+        kept: dict[str, Any] = {"at": self._at}
+        if self._lost_us is not None:
+            kept["lost"] = self._lost_us
+        if memory := self._decoder.memory:
+            kept["memory"] = memory
+        return json.dumps(kept, separators=(",", ":"))
+
+    def _fetched(self) -> Fetched | None:
+        if time.monotonic() < self._look_at:
+            return None
+        try:
+            if self._client is None:
+                self._client = self._source.client(self._part)
+            fetched = self._client.fetch(self._at)
+        except BrokerUnavailableError as error:
+            self.close()
+            if not error.passing:
+                raise
+            if self._trouble is None:
+                LOG.warning("%s", error)
+            self._trouble = str(error)
+            self._attempts += 1
+            self._look_at = time.monotonic() + min(_LONGEST_PAUSE_S, 0.5 * 2.0 ** min(self._attempts, 10))
+            return None
+        if self._trouble is not None:
+            LOG.warning("%s can be read again", self._source.name(self._part))
+        self._trouble, self._attempts = None, 0
+        return fetched
+
+
+@dataclass(frozen=True)
+class FollowedMessages(LiveSource):
+    """The live source of messages: inherit it, make the partitions, and say what must be there when a job begins.
+
+    Attributes:
+        partitions: the source.
+        grouped: whether the settings take the group from the messages.
+        secrets: the places of the source's secrets.
+    """
+
+    partitions: MessagePartitions
+    grouped: bool
+    secrets: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def missing_secrets(self) -> list[str]:
+        """A line for each secret of the settings that is not in this process."""
+        from ..schemas.settings.secrets import SecretError  # noqa: PLC0415 - used here alone
+
+        problems: list[str] = []
+        for setting, place in self.secrets.items():
+            try:
+                place.read()
+            except SecretError as error:  # noqa: PERF203 - every one is told
+                problems.append(f"{setting}: {error}")
+        return problems
+
+    def check(self) -> None:
+        """See that every part is there; one that does not answer may answer the workers.
+
+        Raises:
+            SettingsError: one cannot be read.
+        """
+        for part in range(self.partitions.parts):
+            self._check(part)
+
+    def _check(self, part: int) -> None:
+        try:
+            client = self.partitions.client(part)
+            try:
+                client.fetch(BEGIN)
+            finally:
+                client.close()
+        except BrokerUnavailableError as error:
+            if not error.passing:
+                raise SettingsError([str(error)]) from error
+            LOG.warning("%s", error)
+
+    def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> ReadLive:  # noqa: ARG002 - of sources on record
+        """The reading of the messages."""
+        return ReadLive(self.partitions, pace, grouped=self.grouped)
+
+
+def decoder_of(settings: Settings, group: str | None, setting: str) -> PayloadDecoder:
+    """The decoder of a source that is a :class:`MessagePartitions`.
+
+    Args:
+        settings: the job.
+        group: as ``source`` was given it.
+        setting: of the source, for messages.
+
+    Raises:
+        SettingsError: the mapping cannot be used with such a source.
+    """
+    decoder = PayloadDecoder.of(settings, group=group)
+    if decoder.lookback_us:
+        raise SettingsError(
+            [
+                f"readings.value is a register, whose differences need messages before a position again, and {setting} "
+                "does not read them again: send differences, or bring the readings through Kafka"
+            ]
+        )
+    return decoder
