@@ -65,6 +65,7 @@ _CODES = {
     "SecretError": ExitCode.SETTINGS,
     "BudgetExceeded": ExitCode.REFUSED,
     "BudgetRefused": ExitCode.REFUSED,
+    "ExportError": ExitCode.SETTINGS,  # a word of the command line: the ledger is as it was
     "StoreError": ExitCode.STORE,
     "SourceFileError": ExitCode.SOURCE,
     "NoReadingsError": ExitCode.SOURCE,

@@ -69,6 +69,18 @@ def is_folder(path: Path | str) -> bool:
     return os.path.isdir(path)  # noqa: PTH112 - as said
 
 
+def endless(path: Path | str) -> str | None:
+    """What is at a path, also behind a link, that is neither a regular file nor a folder; ``None`` for these and none.
+
+    A pipe keeps its reader waiting, and a device may have no end.
+    """
+    try:
+        found = os.stat(path)  # noqa: PTH116 - as said
+    except (OSError, ValueError):
+        return None
+    return None if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode) else _kind(found)
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading.
 

@@ -85,6 +85,8 @@ def whole_file(path: Path, *, private: bool = False) -> Generator[Path]:
     try:
         with files.whole_file(path, private=private, new=private) as part:
             yield part
+    except files.FileError as error:
+        raise ExportError(f"{path}: {error}") from None
     except OSError as error:
         raise ExportError(
             f"{path}: cannot be written ({files.reason(error)}); check the folder and the room on its disk"

@@ -10,14 +10,13 @@ import bz2
 import codecs
 import gzip
 import io
-import os
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from ...schemas.errors import QuiltstreamError
-from ...schemas.files import is_file, is_folder, open_regular, reason
+from ...schemas.files import endless, is_file, is_folder, open_regular, reason
 from ...schemas.settings.base import SettingsError
 
 #: Compressions that are not read, by the end of the name.
@@ -71,18 +70,7 @@ def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str)
         except (ValueError, OSError) as error:
             problems.append(unreachable(setting, where, error))
             continue
-        if not paths and is_local(where) and is_folder(where):
-            problems.append(f"{setting}: {where} is a folder; name the files in it with a pattern such as {where}/*")
-        elif not paths and is_local(where) and os.path.exists(where):  # noqa: PTH110 - a long name is no error to it
-            problems.append(
-                f"{setting}: {where} is no file that ends, but a pipe or a device; copy what it gives into a file, or "
-                "read a live job's standard input"
-            )
-        elif not paths:
-            problems.append(
-                f"{setting}: no file matches {where}; check the spelling (a relative path starts at the folder of the "
-                "settings file)"
-            )
+        problems += _mistakes(setting, where, paths)
         found.update(dict.fromkeys(paths))
     if problems:
         raise SettingsError(problems)
@@ -95,6 +83,28 @@ def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str)
                 ]
             )
     return list(found)
+
+
+def _mistakes(setting: str, where: str, paths: Sequence[str]) -> list[str]:
+    """What is wrong with a path or pattern and what it finds, a line for each mistake."""
+    if paths:
+        odd = [(path, what) for path in paths if is_local(path) and (what := endless(path)) is not None]
+        return [
+            f"{setting}: {where} matches {path}, which is no file that ends, but {what}; take it away, or write a "
+            "pattern that does not match it"
+            for path, what in odd
+        ]
+    if is_local(where) and is_folder(where):
+        return [f"{setting}: {where} is a folder; name the files in it with a pattern such as {where}/*"]
+    if is_local(where) and (what := endless(where)) is not None:
+        return [
+            f"{setting}: {where} is no file that ends, but {what}; copy what it gives into a file, or read a live "
+            "job's standard input"
+        ]
+    return [
+        f"{setting}: no file matches {where}; check the spelling (a relative path starts at the folder of the "
+        "settings file)"
+    ]
 
 
 def unreachable(setting: str, path: str, error: Exception) -> str:
@@ -124,6 +134,8 @@ def is_elsewhere(path: str, setting: str) -> bool:
 def present(patterns: Iterable[str]) -> list[str]:
     """The files that are there now under absolute paths or patterns, sorted; none is no mistake.
 
+    A pipe or a device is among them: who opens it is refused, and says its name.
+
     Raises:
         OSError: a place cannot be reached.
     """
@@ -138,8 +150,8 @@ def _matches(where: str) -> list[str]:
         return []  # Beam would walk through everything under a folder
     (result,) = file_systems().match([where])
     paths = sorted(one.path for one in result.metadata_list)
-    # no folders; and no pipes or devices, which have no end
-    return [path for path in paths if not is_local(path) or is_file(path)]
+    # no folders, and no links that lead nowhere
+    return [path for path in paths if not is_local(path) or is_file(path) or endless(path) is not None]
 
 
 def open_bytes(path: str) -> BinaryIO:

@@ -29,12 +29,18 @@ def test_what_has_no_end_is_no_file(tmp_path):
     (tmp_path / "c.csv").symlink_to("/dev/zero")
     (tmp_path / "d.csv").symlink_to(tmp_path / "absent")
     (tmp_path / "e.csv").symlink_to(tmp_path / "a.csv")
-    assert [Path(path).name for path in present([str(tmp_path / "*.csv")])] == ["a.csv", "e.csv"]
-    for name in ("b.csv", "c.csv"):
-        with pytest.raises(
-            SettingsError, match=r"source\.csv: .*[bc]\.csv is no file that ends, but a pipe or a device"
-        ):
+    (tmp_path / "f.csv").mkdir()
+    # who follows a folder opens them, which is refused, and rejects them by their names
+    assert [Path(path).name for path in present([str(tmp_path / "*.csv")])] == ["a.csv", "b.csv", "c.csv", "e.csv"]
+    for name, what in (("b.csv", "a pipe"), ("c.csv", "a device")):
+        with pytest.raises(SettingsError, match=rf"source\.csv: .*{name} is no file that ends, but {what}"):
             expand([str(tmp_path / name)], str, "source.csv")
+    for pattern in ("*.csv", "[bc].csv"):
+        with pytest.raises(SettingsError) as raised:
+            expand([str(tmp_path / pattern)], str, "source.csv")
+        told = str(raised.value)
+        for name, what in (("b.csv", "a pipe"), ("c.csv", "a device")):
+            assert f"matches {tmp_path / name}, which is no file that ends, but {what}; take it away" in told
 
 
 @pytest.mark.parametrize(

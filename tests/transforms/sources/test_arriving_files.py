@@ -135,6 +135,21 @@ def test_a_file_whose_name_is_no_text_is_read_and_named_in_rejects_as_well_as_ca
     assert feed.reader(0, piece.position).read() is None
 
 
+def test_a_pipe_in_the_folder_is_one_reject_by_its_name_and_files_are_read(tmp_path: Path) -> None:
+    """A live job does not end for it, waits for no writer, and does not leave it out without a word."""
+    os.mkfifo(tmp_path / "1.jsonl")
+    (tmp_path / "2.jsonl").write_text(line(7), encoding="utf-8")
+    (tmp_path / "3.jsonl").mkdir()
+    feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),))
+    reader = feed.reader(0, BEGIN)
+    pieces = rest_of(reader)
+    assert [value for piece in pieces for value in values(piece)] == [7.0]
+    rejected = [row for piece in pieces for batch in piece.rejects for row in batch.to_pylist()]
+    assert [row["source"] for row in rejected] == [str(tmp_path / "1.jsonl")]
+    assert Counter(reason for piece in pieces for reason in piece.rejected) == {RejectReason.DAMAGED_SOURCE: 1}
+    assert feed.reader(0, pieces[-1].position).read() is None
+
+
 def test_a_position_keeps_a_few_characters_of_each_file_and_only_while_it_lies_there(tmp_path: Path) -> None:
     for number in range(500):
         (tmp_path / f"{number:04}.jsonl").write_text(line(number), encoding="utf-8")
