@@ -546,6 +546,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/pipelines/test_continuity.py::test_what_is_remembered_gives_way_to_no_older_copy",),
     ),
     Mutant(
+        name="a total tells how many values were rejected though missing is a state",
+        file="transforms/aggregate/release.py",
+        old="missing = np.outer(layout.members(held.shard), slots) - each.sum(axis=2)",
+        new="missing = 0 * each.sum(axis=2)",
+        tests=("tests/transforms/test_noise_law.py",),
+    ),
+    Mutant(
         name="a row leaves before the log of blocks has its block",
         file="transforms/common/ledger_waits.py",
         old="        self._log.append(registration, records)\n",

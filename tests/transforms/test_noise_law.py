@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 from fractions import Fraction
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import polars as pl
 import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.transforms.window import IntervalWindow
 
 from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram, LaplaceHistogram
 from quiltstream.schemas.releases import Release, releases_from_batch
@@ -21,6 +24,7 @@ from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.release_rows import total_is_public
 from quiltstream.store.specs import TRANSITIONS
 from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.aggregate.release import ReleaseHistograms, Tally
 from quiltstream.transforms.plan import Plan, make_plan
 
 from .sources.feed import feed
@@ -125,3 +129,61 @@ def published(folder: Path, missing: str, grouped: bool) -> list[Release]:
         _ = pipeline | feed(folder, batches(pl.DataFrame(found), 500, groups)) | PrivateHistograms(job)
     with Store(PrivateHistograms(job).plan.address) as store:
         return [row for batch in store.releases(job.domain, job.query) for row in releases_from_batch(batch)]
+
+
+HOUR = {"size": "1h", "start": "2013-01-01", "stop": "2013-01-01T01:00"}
+ONE = Roster.of(["a"])
+
+Cells = tuple[int | None, ...]
+"""The state of each cell of a window of one series; ``None`` where its value was rejected."""
+
+
+def row_of(folder: Path, missing: Any, cells: Cells) -> Release:
+    """The row of a window before noise, through the ledger."""
+    folder.mkdir()
+    job = settings(folder, windows=HOUR, missing=missing, states={"edges": [500.0], "unit": "W"})
+    plan = make_plan(job, noise="none")
+    with Store(plan.address, create=True) as store:
+        given = plan.query(plan.schedule, ONE, schedule_given=True, roster_given=True)
+        registration = store.register(plan.domain, given)
+        publishing = ReleaseHistograms(plan)
+        publishing.setup()
+        publishing.start_bundle()
+        counts = np.array([[cells.count(0), cells.count(1)]])
+        window = IntervalWindow(ORIGIN // 1_000_000, ORIGIN // 1_000_000 + 3_600)
+        assert not list(publishing.process((0, Tally({1: counts}, 1)), registration, window, window.end))
+        (batch,) = [one.value for one in publishing.finish_bundle()]
+        publishing.teardown()
+    (row,) = releases_from_batch(batch)
+    return row
+
+
+@pytest.mark.parametrize("missing", ["public", "state", {"break": "2h"}], ids=str)
+def test_who_reads_a_row_can_count_rejected_values_only_where_that_is_taken_as_public(
+    tmp_path: Path, missing: Any
+) -> None:
+    """From the definition: every window of two cells, each in one of two states or rejected, against every other one.
+
+    Under ``state`` two windows that differ in one cell have rows that differ in noisy counts alone, and the noise of
+    scale b makes each row at most exp(2 / b) times as probable for one as for the other, also where the cell of one
+    was rejected. Under the other rules the total is the number of cells whose value was not rejected, which `run`
+    says and the guarantee takes as public.
+    """
+    windows = list(itertools.product((0, 1, None), repeat=2))
+    rows = {cells: row_of(tmp_path / str(number), missing, cells) for number, cells in enumerate(windows)}
+    if missing != "state":
+        assert all(row.total == 2 - cells.count(None) for cells, row in rows.items())
+        return
+    told = [replace(row, counts=(), estimate=None) for row in rows.values()]
+    assert all(one == told[0] for one in told)
+    assert told[0].total == 2
+    scale = 3.0
+    outputs = [(x, y, 2 - x - y) for x in range(-6, 9) for y in range(-6, 9)]
+    likely = {
+        cells: [-sum(abs(x - count) for x, count in zip(out, row.counts, strict=True)) / scale for out in outputs]
+        for cells, row in rows.items()
+    }
+    for one, other in itertools.product(windows, repeat=2):
+        if sum(a != b for a, b in zip(one, other, strict=True)) == 1:
+            # logarithms; the laws have one normaliser, since the noise sums to zero wherever it is added
+            assert all(p <= q + 2 / scale + 1e-12 for p, q in zip(likely[one], likely[other], strict=True))
