@@ -38,14 +38,17 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, TypeVar, get_args
+from itertools import pairwise
+from typing import Any, Literal, TypeVar, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import numpy.typing as npt
+
+from .calendars import Calendar
 
 _UNITS_US = {
     "us": 1,
@@ -227,13 +230,20 @@ class Window:
 class Schedule:
     """The published windows: ``[anchor + n * every, anchor + n * every + size)``, whole ones in ``[start, stop)``.
 
+    With a calendar they are its days, weeks or months instead, which adjoin and have no one length. All code but this
+    class asks for bounds and numbers of windows; none counts with ``size`` and ``every``.
+
+    A *step* is what lies between the starts of two windows. Each window begins with a step of its own and consists of
+    ``overlap`` of them; the windows of a calendar are steps.
+
     Attributes:
-        size: slots in a window.
+        size: slots in a window; with a calendar, in the longest one that it has.
         every: slots from one window's start to the next one's; a divisor of ``size``, so that each slot lies in exactly
             ``size / every`` windows (theory, composition of sliding windows). Equal to ``size``: tumbling windows.
         start: first slot that a window may cover; ``None`` while it is to come from the data.
         stop: first slot that no window may cover; ``None`` for an endless stream.
-        anchor: a slot at which a window starts.
+        anchor: a slot at which a window starts; 0 with a calendar.
+        calendar: the days, weeks or months that are the windows; ``None`` for windows of one length.
     """
 
     size: int
@@ -241,6 +251,7 @@ class Schedule:
     start: int | None = None
     stop: int | None = None
     anchor: int = 0
+    calendar: Calendar | None = None
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -250,11 +261,37 @@ class Schedule:
                 f"windows.every is {self.every} slots and must divide windows.size, {self.size} slots: every slot "
                 f"then lies in the same number of windows; use for example every = size / 2"
             )
-        if self.start is not None and self.stop is not None and self.stop - self.first < self.size:
+        if self.calendar is not None:
+            self._check_calendar(self.calendar)
+        elif self.start is not None and self.stop is not None and self.stop - self.first < self.size:
             raise ValueError(
                 f"no whole window of {self.size} slots fits between slots {self.start} and {self.stop}; "
                 f"move windows.start or windows.stop apart or use a smaller windows.size"
             )
+
+    @classmethod
+    def of_calendar(cls, calendar: Calendar, start: int | None = None, stop: int | None = None) -> Schedule:
+        """The days, weeks or months of a calendar, whole ones in ``[start, stop)``.
+
+        Raises:
+            ValueError: there is none, or one does not consist of whole slots.
+        """
+        return cls(calendar.longest, calendar.longest, start, stop, 0, calendar)
+
+    def _check_calendar(self, calendar: Calendar) -> None:
+        if (self.size, self.every, self.anchor) != (calendar.longest, calendar.longest, 0):
+            raise ValueError(f"windows.size is {calendar.unit}, and its windows have no other length or anchor")
+        if self.start is None:
+            return
+        calendar.check_within(self.start, self.stop)
+        begin = calendar.number_of(self.first)
+        end = calendar.number_of(calendar.end if self.stop is None else self.stop)
+        if end <= begin:
+            raise ValueError(
+                f"no whole {calendar.unit} of {calendar.timezone} lies between slots {self.start} and {self.stop}; "
+                "move windows.start or windows.stop apart or use a smaller windows.size"
+            )
+        calendar.check_whole(begin, end - 1)
 
     @property
     def first(self) -> int:
@@ -265,6 +302,8 @@ class Schedule:
         """
         if self.start is None:
             raise ValueError("this schedule has no start yet; resolve it from the data or set windows.start")
+        if self.calendar is not None:
+            return self.calendar.stop_of(self.calendar.number_of(self.start - 1))
         return self.anchor - (self.anchor - self.start) // self.every * self.every
 
     @property
@@ -284,10 +323,77 @@ class Schedule:
 
     def ended_by(self, slot: int) -> int:
         """How many windows end by a slot, whatever the last one is."""
+        if self.calendar is not None:
+            return max(0, self.calendar.number_of(slot) - self.calendar.number_of(self.first))
         return max(0, (slot - self.size - self.first) // self.every + 1)
+
+    def number_of(self, slots: SlotsT) -> SlotsT:
+        """The number of the step that each slot is in; the same in every schedule of these windows."""
+        if self.calendar is not None:
+            return self.calendar.number_of(slots)
+        return (slots - self.anchor) // self.every  # pyright: ignore[reportReturnType] - numpy's stubs
+
+    def start_of(self, number: SlotsT) -> SlotsT:
+        """The first slot of each step, and of the window that begins with it."""
+        if self.calendar is not None:
+            return self.calendar.start_of(number)
+        return self.anchor + number * self.every  # pyright: ignore[reportReturnType] - numpy's stubs
+
+    def over_at(self, number: SlotsT) -> SlotsT:
+        """The slot at which the last window over each step ends: where the window ends that begins with it."""
+        if self.calendar is not None:
+            return self.calendar.stop_of(number)
+        return self.start_of(number) + self.size  # pyright: ignore[reportReturnType] - numpy's stubs
+
+    def step(self, number: int) -> Window:
+        """The slots of a step."""
+        return Window(self.start_of(number), self.start_of(number + 1))
+
+    def steps_of(self, start: int) -> range:
+        """The numbers of the steps of the window that starts at a slot."""
+        number = self.number_of(start)
+        return range(number, number + self.overlap)
+
+    def window_at(self, start: int) -> Window:
+        """The window that starts at a slot."""
+        if self.calendar is not None:
+            return Window(start, self.calendar.stop_of(self.calendar.number_of(start)))
+        return Window(start, start + self.size)
+
+    def start_after(self, start: int) -> int:
+        """Where the window behind the one starts that starts at a slot."""
+        return start + self.every if self.calendar is None else self.window_at(start).stop
+
+    def start_before(self, stop: int) -> int:
+        """Where the window starts that ends at a slot."""
+        if self.calendar is not None:
+            return self.calendar.start_of(self.calendar.number_of(stop - 1))
+        return stop - self.size
+
+    def start_behind(self, stop: int) -> int:
+        """Where the window behind the one starts that ends at a slot."""
+        return stop if self.calendar is not None else stop - self.size + self.every
+
+    def is_end(self, slot: int) -> bool:
+        """Whether a window ends at a slot, wherever the schedule stops."""
+        if self.calendar is not None:
+            return slot > self.first and self.start_of(self.number_of(slot)) == slot
+        return (slot - self.first - self.size) % self.every == 0 and slot >= self.first + self.size
+
+    def starts_ended(self, begin: int, end: int) -> Sequence[int]:
+        """Starts of the windows from number ``begin`` up to ``end``, counted from 0 at the first one."""
+        if self.calendar is None:
+            return range(self.first + begin * self.every, self.first + end * self.every, self.every)
+        number = self.calendar.number_of(self.first)
+        return self.calendar.start_of(np.arange(number + begin, number + end, dtype=np.int64)).tolist()
 
     def windows(self) -> Iterator[Window]:
         """Every window in order of time; endless without a stop."""
+        if self.calendar is not None:
+            last = self.ended_by(self.calendar.end) if self.stop is None else len(self)
+            starts = self.starts_ended(0, last + 1)
+            yield from (Window(start, stop) for start, stop in pairwise(starts))
+            return
         start = self.first
         while self.stop is None or start + self.size <= self.stop:
             yield Window(start, start + self.size)
@@ -295,9 +401,13 @@ class Schedule:
 
     def contains(self, window: Window) -> bool:
         """Whether a window is one of the schedule's."""
+        if self.calendar is not None:
+            whole = self.start_of(self.number_of(window.start)) == window.start < window.stop <= self.calendar.end
+            fits = whole and self.window_at(window.start) == window
+        else:
+            fits = len(window) == self.size and (window.start - self.anchor) % self.every == 0
         return (
-            len(window) == self.size
-            and (window.start - self.anchor) % self.every == 0
+            fits
             and (self.start is None or window.start >= self.start)
             and (self.stop is None or window.stop <= self.stop)
         )
@@ -305,11 +415,52 @@ class Schedule:
     @property
     def covered(self) -> Window:
         """The slots that some window of a bounded schedule covers."""
+        if self.calendar is not None:
+            number = self.calendar.number_of(self.first)
+            return Window(self.first, self.calendar.start_of(number + len(self)))
         return Window(self.first, self.first + (len(self) - 1) * self.every + self.size)
 
-    def to_dict(self) -> dict[str, int | None]:
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Where the windows of a calendar end, in order; nothing where all have one length."""
+        if self.calendar is None:
+            return ()
+        last = self.ended_by(self.calendar.end) if self.stop is None else len(self)
+        return tuple(self.starts_ended(1, last + 1))
+
+    def difference(self, other: Schedule) -> str | None:
+        """The first window of this schedule that has other bounds in another calendar of the same unit and zone.
+
+        Returns:
+            The window as people write it; ``None`` where all have the same bounds, or one schedule has no calendar.
+        """
+        mine, theirs = self.calendar, other.calendar
+        if mine is None or theirs is None:
+            return None
+        first = mine.number_of(self.first)
+        last = mine.number_of(mine.end if self.stop is None else self.covered.stop) - 1
+        return mine.first_difference(theirs, first, last)
+
+    def same_windows(self, other: Schedule) -> bool:
+        """Whether two schedules have windows of the same kind: length and distance, or unit and zone."""
+        one, two = self.calendar, other.calendar
+        if one is None or two is None:
+            return one is two and (self.size, self.every) == (other.size, other.every)
+        return (one.unit, one.timezone) == (two.unit, two.timezone)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """How many slots windows have, each number once."""
+        return (self.size,) if self.calendar is None else self.calendar.lengths
+
+    def said_length(self, interval_us: int) -> str:
+        """The length of a window as settings say it: a duration, or the unit of the calendar."""
+        return format_duration(self.size * interval_us) if self.calendar is None else self.calendar.unit
+
+    def to_dict(self) -> dict[str, Any]:
         """Plain form for digests and the store."""
-        return {"size": self.size, "every": self.every, "start": self.start, "stop": self.stop, "anchor": self.anchor}
+        plain = {"size": self.size, "every": self.every, "start": self.start, "stop": self.stop, "anchor": self.anchor}
+        return plain if self.calendar is None else {**plain, "calendar": self.calendar.to_dict()}
 
 
 Ints = npt.NDArray[np.int64]

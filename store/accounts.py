@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,6 +23,7 @@ from ..privacy.accounting.theorems import SeedsBound
 from ..privacy.models.reading import belief_from_dict
 from ..schemas.ledger import LedgerEntry
 from ..schemas.slots import Schedule
+from .codec import query_schedule
 from .continuity import forgotten
 from .errors import StoreDamaged
 from .integrity import LINK, Chain, Row, checked_rows, counted, damaged, link_of
@@ -184,13 +185,11 @@ def account_of(connection: Connection, remembered: dict[int, Account], row: Row,
 
 def priced(schedule: Schedule, epsilon_dp: float, *, start: int | None = None, stop: int | None = None) -> Priced:
     """A schedule, or a part of it that begins and ends with whole windows, in the form the ledger prices."""
-    return Priced(
-        size=schedule.size,
-        every=schedule.every,
-        start=schedule.first if start is None else start,
-        stop=schedule.stop if stop is None else stop,
-        epsilon_dp=epsilon_dp,
-    )
+    start = schedule.first if start is None else start
+    stop = schedule.stop if stop is None else stop
+    ends = tuple(end for end in schedule.ends if start < end)
+    size, every = (1, 1) if ends else (schedule.size, schedule.every)
+    return Priced(size, every, start, stop, epsilon_dp, ends)
 
 
 def promised(connection: Connection, domain: Row) -> list[Priced]:
@@ -206,7 +205,12 @@ def promised(connection: Connection, domain: Row) -> list[Priced]:
     held: list[Priced] = []
     for row in found:
         query = asking[row["query_id"]]
-        held.append(Priced(query["size"], query["every"], row["start"], row["stop"], query["epsilon_dp"]))
+        part = (query["size"], query["every"], row["start"], row["stop"], query["epsilon_dp"])
+        schedule = query_schedule(query)
+        if schedule.calendar is None:
+            held.append(Priced(*part))
+        else:
+            held.append(priced(schedule, query["epsilon_dp"], start=row["start"], stop=row["stop"]))
     return [*held, *_runs(spans_of(_flagged_links(connection, domain)))]
 
 
@@ -269,7 +273,7 @@ def admitted_end(domain: DomainSpec, asked: Priced, held: list[Priced]) -> tuple
         return None, ledger.extended_loss([*held, asked])
     if end == asked.start:
         return end, ledger.extended_loss(held) if held else 0.0
-    fitting = Priced(asked.size, asked.every, asked.start, end, asked.epsilon_dp)
+    fitting = replace(asked, stop=end)
     return end, ledger.extended_loss([*held, fitting])
 
 

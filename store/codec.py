@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, replace
 from fractions import Fraction
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..schemas.calendars import Calendar
 from ..schemas.digests import canonical_json
 from ..schemas.ledger import Decision, LedgerEntry
 from ..schemas.roster import Roster
@@ -27,6 +29,9 @@ from .integrity import damaged
 from .specs import BeliefChange, DomainSpec, NoisyBlock, QuerySpec
 
 BLOCK_VERSION = b"1"
+
+#: Name of the calendar in a query's header on record.
+_CALENDAR = "calendar"
 
 Row = Mapping[Any, Any]
 
@@ -121,8 +126,20 @@ def query_values(query: QuerySpec) -> dict[str, Any]:
         "start": schedule.start,
         "stop": schedule.stop,
         "shards": query.shards,
-        "header": canonical_json(query.header),
+        "header": canonical_json(query.header | _calendar_part(schedule)),
     }
+
+
+def _calendar_part(schedule: Schedule) -> dict[str, Any]:
+    """What a query's header has on record besides its columns: the bounds of windows that are a calendar's."""
+    return {} if schedule.calendar is None else {_CALENDAR: schedule.calendar.to_dict()}
+
+
+@lru_cache(maxsize=16)
+def _header_of(text: str) -> tuple[dict[str, Any], Calendar | None]:
+    header = json.loads(text)
+    calendar = header.pop(_CALENDAR, None)
+    return header, None if calendar is None else Calendar.from_dict(calendar)
 
 
 @_decoding
@@ -139,7 +156,7 @@ def query_from_row(row: Row, domain: str, roster: Roster) -> QuerySpec:
         roster=roster,
         roster_given=True,
         shards=row["shards"],
-        header=json.loads(row["header"]),
+        header=deepcopy(_header_of(row["header"])[0]),
         given_model=bool(row["given_model"]),
         multiplicity=round(float(row["epsilon_dp"]) / float(row["release_epsilon_dp"])),
     )
@@ -147,7 +164,8 @@ def query_from_row(row: Row, domain: str, roster: Roster) -> QuerySpec:
 
 def query_schedule(row: Row) -> Schedule:
     """The windows of a query of record."""
-    return Schedule(size=row["size"], every=row["every"], start=row["start"], stop=row["stop"], anchor=row["anchor"])
+    columns = row["size"], row["every"], row["start"], row["stop"], row["anchor"]
+    return Schedule(*columns, _header_of(row["header"])[1])
 
 
 def as_recorded(query: QuerySpec) -> QuerySpec:

@@ -299,10 +299,10 @@ def _end(connection: Connection, row: Row, known: Row, registration: Registratio
     """End a query's schedule with the last window that ends by a slot, and take back what was promised behind it."""
     schedule = registration.query.schedule
     name = f"query {registration.query.name!r}"
-    if (slot - schedule.first - schedule.size) % schedule.every or slot < schedule.first + schedule.size:
+    if not schedule.is_end(slot):
         raise StoreError(f"{name}: no window of its schedule ends at slot {slot}; end it where one does")
     charged = next_start(connection, known["id"], schedule)
-    if charged > slot - schedule.size + schedule.every:
+    if charged > schedule.start_behind(slot):
         raise StoreError(
             f"{name}: windows behind slot {slot} are charged already, up to slot {charged}; another belief can be "
             "switched to where they end or later"
@@ -311,7 +311,7 @@ def _end(connection: Connection, row: Row, known: Row, registration: Registratio
         raise StoreError(f"{name}: its schedule ends at slot {schedule.stop}, before slot {slot}")
     reservations, kept = tables.reservations, 0
     for one in reservations_of(connection, known):
-        if one["start"] > slot - schedule.size:
+        if one["start"] > schedule.start_before(slot):
             connection.execute(reservations.delete().where(reservations.c.id == one["id"]))
             continue
         kept += 1
@@ -364,11 +364,11 @@ def _admit_more(connection: Connection, row: Row, query_row: Row) -> None:
     )
     schedule = query.schedule
     # windows up to here are promised or have their entry, and an entry is final
-    start = admitted - schedule.size + schedule.every
+    start = schedule.start_behind(admitted)
     if last is not None:
-        start = max(start, int(last) + schedule.every)
+        start = max(start, schedule.start_after(int(last)))
     end = end_of(schedule)
-    if end is not None and start + schedule.size > end:
+    if end is not None and schedule.window_at(start).stop > end:
         return
     held = promised(connection, row)
     asked = priced(replace(schedule, start=start), query.epsilon_dp)

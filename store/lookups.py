@@ -402,7 +402,7 @@ def next_start(connection: Connection, query_id: int, schedule: Schedule) -> int
 
 def start_after(last: int | None, schedule: Schedule) -> int:
     """Start of the window behind the last one with an entry, or of the first one where none has."""
-    return schedule.first if last is None else last + schedule.every
+    return schedule.first if last is None else schedule.start_after(last)
 
 
 def begun(connection: Connection, registration: Registration) -> int:

@@ -186,16 +186,14 @@ class Charger:
         """
         schedule = self.query.schedule
         admitted = max(stop for _, stop in self.progress.admitted if stop is not None)
-        more = priced(
-            schedule, self.query.epsilon_dp, start=admitted - schedule.size + schedule.every, stop=window.stop
-        )
+        more = priced(schedule, self.query.epsilon_dp, start=schedule.start_behind(admitted), stop=window.stop)
         return loss_of(self.domain, [*promised(self.connection, self.domain_row), more])
 
 
 def _up_to(schedule: Schedule, start: int, last: Window, most: int) -> Iterator[Window]:
-    stop = min(last.start, start + (most - 1) * schedule.every)
-    for at in range(start, stop + 1, schedule.every):
-        yield Window(at, at + schedule.size)
+    while most and start <= last.start:
+        yield schedule.window_at(start)
+        start, most = schedule.start_after(start), most - 1
 
 
 # SQLite takes at least 999 parameters in a statement; a pair is two.
@@ -462,7 +460,7 @@ class Publisher:
             ("digest", charge["query_digest"], registration.digest),
             ("scale", charge["scale"], scale_text(query.scale)),
             ("epsilon_dp", charge["epsilon_dp"], query.epsilon_dp),
-            ("window", str(window), str(Window(window.start, window.start + query.schedule.size))),
+            ("window", str(window), str(query.schedule.window_at(window.start))),
         ):
             if recorded != given:
                 raise ChargeMismatch(query.name, field, recorded, given)

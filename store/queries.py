@@ -566,17 +566,18 @@ def strike(database: Database, registration: Registration, starts: Sequence[int]
     """
     names = (registration.domain.name, registration.query.name)
     grid = SlotGrid(**registration.domain.grid)
-    size, every = registration.query.schedule.size, registration.query.schedule.every
+    schedule = registration.query.schedule
     for at in range(len(starts), 0, -WINDOWS):
         if not wanted:
             return
         page = starts[max(0, at - WINDOWS) : at]
         with database.read() as connection:
-            _, blocks = finished(connection, *names, range(page[0], page[-1] + every))
+            _, blocks = finished(connection, *names, range(page[0], page[-1] + 1))
         for start, shard in blocks:
-            window = (grid.time_of(start), grid.time_of(start + size))
-            keys = layout_of(registration, Window(start, start + size)).keys(shard)
-            wanted.difference_update(release_ids(*names, registration.digest, window, keys))
+            window = schedule.window_at(start)
+            times = (grid.time_of(window.start), grid.time_of(window.stop))
+            keys = layout_of(registration, window).keys(shard)
+            wanted.difference_update(release_ids(*names, registration.digest, times, keys))
 
 
 # SQLite takes at least 999 parameters in a statement.

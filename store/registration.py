@@ -152,6 +152,11 @@ _MOST_ADVICE = (
     "no series may be in more groups than when the query was registered, because its noise was calibrated for that: "
     "take it out of a group, or use a new query name, which is charged anew"
 )
+_ZONE_ADVICE = (
+    "the time zone data of this machine are of another edition than those that the query was planned with, and what is "
+    "on record holds: use that edition, or set windows.stop to where the windows still agree, and publish those behind "
+    "it under a new query name"
+)
 _ENDED = "the query was ended there, and another one goes on with noise for another belief: set it back"
 _RACE_ADVICE = (
     "another job changed the roster at the same moment, and the first one holds: see which roster is meant, and run "
@@ -340,7 +345,7 @@ class Registrar:
         if roster.kind != held.roster.kind:
             raise StoreError(f"query {name!r}: its histograms are of a {held.roster.kind}; let series join as such")
         start, end = next_start(self.connection, known["id"], held.schedule), end_of(held.schedule)
-        if roster is not held.roster and (end is None or start + held.schedule.size <= end):
+        if roster is not held.roster and (end is None or held.schedule.window_at(start).stop <= end):
             add_version(self.connection, known, held, roster, start)
             row = protect(self.connection, row, roster.series)
             known, held = query_row(self.connection, row["id"], name) or known, replace(held, roster=roster)
@@ -356,7 +361,7 @@ class Registrar:
         if held.roster.digest != self.roster:
             raise conflict(_RACE_ADVICE)
         start, end = next_start(self.connection, known["id"], held.schedule), end_of(held.schedule)
-        if end is not None and start + held.schedule.size > end:
+        if end is not None and held.schedule.window_at(start).stop > end:
             raise conflict(_CHARGED_ADVICE)
         meta_row(self.connection, lock=True)
         check_apart(self.connection, domain, roster.series)
@@ -380,6 +385,9 @@ class Registrar:
         old, new = held.schedule, query.schedule
         name = f"query {query.name!r}"
         grid = SlotGrid(**domain.grid)
+        differs = old.difference(new) or new.difference(old)
+        if differs is not None:
+            raise RegistrationConflict(name, "windows.size", "bounds", f"others from {differs} on", _ZONE_ADVICE)
         if old.first != new.first:
             raise RegistrationConflict(
                 name, "windows.start", _instant(grid, old.start), _instant(grid, new.start), QUERY_ADVICE
@@ -396,7 +404,7 @@ class Registrar:
         if cut or old_end is None or (new_end is not None and new_end < old_end):
             raise conflict
         promises = promised(self.connection, row)
-        asked = priced(new, held.epsilon_dp, start=old_end - old.size + old.every)
+        asked = priced(new, held.epsilon_dp, start=old.start_behind(old_end))
         end, reserved = admitted_end(domain, asked, promises)
         if end is not None:
             already = float(row["reserved_loss"])
@@ -513,7 +521,7 @@ def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSp
     if given.roster_given and given.roster.multiplicity > held.most and given.roster.kind == held.roster.kind:
         raise RegistrationConflict(name, "roster.multiplicity", held.most, given.roster.multiplicity, _MOST_ADVICE)
     old, new = plain(held.frozen_fields(recorded)), plain(given.frozen_fields(domain))
-    anchors = old.pop("windows.anchor"), new.pop("windows.anchor")
+    anchors = old.pop("windows.anchor", None), new.pop("windows.anchor", None)
     old["noise_law"], new["noise_law"] = held.noise_law, given.noise_law
     old["by"], new["by"] = list(held.by), list(given.by)
     old["bins"], new["bins"] = plain(held.bins), plain(given.bins)
@@ -534,8 +542,10 @@ def _as_set(query: QuerySpec, domain: DomainSpec) -> dict[str, Any]:
     """The settings that other ones are made from, as somebody wrote them."""
     interval_us = SlotGrid(**domain.grid).interval_us
     return {
-        "windows.size": format_duration(query.schedule.size * interval_us),
-        "windows.every": format_duration(query.schedule.every * interval_us),
+        "windows.size": query.schedule.said_length(interval_us),
+        "windows.every": None
+        if query.schedule.calendar is not None
+        else format_duration(query.schedule.every * interval_us),
         "privacy.epsilon": query.header.get("epsilon"),
         "mechanism": query.mechanism,
     }

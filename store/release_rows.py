@@ -138,7 +138,6 @@ def header_of(registration: Registration, record: Record) -> dict[str, Any]:
     return {
         # what the query's header may leave out, because it is on record anyway
         "key_kind": query.roster.kind,
-        "slots": query.schedule.size,
         "edges": domain.states.get("edges"),
         "unit": domain.states["unit"],
         "scale": float(query.scale),
@@ -156,6 +155,7 @@ def header_of(registration: Registration, record: Record) -> dict[str, Any]:
         "epsilon_dp": query.release_epsilon_dp,
         "window_start": entry.start_us,
         "window_stop": entry.stop_us,
+        "slots": len(record.window),
         "loss_before": entry.loss_before,
         "loss_after": entry.loss_after,
     }

@@ -257,10 +257,19 @@ class QuerySpec:
             # likewise those without classes of slots; the zone of the classes is that of the readings
             **({"by": list(self.by)} if self.by else {}),
             **({"bins": list(self.bins)} if self.bins is not None else {}),
-            "windows.size": self.schedule.size,
-            "windows.every": self.schedule.every,
-            "windows.anchor": self.schedule.anchor % self.schedule.every,
+            **self._frozen_windows(),
             "key_kind": self.roster.kind,
+        }
+
+    def _frozen_windows(self) -> dict[str, Any]:
+        schedule, calendar = self.schedule, self.schedule.calendar
+        if calendar is not None:
+            # the bounds are on record and compared by themselves: those that come may differ with the zone data
+            return {"windows.size": calendar.unit, "windows.timezone": calendar.timezone}
+        return {
+            "windows.size": schedule.size,
+            "windows.every": schedule.every,
+            "windows.anchor": schedule.anchor % schedule.every,
         }
 
     def digest(self, domain: DomainSpec) -> str:

@@ -372,17 +372,19 @@ class _Reader:
             starts[row["query_id"]].append(row)
         for query in self.rows[tables.queries]:
             try:
-                first = query_schedule(query).first
+                schedule = query_schedule(query)
                 rows = sorted(starts[query["id"]], key=lambda row: row["window_start"])
-                for number, row in enumerate(rows):
-                    start = first + number * query["every"]
-                    if (row["window_start"], row["window_stop"]) != (start, start + query["size"]):
+                start = schedule.first
+                for row in rows:
+                    window = schedule.window_at(start)
+                    if (row["window_start"], row["window_stop"]) != (window.start, window.stop):
                         self._tell(
                             tables.charges,
                             named(tables.charges, row),
-                            f"it is not of window [{start}, {start + query['size']}), which is the next of its query",
+                            f"it is not of window {window}, which is the next of its query",
                         )
                         break
+                    start = schedule.start_after(start)
             except (StoreError, TypeError, ArithmeticError, ValueError):
                 continue  # a damaged row, which is told already
 

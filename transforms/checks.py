@@ -190,7 +190,7 @@ def check_ends(plan: Plan) -> None:
         check_number(plan, given)
         return
     recorded = held.query.schedule
-    alike = (given.size, given.every) == (recorded.size, recorded.every)
+    alike = given.same_windows(recorded)
     if not alike or recorded.stop is None or (given.start is not None and given.first != recorded.first):
         return  # the store names what differs
     end = recorded.covered.stop
@@ -223,7 +223,7 @@ def check_number(plan: Plan, schedule: Schedule) -> None:
         [
             f"windows: from {first} to {last} there are {len(schedule):,} windows, and a job over data that end takes "
             f"at most {plan.most_windows:,}, because it publishes each, also those without readings; check the years "
-            "of windows.start and windows.stop, use a longer windows.every, or raise windows.most if so many are meant"
+            "of windows.start and windows.stop, use longer windows, or raise windows.most if so many are meant"
         ]
     )
 

@@ -18,12 +18,13 @@ import numpy.typing as npt
 from ..privacy.analysis.baselines import entry_dp
 from ..privacy.models.markov_chain import ChainError
 from ..privacy.quilts.calibration import Calibration
+from ..schemas.calendars import UNITS, Calendar
 from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
 from ..schemas.slots import Schedule, Window, format_duration
 from .plan import Plan, choose
 
-__all__ = ["Remedy", "error_shares", "fewest_slots", "noise_problem", "remedies"]
+__all__ = ["Remedy", "class_share", "error_shares", "fewest_slots", "noise_problem", "remedies"]
 
 #: How often a longer window is tried, where the noise of a window depends on its length.
 _TRIES = 6
@@ -47,9 +48,21 @@ class Remedy:
 
 def fewest_slots(plan: Plan) -> int:
     """Slots of the smallest class that the first window has; of the window, where there are no classes."""
-    first = 0 if plan.schedule.start is None else plan.schedule.first
-    slots = plan.classes.slots_of(plan.grid, Window(first, first + plan.schedule.size))
+    slots = plan.classes.slots_of(plan.grid, _window(plan.schedule))
     return int(slots[slots > 0].min())
+
+
+def _window(schedule: Schedule) -> Window:
+    """The first window; where the start is to come from the data, one like it."""
+    if schedule.start is not None:
+        return schedule.window_at(schedule.first)
+    calendar = schedule.calendar
+    return schedule.window_at(0 if calendar is None else schedule.start_before(calendar.end))
+
+
+def class_share(plan: Plan) -> float:
+    """Share of the first window's slots that its smallest class has; 1 where there are no classes."""
+    return fewest_slots(plan) / len(_window(plan.schedule))
 
 
 def error_shares(plan: Plan, roster: Roster | None = None) -> npt.NDArray[np.float64]:
@@ -115,6 +128,9 @@ def _grouped(plan: Plan) -> Iterator[Remedy]:
 
 
 def _longer(plan: Plan) -> Iterator[Remedy]:
+    if plan.schedule.calendar is not None:
+        yield from _longer_units(plan, plan.schedule.calendar)
+        return
     schedule, window, made = plan.schedule, plan.domain.guarantee == "window", plan
     most = _LONGEST if schedule.start is None or schedule.stop is None else schedule.stop - schedule.first
     most = min(most, _LONGEST) // schedule.size
@@ -129,10 +145,29 @@ def _longer(plan: Plan) -> Iterator[Remedy]:
     yield Remedy(f"windows.size: {format_duration(made.schedule.size * plan.grid.interval_us)}", _share(made))
 
 
+def _longer_units(plan: Plan, calendar: Calendar) -> Iterator[Remedy]:
+    """Weeks or months for days, months for weeks: the first that leaves little enough noise, or the longest."""
+    found: Remedy | None = None
+    for unit in UNITS[UNITS.index(calendar.unit) + 1 :]:
+        with suppress(ValueError):  # there is no whole one
+            given = plan.schedule
+            made = _stretched(plan, Schedule.of_calendar(replace(calendar, unit=unit), given.start, given.stop))
+            found = Remedy(f"windows.size: {unit}", _share(made))
+            if found.share <= plan.most_error:
+                break
+    if found is not None:
+        yield found
+
+
 def _with_windows(plan: Plan, size: int) -> Plan:
     """The plan with tumbling windows of another size."""
     given = plan.schedule
-    schedule = Schedule(size=size, every=size, start=given.start, stop=given.stop, anchor=given.anchor)
+    return _stretched(plan, Schedule(size=size, every=size, start=given.start, stop=given.stop, anchor=given.anchor))
+
+
+def _stretched(plan: Plan, schedule: Schedule) -> Plan:
+    """The plan with other windows, which do not overlap."""
+    given = plan.schedule
     stretched = replace(plan, schedule=schedule)
     if plan.domain.guarantee == "stream":
         return stretched.with_share(plan.share // given.overlap)
@@ -175,7 +210,7 @@ def _chosen(plan: Plan, mechanism: str) -> Calibration:
         plan.model.belief,
         states=plan.space.size,
         epsilon=plan.epsilon,
-        window=plan.schedule.size,
+        window=plan.schedule.lengths,
         guarantee=plan.domain.guarantee,
         interval_us=plan.grid.interval_us,
     ).calibration

@@ -20,7 +20,7 @@ whose noise is by ``forward-backward`` names that account in its belief.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -80,7 +80,7 @@ def choose(
     *,
     states: int,
     epsilon: float,
-    window: int,
+    window: int | Sequence[int],
     guarantee: str,
     interval_us: int | None = None,
 ) -> Chosen:
@@ -91,7 +91,8 @@ def choose(
         belief: canonical form of the model's belief.
         states: states of the query.
         epsilon: target.
-        window: slots of a window.
+        window: slots of a window; or of each window that a calendar has. The query then has the noise of the length
+            that needs most, which is enough for every one: a loss does not rise with the noise.
         guarantee: ``stream``: one calibration for ever; ``window``: for each window alone.
         interval_us: length of a slot in microseconds, which a belief with a rhythm must fit.
 
@@ -105,17 +106,24 @@ def choose(
     _check_states(given, states)
     if interval_us is not None:
         given.check_interval(interval_us)
-    length = None if guarantee == "stream" else window
-    if length is None and not method.endless:
+    if guarantee == "stream":
+        lengths: Sequence[int | None] = (None,)
+    else:
+        lengths = (window,) if isinstance(window, int) else window
+    if guarantee == "stream" and not method.endless:
         raise SettingsError(
             f"privacy.mechanism is {mechanism}, whose noise grows with the window and has no limit for an endless "
             "stream: set privacy.guarantee to window, or use a quilt mechanism"
         )
     held = _held(method, given, states)
-    found = method.anywhere(held, epsilon, length)
-    if not isinstance(found, Calibration):
-        raise SettingsError(f"privacy.mechanism is {method.name}, which settings cannot choose")
-    return Chosen(held.to_dict(), replace(found, method=method.label))
+    made: list[Calibration] = []
+    for length in lengths:
+        found = method.anywhere(held, epsilon, length)
+        if not isinstance(found, Calibration):
+            raise SettingsError(f"privacy.mechanism is {method.name}, which settings cannot choose")
+        made.append(found)
+    most = max(made, key=lambda one: one.sigma)
+    return Chosen(held.to_dict(), replace(most, method=method.label))
 
 
 def sigma_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
@@ -505,7 +513,7 @@ def make_plan(
         model.belief,
         states=space.size,
         epsilon=settings.privacy.epsilon,
-        window=schedule.size,
+        window=schedule.lengths,
         guarantee=guarantee,
         interval_us=grid.interval_us,
     )
@@ -574,7 +582,8 @@ def _reading(settings: Settings) -> dict[str, Any]:
 def _check_widths(grid: SlotGrid, space: StateSpace, schedule: Schedule) -> None:
     step = schedule.every * grid.interval_us
     anchor = grid.time_of(schedule.anchor)
-    if step % _MILLISECOND_US or anchor % _MILLISECOND_US:
+    # local midnights are whole seconds
+    if schedule.calendar is None and (step % _MILLISECOND_US or anchor % _MILLISECOND_US):
         raise SettingsError(
             [
                 f"windows: one every {format_duration(step)} does not begin on whole milliseconds, and runners tell "

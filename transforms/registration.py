@@ -9,7 +9,7 @@ from functools import partial
 from ..schemas.errors import QuiltstreamError
 from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
-from ..schemas.slots import Schedule, format_instant
+from ..schemas.slots import format_instant
 from ..store.errors import QUERY_ADVICE, RegistrationConflict
 from ..store.specs import Registration
 from ..store.store import Store
@@ -64,12 +64,10 @@ def complete(plan: Plan, seen: Seen) -> Plan:
             f"how readings tells to read it, or set {names}"
         )
     try:
-        schedule = Schedule(
-            size=given.size,
-            every=given.every,
+        schedule = replace(
+            given,
             start=plan.grid.slots_of(seen.first_us) if given.start is None else given.start,
             stop=plan.grid.slots_of(seen.last_us) + 1 if given.stop is None else given.stop,
-            anchor=given.anchor,
         )
     except ValueError as error:
         raise SettingsError([f"{error}; the ends come from the first and the last reading"]) from error
@@ -126,9 +124,9 @@ def _agree(put: Callable[..., Registration], plan: Plan, held: Registration, *, 
     if roster.kind != kind:
         raise conflict("key_kind", roster.kind, kind)
     start, anchor = (recorded.start, recorded.anchor) if given.start is None else (given.start, given.anchor)
-    schedule = Schedule(given.size, given.every, start, None, anchor)
+    schedule = replace(given, start=start, stop=None, anchor=anchor)
     # the end can be compared only where the windows are the same; where they are not, the store says so
-    if (given.size, given.every, schedule.first) == (recorded.size, recorded.every, recorded.first):
+    if given.same_windows(recorded) and schedule.first == recorded.first:
         stop = recorded.stop if given.stop is None else given.stop
         try:
             schedule = replace(schedule, stop=stop)

@@ -25,10 +25,12 @@ from ...privacy.accounting.schedules import Schedule as ChargedSchedule
 from ...privacy.analysis.methods import METHODS, by_quilts
 from ...privacy.mechanisms.histogram import FixedTotalHistogram
 from ...privacy.models.reading import belief_from_dict
+from ...schemas.calendars import UNITS
 from ...schemas.roster import Roster
 from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.settings.places import Constant
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant
+from ...store.accounts import priced
 from ...store.errors import BudgetRefused, StoreError
 from ...store.specs import Registration
 from ...transforms.checks import STAND_IN_TEXT, check_plan
@@ -146,8 +148,8 @@ def _left_out(settings: Settings, plan: Plan) -> tuple[str, ...]:
     zone = settings.slots.timezone
     changes = (
         f"; a window of {format_duration(size)} always has {size // HOUR_US} hours, and in {zone} a day has 23 "
-        "or 25 where the clock changes"
-        if zone != "UTC" and size % DAY_US == 0
+        "or 25 where the clock changes: windows.size: day follows it"
+        if zone != "UTC" and size % DAY_US == 0 and schedule.calendar is None
         else ""
     )
     return (
@@ -252,9 +254,9 @@ class Forecast:
         first: start of the first window, ISO 8601; ``None`` likewise.
         last: end of the last window.
         endless: whether the source goes on, so that a schedule without a last window never ends.
-        size: length of a window.
+        size: length of a window; ``day``, ``week`` or ``month`` where windows are those of the calendar.
         every: from one window's start to the next.
-        slots: slots in a window.
+        slots: slots in a window; of the calendar, in the longest one.
         key_kind: ``series`` or ``group``; ``None`` while the roster comes from the data.
         keys: histograms per window.
         members: fewest and most series in a histogram.
@@ -363,13 +365,11 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
     roster = _constant(settings) if plan.roster is None else plan.roster
     noisy = plan.noisy
     epsilon_dp = noisy.epsilon_dp
-    charged = ChargedSchedule(
-        size=schedule.size,
-        every=schedule.every,
-        start=0 if schedule.start is None else schedule.first,
-        stop=None if schedule.start is None else schedule.stop,
-        epsilon_dp=epsilon_dp * (1 if roster is None else roster.multiplicity),
-    )
+    density = epsilon_dp * (1 if roster is None else roster.multiplicity)
+    if schedule.start is None:
+        charged = ChargedSchedule(schedule.size, schedule.every, start=0, stop=None, epsilon_dp=density)
+    else:
+        charged = priced(schedule, density)
     ledger = Ledger(belief_from_dict(plan.domain.belief), plan.domain.budget)
     cost = Cost.of(plan, charged)
     admitted = ledger.admitted_prefix(charged)
@@ -387,8 +387,10 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         first=None if schedule.start is None else format_instant(grid.time_of(schedule.first)),
         last=format_instant(grid.time_of(schedule.covered.stop)) if schedule.bounded else None,
         endless=endless,
-        size=format_duration(schedule.size * grid.interval_us),
-        every=format_duration(schedule.every * grid.interval_us),
+        size=schedule.said_length(grid.interval_us),
+        every=schedule.said_length(grid.interval_us)
+        if schedule.calendar is not None
+        else format_duration(schedule.every * grid.interval_us),
         slots=schedule.size,
         key_kind=None if roster is None else roster.kind,
         keys=None if roster is None else len(roster.keys),
@@ -505,11 +507,12 @@ def show(console: Console, said: Forecast) -> None:
     if said.members is not None and said.key_kind == "group":
         least, most = said.members
         keys += f" of {least:,} series" if least == most else f" of {least:,} to {most:,} series"
+    most = "at most " if said.size in UNITS else ""
     step = "" if said.every == said.size else f", one every {said.every}"
     facts(
         console,
         [
-            ("schedule", f"{_windows(said.windows)} of {said.size} ({said.slots:,} slots){step}"),
+            ("schedule", f"{_windows(said.windows)} of {said.size} ({most}{said.slots:,} slots){step}"),
             ("", f"{said.first or 'from the first reading'}{_end(said)}"),
             ("publishes", f"{keys}, {_counts(said)}: {', '.join(said.labels)}"),
             (

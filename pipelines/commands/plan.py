@@ -36,7 +36,7 @@ from ...schemas.settings.job import Accepted, load_settings, read_settings
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_duration
 from ...schemas.states import StateSpace
 from ...transforms.checks import STAND_IN_TEXT
-from ...transforms.expected_error import fewest_slots
+from ...transforms.expected_error import class_share
 from ...transforms.plan import make_plan
 from ..console import facts, heading, lines, notes, plural, print_json, results, working
 from ..errors import CommandError, ExitCode
@@ -195,7 +195,7 @@ def of_settings(path: Path, asked: Asked) -> Subject:
         guarantee=made.domain.guarantee,
         overlap=schedule.overlap,
         multiplicity=1 if roster is None else roster.multiplicity,
-        class_share=fewest_slots(made) / schedule.size,
+        class_share=class_share(made),
         total_is_public=made.domain.total_is_public,
     )
     said: list[str] = []

@@ -20,7 +20,7 @@ from rich.console import Console
 from ...schemas.readings import OF_VALUES, RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Accepted, Settings, read_settings
-from ...schemas.slots import Window, format_instant
+from ...schemas.slots import format_instant
 from ...store.accounts import priced
 from ...store.errors import StoreError
 from ...store.store import Store
@@ -356,7 +356,7 @@ def summary_of(
         windows_completed=len((after.complete - before.complete) & before.charged),
         windows_on_record=len(before.complete),
         windows_refused=len(after.refused),
-        rows=sum(len(registration.roster_of(Window(start, start + schedule.size)).keys) for start in after.complete),
+        rows=sum(len(registration.roster_of(schedule.window_at(start)).keys) for start in after.complete),
         sink=_sink_text(settings),
         epsilon=plan.epsilon,
         loss_before=before.account.loss,

@@ -407,7 +407,7 @@ def start_of(settings: Settings, given: KafkaSource, pace: PollingPolicy, lookba
     first = _first_of(settings, given)
     grid, schedule = settings.grid, settings.schedule
     # of the first missing window only the last slot lies behind the instant at which a run begins
-    window_us = pace.begin_us - (schedule.size - 1) * grid.interval_us
+    window_us = grid.time_of(schedule.start_before(grid.slots_of(pace.begin_us) + 1))
     if schedule.start is None or window_us <= grid.time_of(schedule.start):
         return first
     if given.reread is None:

@@ -105,8 +105,8 @@ def begun_in_subscription(
     if given is None or goes_on(options):
         return pace
     now = time.time_ns() // 1_000 if now_us is None else now_us
-    schedule, interval = settings.schedule, settings.grid.interval_us
-    window_us = pace.begin_us - (schedule.size - 1) * interval
+    schedule, grid = settings.schedule, settings.grid
+    window_us = grid.time_of(schedule.start_before(grid.slots_of(pace.begin_us) + 1))
     whole_us = now
     if given.reread is not None:
         back = parse_duration(given.reread)
@@ -121,7 +121,12 @@ def begun_in_subscription(
             + ("" if given.reread is not None else "; with source.pubsub.reread a run reads them again"),
             err=True,
         )
-    return replace(pace, begin_us=max(pace.begin_us, whole_us + schedule.size * interval - 1))
+    if schedule.calendar is None:
+        until_us = whole_us + schedule.size * grid.interval_us - 1
+    else:
+        # windows that end by where the first whole one starts are those before it
+        until_us = grid.time_of(replace(schedule, start=-grid.slots_of(-whole_us), stop=None).first)
+    return replace(pace, begin_us=max(pace.begin_us, until_us))
 
 
 def _sought(given: PubSubSource, at_us: int, now_us: int, subscriber: Callable[[], Any]) -> int:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ...privacy.estimation.drift import Drift, judge_drift
 from ...privacy.models.reading import belief_from_dict
-from ...schemas.slots import DAY_US, SlotGrid, Window, format_instant
+from ...schemas.slots import DAY_US, Schedule, SlotGrid, Window, format_instant
 from ...schemas.states import StateSpace
 from ...store.release_rows import classes_of, layout_of, total_is_public
 from ...store.specs import TRANSITIONS, Registration
@@ -61,9 +61,12 @@ def published_between(store: Store, held: Registration, stretch: Window) -> Publ
     """
     if held.query.bins is not None:
         return None
-    size, classes = held.query.schedule.size, len(classes_of(held))
-    windows = [Window(start, start + size) for start in range(stretch.start, stretch.stop - size + 1, size)]
-    if not windows or not total_is_public(held) or not all(map(held.query.schedule.contains, windows)):
+    schedule, classes = held.query.schedule, len(classes_of(held))
+    windows, start = list[Window](), stretch.start
+    while start < (window := schedule.window_at(start)).stop <= stretch.stop:
+        windows.append(window)
+        start = window.stop
+    if not windows or not total_is_public(held) or not all(map(schedule.contains, windows)):
         return None
     wanted = {window.start for window in windows}
     found: dict[str, list[tuple[Ints, int, int]]] = {}
@@ -91,7 +94,7 @@ def published_between(store: Store, held: Registration, stretch: Window) -> Publ
         totals=np.array([sum(row[1] for row in rows) for rows in whole], dtype=np.int64),
         members=np.array([rows[0][2] for rows in whole], dtype=np.int64),
         draws=len(windows) * classes,
-        slots=size * len(windows),
+        slots=sum(map(len, windows)),
     )
 
 
@@ -102,6 +105,24 @@ History = tuple[tuple[int | None, dict[str, Any]], ...]
 _STRETCH_US = 7 * DAY_US
 
 _ALPHA = 1e-3
+
+
+def stretch_of(schedule: Schedule, grid: SlotGrid, number: int) -> Window:
+    """The slots of a stretch, numbered from 1: windows, one behind the other, of about a week together."""
+    windows = -(-_STRETCH_US // (schedule.size * grid.interval_us))
+    if schedule.calendar is None:
+        start = schedule.first + (number - 1) * windows * schedule.size
+        return Window(start, start + windows * schedule.size)
+    first = schedule.number_of(schedule.first) + (number - 1) * windows
+    return Window(schedule.start_of(first), schedule.start_of(first + windows))
+
+
+def stretches_by(schedule: Schedule, grid: SlotGrid, slot: int) -> int:
+    """How many stretches are over at a slot."""
+    windows = -(-_STRETCH_US // (schedule.size * grid.interval_us))
+    if schedule.calendar is None:
+        return max(0, (slot - schedule.first) // (windows * schedule.size))
+    return schedule.ended_by(slot) // windows
 
 
 class DriftWatch:
@@ -117,18 +138,16 @@ class DriftWatch:
         self._store = store
         self._held = registration
         self._grid = SlotGrid(**registration.domain.grid)
-        size = registration.query.schedule.size
-        self._slots = size * max(1, -(-_STRETCH_US // (size * self._grid.interval_us)))
         self._next = 1 if first_missing is None else self._whole(first_missing) + 1
         self._before = sum(self._stretches(one) for one in _ended_for(store, registration))
 
     def _whole(self, slot: int) -> int:
         """How many stretches are over at a slot."""
-        return max(0, (slot - self._held.query.schedule.first) // self._slots)
+        return stretches_by(self._held.query.schedule, self._grid, slot)
 
     def _stretches(self, ended: Registration) -> int:
         """How many looks there were at a query that was ended."""
-        return len(range(self._slots, ended.query.schedule.covered.stop - ended.query.schedule.first + 1, self._slots))
+        return stretches_by(ended.query.schedule, self._grid, ended.query.schedule.covered.stop)
 
     def look(self, first_missing: int | None) -> list[str]:
         """What the stretches say that are complete now, if they contradict the belief.
@@ -153,11 +172,11 @@ class DriftWatch:
     def judge(self, number: int) -> Drift | None:
         """One stretch against every belief that holds; ``None`` where rows are missing, or no belief holds in all."""
         held = self._held
-        start = held.query.schedule.first + (number - 1) * self._slots
-        found = published_between(self._store, held, Window(start, start + self._slots))
+        stretch = stretch_of(held.query.schedule, self._grid, number)
+        found = published_between(self._store, held, stretch)
         if found is None:
             return None
-        beliefs = [_believed(history, start, start + self._slots) for history in held.domain.histories]
+        beliefs = [_believed(history, stretch.start, stretch.stop) for history in held.domain.histories]
         whole = [one for one in beliefs if one is not None]
         if len(whole) < len(beliefs):
             return None
@@ -170,7 +189,7 @@ class DriftWatch:
                 members=found.members,
                 slots=found.slots,
                 windows=found.draws,
-                before=start - (held.query.schedule.first if since is None else since),
+                before=stretch.start - (held.query.schedule.first if since is None else since),
                 alpha=_ALPHA,
                 look=self._before + number,
             )
@@ -180,8 +199,8 @@ class DriftWatch:
         return next((one for one in judged if not one.drifted), judged[0])
 
     def _text(self, number: int, found: Drift) -> str:
-        start = self._held.query.schedule.first + (number - 1) * self._slots
-        stretch = " to ".join(format_instant(self._grid.time_of(slot)) for slot in (start, start + self._slots))
+        found_in = stretch_of(self._held.query.schedule, self._grid, number)
+        stretch = " to ".join(format_instant(self._grid.time_of(slot)) for slot in (found_in.start, found_in.stop))
         labels = StateSpace.from_dict(self._held.domain.states).labels
         state = "" if found.state is None else f" ({labels[found.state]})"
         return (

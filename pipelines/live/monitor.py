@@ -119,21 +119,21 @@ class Follower:
         schedule, first = self._registration.query.schedule, self.first_missing()
         if first is None:
             return self._plan.grid.time_of(schedule.covered.stop)
-        return self._plan.grid.time_of(first + schedule.size - 1)  # the window itself ends later
+        return self._plan.grid.time_of(schedule.window_at(first).stop - 1)  # the window itself ends later
 
     def due_us(self, start: int) -> int:
         """End of the window that starts at a slot."""
-        return self._plan.grid.time_of(start + self._registration.query.schedule.size)
+        return self._plan.grid.time_of(self._registration.query.schedule.window_at(start).stop)
 
     def look(self, state: str) -> LiveProgress:
         """Where the job stands now."""
         schedule, first = self._registration.query.schedule, self.first_missing()
-        next_start = schedule.first + len(schedule) * schedule.every if first is None else first
-        until = self._plan.grid.time_of(next_start - schedule.every + schedule.size)
+        done = len(schedule) if first is None else schedule.number_of(first) - schedule.number_of(schedule.first)
+        until = self._plan.grid.time_of(schedule.over_at(schedule.number_of(schedule.first) + done - 1))
         account = standing_in(self._store, self._plan.domain.name)
         return LiveProgress(
             state=state,
-            until=format_instant(until) if next_start > schedule.first else None,
+            until=format_instant(until) if done else None,
             first_missing=first,
             refused=account.refused,
             loss=account.loss,

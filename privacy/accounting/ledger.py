@@ -421,8 +421,7 @@ class Ledger:
         """The sum of all density, charged and scheduled."""
         total = float(self._line.mass + (0 if self._folded is None else self._folded.mass))
         for schedule in schedules:
-            windows = math.inf if schedule.windows is None else schedule.windows
-            total += windows * schedule.size * schedule.epsilon_dp
+            total += schedule.mass
         return outward(total)
 
     def ceiling(self, density: float) -> float:

@@ -1,11 +1,13 @@
-"""Periodic schedules of windows, finite or endless, and the density they make."""
+"""Schedules of windows, periodic or of a calendar, finite or endless, and the density they make."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 
 from ..validation import positive, whole
 
@@ -15,16 +17,20 @@ _MAX_PERIOD = 4096
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Windows of equal size at equal distances, finite or endless, in slots.
+    """Windows of equal size at equal distances, or ones that adjoin, finite or endless, in slots.
 
-    They are ``[start + j every, start + j every + size)``, j = 0, 1, ..., that lie inside ``[start, stop)``.
+    They are ``[start + j every, start + j every + size)``, j = 0, 1, ..., that lie inside ``[start, stop)``. With
+    ``ends`` each begins where the one before ends, whatever its length. The account knows charges by their density
+    alone, and windows of one loss per slot that adjoin have that density in every slot: the loss is that of one window
+    over all of them, and an endless schedule is level. Only where a schedule may be cut depends on the ends.
 
     Attributes:
-        size: Slots of a window.
-        every: Slots from one window's start to the next.
+        size: Slots of a window; 1 with ends.
+        every: Slots from one window's start to the next; 1 with ends.
         start: First slot of the first window.
         stop: The slot no window may pass; None for an endless schedule.
         epsilon_dp: Loss per slot of every window.
+        ends: Where windows end that have no one length, rising; of an endless schedule those that may be cut at.
 
     Raises:
         TypeError: If a field is not a number of its kind.
@@ -36,6 +42,7 @@ class Schedule:
     start: int
     stop: int | None
     epsilon_dp: float
+    ends: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         advice = "give the schedule in whole slots"
@@ -46,12 +53,22 @@ class Schedule:
             object.__setattr__(self, "stop", whole("stop", self.stop, advice, least=self.start))
         number = positive("epsilon_dp", self.epsilon_dp, "give 1 / sigma of the release")
         object.__setattr__(self, "epsilon_dp", number)
+        if self.ends:
+            self._check_ends()
+
+    def _check_ends(self) -> None:
+        if (self.size, self.every) != (1, 1):
+            raise ValueError(f"size is {self.size} and every {self.every}, but windows with ends of their own have 1")
+        if any(stop <= start for start, stop in pairwise((self.start, *self.ends))):
+            raise ValueError(f"ends must rise from the start, slot {self.start}: give each window a slot or more")
 
     @property
     def windows(self) -> int | None:
         """How many windows there are; None for an endless schedule."""
         if self.stop is None:
             return None
+        if self.ends:
+            return bisect_right(self.ends, self.stop)
         return max(0, (self.stop - self.start - self.size) // self.every + 1)
 
     @property
@@ -68,8 +85,22 @@ class Schedule:
         return self.size % self.every == 0
 
     def end_of(self, windows: int) -> int:
-        """The slot at which the first so many windows end; the start if there is none."""
+        """The slot at which the first so many windows end; the start if there is none.
+
+        Of windows with ends of their own there are no more than these.
+        """
+        if self.ends and windows > 0:
+            return self.ends[min(windows, len(self.ends)) - 1]
         return self.start + (windows - 1) * self.every + self.size if windows > 0 else self.start
+
+    @property
+    def mass(self) -> float:
+        """Loss per slot of all windows, summed over their slots; infinite for an endless schedule."""
+        count = self.windows
+        if count is None:
+            return math.inf
+        slots = self.end_of(count) - self.start if self.ends else count * self.size
+        return slots * self.epsilon_dp
 
     def first(self, windows: int) -> Schedule:
         """The schedule of the first so many windows."""
@@ -86,6 +117,8 @@ class Schedule:
         """
         rise = Fraction(self.epsilon_dp)
         count = self.windows
+        if self.ends and count is not None:
+            return [(self.start, rise), (self.end_of(count), -rise)] if count else []
         if count is None:
             if horizon is None:
                 raise ValueError("an endless schedule has no last step: give a horizon")

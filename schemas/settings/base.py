@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
+from ..calendars import UNITS
 from ..errors import QuiltstreamError
 from ..files import MOST_SETTINGS_BYTES, read_regular, reason
 from ..slots import parse_duration
@@ -25,7 +26,7 @@ from ..slots import parse_duration
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Document", "Duration", "Instant", "Name", "Number", "Positive", "Section"]
+__all__ = ["Document", "Duration", "Instant", "Length", "Name", "Number", "Positive", "Section"]
 
 
 class SettingsError(QuiltstreamError, ValueError):
@@ -307,6 +308,10 @@ def _duration(text: Any) -> str:
     return text
 
 
+def _length(text: Any) -> str:
+    return text if text in UNITS else _duration(text)
+
+
 def _instant(value: Any) -> str:
     if isinstance(value, (dt.date, dt.datetime)):
         value = value.isoformat()
@@ -324,6 +329,8 @@ def _name(text: str) -> str:
 
 
 Duration = Annotated[str, BeforeValidator(_duration), Field(examples=["30min", "7d"])]
+#: A duration, or days, weeks or months of the calendar.
+Length = Annotated[str, BeforeValidator(_length), Field(examples=["7d", "day"])]
 Instant = Annotated[str, BeforeValidator(_instant), Field(examples=["2013-01-01", "2013-01-01T00:30Z"])]
 Name = Annotated[str, AfterValidator(_name), Field(min_length=1, max_length=200)]
 

@@ -28,6 +28,7 @@ from pydantic import (
     model_validator,
 )
 
+from ..calendars import UNITS, Unit, local_calendar
 from ..models import Model
 from ..roster import MOST_SERIES, Roster
 from ..slots import (
@@ -41,7 +42,7 @@ from ..slots import (
     time_zone,
 )
 from ..states import StateSpace
-from .base import Document, Duration, Instant, Name, Number, Positive, Section
+from .base import Document, Duration, Instant, Length, Name, Number, Positive, Section
 from .base import SettingsError as SettingsError  # noqa: PLC0414 - everyone finds it beside the settings
 from .connectors import FileSink, FileSource, RejectSink
 from .mappings import Constant as Constant  # noqa: PLC0414 - everyone finds it beside the settings
@@ -93,6 +94,11 @@ def check_estimate(settings: Settings) -> None:
 def _check_every(settings: Settings, estimate: Estimate, every: int) -> None:
     """An estimate in the stream ends a query between two windows, so it needs to know where these are."""
     grid, schedule = settings.grid, settings.schedule
+    if schedule.calendar is not None:
+        raise ValueError(
+            f"model.estimate.every goes by windows of one length, and windows.size is {settings.windows.size}: leave "
+            "every out, or write windows.size as a duration such as 1d"
+        )
     step = schedule.every
     if every % step or every < schedule.size:
         raise ValueError(
@@ -230,7 +236,10 @@ class Break(Section):
 class Windows(Section):
     """Which windows are published."""
 
-    size: Duration = Field(description="length of a window, whole slots")
+    size: Length = Field(
+        description="length of a window, whole slots; or day, week or month: those of slots.timezone, from one local "
+        "midnight to another, weeks from Monday; of 23 or 25 hours where the clock changes"
+    )
     every: Duration | None = Field(default=None, description="from one start to the next; left out: size, tumbling")
     start: Instant | None = Field(default=None, description="start of the first window; left out: from the data")
     stop: Instant | None = Field(
@@ -410,6 +419,9 @@ class Settings(Document):
     def schedule(self) -> Schedule:
         """The windows; start and stop stay ``None`` where they are to come from the data."""
         grid, windows = self.grid, self.windows
+        unit: Unit | None = next((one for one in UNITS if one == windows.size), None)
+        if unit is not None:
+            return self._by_calendar(unit)
         size = grid.slots_in(parse_duration(windows.size), "windows.size")
         every = size if windows.every is None else grid.slots_in(parse_duration(windows.every), "windows.every")
         start = None if windows.start is None else self._slot(windows.start, "windows.start")
@@ -423,6 +435,27 @@ class Settings(Document):
                 "them; move them apart or use a smaller windows.size"
             )
         return Schedule(size=size, every=every, start=start, stop=stop, anchor=0 if start is None else start)
+
+    def _by_calendar(self, unit: Unit) -> Schedule:
+        grid, windows = self.grid, self.windows
+        if "timezone" not in self.slots.model_fields_set:
+            raise ValueError(
+                f"windows.size is {unit}, and where a {unit} begins depends on the zone: name that in slots.timezone, "
+                "for example Europe/London, or UTC"
+            )
+        if windows.every is not None:
+            raise ValueError(
+                f"windows.every is {windows.every}, and a {unit} follows the one before: leave every out, or write "
+                "windows.size as a duration such as 7d"
+            )
+        start = None if windows.start is None else self._slot(windows.start, "windows.start")
+        stop = None if windows.stop is None else self._slot(windows.stop, "windows.stop")
+        if start is not None and stop is not None and stop <= start:
+            raise ValueError(
+                f"windows.stop {windows.stop} is not after windows.start {windows.start}; exchange or correct them"
+            )
+        calendar = local_calendar(unit, self.slots.timezone, grid.interval_us, grid.origin_us)
+        return Schedule.of_calendar(calendar, start, stop)
 
     def _slot(self, instant: str, name: str) -> int:
         return self.grid.slot_at(self._time(instant, name), name)

@@ -148,8 +148,8 @@ def segments_of(schedule: Schedule, reserved: list[tuple[int, int | None]]) -> t
     """Reservations in slots as numbers of windows."""
     found: list[Segment] = []
     for start, stop in reserved:
-        number = (start - schedule.first) // schedule.every
-        last = None if stop is None else (stop - schedule.size - schedule.first) // schedule.every
+        number = schedule.number_of(start) - schedule.number_of(schedule.first)
+        last = None if stop is None else schedule.ended_by(stop) - 1
         if last is None or last >= number:
             found.append((number, last))
     return tuple(join_segments(found))
@@ -157,11 +157,9 @@ def segments_of(schedule: Schedule, reserved: list[tuple[int, int | None]]) -> t
 
 def reservations_of(schedule: Schedule, promised: tuple[Segment, ...]) -> list[tuple[int, int | None]]:
     """The inverse of :func:`segments_of`."""
+    first = schedule.number_of(schedule.first)
     return [
-        (
-            schedule.first + number * schedule.every,
-            None if last is None else schedule.first + last * schedule.every + schedule.size,
-        )
+        (schedule.start_of(first + number), None if last is None else schedule.over_at(first + last))
         for number, last in promised
     ]
 

@@ -226,7 +226,7 @@ class NewLedger:
             scale_text(spec.scale),
             spec.epsilon_dp,
             self._roster_of(charge),
-        ) and charge.window_stop - charge.window_start == spec.schedule.size
+        ) and charge.window_stop == spec.schedule.window_at(charge.window_start).stop
 
     def _roster_of(self, charge: Charge) -> str | None:
         """Digest of the roster that a charge's window has as far as its query knows."""

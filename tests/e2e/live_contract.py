@@ -29,9 +29,11 @@ from quiltstream.schemas.digests import stable_hash
 from quiltstream.store import Store
 
 from ..examined import Tally, every
+from ..transforms.truth import cells, histograms
 from .live_bench import (
     DAY,
     DAY_US,
+    EDGES,
     GROUPS,
     HOUR,
     NAMES,
@@ -404,6 +406,34 @@ class LiveContract(ABC):
         assert job.process.returncode == 0, job.err.read_text(encoding="utf-8")
         assert bench.counts() == bench.expected
         tally.take(bench.check(every(DAY, DAY, 10 * DAY), earlier=published))
+
+    @pytest.mark.assures(
+        "runners", "Prism and Flink: local days of 23 hours are published, also by a job that was killed"
+    )
+    def test_local_days_over_a_clock_change_are_published_also_after_a_kill(self, bench: Bench, tally: Tally) -> None:
+        # New York's clock goes forward in the night to 2013-03-10
+        starts = [day * DAY + 10 for day in (66, 67, 68)] + [day * DAY + 8 for day in (69, 70)]
+        scheduled = list(pairwise(starts))
+        bench.settings(
+            slots={"interval": "30min", "origin": "2013-01-01T00:00Z", "timezone": "America/New_York"},
+            windows={"size": "day", "start": "2013-03-08", "stop": "2013-03-12"},
+        )
+        frame = readings(4.5, seed=310, first=66)
+        found = cells(frame, interval_us=SLOT, origin_us=ORIGIN, edges=EDGES)
+        bench.expected = histograms(found, windows=scheduled, keys=SERIES, bins=len(EDGES) + 1)
+        for day in (66, 67, 68):
+            bench.put(f"{day:02}.jsonl", day_of(frame, day))
+        job = bench.start()
+        bench.wait_for_some(1)
+        job.kill()
+        published = bench.on_record()
+        for day in (69, 70):
+            bench.put(f"{day:02}.jsonl", day_of(frame, day))
+        job = bench.run()
+        assert job.process.returncode == 0, job.err.read_text(encoding="utf-8")
+        assert bench.counts() == bench.expected
+        assert [stop - start for start, stop in scheduled] == [48, 48, 46, 48]
+        tally.take(bench.check(scheduled, earlier=published))
 
     @pytest.mark.assures(
         "runners",

@@ -116,6 +116,35 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        name="windows of unequal length count as one slot each",
+        file="privacy/accounting/schedules.py",
+        old="slots = self.end_of(count) - self.start if self.ends else count * self.size",
+        new="slots = count * self.size",
+        tests=(
+            "tests/privacy/accounting/test_unequal_windows.py::test_the_longest_event_is_by_the_slots_of_all_windows",
+        ),
+    ),
+    Mutant(
+        name="a calendar of other zone data is taken for the one on record",
+        file="store/registration.py",
+        old="differs = old.difference(new) or new.difference(old)",
+        new="differs = None",
+        tests=(
+            "tests/store/test_sqlite_store.py::TestSqlite::"
+            "test_bounds_of_other_zone_data_are_refused_and_change_nothing",
+        ),
+    ),
+    Mutant(
+        name="months have the noise of the length that needs least",
+        file="transforms/plan.py",
+        old="most = max(made, key=lambda one: one.sigma)",
+        new="most = min(made, key=lambda one: one.sigma)",
+        tests=(
+            "tests/transforms/test_calendar_windows.py::"
+            "test_noise_for_each_window_alone_is_enough_for_the_longest_month",
+        ),
+    ),
+    Mutant(
         name="a plan prices windows that overlap as if they adjoined",
         file="privacy/analysis/utility.py",
         old="every = max(1, self.window // self.overlap)",
@@ -235,8 +264,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="windows begin a slot late",
         file="transforms/aggregate/encode.py",
-        old="relative = slots - self.schedule.anchor\n",
-        new="relative = slots - self.schedule.anchor - 1\n",
+        old="steps = schedule.number_of(slots)\n",
+        new="steps = schedule.number_of(slots - 1)\n",
         tests=_WHOLE_WAY,
     ),
     Mutant(
@@ -866,8 +895,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="cells are counted in the class of the slot after theirs",
         file="transforms/aggregate/release.py",
-        old="            begin = schedule.anchor + step * schedule.every",
-        new="            begin = schedule.anchor + step * schedule.every + 1",
+        old="classes.of(self._plan.grid, schedule.step(step)) if",
+        new="classes.of(self._plan.grid, schedule.step(step + 1)) if",
         tests=("tests/transforms/test_slot_classes.py",),
     ),
     Mutant(
@@ -943,8 +972,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="the wall clock begins after the first window that is missing",
         file="transforms/sources/wall_clock.py",
-        old="found[0].start + schedule.size - 1",
-        new="found[0].start + schedule.size",
+        old="found[0].stop - 1",
+        new="found[0].stop",
         tests=("tests/transforms/sources/test_wall_clock.py",),
     ),
 )

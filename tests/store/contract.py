@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .budget_contract import BudgetContract
+from .calendar_contract import CalendarContract
 from .continuity_contract import ContinuityContract
 from .integrity_contract import IntegrityContract
 from .population_contract import PopulationContract
@@ -18,6 +19,7 @@ class StoreContract(
     PopulationContract,
     PublishingContract,
     BudgetContract,
+    CalendarContract,
     ReadingContract,
     IntegrityContract,
     ProcessContract,

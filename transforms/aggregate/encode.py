@@ -74,7 +74,7 @@ class CellBlock:
     """Packed readings of one shard in one step of the windows.
 
     Attributes:
-        step: number of the step, ``(slot - anchor) // every``.
+        step: number of the step, see :meth:`Schedule.number_of`.
         rows: series in the shard, as far as the encoder knows them; those that join later come after them.
         width: slots in the step.
         index: row * width + column of each reading's cell, int32 where that is enough, shape (n,); ``None`` where
@@ -170,8 +170,7 @@ class Encoder:
         outside = int(np.count_nonzero(~scheduled & keep))
         keep &= scheduled
         if self.presence is not None:
-            steps = (slots - self.schedule.anchor) // self.schedule.every
-            absent = self.presence.absent(numbers, steps)
+            absent = self.presence.absent(numbers, self.schedule.number_of(slots))
             if count := int(np.count_nonzero(absent & keep)):
                 rejects[RejectReason.NOT_IN_ROSTER] = rejects.get(RejectReason.NOT_IN_ROSTER, 0) + count
                 keep &= ~absent
@@ -218,10 +217,7 @@ class Encoder:
 
     def _ends_us(self, slots: Ints) -> Ints:
         """When the last window that contains each slot ends."""
-        every = self.schedule.every
-        return self.plan.grid.time_of(self.schedule.anchor + (slots - self.schedule.anchor) // every * every) + (
-            self.schedule.size * self.plan.grid.interval_us
-        )
+        return self.plan.grid.time_of(self.schedule.over_at(self.schedule.number_of(slots)))
 
     def closings(self, mark: Punctuation) -> Iterator[WindowedValue]:
         """What a mark declares: each window that ends after the last mark and by this one, for every shard."""
@@ -234,15 +230,17 @@ class Encoder:
         """Cut readings by the step of the windows they are in."""
         if not len(slots):
             return
-        every = self.schedule.every
-        relative = slots - self.schedule.anchor
-        lowest = int(relative.min()) // every
-        buckets = int(relative.max()) // every - lowest + 1
+        schedule = self.schedule
+        lowest = schedule.number_of(int(slots.min()))
+        buckets = schedule.number_of(int(slots.max())) - lowest + 1
         if buckets == 1:
-            yield lowest, numbers * every + (relative - lowest * every), packed
+            step = schedule.step(lowest)
+            yield lowest, numbers * len(step) + (slots - step.start), packed
             return
-        steps = relative // every
-        index = numbers * every + (relative - steps * every)
+        steps = schedule.number_of(slots)
+        begins = schedule.start_of(steps)
+        widths = schedule.every if schedule.calendar is None else schedule.start_of(steps + 1) - begins
+        index = numbers * widths + (slots - begins)
         bucket = steps - lowest
         if buckets > len(bucket):  # few readings of a wide span: nothing here may be as long as the span
             found, bucket = np.unique(bucket, return_inverse=True)
@@ -402,18 +400,19 @@ class EncodeCells(beam.DoFn):
         self._outside.inc(encoded.outside)
         self._count(encoded)
         self._settled.inc(encoded.settled)
-        every, rows = encoder.schedule.every, len(encoder.members.names)
+        rows = len(encoder.members.names)
         tickets = {} if encoded.tickets is None else encoded.tickets.by_step()
         for step, index, packed in encoded.parts:
             ticket = tickets.pop(step, [])
             if step not in self._steps:
-                if self._held + rows * every > _HELD_CELLS:
+                width = len(encoder.schedule.step(step))
+                if self._held + rows * width > _HELD_CELLS:
                     yield from self._flush()
-                if rows * every > _HELD_CELLS:  # not even one step of the whole roster can be held
+                if rows * width > _HELD_CELLS:  # not even one step of the whole roster can be held
                     yield from self._blocks(step, index, packed, len(index), _told(ticket))
                     continue
-                self._steps[step] = Cells.empty(rows, every)
-                self._held += rows * every
+                self._steps[step] = Cells.empty(rows, width)
+                self._held += rows * width
             self._steps[step].put(index, packed)
             # a ticket only ever goes where the readings are
             self._tickets.setdefault(step, []).extend(ticket)
@@ -458,7 +457,7 @@ class EncodeCells(beam.DoFn):
     def _whole_blocks(self, step: int, flat: Ints, surplus: int, told: _Told) -> Iterator[WindowedValue]:
         """One block per shard with all the cells of a step."""
         encoder = self._current()
-        width = encoder.schedule.every
+        width = len(encoder.schedule.step(step))
         for shard in range(encoder.members.shards):
             rows = encoder.members.shard_rows(shard)
             if rows or told:
@@ -473,7 +472,7 @@ class EncodeCells(beam.DoFn):
         With sequence numbers, of every shard: a series may have joined that this worker does not know yet.
         """
         encoder = self._current()
-        width = encoder.schedule.every
+        width = len(encoder.schedule.step(step))
         # what is beyond one reading a cell is tallied with the first shard that has any: the tally is the job's
         surplus = readings - len(index)
         edges = encoder.members.first * width
@@ -493,7 +492,7 @@ class EncodeCells(beam.DoFn):
 
     def _placed(self, shard: int, block: CellBlock) -> WindowedValue:
         """A block with its key, just before the end of its step: no earlier than a live source's watermark can be."""
-        stop = self._current().schedule.anchor + (block.step + 1) * block.width
+        stop = self._current().schedule.step(block.step).stop
         instant = self._plan.grid.time_of(stop) - MILLISECOND_US
         return WindowedValue((shard, block), Timestamp(micros=instant), (GlobalWindow(),))
 

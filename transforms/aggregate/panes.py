@@ -41,13 +41,14 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders import FastPrimitivesCoder
-from apache_beam.pvalue import TaggedOutput
+from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms import trigger
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 from apache_beam.transforms.window import FixedWindows, IntervalWindow, SlidingWindows, WindowFn
 from apache_beam.utils.timestamp import Duration, Timestamp
-from apache_beam.utils.windowed_value import PaneInfoTiming
+from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 
+from ...schemas.calendars import Calendar
 from ...schemas.slots import Schedule, SlotGrid, Window
 from .collect import Collected, both
 
@@ -55,22 +56,58 @@ from .collect import Collected, both
 PIECES = "pieces"
 
 
-def window_into(grid: SlotGrid, schedule: Schedule) -> beam.WindowInto:
+def window_into(grid: SlotGrid, schedule: Schedule) -> beam.PTransform[Any, Any]:
     """Blocks and declarations into the windows of a schedule, one pane each."""
-    return beam.WindowInto(
+    into = beam.WindowInto(
         windows_of(grid, schedule),
         trigger=trigger.AfterWatermark(),
         accumulation_mode=trigger.AccumulationMode.ACCUMULATING,
         allowed_lateness=0,  # the source's own clock says what is late
     )
+    return into if schedule.calendar is None else CalendarWindows(into, grid, schedule.calendar)
 
 
 def windows_of(grid: SlotGrid, schedule: Schedule) -> WindowFn:
-    """Beam's windows of a schedule."""
+    """Beam's windows of a schedule; with a calendar, ones of the same kind, see :class:`CalendarWindows`."""
     size = Duration(micros=schedule.size * grid.interval_us)
     period = Duration(micros=schedule.every * grid.interval_us)
     anchor = Timestamp(micros=grid.time_of(schedule.anchor))
     return FixedWindows(size, anchor) if schedule.overlap == 1 else SlidingWindows(size, period, anchor)
+
+
+class CalendarWindows(beam.PTransform[Any, Any]):
+    """Elements into the days, weeks or months of a calendar.
+
+    Runners in Java know no function of Python's that assigns windows. They know fixed windows, which are intervals, and
+    they group, fire and forget by the interval that an element has, whichever it is. So elements are put into fixed
+    windows, for trigger and coder, and then each into its interval. The calendar travels with the step, so no worker's
+    zone data decide.
+
+    Args:
+        into: fixed windows.
+        grid: the slots.
+        calendar: of these slots.
+    """
+
+    def __init__(self, into: beam.WindowInto, grid: SlotGrid, calendar: Calendar) -> None:
+        super().__init__()
+        self._into, self._place = into, _ByCalendar(grid, calendar)
+
+    def expand(self, input_or_inputs: PCollection[Any]) -> Any:
+        """The same elements in other windows."""
+        return input_or_inputs | "Fixed" >> self._into | "Calendar" >> beam.ParDo(self._place)
+
+
+class _ByCalendar(beam.DoFn):
+    def __init__(self, grid: SlotGrid, calendar: Calendar) -> None:
+        self._grid, self._calendar = grid, calendar
+
+    def process(self, element: Any, timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[WindowedValue]:
+        """Put one element into the window of its instant."""
+        number = self._calendar.number_of(self._grid.slots_of(int(timestamp.micros)))
+        bounds = self._calendar.start_of(number), self._calendar.stop_of(number)
+        start, stop = (Timestamp(micros=self._grid.time_of(slot)) for slot in bounds)
+        yield WindowedValue(element, timestamp, (IntervalWindow(start, stop),))
 
 
 def slots_of(grid: SlotGrid, window: IntervalWindow) -> Window:

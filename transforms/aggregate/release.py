@@ -190,7 +190,7 @@ class ChargeAndCount(beam.DoFn):
     def _count(self, window: Window, collected: Collected, registration: Registration) -> Ints:
         """How many cells of each series of the shard are in each bin of each class of slots."""
         schedule, classes, bins = registration.query.schedule, classes_of(registration), bins_of(registration)
-        space, first = self._plan.space, (window.start - schedule.anchor) // schedule.every
+        space, first = self._plan.space, schedule.number_of(window.start)
         steps, number = collected.steps, len(classes)
         if first in steps:
             # every step is the first one of exactly one window, so each duplicate is tallied once
@@ -198,8 +198,7 @@ class ChargeAndCount(beam.DoFn):
         rows = max((len(cells.packed) for cells in steps.values()), default=0)
         counts = np.zeros((rows, number * space.bins), dtype=np.int64)
         for step, cells in steps.items():
-            begin = schedule.anchor + step * schedule.every
-            of_slots = classes.of(self._plan.grid, Window(begin, begin + schedule.every)) if number > 1 else None
+            of_slots = classes.of(self._plan.grid, schedule.step(step)) if number > 1 else None
             counts[: len(cells.packed)] += cells.histograms(space.bins, self._bits, of_slots, number)
         if bins == space:
             return counts

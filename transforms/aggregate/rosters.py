@@ -141,7 +141,7 @@ class Presence:
         versions, schedule = registration.versions, registration.query.schedule
         if not versions:
             return None
-        starts = [(version.start - schedule.anchor) // schedule.every for version in versions[1:]]
+        starts = [schedule.number_of(version.start) for version in versions[1:]]
         masks = np.array([members.mask(version.roster) for version in versions])
         return None if masks.all() else cls(np.array(starts, dtype=np.int64), masks, schedule.overlap)
 

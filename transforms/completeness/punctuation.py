@@ -13,7 +13,7 @@ the partition has declared complete are late, on every runner alike.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
@@ -185,20 +185,18 @@ def window_ends_by(punctuation: Punctuation, schedule: Schedule, grid: SlotGrid)
     counts = None if punctuation.sent is None else dict(punctuation.sent)
     for start in closed_starts(schedule, grid, punctuation.after_us, punctuation.until_us):
         lost = punctuation.lost_us is not None and grid.time_of(start) < punctuation.lost_us
-        end_us = grid.time_of(start + schedule.size)
+        end_us = grid.time_of(schedule.window_at(start).stop)
         silent = punctuation.silent_us is not None and end_us > punctuation.silent_us
         sent = None
         if counts is not None:
-            first = (start - schedule.anchor) // schedule.every
-            sent = tuple((step, counts[step]) for step in range(first, first + schedule.overlap) if step in counts)
+            sent = tuple((step, counts[step]) for step in schedule.steps_of(start) if step in counts)
         yield WindowEnd(
             start, punctuation.part, punctuation.parts, punctuation.replayed, lost, silent, punctuation.run, sent
         )
 
 
-def closed_starts(schedule: Schedule, grid: SlotGrid, after_us: int, until_us: int) -> range:
+def closed_starts(schedule: Schedule, grid: SlotGrid, after_us: int, until_us: int) -> Sequence[int]:
     """First slots of the schedule's windows that end after one instant and not after another."""
-    every, first = schedule.every, schedule.first
 
     def ended(instant: int) -> int:
         """How many windows end by an instant."""
@@ -207,7 +205,7 @@ def closed_starts(schedule: Schedule, grid: SlotGrid, after_us: int, until_us: i
     begin, end = ended(after_us), ended(until_us)
     if schedule.stop is not None:
         begin, end = min(begin, len(schedule)), min(end, len(schedule))
-    return range(first + begin * every, first + end * every, every)
+    return schedule.starts_ended(begin, end)
 
 
 def window_ends_of(grid: SlotGrid, schedule: Schedule, members: Members, end: WindowEnd) -> Iterator[WindowedValue]:
@@ -218,5 +216,5 @@ def window_ends_of(grid: SlotGrid, schedule: Schedule, members: Members, end: Wi
 
 def window_end_of(grid: SlotGrid, schedule: Schedule, shard: int, end: WindowEnd) -> WindowedValue:
     """A declaration for a shard, just before the end of its window's first step."""
-    instant = grid.time_of(end.start + schedule.every) - MILLISECOND_US
+    instant = grid.time_of(schedule.start_after(end.start)) - MILLISECOND_US
     return WindowedValue((shard, end), Timestamp(micros=instant), (GlobalWindow(),))

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...schemas.slots import Schedule, SlotGrid
+from ...schemas.calendars import Calendar
+from ...schemas.slots import Schedule, SlotGrid, SlotsT
 
 #: First and last of consecutive sequence numbers.
 Range = tuple[int, int]
@@ -36,37 +37,47 @@ class Steps:
     """Where the steps of the windows lie in time.
 
     Attributes:
-        anchor_us: start of step 0.
-        every_us: length of a step.
+        anchor_us: start of step 0; with a calendar, of slot 0.
+        every_us: length of a step; with a calendar, of a slot.
         overlap: steps of a window, and windows over a step.
+        calendar: the days, weeks or months that are the steps; ``None`` for steps of one length.
     """
 
     anchor_us: int
     every_us: int
     overlap: int = 1
+    calendar: Calendar | None = None
 
     @classmethod
     def of(cls, grid: SlotGrid, schedule: Schedule) -> Steps:
         """Of a schedule."""
+        if schedule.calendar is not None:
+            return cls(grid.origin_us, grid.interval_us, 1, schedule.calendar)
         return cls(grid.time_of(schedule.anchor), schedule.every * grid.interval_us, schedule.overlap)
+
+    def number_of(self, times_us: SlotsT) -> SlotsT:
+        """The number of the step that each instant is in."""
+        found: SlotsT = (times_us - self.anchor_us) // self.every_us  # pyright: ignore[reportAssignmentType] - numpy's stubs
+        return found if self.calendar is None else self.calendar.number_of(found)
 
     def open_in(self, batch: pa.RecordBatch, horizon_us: int, now_us: int) -> list[int]:
         """The steps that a batch has readings of, in a window that ends after an instant, and not far ahead."""
         times = batch.column("time").drop_null().cast(pa.int64()).to_numpy(zero_copy_only=False)
         if not len(times):
             return []
-        lowest, highest = (int(one - self.anchor_us) // self.every_us for one in (times.min(), times.max()))
-        found = [lowest] if lowest == highest else np.unique((times - self.anchor_us) // self.every_us).tolist()
+        lowest, highest = (self.number_of(int(one)) for one in (times.min(), times.max()))
+        found = [lowest] if lowest == highest else np.unique(self.number_of(times)).tolist()
         last = now_us + _AHEAD_US
         return [step for step in found if self.over_us(step) > horizon_us and self.end_us(step - 1) <= last]
 
     def end_us(self, step: int) -> int:
         """When a step ends."""
-        return self.anchor_us + (step + 1) * self.every_us
+        until = step + 1 if self.calendar is None else self.calendar.stop_of(step)
+        return self.anchor_us + until * self.every_us
 
     def over_us(self, step: int) -> int:
         """When the last window over a step ends."""
-        return self.anchor_us + (step + self.overlap) * self.every_us
+        return self.end_us(step + self.overlap - 1)
 
 
 @dataclass(frozen=True, slots=True)

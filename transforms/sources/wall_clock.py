@@ -76,7 +76,7 @@ def policy_of(plan: Plan, registration: Registration, lateness_us: int, runner: 
     with Store(plan.address) as store:
         found = next(store.missing(registration), None)
     # a window is declared that ends after this instant, so the first missing one is
-    begin = schedule.covered.stop if found is None else found[0].start + schedule.size - 1
+    begin = schedule.covered.stop if found is None else found[0].stop - 1
     policy = PollingPolicy(
         begin_us=grid.time_of(begin),
         lateness_us=lateness_us,

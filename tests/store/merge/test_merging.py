@@ -19,6 +19,7 @@ from quiltstream.store.errors import ChargeMismatch
 from quiltstream.store.queries import BlockName
 from quiltstream.store.specs import BlockToPublish
 
+from ..calendar_contract import by_calendar
 from ..forging import reseal
 from ..merges import address, content, fill, recomputed, united
 from ..proofs import never
@@ -280,3 +281,26 @@ def test_a_window_refused_in_one_and_charged_in_the_other_was_charged(tmp_path: 
         assert said.loss == recomputed(both)
         assert said.closed == (said.loss > 0.5)
     assert content(both) == content(united(tmp_path / "turned.db", *paths[::-1]))
+
+
+def test_two_ledgers_with_days_of_the_calendar_are_united(tmp_path: Path) -> None:
+    first = tmp_path / "a.db"
+    schedule = by_calendar(last="2013-04-20")
+    fill(first, schedule=schedule, share=0.2, windows=2)
+    copy = Path(shutil.copy(first, tmp_path / "copy.db"))
+    fill(copy, schedule=schedule, share=0.2, windows=6)
+    longer = united(tmp_path / "longer.db", first, copy)
+    assert content(longer) == content(copy)
+    other = fill(tmp_path / "b.db", schedule=schedule, share=0.2, windows=4)
+    both = united(tmp_path / "both.db", longer, other)
+    with Store(address(both)) as store:
+        held = store.registered("homes", "weekly")
+        assert held is not None
+        assert held.query.schedule == schedule
+        assert [len(one.window) for one in store.records("homes", "weekly") if one.shard == 0] == [48] * 3 + [
+            46,
+            48,
+            48,
+        ]
+        assert len(store.flagged("homes", "weekly")) == 2 * 4
+        assert store.verify().defects == ()

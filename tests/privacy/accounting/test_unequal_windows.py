@@ -1,0 +1,96 @@
+"""Windows of unequal length that adjoin: their loss by the definition on small chains, and where a schedule is cut."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import Ledger, MarkovChain, MixingBounds, Schedule
+from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
+
+from .. import reference
+from ..strategies import transitions
+
+TINY = 1e-9
+BELIEF = MixingBounds(0.2, 0.75)
+
+#: Slots of windows that fill eight slots.
+LENGTHS = st.lists(st.integers(1, 4), min_size=2, max_size=5).filter(lambda found: sum(found) <= 8)
+
+
+def ends_of(lengths, start=0):
+    return tuple(accumulate(lengths, initial=start))[1:]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_no_chain_loses_more_by_unequal_windows_than_is_said(data):
+    matrix = data.draw(transitions(least=1e-3).filter(lambda found: len(found) == 2))
+    assume(MarkovChain(matrix).is_irreducible)
+    lengths, density = data.draw(LENGTHS), data.draw(st.floats(0.05, 1.0))
+    ends = ends_of(lengths)
+    charges = [(start, stop, density) for start, stop in pairwise((0, *ends))]
+    initial = reference.stationary(matrix)
+    truth = max(
+        reference.response_loss(initial, matrix, ends[-1], charges),
+        reference.count_loss(initial, matrix, ends[-1], charges),
+    )
+    chain = MarkovChain(matrix)
+    believed = [chain, MixingBounds.of(chain)] if chain.period == 1 and chain.gap > 1e-6 else [chain]
+    for belief in believed:
+        ledger = Ledger(belief)
+        said = ledger.extended_loss([Schedule(1, 1, 0, ends[-1], density, ends)])
+        assert said == pytest.approx(ledger.loss_of(charges), rel=1e-9)
+        assert said >= truth - TINY
+        # an endless schedule goes on with windows of whatever length
+        endless = ledger.extended_loss([Schedule(1, 1, 0, None, density, ends)])
+        assert endless >= truth - TINY
+        assert endless == ledger.extended_loss([Schedule(1, 1, 0, None, density)])
+        assert loss_by_quilts(belief, schedules=[Schedule(1, 1, 0, None, density, ends)]) >= truth - TINY
+
+
+@settings(max_examples=60, deadline=None)
+@given(LENGTHS, st.floats(0.1, 3.0), st.integers(-5, 5))
+def test_a_schedule_of_unequal_windows_is_cut_behind_the_last_that_fits(lengths, budget, start):
+    ends = ends_of(lengths, start)
+    schedule = Schedule(1, 1, start, ends[-1], 0.15, ends)
+    fitting = start
+    for stop in ends:
+        ledger = Ledger(BELIEF, budget)
+        if ledger.extended_loss([Schedule(1, 1, start, stop, 0.15, ends)]) > budget:
+            break
+        fitting = stop
+    assert Ledger(BELIEF, budget).admitted_prefix(schedule) == (None if fitting == ends[-1] else fitting)
+
+
+def test_an_endless_schedule_is_cut_at_a_window_and_sums_over_its_slots():
+    ends = ends_of([28, 31, 30, 31] * 40)
+    schedule = Schedule(1, 1, 0, None, 0.02, ends)
+    budget = Ledger(BELIEF).extended_loss([schedule.first(1)])
+    whole = Ledger(BELIEF).extended_loss([schedule])
+    cut = Ledger(BELIEF, (budget + whole) / 2).admitted_prefix(schedule)
+    assert cut is None or cut in ends
+    assert schedule.first(2).mass == pytest.approx(59 * 0.02)
+    assert schedule.first(2).windows == 2
+    assert schedule.first(2).steps() == Schedule(59, 59, 0, 59, 0.02).steps()
+    assert schedule.mass == np.inf
+
+
+def test_the_longest_event_is_by_the_slots_of_all_windows():
+    ends = ends_of([3, 5, 2])
+    unequal, level = Schedule(1, 1, 0, 10, 0.1, ends), Schedule(10, 10, 0, 10, 0.1)
+    for slots in (1, 2, 5, 50):
+        assert Ledger(BELIEF).event_loss(slots, [unequal]) == Ledger(BELIEF).event_loss(slots, [level])
+
+
+@pytest.mark.parametrize(
+    ("size", "ends", "message"),
+    [(2, (3, 5), "size is 2"), (1, (3, 3), "ends must rise"), (1, (0, 3), "ends must rise")],
+)
+def test_ends_that_make_no_windows_are_refused(size, ends, message):
+    with pytest.raises(ValueError, match=message):
+        Schedule(size, size, 0, None, 0.1, ends)

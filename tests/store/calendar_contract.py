@@ -1,0 +1,159 @@
+"""Every ledger of record: windows that are days or months of a time zone, whose bounds are on record."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from quiltstream.privacy.accounting.ledger import Ledger
+from quiltstream.privacy.models.classes import MixingBounds
+from quiltstream.schemas.calendars import Calendar, Unit, local_calendar
+from quiltstream.schemas.slots import Schedule, Window, parse_instant
+from quiltstream.store import BudgetRefused, Store, StoreError
+from quiltstream.store.errors import BlockError, RegistrationConflict
+from quiltstream.store.specs import BeliefChange, QuerySpec
+
+from .engines import OnLedger
+from .proofs import prices, replayed
+from .samples import BELIEF, GRID, domain, drafts, going_on, query, seen
+
+
+def slot(instant: str) -> int:
+    return GRID.slots_of(parse_instant(instant, "Europe/London"))
+
+
+def by_calendar(
+    unit: Unit = "day", first: str = "2013-03-28", last: str | None = "2013-04-03", zone: str = "Europe/London"
+) -> Schedule:
+    calendar = local_calendar(unit, zone, GRID.interval_us)
+    return Schedule.of_calendar(calendar, slot(first), None if last is None else slot(last))
+
+
+def days(schedule: Schedule | None = None, **changes: Any) -> QuerySpec:
+    return replace(query(**changes), schedule=by_calendar() if schedule is None else schedule)
+
+
+class CalendarContract(OnLedger):
+    """What a query by the calendar promises."""
+
+    def test_days_of_any_length_are_charged_and_published_in_their_order(self, store: Store, url: str) -> None:
+        held = store.register(domain(budget=2.0), days())
+        windows = list(held.query.schedule.windows())
+        assert [len(one) for one in windows] == [48, 48, 48, 46, 48, 48]
+        done = store.publish(held, drafts(held, windows[3:4]))
+        assert [record.entry.decision for record in done] == ["charged"] * 2
+        entries = store.entries()
+        assert [Window(one.window_start, one.window_stop) for one in entries] == windows[:4]
+        rows = [batch.to_pylist() for batch in store.releases("homes", "weekly")]
+        assert {row["slots"] for batch in rows for row in batch} == {46}
+        assert all((row["window_stop"] - row["window_start"]).total_seconds() == 23 * 3600 for row in rows[0])
+        store.publish(held, drafts(held))
+        prices(store.entries(), 2.0)
+        with Store(url, create=True) as other:
+            again = other.registered("homes", "weekly")
+            assert again is not None
+            assert again == replace(held, fresh=False)
+            assert "calendar" not in again.query.header
+            assert seen(other.publish(again, replayed(again))) == seen(store.publish(held, replayed(held)))
+            assert other.verify().defects == ()
+            assert list(other.missing(again)) == []
+
+    def test_a_day_or_month_that_is_not_of_the_calendar_is_not_published(self, store: Store) -> None:
+        held = store.register(domain(), days())
+        first = held.query.schedule.first
+        for window in (Window(first, first + 46), Window(first + 2, first + 50), Window(first - 48, first)):
+            with pytest.raises(BlockError, match="is not in its schedule"):
+                store.publish(held, drafts(held, [window]))
+        assert store.entries() == []
+
+    @pytest.mark.assures(
+        "ledger", "Days and months of the calendar are charged the density that they are released with"
+    )
+    def test_what_is_reserved_for_days_is_the_loss_of_all_their_slots(self, store: Store) -> None:
+        held = store.register(domain(budget=2.0), days())
+        windows = list(held.query.schedule.windows())
+        alone = Ledger(BELIEF).loss_of([(one.start, one.stop, held.query.epsilon_dp) for one in windows])
+        assert held.reserved_loss == pytest.approx(alone, rel=1e-12)
+        later = store.register(domain(budget=2.0), days(by_calendar(last="2013-05-02")))
+        assert later.reserved_loss >= held.reserved_loss
+        store.publish(later, drafts(later))
+        assert store.summary("homes").loss == pytest.approx(later.reserved_loss, rel=1e-12)
+        endless = store.register(domain("others", budget=2.0), days(by_calendar(last=None), domain="others"))
+        assert 2.0 >= endless.reserved_loss >= later.reserved_loss
+
+    def test_a_budget_admits_whole_days_of_the_calendar_and_no_part_of_one(self, store: Store) -> None:
+        asked = days(by_calendar(first="2013-03-30", last="2013-05-30"), share=2.0)
+        ends = list(asked.schedule.ends)
+        ledger = Ledger(BELIEF)
+        losses = [ledger.charge(one.start, one.stop, asked.epsilon_dp).loss_after for one in asked.schedule.windows()]
+        assert losses[1] < losses[-1]
+        budget = losses[1] * (1 + 1e-9)
+        held = store.register(domain(budget=budget), asked)
+        assert held.admitted_stop == ends[1]
+        done = store.publish(held, drafts(held, list(held.query.schedule.windows())[:4]))
+        assert [record.entry.decision for record in done if record.shard == 0] == ["charged"] * 2 + ["refused"] * 2
+        store.raise_budget("homes", losses[-1] * 1.01)
+        wider = store.registered("homes", "weekly")
+        assert wider is not None
+        assert wider.admitted_stop is None
+        assert store.verify().defects == ()
+        with pytest.raises(BudgetRefused):
+            store.register(domain("small", budget=losses[0] * 0.5), days(asked.schedule, domain="small", share=2.0))
+
+    def test_bounds_of_other_zone_data_are_refused_and_change_nothing(self, store: Store) -> None:
+        held = store.register(domain(), days())
+        before = store.entries()
+        assert held.query.schedule.calendar is not None
+        other = Calendar("day", "Europe/London", ((0, 0),), GRID.interval_us)
+        asked = Schedule.of_calendar(other, held.query.schedule.start, held.query.schedule.stop)
+        with pytest.raises(RegistrationConflict, match=r"others from 2013-03-31 on.*another edition"):
+            store.register(domain(), days(asked))
+        assert store.entries() == before
+        assert store.registered("homes", "weekly") == replace(held, fresh=False)
+        # as long as its own windows agree, an edition may differ elsewhere, and what is on record holds
+        winter = by_calendar(first="2013-01-02", last="2013-01-09")
+        first = store.register(domain("winter"), days(winter, name="w", domain="winter"))
+        plain = Schedule.of_calendar(other, winter.start, winter.stop)
+        again = store.register(domain("winter"), days(plain, name="w", domain="winter"))
+        assert again == replace(first, fresh=False)
+        longer = Schedule.of_calendar(other, winter.start, slot("2013-04-05"))
+        with pytest.raises(RegistrationConflict, match="others from 2013-03-31 on"):
+            store.register(domain("winter"), days(longer, name="w", domain="winter"))
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            by_calendar("week", "2013-03-28", "2013-04-30"),
+            by_calendar(zone="Europe/Dublin"),
+            Schedule(48, 48, slot("2013-03-28"), slot("2013-03-28") + 6 * 48, slot("2013-03-28")),
+            by_calendar(first="2013-03-29"),
+        ],
+    )
+    def test_another_unit_zone_start_or_length_is_another_query(self, store: Store, other: Schedule) -> None:
+        store.register(domain(), days())
+        with pytest.raises(RegistrationConflict, match=r"windows\.(size|timezone|start|every)"):
+            store.register(domain(), days(other))
+
+    def test_days_go_on_when_a_belief_is_switched_to_at_the_end_of_one(self, store: Store) -> None:
+        held = store.register(domain(budget=3.0), days(by_calendar(last=None)))
+        windows = list(itertools.islice(held.query.schedule.windows(), 6))
+        store.publish(held, drafts(held, windows[:4]))
+        belief = MixingBounds(0.2, 0.8).to_dict()
+        going = going_on(held.query, windows[3].stop)
+        for wrong in (windows[3].stop + 1, windows[2].stop):
+            change = BeliefChange("switched", belief, "model-2", wrong)
+            under = domain(budget=3.0, belief=belief, model_id="model-2")
+            with pytest.raises(StoreError, match=r"no window of its schedule ends|are charged already"):
+                store.succeed(held, change, under, going_on(held.query, wrong))
+        change = BeliefChange("switched", belief, "model-2", windows[3].stop)
+        made = store.succeed(held, change, domain(budget=3.0, belief=belief, model_id="model-2"), going)
+        assert next(made.query.schedule.windows()) == windows[4]
+        store.publish(made, drafts(made, windows[4:]))
+        assert [one.window_stop for one in store.entries()] == [one.stop for one in windows]
+        ended = store.registered("homes", "weekly")
+        assert ended is not None
+        assert list(ended.query.schedule.windows()) == windows[:4]
+        assert store.verify().defects == ()
