@@ -159,7 +159,7 @@ def row_of(folder: Path, missing: Any, cells: Cells) -> Release:
 
 
 @pytest.mark.parametrize("missing", ["public", "state", {"break": "2h"}], ids=str)
-def test_who_reads_a_row_can_count_rejected_values_only_where_that_is_taken_as_public(
+def test_a_row_tells_how_many_values_were_rejected_only_where_that_is_public(
     tmp_path: Path, missing: Any
 ) -> None:
     """From the definition: every window of two cells, each in one of two states or rejected, against every other one.
