@@ -5,8 +5,10 @@ and before and after each commit, the schedule decides which one goes on. A job 
 another one has committed or is gone. A job that is killed stops where it is: its transaction is taken back, and what it
 remembers is forgotten.
 
-After every commit the ledger is read over another connection, and everything is checked that must hold in each state of
-it and for all that was ever published.
+After every statement, commit and rollback the ledger is looked at over another connection, which sees what any other
+process sees: where SQLite says that something was committed since, all of it is read, and everything is checked that
+must hold in each state of it and for all that was ever published. So a statement that is on record by itself, outside
+of a transaction, is checked by itself, too.
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ class Watch:
     Attributes:
         ledger: a connection of its own.
         damaged: whether a scenario has damaged a block: what was seen before holds then.
+        version: what SQLite says of the last state that was looked at: another number after each commit of others.
+        states: how many states were checked.
         published: counts that were published, as bytes.
         blocks: of record, with what they belong to.
         charges: of record.
@@ -72,16 +76,30 @@ class Watch:
 
     ledger: sqlite3.Connection
     damaged: bool = False
+    version: int | None = None
+    states: int = 0
     published: dict[Any, bytes] = field(default_factory=dict[Any, bytes])
     blocks: dict[Any, Any] = field(default_factory=dict[Any, Any])
     charges: dict[Any, Any] = field(default_factory=dict[Any, Any])
 
     def look(self) -> None:
-        """Check a state of the ledger, against those before it as well.
+        """Check the state of the ledger if it is another one than at the last look.
 
         Raises:
             Broken: something does not hold.
         """
+        (version,) = self.ledger.execute("PRAGMA data_version").fetchone()
+        if version != self.version:
+            self.version = version
+            self.check()
+
+    def check(self) -> None:
+        """Check the state of the ledger, against those before it as well.
+
+        Raises:
+            Broken: something does not hold.
+        """
+        self.states += 1
         charges = {row[:2]: row[2:] for row in self.ledger.execute(_CHARGES)}
         blocks = {row[:3]: row[3:] for row in self.ledger.execute(_BLOCKS)}
         _kept("charge", self.charges, charges)
@@ -440,6 +458,7 @@ class Stage:
         engine.dispose()
         dialect: Any = engine.dialect
         event.listen(engine, "before_cursor_execute", partial(self._step, job))
+        event.listen(engine, "after_cursor_execute", self._look)
         event.listen(engine, "do_execute", partial(self._execute, job))
         dialect.do_commit = partial(self._commit, job, dialect.do_commit)
         dialect.do_rollback = partial(self._rollback, dialect.do_rollback)
@@ -447,6 +466,10 @@ class Stage:
     def _step(self, job: int, *_: Any) -> None:
         if self._turns is not None:
             self._turns.step(job)
+
+    def _look(self, *_: Any) -> None:
+        if self._turns is not None and self._turns.failure is None:
+            self._watch.look()
 
     def _execute(self, job: int, cursor: Any, statement: str, _parameters: Any, _context: Any) -> bool:
         """Begin a transaction where that is possible, and wait where it is not; other statements are not for this."""
@@ -461,13 +484,14 @@ class Stage:
         commit(connection)
         if self._turns is not None:
             self._turns.released()
-            self._watch.look()
+        self._look()
         self._step(job)
 
     def _rollback(self, rollback: Callable[[Any], None], connection: Any) -> None:
         rollback(connection)
         if self._turns is not None:
             self._turns.released()
+        self._look()
 
 
 class Anew(Stage):

@@ -159,9 +159,7 @@ def row_of(folder: Path, missing: Any, cells: Cells) -> Release:
 
 
 @pytest.mark.parametrize("missing", ["public", "state", {"break": "2h"}], ids=str)
-def test_a_row_tells_how_many_values_were_rejected_only_where_that_is_public(
-    tmp_path: Path, missing: Any
-) -> None:
+def test_a_row_tells_how_many_values_were_rejected_only_where_that_is_public(tmp_path: Path, missing: Any) -> None:
     """From the definition: every window of two cells, each in one of two states or rejected, against every other one.
 
     Under ``state`` two windows that differ in one cell have rows that differ in noisy counts alone, and the noise of
