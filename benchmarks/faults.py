@@ -48,6 +48,7 @@ RESTART = "tests/e2e/test_live_restart.py"
 GONE = "tests/e2e/test_live_continuity.py"
 DAMAGE = "tests/store/test_damage.py"
 CONTINUITY = "tests/pipelines/test_continuity.py"
+SECOND = "tests/store/test_second_draws.py"
 KAFKA = "tests/e2e/test_kafka_live.py"
 PANES = "tests/e2e/test_panes_prism.py"
 
@@ -149,6 +150,19 @@ def faults() -> list[Fault]:
                 "memory": "test_an_older_copy_is_told_without_a_look_at_the_sink",
                 "sink's ids": "test_releases_of_the_sink_that_an_older_copy_lacks",
                 "of any moment": "test_an_older_copy_of_any_moment_of_a_run",
+                "a live job's memory": "test_what_is_remembered_gives_way_to_no_older_copy",
+            }.items()
+        ),
+        Fault(
+            "command", "copies of a ledger where two jobs meet", (CONTINUITY, "test_copies_of_a_ledger_that_two", "")
+        ),
+        *(
+            Fault("SQLite", what, (SECOND, test, ""))
+            for what, test in {
+                "ledger with two names": "test_a_ledger_with_two_names_is_refused",
+                "ledger mounted by itself, or over a network": "test_a_file_whose_log_would_be_elsewhere",
+                "older copy under a bundle tried again": "test_a_process_remembers_a_ledger",
+                "backup put under a log that stayed": "test_a_backup_under_a_log_that_stayed",
             }.items()
         ),
         *(

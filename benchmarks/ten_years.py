@@ -6,6 +6,8 @@ beginning and at the end of each year measured what one window costs that is pub
 
 from __future__ import annotations
 
+import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -119,6 +121,26 @@ def measure(store: Store, queries: dict[str, Registration], week: int, statement
     return found
 
 
+def read(path: Path, held: Registration, hour: int) -> dict[str, float]:
+    """Seconds of CPU for what a process does with a ledger that is there; ``ledger show`` with its imports."""
+    found: dict[str, float] = {}
+    with Store(f"sqlite:///{path}") as store:
+        for what, work in {
+            "opening": lambda: store.store_id,
+            "first charge": lambda: store.publish(held, [draft(held, hour)]),
+            "SQLite's own check": store.check,
+        }.items():
+            start = time.process_time()
+            work()
+            found[what] = time.process_time() - start
+    command = [str(Path(sys.executable).with_name("quiltstream")), "ledger", "show", str(path)]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - of this package
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found["ledger show"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return found
+
+
 def main(years: int = 10) -> None:
     """Print the table."""
     statements = Statements()
@@ -142,6 +164,7 @@ def main(years: int = 10) -> None:
                 store.publish(held, [week_of(held, last + 1)[0]])
         restart = time.perf_counter() - start
         size = path.stat().st_size
+        reading = read(path, queries["hourly"], (last + 2) * 168)
     print(
         f"{'':<10} {'windows':<8} {'statements a window':>20} {'ms a window':>12} {'ms of CPU':>10} {'loss':>9} "
         f"{'file MB':>8}"
@@ -157,6 +180,7 @@ def main(years: int = 10) -> None:
         f"{charged:,} windows in {years} years, 2 rows each (a charge and a block); {size / charged:,.0f} bytes a "
         f"window; a job that starts anew publishes its first window of each query in {restart:.2f} s together"
     )
+    print("s of CPU: " + ", ".join(f"{what} {seconds:.2f}" for what, seconds in reading.items()))
 
 
 if __name__ == "__main__":

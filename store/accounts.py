@@ -8,7 +8,7 @@ random id, an older copy of the ledger was put in place, and nothing is charged.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -303,14 +303,13 @@ def bounds_of(domain: DomainSpec, entries: Iterable[LedgerEntry], *, most: int =
     Returns:
         Bounds by name, see :meth:`quiltstream.privacy.Ledger.bounds`.
     """
-    return priced_anew(domain, entries, most=most)[1]
+    return priced_anew(domain, [entry.span for entry in entries if entry.charged], most=most)[1]
 
 
 def priced_anew(
-    domain: DomainSpec, entries: Iterable[LedgerEntry], *, most: int = MOST
+    domain: DomainSpec, spans: Sequence[Span], *, most: int = MOST
 ) -> tuple[float, Mapping[str, SeedsBound]]:
-    """The loss of a domain's charges by the core, epsilon, and :func:`bounds_of` them."""
-    spans = [entry.span for entry in entries if entry.charged]
+    """The loss of charges by the core, epsilon, and :func:`bounds_of` them."""
     ledger = ledger_of(domain)
     empty = ledger.bounds()
     lost = ledger.replay(spans)
@@ -320,21 +319,22 @@ def priced_anew(
     return lost, ledger.bounds()
 
 
+def loss_of_spans(domain: DomainSpec, spans: Iterable[Span]) -> float:
+    """What charges cost together by the core, epsilon."""
+    return ledger_of(domain).replay(spans)
+
+
 def costs_alone(
-    domain: DomainSpec, entries: Iterable[LedgerEntry], together: float, *, most: int = MOST
+    domain: DomainSpec, spans: Mapping[str, list[Span]], together: float, *, most: int = MOST
 ) -> Mapping[str, float]:
     """What the charges of each query would cost without the others, epsilon, by the query's name.
 
     Args:
         domain: the domain of record.
-        entries: its charges; refusals are passed over.
+        spans: its charges by query.
         together: what all of them cost: also what one query alone costs where there is no other.
         most: how many charges are looked at; a query with more is left out.
     """
-    spans: dict[str, list[Span]] = {}
-    for entry in entries:
-        if entry.charged:
-            spans.setdefault(entry.query, []).append(entry.span)
     looked_at = {name: charged for name, charged in spans.items() if len(charged) <= most}
     if len(spans) == 1:
         return dict.fromkeys(looked_at, together)

@@ -11,16 +11,18 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from ..privacy.accounting.charges import Span
 from ..schemas.digests import canonical_json
 from ..schemas.ledger import LedgerEntry
 from ..schemas.releases import release_ids
 from ..schemas.slots import SlotGrid, Window
 from . import lookups, tables
-from .accounts import broken, flagged_rows
+from .accounts import Link, broken, flagged_rows
 from .codec import Row, block_from_bytes, domain_from_row, entry_from_row, entry_reader, query_from_row
 from .connection import Database
 from .domain_changes import history_lost
 from .integrity import (
+    LINK,
     Chain,
     check_drawn,
     checked,
@@ -195,6 +197,70 @@ def entries(connection: Connection, domain: str | None = None) -> list[LedgerEnt
         for row in of_domains.values()
         for charge, head in chained_rows(connection, row)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """A domain's account as its charges have it.
+
+    Attributes:
+        spans: everything charged, by the query's name, in the order of the account.
+        entries: its last charges and refusals, or all of them.
+        total: how many of these there are.
+    """
+
+    spans: dict[str, list[Span]]
+    entries: list[LedgerEntry]
+    total: int
+
+
+def charged(connection: Connection, domain: str, last: int | None) -> Charged:
+    """What a domain was charged, each row held against its digest and all of them against the chain.
+
+    Args:
+        connection: a transaction.
+        domain: its name.
+        last: how many of the last charges and refusals are given in full; ``None`` for all.
+
+    Raises:
+        UnknownNameError: there is no such domain.
+        StoreDamaged: a charge was changed or removed.
+    """
+    row = domain_row(connection, domain)
+    held = {query["id"]: query for query in queries_of(connection, row)}
+    flagged = [one for one in flagged_rows(connection, row) if one["sequence"] is not None]
+    if flagged or last is None:
+        rows = chained_rows(connection, row)
+        links = [link_of(charge) for charge, _ in rows]
+        ending = rows if last is None else rows[max(0, len(rows) - last) :]
+    else:
+        links, ending = _links_and_last(connection, row, last)
+    spans: dict[str, list[Span]] = {}
+    for _, _, query_id, start, stop, decision, epsilon_dp, _ in links:
+        if decision == "charged":
+            spans.setdefault(held[query_id]["name"], []).append((start, stop, epsilon_dp))
+    spec = domain_from_row(row)
+    readers = {charge["query_id"]: entry_reader(spec, held[charge["query_id"]]) for charge, _ in ending}
+    return Charged(spans, [readers[charge["query_id"]](charge, head) for charge, head in ending], len(links))
+
+
+def _links_and_last(connection: Connection, domain: Row, last: int) -> tuple[list[Link], list[tuple[Row, bytes]]]:
+    """The links of a domain's charges, and the last rows, each with the head of the chain up to it."""
+    table = tables.charges
+    chosen = sa.select(table).where(table.c.domain_id == domain["id"]).order_by(table.c.sequence)
+    links: list[Link] = list(checked_stream(connection, table, chosen, LINK))
+    before = max(0, len(links) - last)
+    chain, heads = Chain(domain["name"]), list[bytes]()
+    chain.add(links[:before])
+    for link in links[before:]:
+        chain.add([link])
+        heads.append(chain.head)
+    if (len(links), chain.head) != (domain["last_sequence"], domain["head"]):
+        raise broken(domain)
+    ending = (
+        checked_rows(connection, table, chosen.offset(before)) if before else checked_rows(connection, table, chosen)
+    )
+    return links, list(zip(ending, heads, strict=True))
 
 
 def charge_rows(connection: Connection, domain: Row) -> list[Row]:

@@ -39,6 +39,7 @@ from .publishing import Publisher, check_drafts
 from .queries import (
     BlockName,
     BlockNumber,
+    Charged,
     DomainSummary,
     Newest,
     NewestBlock,
@@ -292,6 +293,16 @@ class Store:
         """Every charge and refusal, of one domain or of all, by domain and sequence. It may be published."""
         with self._database().read() as connection:
             return reading.entries(connection, domain)
+
+    def charged(self, domain: str, last: int | None = None) -> Charged:
+        """Everything that a domain was charged, and so many of its last charges and refusals in full, or all.
+
+        Raises:
+            UnknownNameError: there is no such domain.
+            StoreDamaged: a charge was changed or removed.
+        """
+        with self._database().read() as connection:
+            return reading.charged(connection, domain, last)
 
     def records(self, domain: str, query: str, *, after: tuple[int, int] | None = None) -> Iterator[Record]:
         """Every block on record of a query, by window and shard; or those after a window's first slot and a shard."""

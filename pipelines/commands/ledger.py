@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from ...schemas.ledger import LedgerEntry
 from ...schemas.models import Model
 from ...schemas.settings.job import Settings, is_settings, read_settings
 from ...schemas.slots import SlotGrid, format_instant, parse_instant
-from ...store.accounts import check_loss, costs_alone, priced_anew
+from ...store.accounts import check_loss, costs_alone, loss_of_spans, priced_anew
 from ...store.address import StoreAddress
 from ...store.merge.merge import merge as merge_ledgers
 from ...store.queries import DomainSummary
@@ -88,27 +88,39 @@ class _Account:
 
     Attributes:
         said: what it has spent and promised.
-        entries: every charge and refusal.
-        bounds: what the quilts and each theorem of the sources say of the charges; none for a domain without queries.
+        entries: its last charges and refusals, or every one.
+        total: how many it has.
         alone: what the charges of each query would cost without the others, epsilon.
+        bounds: what the quilts and each theorem of the sources say of the charges; none for a domain without queries,
+            and none where they are not asked for.
     """
 
     said: DomainSummary
     entries: list[LedgerEntry]
-    bounds: Mapping[str, SeedsBound]
-    alone: Mapping[str, float]
+    total: int
+    alone: Mapping[str, float] = field(default_factory=dict[str, float])
+    bounds: Mapping[str, SeedsBound] = field(default_factory=dict[str, SeedsBound])
 
     @classmethod
-    def of(cls, store: Store, name: str) -> _Account:
-        said, entries = store.summary(name), store.entries(name)
+    def of(cls, store: Store, name: str, *, every: bool) -> _Account:
+        """Read an account; all of it is checked, also what is not given.
+
+        Args:
+            store: the ledger.
+            name: of the domain.
+            every: give every entry and the bounds, which take as long again.
+        """
+        said, charged = store.summary(name), store.charged(name, None if every else _LAST)
+        found = cls(said, charged.entries, charged.total)
         held = store.registered(name, said.queries[0].name) if said.queries else None
         if held is None:
-            return cls(said, entries, {}, {})
+            return found
         store.check_blocks(name)
-        lost, bounds = priced_anew(held.domain, entries)
+        spans = [span for of_query in charged.spans.values() for span in of_query]
+        lost, bounds = priced_anew(held.domain, spans) if every else (loss_of_spans(held.domain, spans), {})
         if store.summary(name) == said:  # else a job charged more meanwhile
             check_loss(held.domain, said.loss, lost)
-        return cls(said, entries, bounds, costs_alone(held.domain, entries, lost))
+        return replace(found, bounds=bounds, alone=costs_alone(held.domain, charged.spans, lost))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain form, without the entries."""
@@ -124,7 +136,7 @@ def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
     """
     with _open(text) as store:
         names = store.domains() if domain is None else (domain,)
-        found = [_Account.of(store, name) for name in names]
+        found = [_Account.of(store, name, every=every or as_json) for name in names]
     if as_json:
         print_json([{**one.to_dict(), "entries": [entry.to_dict() for entry in one.entries]} for one in found])
         return
@@ -133,7 +145,7 @@ def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
         console.print("No domain is on record.")
     for one in found:
         _show_domain(console, one, every=every)
-        _show_entries(console, one.entries if every else one.entries[-_LAST:], len(one.entries))
+        _show_entries(console, one.entries, one.total)
 
 
 def _show_domain(console: Console, account: _Account, *, every: bool) -> None:
@@ -271,7 +283,10 @@ def export(text: str, folder: Path, kind: str) -> None:
             rows = store.export(path, "ledger" if what == "ledger" else "releases")
             console.print(f"{path}: {plural(rows, 'row')}", soft_wrap=True)
         path = folder / "domains.json"
-        domains = [{**_Account.of(store, name).to_dict(), "head": str(store.head(name))} for name in store.domains()]
+        domains = [
+            {**_Account.of(store, name, every=True).to_dict(), "head": str(store.head(name))}
+            for name in store.domains()
+        ]
         try:
             write_whole(path, json.dumps(domains, indent=2, ensure_ascii=False) + "\n")
         except OSError as error:

@@ -34,6 +34,7 @@ ASKED: dict[str, Callable[[Store, Registration], Any]] = {
     "missing": lambda store, held: list(store.missing(held)),
     "next_start": lambda store, held: store.next_start(held),
     "entries": lambda store, _: store.entries(),
+    "charged": lambda store, _: store.charged("homes", 1),
     "records": lambda store, _: list(store.records("homes", "weekly")),
     "releases": lambda store, _: list(store.releases("homes", "weekly")),
     "domains": lambda store, _: store.domains(),

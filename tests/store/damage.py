@@ -79,6 +79,7 @@ def everything(store: Store) -> dict[str, Any]:
     return {
         "rows": {names: [batch.to_pylist() for batch in store.releases(*names)] for names in store.queries()},
         "entries": store.entries(),
+        "charged": {name: store.charged(name, 1) for name in store.domains()},
         "summaries": {name: store.summary(name) for name in store.domains()},
         "registered": {names: store.registered(*names) for names in store.queries()},
         "flagged": {names: [str(one) for one in store.flagged(*names)] for names in store.queries()},

@@ -69,6 +69,20 @@ class ReadingContract(Registered):
         (one,) = summary.queries
         assert (one.windows, one.charged, one.blocks, one.epsilon) == (6, 3, 6, 1.0)
 
+    def test_what_was_charged_is_what_its_entries_say_however_many_are_given(
+        self, store: Store, registration: Registration
+    ) -> None:
+        store.publish(registration, drafts(registration))
+        entries = store.entries("homes")
+        spans = {"weekly": [entry.span for entry in entries if entry.charged]}
+        for last in (None, 0, 1, 4, len(entries), len(entries) + 1):
+            found = store.charged("homes", last)
+            assert (found.spans, found.total) == (spans, len(entries))
+            given = entries if last is None else entries[len(entries) - min(last, len(entries)) :]
+            assert found.entries == given
+            assert [entry.chain for entry in found.entries] == [entry.chain for entry in given]
+            assert type(found.spans["weekly"][0][2]) is float
+
     @pytest.mark.parametrize("suffix", ["parquet", "avro", "jsonl"])
     def test_exports_hold_the_public_columns_and_come_back(
         self, store: Store, registration: Registration, tmp_path: Path, suffix: str
