@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the files of deploy/ with the tools that read them: hadolint, docker compose, Google's and Kubernetes' schemas,
-# the definitions of Flink's operator, Terraform's grammar, Prometheus' own checker, pip's resolution of what the images
+# the definitions of Flink's operator, Terraform's grammar, systemd, Prometheus' own checker, pip's resolution of what the images
 # install, and Beam's translation of the graphs for Dataflow. No container engine and no cluster is used.
 #
 # The tools and Beam's Google part have an environment of their own, in the cache; it is made anew when its list changes.
@@ -36,6 +36,15 @@ unpack_promtool() {
   (cd "$folder" && apt-get download -q prometheus && dpkg-deb -x prometheus_*.deb .)
   install "$folder/usr/bin/promtool" "$VENV/bin/promtool"
   rm -r "$folder"
+}
+
+# It reads units without a systemd that runs.
+install_systemd_analyze() {
+  ! command -v systemd-analyze >/dev/null || return 0
+  local root=()
+  [ "$(id -u)" = 0 ] || root=(sudo -n)
+  "${root[@]}" apt-get update -q
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends systemd
 }
 
 # The jar of the operator's API brings its definitions for Kubernetes along.
@@ -97,6 +106,7 @@ fi
 # The package itself is this checkout's, whatever checkout made the environment; what it requires is brought up to date.
 "$VENV/bin/pip" install --editable '.[test,gcp]' --config-settings editable_mode=strict
 resolve_images
+install_systemd_analyze
 .ci/servers.sh kafka mosquitto
 [ -e "$OPERATOR_API" ] || fetch_operator_api
 QUILTSTREAM_TESTS=nightly QUILTSTREAM_REQUIRE_TOOLS=1 QUILTSTREAM_FLINK_OPERATOR_API=$OPERATOR_API \

@@ -29,7 +29,7 @@ from ...schemas.calendars import UNITS
 from ...schemas.roster import Roster
 from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.settings.places import Constant
-from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant
+from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, parse_duration
 from ...store.accounts import priced
 from ...store.errors import BudgetRefused, StoreError
 from ...store.specs import Registration
@@ -296,6 +296,7 @@ class Forecast:
         from_data: what is left to the data.
         assumptions: what the promise rests on.
         cautions: what is allowed and most likely not meant.
+        silence: what a source that sends nothing does to windows; ``None`` where all readings are there.
     """
 
     query: str
@@ -343,6 +344,7 @@ class Forecast:
     from_data: tuple[str, ...]
     assumptions: tuple[str, ...]
     cautions: tuple[str, ...]
+    silence: str | None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form; a loss without a bound is null."""
@@ -429,6 +431,20 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         from_data=left_to_data(plan, settings, live=endless),
         assumptions=assumptions(plan),
         cautions=(*(one.text for one in account.shares), *cautions(settings, plan, endless=endless)),
+        silence=silence_of(settings) if endless else None,
+    )
+
+
+def silence_of(settings: Settings) -> str:
+    """What silence of the source does to the windows of a live job, by ``live.idle``."""
+    idle = settings.live.idle
+    if idle is None:
+        return "windows wait for a silent source, or a silent part of one, until its next reading: live.idle is not set"
+    slot = format_duration(settings.grid.interval_us)
+    short = f"; it is shorter than a slot of {slot}" if parse_duration(idle) < settings.grid.interval_us else ""
+    return (
+        f"windows wait {idle} for a silent source or part (live.idle), and come without it then: their rows say "
+        f"silent, and what it sends of them later is late{short}"
     )
 
 
@@ -529,6 +545,7 @@ def show(console: Console, said: Forecast) -> None:
             ("event", said.cost.protection),
             ("budget", _budget(said)),
             ("ledger", said.account.text),
+            *([] if said.silence is None else [("silence", said.silence)]),
             ("run", said.run.text + ("" if said.run.code is None else f" (exit code {said.run.code.value})")),
         ],
     )

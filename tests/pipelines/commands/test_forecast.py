@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from quiltstream.pipelines.commands.dry_run import silence_of
 from quiltstream.privacy import DobrushinBounds
 from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.settings.job import read_settings
 
 from ..jobs import call
 from ..live_jobs import made
@@ -74,3 +76,18 @@ def test_a_number_without_a_bound_is_null_in_the_json_of_a_dry_run(tmp_path: Pat
     said = json.loads(done.out)
     assert said["cost"]["quilts"] is None
     assert said["cost"]["loss"] <= 1
+
+
+def test_what_silence_does_is_said_of_a_job_that_follows_its_source(tmp_path: Path) -> None:
+    one = made(tmp_path, windows=ENDLESS)
+    settings = read_settings(one.settings)
+
+    def said(idle: str | None) -> str:
+        return silence_of(settings.changed({"live": settings.live.model_copy(update={"idle": idle})}))
+
+    assert said(None).endswith("until its next reading: live.idle is not set")
+    assert "windows wait 2d for a silent source or part (live.idle), and come without it then" in said("2d")
+    assert "shorter" not in said("2d")
+    assert "it is shorter than a slot of" in said("1s")
+    assert call("run", "--dry-run", "--live", one.settings).said("live.idle is not set")
+    assert json.loads(call("run", "--dry-run", "--json", one.settings).out)["silence"] is None
