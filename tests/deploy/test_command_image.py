@@ -1,4 +1,4 @@
-"""The image of the command is made of what is there, in the versions that CI installs, and does not end as root."""
+"""The images of command and gateway: made of what is there, in the versions that CI installs, and none ends as root."""
 
 from __future__ import annotations
 
@@ -12,48 +12,65 @@ from .flink_files import ROOT, run, text
 
 tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11 or later to read pyproject.toml")
 
-FOLDER = ROOT / "deploy" / "command"
-SAID = text(FOLDER / "Dockerfile")
+IMAGES = ("command", "gateway")
+
+
+def dockerfile(image: str) -> str:
+    return text(ROOT / "deploy" / image / "Dockerfile")
 
 
 def project() -> dict[str, Any]:
     return tomllib.loads(text(ROOT / "pyproject.toml"))
 
 
-def copied() -> set[str]:
+def copied(image: str) -> set[str]:
     """Every path that the Dockerfile takes from the repository."""
-    lines = re.findall(r"^COPY (?!--from)(.*)$", SAID, re.MULTILINE)
+    lines = re.findall(r"^COPY (?!--from)(.*)$", dockerfile(image), re.MULTILINE)
     return {word for line in lines for word in line.split()[:-1]}
 
 
-@pytest.mark.assures("deployments", "The image of the command breaks no rule of hadolint, and what it copies is there")
-def test_the_dockerfile_of_the_command_breaks_no_rule(tool: Callable[[str], str]) -> None:
-    assert run([tool("hadolint"), "--failure-threshold", "style", str(FOLDER / "Dockerfile")]) == ""
+pytestmark = pytest.mark.parametrize("image", IMAGES)
 
 
-@pytest.mark.assures("deployments", "The image of the command breaks no rule of hadolint, and what it copies is there")
-def test_the_build_sees_what_the_image_of_the_command_copies_and_no_more() -> None:
-    ignored = text(FOLDER / "Dockerfile.dockerignore").splitlines()
+@pytest.mark.assures(
+    "deployments", "The images of command and gateway break no rule of hadolint, and what they copy is there"
+)
+def test_the_dockerfile_breaks_no_rule(image: str, tool: Callable[[str], str]) -> None:
+    file = ROOT / "deploy" / image / "Dockerfile"
+    assert run([tool("hadolint"), "--failure-threshold", "style", str(file)]) == ""
+
+
+@pytest.mark.assures(
+    "deployments", "The images of command and gateway break no rule of hadolint, and what they copy is there"
+)
+def test_the_build_sees_what_the_image_copies_and_no_more(image: str) -> None:
+    ignored = text(ROOT / "deploy" / image / "Dockerfile.dockerignore").splitlines()
     assert ignored[1] == "*"
-    assert {line[1:] for line in ignored if line.startswith("!")} == copied()
-    assert [path for path in copied() if not (ROOT / path).exists()] == []
+    assert {line[1:] for line in ignored if line.startswith("!")} == copied(image)
+    assert [path for path in copied(image) if not (ROOT / path).exists()] == []
     packages = project()["tool"]["setuptools"]["package-dir"]
-    assert {path.split("/")[0] for path in packages.values()} <= copied()
+    assert {path.split("/")[0] for path in packages.values()} <= copied(image)
 
 
-def test_the_image_of_the_command_has_the_versions_and_extras_of_the_package() -> None:
-    said = project()["project"]
-    (constraints,) = (path for path in copied() if path.startswith(".ci/constraints"))
-    (python,) = re.findall(r"^ARG PYTHON_VERSION=(\S+)$", SAID, re.MULTILINE)
+def test_the_image_has_the_versions_and_extras_of_the_package(image: str) -> None:
+    said, words = project()["project"], dockerfile(image)
+    (constraints,) = (path for path in copied(image) if path.startswith(".ci/constraints"))
+    (python,) = re.findall(r"^ARG PYTHON_VERSION=(\S+)$", words, re.MULTILINE)
     assert text(ROOT / constraints).splitlines()[0].endswith(f"Python {python}.")
-    (extras,) = re.findall(r"'\.\[([\w,]+)\]'", SAID)
-    assert set(extras.split(",")) == set(said["optional-dependencies"]) - {"dev", "docs", "gcp", "test"}
-    assert set(re.findall(r"quiltstream-command:([\d.]+)", SAID)) == {said["version"]}
+    (extras,) = re.findall(r"'\.\[([\w,]+)\]'", words)
+    every = set(said["optional-dependencies"]) - {"dev", "docs", "gcp", "test"}
+    assert set(extras.split(",")) == every - ({"postgres", "report"} if image == "gateway" else set())
+    assert set(re.findall(r"quiltstream-\w+:([\d.]+)", words)) == {said["version"]}
+    for beam in re.findall(r"^ARG BEAM_VERSION=(\S+)$", words, re.MULTILINE):
+        assert f"\napache-beam=={beam}\n" in text(ROOT / constraints)
+    for prism in re.findall(r"^RUN .*cmd/prism@v(\S+)$", words, re.MULTILINE):
+        assert prism == "${BEAM_VERSION}"
 
 
-def test_the_image_of_the_command_ends_as_no_root_and_runs_the_script() -> None:
-    last = re.split(r"^FROM ", SAID, flags=re.MULTILINE)[-1]
+def test_the_image_ends_as_no_root_and_runs_the_script(image: str) -> None:
+    last = re.split(r"^FROM ", dockerfile(image), flags=re.MULTILINE)[-1]
     assert re.findall(r"^USER (\S+)$", last, re.MULTILINE) == ["10001"]
     (script,) = project()["project"]["scripts"]
-    assert f'ENTRYPOINT ["{script}"]' in last
-    assert not re.search("password|secret|token", SAID, re.IGNORECASE)
+    entry = {"command": f'ENTRYPOINT ["{script}"]', "gateway": f'ENTRYPOINT ["{script}", "gateway"]'}
+    assert entry[image] in last
+    assert not re.search("password|secret|token", dockerfile(image), re.IGNORECASE)
