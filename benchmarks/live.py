@@ -233,7 +233,7 @@ def clocked(owner: type, name: str, note: Callable[[tuple[float, float]], None])
 
 def clock(ledger: Callable[[tuple[float, float]], None], noise: Callable[[tuple[float, float]], None]) -> None:
     """Put clocks around all that a running job asks of its store, and around the draw of the noise."""
-    for name in ("publish", "freeze", "current", "register", "registered"):
+    for name in ("publish", "charge_windows", "current", "register", "registered"):
         clocked(Store, name, ledger)
     clocked(LaplaceHistogram, "randomise", noise)
 

@@ -1,26 +1,30 @@
-"""How fast the whole way is: Parquet to released rows, beside polars' group_by with de-duplication in the same run.
+"""How fast the whole way is: Parquet to released rows, beside peers that count the same cells in the same call.
 
-Run as ``python benchmarks/pipeline.py``. It makes 10 million readings of 1,000 series (10,000 slots each, 50 states),
-runs the job in a fresh process from its command line to the last released row, and prints one table. Ratios carry over
-to other machines, seconds do not.
+Run as ``python benchmarks/pipeline.py``. Each case is readings of so many series, half an hour apart, in 50 states and
+windows of a tenth of the slots. The job runs in a fresh process from its command line to the last released row. polars
+and DuckDB count the cells exactly, with the same de-duplication and without privacy; PipelineDP draws noise that holds
+for one window alone. Ratios carry over to other machines, seconds do not.
+
+``--readings 1 10 100`` and ``--series`` say which cases, ``--cores 1`` binds all processes to so many cores, and
+``--python`` names an interpreter that has the peers. A peer that it lacks is said to be left out.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-SERIES, SLOTS, STATES, WINDOW = 1000, 10_000, 50, 1000
-READINGS = SERIES * SLOTS
+STATES, WINDOWS, SLOT_US, ORIGIN_US = 50, 10, 1_800_000_000, 1_577_836_800_000_000
 
 SETTINGS = """\
 source:   {{parquet: readings.parquet}}
@@ -28,29 +32,65 @@ readings: {{series: meter, time: ts, value: watt}}
 slots:    {{interval: 30min, origin: 2020-01-01}}
 states:   {{edges: [{edges}], unit: W}}
 model:    {{pi_min: 0.001, gap: 0.3}}
-windows:  {{size: {window}min, start: 2020-01-01, stop: 2020-07-27T08:00}}
+windows:  {{size: {window}min, start: 2020-01-01, stop: {stop}}}
 privacy:  {{epsilon: 1.0}}
 sink:     {{parquet: releases.parquet}}
 query:    load
 domain:   bench
-most_error: 1.0e+6
+most_error: 1.0e+9
 roster:   roster.csv
 ledger:   sqlite:///ledger.db
 """
 
 POLARS = """
 import sys, polars as pl
-edges = [200.0 * i for i in range(1, {states})]
 (
     pl.scan_parquet(sys.argv[1])
-    .with_columns(slot=(pl.col("ts").cast(pl.Int64) - 1577836800000000) // 1800000000,
-                  state=pl.col("watt").cut(edges, left_closed=True).to_physical())
+    .with_columns(slot=(pl.col("ts").cast(pl.Int64) - {origin}) // {slot},
+                  state=pl.col("watt").cut([200.0 * i for i in range(1, {states})], left_closed=True).to_physical())
     .unique(["meter", "slot"], keep="any")
     .group_by(["meter", pl.col("slot") // {window}, "state"]).len()
     .collect()
     .write_parquet(sys.argv[2])
 )
 """
+
+DUCKDB = """
+import sys, duckdb
+duckdb.sql(f'''
+    copy (
+        select meter, slot // {window} as win, state, count(*) as n
+        from (
+            select meter, (epoch_us(ts) - {origin}) // {slot} as slot,
+                   any_value(least({states} - 1, floor(watt / 200))) as state
+            from '{{sys.argv[1]}}' group by meter, slot
+        ) group by all
+    ) to '{{sys.argv[2]}}' (format parquet)
+''')
+"""
+
+PIPELINE_DP = """
+import sys, apache_beam as beam, pipeline_dp, pyarrow.parquet as pq
+from apache_beam.io.parquetio import ReadFromParquet
+def cell(row):
+    slot = (int(row["ts"].timestamp()) * 1_000_000 - {origin}) // {slot}
+    return row["meter"], slot // {window} * {states} + min({states} - 1, int(row["watt"] // 200))
+with beam.Pipeline() as p:
+    accountant = pipeline_dp.NaiveBudgetAccountant(total_epsilon=1, total_delta=1e-9)
+    engine = pipeline_dp.DPEngine(accountant, pipeline_dp.BeamBackend())
+    params = pipeline_dp.AggregateParams(
+        noise_kind=pipeline_dp.NoiseKind.LAPLACE, metrics=[pipeline_dp.Metrics.COUNT],
+        max_partitions_contributed={windows} * {states}, max_contributions_per_partition={window})
+    extractors = pipeline_dp.DataExtractors(
+        privacy_id_extractor=lambda one: one[0], partition_extractor=lambda one: one[1], value_extractor=lambda _: 0)
+    cells = p | ReadFromParquet(sys.argv[1]) | beam.Map(cell)
+    found = engine.aggregate(cells, params, extractors, list(range({windows} * {states})))
+    accountant.compute_budgets()
+    found | beam.Map(repr) | beam.io.WriteToText(sys.argv[2])
+"""
+
+#: PipelineDP takes each reading as an object: so many millions of readings take a minute.
+PIPELINE_DP_READINGS = 0.5
 
 #: The same job, with a clock around everything that the store does, noise included: it is drawn inside a transaction.
 CLOCKED = """
@@ -66,12 +106,43 @@ def clocked(name):
         finally:
             spent[0] += time.perf_counter() - at
     setattr(Store, name, call)
-for name in ("register", "publish", "freeze", "summary", "check_writable"):
+for name in ("register", "charge_windows", "publish", "summary"):
     clocked(name)
 atexit.register(lambda: print("SHARE", spent[0] / (time.perf_counter() - begin), file=sys.stderr))
 from quiltstream.pipelines.cli import main
 main(["run", sys.argv[1]])
 """
+
+
+@dataclass(frozen=True)
+class Case:
+    """Readings of so many series.
+
+    Attributes:
+        readings: how many.
+        series: of how many series, one reading of each in every slot.
+    """
+
+    readings: int
+    series: int
+
+    @property
+    def window(self) -> int:
+        """Slots of a window."""
+        return self.readings // self.series // WINDOWS
+
+    def filled(self, program: str) -> str:
+        """The program of a peer for this case."""
+        return program.format(origin=ORIGIN_US, slot=SLOT_US, states=STATES, window=self.window, windows=WINDOWS)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a process took: wall seconds, seconds of CPU, peak memory in MB."""
+
+    seconds: float
+    cpu: float
+    memory: float
 
 
 def share_of(settings: Path) -> float:
@@ -84,73 +155,101 @@ def share_of(settings: Path) -> float:
     return float(found[0].split()[1])
 
 
-def make(folder: Path) -> None:
+def make(folder: Path, case: Case) -> None:
     """Write the readings, the roster and the settings."""
     random = np.random.default_rng(1)
-    start = 1_577_836_800_000_000
-    names = pa.array([f"meter-{i:04d}" for i in range(SERIES)])
+    names = pa.array([f"meter-{i:06d}" for i in range(case.series)])
     schema = pa.schema([("meter", pa.utf8()), ("ts", pa.timestamp("us")), ("watt", pa.float64())])
     with pq.ParquetWriter(folder / "readings.parquet", schema, compression="zstd") as writer:
-        rows = 65_536
-        for first in range(0, READINGS, rows):
-            index = np.arange(first, min(first + rows, READINGS))
+        rows = 131_072
+        for first in range(0, case.readings, rows):
+            index = np.arange(first, min(first + rows, case.readings))
             columns = [
-                names.take(pa.array(index % SERIES)),
-                pa.array(start + index // SERIES * 1_800_000_000, pa.timestamp("us")),
+                names.take(pa.array(index % case.series)),
+                pa.array(ORIGIN_US + index // case.series * SLOT_US, pa.timestamp("us")),
                 pa.array(random.gamma(2.0, 1500.0, len(index)).round()),
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=rows)
     (folder / "roster.csv").write_text("series\n" + "\n".join(names.to_pylist()) + "\n", encoding="utf-8")
     edges = ", ".join(str(200 * i) for i in range(1, STATES))
-    text = SETTINGS.format(edges=edges, window=WINDOW * 30)
+    stop = np.datetime64(ORIGIN_US + case.window * WINDOWS * SLOT_US, "us").astype("datetime64[m]")
+    text = SETTINGS.format(edges=edges, window=case.window * 30, stop=stop)
     (folder / "settings.yaml").write_text(text, encoding="utf-8")
 
 
-def timed(command: list[str]) -> tuple[float, float]:
-    """Wall seconds and peak memory (MB) of one process, from its start to its end."""
+def timed(command: list[str], cores: int) -> Spent | None:
+    """What one process takes from its start to its end; ``None`` where it fails."""
     begin = time.perf_counter()
     # as pip installs it: compiled ahead, not anew in every process
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)  # noqa: S603 - our own command
+    os.sched_setaffinity(0, range(cores))  # a child's are those of its parent
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)  # noqa: S603 - our own command
     _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(f"{command[:3]} failed with status {status}")
-    return time.perf_counter() - begin, usage.ru_maxrss / 1024
+    spent = Spent(time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return None if status else spent
 
 
 def forget(folder: Path) -> None:
     """Take what the last run left away."""
-    for pattern in ("ledger.db*", "releases.parquet", ".*.quiltstream.*"):
+    for pattern in ("ledger.db*", "releases.parquet", ".*.quiltstream.*", "peer*"):
         for file in folder.glob(pattern):
             file.unlink()
 
 
-def main() -> None:
-    """Run both and print the table."""
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+def measure(case: Case, runs: int, cores: int, python: str) -> None:
+    """Run a case beside its peers, and print its lines."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        make(folder)
-        rows: dict[str, list[tuple[float, float]]] = {"quiltstream run": [], "polars group_by + unique": []}
+        make(folder, case)
+        files = [str(folder / "readings.parquet"), str(folder / "peer.out")]
+        commands = {
+            "quiltstream run": [
+                sys.executable,
+                "-m",
+                "quiltstream.pipelines.cli",
+                "run",
+                str(folder / "settings.yaml"),
+            ],
+            "polars, no privacy": [python, "-c", case.filled(POLARS), *files],
+            "DuckDB, no privacy": [python, "-c", case.filled(DUCKDB), *files],
+        }
+        if case.readings <= PIPELINE_DP_READINGS * 1e6:
+            commands["PipelineDP on local Beam"] = [python, "-c", case.filled(PIPELINE_DP), *files]
+        found: dict[str, list[Spent | None]] = {label: [] for label in commands}
         for _ in range(runs):
-            forget(folder)
-            ours = [sys.executable, "-m", "quiltstream.pipelines.cli", "run", str(folder / "settings.yaml")]
-            rows["quiltstream run"].append(timed(ours))
-            peer = [sys.executable, "-c", POLARS.format(states=STATES, window=WINDOW)]
-            files = [str(folder / "readings.parquet"), str(folder / "peer.parquet")]
-            rows["polars group_by + unique"].append(timed(peer + files))
+            for label, command in commands.items():
+                forget(folder)
+                found[label].append(timed(command, cores))
         forget(folder)
         share = share_of(folder / "settings.yaml")
-        print(
-            f"{READINGS / 1e6:.0f} M readings, {SERIES} series, {SLOTS // WINDOW} windows, {STATES} states; {runs} runs"
-        )
-        print(f"{'':28}{'median s':>10}{'M/s':>8}{'peak MB':>10}")
-        for label, found in rows.items():
-            seconds = float(np.median([s for s, _ in found]))
-            memory = max(m for _, m in found)
-            print(f"{label:28}{seconds:10.2f}{READINGS / seconds / 1e6:8.2f}{memory:10.0f}")
-        print(f"noise and ledger take {100 * share:.1f} % of a run")
-        print(f"self: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB to make the input")
+    of = f"{case.readings / 1e6:g} M readings, {case.series:,} series, {cores} cores"
+    print(f"\n{of}; {runs} runs; noise and ledger {100 * share:.1f} % of a run")
+    print(f"{'':28}{'median s':>10}{'M/s':>8}{'CPU s':>8}{'peak MB':>10}{'times ours':>12}")
+    first = 0.0
+    for label, each in found.items():
+        whole = [one for one in each if one is not None]
+        if len(whole) < len(each):
+            print(f"{label:28}left out: it does not run here")
+            continue
+        seconds = float(np.median([one.seconds for one in whole]))
+        first = first or seconds
+        cpu, memory = float(np.median([one.cpu for one in whole])), max(one.memory for one in whole)
+        rate = case.readings / seconds / 1e6
+        print(f"{label:28}{seconds:10.2f}{rate:8.3g}{cpu:8.2f}{memory:10.0f}{seconds / first:12.2f}", flush=True)
+
+
+def main() -> None:
+    """Measure the cases."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--readings", type=float, nargs="+", default=[10], help="millions")
+    parser.add_argument("--series", type=int, nargs="+", default=[1000])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--python", default=sys.executable)
+    given = parser.parse_args()
+    for readings in given.readings:
+        for series in given.series:
+            measure(Case(int(readings * 1e6), series), given.runs, given.cores, given.python)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import fastavro
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .files import open_regular, whole_file
@@ -31,6 +33,15 @@ if TYPE_CHECKING:
 
 #: Rows that are plain Python objects at a time.
 _ROWS = 4_096
+
+#: Rows of a row group of Parquet at least, but in the last; it ends where the first column of the order changes.
+_ROW_GROUP = 1 << 17
+
+#: Where a packed batch says between which instants its rows lie.
+_SPAN = b"quiltstream.span"
+
+#: Sorted tables of a file in their order, anew at each call.
+Parts = Callable[[], Iterator[pa.Table]]
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,23 @@ class RowForm:
         avro = self.avro | {"fields": [field for field in self.avro["fields"] if field["name"] not in left_out]}
         return replace(self, schema=schema, avro=avro)
 
+    def pack(self, batch: pa.RecordBatch) -> bytes:
+        """A batch for one file, compressed: most of its columns repeat one value."""
+        first = batch.column(batch.schema.get_field_index(self.order[0]))
+        if pa.types.is_timestamp(first.type) and len(first):
+            ends = pc.call_function("min_max", [first.cast(pa.int64())]).as_py()
+            batch = batch.replace_schema_metadata({_SPAN: json.dumps([ends["min"], ends["max"]])})
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+            writer.write_batch(batch)
+        return sink.getvalue().to_pybytes()
+
+    def parts(self, packed: Iterable[bytes]) -> Parts:
+        """Sorted tables of packed batches, each of those whose instants overlap: no more is unpacked at a time."""
+        groups = _overlapping(packed)
+        return lambda: (self.sorted(self.table(map(_unpacked, group))) for group in groups)
+
     def sorted(self, table: pa.Table) -> pa.Table:
         """A table in the order of the file, each row once."""
         keys = [*self.order, *([] if self.unique is None else [self.unique])]
@@ -75,11 +103,40 @@ class RowForm:
         return table.combine_chunks()
 
 
+def _unpacked(packed: bytes) -> pa.RecordBatch:
+    with pa.ipc.open_stream(packed) as reader:
+        return reader.read_next_batch()
+
+
+def _overlapping(packed: Iterable[bytes]) -> list[list[bytes]]:
+    """Packed batches by their instants, those together whose instants overlap, or which have none."""
+    found: list[tuple[float, float, bytes]] = []
+    for data in packed:
+        with pa.ipc.open_stream(data) as reader:
+            span = (reader.schema.metadata or {}).get(_SPAN)
+        first, last = json.loads(span) if span else (-math.inf, -math.inf)
+        found.append((first, last, data))
+    groups: list[list[bytes]] = []
+    until = math.inf
+    for first, last, data in sorted(found, key=lambda one: one[0]):
+        if not groups or first > until:
+            groups.append([])
+            until = last
+        groups[-1].append(data)
+        until = max(until, last)
+    return groups
+
+
 #: Releases, by window and key; the release id names a row.
 RELEASES = RowForm(RELEASE_SCHEMA, RELEASE_AVRO, ("window_start", "window_stop", "key"), "release_id")
 
 #: Ledger entries, by domain and place in its account.
 ENTRIES = RowForm(LEDGER_SCHEMA, LEDGER_AVRO, ("domain", "sequence"), "entry_id")
+
+
+def in_one(table: pa.Table) -> Parts:
+    """A sorted table as all that a file has."""
+    return lambda: iter((table,))
 
 
 def write_rows(path: str | Path, format_: FileFormat, table: pa.Table, form: RowForm = RELEASES) -> None:
@@ -95,38 +152,69 @@ def write_rows(path: str | Path, format_: FileFormat, table: pa.Table, form: Row
         FileError: something else than a regular file is there.
         OSError: the file cannot be written.
     """
+    write_parts(path, format_, in_one(form.sorted(table)), form)
+
+
+def write_parts(path: str | Path, format_: FileFormat, parts: Parts, form: RowForm) -> None:
+    """The same from sorted tables, of which no more than a few are held at a time."""
     with whole_file(Path(path), private=form.private) as part, part.open("wb") as file:
-        write_stream(file, format_, form.sorted(table), form)
+        write_stream(file, format_, parts, form)
 
 
-def write_stream(stream: BinaryIO, format_: FileFormat, table: pa.Table, form: RowForm) -> None:
-    """Write sorted rows to an open stream."""
+def write_stream(stream: BinaryIO, format_: FileFormat, parts: Parts, form: RowForm) -> None:
+    """Write sorted tables to an open stream: how the rows are cut into tables leaves no trace."""
     if format_ == "parquet":
-        pq.write_table(table, stream, compression="zstd")
+        with pq.ParquetWriter(stream, form.schema, compression="zstd") as writer:
+            for group in _row_groups(parts(), form):
+                writer.write_table(group, row_group_size=max(1, group.num_rows))
     elif format_ == "avro":
-        rows = _rows(table, instants_as_text=False)
-        fastavro.writer(stream, form.avro, rows, codec="deflate", sync_marker=_marker(table))
+        rows = _rows(parts(), instants_as_text=False)
+        fastavro.writer(stream, form.avro, rows, codec="deflate", sync_marker=_marker(parts()))
     elif format_ == "jsonl":
-        stream.writelines(_json(row).encode() + b"\n" for row in _rows(table, instants_as_text=True))
+        stream.writelines(_json(row).encode() + b"\n" for row in _rows(parts(), instants_as_text=True))
     else:
         text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(table.schema.names)
-        writer.writerows([_cell(value) for value in row.values()] for row in _rows(table, instants_as_text=True))
+        writer.writerow(form.schema.names)
+        writer.writerows([_cell(value) for value in row.values()] for row in _rows(parts(), instants_as_text=True))
         # the stream stays open, and is its owner's to close
         text.detach()
 
 
-def _rows(table: pa.Table, *, instants_as_text: bool) -> Iterator[dict[str, Any]]:
-    stamps = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
-    for name in stamps:
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, name, table.column(name).cast(pa.int64()))
-    for batch in table.to_batches(max_chunksize=_ROWS):
-        for row in cast("list[dict[str, Any]]", batch.to_pylist()):
-            if instants_as_text:
-                row.update((name, format_instant(row[name])) for name in stamps if row[name] is not None)
-            yield row
+def _row_groups(parts: Iterable[pa.Table], form: RowForm) -> Iterator[pa.Table]:
+    """The row groups of a file: where they end is a function of its rows alone."""
+    held: list[pa.Table] = [form.schema.empty_table()]
+    number = 0
+    for part in parts:
+        table = pa.concat_tables([*held, part])
+        number = table.num_rows
+        if number >= _ROW_GROUP:
+            first = table.column(form.order[0]).combine_chunks()
+            ends = (
+                np.flatnonzero(pc.call_function("not_equal", [first[1:], first[:-1]]).to_numpy(zero_copy_only=False))
+                + 1
+            )
+            begin = 0
+            while (at := int(np.searchsorted(ends, begin + _ROW_GROUP))) < len(ends):
+                yield table.slice(begin, int(ends[at]) - begin)
+                begin = int(ends[at])
+            table = table.slice(begin)
+        held = [table]
+    yield held[0]
+
+
+def _rows(parts: Iterable[pa.Table], *, instants_as_text: bool) -> Iterator[dict[str, Any]]:
+    for part in parts:
+        table = part
+        stamps = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+        for name in stamps:
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, name, table.column(name).cast(pa.int64()))
+        for batch in table.to_batches(max_chunksize=_ROWS):
+            for row in cast("list[dict[str, Any]]", batch.to_pylist()):
+                if instants_as_text:
+                    row.update((name, format_instant(row[name])) for name in stamps if row[name] is not None)
+                yield row
 
 
 def _json(value: Any) -> str:
@@ -139,10 +227,10 @@ def _cell(value: Any) -> Any:
     return _json(value) if isinstance(value, (list, dict)) else value
 
 
-def _marker(table: pa.Table) -> bytes:
+def _marker(parts: Iterable[pa.Table]) -> bytes:
     """Avro's mark between blocks, from the content instead of at random."""
     digest = hashlib.blake2b(digest_size=16)
-    for row in _rows(table, instants_as_text=False):
+    for row in _rows(parts, instants_as_text=False):
         digest.update(_json(row).encode())
     return digest.digest()
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..schemas import files
 from ..schemas.ledger import LEDGER_SCHEMA, LedgerEntry
 from ..schemas.settings.connectors import FileFormat
-from ..schemas.table_files import ENTRIES, RELEASES, RowForm, write_stream
+from ..schemas.table_files import ENTRIES, RELEASES, RowForm, in_one, write_stream
 from .address import StoreAddress
 from .errors import ExportError
 
@@ -99,5 +99,5 @@ def _write(path: Path, batches: Iterable[pa.RecordBatch], form: RowForm) -> int:
         raise ExportError(f"{path}: the suffix {path.suffix!r} is no format; use .parquet, .avro or .jsonl")
     table = form.sorted(form.table(batches))
     with whole_file(path) as part, part.open("wb") as file:
-        write_stream(file, format_, table, form)
+        write_stream(file, format_, in_one(table), form)
     return table.num_rows

@@ -29,7 +29,17 @@ from apache_beam.transforms.window import GlobalWindows
 from ...schemas.files import part_name
 from ...schemas.readings import LETTER_SCHEMA, REJECT_SCHEMA
 from ...schemas.settings.connectors import FileFormat
-from ...schemas.table_files import RELEASES, RowForm, read_rows, rows_in, write_rows, write_stream
+from ...schemas.table_files import (
+    RELEASES,
+    Parts,
+    RowForm,
+    in_one,
+    read_rows,
+    rows_in,
+    write_parts,
+    write_rows,
+    write_stream,
+)
 from ..common import batches
 from ..common import batches as coders
 from ..common.rejects import all_with_letters
@@ -128,19 +138,21 @@ class WriteRows(beam.PTransform[Any, Any]):
         # the empty batch makes sure that there is something to write
         seed = input_or_inputs.pipeline | "Seed" >> beam.Impulse()
         none = seed | "NoRows" >> beam.Map(lambda _: empty)
-        for one in (rows, none):
-            one.element_type = pa.RecordBatch
+        # packed where they are made: what waits for the last row takes a sixth of the memory
+        packed = (
+            one | label >> beam.Map(_packed, self._form).with_output_types(tuple[int, bytes])
+            for label, one in (("Pack", rows), ("PackNone", none))
+        )
         return (
-            (rows, none)
+            tuple(packed)
             | beam.Flatten()
-            | "Together" >> beam.Map(_keyed).with_output_types(tuple[int, pa.RecordBatch])
             | beam.GroupByKey()
             | "Write" >> beam.ParDo(_WriteFile(self._path, self._format, self._form)).with_output_types(str)
         )
 
 
-def _keyed(batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
-    return 0, batch
+def _packed(batch: pa.RecordBatch, form: RowForm) -> tuple[int, bytes]:
+    return 0, form.pack(batch)
 
 
 class _WriteFile(beam.DoFn):
@@ -149,23 +161,28 @@ class _WriteFile(beam.DoFn):
         self._format: FileFormat = format_
         self._form = form
 
-    def process(self, element: tuple[int, Iterable[pa.RecordBatch]]) -> Iterable[str]:
-        write_batches(self._path, self._format, element[1], self._form)
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterable[str]:
+        _write(self._path, self._format, self._form.parts(element[1]), self._form)
         yield self._path
 
 
 def write_batches(path: str, format_: FileFormat, batches: Iterable[pa.RecordBatch], form: RowForm) -> None:
     """Write batches to a file, on this machine or elsewhere, whole or not at all."""
-    (write_rows if is_local(path) else write_remote)(path, format_, form.table(batches), form)
+    table = form.sorted(form.table(batches))
+    _write(path, format_, in_one(table), form)
 
 
-def write_remote(path: str, format_: FileFormat, table: pa.Table, form: RowForm) -> None:
+def _write(path: str, format_: FileFormat, parts: Parts, form: RowForm) -> None:
+    (write_parts if is_local(path) else write_remote)(path, format_, parts, form)
+
+
+def write_remote(path: str, format_: FileFormat, parts: Parts, form: RowForm) -> None:
     """Write a file through Beam's file systems under another name, then rename it.
 
     Args:
         path: where, with a scheme.
         format_: how.
-        table: the rows, in any order.
+        parts: the rows, sorted.
         form: what they are.
     """
     folder, name = FileSystems.split(path)
@@ -174,7 +191,7 @@ def write_remote(path: str, format_: FileFormat, table: pa.Table, form: RowForm)
     with contextlib.suppress(OSError):
         FileSystems.mkdirs(folder)
     with FileSystems.create(part, "application/octet-stream", CompressionTypes.UNCOMPRESSED) as stream:
-        write_stream(stream, format_, form.sorted(table), form)
+        write_stream(stream, format_, parts, form)
     try:
         FileSystems.rename([part], [path])
     except OSError:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from ...schemas.releases import RELEASE_VERSION
-from ...schemas.table_files import RELEASES, RowForm, write_stream
+from ...schemas.table_files import RELEASES, RowForm, in_one, write_stream
 from ..common import batches
 from ..common.rejects import all_with_letters
 from .files import LETTERS, REJECTS
@@ -134,7 +134,7 @@ def _headers(schema: str, format_: MessageFormat) -> list[tuple[str, bytes]]:
 def _values(table: pa.Table, form: RowForm, format_: MessageFormat, head: Head) -> list[bytes]:
     if format_ == "json":
         stream = io.BytesIO()
-        write_stream(stream, "jsonl", table, form)
+        write_stream(stream, "jsonl", in_one(table), form)
         return stream.getvalue().split(b"\n")[:-1]
     begin = head(form.avro)
     schema = fastavro.parse_schema(form.avro)

@@ -26,19 +26,20 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 
 def test_ten_million_readings_are_counted_right_within_the_memory(repository, tmp_path):
     made = runpy.run_path(str(repository / "benchmarks" / "pipeline.py"))
-    made["make"](tmp_path)
+    case = made["Case"](readings=10_000_000, series=1000)
+    made["make"](tmp_path, case)
     job = [sys.executable, "-c", JOB, str(tmp_path / "settings.yaml")]
     done = subprocess.run(job, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout.split()[-1]) < MEMORY_MB
 
-    truth = counted(tmp_path / "readings.parquet", made["STATES"], made["WINDOW"])
+    truth = counted(tmp_path / "readings.parquet", made["STATES"], case.window)
     rows = pl.read_parquet(tmp_path / "releases.parquet", columns=["key", "window_start", "counts", "total"])
-    assert len(rows) == made["SERIES"] * made["SLOTS"] // made["WINDOW"]
+    assert len(rows) == case.series * made["WINDOWS"]
     found = {
         (key, int(start.timestamp()) * 1_000_000): counts
         for key, start, counts, total in rows.iter_rows()
-        if sum(counts) == total == made["WINDOW"]
+        if sum(counts) == total == case.window
     }
     assert found == truth
 

@@ -160,14 +160,14 @@ def test_a_write_that_fails_in_the_end_says_what_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, file: str, told: str, promised: str
 ) -> None:
     made = job(tmp_path)
-    write = files.write_rows
+    write = files.write_parts
 
     def full(path: str, *more: Any) -> None:
         if path.endswith(file):
             raise OSError(28, "No space left: secret")
         write(path, *more)
 
-    monkeypatch.setattr(files, "write_rows", full)
+    monkeypatch.setattr(files, "write_parts", full)
     done = call("run", made.settings)
     assert done.code == 6
     assert done.said(f"{field}: ")

@@ -132,7 +132,7 @@ def test_a_live_job_on_a_full_disk_says_so_and_writes_undelivered_rows_later(
     one = made(tmp_path, live={"poll": "10ms", "restarts": 0})
     monkeypatch.setattr(build, "live_pipeline", begun)
     with monkeypatch.context() as patched:
-        patched.setattr(sinks, "write_rows", no_room)
+        patched.setattr(sinks, "write_parts", no_room)
         done = run(one, "--json")
         assert done.code == 6
         assert done.said(f"sink: {tmp_path}/releases could not be written, because no room is left on its disk")

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.releases import RELEASE_AVRO, batch_from_releases
 from quiltstream.schemas.settings.secrets import FromEnvironment
-from quiltstream.schemas.table_files import RELEASES, write_stream
+from quiltstream.schemas.table_files import RELEASES, in_one, write_stream
 from quiltstream.transforms.common.rejects import Rejects, reject_batch
 from quiltstream.transforms.kafka import sink
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
@@ -82,7 +82,7 @@ class Bench:
 
 def test_a_release_is_a_message_under_its_id_with_the_same_json_as_in_a_file():
     stream = io.BytesIO()
-    write_stream(stream, "jsonl", RELEASES.sorted(RELEASES.table([BATCH])), RELEASES)
+    write_stream(stream, "jsonl", in_one(RELEASES.sorted(RELEASES.table([BATCH]))), RELEASES)
     lines = stream.getvalue().splitlines()
     messages = list(release_messages(BATCH, "json"))
     assert [value for _, value, _ in messages] == lines

@@ -14,14 +14,16 @@ import fastavro
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
+from quiltstream.schemas import table_files
 from quiltstream.schemas.readings import REJECT_SCHEMA
 from quiltstream.schemas.releases import RELEASE_SCHEMA, Release, batch_from_releases, releases_from_batch
-from quiltstream.schemas.table_files import RELEASES, read_rows, write_rows
+from quiltstream.schemas.table_files import RELEASES, read_rows, write_parts, write_rows
 from quiltstream.transforms.sinks.files import REJECTS, WriteRows, read_releases
 
 from ...forked import forker
@@ -107,6 +109,37 @@ def test_the_same_rows_make_the_same_bytes_whatever_their_order_batches_and_repe
     assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
     write_rows(tmp_path / "3", format_, table([*ROWS[:-1], release(11, loss_after=2.0)]))
     assert (tmp_path / "1").read_bytes() != (tmp_path / "3").read_bytes()
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("seed", range(4))
+def test_packed_batches_are_written_as_their_rows_in_one_are(tmp_path, monkeypatch, format_, seed):
+    monkeypatch.setattr(table_files, "_ROW_GROUP", 5)
+    random = np.random.default_rng(seed)
+    rows = [
+        release(n, window_start=HOUR * (n // 4), window_stop=HOUR * (n // 4 + 1), key=f"k{n:02}") for n in range(30)
+    ]
+    write_rows(tmp_path / "whole", format_, table(rows))
+    order = random.permutation(np.r_[0:30, 0:6])
+    cuts = np.sort(random.choice(np.arange(1, 36), 8, replace=False))
+    packed = [RELEASES.pack(batch_from_releases([rows[i] for i in part])) for part in np.split(order, cuts)]
+    packed += [
+        RELEASES.pack(batch_from_releases([])),
+        *(RELEASES.pack(batch_from_releases(rows[n : n + 2])) for n in (4, 20)),
+    ]
+    write_parts(tmp_path / "parts", format_, RELEASES.parts(packed), RELEASES)
+    assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert releases_from_batch(read_releases(tmp_path / "parts")) == rows
+    if format_ == "parquet":
+        file = pq.ParquetFile(tmp_path / "parts")
+        assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == [8, 8, 8, 6]
+
+
+def test_no_more_is_unpacked_at_a_time_than_the_batches_whose_windows_overlap():
+    windows = [RELEASES.pack(batch_from_releases([ROWS[n]])) for n in (7, 2, 5)]
+    across = RELEASES.pack(batch_from_releases(ROWS[4:7]))
+    found = [part.num_rows for part in RELEASES.parts([*windows, across])()]
+    assert found == [1, 3, 1]
 
 
 def test_other_software_reads_the_files(tmp_path):

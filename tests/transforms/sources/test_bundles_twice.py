@@ -22,7 +22,7 @@ from apache_beam.transforms.core import CombineValuesDoFn
 from apache_beam.transforms.window import TimestampedValue
 
 from quiltstream.schemas.settings.job import Settings
-from quiltstream.schemas.table_files import RELEASES, write_stream
+from quiltstream.schemas.table_files import RELEASES, in_one, write_stream
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.collect import CollectCells
@@ -183,7 +183,7 @@ def of_record(job: Settings) -> dict[str, bytes]:
         for batch in store.releases(job.domain, job.query):
             for number, name in enumerate(batch.column("release_id").to_pylist()):
                 stream = io.BytesIO()
-                write_stream(stream, "jsonl", RELEASES.table([batch.slice(number, 1)]), RELEASES)
+                write_stream(stream, "jsonl", in_one(RELEASES.table([batch.slice(number, 1)])), RELEASES)
                 found[name] = stream.getvalue().rstrip(b"\n")
     return found
 
