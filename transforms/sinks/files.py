@@ -63,6 +63,7 @@ __all__ = [
     "read_rows",
     "write_batches",
     "write_block",
+    "write_parts",
     "write_remote",
     "write_rows",
     "write_stream",
