@@ -36,6 +36,7 @@ from quiltstream.privacy.models.reading import belief_from_dict
 from quiltstream.store import Store
 from quiltstream.store.codec import block_from_bytes, changes_from_text
 from quiltstream.store.connection import Database
+from quiltstream.store.continuity import Continuity
 from quiltstream.store.specs import NoisyBlock, Record, Registration
 
 from .samples import BELIEF
@@ -452,6 +453,7 @@ class Stage:
 
     def _hook(self, job: int, database: Database) -> None:
         """Make a database of a job take its turns."""
+        database._known = _Own(database.address, database._known.store_id)
         database._queue = None  # it orders processes that wait in time; here the schedule does
         engine = database._require()
         event.listen(engine, "connect", _unsynchronised)
@@ -554,6 +556,15 @@ def explore(stage: Stage, schedules: int, seed: int) -> Found | None:
                 failure = stage.run(schedule).failure or failure
             return Found(seed, number, schedule, failure)
     return None
+
+
+class _Own(Continuity):
+    """What one job has seen: in the store, jobs of one process share it."""
+
+    @property
+    def heads(self) -> dict[str, int]:
+        """As of a process of its own."""
+        return vars(self).setdefault("own", {})
 
 
 def _unsynchronised(connection: sqlite3.Connection, _record: Any) -> None:
