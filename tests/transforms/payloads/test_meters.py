@@ -12,6 +12,7 @@ import pytest
 
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.payloads.presets.dsmr import standard_unit
 
 from .payloads import NOON_S, NOON_US, decode, messages, preset
 
@@ -58,7 +59,8 @@ LINES = (
     ],
 )
 def test_dsmr_telegrams_give_the_wanted_code(code: str, expected: tuple[str, int, float]):
-    assert decode(preset("dsmr", code), messages(telegram(*LINES))) == ([expected], [])
+    unit = "m3" if code == "0-1:24.2.1" else ""
+    assert decode(preset("dsmr", code, unit=unit), messages(telegram(*LINES))) == ([expected], [])
 
 
 def test_a_known_telegram_has_the_checksum_that_is_published_for_its_algorithm():
@@ -136,7 +138,7 @@ def test_old_dsmr_telegrams_have_the_named_time_and_gas_in_two_lines():
     assert rows == [("EXAMPLE-0007", NOON_US, 1.193), ("EXAMPLE-0007", NOON_US + 7, 0.98)]
     assert rejects == []
     assert decode(preset("dsmr", "1-0:1.7.0"), given)[1] == [(0, "unparsable-time")]
-    assert decode(preset("dsmr", "0-1:24.2.1"), messages(telegram(*OLD, checksum=""))) == (
+    assert decode(preset("dsmr", "0-1:24.2.1", unit="m3"), messages(telegram(*OLD, checksum=""))) == (
         [("GAS-01", NOON_US, 24.123)],
         [],
     )
@@ -195,6 +197,78 @@ def test_dsmr_telegrams_of_another_quantity_or_without_a_unit_are_rejects():
     assert rejects == [(at, "mixed-units") for at in range(8)]
 
 
+#: Sizes of the units that meters write, by quantity, as the SI has them.
+SIZES: dict[str, tuple[str, float]] = {
+    **{
+        f"{prefix}{unit}": (unit, factor)
+        for unit in ("W", "Wh", "VA", "VAh", "var", "varh", "J")
+        for prefix, factor in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9))
+    },
+    **{f"{prefix}{unit}": (unit, factor) for unit in "VA" for prefix, factor in (("m", 1e-3), ("", 1.0), ("k", 1e3))},
+    "m3": ("m3", 1.0),
+    "dm3": ("m3", 1e-3),
+    "l": ("m3", 1e-3),
+    "L": ("m3", 1e-3),
+    "Hz": ("Hz", 1.0),
+}
+
+#: What a telegram may say behind a value: units, and texts that are none.
+SAID = (
+    *SIZES,
+    *(
+        "",
+        " ",
+        "kw",
+        "KW",
+        "w",
+        "KWH",
+        "kwh",
+        "WH",
+        "M3",
+        "DM3",
+        "Nm3",
+        "m^3",
+        "k W",
+        "kW*W",
+        "*kW",
+        "W/1000",
+        "°C",
+        "%",
+    ),
+)
+
+
+@pytest.mark.parametrize("code", ["1-0:1.7.0", "1-0:1.8.1", "0-1:24.2.1", "0-0:17.0.0", "0-0:96.7.21"])
+@pytest.mark.parametrize("unit", ["", "W", "kWh", "m3", "GJ", "kvar"])
+def test_dsmr_values_of_any_unit_text_are_that_many_of_the_unit_or_rejects(code: str, unit: str):
+    """From the definition: 7 of a unit are 7 times its size in the wanted one, whatever the texts; else nothing."""
+    try:
+        PayloadDecoder(preset("dsmr", code, unit=unit)).check()
+    except SettingsError:
+        return
+    wanted = unit or standard_unit(code)
+    taken: set[str] = set()
+    for text in SAID:
+        for star in ("*", ""):
+            stamp = "(260105125500W)" if ":24." in code else ""
+            line = f"{code}{stamp}(0007{star}{text})"
+            lines = [one for one in LINES if not one.startswith(f"{code}(")]
+            rows, rejects = decode(preset("dsmr", code, unit=unit), messages(telegram(*lines, line)))
+            if not rows:
+                assert rejects in ([(0, "mixed-units")], [(0, "not-a-number")]), line
+                continue
+            ((_, _, value),) = rows
+            said = (star + text).partition("*")[2].strip()
+            if wanted:
+                quantity, size = SIZES[said]
+                assert (quantity, value) == (SIZES[wanted][0], pytest.approx(7 * size / SIZES[wanted][1], rel=1e-15))
+            else:
+                assert (star + text.strip(), value) == ("", 7.0)  # a number of events, which says no unit
+            taken.add(said)
+    same = {text for text, (quantity, _) in SIZES.items() if wanted and quantity == SIZES[wanted][0]}
+    assert taken == (same or {""})
+
+
 def test_dsmr_sums_add_values_of_one_unit():
     lines = [line.replace("(000765.250*kWh)", "(765250*Wh)") for line in LINES]
     assert decode(preset("dsmr", "1-0:1.8.1+1-0:1.8.2"), messages(telegram(*lines)))[0][0][2] == 1999.75
@@ -217,6 +291,8 @@ def test_dsmr_units_of_codes_that_measure_anything_are_those_of_the_settings():
         ("1-0:1.7.0+1-0:1.8.0", "", "is in kWh by the standard"),
         ("1-0:1.7.0", "kW per slot", "readings.unit is 'kW per slot'"),
         ("1-0:" + "1" * 5_000 + ".7.0", "", "OBIS code"),
+        ("0-1:24.2.1", "", "readings.unit is missing: 0-1:24.2.1 measures anything by the standard"),
+        ("0-0:17.0.0", "", "readings.unit is missing"),
     ],
 )
 def test_dsmr_units_and_codes_of_different_quantities_are_mistakes_of_the_settings(code: str, unit: str, text: str):

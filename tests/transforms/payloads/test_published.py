@@ -121,7 +121,7 @@ def test_the_example_telegram_of_the_p1_companion_standard_is_read():
     assert decode(preset("dsmr", "1-0:1.8.1+1-0:1.8.2"), given) == ([(meter, read_at, 246913.578)], [])
     assert decode(preset("dsmr", "1-0:61.7.0"), given) == ([(meter, read_at, 3.333)], [])
     expected = [(gas, micros("2010-12-09T11:25:00+01:00"), 12785.123)]
-    assert decode(preset("dsmr", "0-1:24.2.1"), given) == (expected, [])
+    assert decode(preset("dsmr", "0-1:24.2.1", unit="m3"), given) == (expected, [])
 
 
 def test_the_example_telegram_with_a_checksum_that_is_not_its_own_is_a_reject():
@@ -165,7 +165,9 @@ KAIFA = (
 
 def test_a_telegram_that_a_meter_sent_is_read_with_its_checksum():
     given = messages(telegram("6F4A", KAIFA), topics=["p1/home-3"])
-    power, gas = (preset("dsmr", code, series={"topic": 2}) for code in ("1-0:1.7.0", "0-1:24.2.1"))
+    power, gas = (
+        preset("dsmr", code, unit=unit, series={"topic": 2}) for code, unit in (("1-0:1.7.0", ""), ("0-1:24.2.1", "m3"))
+    )
     assert decode(power, given) == ([("home-3", micros("2015-01-17T18:59:16+01:00"), 0.333)], [])
     assert decode(gas, given) == ([("home-3", micros("2015-01-17T18:00:00+01:00"), 473.789)], [])
 

@@ -2,9 +2,9 @@
 
 The wanted value is an OBIS code as it stands in the telegram, such as ``1-0:1.7.0``; several with ``+`` between them
 are added, such as the two tariffs of a counter. A value is given in the unit of the settings, or else in that of the
-standard: ``*W`` is a thousandth of ``*kW``, and a telegram with another quantity is a reject. The series is the
-equipment identifier. Stamps are local: ``S`` and ``W`` say whether summer time held, in the zone of the settings, or
-that of central Europe if this is UTC.
+standard: ``*W`` is a thousandth of ``*kW``, and a telegram with another quantity, an unknown unit or none is a reject.
+Numbers of failures have no unit. The series is the equipment identifier. Stamps are local: ``S`` and ``W`` say whether
+summer time held, in the zone of the settings, or that of central Europe if this is UTC.
 
 Versions 2.2 and 3 have no stamp, and give the gas in two lines; then the time is where the settings say. Meters of
 other countries write ``*255`` behind a code, which means the value of now. A message may hold several telegrams, and
@@ -38,6 +38,8 @@ _GROUP = re.compile(rb"\(([^()]*)\)")
 _CODE = re.compile(r"\d+-\d+:\d+\.\d+\.\d+")
 _STAMP = re.compile(rb"(\d{2})(\d{2})(\d{2})(\d{2})(\d{2})(\d{2})([SW]?)")
 _TIME = "0-0:1.0.0"
+#: Numbers without a unit: of failures, sags and swells, and the tariff.
+_COUNT = re.compile(r":(?:96\.\d{1,3}\.\d{1,3}|(?:32|52|72)\.(?:32|36)\.0)$")
 #: The equipment identifier, and that of Luxembourg.
 _OWN_IDS = ("0-0:96.1.1", "0-0:42.0.0")
 #: Codes that only versions with a checksum have.
@@ -94,8 +96,16 @@ def check_codes(name: str, unit: str = "") -> None:
                 "of the standard; the unit behind readings.scale is states.unit"
             ]
         )
+    wanted = unit or next(filter(None, map(standard_unit, codes)), "")
+    if not wanted and not all(map(_COUNT.search, codes)):
+        raise SettingsError(
+            [
+                f"readings.unit is missing: {name} measures anything by the standard, so one meter may say m3 and "
+                f"another GJ; name the unit, one of {', '.join(units())}"
+            ]
+        )
     for code in codes:
-        standard, wanted = standard_unit(code), unit or standard_unit(codes[0])
+        standard = standard_unit(code)
         if standard and wanted and power_of_ten(standard, wanted) is None:
             raise SettingsError(
                 [
@@ -150,7 +160,8 @@ def _add(
     if not found:
         return
     units_of = [unit for code, unit in zip(codes, standards, strict=True) if code in lines]
-    values = _in_one_unit([groups[-1] for groups in found], units_of)
+    counts = all(_COUNT.search(code) for code in codes)
+    values = _in_one_unit([groups[-1] for groups in found], units_of, counts=counts)
     stamped = _STAMP.fullmatch(found[0][0]) is not None and len(found[0]) > 1
     stamp = found[0][0] if stamped else lines.get(_TIME, [b""])[0]
     time = _instant(stamp, zone) if stamp or wanted.times is None else wanted.times.get(message)
@@ -225,38 +236,30 @@ def _instant(stamp: bytes, zone: ZoneInfo) -> dt.datetime | None:
     return None
 
 
-def _in_one_unit(groups: list[bytes], wanted: list[str]) -> list[str]:
+def _in_one_unit(groups: list[bytes], wanted: list[str], *, counts: bool) -> list[str]:
     """The digits of values such as ``01.193*kW``, all in the unit of the first.
 
     Args:
         groups: the values.
-        wanted: the unit that each should have; empty where it may have any.
+        wanted: the unit that each should have; empty where only the others say one.
+        counts: whether they are numbers of events, which have no unit.
 
     Raises:
-        MixedUnitsError: one has another unit, or none.
+        MixedUnitsError: one has another unit, an unknown one, or none.
     """
     split = [group.decode("ascii", "replace").partition("*") for group in groups]
     first = next((unit for unit in wanted if unit), None)
-    if first is None:
-        # the standard says nothing: the unit in which others of its quantity are given, or whatever the first has
-        first = _USUAL.get(split[0][2].strip(), split[0][2].strip())
+    if first is None and not counts:
+        # whatever one telegram says, another may say the thousandfold, or another quantity
+        raise MixedUnitsError("no unit that it should have")
     found: list[str] = []
-    for digits, _, unit in split:
-        power = power_of_ten(unit.strip(), first)
+    for digits, star, unit in split:
+        power = power_of_ten(unit.strip(), first) if first is not None else None if star else 0
         if power is None:
             raise MixedUnitsError("another unit")
         # decimal digits with the power behind them: the float next to the exact product
         found.append(f"{digits.strip()}e{power}" if power and digits.strip() else digits.strip())
     return found
-
-
-#: In which of the units of a quantity values are given whose unit neither the settings nor the standard say.
-_USUAL = {
-    unit: usual
-    for usual in ("m3", "GJ", "kW", "kWh", "kvar", "kvarh", "kVA", "kVAh", "V", "A")
-    for unit in units()
-    if power_of_ten(unit, usual) is not None
-}
 
 
 def _sum(digits: list[str]) -> Any:
