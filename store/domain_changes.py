@@ -48,14 +48,12 @@ from .lookups import (
     events_of,
     find_domain,
     locked_domain_row,
-    next_start,
     queries_of,
     query_row,
     read_roster,
     registration_of,
-    reservations_of,
 )
-from .registration import Registrar, as_protected, record_event, reserve, say_again, set_reserved_loss
+from .registration import Registrar, as_protected, end_schedule, record_event, reserve, say_again, set_reserved_loss
 from .specs import BeliefChange, DomainSpec, QuerySpec, Registration
 
 __all__ = ["Changed", "Estimated", "Note", "Outcome", "change_belief", "estimates_of", "note_estimate", "succeed"]
@@ -179,7 +177,7 @@ def succeed(
     if known["successor"] is not None:
         return _registration(connection, row, known["successor"])
     _check_first(connection, names[0], note)
-    _end(connection, row, known, registration, change.slot)
+    end_schedule(connection, row, known, registration, change.slot)
     alter(connection, tables.queries, known["id"], successor=query.name)
     held = change_belief(connection, names[0], change).reserved_after
     changed = domain_from_row(domain_row(connection, names[0]))
@@ -293,35 +291,6 @@ def _write(connection: Connection, row: Mapping[Any, Any], changed: DomainSpec, 
         values["merged_loss"] = max(found.after, float(row["merged_loss"] or 0.0))
     alter(connection, tables.domains, row["id"], **values)
     set_reserved_loss(connection, row["id"], found.reserved_after)
-
-
-def _end(connection: Connection, row: Row, known: Row, registration: Registration, slot: int) -> None:
-    """End a query's schedule with the last window that ends by a slot, and take back what was promised behind it."""
-    schedule = registration.query.schedule
-    name = f"query {registration.query.name!r}"
-    if not schedule.is_end(slot):
-        raise StoreError(f"{name}: no window of its schedule ends at slot {slot}; end it where one does")
-    charged = next_start(connection, known["id"], schedule)
-    if charged > schedule.start_behind(slot):
-        raise StoreError(
-            f"{name}: windows behind slot {slot} are charged already, up to slot {charged}; another belief can be "
-            "switched to where they end or later"
-        )
-    if schedule.stop is not None and schedule.stop < slot:
-        raise StoreError(f"{name}: its schedule ends at slot {schedule.stop}, before slot {slot}")
-    reservations, kept = tables.reservations, 0
-    for one in reservations_of(connection, known):
-        if one["start"] > schedule.start_before(slot):
-            connection.execute(reservations.delete().where(reservations.c.id == one["id"]))
-            continue
-        kept += 1
-        if one["stop"] is None or one["stop"] > slot:
-            alter(connection, reservations, one["id"], stop=slot)
-    alter(connection, tables.queries, known["id"], stop=slot, reservation_rows=kept)
-    domain = domain_from_row(row)
-    set_reserved_loss(connection, row["id"], loss_of(domain, promised(connection, row)))
-    ends = "endless" if schedule.stop is None else _instant(domain, schedule.stop), _instant(domain, slot)
-    record_event(connection, row["id"], "schedule-ended", old=ends[0], new=ends[1], query=registration.query.name)
 
 
 def _registration(connection: Connection, row: Row, name: str) -> Registration:

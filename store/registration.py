@@ -65,6 +65,7 @@ from .lookups import (
     query_row,
     read_roster,
     registration_of,
+    reservations_of,
     versions_of,
 )
 from .shared_series import SHARING, check_apart, declared_by, left_alone
@@ -385,7 +386,7 @@ class Registrar:
         old, new = held.schedule, query.schedule
         name = f"query {query.name!r}"
         grid = SlotGrid(**domain.grid)
-        differs = old.difference(new) or new.difference(old)
+        differs = new.difference(old)
         if differs is not None:
             raise RegistrationConflict(name, "windows.size", "bounds", f"others from {differs} on", _ZONE_ADVICE)
         if old.first != new.first:
@@ -399,8 +400,13 @@ class Registrar:
         )
         if known["successor"] is not None:
             raise RegistrationConflict(name, "windows.stop", _instant(grid, old.stop), _instant(grid, new.stop), _ENDED)
-        cut = registration_of(self.connection, row, known, held).admitted_stop is not None
+        registered = registration_of(self.connection, row, known, held)
+        cut = registered.admitted_stop is not None
         old_end, new_end = end_of(old), end_of(new)
+        if old.difference(new) is not None and new_end is not None:
+            # the zone data differ behind the end that is asked for, so that no later one can be
+            end_schedule(self.connection, row, known, registered, new_end)
+            return replace(held, schedule=replace(old, stop=new_end))
         if cut or old_end is None or (new_end is not None and new_end < old_end):
             raise conflict
         promises = promised(self.connection, row)
@@ -419,6 +425,40 @@ class Registrar:
         set_reserved_loss(self.connection, row["id"], reserved)
         record_event(self.connection, row["id"], "schedule-extended", old=old.stop, new=new.stop, query=query.name)
         return replace(held, schedule=replace(old, stop=new.stop))
+
+
+def end_schedule(connection: Connection, row: Row, known: Row, registration: Registration, slot: int) -> None:
+    """End a query's schedule with the last window that ends by a slot, and take back what was promised behind it.
+
+    Raises:
+        StoreError: no window ends there, or later ones are charged.
+    """
+    schedule = registration.query.schedule
+    name = f"query {registration.query.name!r}"
+    if not schedule.is_end(slot):
+        raise StoreError(f"{name}: no window of its schedule ends at slot {slot}; end it where one does")
+    charged = next_start(connection, known["id"], schedule)
+    if charged > schedule.start_behind(slot):
+        raise StoreError(
+            f"{name}: windows behind slot {slot} are charged already, up to slot {charged}; another belief can be "
+            "switched to where they end or later"
+        )
+    if schedule.stop is not None and schedule.stop < slot:
+        raise StoreError(f"{name}: its schedule ends at slot {schedule.stop}, before slot {slot}")
+    reservations, kept = tables.reservations, 0
+    for one in reservations_of(connection, known):
+        if one["start"] > schedule.start_before(slot):
+            connection.execute(reservations.delete().where(reservations.c.id == one["id"]))
+            continue
+        kept += 1
+        if one["stop"] is None or one["stop"] > slot:
+            alter(connection, reservations, one["id"], stop=slot)
+    alter(connection, tables.queries, known["id"], stop=slot, reservation_rows=kept)
+    domain = domain_from_row(row)
+    grid = SlotGrid(**domain.grid)
+    set_reserved_loss(connection, row["id"], loss_of(domain, promised(connection, row)))
+    ends = "endless" if schedule.stop is None else _instant(grid, schedule.stop), _instant(grid, slot)
+    record_event(connection, row["id"], "schedule-ended", old=ends[0], new=ends[1], query=registration.query.name)
 
 
 def add_version(connection: Connection, known: Row, held: QuerySpec, roster: Roster, start: int) -> None:

@@ -194,6 +194,8 @@ def check_ends(plan: Plan) -> None:
     if not alike or recorded.stop is None or (given.start is not None and given.first != recorded.first):
         return  # the store names what differs
     end = recorded.covered.stop
+    if recorded.difference(given) is not None:
+        return  # the store says which windows, and whether the schedule may end before them
     if given.stop < end:
         was, asked = (format_instant(plan.grid.time_of(slot)) for slot in (recorded.stop, given.stop))
         raise RegistrationConflict(f"query {plan.query_name!r}", "windows.stop", was, asked, QUERY_ADVICE)

@@ -22,7 +22,7 @@ from apache_beam.transforms.window import GlobalWindows
 from ..schemas.models import Model
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Accepted, Settings
-from ..schemas.slots import parse_duration
+from ..schemas.slots import Schedule, parse_duration
 from ..store.address import StoreAddress
 from ..store.specs import Noise
 from .aggregate.block_log import BlockLog
@@ -110,7 +110,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         return (
             f"PrivateHistograms(query={plan.query_name!r}, domain={plan.domain.name!r}, "
             f"mechanism={plan.calibration.method!r}, epsilon={plan.epsilon:g}, scale={float(plan.scale):.6g}, "
-            f"windows of {plan.schedule.size} slots)"
+            f"windows of {_length(plan.schedule)})"
         )
 
     @classmethod
@@ -201,6 +201,10 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             refused=released[REFUSED],
             rejected=encoded[REJECTED],
         )
+
+
+def _length(schedule: Schedule) -> str:
+    return f"{schedule.size} slots" if schedule.calendar is None else f"a {schedule.calendar.unit}"
 
 
 def _with_clock(readings: Any, clock: ReadLive) -> Any:

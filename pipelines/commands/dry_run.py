@@ -523,12 +523,12 @@ def show(console: Console, said: Forecast) -> None:
     if said.members is not None and said.key_kind == "group":
         least, most = said.members
         keys += f" of {least:,} series" if least == most else f" of {least:,} to {most:,} series"
-    most = "at most " if said.size in UNITS else ""
+    most, article = ("at most ", "a ") if said.size in UNITS else ("", "")
     step = "" if said.every == said.size else f", one every {said.every}"
     facts(
         console,
         [
-            ("schedule", f"{_windows(said.windows)} of {said.size} ({most}{said.slots:,} slots){step}"),
+            ("schedule", f"{_windows(said.windows)} of {article}{said.size} ({most}{said.slots:,} slots){step}"),
             ("", f"{said.first or 'from the first reading'}{_end(said)}"),
             ("publishes", f"{keys}, {_counts(said)}: {', '.join(said.labels)}"),
             (

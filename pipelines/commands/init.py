@@ -444,6 +444,7 @@ missing: public
 windows:
   size: {size}
   # every: 1d  # a divisor of size makes them slide
+  # size: day  # or week, month: of the calendar in slots.timezone, of 23 or 25 hours where its clock changes
   start: {start}
   {stop_key} {stop}{stop_note}
 

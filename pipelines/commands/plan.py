@@ -91,6 +91,7 @@ class Subject:
         stand_in: whether the belief is a stand-in.
         mechanism: the mechanism that the settings name; None where there are none.
         notes: what was assumed of the purpose.
+        own: slots of a window of the settings, of the longest one of a calendar; None where there are no settings.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Subject:
     stand_in: bool
     mechanism: str | None
     notes: tuple[str, ...]
+    own: int | None = None
 
 
 def plan(
@@ -201,6 +203,9 @@ def of_settings(path: Path, asked: Asked) -> Subject:
     said: list[str] = []
     if roster is None and asked.group is None:
         said.append("no roster file says how many series a group has: planned for a single one, or give --group")
+    if schedule.calendar is not None and asked.window is None:
+        longest = format_duration(window * interval)
+        said.append(f"a {schedule.calendar.unit} has no one length: planned for the longest, {longest}")
     return Subject(
         name=f"{made.query_name} over {made.domain.name}",
         belief=belief_from_dict(made.model.belief),
@@ -214,6 +219,7 @@ def of_settings(path: Path, asked: Asked) -> Subject:
         stand_in=made.stand_in,
         mechanism=made.mechanism,
         notes=tuple(said),
+        own=schedule.size,
     )
 
 
@@ -272,7 +278,7 @@ def starting_settings(subject: Subject, found: Utility) -> str:
         privacy["mechanism"] = found.chosen.name
     document["privacy"] = privacy
     length = window * subject.interval_us
-    if parse_duration(document["windows"]["size"]) != length:
+    if window != (subject.own or parse_duration(document["windows"]["size"]) // subject.interval_us):
         # as many windows share a slot as the noise is planned for
         every = {} if purpose.overlap == 1 else {"every": format_duration(length // purpose.overlap)}
         kept = {name: one for name, one in document["windows"].items() if name != "every"}

@@ -125,7 +125,7 @@ def begun_in_subscription(
         until_us = whole_us + schedule.size * grid.interval_us - 1
     else:
         # windows that end by where the first whole one starts are those before it
-        until_us = grid.time_of(replace(schedule, start=-grid.slots_of(-whole_us), stop=None).first)
+        until_us = grid.time_of(replace(schedule, start=grid.slots_of(whole_us - 1) + 1, stop=None).first)
     return replace(pace, begin_us=max(pace.begin_us, until_us))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.models.classes import MixingBounds
-from quiltstream.schemas.calendars import Calendar, Unit, local_calendar
+from quiltstream.schemas.calendars import Calendar, Unit, local_calendar, shifts_of
 from quiltstream.schemas.slots import Schedule, Window, parse_instant
 from quiltstream.store import BudgetRefused, Store, StoreError
 from quiltstream.store.errors import BlockError, RegistrationConflict
@@ -30,6 +31,12 @@ def by_calendar(
 ) -> Schedule:
     calendar = local_calendar(unit, zone, GRID.interval_us)
     return Schedule.of_calendar(calendar, slot(first), None if last is None else slot(last))
+
+
+#: Zone data by which the clock stays where it is from 2020 on.
+SUMMERLESS = tuple(
+    one for one in shifts_of("Europe/London") if one[0] < (dt.date(2020, 1, 1) - dt.date(1970, 1, 1)).days
+)
 
 
 def days(schedule: Schedule | None = None, **changes: Any) -> QuerySpec:
@@ -122,6 +129,27 @@ class CalendarContract(OnLedger):
         longer = Schedule.of_calendar(other, winter.start, slot("2013-04-05"))
         with pytest.raises(RegistrationConflict, match="others from 2013-03-31 on"):
             store.register(domain("winter"), days(longer, name="w", domain="winter"))
+
+    def test_an_endless_query_ends_where_other_zone_data_part_and_another_goes_on(self, store: Store) -> None:
+        held = store.register(domain(), days(by_calendar(last=None)))
+        windows = list(itertools.islice(held.query.schedule.windows(), 2))
+        store.publish(held, drafts(held, windows))
+        assert held.query.schedule.start is not None
+        law = Calendar("day", "Europe/London", SUMMERLESS, GRID.interval_us)
+        endless = Schedule.of_calendar(law, held.query.schedule.start)
+        with pytest.raises(RegistrationConflict, match=r"others from 2020-03-29 on.*set windows\.stop"):
+            store.register(domain(), days(endless))
+        with pytest.raises(StoreError, match="are charged already"):
+            store.register(domain(), days(replace(endless, stop=windows[0].stop)))
+        assert store.registered("homes", "weekly") == replace(held, fresh=False)
+        ended = store.register(domain(), days(replace(endless, stop=slot("2020-03-01"))))
+        assert ended.query.schedule.covered.stop == slot("2020-03-01")
+        assert store.register(domain(), days(replace(endless, stop=slot("2020-03-01")))) == ended
+        going = store.register(domain(), days(replace(endless, start=slot("2020-03-01")), name="later"))
+        assert going.reserved_loss <= held.reserved_loss * (1 + 1e-12)
+        assert next(going.query.schedule.windows()).start == ended.query.schedule.covered.stop
+        assert store.summary("homes").events[-1][0] == "schedule-ended"
+        assert store.verify().defects == ()
 
     @pytest.mark.parametrize(
         "other",

@@ -80,6 +80,9 @@ def test_noise_for_each_window_alone_is_enough_for_the_longest_month(tmp_path: P
     sigmas = [mqm_approx(MixingBounds(0.01, 0.3), epsilon=1.0, length=length).sigma for length in lengths]
     assert plan.calibration.sigma == max(sigmas)
     assert plan.scale == LaplaceHistogram.from_sigma(5, max(sigmas)).scale
+    # the noise of a whole window's group grows with its slots
+    group = {"epsilon": 1.0, "guarantee": "window", "mechanism": "group-dp"}
+    assert make_plan(job(tmp_path, (), windows, privacy=group)).calibration.sigma == max(lengths) == 31 * 48 + 2
     stream = make_plan(job(tmp_path, (), windows))
     assert stream.scale == make_plan(job(tmp_path, (), windows | {"size": "day"})).scale
 

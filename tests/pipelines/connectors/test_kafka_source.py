@@ -6,6 +6,7 @@ import pickle
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def begun(settings: Settings, windows: int) -> Start:
     kafka = settings.source.kafka if settings.source is not None else None
     assert kafka is not None
     schedule = settings.schedule
-    slot = schedule.first + windows * schedule.every + schedule.size - 1
+    slot = list(islice(schedule.windows(), windows + 1))[-1].stop - 1
     return start_of(settings, kafka, pace_of(settings, settings.grid, schedule, settings.grid.time_of(slot)))
 
 
@@ -76,6 +77,17 @@ def test_a_run_without_state_finds_everything_of_the_windows_that_are_missing(
     settings = made(tmp_path, kafka)
     assert begun(settings, 0) == first
     assert begun(settings, 2) == again
+
+
+def test_a_run_begins_before_the_first_missing_local_day_whatever_its_length(tmp_path: Path) -> None:
+    zone = {"interval": "30min", "origin": "2024-03-01T00:00Z", "timezone": "America/New_York"}
+    settings = made(tmp_path, {"reread": "6h"}, slots=zone, windows={"size": "day", "start": "2024-03-08"})
+    # at 5:00 UTC, and from 2024-03-11 on at 4:00
+    days = [7 * DAY_US + 10 * SLOT_US, 8 * DAY_US + 10 * SLOT_US, 9 * DAY_US + 10 * SLOT_US, 10 * DAY_US + 8 * SLOT_US]
+    assert begun(settings, 0) == EARLIEST
+    assert [begun(settings, number).instant_us for number in (1, 2, 3)] == [
+        MARCH_US + day - DAY_US // 4 for day in days[1:]
+    ]
 
 
 def test_a_register_is_read_again_from_before_the_first_missing_window(tmp_path: Path) -> None:

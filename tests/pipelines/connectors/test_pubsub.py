@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,7 +62,7 @@ def made(folder: Path, pubsub: dict[str, Any] | None = None, **changes: Any) -> 
 def first_pace(settings: Settings, windows: int = 0) -> PollingPolicy:
     """The pace of a run with so many windows on record."""
     schedule = settings.schedule
-    slot = schedule.first + windows * schedule.every + schedule.size - 1
+    slot = list(islice(schedule.windows(), windows + 1))[-1].stop - 1
     return pace_of(settings, settings.grid, schedule, settings.grid.time_of(slot))
 
 
@@ -177,6 +178,21 @@ def test_without_rereading_only_windows_that_start_after_the_beginning_are_decla
     assert "windows that start before 2024-03-11T00:00:00" in capsys.readouterr().err
     before = first_pace(settings)
     assert begun_in_subscription(settings, before, NOTHING, now_us=MARCH_US) == before
+
+
+def test_the_first_local_day_that_is_declared_begins_after_the_run(tmp_path: Path) -> None:
+    zone = {"interval": "30min", "origin": "2024-03-01T00:00Z", "timezone": "America/New_York"}
+    settings = made(tmp_path, slots=zone, windows={"size": "day", "start": "2024-03-08"})
+    schedule, grid = settings.schedule, settings.grid
+    for now, first in (
+        (datetime(2024, 3, 9, 18, tzinfo=timezone.utc), datetime(2024, 3, 10, 5, tzinfo=timezone.utc)),
+        (datetime(2024, 3, 10, 5, 1, tzinfo=timezone.utc), datetime(2024, 3, 11, 4, tzinfo=timezone.utc)),
+    ):
+        now_us, first_us = (round(one.timestamp()) * 1_000_000 for one in (now, first))
+        pace = begun_in_subscription(settings, first_pace(settings), NOTHING, subscriber=Admin, now_us=now_us)
+        # windows that end by the beginning are left out: the first that is not is the first behind the run's start
+        declared = next(one for one in schedule.windows() if grid.time_of(one.stop) > pace.begin_us)
+        assert grid.time_of(declared.start) == first_us
 
 
 @pytest.mark.assures(

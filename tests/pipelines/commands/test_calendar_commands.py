@@ -1,0 +1,67 @@
+"""What the commands that read no data say of windows by the calendar, and drift over them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from quiltstream.pipelines.commands.dry_run import cautions, forecast
+from quiltstream.pipelines.commands.plan import Asked, of_settings
+from quiltstream.pipelines.estimation.drift import stretch_of, stretches_by
+from quiltstream.schemas.settings.job import Settings, read_settings
+from quiltstream.transforms.plan import make_plan
+
+from ..jobs import job
+
+ZONE = {"interval": "30min", "origin": "2024-03-01T00:00Z", "timezone": "America/New_York"}
+
+
+def made(folder: Path, **windows: Any) -> Settings:
+    given = {"size": "day", "start": "2024-03-01", "stop": "2024-04-01"} | windows
+    return read_settings(job(folder, [], slots=ZONE, windows=given).settings)
+
+
+def test_the_dry_run_says_days_and_where_they_begin(tmp_path: Path) -> None:
+    settings = made(tmp_path)
+    plan = make_plan(settings)
+    said = forecast(settings, plan)
+    assert (said.windows, said.size, said.every, said.slots) == (31, "day", "day", 50)
+    assert (said.first, said.last) == ("2024-03-01T05:00:00Z", "2024-04-01T04:00:00Z")
+    assert cautions(settings, plan, endless=True) == ()
+    longer = made(tmp_path, stop="2024-04-01T03:00")
+    (rest,) = cautions(longer, make_plan(longer), endless=True)
+    assert "the last 3h before it make no whole window" in rest
+    assert "always has" not in rest
+
+
+def test_days_cost_what_the_month_that_they_fill_costs(tmp_path: Path) -> None:
+    days = forecast(made(tmp_path), make_plan(made(tmp_path)))
+    month = forecast(made(tmp_path, size="month"), make_plan(made(tmp_path, size="month")))
+    assert (days.windows, month.windows) == (31, 1)
+    assert days.cost.loss == month.cost.loss > 0
+
+
+def test_a_plan_of_days_keeps_them_and_is_for_the_longest(tmp_path: Path) -> None:
+    made(tmp_path)
+    subject = of_settings(tmp_path / "settings.yaml", Asked())
+    assert (subject.own, subject.purpose.window) == (50, 50)
+    assert any("a day has no one length: planned for the longest, 25h" in note for note in subject.notes)
+    assert subject.document == yaml.safe_load((tmp_path / "settings.yaml").read_text(encoding="utf-8"))
+
+
+def test_drift_is_looked_for_in_weeks_of_whole_days(tmp_path: Path) -> None:
+    settings = made(tmp_path)
+    schedule, grid = settings.schedule, settings.grid
+    weeks = [stretch_of(schedule, grid, number) for number in (1, 2, 3, 4)]
+    assert [len(one) for one in weeks] == [336, 334, 336, 336]
+    assert all(one.stop == other.start for one, other in pairwise(weeks))
+    for number, week in enumerate(weeks, 1):
+        assert stretches_by(schedule, grid, week.stop - 1) == number - 1
+        assert stretches_by(schedule, grid, week.stop) == number
+        assert schedule.contains(schedule.window_at(week.start))
+    plain = made(tmp_path, size="3d").schedule
+    assert stretch_of(plain, grid, 2).start - plain.first == 9 * 48
+    assert [stretches_by(plain, grid, plain.first + slots) for slots in (9 * 48 - 1, 9 * 48, 18 * 48)] == [0, 1, 2]
