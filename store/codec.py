@@ -162,6 +162,7 @@ def query_from_row(row: Row, domain: str, roster: Roster) -> QuerySpec:
     )
 
 
+@_decoding
 def query_schedule(row: Row) -> Schedule:
     """The windows of a query of record."""
     columns = row["size"], row["every"], row["start"], row["stop"], row["anchor"]

@@ -122,6 +122,9 @@ def matched_query(first: HeldQuery, second: HeldQuery) -> HeldQuery:
     """
     # the digest last: it differs wherever something else does, and says less
     found = first_difference(_frozen(first), _frozen(second)) or first_difference(first.digest, second.digest, "digest")
+    old, new = first.spec.schedule, second.spec.schedule
+    if found is None and (window := old.difference(new) or new.difference(old)) is not None:
+        found = ("windows.size", "bounds", f"others from {window} on, by other zone data")
     # one may know of changes that the other has not seen yet
     fewer, more = sorted((first, second), key=lambda held: len(held.rosters))
     if found is None and [one.content for one in more.rosters[: len(fewer.rosters)]] != [

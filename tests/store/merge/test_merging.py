@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
 from quiltstream.privacy.accounting.ledger import Ledger
-from quiltstream.store import BudgetRefused, Store, tables
+from quiltstream.schemas.slots import Schedule
+from quiltstream.store import BudgetRefused, Store, StoreError, tables
 from quiltstream.store.errors import ChargeMismatch
 from quiltstream.store.queries import BlockName
 from quiltstream.store.specs import BlockToPublish
@@ -304,3 +305,15 @@ def test_two_ledgers_with_days_of_the_calendar_are_united(tmp_path: Path) -> Non
         ]
         assert len(store.flagged("homes", "weekly")) == 2 * 4
         assert store.verify().defects == ()
+
+
+def test_days_of_other_bounds_are_not_united(tmp_path: Path) -> None:
+    schedule = by_calendar(last="2013-04-20")
+    assert schedule.calendar is not None
+    winter = replace(schedule.calendar, shifts=((0, 0),))
+    first = fill(tmp_path / "a.db", schedule=schedule, share=0.2, windows=2)
+    other = Schedule.of_calendar(winter, schedule.start, schedule.stop)
+    second = fill(tmp_path / "b.db", schedule=other, share=0.2, windows=2)
+    with pytest.raises(StoreError, match=r"others from 2013-03-31 on"):
+        united(tmp_path / "both.db", first, second)
+    assert not (tmp_path / "both.db").exists()
