@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from ...privacy.analysis.utility import (
 )
 from ...privacy.models.belief import Belief
 from ...privacy.models.reading import belief_from_dict
+from ...schemas.calendars import UNITS, Unit, local_calendar
 from ...schemas.files import FileError, reason, whole_file, write_whole
 from ...schemas.models import Model
 from ...schemas.settings.base import SettingsError, read_document
@@ -280,12 +281,24 @@ def starting_settings(subject: Subject, found: Utility) -> str:
     length = window * subject.interval_us
     if window != (subject.own or parse_duration(document["windows"]["size"]) // subject.interval_us):
         # as many windows share a slot as the noise is planned for
+        unit = _unit(document, window, subject.interval_us) if purpose.guarantee == "stream" else None
         every = {} if purpose.overlap == 1 else {"every": format_duration(length // purpose.overlap)}
         kept = {name: one for name, one in document["windows"].items() if name != "every"}
-        document["windows"] = {**kept, "size": format_duration(length), **every}
+        document["windows"] = {**kept, "size": unit or format_duration(length), **every}
     text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
     load_settings(text)
     return f"# Planned: {said}\n# Everything in this file is public. docs/settings.md explains every setting.\n{text}"
+
+
+def _unit(document: Mapping[str, Any], window: int, interval_us: int) -> Unit | None:
+    """For settings by the calendar, its shortest unit of which all have so many slots; ``None`` where there is none."""
+    if document["windows"]["size"] not in UNITS:
+        return None
+    zone = str(document["slots"]["timezone"])
+    for unit in UNITS:
+        if local_calendar(unit, zone, interval_us).lengths[0] >= window:
+            return unit
+    return None
 
 
 def show(console: Console, subject: Subject, found: Utility) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from quiltstream.pipelines.commands.dry_run import cautions, forecast
-from quiltstream.pipelines.commands.plan import Asked, of_settings
+from quiltstream.pipelines.commands.plan import Asked, _unit, of_settings
 from quiltstream.pipelines.estimation.drift import stretch_of, stretches_by
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.transforms.plan import make_plan
@@ -50,6 +50,14 @@ def test_a_plan_of_days_keeps_them_and_is_for_the_longest(tmp_path: Path) -> Non
     assert (subject.own, subject.purpose.window) == (50, 50)
     assert any("a day has no one length: planned for the longest, 25h" in note for note in subject.notes)
     assert subject.document == yaml.safe_load((tmp_path / "settings.yaml").read_text(encoding="utf-8"))
+
+
+def test_a_plan_that_needs_longer_windows_than_days_names_a_longer_unit(tmp_path: Path) -> None:
+    made(tmp_path)
+    subject = of_settings(tmp_path / "settings.yaml", Asked())
+    sizes = {48: "week", 334: "week", 335: "month", 4000: None}
+    assert {window: _unit(subject.document, window, subject.interval_us) for window in sizes} == sizes
+    assert _unit({"windows": {"size": "1d"}}, 48, subject.interval_us) is None
 
 
 def test_drift_is_looked_for_in_weeks_of_whole_days(tmp_path: Path) -> None:
