@@ -169,7 +169,7 @@ def faults() -> list[Fault]:
             Fault(
                 "Prism, PG",
                 f"ledger's schema {how}",
-                (PRISM_POSTGRES, "test_a_ledger_dropped_under_a_live_job", how),
+                (PRISM_POSTGRES, "test_a_ledger_dropped_under_a_live_job", f"[{how}]"),
             )
             for how in ("dropped", "made anew", "restored")
         ),

@@ -236,9 +236,10 @@ class Memory:
             return
         raise StoreReplaced(
             f"ledger {store.address}: an older copy or a restored backup is there: entry {known.sequence} of domain "
-            f"{known.domain!r} (window until {known.until}) was on record, and is not any more. The job stops for "
-            "good: stop all jobs that use the ledger and put it back with everything it held; if it is lost for good, "
-            "`quiltstream run --history-lost` goes on without it and marks the account for ever"
+            f"{known.domain!r} (window until {known.until}) was on record, and is not any more. The job stops for good "
+            "before anything more is published: stop all jobs that use the ledger and put it back with everything it "
+            "held; if it is lost for good, `quiltstream run --history-lost` goes on without it and marks the account "
+            "for ever"
         )
 
     def _compact(self, store: Store, query: str, registration: Registration | None) -> None:

@@ -31,7 +31,15 @@ from . import sqlite_file, sqlite_place, table_versions, tables
 from .address import StoreAddress
 from .continuity import WATCH, Ask, Continuity
 from .driver_errors import explained, is_gone
-from .errors import NotDurableError, StoreError, StoreMisplaced, StoreMissing, StoreReadOnly, StoreUnavailable
+from .errors import (
+    NotDurableError,
+    StoreError,
+    StoreMisplaced,
+    StoreMissing,
+    StoreReadOnly,
+    StoreUnavailable,
+    UnknownNameError,
+)
 from .integrity import damaged
 from .sqlite_file import Identity, WriterQueue, identity, log_of
 
@@ -501,6 +509,9 @@ class Database:
     def _explained(self) -> Generator[None]:
         try:
             yield
+        except UnknownNameError:
+            self._check_names_of_record()
+            raise
         except BaseException as error:
             # what was remembered may be ahead of what is on record
             self.accounts.clear()
@@ -515,6 +526,21 @@ class Database:
             finally:
                 # not even where a debugger looks: the driver's text may quote a row
                 known.__context__ = None
+
+    def _check_names_of_record(self) -> None:
+        """Where a name is not on record: see that this is the ledger that was known, with all that was seen of it.
+
+        Raises:
+            StoreReplaced: it is not.
+        """
+        if self._known.store_id is None or not self._ready:
+            return
+        domains = tables.domains
+        with self._explained(), self._require().connect() as connection:
+            found = connection.scalar(sa.select(tables.meta.c.store_id))
+            rows = connection.execute(sa.select(domains.c.name, domains.c.last_sequence)).all()
+        self._known.check_store(found)
+        self._known.check_domains({row.name: row.last_sequence for row in rows})
 
     @contextmanager
     def _transaction(self, **options: Any) -> Generator[Connection]:

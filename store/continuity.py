@@ -116,6 +116,16 @@ class Continuity:
             raise self.older(name, seen, row["last_sequence"])
         self.heads[name] = max(self.heads.get(name, 0), row["last_sequence"])
 
+    def check_domains(self, found: Mapping[str, int]) -> None:
+        """Compare the last sequence numbers of all domains with what this process has seen.
+
+        Raises:
+            StoreReplaced: one is lower, or a domain is not there.
+        """
+        for name, seen in self.heads.items():
+            if found.get(name, 0) < seen:
+                raise self.older(name, seen, found.get(name, 0))
+
     def older(self, name: str, seen: int, found: int | None = None) -> StoreReplaced:
         """The error for a ledger that has forgotten entries which this process has seen."""
         has = "the last of them is not there" if found is None else f"its last one there is number {found}"

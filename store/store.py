@@ -168,8 +168,8 @@ class Store:
             return registration
         with database.read() as connection:
             found = reading.registered(connection, *names)
-        if found is None:
-            raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record in this ledger")
+            if found is None:
+                raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record in this ledger")
         return found
 
     def join(

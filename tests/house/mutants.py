@@ -568,6 +568,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/store/test_second_draws.py::test_a_ledger_with_two_names_is_refused_by_both_and_draws_nothing",),
     ),
     Mutant(
+        name="a ledger that has forgotten a name is told as one without it",
+        file="store/connection.py",
+        old="            self._check_names_of_record()\n",
+        new="",
+        tests=_STORE,
+    ),
+    Mutant(
+        name="a telegram's own unit decides where nothing else says one",
+        file="transforms/payloads/presets/dsmr.py",
+        old="    if first is None and not counts:\n",
+        new="    first = split[0][2] if first is None else first\n    if first is None:\n",
+        tests=("tests/transforms/payloads/test_meters.py",),
+    ),
+    Mutant(
         name="the memory of a job gives way to an older copy",
         file="pipelines/continuity.py",
         old="known.entry_id in (None, newest) or store.has_entry(known.entry_id):",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -135,6 +135,25 @@ class ContinuityContract(Registered):
             store.publish(registration, drafts(registration))
         with pytest.raises(StoreReplaced, match=r"entry 2 .* its last one there is number 0"):
             store.raise_budget("homes", 3.0)
+
+    @pytest.mark.parametrize("ask", ["current", "next_start", "summary", "charged", "join", "head", "publish"])
+    def test_a_name_that_is_gone_with_the_ledger_is_told_as_that(
+        self, url: str, store: Store, fresh_urls: Iterator[str], ask: str
+    ) -> None:
+        """Under an open connection: as after a server's tables were restored, or dropped and made anew."""
+        store.domains()
+        early = rows_of_all(url)
+        registration = store.register(domain(), query())
+        store.publish(registration, first_of(registration, 2))
+        put_back(url, early)
+        with pytest.raises(StoreReplaced, match=r"entry 2 .* its last one there is number 0"):
+            ASKED[ask](store, registration)
+        anew = next(fresh_urls)
+        with Store(anew, create=True) as other:
+            other.domains()
+        put_back(url, rows_of_all(anew))
+        with pytest.raises(StoreReplaced, match="stops for good before anything more is published"):
+            ASKED[ask](store, registration)
 
     def test_the_newest_block_is_the_one_that_every_older_copy_lacks(
         self, url: str, store: Store, registration: Registration
