@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the files of deploy/ with the tools that read them: hadolint, docker compose, Google's and Kubernetes' schemas,
-# the definitions of Flink's operator, Terraform's grammar, systemd, Prometheus' own checker, pip's resolution of what the images
+# the definitions of Flink's operator, Terraform's grammar, systemd, Helm, Prometheus' own checker, pip's resolution of what the images
 # install, and Beam's translation of the graphs for Dataflow. No container engine and no cluster is used.
 #
 # The tools and Beam's Google part have an environment of their own, in the cache; it is made anew when its list changes.
@@ -21,6 +21,9 @@ VENV=$CACHE/deploy-$(cat "$LIST" "$UPPER" .ci/deploy.sh | sha256sum | cut -c 1-1
 OPERATOR_VERSION=1.10.0
 OPERATOR=$CACHE/flink-operator-$OPERATOR_VERSION
 OPERATOR_API=$OPERATOR/flink-kubernetes-operator-api-$OPERATOR_VERSION.jar
+
+HELM_VERSION=3.16.4
+HELM=$CACHE/helm-$HELM_VERSION
 
 # Google's clients hold cachetools back.
 CONSTRAINTS=$(mktemp)
@@ -57,6 +60,17 @@ fetch_operator_api() {
     "-Dartifact=org.apache.flink:flink-kubernetes-operator-api:$OPERATOR_VERSION"
   rm -rf "$OPERATOR"
   mv "$folder" "$OPERATOR"
+}
+
+# Compiled from its Go module, as Prism is; Go's own caches are of use only if a build breaks off.
+build_helm() {
+  command -v go >/dev/null || { echo "Helm needs go: install a recent Go" >&2; exit 1; }
+  local folder
+  folder=$(mktemp -d "$CACHE/.helm-XXXXXX")
+  GOBIN=$folder GOPATH=$CACHE/go-helm GOCACHE=$CACHE/go-helm/build GOFLAGS=-modcacherw CGO_ENABLED=0 \
+    go install "helm.sh/helm/v3/cmd/helm@v$HELM_VERSION"
+  rm -rf "$HELM" "$CACHE/go-helm"
+  mv "$folder" "$HELM"
 }
 
 argument() {
@@ -96,6 +110,9 @@ resolve_images() {
   echo "what the images install can be resolved"
 }
 
+# beside what pip does, which waits for the network
+helm=
+[ -x "$HELM/helm" ] || { build_helm & helm=$!; }
 if [ ! -e "$VENV/.whole" ]; then
   rm -rf "$VENV"
   python3 -m venv "$VENV"
@@ -109,5 +126,6 @@ resolve_images
 install_systemd_analyze
 .ci/servers.sh kafka mosquitto
 [ -e "$OPERATOR_API" ] || fetch_operator_api
-QUILTSTREAM_TESTS=nightly QUILTSTREAM_REQUIRE_TOOLS=1 QUILTSTREAM_FLINK_OPERATOR_API=$OPERATOR_API \
+[ -z "$helm" ] || wait "$helm"
+PATH=$HELM:$PATH QUILTSTREAM_TESTS=nightly QUILTSTREAM_REQUIRE_TOOLS=1 QUILTSTREAM_FLINK_OPERATOR_API=$OPERATOR_API \
   "$VENV/bin/pytest" tests/deploy

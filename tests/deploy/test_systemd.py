@@ -97,7 +97,8 @@ def test_settings_name_the_places_and_ports_of_the_units() -> None:
             (f"{name}.service", one) for one in named
         }
         assert {one[0] for one in re.findall(r"/var/lib/([\w-]+)(/|$)", words, re.MULTILINE)} <= {name}
-        assert f"/etc/quiltstream/{_file_of(name)}" in unit.one("ExecStart")
+        folder = "/var/lib/quiltstream-live" if name == "quiltstream-live" else "/etc/quiltstream"
+        assert f"{folder}/{_file_of(name)}" in unit.one("ExecStart")
     listens = {found for words in said.values() for found in re.findall(r"127\.0\.0\.1:(\d+)", words)}
     assert listens == {"9092", "9093", "5432"}
     assert f"port={5432}" in read_unit("quiltstream-postgresql").one("ExecStart")

@@ -57,7 +57,7 @@ class Machine:
             **programs,
         }
         self.running: dict[str, subprocess.Popen[Any]] = {}
-        for name in ("etc/mqtt", "etc/secrets", "lib", "credentials", "run", "log"):
+        for name in ("etc/job", "etc/mqtt", "etc/secrets", "lib", "credentials", "run", "log"):
             (self.root / name).mkdir(parents=True)
 
     def placed(self, text: str) -> str:
@@ -187,14 +187,15 @@ def settle(machine: Machine, begin: dt.datetime) -> None:
     """Lay the shipped files in their places, as the guide does, with secrets, certificates and windows of the test."""
     etc, flink = machine.root / "etc", FOLDER.parent / "flink"
     for path in [*(FOLDER / "settings").iterdir(), flink / "settings" / "roster.csv", flink / "kafka" / "topics.sh"]:
+        folder = etc / "job" if path.name in {"settings.yaml", "roster.csv"} else etc
         text = machine.placed(path.read_text(encoding="utf-8"))
-        (etc / path.name).write_text(text, encoding="utf-8")
-    document = yaml.safe_load((etc / "settings.yaml").read_text(encoding="utf-8"))
+        (folder / path.name).write_text(text, encoding="utf-8")
+    document = yaml.safe_load((etc / "job" / "settings.yaml").read_text(encoding="utf-8"))
     # an hour of silence is a little long
     document["live"] |= {"idle": "3s"}
     document["windows"] = {"size": "1h", "start": f"{begin:%Y-%m-%dT%H:%M}Z", "lateness": "15min"}
     document["most_error"] = 1e6
-    (etc / "settings.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    (etc / "job" / "settings.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     (etc / "topics.sh").write_text(
         f"export KAFKA_BIN={machine.placed('/opt/kafka/bin')}\n" + (etc / "topics.sh").read_text(encoding="utf-8")
     )
@@ -271,6 +272,7 @@ def test_the_units_carry_readings_to_rows_and_leave_nothing_behind(machine: Mach
     # a stop is no failure, and takes Prism along; so does a kill
     unit = read_unit("quiltstream-live")
     assert machine.stop("quiltstream-live") in (0, int(unit.one("SuccessExitStatus")))
+    assert list((machine.root / "lib" / "quiltstream-live").glob(".*.quiltstream.json")), "the ledger is not remembered"
     machine.begin("quiltstream-live")
     killed, end = machine.running["quiltstream-live"], time.monotonic() + 60
     while not runs_prism(killed.pid):
@@ -298,12 +300,12 @@ def test_the_units_carry_readings_to_rows_and_leave_nothing_behind(machine: Mach
 
 
 def ledger(machine: Machine) -> str:
-    return yaml.safe_load((machine.root / "etc" / "settings.yaml").read_text(encoding="utf-8"))["ledger"]
+    return yaml.safe_load((machine.root / "etc" / "job" / "settings.yaml").read_text(encoding="utf-8"))["ledger"]
 
 
 def test_the_job_does_not_begin_again_with_settings_that_cannot_be_used(machine: Machine) -> None:
     settle(machine, dt.datetime.now(dt.timezone.utc))
-    (machine.root / "etc" / "settings.yaml").write_text("colour: 1\n", encoding="utf-8")
+    (machine.root / "etc" / "job" / "settings.yaml").write_text("colour: 1\n", encoding="utf-8")
     unit = read_unit("quiltstream-live")
     machine.begin("quiltstream-live")
     code = machine.running.pop("quiltstream-live").wait(60)

@@ -1,0 +1,43 @@
+{{/* The job's settings: the chart says where the ledger is, and the watchdog's port on Prism. */}}
+{{- define "quiltstream.settings" -}}
+{{- $settings := deepCopy .Values.settings -}}
+{{- $_ := set $settings "ledger" (printf "%s?password_file=/run/secrets/ledger-password" .Values.ledger.url) -}}
+{{- $_ := set $settings "roster" "roster.csv" -}}
+{{- if eq .Values.runner "prism" -}}
+{{- $_ := set $settings "live" (merge (dict "metrics_port" 9466) ($settings.live | default dict)) -}}
+{{- end -}}
+{{- toYaml $settings -}}
+{{- end -}}
+
+{{/* The gateway's settings: the chart says where its password and its files are, and the port of its counts. */}}
+{{- define "quiltstream.gateway" -}}
+{{- $gateway := deepCopy .Values.gateway.settings -}}
+{{- if .Values.gateway.secret -}}
+{{- $_ := set $gateway.mqtt "password" (dict "file" "/run/secrets/mqtt/password") -}}
+{{- end -}}
+{{- if $gateway.forward -}}
+{{- $_ := set $gateway.forward "rejects" "/var/lib/quiltstream/rejects.jsonl" -}}
+{{- end -}}
+{{- if $gateway.back -}}
+{{- $_ := set $gateway.back "state" "/var/lib/quiltstream/gateway-sent.db" -}}
+{{- end -}}
+{{- $_ := set $gateway "metrics" (dict "every" "30s" "port" 9464) -}}
+{{- toYaml $gateway -}}
+{{- end -}}
+
+{{- define "quiltstream.pod" -}}
+automountServiceAccountToken: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "quiltstream.container" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end -}}
