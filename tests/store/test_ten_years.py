@@ -147,7 +147,8 @@ def test_an_hourly_window_costs_as_much_in_the_tenth_year_as_in_the_first(tmp_pa
         assert max(first.calls) > 10
         for later in found[1:]:
             assert set(first.statements) == set(later.statements) == {10}
-            assert statistics.median(later.calls) == statistics.median(first.calls)
+            # a window makes 802 or 804 calls, so the median may lie between the two
+            assert statistics.median(later.calls) == pytest.approx(statistics.median(first.calls), rel=0.005)
             assert sum(later.calls) <= 1.02 * sum(first.calls)
             assert sum(later.steps) <= 1.05 * sum(first.steps)
             assert statistics.median(later.memory) <= 1.1 * statistics.median(first.memory)
