@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -19,7 +20,7 @@ from ..privacy.estimation.released_histograms import ReleasedHistogram, united
 from ..privacy.mechanisms.noise_sums import HistogramNoise
 from ..schemas.noise_laws import INDEPENDENT
 from ..schemas.releases import Release, releases_from_batch
-from ..schemas.slots import format_instant, time_zone
+from ..schemas.slots import DAY_US, HOUR_US, format_instant, time_zone
 from ..schemas.states import StateSpace
 from .errors import CommandError
 
@@ -108,6 +109,16 @@ class ReleasedSeries:
         return any(other.window_start < one.window_stop for one, other in pairwise(self.rows))
 
     @property
+    def other_days(self) -> bool:
+        """Whether the windows are about whole days by the clock of some place, and no window begins a day of UTC.
+
+        A day of a place has 23 to 25 hours. Windows of whole days elsewhere begin off midnight UTC, all of them.
+        """
+        return all(
+            row.window_start % DAY_US and row.window_stop - row.window_start >= 23 * HOUR_US for row in self.rows
+        )
+
+    @property
     def forms(self) -> int:
         """How many different sets of bins and classes of slots the rows have: those of one set alone add up."""
         return len({(row.edges, row.labels, row.unit, row.missing, row.classes) for row in self.rows})
@@ -178,7 +189,22 @@ def _histograms(row: Release, of_class: str | None) -> list[ReleasedHistogram]:
     ]
 
 
-def day_of(time_us: int) -> str:
-    """An instant for people: the date, and the time where it is not midnight UTC."""
+def day_of(time_us: int, zone: str = "UTC") -> str:
+    """An instant for people: the date by a zone's clock, and the time where that is not midnight, with its offset.
+
+    Raises:
+        ValueError: there is no such zone.
+    """
     text = format_instant(time_us).removesuffix("Z")
-    return text.removesuffix("T00:00:00") if text.endswith("T00:00:00") else text[:16].replace("T", " ")
+    offset = ""
+    if zone != "UTC":
+        with suppress(ValueError, OverflowError):  # an instant that no calendar has is a number
+            local = dt.datetime.fromisoformat(f"{text}+00:00").astimezone(time_zone(zone))
+            text, offset = local.replace(tzinfo=None).isoformat(), f"{local:%z}"
+    return text.removesuffix("T00:00:00") if text.endswith("T00:00:00") else text[:16].replace("T", " ") + offset
+
+
+def days_between(start_us: int, stop_us: int, zone: str = "UTC") -> str:
+    """The time between two instants for people: dates where both are midnights by a zone's clock."""
+    text = f"{day_of(start_us, zone)} to {day_of(stop_us, zone)}"
+    return f"{text} UTC" if zone == "UTC" and ":" in text else text

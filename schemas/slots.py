@@ -98,6 +98,17 @@ def format_duration(duration_us: int) -> str:
     return f"{duration_us // _UNITS_US[unit]}{unit}"
 
 
+def said_duration(duration_us: int) -> str:
+    """Write a duration for people: ``17 h``, ``1 h 59 min``; below an hour as :func:`format_duration` does."""
+    hours, rest = divmod(duration_us, HOUR_US)
+    if not hours:
+        return format_duration(duration_us)
+    minutes, below = divmod(rest, _UNITS_US["min"])
+    if below:
+        return f"{duration_us / HOUR_US:,.6g} h"
+    return f"{hours:,} h" + (f" {minutes} min" if minutes else "")
+
+
 def time_zone(name: str) -> ZoneInfo:
     """Look a time zone up by its IANA name.
 

@@ -29,7 +29,7 @@ from ...schemas.calendars import UNITS
 from ...schemas.roster import Roster
 from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.settings.places import Constant
-from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, parse_duration
+from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, parse_duration, said_duration
 from ...store.accounts import priced
 from ...store.errors import BudgetRefused, StoreError
 from ...store.specs import Registration
@@ -111,8 +111,7 @@ class Cost:
         return f"{slot}; events {', '.join(texts)}"
 
     def _duration(self, slots: int) -> str:
-        hours = slots * self.interval_us / HOUR_US
-        return format_duration(slots * self.interval_us) if hours < 1 else f"{hours:.6g} h"
+        return said_duration(slots * self.interval_us)
 
 
 def of_units(settings: Settings) -> tuple[str, ...]:

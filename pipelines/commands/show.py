@@ -28,7 +28,7 @@ from ...schemas.slots import format_duration, format_instant, parse_instant
 from ...schemas.states import StateSpace
 from ..console import facts, heading, number, plural, print_json, results
 from ..errors import CommandError, ExitCode
-from ..released_series import Period, ReleasedSeries, Span, day_of, series_in
+from ..released_series import Period, ReleasedSeries, Span, days_between, series_in
 from .charts import banded
 
 Format = Literal["csv", "parquet", "json"]
@@ -38,6 +38,13 @@ _WATTS = {"W": 1.0, "kW": 1e3, "MW": 1e6}
 
 #: So many names are listed.
 _LISTED = 8
+
+
+#: Of windows that are days by another clock.
+_OTHER_DAYS = (
+    "no window begins at midnight UTC: --zone ZONE, the zone of the settings, names windows by its days and adds weeks "
+    "and months up by its calendar"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +199,8 @@ def _place(spans: Sequence[Span], view: View) -> int:
     found = [place for place, span in enumerate(spans) if span.start <= instant < span.stop]
     if not found:
         raise CommandError(
-            f"--window {view.window}: no released window holds it; they go from {day_of(spans[0].start)} to "
-            f"{day_of(spans[-1].stop)}"
+            f"--window {view.window}: no released window holds it; they go from "
+            f"{days_between(spans[0].start, spans[-1].stop, view.zone)}"
         )
     return found[-1]
 
@@ -239,7 +246,7 @@ class _Shown:
         span, found = self.span, self.histogram
         half, row = found.half_width(self.view.level), span.rows[-1]
         of_class = "" if self.view.of_class is None else f", class {self.view.of_class}"
-        when = f"{day_of(span.start)} to {day_of(span.stop)}"
+        when = days_between(span.start, span.stop, self.view.zone)
         heading(console, f"{self.series.query}, {self.series.key_kind} {self.series.key}{of_class}: {when}")
         labels, counts = self.space.labels, [int(one) for one in found.counts]
         for line in banded(labels, counts, half, found.total, width=console.width - 4):
@@ -268,8 +275,9 @@ class _Shown:
                           + (", holds only given the model" if row.given_model else "")),
                 ("cost", f"the domain {row.domain} has lost {loss:.6g} with this; looking costs nothing"),
                 ("windows", f"{several}{plural(len(self.spans), 'window' if self.view.period is None else 'sum')} from "
-                            f"{day_of(self.spans[0].start)} to {day_of(self.spans[-1].stop)}, --window chooses"
-                            f"{others}"),
+                            f"{days_between(self.spans[0].start, self.spans[-1].stop, self.view.zone)}, --window "
+                            f"chooses{others}"),
+                *([("days", _OTHER_DAYS)] if self.view.zone == "UTC" and self.series.other_days else []),
             ],
         )  # fmt: skip
 
@@ -323,7 +331,7 @@ class _Shown:
         if found is None:
             raise CommandError("--change: there is no window before this one; choose a later one with --window")
         before, rows, half = found
-        heading(console, f"Change of shares since {day_of(before.start)} to {day_of(before.stop)}")
+        heading(console, f"Change of shares since {days_between(before.start, before.stop, self.view.zone)}")
         left = max(map(len, self.space.labels))
         for label, was, now, difference in rows:
             beyond = "" if abs(difference) <= half else "  beyond the noise"

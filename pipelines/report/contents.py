@@ -84,8 +84,8 @@ class DomainFacts:
         events: (slots, epsilon) of the event curve.
         longest: (accepted loss, slots or ``None`` for any number).
         wrong: what the charges cost if the belief is wrong.
-        slot: length of a slot, for people.
-        slot_hours: the same in hours.
+        slot_us: length of a slot in microseconds.
+        timezone: of the readings; days and hours are those of its clock.
     """
 
     said: DomainSummary
@@ -99,8 +99,13 @@ class DomainFacts:
     events: tuple[tuple[int, float], ...]
     longest: tuple[tuple[float, int | None], ...]
     wrong: tuple[Wrong, ...]
-    slot: str
-    slot_hours: float
+    slot_us: int
+    timezone: str
+
+    @property
+    def slot(self) -> str:
+        """The length of a slot, for people."""
+        return format_duration(self.slot_us)
 
     @property
     def refusals(self) -> tuple[LedgerEntry, ...]:
@@ -158,7 +163,6 @@ def _read_domain(store: Store, name: str) -> DomainFacts | None:
     ledger = ledger_of(spec)
     spans = [entry.span for entry in entries if entry.charged]
     ledger.replay(spans)
-    interval = int(spec.grid["interval_us"])
     return DomainFacts(
         said,
         str(store.head(name)),
@@ -171,8 +175,8 @@ def _read_domain(store: Store, name: str) -> DomainFacts | None:
         event_curve(ledger),
         tuple((accepted, ledger.longest_event(accepted)) for accepted in ACCEPTED) if spans else (),
         wrong_beliefs(spec, ledger.loss, spans),
-        format_duration(interval),
-        interval / 3.6e9,
+        int(spec.grid["interval_us"]),
+        spec.reading.get("timezone", "UTC"),
     )
 
 

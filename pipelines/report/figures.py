@@ -21,12 +21,17 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
+from ...schemas.slots import HOUR_US, said_duration
 from ..console import number, plural
-from ..released_series import Period, ReleasedSeries, Span, day_of
+from ..released_series import Period, ReleasedSeries, Span, days_between
 from .contents import DomainFacts
 
 #: Inches; narrow, so that a phone shows the text of a figure in a size that can be read.
 _WIDTH = 4.6
+
+#: How years, months, days, hours, minutes and seconds are written at an axis; the second for the first of each.
+_DATES = ["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%S.%f"]
+_ROUND_DATES = ["", "%Y", "%m-%d", "%m-%d", "%H:%M", "%H:%M"]
 
 #: More windows than these are added up by the calendar.
 _MOST_WINDOWS = 400
@@ -99,7 +104,7 @@ def event_curve(facts: DomainFacts) -> Picture | None:
     """What an event of a given length loses at most."""
     if not facts.events:
         return None
-    hours = [slots * facts.slot_hours for slots, _ in facts.events]
+    hours = [slots * facts.slot_us / HOUR_US for slots, _ in facts.events]
     losses = [loss for _, loss in facts.events]
     with drawing(2.4) as (figure, (axes,)):
         axes.plot(hours, losses, marker="o", markersize=3, color=_BLUE)
@@ -111,20 +116,23 @@ def event_curve(facts: DomainFacts) -> Picture | None:
         axes.set_xlabel("length of the event, hours")
         axes.set_ylabel("epsilon at most")
         source = _source(figure)
-    said = [f"{'any event' if slots is None else f'events up to {_hours(slots * facts.slot_hours)}'} within {loss:g}"
-            for loss, slots in facts.longest if slots != 0]  # fmt: skip
+    longest = [(loss, slots) for loss, slots in facts.longest if slots != 0]
+    said = [
+        f"{'any event' if slots is None else f'events up to {said_duration(slots * facts.slot_us)}'} within {loss:g}"
+        for loss, slots in longest
+    ]
     return Picture(
         "What an event of several slots loses at most",
         f"One slot of {facts.slot} loses at most {losses[0]:.4g}; {', '.join(said) or 'no longer event within 4'}.",
         source,
         ("slots", "hours", "epsilon at most"),
-        tuple((f"{slots:,}", number(slots * facts.slot_hours), f"{loss:.4g}") for slots, loss in facts.events),
+        tuple((f"{slots:,}", number(slots * facts.slot_us / HOUR_US), f"{loss:.4g}") for slots, loss in facts.events),
     )
 
 
-def bins_over_time(series: ReleasedSeries) -> Picture:
-    """The share, or count, of each bin over time with its band: a panel for each bin."""
-    spans, added = _few(series)
+def bins_over_time(series: ReleasedSeries, zone: str) -> Picture:
+    """The share, or count, of each bin over time, named by a zone's clock, with its band: a panel for each bin."""
+    spans, added = _few(series, zone)
     labels, found = spans[-1].space.labels, [span.histogram() for span in spans]
     halves = [one.half_width() for one in found]
     shared = all(one.total for one in found)
@@ -153,7 +161,7 @@ def bins_over_time(series: ReleasedSeries) -> Picture:
     )
     return Picture(
         f"{series.query}, {series.key_kind} {series.key}: each bin over time",
-        f"{plural(len(spans), 'point')} from {day_of(spans[0].start)} to {day_of(last.stop)}{added}; the last: {said}, "
+        f"{plural(len(spans), 'point')} from {days_between(spans[0].start, last.stop, zone)}{added}; the last: {said}, "
         f"each within {number(halves[-1] / wholes[-1], 2)}{' points' if shared else ' cells'} with probability 95 %.",
         source,
     )
@@ -216,8 +224,8 @@ def wrong_beliefs(facts: DomainFacts) -> Picture | None:
     return Picture("What if the belief is wrong", "; ".join(f"{what}: {loss:.3g}" for what, loss in known), source)
 
 
-def _few(series: ReleasedSeries) -> tuple[list[Span], str]:
-    """The windows of a series, added up by the calendar where there are very many; and what was done, in words."""
+def _few(series: ReleasedSeries, zone: str) -> tuple[list[Span], str]:
+    """The windows of a series, added up by a zone's calendar where there are very many; and what was done in words."""
     spans, periods = series.spans(), list[Period](["day", "week", "month", "year"])
     if len(spans) <= _MOST_WINDOWS:
         return spans, ""
@@ -225,7 +233,7 @@ def _few(series: ReleasedSeries) -> tuple[list[Span], str]:
         step = math.ceil(len(spans) / _MOST_WINDOWS)
         return spans[::step], f", every {step}th of {len(spans):,} windows"
     for period in periods:
-        added = series.spans(period)
+        added = series.spans(period, zone)
         if len(added) <= _MOST_WINDOWS:
             return added, f", {len(spans):,} windows added up by the {period}"
     return series.spans("all"), f", {len(spans):,} windows added up"
@@ -258,7 +266,9 @@ def _source(figure: Figure, *, dates: bool = False) -> str:
     if dates:
         locator = AutoDateLocator(minticks=2, maxticks=6)
         figure.axes[-1].xaxis.set_major_locator(locator)
-        figure.axes[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator, show_offset=False))
+        figure.axes[-1].xaxis.set_major_formatter(
+            ConciseDateFormatter(locator, formats=_DATES, zero_formats=_ROUND_DATES, show_offset=False)
+        )
     made = io.StringIO()
     figure.savefig(made, format="svg", metadata={"Date": None, "Creator": None})
     return "data:image/svg+xml;base64," + base64.b64encode(made.getvalue().encode()).decode()
@@ -266,7 +276,3 @@ def _source(figure: Figure, *, dates: bool = False) -> str:
 
 def _when(time_us: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=time_us)
-
-
-def _hours(hours: float) -> str:
-    return f"{number(hours)} h"

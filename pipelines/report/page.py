@@ -21,11 +21,12 @@ import pyarrow.parquet as pq
 from jinja2 import Environment, StrictUndefined
 from pyarrow import csv
 
-from ...schemas.ledger import LEDGER_SCHEMA
+from ...schemas.ledger import LEDGER_SCHEMA, LedgerEntry
 from ...schemas.models import Model
 from ...schemas.releases import RELEASE_SCHEMA, tidy
+from ...schemas.slots import said_duration
 from ..console import number, plural
-from ..released_series import ReleasedSeries, day_of
+from ..released_series import ReleasedSeries, days_between
 from . import figures
 from .contents import DomainFacts, Report
 
@@ -84,8 +85,12 @@ def page_of(report: Report, *, title: str, version: str, pictured: int = PICTURE
 def _domain(facts: DomainFacts, place: int, model: Model | None, pictured: int) -> dict[str, Any]:
     said = facts.said
     shown = facts.series[:pictured]
-    pictures = [picture for series in shown for picture in (figures.bins_over_time(series), figures.profile(series))]
-    columns, latest = _latest(facts.series)
+    pictures = [
+        picture
+        for series in shown
+        for picture in (figures.bins_over_time(series, facts.timezone), figures.profile(series))
+    ]
+    columns, latest = _latest(facts.series, facts.timezone)
     return {
         "name": said.name,
         "anchor": f"domain-{place + 1}",
@@ -95,7 +100,7 @@ def _domain(facts: DomainFacts, place: int, model: Model | None, pictured: int) 
         "epsilon": figures.epsilon_over_time(facts),
         "cost": list(_cost(facts)),
         "refusals": [
-            (f"{entry.sequence}", entry.query, _window(entry.start_us, entry.stop_us), f"{entry.loss_after:.6g}")
+            (f"{entry.sequence}", entry.query, _window(entry, facts), f"{entry.loss_after:.6g}")
             for entry in facts.refusals[:_MOST_ROWS]
         ],
         "event_curve": figures.event_curve(facts),
@@ -110,7 +115,7 @@ def _domain(facts: DomainFacts, place: int, model: Model | None, pictured: int) 
         "entries_note": _entries_note(facts),
         "entries": [
             (
-                f"{entry.sequence}", entry.query, _window(entry.start_us, entry.stop_us), entry.decision,
+                f"{entry.sequence}", entry.query, _window(entry, facts), entry.decision,
                 f"{entry.loss_before:.9f}", f"{entry.loss_after:.9f}", f"{entry.budget:g}", entry.rule,
             )
             for entry in facts.entries[-_MOST_ROWS:]
@@ -170,8 +175,8 @@ def _promise(facts: DomainFacts) -> Iterator[tuple[str, str]]:
     yield (
         "unit of privacy",
         (
-            f"one slot ({facts.slot}) of one series, for example one meter; not a day and not a habit. Longer events "
-            "lose more, as drawn below"
+            f"one slot ({facts.slot}) of one series, for example of one meter or one wearer; not a day and not a "
+            "habit. Longer events lose more, as drawn below"
         ),
     )
     yield "to whom", f"{people}; to series that follow the belief, and to no others"
@@ -218,7 +223,7 @@ def _promise(facts: DomainFacts) -> Iterator[tuple[str, str]]:
         "not protected",
         (
             "what series have in common (weather, a holiday), what a better model than the belief knows, several "
-            "meters of the same people in different series, and the time at which a row appears (side channel)"
+            "devices of the same people in different series, and the time at which a row appears (side channel)"
         ),
     )
     yield (
@@ -250,7 +255,7 @@ def _cost(facts: DomainFacts) -> Iterator[tuple[str, str]]:
         elif slots == 0:
             text = "not even one slot"
         else:
-            text = f"events up to {plural(slots, 'slot')} ({number(slots * facts.slot_hours)} h)"
+            text = f"events up to {plural(slots, 'slot')} ({said_duration(slots * facts.slot_us)})"
         yield f"within {accepted:g}", text
     yield "head", f"{facts.head} (quiltstream ledger verify --expect tells later whether the record is as it was)"
 
@@ -289,8 +294,13 @@ def _belief(facts: DomainFacts, model: Model | None) -> Iterator[tuple[str, str]
         yield "share inside", f"{origin.series - origin.outside} of the {origin.series} series of the history"
 
 
-def _latest(series: Sequence[ReleasedSeries]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The last window of each series or group, where all have the same bins; else of those that have the first's."""
+def _latest(series: Sequence[ReleasedSeries], zone: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The last window of each series or group, where all have the same bins; else of those that have the first's.
+
+    Args:
+        series: released series and groups.
+        zone: by whose clock windows are named.
+    """
     if not series:
         return (), []
     labels = _space(series[0])
@@ -301,7 +311,7 @@ def _latest(series: Sequence[ReleasedSeries]) -> tuple[tuple[str, ...], list[tup
         half = found.half_width()
         total = "not public" if found.total is None else f"{found.total:,}"
         cells = [f"{count:,}" for count in found.counts.tolist()]
-        rows.append((one.key, one.query, _window(span.start, span.stop), *cells, f"± {number(half)}", total))
+        rows.append((one.key, one.query, days_between(span.start, span.stop, zone), *cells, f"± {number(half)}", total))
     return ("series or group", "query", "window", *labels, "band", "cells"), rows
 
 
@@ -314,6 +324,8 @@ def _note(facts: DomainFacts, shown: int) -> str:
         return "No histogram is released yet."
     windows = sum(len(one.rows) for one in facts.series)
     note = f"{plural(windows, 'released histogram')}; series or groups: {len(facts.series):,}."
+    if facts.timezone != "UTC":
+        note += f" Windows are named by the clock of {facts.timezone}."
     if shown < len(facts.series):
         note += f" The first {shown} have figures; the table has the last window of up to {_MOST_ROWS}, the data all."
     return note
@@ -326,8 +338,8 @@ def _entries_note(facts: DomainFacts) -> str:
     return f"All {total:,} entries" if shown == total else f"The last {shown} of {total:,} entries; the data have all"
 
 
-def _window(start: int, stop: int) -> str:
-    return f"{day_of(start)} to {day_of(stop)}"
+def _window(entry: LedgerEntry, facts: DomainFacts) -> str:
+    return days_between(entry.start_us, entry.stop_us, facts.timezone)
 
 
 def _loss(loss: float | None) -> str:

@@ -15,6 +15,7 @@ from quiltstream.schemas.slots import (
     format_instant,
     parse_duration,
     parse_instant,
+    said_duration,
 )
 
 
@@ -35,6 +36,13 @@ def test_a_duration_without_a_unit_or_not_positive_is_refused(text):
 @given(st.integers(1, 10**15))
 def test_durations_round_trip(duration_us):
     assert parse_duration(format_duration(duration_us)) == duration_us
+
+
+@pytest.mark.parametrize(
+    ("minutes", "text"), [(26, "26min"), (60, "1 h"), (119, "1 h 59 min"), (3030, "50 h 30 min"), (90_000, "1,500 h")]
+)
+def test_a_duration_is_said_in_hours_and_minutes(minutes, text):
+    assert said_duration(minutes * 60_000_000) == text
 
 
 @given(st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2200, 1, 1)))

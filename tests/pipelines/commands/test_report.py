@@ -18,6 +18,7 @@ import polars as pl
 import pytest
 
 from quiltstream.pipelines.commands import report as command
+from quiltstream.pipelines.released_series import days_between
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.models import Model, Provenance
 from quiltstream.schemas.roster import Roster
@@ -165,3 +166,17 @@ def test_without_the_extra_the_command_says_what_to_install(made: Made, monkeypa
 def test_a_ledger_that_is_not_there_or_has_no_such_domain_is_told(made: Made, tmp_path: Path) -> None:
     assert call("report", tmp_path / "absent.db").code == 2
     assert call("report", made.ledger, "--domain", "others").code == 4
+
+
+def test_windows_are_named_by_the_clock_of_the_settings(tmp_path: Path) -> None:
+    held = domain()
+    local = replace(held, reading={**held.reading, "timezone": "Europe/Berlin"})
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
+        one = store.register(local, query(windows=2))
+        store.publish(one, drafts(one))
+        (entry, *_) = store.entries(local.name)
+    done = call("report", tmp_path / "ledger.db", "-o", tmp_path / "report.html", "--figures", "0")
+    assert done.code == 0, done.err
+    text = " ".join(Page((tmp_path / "report.html").read_text(encoding="utf-8")).text.split())
+    assert "Windows are named by the clock of Europe/Berlin" in text
+    assert days_between(entry.start_us, entry.stop_us, "Europe/Berlin") in text

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from quiltstream.schemas.table_files import write_rows
 
 from ..jobs import call
 
-DAY = 86_400_000_000
+HOUR = 3_600_000_000
+DAY = 24 * HOUR
 START = 1_706_745_600_000_000  # 2024-02-01, a Thursday
 SCALE = Fraction(24)
 COUNTS = ((150, 90, 48), (140, 100, 48), (130, 90, 68), (160, 80, 48))
@@ -81,6 +83,33 @@ def test_days_add_up_to_weeks_and_months_with_the_error_of_the_sum(month: Path) 
     # by another calendar the first of March begins within the last day of February of UTC
     assert asked(month, "--sum", "month", "--window", "2024-03-05", "--zone", "America/New_York")["windows"] == 5
     assert asked(month, "--sum", "all")["windows"] == 35
+
+
+def test_days_of_a_place_are_named_by_its_clock_and_add_up_to_its_weeks(tmp_path: Path) -> None:
+    # the days of Berlin around Sunday, 2024-03-31, which has 23 hours; the windows of Mondays begin on Sundays of UTC
+    first, changed = START + 57 * DAY - HOUR, START + 59 * DAY - HOUR
+    bounds = [*(first + day * DAY for day in range(3)), *(changed + 23 * HOUR + day * DAY for day in range(8))]
+    rows = [
+        release(day, window_start=start, window_stop=stop, release_id=f"{day:032x}")
+        for day, (start, stop) in enumerate(pairwise(bounds))
+    ]
+    path = written(tmp_path / "rows.parquet", rows)
+    plain = call("show", path, "--window", "2024-03-31")
+    assert plain.said("group north: 2024-03-30 23:00 to 2024-03-31 22:00 UTC")
+    assert plain.said(
+        "no window begins at midnight UTC: --zone ZONE, the zone of the settings, names windows by its days"
+    )
+    local = call("show", path, "--window", "2024-03-31", "--zone", "Europe/Berlin")
+    assert local.said("group north: 2024-03-31 to 2024-04-01")
+    assert not local.said("no window begins")
+    week = asked(path, "--sum", "week", "--zone", "Europe/Berlin", "--window", "2024-04-03")
+    assert (week["windows"], week["window_start"], week["window_stop"]) == (
+        7, "2024-03-31T22:00:00Z", "2024-04-07T22:00:00Z",
+    )  # fmt: skip
+
+
+def test_windows_of_days_of_utc_get_no_advice_on_zones(month: Path) -> None:
+    assert not call("show", month).said("--zone")
 
 
 def test_duration_quantiles_mean_and_change_come_where_asked_for(month: Path) -> None:
