@@ -1,0 +1,463 @@
+"""What the rows of a job tell of a slot, from many runs of its own steps, beside the loss that the rows print.
+
+A run is a series of its own: its trajectory is drawn from the chain of the belief given the state of one slot, and the
+rows of its windows are what an attacker sees, also those of bundles that failed. Series are independent, so a job over
+many of them is as many runs. The noise is drawn from the system's entropy; a seed decides the trajectories alone.
+
+False alarms: each sampled loss of a sound job is above the printed one with a probability of at most ``ALPHA``.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.transforms.window import TimestampedValue
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from quiltstream.privacy import MarkovChain, exact_loss
+from quiltstream.privacy.analysis import AuditRelease
+from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram
+from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.readings import READING_SCHEMA
+from quiltstream.schemas.settings.job import Settings
+from quiltstream.schemas.states import StateSpace
+from quiltstream.store.publishing import Publisher
+from quiltstream.store.store import Store
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.aggregate import release
+from quiltstream.transforms.aggregate.release import ReleaseHistograms
+from quiltstream.transforms.completeness.punctuation import Punctuation, punctuation_batch, with_horizon
+from quiltstream.transforms.completeness.sequence_numbers import SequenceNumbers, Steps
+
+from ...tiers import TIER
+from ..sources.feed import feed
+from ..sources.streams import SLOT, stamped, streamed
+from ..test_histograms import ORIGIN
+from .sampled_loss import lower_bound, sampled_loss, upper_bound
+
+#: The probability of a false alarm of each test at most.
+ALPHA = 1e-6
+
+#: Two windows of four slots; the secret is next to their border, where it is told most of.
+LENGTH, SIZE, SECRET = 8, 4, 3
+CHAIN = MarkovChain([[0.9, 0.1], [0.2, 0.8]])
+EPSILON = 1.0
+
+#: Series of one job at most.
+AT_ONCE = 100_000
+
+Ints = NDArray[np.int64]
+
+
+def at(push: int, nightly: int) -> int:
+    """How many runs."""
+    return nightly if TIER == "nightly" else push
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What was seen of all runs.
+
+    Attributes:
+        states: the state of the secret slot, shape (runs,).
+        true: the true counts of state 1, shape (runs, windows).
+        seen: the published ones, shape (runs, attempts, windows).
+        firsts: runs whose next run is in the row after theirs; each run is in one such pair at most.
+        loss: the largest loss that a row prints.
+        scale: of the noise.
+    """
+
+    states: Ints
+    true: Ints
+    seen: Ints
+    firsts: Ints
+    loss: float
+    scale: float
+
+    def views(self) -> dict[str, tuple[Ints, Ints]]:
+        """Families of what an attacker sees: the secret of runs, and numbers of which there are few.
+
+        A count outside of 0 to the slots of a window tells what the nearest of these tells, so rows are cut to them
+        (``privacy/analysis/audit``). The sum of attempts has fewer values, so that fewer runs show what two draws of a
+        window tell. The difference of a series' windows shows noise that they share. Of every second series of a block
+        the attacker knows the readings, hence its noise, and takes that off the row before it.
+        """
+        runs = len(self.states)
+        freed = self.seen[self.firsts] - (self.seen[self.firsts + 1] - self.true[self.firsts + 1, np.newaxis, :])
+        return {
+            "rows": (self.states, self.seen.clip(0, SIZE).reshape(runs, -1)),
+            "attempts": (self.states, self.seen.clip(0, SIZE).sum(axis=1)),
+            "windows": (self.states, (self.seen[:, :, 1] - self.seen[:, :, 0]).clip(-SIZE, SIZE)),
+            "neighbours": (self.states[self.firsts], freed.clip(0, SIZE).reshape(len(freed), -1)),
+        }
+
+
+class Watched:
+    """Keeps the rows that bundles of the last step give, also of bundles that fail afterwards.
+
+    Attributes:
+        rows: of each attempt, the batches of rows.
+        failed: how many bundles failed.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, failing: bool) -> None:
+        self.rows: list[list[pa.RecordBatch]] = [[], []] if failing else [[]]
+        self.failed = 0
+        self._blocks = blocks = set[Any]()
+        flush: Callable[[Any], Iterator[Any]] = ReleaseHistograms._flush
+
+        def flushed(dofn: Any) -> Iterator[Any]:
+            given = list(flush(dofn))
+            batches = [one.value.select(["key", "window_start", "counts", "loss_after", "scale"]) for one in given]
+            places = {(one["key"][0].as_py(), one["window_start"][0].as_py()) for one in batches}
+            again = not failing or places <= blocks
+            blocks.update(places)
+            self.rows[-1 if again else 0] += batches
+            if not again:
+                self.failed += 1
+                raise OSError("what the bundle gave was lost")
+            yield from given
+
+        monkeypatch.setattr(ReleaseHistograms, "_flush", flushed)
+
+    def forget(self) -> None:
+        """Another job begins."""
+        self.failed = 0
+        self._blocks.clear()
+        for rows in self.rows:
+            rows.clear()
+
+
+def trajectories(runs: int, draw: np.random.Generator) -> Ints:
+    """States of so many series, shape (runs, slots): half of them in either state at the secret slot, in no order."""
+    found = np.zeros((runs, LENGTH), dtype=np.int64)
+    found[:, SECRET] = draw.permutation(np.arange(runs) % 2)
+    forth, start = CHAIN.transition, CHAIN.stationary
+    back = (start[:, np.newaxis] * forth).T / start[:, np.newaxis]
+    for slot in range(SECRET + 1, LENGTH):
+        found[:, slot] = draw.random(runs) < forth[found[:, slot - 1], 1]
+    for slot in range(SECRET - 1, -1, -1):
+        found[:, slot] = draw.random(runs) < back[found[:, slot + 1], 1]
+    return found
+
+
+def histograms(folder: Path, runs: int) -> PrivateHistograms:
+    """The job."""
+    (folder / "roster.csv").write_text("series\n" + "".join(f"s{n:06}\n" for n in range(runs)), encoding="utf-8")
+    settings = Settings.parse(
+        {
+            "slots": {"interval": "30min", "origin": "2013-01-01"},
+            "states": {"edges": [0.5], "unit": "W"},
+            "model": "given below",
+            "windows": {"size": "2h", "start": "2013-01-01", "stop": "2013-01-01T04:00"},
+            "privacy": {"epsilon": EPSILON, "mechanism": "forward-backward", "budget": 10 * EPSILON},
+            "query": "load",
+            "most_error": 1e6,  # what is tested here is not how useful the rows are
+            "domain": "homes",
+            "roster": str(folder / "roster.csv"),
+            "ledger": f"sqlite:///{folder / 'ledger.db'}",
+        }
+    )
+    belief = Model(CHAIN.to_dict(), StateSpace((0.5,), "W"), SLOT, Provenance(method="given"))
+    return PrivateHistograms(settings, model=belief)
+
+
+def of_slots(states: Ints) -> list[pa.RecordBatch]:
+    """A batch of readings for each slot."""
+    runs = len(states)
+    names = pa.array([f"s{n:06}" for n in range(runs)])
+    return [
+        pa.RecordBatch.from_arrays(
+            [
+                pa.DictionaryArray.from_arrays(pa.array(np.arange(runs, dtype=np.int32)), names),
+                pa.array(np.full(runs, ORIGIN + slot * SLOT)).cast(pa.timestamp("us", tz="UTC")),
+                pa.array(states[:, slot].astype(np.float64)),
+            ],
+            schema=READING_SCHEMA,
+        )
+        for slot in range(LENGTH)
+    ]
+
+
+def turned(states: Ints) -> Ints:
+    """The same with the other state in the secret slot."""
+    found = states.copy()
+    found[:, SECRET] = 1 - found[:, SECRET]
+    return found
+
+
+def batch_job(states: Ints, folder: Path, watched: Watched, again: Ints | None = None) -> None:
+    """Run a job that ends; where its bundles fail, begin it again until it is done, with other readings if given."""
+    job = histograms(folder, len(states))
+    while True:
+        failed = watched.failed
+        try:
+            with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+                _ = pipeline | feed(folder, of_slots(states if not failed or again is None else again)) | job
+        except OSError:
+            if watched.failed == failed:
+                raise
+        else:
+            return
+
+
+def changed_job(states: Ints, folder: Path, watched: Watched) -> None:
+    """Run a job whose bundles fail, and again with the other state in the secret slot."""
+    batch_job(states, folder, watched, turned(states))
+
+
+def live_job(states: Ints, folder: Path, watched: Watched) -> None:
+    """Run a live job; once the first window has closed, its secret slot comes twice more, in the other state."""
+    del watched
+    steps, numbers, closed = Steps(ORIGIN, SIZE * SLOT), SequenceNumbers(), ORIGIN
+    late = of_slots(turned(states))[SECRET]
+    events: list[Any] = []
+    for slot, batch in enumerate(of_slots(states)):
+        now = ORIGIN + (slot + 1) * SLOT
+        sent = [batch] if slot < SIZE else [batch, late]
+        given, numbers = numbers.issue(0, sent, steps, closed, now)
+        events += [
+            TimestampedValue(with_horizon(one, closed, numbers=number), stamped(closed))
+            for one, number in zip(sent, given, strict=True)
+        ]
+        if not (slot + 1) % SIZE:
+            due, numbers = numbers.declare(steps, now)
+            mark = Punctuation(0, 1, closed, now, run=numbers.run, sent=due)
+            events.append(TimestampedValue(punctuation_batch(mark, READING_SCHEMA), stamped(closed)))
+            events.append(closed := now)
+    with beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True)) as pipeline:
+        _ = pipeline | streamed(events) | histograms(folder, len(states))
+
+
+def play(
+    runs: int, folder: Path, watched: Watched, seed: int, run: Callable[[Ints, Path, Watched], None] = batch_job
+) -> Rows:
+    """So many runs, in as many jobs as it takes."""
+    print("seed", seed)  # noqa: T201 - a random test says its seed
+    draw = np.random.default_rng(seed)
+    found: list[Rows] = []
+    for begin in range(0, runs, AT_ONCE):
+        states = trajectories(min(AT_ONCE, runs - begin), draw)
+        (inside := folder / str(begin)).mkdir()
+        watched.forget()
+        run(states, inside, watched)
+        found.append(gathered(states, watched.rows))
+    return Rows(
+        np.concatenate([one.states for one in found]),
+        np.concatenate([one.true for one in found]),
+        np.concatenate([one.seen for one in found]),
+        np.concatenate([one.firsts + AT_ONCE * number for number, one in enumerate(found)]),
+        max(one.loss for one in found),
+        found[0].scale,
+    )
+
+
+def _instant(rows: pa.RecordBatch) -> int:
+    return rows["window_start"].cast(pa.int64())[0].as_py()
+
+
+def gathered(states: Ints, attempts: Sequence[Sequence[pa.RecordBatch]]) -> Rows:
+    """The rows of one job, its series in the order of their blocks."""
+    tables = [
+        pl.DataFrame(pl.from_arrow(pa.Table.from_batches(rows))).with_columns(pl.col("window_start").cast(pl.Int64))
+        for rows in attempts
+    ]
+    # by the first attempt at the first window, whose blocks came in some order
+    blocks = {one["key"][0].as_py(): one["key"].to_pylist() for one in attempts[0] if _instant(one) == ORIGIN}.values()
+    series = np.array([int(name[1:]) for names in blocks for name in names])
+    assert len(series) == len(states)
+    ends = np.cumsum([len(names) for names in blocks]).tolist()
+    firsts = np.concatenate([np.arange(begin, end - 1, 2) for begin, end in pairwise([0, *ends])])
+    seen = np.full((len(states), len(attempts), LENGTH // SIZE), -(2**40), dtype=np.int64)
+    for attempt, table in enumerate(tables):
+        number = table["key"].str.slice(1).cast(pl.Int64).to_numpy()
+        window = ((table["window_start"] - ORIGIN) // (SIZE * SLOT)).to_numpy()
+        seen[number, attempt, window] = table["counts"].list.get(1).to_numpy()
+    assert seen.min() > -(2**40), "a row is missing"
+    true = states.reshape(-1, LENGTH // SIZE, SIZE).sum(axis=2)
+    loss = max(float(np.max(table["loss_after"].to_numpy())) for table in tables)
+    return Rows(states[series, SECRET], true[series], seen[series], firsts, loss, float(tables[0]["scale"][0]))
+
+
+def new_seed() -> int:
+    """Another one each time."""
+    return random.randrange(2**32)  # noqa: S311 - trajectories of a test, not noise
+
+
+@pytest.mark.assures("privacy", "Rows of many runs tell no more of a slot than the loss that they print")
+def test_rows_tell_of_a_slot_no_more_than_they_print_and_nearly_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = play(at(20_000, 1_000_000), tmp_path, Watched(monkeypatch, failing=False), new_seed())
+    exact = exact_loss(
+        CHAIN, LENGTH, [AuditRelease(begin, begin + SIZE, rows.scale) for begin in range(0, LENGTH, SIZE)]
+    )
+    # the printed loss is the true one here, and that of this slot, so the sampled one has something to find
+    assert (exact.slot, exact.loss) == (SECRET, pytest.approx(rows.loss, rel=1e-9))
+    found = sampled_loss(rows.views(), ALPHA)
+    print(found, "printed", rows.loss)  # noqa: T201 - a measurement
+    assert found.loss <= rows.loss
+    assert found.loss >= at(20, 90) / 100 * rows.loss
+
+
+@pytest.mark.assures("privacy", "Rows of bundles and jobs that were made to run again tell no more than they print")
+def test_bundles_that_are_lost_and_run_again_on_other_readings_tell_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job is killed when its rows are out, and runs again when the secret slot has been sent in another state."""
+    watched = Watched(monkeypatch, failing=True)
+    rows = play(at(20_000, 200_000), tmp_path, watched, new_seed(), changed_job)
+    assert watched.failed
+    found = sampled_loss(rows.views(), ALPHA)
+    print(found, "printed", rows.loss)  # noqa: T201 - a measurement
+    assert found.loss <= rows.loss
+    assert np.array_equal(rows.seen[:, 0], rows.seen[:, 1])
+
+
+@pytest.mark.assures("privacy", "Rows of a job that dies before its transaction commits tell no more than they print")
+def test_a_draw_that_was_not_committed_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish, drawn = Publisher.publish, list[Any]()
+
+    def lost(self: Any, registration: Any, drafts: Any) -> Any:
+        records = publish(self, registration, drafts)
+        drawn.append(records)
+        if len(drawn) % 2:
+            raise OSError("the process ended before the commit")
+        return records
+
+    def twice(states: Ints, folder: Path, watched: Watched) -> None:
+        with pytest.raises(OSError, match="before the commit"):
+            batch_job(states, folder, watched)
+        batch_job(states, folder, watched)
+
+    monkeypatch.setattr(Publisher, "publish", lost)
+    rows = play(at(20_000, 100_000), tmp_path, Watched(monkeypatch, failing=False), new_seed(), twice)
+    assert len(drawn) >= 2
+    found = sampled_loss(rows.views(), ALPHA)
+    print(found, "printed", rows.loss)  # noqa: T201 - a measurement
+    assert found.loss <= rows.loss
+
+
+@pytest.mark.assures("privacy", "Rows of a live job with bundles run again and late readings tell no more than printed")
+def test_late_readings_and_bundles_that_are_run_again_tell_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(monkeypatch, failing=True)
+    rows = play(at(20_000, 200_000), tmp_path, watched, new_seed(), live_job)
+    assert watched.failed
+    found = sampled_loss(rows.views(), ALPHA)
+    print(found, "printed", rows.loss)  # noqa: T201 - a measurement
+    assert found.loss <= rows.loss
+    assert np.array_equal(rows.seen[:, 0], rows.seen[:, 1])
+
+
+class OneSeed:
+    """Bits that begin anew with every draw."""
+
+    def __init__(self) -> None:
+        self._draw = np.random.default_rng(1)
+
+    def bits(self, width: int, count: int) -> Any:
+        """Of the generator."""
+        return self._draw.integers(0, 1 << width, count, dtype=np.uint64, endpoint=False)
+
+
+RANDOMISE = FixedTotalHistogram.randomise
+
+
+def half_the_noise(patch: pytest.MonkeyPatch) -> None:
+    """The scale is half of what is charged."""
+    patch.setattr(
+        FixedTotalHistogram,
+        "randomise",
+        lambda law, true: RANDOMISE(FixedTotalHistogram(law.bins, law.scale / 2), true),
+    )
+
+
+def drawn_anew(patch: pytest.MonkeyPatch) -> None:
+    """The store gives what an attempt drew instead of what is on record."""
+    publish = Store.publish
+
+    def published(store: Store, registration: Any, drafts: Any) -> Any:
+        records = publish(store, registration, drafts)
+        return [replace(one, block=draft.draw()) for one, draft in zip(records, drafts, strict=True)]
+
+    patch.setattr(Store, "publish", published)
+
+
+def one_seed(patch: pytest.MonkeyPatch) -> None:
+    """Each block's noise begins with the same seed."""
+    patch.setattr(release, "_BATCH", 1)
+    patch.setattr(FixedTotalHistogram, "randomise", lambda law, true: RANDOMISE(law, true, OneSeed()))
+
+
+def noise_for_two(patch: pytest.MonkeyPatch) -> None:
+    """Every second row of a block has the noise of the row before it."""
+
+    def randomise(law: FixedTotalHistogram, true: Ints) -> Ints:
+        noise = RANDOMISE(law, np.zeros_like(true))
+        noise[1::2] = noise[: len(noise) // 2 * 2 : 2]
+        return noise + true
+
+    patch.setattr(release, "_BATCH", 1)
+    patch.setattr(FixedTotalHistogram, "randomise", randomise)
+
+
+@pytest.mark.parametrize(
+    ("fault", "families", "runs"),
+    [
+        (half_the_noise, {"rows"}, 30_000),
+        (drawn_anew, {"rows", "attempts"}, 100_000),
+        (one_seed, {"windows"}, 30_000),
+        (noise_for_two, {"neighbours"}, 30_000),
+    ],
+    ids=["half the noise", "drawn anew", "one seed", "noise for two"],
+)
+def test_each_planted_fault_tells_more_than_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[..., None], families: set[str], runs: int
+) -> None:
+    """By so many runs that each bound lies at least five standard deviations above the printed loss."""
+    fault(monkeypatch)
+    watched = Watched(monkeypatch, failing=fault is drawn_anew)
+    rows = play(at(runs, 2 * runs), tmp_path, watched, new_seed())
+    found = sampled_loss(rows.views(), ALPHA)
+    print(found, "printed", rows.loss)  # noqa: T201 - a measurement
+    assert found.family in families
+    assert found.loss > rows.loss
+
+
+def test_the_bounds_of_a_probability_miss_it_no_more_often_than_they_say() -> None:
+    """All outcomes of 30 runs, and their exact probabilities."""
+    runs, alpha = 30, 0.01
+    for percent in range(1, 100, 7):
+        p = percent / 100
+        likely = binom.pmf(np.arange(runs + 1), runs, p)
+        assert sum(likely[k] for k in range(runs + 1) if lower_bound(k, runs, alpha) > p) <= alpha
+        assert sum(likely[k] for k in range(runs + 1) if upper_bound(k, runs, alpha) < p) <= alpha
+
+
+def test_a_sampled_loss_lies_below_that_of_randomised_response_and_near_it() -> None:
+    """The answer is the state with probability 3/4, so the loss is log 3."""
+    draw = np.random.default_rng(seed := new_seed())
+    print("seed", seed)  # noqa: T201 - a random test says its seed
+    states = draw.integers(0, 2, 100_000)
+    answers = np.where(draw.random(len(states)) < 0.75, states, 1 - states)[:, np.newaxis]
+    found = sampled_loss({"answers": (states, answers), "nothing": (states, 0 * answers)}, ALPHA)
+    assert found.family == "answers"
+    assert 0.9 * math.log(3) <= found.loss <= math.log(3)
+    assert sampled_loss({"nothing": (states, 0 * answers)}, ALPHA).loss <= 0
