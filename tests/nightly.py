@@ -50,6 +50,9 @@ NIGHTLY: dict[str, str] = {
     f"{_COMMANDS}/test_examples.py::test_the_model_of_the_london_example_is_what_its_settings_fit": (
         f"{_COMMANDS}/test_demo.py::test_the_demo_shows_the_noise_that_belongs_to_its_data"
     ),
+    f"{_COMMANDS}/test_sampled_loss.py::test_files_of_a_command_that_was_killed_and_begun_again_tell_no_more": (
+        f"{_SAMPLED}::test_bundles_that_are_lost_and_run_again_on_other_readings_tell_no_more"
+    ),
     f"{_COMMANDS}/test_scale.py::test_ten_million_readings_are_counted_right_within_the_memory": _60_HOMES,
     "tests/pipelines/test_wrong_beliefs.py::test_the_page_says_what_the_schedule_loses_where_more_is_believed": (
         "tests/privacy/estimation/test_belief_checks.py::test_a_memory_of_two_slots_loses_no_more_than_its_bound"
