@@ -254,8 +254,15 @@ def demo(out: Path) -> None:
     help="Share of the series that are not published: a history for fit. 0.5 takes every second one by name.",
 )
 @click.option("--value", metavar="COLUMN", help="Column with the measured value, instead of the one that is guessed.")
+@click.option(
+    "--timezone",
+    metavar="ZONE",
+    default="UTC",
+    show_default=True,
+    help="Of times without an offset, and of days: windows are then days or weeks of its calendar.",
+)
 @click.option("--force", is_flag=True, help="Replace a settings file that is there.")
-def init(data: Path, output: Path, *, hold_out: float, value: str | None, force: bool) -> None:
+def init(data: Path, output: Path, *, hold_out: float, value: str | None, timezone: str, force: bool) -> None:
     r"""Write a commented settings file from a look at data (CSV, JSON Lines, Parquet, Avro; a file, folder or pattern).
 
     Beside it a roster with every series in one group, but those held out. Columns, interval and units are guessed from
@@ -272,7 +279,7 @@ def init(data: Path, output: Path, *, hold_out: float, value: str | None, force:
     from .commands.init import guess, write
     from .console import facts, heading, results
 
-    guessed = guess(look_at(data, value), output)
+    guessed = guess(look_at(data, value), output, timezone)
     series = write(guessed, output, force=force, hold_out=hold_out)
     console = results()
     heading(console, f"{output}: written from a look at {data.name}")

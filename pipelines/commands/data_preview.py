@@ -242,7 +242,8 @@ _FEWEST_SERIES, _FEWEST_TIMES, _FEWEST_ROWS, _WIDER = 3, 4, 200, 5
 #: Labels that a column has at most, and rows for each of them at least; names of such columns, and of intervals.
 _MOST_LABELS, _ROWS_A_LABEL = 40, 5
 _LABEL = re.compile(
-    r"label|activit|status|stage|class|mode|annotation|behavio|posture|event|action|phase", re.IGNORECASE
+    r"label|activit|aktivit|status|stage|stadium|zustand|class|mode|annotation|behavio|posture|event|action|phase",
+    re.IGNORECASE,
 )
 _BEGIN = re.compile(r"start|begin|from|onset", re.IGNORECASE)
 _END = re.compile(r"end|stop|until|finish|(^|_)to$", re.IGNORECASE)
@@ -284,6 +285,8 @@ class Look:
         without: columns of a wide table that are none of them.
         labels: the labels of a column of few texts, in their order; empty where the value is a number.
         until: column with the end of each interval.
+        naive: whether the times have no offset and are no counts since 1970, so that a zone is to be named.
+        other_labels: further columns of few texts.
     """
 
     path: Path
@@ -310,6 +313,8 @@ class Look:
     without: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     until: str | None = None
+    naive: bool = True
+    other_labels: tuple[str, ...] = ()
 
 
 def format_of(path: Path) -> FileFormat:
@@ -426,6 +431,12 @@ def look_at(path: Path, value: str | None = None) -> Look:
         without=() if seen.wide is None else rest,
         labels=seen.labels,
         until=seen.until,
+        naive=_is_naive(table, seen),
+        other_labels=tuple(
+            name
+            for name in (() if seen.wide is not None else _few_texts(table, seen.time))
+            if name in rest and not _reads_time(path, table, name)
+        ),
     )
 
 
@@ -484,16 +495,37 @@ def _texts(table: pa.Table, name: str) -> tuple[str, ...]:
 
 def _label(table: pa.Table, time: tuple[str, ...], value: str | None) -> str | None:
     """The column of labels: texts of few values, by its name, or because nothing is measured."""
-    texts = [name for name in table.column_names if name not in time and _is_text(table[name].type)]
     if value is not None:
-        return value if value in texts else None
-    few = [name for name in texts if not _SERIES.search(name) and 2 <= len(_texts(table, name)) <= _MOST_LABELS]  # noqa: PLR2004 - one label tells nothing
-    few = [name for name in few if table.num_rows >= _ROWS_A_LABEL * len(_texts(table, name))]
+        return value if value in table.column_names and _is_text(table[value].type) and value not in time else None
+    few = _few_texts(table, time)
     numbers = [name for name in table.column_names if name not in time and _is_number(table[name].type)]
     if any(_VALUE.search(name) and not _SERIES.search(name) for name in numbers):
         return None
     named = [name for name in few if _LABEL.search(name)]
     return named[0] if named else few[-1] if few and not any(not _SERIES.search(one) for one in numbers) else None
+
+
+def _few_texts(table: pa.Table, without: tuple[str, ...]) -> list[str]:
+    """Columns of texts of few values, but those that name series."""
+    texts = [name for name in table.column_names if name not in without and _is_text(table[name].type)]
+    few = [name for name in texts if not _SERIES.search(name) and 2 <= len(_texts(table, name)) <= _MOST_LABELS]  # noqa: PLR2004 - one label tells nothing
+    return [name for name in few if table.num_rows >= _ROWS_A_LABEL * len(_texts(table, name))]
+
+
+def _is_naive(table: pa.Table, seen: _Seen) -> bool:
+    """Whether the times have no offset, and are no counts since 1970."""
+    if seen.time_unit is not None or not seen.time or seen.time[0] not in table.column_names:
+        return seen.time_unit is None
+    kind = table[seen.time[0]].type
+    if not _is_text(kind):
+        return not (pa.types.is_timestamp(kind) and kind.tz is not None)
+    form = seen.time_format
+    if form is not None:
+        return "%z" not in form
+    for text in _tried(_joined(table, seen.time)):
+        with suppress(ValueError):
+            return dt.datetime.fromisoformat(text.replace("Z", "+00:00")).tzinfo is None
+    return True
 
 
 def _slot_of(lengths: npt.NDArray[np.int64]) -> int:

@@ -25,7 +25,6 @@ from ...privacy.accounting.schedules import Schedule as ChargedSchedule
 from ...privacy.analysis.methods import METHODS, by_quilts
 from ...privacy.mechanisms.histogram import FixedTotalHistogram
 from ...privacy.models.reading import belief_from_dict
-from ...schemas.calendars import UNITS
 from ...schemas.roster import Roster
 from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.settings.places import Constant
@@ -256,6 +255,8 @@ class Forecast:
         size: length of a window; ``day``, ``week`` or ``month`` where windows are those of the calendar.
         every: from one window's start to the next.
         slots: slots in a window; of the calendar, in the longest one.
+        lengths: fewest and most slots in the windows of the schedule.
+        zone: whose calendar the windows are of; ``None`` for windows of one length.
         key_kind: ``series`` or ``group``; ``None`` while the roster comes from the data.
         keys: histograms per window.
         members: fewest and most series in a histogram.
@@ -308,6 +309,8 @@ class Forecast:
     size: str
     every: str
     slots: int
+    lengths: tuple[int, int]
+    zone: str | None
     key_kind: str | None
     keys: int | None
     members: tuple[int, int] | None
@@ -393,6 +396,8 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         if schedule.calendar is not None
         else format_duration(schedule.every * grid.interval_us),
         slots=schedule.size,
+        lengths=_lengths(plan),
+        zone=None if schedule.calendar is None else schedule.calendar.timezone,
         key_kind=None if roster is None else roster.kind,
         keys=None if roster is None else len(roster.keys),
         members=None if roster is None else (int(roster.members.min()), int(roster.members.max())),
@@ -522,12 +527,10 @@ def show(console: Console, said: Forecast) -> None:
     if said.members is not None and said.key_kind == "group":
         least, most = said.members
         keys += f" of {least:,} series" if least == most else f" of {least:,} to {most:,} series"
-    most, article = ("at most ", "a ") if said.size in UNITS else ("", "")
-    step = "" if said.every == said.size else f", one every {said.every}"
     facts(
         console,
         [
-            ("schedule", f"{_windows(said.windows)} of {article}{said.size} ({most}{said.slots:,} slots){step}"),
+            ("schedule", _schedule(said)),
             ("", f"{said.first or 'from the first reading'}{_end(said)}"),
             ("publishes", f"{keys}, {_counts(said)}: {', '.join(said.labels)}"),
             (
@@ -570,8 +573,28 @@ def _end(said: Forecast) -> str:
     return f" to {said.last or 'the last reading'}"
 
 
-def _windows(count: int | None) -> str:
-    return "windows" if count is None else plural(count, "window")
+def _lengths(plan: Plan) -> tuple[int, int]:
+    """Fewest and most slots in the windows of a schedule; of one that does not end, in those of its calendar."""
+    schedule, calendar = plan.schedule, plan.schedule.calendar
+    if calendar is None:
+        return schedule.size, schedule.size
+    if not schedule.bounded:
+        return calendar.lengths[0], calendar.lengths[-1]
+    first, behind = calendar.number_of(schedule.first), calendar.number_of(schedule.covered.stop)
+    slots = np.diff(calendar.bounds_between(first, behind - 1))
+    return int(slots.min()), int(slots.max())
+
+
+def _schedule(said: Forecast) -> str:
+    """How many windows there are, and how long they are, in words."""
+    least, most = said.lengths
+    slots = f"{least:,} slots" if least == most else f"{least:,} to {most:,} slots"
+    if said.zone is not None:
+        windows = f"{said.size}s" if said.windows is None else plural(said.windows, said.size)
+        return f"{windows} of {said.zone} ({slots})"
+    windows = "windows" if said.windows is None else plural(said.windows, "window")
+    step = "" if said.every == said.size else f", one every {said.every}"
+    return f"{windows} of {said.size} ({slots}){step}"
 
 
 def _quilt(said: Forecast) -> str:

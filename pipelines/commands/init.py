@@ -6,6 +6,7 @@ What it guesses is said, and what its author has to decide is explained beside i
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import io
 import json
 import math
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from ...schemas.files import reason, write_whole
 from ...schemas.settings.job import Settings, load_settings
-from ...schemas.slots import DAY_US, format_duration, format_instant
+from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, time_zone
 from ..errors import CommandError
 from ..runners import read_source
 from .data_preview import Look
@@ -36,6 +37,9 @@ _WIDE_COUNTER = (
     "no series ever falls, and counters are not read from a wide table: make a row of each reading, with the "
     "columns series, time and value, if they are counters"
 )
+
+#: The first Monday, in days since 1970-01-01.
+_MONDAY = 4
 
 #: Names of columns that are shown.
 _SHOWN = 10
@@ -96,25 +100,19 @@ def _name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower() or "readings"
 
 
-def guess(look: Look, output: Path) -> Guess:
+def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
     """Write the settings for a file that was looked at.
 
     Args:
         look: what was seen.
         output: where the settings are to be; paths in them are relative to its folder.
+        zone: of times without an offset, and of the days that windows are.
 
     Raises:
-        CommandError: the readings do not span a single window.
+        CommandError: there is no such zone.
     """
     interval = look.interval_us
-    day = DAY_US if DAY_US % interval == 0 else 48 * interval
-    start = int(look.times_us[0]) // day * day
-    end = (int(look.times_us[-1]) // interval + 1) * interval
-    size = 7 * day if end - start >= 14 * day else day
-    windows = (end - start) // size
-    if not windows:
-        size, windows = (end - start) // interval * interval, 1
-    stop = start + windows * size
+    windows = _windows(look, zone)
     per_unit = _WATTS.get(look.unit)
     energy = look.unit in ("kWh", "Wh")
     scale = 1.0 if per_unit is None else per_unit / (interval if energy else 1)
@@ -133,12 +131,15 @@ def guess(look: Look, output: Path) -> Guess:
         parts=_parts(look, name),
         measure="" if look.labels else measure,
         interval=format_duration(interval),
-        origin=_clock(start),
+        origin=_clock(windows.start),
+        zone=zone,
+        zone_note=_ZONE_NOTE if zone == "UTC" else "of times without an offset, in the data and in this file",
         states=_states(look, edges, is_power=per_unit is not None),
         bins="" if look.labels else _BINS.format(_number(edges[len(edges) // 2])),
-        size=format_duration(size),
-        start=_clock(start),
-        stop=_clock(stop) if look.complete else "",
+        size=windows.size,
+        sizes=_SIZES if windows.size not in ("day", "week") else _OF_CALENDAR,
+        start=_clock(windows.first),
+        stop=_clock(windows.stop) if look.complete else "",
         stop_key="stop:" if look.complete else "# stop:",
         stop_note="" if look.complete else " the file is longer than the look: left out, it ends with the data",
         query=f"{name}-histogram",
@@ -147,7 +148,71 @@ def guess(look: Look, output: Path) -> Guess:
         ledger=f"{name}-ledger.db",
     )
     _check(text)
-    return Guess(text, _said(look, scale, per_unit, windows, size), look.names > 1)
+    return Guess(text, _said(look, scale, per_unit, windows, zone), look.names > 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """The windows of the settings; instants are what a clock of the zone shows, as microseconds since 1970.
+
+    Attributes:
+        start: a midnight no later than the first reading.
+        first: start of the first window.
+        stop: end of the last one.
+        count: how many there are.
+        size: length of each as the settings say it.
+    """
+
+    start: int
+    first: int
+    stop: int
+    count: int
+    size: str
+
+    @property
+    def said(self) -> str:
+        """The length of a window, for people."""
+        return f"a {self.size}" if self.size in ("day", "week") else self.size
+
+
+def _windows(look: Look, zone: str) -> _Windows:
+    """Weeks where there are two of them or more, else days; of the zone's calendar where it is not UTC's."""
+    interval = look.interval_us
+    begin, last = (_on_clock(int(time), look, zone) for time in (look.times_us[0], look.times_us[-1]))
+    day = DAY_US if DAY_US % interval == 0 else 48 * interval
+    start = begin // day * day
+    end = (last // interval + 1) * interval
+    if zone != "UTC" and HOUR_US % interval == 0 and end - start >= DAY_US:
+        monday = start + (_MONDAY - start // DAY_US) % 7 * DAY_US
+        weeks = max(0, end - monday) // (7 * DAY_US)
+        if weeks > 1:
+            return _Windows(start, monday, monday + weeks * 7 * DAY_US, weeks, "week")
+        days = (end - start) // DAY_US
+        return _Windows(start, start, start + days * DAY_US, days, "day")
+    size = 7 * day if end - start >= 14 * day else day
+    count = (end - start) // size
+    if not count:
+        size, count = (end - start) // interval * interval, 1
+    return _Windows(start, start, start + count * size, count, format_duration(size))
+
+
+def _on_clock(time_us: int, look: Look, zone: str) -> int:
+    """What a clock of the zone shows at a time of the data; times without an offset are what it shows."""
+    try:
+        where = time_zone(zone)
+    except ValueError as error:
+        raise CommandError(f"--timezone: {error}") from error
+    if look.naive:
+        return time_us
+    offset = dt.datetime.fromtimestamp(time_us // 1_000_000, where).utcoffset() or dt.timedelta()
+    return time_us + offset // dt.timedelta(microseconds=1)
+
+
+def _zone_said(look: Look, zone: str) -> str:
+    """What is said of the zone of the times."""
+    if zone != "UTC":
+        return f"times without an offset, and days, are of {zone}" if look.naive else f"days are of {zone}"
+    return "times without an offset are read as UTC"
 
 
 def _parts(look: Look, name: str) -> str:
@@ -231,7 +296,7 @@ def _scale_note(look: Look, per_unit: int | None, scale: float) -> str:
     return f"1 {look.unit} is {_number(scale)} W"
 
 
-def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: int) -> tuple[tuple[str, str], ...]:
+def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zone: str) -> tuple[tuple[str, str], ...]:
     series = "the whole file is one series" if look.series is None else f"column {look.series}, {look.names:,} seen"
     if look.wide == "series":
         series = f"a wide table: {look.wide_columns:,} columns from {look.value} on are a series each"
@@ -250,6 +315,7 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: in
     else:
         value += f", {unit}" + ("" if per_unit is None else f", times {_number(scale)} for W")
     others = f"{', '.join(look.others[:_SHOWN])}{' and others' if len(look.others) > _SHOWN else ''}"
+    labels = ", ".join(look.other_labels[:_SHOWN])
     not_used = (
         f"also numeric: {others}: use --value; columns that are a series each: see readings.wide"
         if look.wide is None
@@ -257,10 +323,11 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: in
     )
     return (
         ("series", series),
-        ("time", f"column {time}; times without an offset are read as UTC"),
+        ("time", f"column {time}; {_zone_said(look, zone)}"),
         ("value", value),
         *([("counter", _COUNTER if look.wide is None else _WIDE_COUNTER)] if look.rises else []),
         *([("not used", not_used)] if look.others else []),
+        *([("labels", f"in {labels}: --value counts them")] if look.other_labels else []),
         *([("made public", _made_public(look.without))] if look.without else []),
         *(
             []
@@ -268,7 +335,7 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: int, size: in
             else [("day or month", f"{look.ambiguous} reads the times too: see which is right, and set time_format")]
         ),
         ("interval", format_duration(look.interval_us)),
-        ("windows", f"{windows} of {format_duration(size)}" if look.complete else f"of {format_duration(size)}"),
+        ("windows", f"{windows.count} of {windows.said}" if look.complete else f"of {windows.said}"),
     )
 
 
@@ -415,6 +482,17 @@ _RISES = """
   # A GUESS: it never falls, so it is a meter's counter, and a slot has what it rose since the last reading before it; a
   # reading on a boundary belongs to the slot that ends there. If it is none, write the column's name alone."""
 
+_ZONE_NOTE = "of times without an offset, in the data and in this file: a name such as Europe/London, see --timezone"
+
+_SIZES = """\
+  # every: 1d  # a divisor of size makes them slide
+  # size: day  # or week, month: of the calendar in slots.timezone, of 23 or 25 hours where its clock changes
+"""
+
+_OF_CALENDAR = """\
+  # or day, week, month: of the calendar in slots.timezone, of 23 or 25 hours where its clock changes; 1d is 24 hours
+"""
+
 _TEMPLATE = """\
 # yaml-language-server: $schema={schema}
 # Written by `quiltstream init` from a look at {file}:
@@ -431,7 +509,7 @@ readings:
 slots:  # at most one reading counts per series and slot, the latest
   interval: {interval}
   origin: {origin}
-  timezone: UTC  # of times without an offset, in the data and in this file: a name such as Europe/London
+  timezone: {zone}  # {zone_note}
 
 {states}
 # What is believed about missing cells: public (which are missing says nothing of the values),
@@ -443,9 +521,7 @@ missing: public
 # Which windows are published, for every series, also where there are no readings.
 windows:
   size: {size}
-  # every: 1d  # a divisor of size makes them slide
-  # size: day  # or week, month: of the calendar in slots.timezone, of 23 or 25 hours where its clock changes
-  start: {start}
+{sizes}  start: {start}
   {stop_key} {stop}{stop_note}
 
 # Of this query alone, at no further cost:

@@ -11,6 +11,7 @@ The file holds the real names, which only the machine that submits a job sees; e
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from pydantic import (
     model_validator,
 )
 
-from ..calendars import UNITS, Unit, local_calendar
+from ..calendars import UNITS, Calendar, Unit, local_calendar
 from ..models import Model
 from ..roster import MOST_SERIES, Roster
 from ..slots import (
@@ -455,7 +456,29 @@ class Settings(Document):
                 f"windows.stop {windows.stop} is not after windows.start {windows.start}; exchange or correct them"
             )
         calendar = local_calendar(unit, self.slots.timezone, grid.interval_us, grid.origin_us)
+        if start is not None and stop is not None:
+            self._check_whole(calendar, start, stop)
         return Schedule.of_calendar(calendar, start, stop)
+
+    def _check_whole(self, calendar: Calendar, start: int, stop: int) -> None:
+        """Refuse ends between which no window of a calendar lies, with the dates of the first one.
+
+        Raises:
+            ValueError: there is none.
+        """
+        calendar.check_within(start, stop)
+        begin = calendar.stop_of(calendar.number_of(start - 1))
+        end = calendar.stop_of(calendar.number_of(begin))
+        if end > stop:
+            zone = time_zone(calendar.timezone)
+            dates = [
+                dt.datetime.fromtimestamp(self.grid.time_of(slot) // 1_000_000, zone).date() for slot in (begin, end)
+            ]
+            raise ValueError(
+                f"windows.size is {calendar.unit}, and no whole {calendar.unit} of {calendar.timezone} lies between "
+                f"windows.start {self.windows.start} and windows.stop {self.windows.stop}: the first goes from "
+                f"{dates[0]} to {dates[1]}; move windows.start or windows.stop, or use a smaller windows.size"
+            )
 
     def _slot(self, instant: str, name: str) -> int:
         return self.grid.slot_at(self._time(instant, name), name)

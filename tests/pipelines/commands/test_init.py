@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -206,3 +208,60 @@ def test_a_history_that_is_excluded_whole_says_how_to_hold_some_out(tmp_path: Pa
     done = call("fit", tmp_path / "settings.yaml", "--exclude", tmp_path / "roster.csv", "-o", tmp_path / "model.json")
     assert done.code == 2
     assert "--hold-out 0.5" in done.err
+
+
+def stages(path: Path, *, offset: str = "") -> Path:
+    """A fortnight of stages of sleep of two people, in half-hours, over a change of clocks; and a pulse."""
+    zone, lines = ZoneInfo("Europe/Berlin"), ["Proband;Beginn;Ende;Stadium;Puls"]
+    begin = dt.datetime(2024, 3, 24, tzinfo=zone).astimezone(dt.timezone.utc)
+    slots = (14 * 24 - 1) * 2  # one of the days has 23 hours
+    for person in ("P1", "P2"):
+        for slot in range(slots):
+            start = begin + slot * dt.timedelta(minutes=30)
+            texts = [
+                f"{time:%Y-%m-%dT%H:%M}{offset}" if offset else f"{time.astimezone(zone):%d.%m.%Y %H:%M}"
+                for time in (start, start + dt.timedelta(minutes=30))
+            ]
+            lines.append(";".join([person, *texts, ("Wach", "Leicht", "Tief")[slot // 5 % 3], f"{55 + slot % 9},5"]))
+    path.write_text("\n".join(lines) + "\n", encoding="latin-1")
+    return path
+
+
+@pytest.mark.parametrize("offset", ["", "Z"])
+def test_a_zone_makes_the_windows_days_of_its_calendar(tmp_path: Path, offset: str) -> None:
+    path = stages(tmp_path / "schlaf.csv", offset=offset)
+    done = call("init", path, "-o", tmp_path / "settings.yaml", "--timezone", "Europe/Berlin")
+    assert done.code == 0, done.err
+    assert done.said("windows 14 of a day")
+    assert done.said("days are of Europe/Berlin") or done.said("and days, are of Europe/Berlin")
+    settings = read_settings(tmp_path / "settings.yaml")
+    assert (settings.slots.timezone, settings.windows.size, len(settings.schedule)) == ("Europe/Berlin", "day", 14)
+    dry = call("run", "--dry-run", tmp_path / "settings.yaml")
+    assert dry.said("14 days of Europe/Berlin (46 to 48 slots)")
+    assert dry.said("2024-03-23T23:00:00Z to 2024-04-06T22:00:00Z")
+    assert not dry.said("make no whole window")
+
+
+def test_stages_are_labels_by_their_name_and_a_column_of_labels_is_never_passed_over(tmp_path: Path) -> None:
+    path = stages(tmp_path / "schlaf.csv")
+    assert call("init", path, "-o", tmp_path / "a.yaml", "--timezone", "Europe/Berlin").said("Leicht, Tief, Wach")
+    text = path.read_text(encoding="latin-1").replace("Stadium", "Befund")
+    path.write_text(text, encoding="latin-1")
+    done = call("init", path, "-o", tmp_path / "b.yaml", "--force")
+    assert done.said("column Puls")
+    assert done.said("in Befund: --value counts them")
+
+
+def test_weeks_of_a_zone_begin_on_mondays(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "load.csv", readings(days=24, homes=["m1"]))  # from 2024-03-01, a Friday
+    done = call("init", path, "-o", tmp_path / "settings.yaml", "--timezone", "Europe/London")
+    assert done.code == 0, done.err
+    settings = read_settings(tmp_path / "settings.yaml")
+    assert (settings.windows.size, str(settings.windows.start), len(settings.schedule)) == ("week", "2024-03-04", 3)
+
+
+def test_a_zone_that_is_none_is_refused_with_its_name(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "load.csv", readings(days=2, homes=["m1"]))
+    done = call("init", path, "-o", tmp_path / "settings.yaml", "--timezone", "Europe/Atlantis")
+    assert (done.code, done.said("--timezone: timezone 'Europe/Atlantis' is unknown")) == (2, True)
+    assert not (tmp_path / "settings.yaml").exists()
