@@ -156,9 +156,12 @@ def trajectories(runs: int, draw: np.random.Generator) -> Ints:
     return found
 
 
-def histograms(folder: Path, runs: int) -> PrivateHistograms:
-    """The job."""
-    (folder / "roster.csv").write_text("series\n" + "".join(f"s{n:06}\n" for n in range(runs)), encoding="utf-8")
+def histograms(folder: Path, runs: int, *, pairs: bool = False) -> PrivateHistograms:
+    """The job; with pairs a series and the one half of them further on are a group."""
+    half = runs // 2
+    lines = [f"s{n:06},g{n % half:06}\n" if pairs else f"s{n:06}\n" for n in range(runs)]
+    header = "series,group\n" if pairs else "series\n"
+    (folder / "roster.csv").write_text("".join([header, *lines]), encoding="utf-8")
     settings = Settings.parse(
         {
             "slots": {"interval": "30min", "origin": "2013-01-01"},
@@ -171,6 +174,7 @@ def histograms(folder: Path, runs: int) -> PrivateHistograms:
             "domain": "homes",
             "roster": str(folder / "roster.csv"),
             "ledger": f"sqlite:///{folder / 'ledger.db'}",
+            **({"group_by": "group"} if pairs else {}),
         }
     )
     belief = Model(CHAIN.to_dict(), StateSpace((0.5,), "W"), SLOT, Provenance(method="given"))
@@ -221,6 +225,20 @@ def changed_job(states: Ints, folder: Path, watched: Watched) -> None:
     batch_job(states, folder, watched, turned(states))
 
 
+def paired_job(states: Ints, folder: Path, watched: Watched) -> Ints:
+    """Run a job of groups of two: each run's series with another one, whose readings the attacker knows.
+
+    Returns:
+        What the attacker takes off the rows: the counts of the other series, shape (runs, windows).
+    """
+    del watched
+    others = np.random.default_rng(int(states.sum())).permutation(states)
+    both = np.concatenate([states, others])
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        _ = pipeline | feed(folder, of_slots(both)) | histograms(folder, len(both), pairs=True)
+    return counted(others)
+
+
 def live_job(states: Ints, folder: Path, watched: Watched) -> None:
     """Run a live job; once the first window has closed, its secret slot comes twice more, in the other state."""
     del watched
@@ -245,7 +263,7 @@ def live_job(states: Ints, folder: Path, watched: Watched) -> None:
 
 
 def play(
-    runs: int, folder: Path, watched: Watched, seed: int, run: Callable[[Ints, Path, Watched], None] = batch_job
+    runs: int, folder: Path, watched: Watched, seed: int, run: Callable[[Ints, Path, Watched], Ints | None] = batch_job
 ) -> Rows:
     """So many runs, in as many jobs as it takes."""
     print("seed", seed)  # noqa: T201 - a random test says its seed
@@ -255,8 +273,8 @@ def play(
         states = trajectories(min(AT_ONCE, runs - begin), draw)
         (inside := folder / str(begin)).mkdir()
         watched.forget()
-        run(states, inside, watched)
-        found.append(gathered(states, watched.rows))
+        known = run(states, inside, watched)
+        found.append(gathered(states, watched.rows, known))
     return Rows(
         np.concatenate([one.states for one in found]),
         np.concatenate([one.true for one in found]),
@@ -271,8 +289,13 @@ def _instant(rows: pa.RecordBatch) -> int:
     return rows["window_start"].cast(pa.int64())[0].as_py()
 
 
-def gathered(states: Ints, attempts: Sequence[Sequence[pa.RecordBatch]]) -> Rows:
-    """The rows of one job, its series in the order of their blocks."""
+def counted(states: Ints) -> Ints:
+    """How often state 1 is in each window, shape (runs, windows)."""
+    return states.reshape(-1, LENGTH // SIZE, SIZE).sum(axis=2)
+
+
+def gathered(states: Ints, attempts: Sequence[Sequence[pa.RecordBatch]], known: Ints | None = None) -> Rows:
+    """The rows of one job less what is known of them, its series or groups in the order of their blocks."""
     tables = [
         pl.DataFrame(pl.from_arrow(pa.Table.from_batches(rows))).with_columns(pl.col("window_start").cast(pl.Int64))
         for rows in attempts
@@ -289,7 +312,9 @@ def gathered(states: Ints, attempts: Sequence[Sequence[pa.RecordBatch]]) -> Rows
         window = ((table["window_start"] - ORIGIN) // (SIZE * SLOT)).to_numpy()
         seen[number, attempt, window] = table["counts"].list.get(1).to_numpy()
     assert seen.min() > -(2**40), "a row is missing"
-    true = states.reshape(-1, LENGTH // SIZE, SIZE).sum(axis=2)
+    true = counted(states)
+    if known is not None:
+        seen -= known[:, np.newaxis, :]
     loss = max(float(np.max(table["loss_after"].to_numpy())) for table in tables)
     return Rows(states[series, SECRET], true[series], seen[series], firsts, loss, float(tables[0]["scale"][0]))
 
@@ -313,6 +338,18 @@ def test_rows_tell_of_a_slot_no_more_than_they_print_and_nearly_that(
     print(found, "printed", rows.loss)  # noqa: T201 - a measurement
     assert found.loss <= rows.loss
     assert found.loss >= at(20, 90) / 100 * rows.loss
+
+
+@pytest.mark.assures("privacy", "Rows of groups, less the readings of all other members, tell no more than they print")
+def test_rows_of_groups_whose_other_members_are_known_tell_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = play(at(20_000, 200_000), tmp_path, Watched(monkeypatch, failing=False), new_seed(), paired_job)
+    found = sampled_loss(rows.views(), ALPHA)
+    print(found, "printed", rows.loss)  # noqa: T201 - a measurement
+    assert found.loss <= rows.loss
+    # what is taken off is what the groups count
+    assert found.loss >= at(20, 70) / 100 * rows.loss
 
 
 @pytest.mark.assures("privacy", "Rows of bundles and jobs that were made to run again tell no more than they print")
