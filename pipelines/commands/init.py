@@ -21,6 +21,7 @@ import numpy.typing as npt
 from ...schemas.files import reason, write_whole
 from ...schemas.settings.job import Settings, load_settings
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, time_zone
+from ..console import plural
 from ..errors import CommandError
 from ..runners import read_source
 from .data_preview import Look
@@ -169,10 +170,11 @@ class _Windows:
     count: int
     size: str
 
-    @property
-    def said(self) -> str:
-        """The length of a window, for people."""
-        return f"a {self.size}" if self.size in ("day", "week") else self.size
+    def said(self, *, complete: bool) -> str:
+        """What they are, for people; and how many, where every row was looked at."""
+        if self.size in ("day", "week"):
+            return plural(self.count, self.size) if complete else f"{self.size}s"
+        return f"{self.count} of {self.size}" if complete else f"of {self.size}"
 
 
 def _windows(look: Look, zone: str) -> _Windows:
@@ -335,7 +337,7 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zon
             else [("day or month", f"{look.ambiguous} reads the times too: see which is right, and set time_format")]
         ),
         ("interval", format_duration(look.interval_us)),
-        ("windows", f"{windows.count} of {windows.said}" if look.complete else f"of {windows.said}"),
+        ("windows", windows.said(complete=look.complete)),
     )
 
 

@@ -323,7 +323,7 @@ def show(console: Console, subject: Subject, found: Utility) -> None:
         console,
         [
             *(f"{one.name}: {'; '.join(one.assumes)}; not protected: {one.leaves}" for one in found.mechanisms),
-            *(f"{one.method}: does not apply: {one.reason}" for one in found.others),
+            *(f"{one.method}: does not apply: {_as_settings_name(one.reason)}" for one in found.others),
         ],
     )
     heading(console, f"Error of a count by {chosen.name}, of an evenly filled bin")
@@ -403,6 +403,13 @@ def _print(console: Console, text: str) -> None:
 
 def _wanted(purpose: Purpose) -> str:
     return f"an error of {percent(purpose.error)}"
+
+
+def _as_settings_name(text: str) -> str:
+    """A text with the mechanisms as settings name them; the library's functions have underscores instead."""
+    for name in METHODS:
+        text = text.replace(name.replace("-", "_"), name)
+    return text
 
 
 def _length(slots: int, subject: Subject) -> str:

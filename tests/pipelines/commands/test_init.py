@@ -232,7 +232,7 @@ def test_a_zone_makes_the_windows_days_of_its_calendar(tmp_path: Path, offset: s
     path = stages(tmp_path / "schlaf.csv", offset=offset)
     done = call("init", path, "-o", tmp_path / "settings.yaml", "--timezone", "Europe/Berlin")
     assert done.code == 0, done.err
-    assert done.said("windows 14 of a day")
+    assert done.said("windows 14 days")
     assert done.said("days are of Europe/Berlin") or done.said("and days, are of Europe/Berlin")
     settings = read_settings(tmp_path / "settings.yaml")
     assert (settings.slots.timezone, settings.windows.size, len(settings.schedule)) == ("Europe/Berlin", "day", 14)

@@ -146,6 +146,13 @@ def test_everything_that_is_asked_is_said(tmp_path: Path) -> None:
     assert not done.said("planned for windows of a week and histograms")
 
 
+def test_mechanisms_that_do_not_apply_name_others_as_settings_do(tmp_path: Path) -> None:
+    done = call("plan", "--model", model(tmp_path, belief=CLASS))
+    assert done.code == 0, done.err
+    assert done.said("names none: use mqm-approx or forward-backward")
+    assert not done.said("use mqm_approx")
+
+
 def test_no_budget_is_raised_and_no_unprotected_noise_is_written(tmp_path: Path) -> None:
     made = job(tmp_path, privacy={"epsilon": 1.0, "budget": 2.0, "mechanism": "mqm-approx"})
     done = call("plan", made.settings, "--epsilon", "5")
