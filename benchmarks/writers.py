@@ -25,7 +25,7 @@ from quiltstream.store import BlockToPublish, DomainSpec, NoisyBlock, QuerySpec,
 WRITERS = (1, 2, 8, 24)
 WARMING = 2
 SPACE = StateSpace((250.0, 500.0, 1000.0), unit="W")
-SERIES = tuple(f"home-{number}" for number in range(20))
+HOMES = 20
 
 
 def register(store: Store, number: int, windows: int) -> Registration:
@@ -50,7 +50,7 @@ def register(store: Store, number: int, windows: int) -> Registration:
         mechanism="mqm-approx",
         schedule=Schedule(size=24, every=24, start=0, stop=24 * windows),
         schedule_given=True,
-        roster=Roster.of(SERIES),
+        roster=Roster.of(f"home-{number}-{home}" for home in range(HOMES)),
         roster_given=True,
         shards=1,
     )
@@ -61,8 +61,8 @@ def draft(held: Registration, window: Window) -> BlockToPublish:
     """A window whose counts are drawn by chance."""
 
     def draw() -> NoisyBlock:
-        counts = np.random.default_rng().integers(-1000, 1000, (len(SERIES), SPACE.size), dtype=np.int64)
-        return NoisyBlock(held.query.roster.shard_keys(0, 1), np.full(len(SERIES), 24, dtype=np.int64), counts)
+        counts = np.random.default_rng().integers(-1000, 1000, (HOMES, SPACE.size), dtype=np.int64)
+        return NoisyBlock(held.query.roster.shard_keys(0, 1), np.full(HOMES, 24, dtype=np.int64), counts)
 
     return BlockToPublish(window, 0, draw)
 

@@ -1,0 +1,288 @@
+"""Does a ledger in PostgreSQL become slower as it grows? Windows a second and bytes at each size.
+
+Run: python benchmarks/ledger_growth.py [SECONDS] [FEEDERS]. Makes a server of its own, and in its ledger one domain
+a feeder, each with an endless hourly query. Then, until SECONDS have gone:
+
+- 8 processes publish one window a call, each in a domain of its own, and are timed;
+- the ledger grows by the hours of ten years for more feeders. The rows of these are copies of published rows, with
+  names, domains and places of their own: the tables and their indexes have the size of so many feeders. The domains of
+  the writers, which alone are read, are as they were published.
+
+The first writer's domain has ten years of its own where SECONDS allow. The last line has the ratios of the end to the
+beginning.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from quiltstream.privacy import LaplaceHistogram, MixingBounds, mqm_approx
+from quiltstream.schemas.roster import Roster
+from quiltstream.schemas.slots import Schedule, SlotGrid, Window
+from quiltstream.schemas.states import StateSpace
+from quiltstream.store import BlockToPublish, DomainSpec, NoisyBlock, QuerySpec, Registration, Store, tables
+
+ROOT = Path(__file__).resolve().parents[1]
+WRITERS = 8
+WINDOWS = 60
+WARMING = 2
+YEAR = 24 * 365
+YEARS = 10
+BATCH = 24 * 28
+SPACE = StateSpace((250.0, 500.0, 1000.0), unit="W")
+HOMES = 20
+
+_COPIED = (tables.charges, tables.releases)
+
+
+def servers(name: str) -> Any:
+    """A module of the end-to-end tests, which start and end the servers."""
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))
+    return import_module(f"tests.e2e.{name}")
+
+
+@contextmanager
+def database() -> Generator[str]:
+    """A PostgreSQL server of its own."""
+    postgres = servers("postgres")
+    binaries = postgres.find_binaries()
+    if binaries is None:
+        sys.exit("no PostgreSQL server is installed (Debian: apt-get install postgresql)")
+    server = postgres.PostgresServer(binaries)
+    try:
+        yield server.url
+    finally:
+        server.close()
+
+
+def register(store: Store, number: int) -> Registration:
+    """A domain with one endless hourly query."""
+    belief = MixingBounds(pi_min=0.2, gap=0.75)
+    domain = DomainSpec(
+        name=f"feeder-{number}",
+        grid=SlotGrid(interval_us=3_600_000_000).to_dict(),
+        states=SPACE.to_dict(),
+        belief=belief.to_dict(),
+        model_id="by hand",
+        guarantee="stream",
+        budget=2.0,
+        missing="public",
+    )
+    mechanism = LaplaceHistogram.from_sigma(SPACE.size, mqm_approx(belief, epsilon=1.0).sigma)
+    query = QuerySpec(
+        name="hourly",
+        domain=domain.name,
+        scale=mechanism.scale,
+        release_epsilon_dp=mechanism.epsilon_dp,
+        mechanism="mqm-approx",
+        schedule=Schedule(size=1, every=1, start=0, stop=None),
+        schedule_given=True,
+        roster=Roster.of(f"home-{number}-{home}" for home in range(HOMES)),
+        roster_given=True,
+        shards=1,
+    )
+    return store.register(domain, query)
+
+
+def draft(held: Registration, start: int) -> BlockToPublish:
+    """A window whose counts are drawn by chance."""
+
+    def draw() -> NoisyBlock:
+        counts = np.random.default_rng().integers(-1000, 1000, (HOMES, SPACE.size), dtype=np.int64)
+        return NoisyBlock(held.query.roster.shard_keys(0, 1), np.ones(HOMES, dtype=np.int64), counts)
+
+    return BlockToPublish(Window(start, start + 1), 0, draw)
+
+
+def write(url: str, held: Registration, first: int, begin: Barrier, found: Queue[list[float]]) -> None:
+    """Publish windows, one call each; seconds of each call."""
+    taken: list[float] = []
+    with Store(url) as store:
+        for number in range(WARMING + WINDOWS):
+            if number == WARMING:
+                begin.wait()
+            before = time.monotonic()
+            store.publish(held, [draft(held, first + number)])
+            taken.append(time.monotonic() - before)
+    found.put(taken[WARMING:])
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: windows and bytes of the ledger, and what its writers took."""
+
+    windows: int
+    bytes: int
+    longest: int
+    rate: float
+    commits: float
+    wal: float
+    median_ms: float
+    late_ms: float
+
+
+@dataclass
+class Growth:
+    """A ledger that grows.
+
+    Attributes:
+        url: of the database.
+        held: the registered queries, the writers' first.
+        ends: how many windows each of the writers' domains has.
+        copies: how many feeders are copies of ten years.
+    """
+
+    url: str
+    held: list[Registration]
+    ends: list[int]
+    copies: int = 0
+
+    def __post_init__(self) -> None:
+        self.engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT")
+
+    def ask(self, statement: str) -> Any:
+        """One value."""
+        with self.engine.connect() as connection:
+            return connection.execute(sa.text(statement)).scalar()
+
+    def size(self) -> int:
+        """Bytes of all tables and indexes."""
+        return int(self.ask("SELECT pg_database_size(current_database())"))
+
+    def measure(self) -> Row:
+        """Let the writers publish."""
+        context = multiprocessing.get_context("fork")
+        self.engine.dispose()
+        begin, found = context.Barrier(WRITERS + 1), context.Queue()
+        tasks = zip(self.held[:WRITERS], self.ends, strict=True)
+        processes = [context.Process(target=write, args=(self.url, *task, begin, found)) for task in tasks]
+        for process in processes:
+            process.start()
+        begin.wait()
+        log, before = "SELECT pg_current_wal_lsn() - '0/0'", time.monotonic()
+        written, ended = self.ask(log), self.commits()
+        taken = np.concatenate([found.get() for _ in processes]) * 1e3
+        seconds = time.monotonic() - before
+        written, ended = self.ask(log) - written, self.commits() - ended
+        for process in processes:
+            process.join()
+        self.ends = [end + WARMING + WINDOWS for end in self.ends]
+        windows = int(self.ask("SELECT count(*) FROM quiltstream_charges"))
+        return Row(
+            windows,
+            self.size(),
+            max(self.ends),
+            taken.size / seconds,
+            ended / taken.size,
+            float(written) / taken.size,
+            float(np.median(taken)),
+            float(np.percentile(taken, 99)),
+        )
+
+    def commits(self) -> int:
+        """Transactions on record."""
+        self.ask("SELECT pg_stat_clear_snapshot()")
+        return int(self.ask("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"))
+
+    def publish(self, until: float) -> None:
+        """Publish ten years in the first domain, a month a call, while there is time."""
+        with Store(self.url) as store:
+            while self.ends[0] < YEARS * YEAR and time.monotonic() < until:
+                hours = range(self.ends[0], self.ends[0] + BATCH)
+                store.publish(self.held[0], [draft(self.held[0], start) for start in hours])
+                self.ends[0] += BATCH
+
+    def copy(self) -> None:
+        """Copy the first domain's rows for one more feeder."""
+        source, target = "feeder-0", self.held[WRITERS + self.copies].domain.name
+        self.copies += 1
+        charges, releases = ([column.name for column in table.c if column.name != "id"] for table in _COPIED)
+        own = {"entry_id": "md5(c.entry_id || :target)", "domain_id": "q.domain_id", "query_id": "q.id"}
+        with self.engine.connect() as connection:
+            given = {"source": source, "target": target}
+            query = "(SELECT q.* FROM quiltstream_queries q JOIN quiltstream_domains d ON d.id = q.domain_id"
+            connection.execute(
+                sa.text(
+                    f"INSERT INTO quiltstream_charges ({', '.join(charges)}) "  # noqa: S608 - names of columns
+                    f"SELECT {', '.join(own.get(name, f'c.{name}') for name in charges)} FROM quiltstream_charges c, "
+                    f"{query} WHERE d.name = :target) q "
+                    "WHERE c.domain_id = (SELECT id FROM quiltstream_domains WHERE name = :source)"
+                ),
+                given,
+            )
+            own = {"query_id": "q.id", "charge_id": "c.id"}
+            connection.execute(
+                sa.text(
+                    f"INSERT INTO quiltstream_releases ({', '.join(releases)}) "  # noqa: S608 - names of columns
+                    f"SELECT {', '.join(own.get(name, f'r.{name}') for name in releases)} "
+                    f"FROM {query} WHERE d.name = :target) q JOIN quiltstream_charges c ON c.query_id = q.id "
+                    f"JOIN {query} WHERE d.name = :source) s ON true "
+                    "JOIN quiltstream_releases r ON r.query_id = s.id AND r.window_start = c.window_start"
+                ),
+                given,
+            )
+
+
+def show(row: Row, copies: int) -> None:
+    print(
+        f"{copies:>7} {row.windows:>11,} {row.bytes / 1e6:>9,.0f} {row.bytes / row.windows:>9,.0f} {row.longest:>13,} "
+        f"{row.rate:>10.0f} {row.commits:>9.2f} {row.wal / 1e3:>8.1f} {row.median_ms:>8.1f} {row.late_ms:>7.1f}",
+        flush=True,
+    )
+
+
+def main(seconds: int = 600, feeders: int = 100) -> None:
+    began = time.monotonic()
+    with database() as url:
+        with Store(url, create=True) as store:
+            held = [register(store, number) for number in range(WRITERS + feeders)]
+        growth = Growth(url, held, [0] * WRITERS)
+        empty = growth.size()
+        print(f"{WRITERS} writers, {HOMES} rows of {SPACE.size} bins a window; empty ledger {empty / 1e6:.0f} MB")
+        print(
+            f"{'feeders':>7} {'windows':>11} {'MB':>9} {'bytes/w':>9} {'longest query':>13} "
+            f"{'windows/s':>10} {'commits/w':>9} {'WAL kB/w':>8} {'ms':>8} {'p99 ms':>7}"
+        )
+        rows = [growth.measure()]
+        show(rows[-1], 0)
+        rows.append(growth.measure())
+        show(rows[-1], 0)
+        growth.publish(began + seconds / 2)
+        rows.append(growth.measure())
+        show(rows[-1], 0)
+        step = 0.0
+        for number in range(feeders):
+            before = time.monotonic()
+            if before + 1.2 * step > began + seconds:
+                break
+            growth.copy()
+            step = time.monotonic() - before
+            if number + 1 in (1, 2, 5, 10, 20, 50, 100):
+                rows.append(growth.measure())
+                show(rows[-1], number + 1)
+        rows += [growth.measure(), growth.measure()]
+        for row in rows[-2:]:
+            show(row, growth.copies)
+        first, last = rows[1], rows[-1]
+        print(
+            f"the end beside the beginning: {last.windows / first.windows:,.0f} times the windows, "
+            f"{last.bytes / first.bytes:,.0f} times the bytes, {last.rate / first.rate:.2f} times the windows a second"
+        )
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in sys.argv[1:]))

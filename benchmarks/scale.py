@@ -1,0 +1,437 @@
+"""The constants of a deployment's size: bytes, transactions, draws and CPU of one of each thing.
+
+Run: python benchmarks/scale.py [CONSTANTS]. Measures each constant, or reads them from a file of such lines, and prints
+them with the tables of `docs/explanation/scale.md`, which follow from them. Times are CPU of one process, which a busy
+machine changes less than a clock. PostgreSQL is measured where a server is installed.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import multiprocessing
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import sqlalchemy as sa
+
+from quiltstream.privacy import LaplaceHistogram, MixingBounds, mqm_approx
+from quiltstream.schemas.readings import READING_SCHEMA
+from quiltstream.schemas.roster import Roster
+from quiltstream.schemas.slots import Schedule, SlotGrid, Window
+from quiltstream.schemas.states import StateSpace
+from quiltstream.schemas.table_files import RELEASES, in_one, write_stream
+from quiltstream.store import BlockToPublish, DomainSpec, NoisyBlock, QuerySpec, Record, Registration, Store
+from quiltstream.store.release_rows import rows_of
+from quiltstream.transforms.sinks.messages import release_messages
+
+ROOT = Path(__file__).resolve().parents[1]
+SPACE = StateSpace(tuple(100.0 * (edge + 1) for edge in range(49)), unit="W")
+ROWS = 1_000
+FEW, MANY = 200, 600
+NAMES = 200_000
+_Format = Literal["parquet", "avro", "jsonl", "csv"]
+FORMATS: tuple[_Format, ...] = ("parquet", "avro", "jsonl", "csv")
+
+#: What each constant is, and how it is measured.
+MEANING: dict[str, tuple[str, str]] = {
+    "ns a draw": ("noise", "CPU, a million draws of the discrete Laplace law, sigma 84"),
+    "us a row": ("CPU of a row of 50 bins", "noise, SQLite and the row, 1,000 rows a block"),
+    "us a row, Parquet": ("more for its file", "the same rows, written"),
+    "ms a block": ("CPU of a block", "the call of a block of one row, SQLite"),
+    "bytes a window, SQLite": ("charge and block", "growth of the file, one row a window"),
+    "bytes a row, SQLite": ("more for a row", "growth of the file, 1,000 rows a window"),
+    "bytes a window, PostgreSQL": ("charge and block", "growth of tables and indexes"),
+    "bytes a row, PostgreSQL": ("more for a row", "the same, 1,000 rows a window"),
+    "WAL bytes a window": ("PostgreSQL's log", "the same, one row a window, one call each"),
+    "WAL bytes a row": ("more for a row", "the same, 1,000 rows a window"),
+    "transactions a block": ("one call", "commits that the server counts"),
+    "bytes a row, parquet": ("a sink's file", "1,000 rows of 50 bins"),
+    "bytes a row, avro": ("a sink's file", "the same rows"),
+    "bytes a row, jsonl": ("a sink's file", "the same rows"),
+    "bytes a row, csv": ("a sink's file", "the same rows"),
+    "bytes a message, avro": ("a sink's topic", "the same rows, key and headers with them"),
+    "bytes a message, json": ("a sink's topic", "the same rows"),
+    "bytes a name, ledger": ("the roster of a query", "200,000 names of 12 letters in groups of 100, compressed"),
+    "bytes a name, memory": ("the roster in a process", "growth of its memory, the same names"),
+    "bytes a reading, memory": ("a batch of readings", "Arrow, names of 12 letters"),
+}
+
+
+def servers(name: str) -> Any:
+    """A module of the end-to-end tests, which start and end the servers."""
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))
+    return import_module(f"tests.e2e.{name}")
+
+
+def cpu(work: Callable[[], Any]) -> float:
+    """Seconds of CPU."""
+    before = time.process_time()
+    work()
+    return time.process_time() - before
+
+
+def names(number: int) -> Roster:
+    """Series in groups of 100."""
+    return Roster(tuple((f"meter-{one:06}", f"feeder-{one // 100:05}") for one in range(number)))
+
+
+MECHANISM = LaplaceHistogram.from_sigma(SPACE.size, 84.4445)
+
+
+def register(store: Store, rows: int) -> Registration:
+    """A query with an endless schedule of one slot, one row for each group."""
+    belief = MixingBounds(pi_min=0.2, gap=0.75)
+    domain = DomainSpec(
+        name=f"of-{rows}",
+        grid=SlotGrid(interval_us=1_800_000_000).to_dict(),
+        states=SPACE.to_dict(),
+        belief=belief.to_dict(),
+        model_id="by hand",
+        guarantee="stream",
+        budget=1e6,
+        missing="public",
+    )
+    mechanism = LaplaceHistogram.from_sigma(SPACE.size, mqm_approx(belief, epsilon=1.0).sigma)
+    entries = tuple((f"of-{rows}-{one:06}", f"feeder-{one:05}") for one in range(rows))
+    query = QuerySpec(
+        name="windows",
+        domain=domain.name,
+        scale=mechanism.scale,
+        release_epsilon_dp=mechanism.epsilon_dp,
+        mechanism="mqm-approx",
+        schedule=Schedule(size=1, every=1, start=0, stop=None),
+        schedule_given=True,
+        roster=Roster(entries),
+        roster_given=True,
+        shards=1,
+        header={
+            "half_width_95": MECHANISM.half_width(0.95),
+            "quilt": [15, 13],
+            "model_provenance": "by hand",
+            "epsilon": 1.0,
+        },
+    )
+    return store.register(domain, query)
+
+
+def publish(store: Store, held: Registration, windows: range) -> list[Record]:
+    """Publish windows with real noise, one call each."""
+    keys = held.query.roster.shard_keys(0, 1)
+
+    def draw() -> NoisyBlock:
+        counts = MECHANISM.randomise(np.full((len(keys), SPACE.size), 96, dtype=np.int64))
+        return NoisyBlock(keys, np.full(len(keys), 100, dtype=np.int64), counts)
+
+    found: list[Record] = []
+    for start in windows:
+        found += store.publish(held, [BlockToPublish(Window(start, start + 1), 0, draw)])
+    return found
+
+
+def of_sqlite() -> dict[str, float]:
+    """Bytes and CPU of SQLite, and the bytes of the rows in each form."""
+    found: dict[str, float] = {}
+    bytes_: dict[int, float] = {}
+    seconds: dict[int, float] = {}
+    for rows, windows in ((1, MANY), (ROWS, FEW)):
+        count = windows
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "ledger.db"
+
+            def size(path: Path = path) -> int:
+                with Store(f"sqlite:///{path}", create=True):
+                    pass
+                return path.stat().st_size
+
+            with Store(f"sqlite:///{path}", create=True) as store:
+                held = register(store, rows)
+                publish(store, held, range(20))
+            before = size()
+            with Store(f"sqlite:///{path}", create=True) as store:
+                publish(store, held, range(20, 21))
+                seconds[rows] = cpu(partial(publish, store, held, range(21, 20 + count))) / (count - 1)
+                if rows == ROWS:
+                    found |= of_rows(held, publish(store, held, range(20 + count, 21 + count)))
+                    count += 1
+            bytes_[rows] = (size() - before) / count
+    found["ms a block"] = 1e3 * seconds[1]
+    found["us a row"] = 1e6 * (seconds[ROWS] - seconds[1]) / (ROWS - 1) + found.pop("us to build a row")
+    found["bytes a window, SQLite"] = bytes_[1]
+    found["bytes a row, SQLite"] = (bytes_[ROWS] - bytes_[1]) / (ROWS - 1)
+    return found
+
+
+def of_rows(held: Registration, records: list[Record]) -> dict[str, float]:
+    """Bytes of a released row in each form."""
+    batch = rows_of(held, records[0])
+    found = {"us to build a row": 1e6 * cpu(lambda: [rows_of(held, records[0]) for _ in range(50)]) / 50 / ROWS}
+    table = RELEASES.sorted(RELEASES.table([batch]))
+    for format_ in FORMATS:
+        stream = io.BytesIO()
+        taken = cpu(partial(write_stream, stream, format_, in_one(table), RELEASES))
+        found[f"bytes a row, {format_}"] = len(stream.getvalue()) / ROWS
+        if format_ == "parquet":
+            found["us a row, Parquet"] = 1e6 * taken / ROWS
+    for format_ in ("avro", "json"):
+        sent = release_messages(batch, format_)
+        found[f"bytes a message, {format_}"] = (
+            sum(
+                len(key or b"") + len(value) + sum(len(name) + len(text) for name, text in headers)
+                for key, value, headers in sent
+            )
+            / ROWS
+        )
+    return found
+
+
+@contextmanager
+def database() -> Generator[str | None]:
+    """A PostgreSQL server of its own, where one is installed."""
+    postgres = servers("postgres")
+    binaries = postgres.find_binaries()
+    if binaries is None:
+        print("no PostgreSQL server is installed (Debian: apt-get install postgresql): not measured", file=sys.stderr)
+        yield None
+        return
+    server = postgres.PostgresServer(binaries)
+    try:
+        yield server.url
+    finally:
+        server.close()
+
+
+def of_postgresql() -> dict[str, float]:
+    """Bytes of PostgreSQL's tables, indexes and log."""
+    bytes_: dict[int, float] = {}
+    log: dict[int, float] = {}
+    commits = 0.0
+    with database() as url:
+        if url is None:
+            return {}
+        engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+
+        def ask(statement: str) -> Any:
+            with engine.connect() as connection:
+                done = connection.execute(sa.text(statement))
+                return done.scalar() if done.returns_rows else None
+
+        size, position = "SELECT pg_database_size(current_database())", "SELECT pg_current_wal_lsn() - '0/0'"
+        ended = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+        for rows, count in ((1, MANY), (ROWS, FEW)):
+            with Store(url, create=True) as store:
+                held = register(store, rows)
+                publish(store, held, range(20))
+                ask("CHECKPOINT")
+                before, written, done = int(ask(size)), int(ask(position)), int(ask(ended))
+                publish(store, held, range(20, 20 + count))
+            time.sleep(1.5)  # the server counts commits of a connection when it ends, or after a second
+            log[rows] = (int(ask(position)) - written) / count
+            if rows == 1:
+                commits = (int(ask(ended)) - done) / count
+            ask("VACUUM")
+            bytes_[rows] = (int(ask(size)) - before) / count
+        engine.dispose()
+    return {
+        "bytes a window, PostgreSQL": bytes_[1],
+        "bytes a row, PostgreSQL": (bytes_[ROWS] - bytes_[1]) / (ROWS - 1),
+        "WAL bytes a window": log[1],
+        "WAL bytes a row": (log[ROWS] - log[1]) / (ROWS - 1),
+        "transactions a block": commits,
+    }
+
+
+def _resident() -> int:
+    """Bytes of memory of this process."""
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * resource.getpagesize()
+
+
+def _memory(queue: Any) -> None:
+    gc.collect()
+    before = _resident()
+    held = names(NAMES)
+    _ = held.keys, held.members, held.series, held.groups_of
+    queue.put((_resident() - before) / NAMES)
+
+
+def of_rosters() -> dict[str, float]:
+    """Bytes of a series' name."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=_memory, args=(queue,))
+    process.start()
+    memory = queue.get(timeout=120)
+    process.join()
+    number = 100_000
+    columns = [
+        pa.array([f"meter-{one:06}" for one in range(number)]),
+        pa.array(np.arange(number), pa.timestamp("us", "UTC")),
+        pa.array(np.ones(number)),
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, schema=READING_SCHEMA)
+    return {
+        "bytes a name, ledger": len(names(NAMES).packed) / NAMES,
+        "bytes a name, memory": memory,
+        "bytes a reading, memory": batch.nbytes / number,
+    }
+
+
+def of_noise() -> dict[str, float]:
+    """CPU of a draw."""
+    counts = np.zeros((20_000, SPACE.size), dtype=np.int64)
+    return {"ns a draw": 1e9 * min(cpu(lambda: MECHANISM.randomise(counts)) for _ in range(3)) / counts.size}
+
+
+def measured() -> dict[str, float]:
+    """Every constant."""
+    found = of_noise() | of_sqlite() | of_postgresql() | of_rosters()
+    return {name: found[name] for name in MEANING if name in found}
+
+
+def read(text: str) -> dict[str, float]:
+    """The constants of lines as they are printed: a name, two spaces or more, a number."""
+    lines = [line.rsplit(None, 1) for line in text.splitlines() if line.strip()]
+    return {name.strip(): float(number.replace(",", "")) for name, number in lines}
+
+
+METERS_A_FEEDER = 100
+METERS_A_DOMAIN = 1_000_000
+SHARDS = 8
+DAYS = 365.25
+HALF_HOURS = 48 * DAYS
+
+#: Readings a second, of one of each; "benchmarks/RESULTS.md" has each number.
+RATES: dict[str, tuple[str, float]] = {
+    "local Beam, files, one process": ("4.13", 4.13e6),
+    "Prism, two cores": ("2.983", 2.983e6),
+    "a slot of Flink, blocks of 8k": ("2.33", 2.33e6),
+    "a partition group of Kafka, Avro, 16 readings a message": ("1533", 1.533e6),
+    "a partition group of Kafka, JSON, one reading a message": ("126", 126e3),
+    "the MQTT gateway, one reading a message": ("15,036", 15_036.0),
+}
+
+
+def shown(number: float) -> str:
+    """Three digits, with a prefix."""
+    for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
+        if number >= 0.9995 * 10**power:
+            return f"{number / 10**power:.3g} {prefix}"
+    return f"{number:.3g} "
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+
+
+def of_each(c: Mapping[str, float]) -> str:
+    """The constants."""
+    rows = [[name, MEANING[name][0], f"{number:,.4g}", MEANING[name][1]] for name, number in c.items()]
+    return table(["constant", "of", "value", "how it was measured"], rows)
+
+
+def ledger(c: Mapping[str, float], engine: str, blocks: float, rows: float) -> float:
+    """Bytes of a ledger of so many blocks with so many rows in all; each block is counted with a charge."""
+    return blocks * c[f"bytes a window, {engine}"] + rows * c[f"bytes a row, {engine}"]
+
+
+def of_units(c: Mapping[str, float]) -> str:
+    """What one feeder and one meter take in a year, and a window."""
+    found: list[list[str]] = []
+    for name, rows, blocks in (
+        ("a row: a feeder in a window", 1.0, 0.0),
+        ("a block: its charge, its transaction", 0.0, 1.0),
+        ("a feeder, a year of daily windows", DAYS, 0.0),
+        ("a feeder, a year of hourly windows", 24 * DAYS, 0.0),
+        ("a meter of it, a year of daily windows", DAYS / METERS_A_FEEDER, 0.0),
+        ("a query of 8 shards, a year of daily windows", 0.0, SHARDS * DAYS),
+        ("a query of 8 shards, a year of hourly windows", 0.0, SHARDS * 24 * DAYS),
+    ):
+        sizes = [ledger(c, engine, blocks, rows) for engine in ("SQLite", "PostgreSQL")]
+        parts = [rows, blocks * c["transactions a block"], rows * SPACE.size, *sizes]
+        parts += [rows * c["bytes a row, parquet"], rows * c["bytes a message, json"]]
+        found.append([name, *(f"{shown(one)}{'B' if at > 2 else ''}".strip() for at, one in enumerate(parts))])
+    head = ["", "rows", "transactions", "draws", "SQLite", "PostgreSQL", "Parquet", "Kafka, JSON"]
+    return table(head, found)
+
+
+def of_sizes(c: Mapping[str, float]) -> str:
+    """Deployments of 10^3 to 10^8 meters."""
+    found: list[list[str]] = []
+    for power in range(3, 9):
+        meters = 10**power
+        rows, domains = meters / METERS_A_FEEDER, max(1, meters // METERS_A_DOMAIN)
+        blocks = domains * SHARDS
+        cpu = (blocks * c["ms a block"] * 1e3 + rows * (c["us a row"] + c["us a row, Parquet"])) / 1e6
+        year = ledger(c, "PostgreSQL", blocks * DAYS, rows * DAYS)
+        hourly = ledger(c, "PostgreSQL", blocks * 24 * DAYS, rows * 24 * DAYS)
+        parts = [rows * SPACE.size, year, 10 * year, 10 * hourly, 10 * rows * DAYS * c["bytes a row, parquet"]]
+        sizes = [f"{shown(one)}{'B' if at else ''}".strip() for at, one in enumerate(parts)]
+        found.append(
+            [
+                *(f"10^{power}", f"{domains:,}", f"{rows:,.0f}", f"{blocks:,}", shown(meters / 1800).strip()),
+                *(sizes[0], f"{cpu:.3g} s", *sizes[1:]),
+            ]
+        )
+    head = ["meters", "domains", "rows a window", "blocks a window", "readings a second", "draws a window"]
+    head += ["CPU a window", "ledger, a year", "ten years", "ten years, hourly", "Parquet, ten years"]
+    return table(head, found)
+
+
+def of_limits(c: Mapping[str, float], blocks_a_second: float) -> str:
+    """How many meters one of each part carries."""
+    found = [
+        [name, f"{shown(rate)}readings/s", shown(rate * 1800).strip(), shown(rate * 60).strip()]
+        for name, (_, rate) in RATES.items()
+    ]
+    draws = 1e9 / c["ns a draw"]
+    rows = 1e6 / (c["us a row"] + c["us a row, Parquet"])
+    a_block = METERS_A_DOMAIN / SHARDS
+    for name, rate, meters in (
+        ("a core that draws noise", f"{shown(draws)}draws/s", draws / SPACE.size * METERS_A_FEEDER),
+        ("a core that publishes rows", f"{shown(rows)}rows/s", rows * METERS_A_FEEDER),
+        ("PostgreSQL, blocks of 1,250 rows", f"{blocks_a_second:.0f} blocks/s", blocks_a_second * a_block),
+    ):
+        found.append([name, rate, f"{shown(meters * 86400).strip()} a day", f"{shown(meters * 3600).strip()} an hour"])
+    for name, limit, size in (
+        ("a value of PostgreSQL: the roster of one query", 1e9, c["bytes a name, ledger"]),
+        ("24 GB of one process: its roster", 24e9, c["bytes a name, memory"]),
+        ("24 GB of one process: cells of a day of half-hours", 24e9, 8 * 48.0),
+    ):
+        found.append([name, f"{shown(size)}B a meter", shown(limit / size).strip(), "the same"])
+    return table(["one of it", "carries", "meters, half-hourly", "meters, by the minute"], found)
+
+
+def tables(c: Mapping[str, float], blocks_a_second: float) -> list[str]:
+    """All tables of the page, in their order."""
+    return [of_each(c), of_units(c), of_sizes(c), of_limits(c, blocks_a_second)]
+
+
+#: Blocks a second of 8 writers in the slowest line of "## ledger_growth.py" in the results, on a busy machine.
+SLOWEST = 26.0
+
+
+def main() -> None:
+    if sys.argv[1:]:
+        constants: Mapping[str, float] = read(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    else:
+        constants = measured()
+        for name, number in constants.items():
+            print(f"{name:<30}{number:>12,.4g}")
+    print("", *tables(constants, SLOWEST), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()
