@@ -21,7 +21,7 @@ PICTURE = FOLDER / "london-feeder-2013.svg"
 def draw() -> tuple[str, str]:
     """The picture and what it shows in words, both by the code of the report."""
     (feeder,) = series_in(released_rows([FOLDER / "london-feeder-2013.parquet"]))
-    drawn = bins_over_time(feeder)
+    drawn = bins_over_time(feeder, "UTC")
     return base64.b64decode(drawn.source.partition("base64,")[2]).decode(), drawn.alternative
 
 

@@ -124,7 +124,9 @@ def test_a_dry_run_prints_cost_calibration_and_proof_of_the_noise(tmp_path: Path
     within = said["cost"]["events"]
     assert [loss for loss, _ in within] == [1.0, 2.0, 4.0]
     assert 1 < within[0][1] < within[1][1] < within[2][1]
-    lengths = ", ".join(f"up to {most} slots ({most / 2:.6g} h) within {loss:g}" for loss, most in within)
+    lengths = ", ".join(
+        f"up to {most} slots ({most // 2} h{' 30 min' if most % 2 else ''}) within {loss:g}" for loss, most in within
+    )
     assert dry.said(f"any single slot (30min) loses at most {said['schedule_loss']:.4g}; events {lengths}")
     assert (said["certified"], said["lower_bound"], said["by_quilts"]) == (False, None, {})
 
