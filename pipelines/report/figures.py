@@ -130,7 +130,7 @@ def event_curve(facts: DomainFacts) -> Picture | None:
     )
 
 
-def bins_over_time(series: ReleasedSeries, zone: str) -> Picture:
+def bins_over_time(series: ReleasedSeries, zone: str = "UTC") -> Picture:
     """The share, or count, of each bin over time, named by a zone's clock, with its band: a panel for each bin."""
     spans, added = _few(series, zone)
     labels, found = spans[-1].space.labels, [span.histogram() for span in spans]
