@@ -3,12 +3,15 @@
 The tracked files are copied to a temporary folder and built there: the sdist from the copy, the wheel from the sdist.
 The wheel must hold the files of the portions and nothing else, and the metadata of both must be such as a package index
 accepts. The wheel is then installed into an empty environment elsewhere, where every module is imported and the demo
-runs.
+runs. Every night the pipeline of Beam YAML in docs/index.md runs there too, by Beam's own program: its extra brings
+packages that nothing else here needs.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -100,6 +103,48 @@ def use(wheel: Path, names: list[str], work: Path) -> None:
         sys.exit(f"the demo left no files, or empty ones, in its folder: {made}")
 
 
+#: The settings and the readings that the documented pipeline of Beam YAML names.
+YAML_SETTINGS = """\
+slots: {interval: 30min, origin: 2024-03-01}
+states: {edges: [500, 1000], unit: W}
+model: {pi_min: 0.2, gap: 0.5}
+windows: {size: 1d, start: 2024-03-01, stop: 2024-03-03}
+privacy: {epsilon: 1.0, mechanism: forward-backward}
+query: daily
+domain: homes
+most_error: 1.0e+6
+roster: roster.csv
+ledger: sqlite:///ledger.db
+"""
+YAML_HOMES, YAML_DAYS, YAML_SLOTS = 30, 2, 48
+
+
+def beam_yaml(work: Path) -> None:
+    """Run the pipeline of the page by Beam's own program, as the page says, and count its rows."""
+    folder = work / "yaml"
+    folder.mkdir()
+    page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    (pipeline,) = (one for one in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "providers:" in one)
+    (folder / "pipeline.yaml").write_text(pipeline, encoding="utf-8")
+    (folder / "settings.yaml").write_text(YAML_SETTINGS, encoding="utf-8")
+    homes = [f"h{n}" for n in range(YAML_HOMES)]
+    (folder / "roster.csv").write_text("\n".join(["series", *homes, ""]), encoding="utf-8")
+    lines = [
+        f"{home},2024-03-{1 + n // 48:02}T{n // 2 % 24:02}:{n % 2 * 30:02}:00Z,{(number * 7 + n) % 10 / 10}"
+        for number, home in enumerate(homes)
+        for n in range(YAML_DAYS * YAML_SLOTS)
+    ]
+    (folder / "readings.csv").write_text("\n".join(["household,ts,kwh", *lines, ""]), encoding="utf-8")
+    binaries = work / "venv" / "bin"
+    run([binaries / "pip", "install", "apache-beam[yaml]"], work)
+    main = ["-m", "apache_beam.yaml.main", "--yaml_pipeline_file=pipeline.yaml", "--runner=FnApiRunner"]
+    run([binaries / "python", *main], folder)
+    rows = [json.loads(line) for file in folder.glob("releases.jsonl*") for line in file.read_text().splitlines()]
+    found = sorted((row["key"], row["window_start"][:10], sum(row["counts"])) for row in rows)
+    if found != sorted((home, f"2024-03-0{1 + day}", YAML_SLOTS) for home in homes for day in range(YAML_DAYS)):
+        sys.exit(f"the pipeline of Beam YAML released other rows: {found[:3]} and so on, {len(found)} in all")
+
+
 def main() -> None:
     """Run the whole check; the exit code is 1 if the wheel and the tree differ."""
     names = tracked_files()
@@ -111,6 +156,8 @@ def main() -> None:
         print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, the same files as the tree", flush=True)
         run([sys.executable, "-m", "twine", "check", "--strict", *(work / "dist").iterdir()], work)
         use(wheel, names, work)
+        if os.environ.get("QUILTSTREAM_TESTS") == "nightly":
+            beam_yaml(work)
 
 
 if __name__ == "__main__":
