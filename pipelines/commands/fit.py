@@ -223,7 +223,8 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     made = covering_model(model, chosen, choice.belief, choice.cover or USUAL, epsilon)
     cover = made.diagnostics["cover"]
     sigma = cover["checked"]["sigma"]
-    checks = check(kept_paths, chosen.states, settings.grid.interval_us, sigma, epsilon, quick=choice.quick)
+    with working("checking the belief against richer ones"):
+        checks = check(kept_paths, chosen.states, settings.grid.interval_us, sigma, epsilon, quick=choice.quick)
     return replace(made, diagnostics={**made.diagnostics, "cover": {**cover, "checks": checks}})
 
 

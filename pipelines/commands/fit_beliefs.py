@@ -41,8 +41,9 @@ from ..errors import CommandError
 __all__ = ["check", "said_of", "show_checks"]
 
 
-#: Work up to which a check takes a few seconds: pairs of rows that are coupled, and cells times sets of states.
-_MOST_ROWS = 40_000
+#: Work up to which a check takes half a minute at most: pairs of rows that are coupled, and cells times sets of
+#: states. A pair of a memory of two slots takes as long as five of a rhythm.
+_MOST_ROWS, _RHYTHM_ROWS = 40_000, 5
 _MOST_CELLS = 200_000_000
 
 
@@ -76,9 +77,9 @@ def check(
     found: dict[str, dict[str, Any]] = {}
     day, odd = divmod(DAY_US, interval_us)
     if not quick:
-        slow = "it would take long for so many series, states and slots of a day"
+        slow = "it would take long for so many series, states and slots of a day; fit fewer series to have it checked"
         rows = n * day * states * (states - 1)
-        no_rhythm = "the interval does not divide the day" if odd else slow if rows > _MOST_ROWS else ""
+        no_rhythm = "the interval does not divide the day" if odd else slow if rows > _MOST_ROWS * _RHYTHM_ROWS else ""
         found["rhythm"] = _counted(lambda: rhythm(paths, states, day, density, epsilon), epsilon, no_rhythm)
         found["memory"] = _counted(
             lambda: memory(paths, states, density, epsilon), epsilon, slow if n * states**4 > _MOST_ROWS else ""

@@ -319,7 +319,7 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zon
     others = f"{', '.join(look.others[:_SHOWN])}{' and others' if len(look.others) > _SHOWN else ''}"
     labels = ", ".join(look.other_labels[:_SHOWN])
     not_used = (
-        f"also numeric: {others}: use --value; columns that are a series each: see readings.wide"
+        f"also numeric: {others}: use --value, or readings.wide if each of them is a series of its own"
         if look.wide is None
         else f"columns that are none of values: {others}; where one is, see readings.wide in the file"
     )
