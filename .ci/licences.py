@@ -53,7 +53,7 @@ def licence(package: Distribution) -> str:
 
 
 def unknown(expression: str) -> list[str]:
-    """The parts of a licence that nobody has read."""
+    """The parts of a licence that are not in ``KNOWN``."""
     parts = [part.strip() for part in re.split(r" (?:AND|OR) |[()]", expression)]
     return [part for part in parts if part and part not in KNOWN]
 

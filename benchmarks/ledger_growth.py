@@ -20,39 +20,26 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
+from sample_ledger import HOMES, SPACE, draft, homes, register, servers
 
-from quiltstream.privacy import LaplaceHistogram, MixingBounds, mqm_approx
-from quiltstream.schemas.roster import Roster
-from quiltstream.schemas.slots import Schedule, SlotGrid, Window
-from quiltstream.schemas.states import StateSpace
-from quiltstream.store import BlockToPublish, DomainSpec, NoisyBlock, QuerySpec, Registration, Store, tables
+from quiltstream.schemas.slots import Schedule, Window
+from quiltstream.store import Registration, Store, tables
 
-ROOT = Path(__file__).resolve().parents[1]
 WRITERS = 8
 WINDOWS = 60
 WARMING = 2
 YEAR = 24 * 365
 YEARS = 10
 BATCH = 24 * 28
-SPACE = StateSpace((250.0, 500.0, 1000.0), unit="W")
-HOMES = 20
+HOURLY = Schedule(size=1, every=1, start=0, stop=None)
 
 _COPIED = (tables.charges, tables.releases)
-
-
-def servers(name: str) -> Any:
-    """A module of the end-to-end tests, which start and end the servers."""
-    if str(ROOT) not in sys.path:
-        sys.path.append(str(ROOT))
-    return import_module(f"tests.e2e.{name}")
 
 
 @contextmanager
@@ -69,43 +56,9 @@ def database() -> Generator[str]:
         server.close()
 
 
-def register(store: Store, number: int) -> Registration:
-    """A domain with one endless hourly query."""
-    belief = MixingBounds(pi_min=0.2, gap=0.75)
-    domain = DomainSpec(
-        name=f"feeder-{number}",
-        grid=SlotGrid(interval_us=3_600_000_000).to_dict(),
-        states=SPACE.to_dict(),
-        belief=belief.to_dict(),
-        model_id="by hand",
-        guarantee="stream",
-        budget=2.0,
-        missing="public",
-    )
-    mechanism = LaplaceHistogram.from_sigma(SPACE.size, mqm_approx(belief, epsilon=1.0).sigma)
-    query = QuerySpec(
-        name="hourly",
-        domain=domain.name,
-        scale=mechanism.scale,
-        release_epsilon_dp=mechanism.epsilon_dp,
-        mechanism="mqm-approx",
-        schedule=Schedule(size=1, every=1, start=0, stop=None),
-        schedule_given=True,
-        roster=Roster.of(f"home-{number}-{home}" for home in range(HOMES)),
-        roster_given=True,
-        shards=1,
-    )
-    return store.register(domain, query)
-
-
-def draft(held: Registration, start: int) -> BlockToPublish:
-    """A window whose counts are drawn by chance."""
-
-    def draw() -> NoisyBlock:
-        counts = np.random.default_rng().integers(-1000, 1000, (HOMES, SPACE.size), dtype=np.int64)
-        return NoisyBlock(held.query.roster.shard_keys(0, 1), np.ones(HOMES, dtype=np.int64), counts)
-
-    return BlockToPublish(Window(start, start + 1), 0, draw)
+def hour(start: int) -> Window:
+    """The window of a slot."""
+    return Window(start, start + 1)
 
 
 def write(url: str, held: Registration, first: int, begin: Barrier, found: Queue[list[float]]) -> None:
@@ -116,7 +69,7 @@ def write(url: str, held: Registration, first: int, begin: Barrier, found: Queue
             if number == WARMING:
                 begin.wait()
             before = time.monotonic()
-            store.publish(held, [draft(held, first + number)])
+            store.publish(held, [draft(held, hour(first + number))])
             taken.append(time.monotonic() - before)
     found.put(taken[WARMING:])
 
@@ -203,7 +156,7 @@ class Growth:
         with Store(self.url) as store:
             while self.ends[0] < YEARS * YEAR and time.monotonic() < until:
                 hours = range(self.ends[0], self.ends[0] + BATCH)
-                store.publish(self.held[0], [draft(self.held[0], start) for start in hours])
+                store.publish(self.held[0], [draft(self.held[0], hour(start)) for start in hours])
                 self.ends[0] += BATCH
 
     def copy(self) -> None:
@@ -249,7 +202,7 @@ def main(seconds: int = 600, feeders: int = 100) -> None:
     began = time.monotonic()
     with database() as url:
         with Store(url, create=True) as store:
-            held = [register(store, number) for number in range(WRITERS + feeders)]
+            held = [register(store, f"feeder-{n}", "hourly", HOURLY, homes(n)) for n in range(WRITERS + feeders)]
         growth = Growth(url, held, [0] * WRITERS)
         empty = growth.size()
         print(f"{WRITERS} writers, {HOMES} rows of {SPACE.size} bins a window; empty ledger {empty / 1e6:.0f} MB")

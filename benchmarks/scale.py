@@ -17,21 +17,21 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import sqlalchemy as sa
+from sample_ledger import register, servers
 
-from quiltstream.privacy import LaplaceHistogram, MixingBounds, mqm_approx
+from quiltstream.privacy import LaplaceHistogram
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.roster import Roster
-from quiltstream.schemas.slots import Schedule, SlotGrid, Window
+from quiltstream.schemas.slots import Schedule, Window
 from quiltstream.schemas.states import StateSpace
 from quiltstream.schemas.table_files import RELEASES, in_one, write_stream
-from quiltstream.store import BlockToPublish, DomainSpec, NoisyBlock, QuerySpec, Record, Registration, Store
+from quiltstream.store import BlockToPublish, NoisyBlock, Record, Registration, Store
 from quiltstream.store.release_rows import rows_of
 from quiltstream.transforms.sinks.messages import release_messages
 
@@ -68,13 +68,6 @@ MEANING: dict[str, tuple[str, str]] = {
 }
 
 
-def servers(name: str) -> Any:
-    """A module of the end-to-end tests, which start and end the servers."""
-    if str(ROOT) not in sys.path:
-        sys.path.append(str(ROOT))
-    return import_module(f"tests.e2e.{name}")
-
-
 def cpu(work: Callable[[], Any]) -> float:
     """Seconds of CPU."""
     before = time.process_time()
@@ -90,32 +83,17 @@ def names(number: int) -> Roster:
 MECHANISM = LaplaceHistogram.from_sigma(SPACE.size, 84.4445)
 
 
-def register(store: Store, rows: int) -> Registration:
+def windows_of(store: Store, rows: int) -> Registration:
     """A query with an endless schedule of one slot, one row for each group."""
-    belief = MixingBounds(pi_min=0.2, gap=0.75)
-    domain = DomainSpec(
-        name=f"of-{rows}",
-        grid=SlotGrid(interval_us=1_800_000_000).to_dict(),
-        states=SPACE.to_dict(),
-        belief=belief.to_dict(),
-        model_id="by hand",
-        guarantee="stream",
+    return register(
+        store,
+        f"of-{rows}",
+        "windows",
+        Schedule(size=1, every=1, start=0, stop=None),
+        Roster(tuple((f"of-{rows}-{one:06}", f"feeder-{one:05}") for one in range(rows))),
+        space=SPACE,
+        interval_us=1_800_000_000,
         budget=1e6,
-        missing="public",
-    )
-    mechanism = LaplaceHistogram.from_sigma(SPACE.size, mqm_approx(belief, epsilon=1.0).sigma)
-    entries = tuple((f"of-{rows}-{one:06}", f"feeder-{one:05}") for one in range(rows))
-    query = QuerySpec(
-        name="windows",
-        domain=domain.name,
-        scale=mechanism.scale,
-        release_epsilon_dp=mechanism.epsilon_dp,
-        mechanism="mqm-approx",
-        schedule=Schedule(size=1, every=1, start=0, stop=None),
-        schedule_given=True,
-        roster=Roster(entries),
-        roster_given=True,
-        shards=1,
         header={
             "half_width_95": MECHANISM.half_width(0.95),
             "quilt": [15, 13],
@@ -123,7 +101,6 @@ def register(store: Store, rows: int) -> Registration:
             "epsilon": 1.0,
         },
     )
-    return store.register(domain, query)
 
 
 def publish(store: Store, held: Registration, windows: range) -> list[Record]:
@@ -156,7 +133,7 @@ def of_sqlite() -> dict[str, float]:
                 return path.stat().st_size
 
             with Store(f"sqlite:///{path}", create=True) as store:
-                held = register(store, rows)
+                held = windows_of(store, rows)
                 publish(store, held, range(20))
             before = size()
             with Store(f"sqlite:///{path}", create=True) as store:
@@ -231,7 +208,7 @@ def of_postgresql() -> dict[str, float]:
         ended = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
         for rows, count in ((1, MANY), (ROWS, FEW)):
             with Store(url, create=True) as store:
-                held = register(store, rows)
+                held = windows_of(store, rows)
                 publish(store, held, range(20))
                 ask("CHECKPOINT")
                 before, written, done = int(ask(size)), int(ask(position)), int(ask(ended))

@@ -15,56 +15,13 @@ from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 
 import numpy as np
+from sample_ledger import draft, homes, register
 
-from quiltstream.privacy import LaplaceHistogram, MixingBounds, mqm_approx
-from quiltstream.schemas.roster import Roster
-from quiltstream.schemas.slots import Schedule, SlotGrid, Window
-from quiltstream.schemas.states import StateSpace
-from quiltstream.store import BlockToPublish, DomainSpec, NoisyBlock, QuerySpec, Registration, Store
+from quiltstream.schemas.slots import Schedule
+from quiltstream.store import Registration, Store
 
 WRITERS = (1, 2, 8, 24)
 WARMING = 2
-SPACE = StateSpace((250.0, 500.0, 1000.0), unit="W")
-HOMES = 20
-
-
-def register(store: Store, number: int, windows: int) -> Registration:
-    """A domain with one daily query."""
-    belief = MixingBounds(pi_min=0.2, gap=0.75)
-    domain = DomainSpec(
-        name=f"homes-{number}",
-        grid=SlotGrid(interval_us=3_600_000_000).to_dict(),
-        states=SPACE.to_dict(),
-        belief=belief.to_dict(),
-        model_id="by hand",
-        guarantee="stream",
-        budget=2.0,
-        missing="public",
-    )
-    mechanism = LaplaceHistogram.from_sigma(SPACE.size, mqm_approx(belief, epsilon=1.0).sigma)
-    query = QuerySpec(
-        name="daily",
-        domain=domain.name,
-        scale=mechanism.scale,
-        release_epsilon_dp=mechanism.epsilon_dp,
-        mechanism="mqm-approx",
-        schedule=Schedule(size=24, every=24, start=0, stop=24 * windows),
-        schedule_given=True,
-        roster=Roster.of(f"home-{number}-{home}" for home in range(HOMES)),
-        roster_given=True,
-        shards=1,
-    )
-    return store.register(domain, query)
-
-
-def draft(held: Registration, window: Window) -> BlockToPublish:
-    """A window whose counts are drawn by chance."""
-
-    def draw() -> NoisyBlock:
-        counts = np.random.default_rng().integers(-1000, 1000, (HOMES, SPACE.size), dtype=np.int64)
-        return NoisyBlock(held.query.roster.shard_keys(0, 1), np.full(HOMES, 24, dtype=np.int64), counts)
-
-    return BlockToPublish(window, 0, draw)
 
 
 def write(url: str, held: Registration, begin: Barrier, found: Queue[list[float]]) -> None:
@@ -86,7 +43,8 @@ def measure(writers: int, windows: int, folder: str | None) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as place:
         url = f"sqlite:///{place}/ledger.db"
         with Store(url, create=True) as store:
-            held = [register(store, number, WARMING + windows) for number in range(writers)]
+            daily = Schedule(size=24, every=24, start=0, stop=24 * (WARMING + windows))
+            held = [register(store, f"homes-{one}", "daily", daily, homes(one)) for one in range(writers)]
         begin, found = context.Barrier(writers + 1), context.Queue()
         processes = [context.Process(target=write, args=(url, one, begin, found)) for one in held]
         for process in processes:

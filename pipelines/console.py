@@ -136,3 +136,8 @@ def number(value: float, digits: int = 4) -> str:
 def plural(count: int, noun: str) -> str:
     """``1 window``, ``52 windows``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """``a, b``; ``a, b and others`` where there are more than so many."""
+    return ", ".join(names[:most]) + (" and others" if len(names) > most else "")

@@ -98,8 +98,8 @@ class Fetched:
         came_us: when the last of them came, by the clock of what took it from the producers, in microseconds since
             1970; ``None`` if only the producers say it.
         lost_us: messages that came before this instant may be lost to this reader for ever, such as those whose
-            retention ended before they were read; ``None`` where none is. It is told with the first messages behind
-            the loss; what is told is remembered.
+            retention ended before they were read; ``None`` where none is. The source says it with the first messages
+            behind the loss, and the reader keeps it.
     """
 
     messages: Messages

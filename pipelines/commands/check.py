@@ -25,7 +25,7 @@ from ...schemas.slots import format_duration, format_instant
 from ...transforms.common.batches import reading_columns
 from ...transforms.formats.rows import Decoded
 from ...transforms.sources.batch_files import ReadReadings
-from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
+from ..console import facts, heading, listed, notes, paragraph, plural, print_json, results, working
 from ..errors import ExitCode
 from ..runners import read_source
 
@@ -359,7 +359,7 @@ def _of_edges(found: Checked, settings: Settings, data: Gathered) -> Iterator[st
 
 
 def _named(names: tuple[str, ...], noun: str) -> str:
-    shown = ", ".join(names[:_SHOWN]) + (" and others" if len(names) > _SHOWN else "")
+    shown = listed(names, _SHOWN)
     return f"{len(names):,} {noun} ({shown})"
 
 

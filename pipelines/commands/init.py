@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ...schemas.files import reason, write_whole
 from ...schemas.settings.job import Settings, load_settings
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, time_zone
-from ..console import plural
+from ..console import listed, plural
 from ..errors import CommandError
 from ..runners import read_source
 from .data_preview import Look
@@ -310,13 +310,13 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zon
     if look.wide == "times":
         value = f"a wide table: {look.wide_columns:,} columns from {look.value} on are a time of the day each"
     if look.labels:
-        labels = ", ".join(look.labels[:_SHOWN]) + (" and others" if len(look.labels) > _SHOWN else "")
+        labels = listed(look.labels, _SHOWN)
         value += (
             f", {len(look.labels)} labels: {labels}; the settings make them public, and every released row has them"
         )
     else:
         value += f", {unit}" + ("" if per_unit is None else f", times {_number(scale)} for W")
-    others = f"{', '.join(look.others[:_SHOWN])}{' and others' if len(look.others) > _SHOWN else ''}"
+    others = listed(look.others, _SHOWN)
     labels = ", ".join(look.other_labels[:_SHOWN])
     not_used = (
         f"also numeric: {others}: use --value, or readings.wide if each of them is a series of its own"
@@ -343,7 +343,7 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zon
 
 def _made_public(names: tuple[str, ...]) -> str:
     """What is said of columns whose names the settings have."""
-    shown = f"{', '.join(names[:_SHOWN])}{' and others' if len(names) > _SHOWN else ''}"
+    shown = listed(names, _SHOWN)
     return (
         f"names of columns that are not read, {len(names)}: {shown}; the settings have them in readings.wide: see "
         "there what to do where one is a person"

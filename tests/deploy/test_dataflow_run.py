@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,18 +13,14 @@ from quiltstream.pipelines.live import job as launch
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import read_settings
 
+from ..loading import load
 from .dataflow_graphs import DRY, SOURCES, no_cluster, settings_file
 
 Find = Callable[[str], Any]
 
 
 def program(deploy: Path, name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, deploy / "dataflow" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    return load(deploy / "dataflow" / f"{name}.py")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import socket
 import subprocess
@@ -12,7 +11,6 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import grpc
@@ -21,6 +19,7 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, e
 
 from ..e2e.installed import installed
 from ..e2e.processes import accepts, alive, descendants, free_ports
+from ..loading import load
 from .flink_files import FLINK, ROOT, dockerfile_argument, manifests, run, services, text, values
 
 tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11 or later to read pyproject.toml")
@@ -171,7 +170,7 @@ def runner() -> Generator[tuple[socket.socket, str]]:
     "Two jobs of a cluster that share a worker pool, and the ids of their workers, do not end each other's",
 )
 def test_workers_of_two_jobs_may_have_one_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = load_pool()
+    module = load(PROGRAM)
     monkeypatch.setattr(module, "END_S", 0.2)
     monkeypatch.setattr(module, "WORKER", "import time; time.sleep(600)")
     asked = module.Pool()
@@ -243,7 +242,7 @@ def test_a_second_pool_on_the_same_port_says_that_it_is_taken(pool: tuple[subpro
 
 
 def test_the_pool_ends_when_its_taskmanager_has_gone_and_not_before() -> None:
-    watch = load_pool().watch
+    watch = load(PROGRAM).watch
     with socket.create_server(("127.0.0.1", 0)) as neighbour:
         port = neighbour.getsockname()[1]
         ended = threading.Event()
@@ -252,16 +251,6 @@ def test_the_pool_ends_when_its_taskmanager_has_gone_and_not_before() -> None:
     began = time.monotonic()
     assert watch(port, threading.Event(), away_s=0.3, look_s=0.05) is True
     assert time.monotonic() - began >= 0.3
-
-
-def load_pool() -> ModuleType:
-    """The program as a module."""
-    spec = importlib.util.spec_from_file_location("worker_pool", PROGRAM)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("arguments", [[], ["fifty"], ["1", "two"], ["1", "2", "3"]])

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
@@ -27,6 +24,7 @@ from quiltstream.store.store import Store
 from quiltstream.transforms.plan import make_plan
 from quiltstream.transforms.registration import register
 
+from ..loading import load
 from .flink_files import FLINK, PROMETHEUS, ROOT, command_of, flink_properties, networks_of, run, services, text
 from .prometheus_files import (
     BEAM,
@@ -39,19 +37,7 @@ from .prometheus_files import (
     steps_for_flink,
 )
 
-
-def load(name: str) -> ModuleType:
-    """A program of the deployment as a module."""
-    spec = importlib.util.spec_from_file_location(name, PROMETHEUS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-page_module = load("ledger_metrics")
+page_module = load(PROMETHEUS / "ledger_metrics.py")
 
 
 def counters() -> dict[str, str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
 
+from ..loading import load
 from .tree import ROOT
 
 
@@ -27,12 +26,7 @@ def test_the_page_shows_the_table_of_the_benchmark() -> None:
 def test_the_table_has_the_numbers_of_the_library(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one histogram, with every method."""
     monkeypatch.setenv("QUILTSTREAM_SHARED_DATA", str(shared_data))
-    spec = importlib.util.spec_from_file_location("utility_benchmark", ROOT / "benchmarks" / "utility.py")
-    assert spec is not None
-    assert spec.loader is not None
-    benchmark = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, benchmark)
-    spec.loader.exec_module(benchmark)
+    benchmark = load(ROOT / "benchmarks" / "utility.py")
     task = next(one for one in benchmark.tasks() if one.name == "electricity, 30 homes, a week")
     found = task.errors(1.0)
     assert [task.name, "1", *(benchmark.shown(found[name]) for name in benchmark.NAMES)] in printed()

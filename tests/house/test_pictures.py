@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 
+from ..loading import load
 from .tree import ROOT
 
 PICTURES = ROOT / "docs" / "pictures"
-
-
-def script(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
 
 
 def texts(picture: str) -> list[str]:
@@ -32,7 +21,7 @@ def curves(picture: str) -> list[list[float]]:
 
 
 def test_the_readme_shows_the_released_year_as_the_report_draws_it() -> None:
-    drawn, words = script(PICTURES / "draw.py").draw()
+    drawn, words = load(PICTURES / "draw.py").draw()
     kept = (PICTURES / "london-feeder-2013.svg").read_text(encoding="utf-8")
     assert "below 250 W" in texts(kept)
     assert texts(kept) == texts(drawn)

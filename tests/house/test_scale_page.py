@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from ..loading import load
 from .tree import ROOT
 
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
@@ -16,13 +15,7 @@ RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 
 @pytest.fixture(scope="module")
 def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("scale_benchmark", ROOT / "benchmarks" / "scale.py")
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = made
-    spec.loader.exec_module(made)
-    return made
+    return load(ROOT / "benchmarks" / "scale.py")
 
 
 def printed(script: str) -> str:

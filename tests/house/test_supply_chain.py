@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from types import ModuleType
 
 import pytest
 
+from ..loading import load
 from .tree import ROOT
 
 CI = ROOT / ".ci"
@@ -18,13 +17,7 @@ ENDS = ("2.62", "2.77")
 
 @pytest.fixture(scope="module")
 def licences() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("ci_licences", CI / "licences.py")
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = made
-    spec.loader.exec_module(made)
-    return made
+    return load(CI / "licences.py")
 
 
 def normal(name: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,17 +17,6 @@ from quiltstream.store.sqlite_place import misplaced
 
 from .proofs import windows_of
 from .samples import domain, drafts, query, seen
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with Store(f"sqlite:///{path}", create=True) as store:
-        yield store
 
 
 def test_a_ledger_with_two_names_is_refused_by_both_and_draws_nothing(store: Store, path: Path, tmp_path: Path) -> None:

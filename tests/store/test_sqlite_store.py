@@ -7,7 +7,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -42,17 +41,6 @@ class TestSqlite(OnSqlite, StoreContract):
             connection.exec_driver_sql(
                 "CREATE TRIGGER refuse BEFORE INSERT ON quiltstream_releases BEGIN SELECT RAISE(ABORT, 'refused'); END"
             )
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with Store(f"sqlite:///{path}", create=True) as store:
-        yield store
 
 
 def test_the_connection_is_as_safe_as_the_file_can_be(store: Store, path: Path) -> None:

@@ -235,7 +235,6 @@ class PlacesByRoster:
     """The places of the rosters that are in use; it belongs to one worker."""
 
     _held: dict[str, Places] = field(default_factory=dict[str, Places])
-    _members: tuple[tuple[str, int], Members] | None = None
 
     def of(self, registration: Registration, roster: Roster) -> Places:
         """Under a roster of a query; a row never moves, so they hold for every later revision as well."""
@@ -243,14 +242,8 @@ class PlacesByRoster:
         if found is None:
             while len(self._held) >= _REMEMBERED:
                 del self._held[next(iter(self._held))]
-            found = self._held[roster.digest] = Places.of(roster, self._members_of(registration))
+            found = self._held[roster.digest] = Places.of(roster, Members.of(registration))
         return found
-
-    def _members_of(self, registration: Registration) -> Members:
-        state = (registration.digest, registration.revision)
-        if self._members is None or self._members[0] != state:
-            self._members = (state, Members.of(registration))
-        return self._members[1]
 
 
 def first_sight(columns: ReadingColumns, chosen: Mask) -> tuple[tuple[str, str | None], ...]:

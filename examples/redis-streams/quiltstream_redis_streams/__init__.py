@@ -29,7 +29,7 @@ Url = Annotated[str, BeforeValidator(_url), Field(description="redis://HOST:PORT
 
 
 class _Server(ConnectorSection):
-    """Where the server is, and who asks it."""
+    """The address of the server, and the user."""
 
     url: Url
     username: Name | None = Field(default=None, description="user of the server; left out: the default user")

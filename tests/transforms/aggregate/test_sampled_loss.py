@@ -48,7 +48,7 @@ from ...tiers import TIER
 from ..sources.feed import feed
 from ..sources.streams import SLOT, stamped, streamed
 from ..test_histograms import ORIGIN
-from .sampled_loss import lower_bound, sampled_loss, upper_bound
+from .sampled_loss import SampledLoss, lower_bound, sampled_loss, upper_bound
 
 #: The probability of a false alarm of each test at most.
 ALPHA = 1e-6
@@ -262,6 +262,13 @@ def live_job(states: Ints, folder: Path, watched: Watched) -> None:
         _ = pipeline | streamed(events) | histograms(folder, len(states))
 
 
+def told(rows: Rows) -> SampledLoss:
+    """The sampled loss of what was seen; printed beside what the rows print."""
+    found = sampled_loss(rows.views(), ALPHA)
+    print(found, "printed", rows.loss)  # noqa: T201 - a measurement
+    return found
+
+
 def play(
     runs: int, folder: Path, watched: Watched, seed: int, run: Callable[[Ints, Path, Watched], Ints | None] = batch_job
 ) -> Rows:
@@ -334,8 +341,7 @@ def test_rows_tell_of_a_slot_no_more_than_they_print_and_nearly_that(
     )
     # the printed loss is the true one here, and that of this slot, so the sampled one has something to find
     assert (exact.slot, exact.loss) == (SECRET, pytest.approx(rows.loss, rel=1e-9))
-    found = sampled_loss(rows.views(), ALPHA)
-    print(found, "printed", rows.loss)  # noqa: T201 - a measurement
+    found = told(rows)
     assert found.loss <= rows.loss
     assert found.loss >= at(20, 90) / 100 * rows.loss
 
@@ -345,8 +351,7 @@ def test_rows_of_groups_whose_other_members_are_known_tell_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = play(at(20_000, 200_000), tmp_path, Watched(monkeypatch, failing=False), new_seed(), paired_job)
-    found = sampled_loss(rows.views(), ALPHA)
-    print(found, "printed", rows.loss)  # noqa: T201 - a measurement
+    found = told(rows)
     assert found.loss <= rows.loss
     # what is taken off is what the groups count
     assert found.loss >= at(20, 70) / 100 * rows.loss
@@ -360,8 +365,7 @@ def test_bundles_that_are_lost_and_run_again_on_other_readings_tell_no_more(
     watched = Watched(monkeypatch, failing=True)
     rows = play(at(20_000, 200_000), tmp_path, watched, new_seed(), changed_job)
     assert watched.failed
-    found = sampled_loss(rows.views(), ALPHA)
-    print(found, "printed", rows.loss)  # noqa: T201 - a measurement
+    found = told(rows)
     assert found.loss <= rows.loss
     assert np.array_equal(rows.seen[:, 0], rows.seen[:, 1])
 
@@ -385,8 +389,7 @@ def test_a_draw_that_was_not_committed_tells_nothing(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Publisher, "publish", lost)
     rows = play(at(20_000, 100_000), tmp_path, Watched(monkeypatch, failing=False), new_seed(), twice)
     assert len(drawn) >= 2
-    found = sampled_loss(rows.views(), ALPHA)
-    print(found, "printed", rows.loss)  # noqa: T201 - a measurement
+    found = told(rows)
     assert found.loss <= rows.loss
 
 
@@ -397,8 +400,7 @@ def test_late_readings_and_bundles_that_are_run_again_tell_no_more(
     watched = Watched(monkeypatch, failing=True)
     rows = play(at(20_000, 200_000), tmp_path, watched, new_seed(), live_job)
     assert watched.failed
-    found = sampled_loss(rows.views(), ALPHA)
-    print(found, "printed", rows.loss)  # noqa: T201 - a measurement
+    found = told(rows)
     assert found.loss <= rows.loss
     assert np.array_equal(rows.seen[:, 0], rows.seen[:, 1])
 
@@ -472,8 +474,7 @@ def test_each_planted_fault_tells_more_than_is_printed(
     fault(monkeypatch)
     watched = Watched(monkeypatch, failing=fault is drawn_anew)
     rows = play(at(runs, 2 * runs), tmp_path, watched, new_seed())
-    found = sampled_loss(rows.views(), ALPHA)
-    print(found, "printed", rows.loss)  # noqa: T201 - a measurement
+    found = told(rows)
     assert found.family in families
     assert found.loss > rows.loss
 

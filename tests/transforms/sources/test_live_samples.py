@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import random
 from pathlib import Path
 
@@ -27,6 +26,8 @@ from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.completeness.punctuation import Punctuation, punctuation_batch, with_horizon
 from quiltstream.transforms.completeness.sequence_numbers import SequenceNumbers, Steps
 from quiltstream.transforms.sources.batch_files import decoder_of
+
+from ...loading import load
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 PIECES = 40
@@ -103,11 +104,7 @@ def on_record(job: Settings) -> dict[tuple[int, str], tuple[list[int], int | Non
 
 def activity(folder: Path) -> tuple[Settings, pa.RecordBatch]:
     """The job of the example without a settings file, day by day, and its readings."""
-    spec = importlib.util.spec_from_file_location("activity", EXAMPLES / "activity.py")
-    assert spec is not None
-    assert spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    example = load(EXAMPLES / "activity.py")
     batches = list(example.ReadDays().process(str(ACTIVITY)))
     job = Settings.parse(
         {
