@@ -146,7 +146,10 @@ def test_outputs_of_every_command_refuse_what_is_no_regular_file(tmp_path: Path,
 
 @pytest.mark.parametrize("live", [False, True], ids=["batch", "live"])
 @pytest.mark.parametrize("field", ["source", "sink", "rejects", "roster", "model", "ledger"])
-def test_a_name_that_is_too_long_is_a_mistake_that_is_told(tmp_path: Path, field: str, *, live: bool) -> None:
+def test_a_name_that_is_too_long_is_a_mistake_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, *, live: bool
+) -> None:
+    monkeypatch.setenv("QUILTSTREAM_PRISM", "/bin/true")  # nothing gets as far as to start it
     made, long = job(tmp_path), "x" * 3_000
     (tmp_path / "meters.csv").write_text("meter\nm1\n", encoding="utf-8")
     document = yaml.safe_load(made.settings.read_text(encoding="utf-8"))
