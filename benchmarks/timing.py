@@ -76,7 +76,7 @@ def main(releases: int, seed: int) -> None:
         )
         roster = Roster.of([f"home {n}" for n in range(SERIES)])
         held = store.register(plan.domain, plan.query(plan.schedule, roster, schedule_given=True, roster_given=True))
-        mechanism = plan.histogram_of(held)
+        mechanism = plan.histogram_of(held, plan.schedule.size)
         order = [True, False] * releases
         draw.shuffle(order)
         noise, whole, rows, slower = ({False: list[float](), True: list[float]()} for _ in range(4))

@@ -124,6 +124,12 @@ class Calendar:
         """How many slots windows have, rising, each number once: those of a day are 23, 24 and 25 hours."""
         return self._table.lengths
 
+    @property
+    def regular(self) -> tuple[int, ...]:
+        """The lengths of windows in which no clock changes, which are the same by any edition of the zone data."""
+        days = {"day": (1,), "week": (_WEEK,), "month": (28, 29, 30, 31)}[self.unit]
+        return tuple(number * _DAY_S * _US // self.interval_us for number in days)
+
     def number_of(self, slots: SlotsT) -> SlotsT:
         """The number of the window that holds each slot; before and behind the calendar, one below or above all."""
         table = self._table

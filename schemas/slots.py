@@ -464,6 +464,15 @@ class Schedule:
         """How many slots windows have, each number once."""
         return (self.size,) if self.calendar is None else self.calendar.lengths
 
+    @property
+    def own_lengths(self) -> tuple[int, ...]:
+        """:attr:`lengths` of those windows that the schedule has, rising; of one without both ends, all of them."""
+        calendar = self.calendar
+        if calendar is None or not self.bounded:
+            return self.lengths
+        first, behind = calendar.number_of(self.first), calendar.number_of(self.covered.stop)
+        return tuple(np.unique(np.diff(calendar.bounds_between(first, behind - 1))).tolist())
+
     def said_length(self, interval_us: int) -> str:
         """The length of a window as settings say it: a duration, or the unit of the calendar."""
         return format_duration(self.size * interval_us) if self.calendar is None else self.calendar.unit

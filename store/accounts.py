@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,7 +24,7 @@ from ..privacy.accounting.theorems import SeedsBound
 from ..privacy.models.reading import belief_from_dict
 from ..schemas.ledger import LedgerEntry
 from ..schemas.slots import Schedule
-from .codec import query_schedule
+from .codec import query_losses, query_schedule
 from .continuity import forgotten
 from .errors import StoreDamaged
 from .integrity import LINK, Chain, Row, checked_rows, counted, damaged, link_of
@@ -183,13 +184,25 @@ def account_of(connection: Connection, remembered: dict[int, Account], row: Row,
     return known
 
 
-def priced(schedule: Schedule, epsilon_dp: float, *, start: int | None = None, stop: int | None = None) -> Priced:
-    """A schedule, or a part of it that begins and ends with whole windows, in the form the ledger prices."""
+def priced(
+    schedule: Schedule, losses: float | Mapping[int, float], *, start: int | None = None, stop: int | None = None
+) -> Priced:
+    """A schedule, or a part of it that begins and ends with whole windows, in the form the ledger prices.
+
+    Args:
+        schedule: the windows.
+        losses: loss per slot of every window, or by the slots of a window.
+        start: of the part.
+        stop: of the part.
+    """
     start = schedule.first if start is None else start
     stop = schedule.stop if stop is None else stop
     ends = tuple(end for end in schedule.ends if start < end)
-    size, every = (1, 1) if ends else (schedule.size, schedule.every)
-    return Priced(size, every, start, stop, epsilon_dp, ends)
+    if not isinstance(losses, Mapping):
+        size, every = (1, 1) if ends else (schedule.size, schedule.every)
+        return Priced(size, every, start, stop, losses, ends)
+    densities = tuple(losses[end - begin] for begin, end in pairwise((start, *ends)))
+    return Priced(1, 1, start, stop, max(densities), ends, densities)
 
 
 def promised(connection: Connection, domain: Row) -> list[Priced]:
@@ -210,7 +223,7 @@ def promised(connection: Connection, domain: Row) -> list[Priced]:
         if schedule.calendar is None:
             held.append(Priced(*part))
         else:
-            held.append(priced(schedule, query["epsilon_dp"], start=row["start"], stop=row["stop"]))
+            held.append(priced(schedule, query_losses(query), start=row["start"], stop=row["stop"]))
     return [*held, *_runs(spans_of(_flagged_links(connection, domain)))]
 
 

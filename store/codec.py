@@ -26,7 +26,7 @@ from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, SlotGrid
 from .errors import StoreDamaged
 from .integrity import damaged
-from .specs import BeliefChange, DomainSpec, NoisyBlock, QuerySpec
+from .specs import LENGTHS, BeliefChange, DomainSpec, NoisyBlock, QuerySpec
 
 BLOCK_VERSION = b"1"
 
@@ -167,6 +167,16 @@ def query_schedule(row: Row) -> Schedule:
     """The windows of a query of record."""
     columns = row["size"], row["every"], row["start"], row["stop"], row["anchor"]
     return Schedule(*columns, _header_of(row["header"])[1])
+
+
+@_decoding
+def query_losses(row: Row) -> float | dict[int, float]:
+    """What windows of a query of record are charged per slot: ``QuerySpec.losses``."""
+    charged, released = float(row["epsilon_dp"]), float(row["release_epsilon_dp"])
+    lengths = _header_of(row["header"])[0].get(LENGTHS)
+    if lengths is None:
+        return charged
+    return {int(slots): float(own["epsilon_dp"]) * round(charged / released) for slots, own in lengths.items()}
 
 
 def as_recorded(query: QuerySpec) -> QuerySpec:

@@ -181,7 +181,7 @@ def succeed(
     alter(connection, tables.queries, known["id"], successor=query.name)
     held = change_belief(connection, names[0], change).reserved_after
     changed = domain_from_row(domain_row(connection, names[0]))
-    promises = [*promised(connection, row), priced(query.schedule, query.epsilon_dp)]
+    promises = [*promised(connection, row), priced(query.schedule, query.losses)]
     # all of it or nothing: a stream is not switched to noise that it could not keep up
     together = loss_of(changed, promises)
     if together > changed.budget:
@@ -340,7 +340,7 @@ def _admit_more(connection: Connection, row: Row, query_row: Row) -> None:
     if end is not None and schedule.window_at(start).stop > end:
         return
     held = promised(connection, row)
-    asked = priced(replace(schedule, start=start), query.epsilon_dp)
+    asked = priced(replace(schedule, start=start), query.losses)
     fits, reserved = admitted_end(domain, asked, held)
     if fits != asked.start:
         reserve(connection, query_row["id"], asked.start, schedule.stop if fits is None else fits)

@@ -131,6 +131,7 @@ class Charger:
         return not windows or windows[-1].start >= last.start
 
     def _entry(self, window: Window, sequence: int) -> dict[str, Any]:
+        query = self.query.of_length(len(window))
         values = {
             "entry_id": secrets.token_hex(16),
             "domain_id": self.domain_row["id"],
@@ -140,13 +141,13 @@ class Charger:
             "window_start": window.start,
             "window_stop": window.stop,
             "query_digest": self.query_row["digest"],
-            "scale": self.query_row["scale"],
-            "epsilon_dp": self.query.epsilon_dp,
+            "scale": scale_text(query.scale),
+            "epsilon_dp": query.epsilon_dp,
             "budget": self.domain.budget,
             "created_us": now_us(),
             "given_model": self.query.given_model or any(change.given_model for change in self.domain.changes),
         }
-        span = (window.start, window.stop, self.query.epsilon_dp)
+        span = (window.start, window.stop, query.epsilon_dp)
         if lookups.is_closed(self.domain_row):
             lost = self.account.ledger.loss
             return values | {
@@ -186,7 +187,7 @@ class Charger:
         """
         schedule = self.query.schedule
         admitted = max(stop for _, stop in self.progress.admitted if stop is not None)
-        more = priced(schedule, self.query.epsilon_dp, start=schedule.start_behind(admitted), stop=window.stop)
+        more = priced(schedule, self.query.losses, start=schedule.start_behind(admitted), stop=window.stop)
         return loss_of(self.domain, [*promised(self.connection, self.domain_row), more])
 
 
@@ -454,8 +455,8 @@ class Publisher:
         return kept
 
     def _check_charge(self, registration: Registration, charge: Row) -> None:
-        query = registration.query
         window = Window(charge["window_start"], charge["window_stop"])
+        query = registration.query.of_length(len(registration.query.schedule.window_at(window.start)))
         for field, recorded, given in (
             ("digest", charge["query_digest"], registration.digest),
             ("scale", charge["scale"], scale_text(query.scale)),

@@ -81,7 +81,7 @@ class QuerySummary:
         name: the query.
         digest: digest of what determines its numbers.
         epsilon: what one run of it was to cost, as set; ``None`` if the header does not say.
-        epsilon_dp: loss per slot charged for a window.
+        epsilon_dp: loss per slot charged for a window: one number, or by the slots of a window.
         windows: windows in its schedule; ``None`` for an endless one.
         charged: windows charged.
         refused: windows refused.
@@ -93,13 +93,21 @@ class QuerySummary:
     name: str
     digest: str
     epsilon: float | None
-    epsilon_dp: float
+    epsilon_dp: float | dict[int, float]
     windows: int | None
     charged: int
     refused: int
     blocks: int
     admitted_stop: int | None
     given_model: bool
+
+    @property
+    def charged_text(self) -> str:
+        """What a window is charged, in words."""
+        if not isinstance(self.epsilon_dp, dict):
+            return f"{self.epsilon_dp:.6g} a slot"
+        least, most = min(self.epsilon_dp.values()), max(self.epsilon_dp.values())
+        return f"{least:.6g} to {most:.6g} a slot, by the length of a window"
 
 
 @dataclass(frozen=True, slots=True)
@@ -569,7 +577,7 @@ def _query_summary(connection: Connection, domain: Row, query: Row) -> QuerySumm
         name=query["name"],
         digest=query["digest"],
         epsilon=None if epsilon is None else float(epsilon),
-        epsilon_dp=float(query["epsilon_dp"]),
+        epsilon_dp=registration.query.losses,
         windows=None if schedule.stop is None else len(schedule),
         charged=counts.get("charged", 0),
         refused=counts.get("refused", 0),

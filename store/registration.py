@@ -292,7 +292,7 @@ class Registrar:
             meta_row(connection, lock=True)  # two jobs at once could share series unseen
             check_apart(connection, domain, query.roster.series)
         held = promised(connection, row)
-        asked = priced(query.schedule, query.epsilon_dp)
+        asked = priced(query.schedule, query.losses)
         try:
             end, reserved = admitted_end(domain, asked, held)
         except ChainError as error:
@@ -410,7 +410,7 @@ class Registrar:
         if cut or old_end is None or (new_end is not None and new_end < old_end):
             raise conflict
         promises = promised(self.connection, row)
-        asked = priced(new, held.epsilon_dp, start=old.start_behind(old_end))
+        asked = priced(new, held.losses, start=old.start_behind(old_end))
         end, reserved = admitted_end(domain, asked, promises)
         if end is not None:
             already = float(row["reserved_loss"])
@@ -565,8 +565,13 @@ def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSp
     old["noise_law"], new["noise_law"] = held.noise_law, given.noise_law
     old["by"], new["by"] = list(held.by), list(given.by)
     old["bins"], new["bins"] = plain(held.bins), plain(given.bins)
-    # neither is part of the digest, but both say what the loss is; the second depends on the series as well
-    old["release_epsilon_dp"], new["release_epsilon_dp"] = held.release_epsilon_dp, given.release_epsilon_dp
+    # none is part of the digest, but all say what the loss is; the last depends on the series as well
+    if held.lengths or given.lengths:
+        # by other zone data there may be windows of other lengths
+        both = sorted(held.scales.keys() & given.scales.keys())
+        old["scales"], new["scales"] = ({str(slots): one.scales[slots] for slots in both} for one in (held, given))
+    else:
+        old["release_epsilon_dp"], new["release_epsilon_dp"] = held.release_epsilon_dp, given.release_epsilon_dp
     if given.roster == held.roster or (given.roster_given and given.given_model):
         old["given_model"], new["given_model"] = held.given_model, given.given_model
     difference = first_difference(old, new)

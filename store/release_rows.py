@@ -134,7 +134,7 @@ def total_is_public(registration: Registration) -> bool:
 
 def header_of(registration: Registration, record: Record) -> dict[str, Any]:
     """The columns that all rows of a record share: those of the query, and what its window was charged."""
-    domain, query, entry = registration.domain, registration.query, record.entry
+    domain, query, entry = registration.domain, registration.query.of_length(len(record.window)), record.entry
     return {
         # what the query's header may leave out, because it is on record anyway
         "key_kind": query.roster.kind,

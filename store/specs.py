@@ -25,6 +25,9 @@ from ..schemas.slots import Schedule, Window
 Noise = Literal["private", "none"]
 
 
+#: Name of what a query's header says of windows by their length, where lengths have noise of their own.
+LENGTHS = "lengths"
+
 #: Mechanism of a query whose histograms are the rows of a noisy table of transitions.
 TRANSITIONS = "transition-counts"
 
@@ -182,15 +185,16 @@ class QuerySpec:
     Attributes:
         name: the query's name.
         domain: the domain's name.
-        scale: exact scale of the noise in every count.
-        release_epsilon_dp: loss per slot of one release.
+        scale: exact scale of the noise in every count; where windows have noise by their length, the largest of all.
+        release_epsilon_dp: loss per slot of one release with noise of that scale.
         mechanism: how the noise was calibrated, or ``none``.
         schedule: the windows; ``start`` or ``stop`` are ``None`` only for an endless one.
         schedule_given: whether the settings fixed both ends; if not, the ends of the first registration hold.
         roster: the series and groups.
         roster_given: whether the settings named a roster; if not, the roster of the first registration holds.
         shards: parallel parts; frozen with the query.
-        header: the columns that all released rows of the query share, kept for exports.
+        header: the columns that all released rows of the query share, kept for exports; under ``lengths`` those that
+            rows of windows of a length have in their place, by the slots of a window.
         given_model: whether the loss holds only given a model estimated from the protected series.
         multiplicity: in how many histograms of a window a cell counts at most, as the scale was calibrated for; that of
             the roster if left out.
@@ -225,6 +229,48 @@ class QuerySpec:
         return self.release_epsilon_dp * self.most
 
     @property
+    def lengths(self) -> tuple[int, ...]:
+        """The slots of the windows that have noise of their own; nothing where all windows have the same."""
+        return tuple(sorted(map(int, self.header.get(LENGTHS, ()))))
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The header's columns, those of the largest scale."""
+        return {name: value for name, value in self.header.items() if name != LENGTHS}
+
+    def of_length(self, slots: int) -> QuerySpec:
+        """The query as windows of a length have it: with their noise alone.
+
+        Raises:
+            ValueError: other lengths have noise of their own, and this one has none.
+        """
+        if LENGTHS not in self.header:
+            return self
+        own = self.header[LENGTHS].get(str(slots))
+        if own is None:
+            known = ", ".join(map(str, self.lengths))
+            raise ValueError(f"no noise is on record for windows of {slots} slots, only for those of {known}")
+        return replace(
+            self,
+            scale=Fraction(own["scale_exact"]),
+            release_epsilon_dp=float(own["epsilon_dp"]),
+            header=self.columns | own,
+            multiplicity=self.most,
+        )
+
+    @property
+    def scales(self) -> dict[int, str]:
+        """The exact scale of each length of windows that has noise of its own."""
+        return {slots: str(self.header[LENGTHS][str(slots)]["scale_exact"]) for slots in self.lengths}
+
+    @property
+    def losses(self) -> float | dict[int, float]:
+        """What :attr:`epsilon_dp` is for every window, or by the slots of a window."""
+        if not self.lengths:
+            return self.epsilon_dp
+        return {slots: self.of_length(slots).epsilon_dp for slots in self.lengths}
+
+    @property
     def noise_law(self) -> str:
         """Name of the law of the noise in a histogram; queries on record without a name have independent noise."""
         plain = ExactHistogram.name if self.noise == "none" else LaplaceHistogram.name
@@ -250,7 +296,7 @@ class QuerySpec:
         """What determines the numbers; the digest of these names the query's rows."""
         return {
             **domain.frozen_fields(),
-            "scale": f"{self.scale.numerator}/{self.scale.denominator}",
+            **self._frozen_scales(),
             "mechanism": self.mechanism,
             # queries on record with independent noise keep their digests
             **({"noise_law": self.noise_law} if self.noise_law == FixedTotalHistogram.name else {}),
@@ -260,6 +306,16 @@ class QuerySpec:
             **self._frozen_windows(),
             "key_kind": self.roster.kind,
         }
+
+    def _frozen_scales(self) -> dict[str, Any]:
+        """The scale; or those of the lengths that windows have by any edition of the zone data, where they differ."""
+        scales, calendar = self.scales, self.schedule.calendar
+        if calendar is not None and scales:
+            scales = {slots: scales[slots] for slots in calendar.regular if slots in scales}
+        if len({*scales.values()}) > 1:
+            return {"scales": {str(slots): scale for slots, scale in scales.items()}}
+        (only,) = {*scales.values()} or {f"{self.scale.numerator}/{self.scale.denominator}"}
+        return {"scale": only}
 
     def _frozen_windows(self) -> dict[str, Any]:
         schedule, calendar = self.schedule, self.schedule.calendar

@@ -17,14 +17,13 @@ import numpy.typing as npt
 
 from ..privacy.analysis.baselines import entry_dp
 from ..privacy.models.markov_chain import ChainError
-from ..privacy.quilts.calibration import Calibration
 from ..schemas.calendars import UNITS, Calendar
 from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
 from ..schemas.slots import Schedule, Window, format_duration
 from .plan import Plan, choose
 
-__all__ = ["Remedy", "class_share", "error_shares", "fewest_slots", "noise_problem", "remedies"]
+__all__ = ["Remedy", "class_share", "error_shares", "fewest_slots", "first_error", "noise_problem", "remedies"]
 
 #: How often a longer window is tried, where the noise of a window depends on its length.
 _TRIES = 6
@@ -77,7 +76,12 @@ def error_shares(plan: Plan, roster: Roster | None = None) -> npt.NDArray[np.flo
     """
     roster = plan.roster if roster is None else roster
     members = np.ones(1, np.int64) if roster is None or not roster.entries else roster.members
-    return plan.noisy.mean_abs * plan.histogram.size / (fewest_slots(plan) * members.astype(np.float64))
+    return first_error(plan) * plan.histogram.size / (fewest_slots(plan) * members.astype(np.float64))
+
+
+def first_error(plan: Plan) -> float:
+    """Expected error of a count of the first window, in cells."""
+    return plan.of_length(len(_window(plan.schedule))).noisy.mean_abs
 
 
 def noise_problem(plan: Plan) -> tuple[str, ...]:
@@ -86,12 +90,12 @@ def noise_problem(plan: Plan) -> tuple[str, ...]:
     worst, limit = float(shares.max()), plan.most_error
     if worst <= limit:
         return ()
-    cells = plan.noisy.mean_abs / worst
+    cells = first_error(plan) / worst
     number = "" if len(shares) == 1 else f" in the smallest, {int((shares > limit).sum())} of {len(shares)} are above"
     unknown = plan.roster is None
     series = " of a single series, as no roster says how many there are" if unknown and plan.group_column else ""
     head = (
-        f"most_error is {limit:g}: the expected error of a count is {plan.noisy.mean_abs:,.4g} cells, "
+        f"most_error is {limit:g}: the expected error of a count is {first_error(plan):,.4g} cells, "
         f"{_percent(worst)} of an evenly filled bin of {cells:,.4g} cells{series}{number}. The noise drowns the "
         "counts, and the budget would be spent on it. What would help, each alone, and the error that it leaves:"
     )
@@ -171,7 +175,7 @@ def _stretched(plan: Plan, schedule: Schedule) -> Plan:
     stretched = replace(plan, schedule=schedule)
     if plan.domain.guarantee == "stream":
         return stretched.with_share(plan.share // given.overlap)
-    return stretched.calibrated(_chosen(stretched, plan.mechanism))
+    return _chosen(stretched, plan.mechanism)
 
 
 def _fewer_bins(plan: Plan) -> Iterator[Remedy]:
@@ -190,8 +194,7 @@ def _without_classes(plan: Plan) -> Iterator[Remedy]:
 
 def _forward_backward(plan: Plan) -> Iterator[Remedy]:
     if plan.mechanism != "forward-backward":
-        noise = _chosen(plan, "forward-backward")
-        yield Remedy("privacy.mechanism: forward-backward", _share(plan.calibrated(noise)))
+        yield Remedy("privacy.mechanism: forward-backward", _share(_chosen(plan, "forward-backward")))
 
 
 def _fitted(plan: Plan) -> Iterator[Remedy]:
@@ -203,9 +206,9 @@ def _fitted(plan: Plan) -> Iterator[Remedy]:
     yield Remedy(text, _share(plan.calibrated(least)))
 
 
-def _chosen(plan: Plan, mechanism: str) -> Calibration:
-    """The noise of a mechanism for the model and the windows of a plan."""
-    return choose(
+def _chosen(plan: Plan, mechanism: str) -> Plan:
+    """The plan with the noise of a mechanism for its model and windows."""
+    found = choose(
         mechanism,
         plan.model.belief,
         states=plan.space.size,
@@ -213,7 +216,8 @@ def _chosen(plan: Plan, mechanism: str) -> Calibration:
         window=plan.schedule.lengths,
         guarantee=plan.domain.guarantee,
         interval_us=plan.grid.interval_us,
-    ).calibration
+    )
+    return plan.calibrated(found.calibration, found.lengths)
 
 
 def _percent(share: float) -> str:

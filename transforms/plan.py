@@ -53,12 +53,16 @@ from ..store.address import StoreAddress
 from ..store.domain_changes import Note
 from ..store.errors import StoreError
 from ..store.release_rows import bins_of, classes_of, total_is_public
-from ..store.specs import DomainSpec, Noise, QuerySpec, Registration
+from ..store.specs import LENGTHS, DomainSpec, Noise, QuerySpec, Registration
 from ..store.store import Store
 from .aggregate.block_log import BlockLog
 
 #: Every mechanism of the settings.
 MECHANISMS: tuple[str, ...] = get_args(Mechanism)
+
+
+Lengths = tuple[tuple[int, Calibration], ...]
+"""(slots of a window, noise for windows of that length), by rising length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +71,13 @@ class Chosen:
 
     Attributes:
         belief: canonical form of the belief under which the domain's account is kept.
-        calibration: the noise of one histogram that shares its slots with no other.
+        calibration: the noise of one histogram that shares its slots with no other; of the window that needs most.
+        lengths: the noise of each length of windows, by their slots; nothing where all need the same.
     """
 
     belief: dict[str, Any]
     calibration: Calibration
+    lengths: Lengths = ()
 
 
 def choose(
@@ -91,9 +97,11 @@ def choose(
         belief: canonical form of the model's belief.
         states: states of the query.
         epsilon: target.
-        window: slots of a window; or of each window that a calendar has. The query then has the noise of the length
-            that needs most, which is enough for every one: a loss does not rise with the noise.
-        guarantee: ``stream``: one calibration for ever; ``window``: for each window alone.
+        window: slots of a window; or of each window that a calendar has.
+        guarantee: ``stream``: one calibration for ever; ``window``: for each window alone, by its own length: a window
+            of n slots loses at most epsilon alone by the theorem of the mechanism for T = n ([SWC17] 4.3 for quilts;
+            the account's own for the others). What windows of unequal noise lose together is the account's, which
+            knows the density of every slot and no length.
         interval_us: length of a slot in microseconds, which a belief with a rhythm must fit.
 
     Raises:
@@ -122,8 +130,11 @@ def choose(
         if not isinstance(found, Calibration):
             raise SettingsError(f"privacy.mechanism is {method.name}, which settings cannot choose")
         made.append(found)
-    most = max(made, key=lambda one: one.sigma)
-    return Chosen(held.to_dict(), replace(most, method=method.label))
+    named = [replace(one, method=method.label) for one in made]
+    most = max(named, key=lambda one: one.sigma)
+    alike = len({one.sigma for one in named}) == 1
+    own = () if alike else tuple((slots, one) for slots, one in zip(lengths, named, strict=True) if slots is not None)
+    return Chosen(held.to_dict(), most, own)
 
 
 def sigma_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
@@ -201,10 +212,11 @@ class Plan:
         group_column: column of the readings that names the group; ``None`` if no column does.
         domain: what the store freezes for the domain.
         query_name: name of the query.
-        calibration: how the noise was calibrated for ``epsilon``.
+        calibration: how the noise was calibrated for ``epsilon``; of the window that needs most.
+        lengths: the same for each length of windows that has noise of its own; nothing where all have this one.
         share: how many releases share the calibrated density in every slot: windows that overlap times groups of a
             series.
-        scale: exact scale of the noise.
+        scale: exact scale of the noise; the largest.
         epsilon: what the query is to cost, as set.
         shards: parallel parts.
         model: the belief's file.
@@ -246,6 +258,7 @@ class Plan:
     mechanism: str = "mqm-approx"
     most_error: float = MOST_ERROR
     accepted: Accepted = field(default_factory=Accepted)
+    lengths: Lengths = ()
 
     def opened(self) -> Plan:
         """The plan with the name of its ledger, as :func:`open_ledger` finds or makes it."""
@@ -276,13 +289,19 @@ class Plan:
         """The mechanism that makes noisy counts: it keeps totals where, and only where, they are public."""
         return by_class(noisy_histogram(self.noise_law, self.histogram.size, self.scale), len(self.classes))
 
-    def histogram_of(self, registration: Registration) -> HistogramMechanism:
+    def histogram_of(self, registration: Registration, slots: int) -> HistogramMechanism:
         """The mechanism of a query of record, by the law and the scale that were frozen with it.
+
+        Args:
+            registration: the query.
+            slots: of the window that the histogram is of.
 
         Raises:
             StoreError: its law keeps totals that are not public, or is none.
+            ValueError: windows of that length have no noise on record.
         """
-        query, number, bins = registration.query, len(classes_of(registration)), bins_of(registration).size
+        query = registration.query.of_length(slots)
+        number, bins = len(classes_of(registration)), bins_of(registration).size
         if self.noise == "none":
             return by_class(ExactHistogram(bins), number)
         if query.noise_law == FixedTotalHistogram.name and not total_is_public(registration):
@@ -304,24 +323,38 @@ class Plan:
         now = 1 if self.roster is None else self.roster.multiplicity
         if most <= now:
             return self
-        return self._with(self.calibration, self.share // now * most)
+        return self.with_share(self.share // now * most)
 
     def with_share(self, share: int) -> Plan:
         """The plan where so many histograms share the density in a slot."""
-        return self._with(self.calibration, share)
+        return replace(self, share=share, scale=_scale_of(self.space, self.calibration.sigma * share))
 
-    def calibrated(self, calibration: Calibration) -> Plan:
+    def calibrated(self, calibration: Calibration, lengths: Lengths = ()) -> Plan:
         """The plan with another noise."""
-        return self._with(calibration, self.share)
+        return replace(self, calibration=calibration, lengths=lengths).with_share(self.share)
 
     def with_sigma(self, sigma: float) -> Plan:
-        """The plan with another noise than the mechanism needs for this query alone: its account wants more."""
-        return self._with(replace(self.calibration, sigma=sigma), self.share)
+        """The plan with another noise than the mechanism needs for this query alone, in all windows.
 
-    def _with(self, calibration: Calibration, share: int) -> Plan:
-        return replace(
-            self, calibration=calibration, share=share, scale=_scale_of(self.space, calibration.sigma * share)
-        )
+        The account of an endless stream may want more.
+        """
+        if sigma == self.calibration.sigma:
+            return self
+        return self.calibrated(replace(self.calibration, sigma=sigma))
+
+    def of_length(self, slots: int) -> Plan:
+        """The plan of windows of a length alone.
+
+        Raises:
+            KeyError: other lengths have noise of their own, and this one has none.
+        """
+        return self.calibrated(dict(self.lengths)[slots]) if self.lengths else self
+
+    def losses(self, most: int) -> float | dict[int, float]:
+        """Loss per slot charged for a window, one number or by its slots, where cells count in so many histograms."""
+        if not self.lengths:
+            return self.noisy.epsilon_dp * most
+        return {slots: self.of_length(slots).noisy.epsilon_dp * most for slots, _ in self.lengths}
 
     @property
     def stand_in(self) -> bool:
@@ -337,12 +370,26 @@ class Plan:
         """The plan with the ends of its windows and its roster known."""
         return replace(self, schedule=schedule, roster=roster)
 
+    @property
+    def _noise_columns(self) -> dict[str, Any]:
+        """The columns of rows that say what noise they have."""
+        mechanism, quilt = self.noisy, self.calibration.quilt
+        return {
+            "scale": float(self.scale),
+            "scale_exact": f"{self.scale.numerator}/{self.scale.denominator}",
+            "half_width_95": 0 if self.noise == "none" else int(mechanism.half_width(0.95)),
+            "epsilon_dp": mechanism.epsilon_dp,
+            "quilt": [quilt.left, quilt.right],
+            "sigma": self.calibration.sigma,
+        }
+
     def query(self, schedule: Schedule, roster: Roster, *, schedule_given: bool, roster_given: bool) -> QuerySpec:
         """What the store freezes for the query."""
-        mechanism = self.noisy
         given_model = self.given_model(roster)
         name = "none" if self.noise == "none" else self.calibration.method
-        quilt = self.calibration.quilt
+        own = {str(slots): self.of_length(slots)._noise_columns for slots, _ in self.lengths}  # noqa: SLF001 - a plan
+        if len({one["scale_exact"] for one in own.values()}) == 1:
+            own = {}
         header = {
             "domain": self.domain.name,
             "query": self.query_name,
@@ -351,19 +398,15 @@ class Plan:
             "edges": None if self.space.categories else list(self.histogram.edges),
             "unit": self.space.unit,
             "missing": self.domain.missing,
-            "scale": float(self.scale),
-            "scale_exact": f"{self.scale.numerator}/{self.scale.denominator}",
-            "half_width_95": 0 if self.noise == "none" else int(mechanism.half_width(0.95)),
-            "epsilon_dp": mechanism.epsilon_dp,
+            **self._noise_columns,
             "guarantee": self.domain.guarantee,
             "mechanism": name,
             "noise_law": ExactHistogram.name if self.noise == "none" else self.noise_law,
-            "quilt": [quilt.left, quilt.right],
             "model_id": self.domain.model_id,
             "model_provenance": self.model.provenance.text,
             "given_model": given_model,
             "epsilon": self.epsilon,
-            "sigma": self.calibration.sigma,
+            **({LENGTHS: own} if own else {}),
             **({"by": list(self.by)} if self.by else {}),
             **({"bins": list(self.histogram.edges)} if self.histogram != self.space else {}),
             **({"labels": list(self.space.labels)} if self.space.categories else {}),
@@ -372,7 +415,7 @@ class Plan:
             name=self.query_name,
             domain=self.domain.name,
             scale=self.scale,
-            release_epsilon_dp=mechanism.epsilon_dp,
+            release_epsilon_dp=self.noisy.epsilon_dp,
             mechanism=name,
             schedule=schedule,
             schedule_given=schedule_given,
@@ -564,6 +607,7 @@ def make_plan(
         mechanism=settings.privacy.mechanism,
         most_error=settings.most_error,
         accepted=settings.accepted,
+        lengths=chosen.lengths,
     )
 
 

@@ -141,7 +141,7 @@ def charges_look(
     found: list[Difference] = []
     for entry in entries:
         held, row = registered[entry.domain, entry.query], f"entry {entry.sequence} of domain {entry.domain!r}"
-        charged = held.query.release_epsilon_dp * held.query.most
+        charged = held.query.of_length(entry.window_stop - entry.window_start).epsilon_dp
         if entry.epsilon_dp != charged:
             found.append(Difference(row, f"epsilon_dp is {entry.epsilon_dp!r}, and its query is charged {charged!r}"))
         fits = entry.loss_after <= entry.budget or same_loss(entry.loss_after, entry.budget)
@@ -157,18 +157,19 @@ def noise_look(registered: dict[tuple[str, str], Registration]) -> Look:
     """What each query says of its noise: the density of its scale, and the band of its law."""
     found: list[Difference] = []
     for (domain, name), held in registered.items():
-        query, row = held.query, f"query {name!r} of domain {domain!r}"
-        if query.mechanism in {TRANSITIONS, NO_NOISE}:
+        row = f"query {name!r} of domain {domain!r}"
+        if held.query.mechanism in {TRANSITIONS, NO_NOISE}:
             continue
-        density = epsilon_dp_of(query.scale, LaplaceHistogram.sensitivity)
-        if query.release_epsilon_dp != density:
-            found.append(
-                Difference(row, f"a release loses {query.release_epsilon_dp!r} a slot; by its scale {density!r}")
-            )
-        law = noisy_histogram(query.noise_law, bins_of(held).size, query.scale)
-        said, band = query.header.get("half_width_95"), law.half_width(0.95)
-        if said != band:
-            found.append(Difference(row, f"half_width_95 is {said!r}; by the law of its noise {band!r}"))
+        for query in (held.query, *map(held.query.of_length, held.query.lengths)):
+            density = epsilon_dp_of(query.scale, LaplaceHistogram.sensitivity)
+            if query.release_epsilon_dp != density:
+                found.append(
+                    Difference(row, f"a release loses {query.release_epsilon_dp!r} a slot; by its scale {density!r}")
+                )
+            law = noisy_histogram(query.noise_law, bins_of(held).size, query.scale)
+            said, band = query.header.get("half_width_95"), law.half_width(0.95)
+            if said != band:
+                found.append(Difference(row, f"half_width_95 is {said!r}; by the law of its noise {band!r}"))
     return Look("noise", f"density and band by the exact scale; queries: {len(registered)}", tuple(found))
 
 

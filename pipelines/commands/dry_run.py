@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from ...privacy.accounting.quilt_account import loss_by_quilts
 from ...privacy.accounting.schedules import Schedule
 from ...privacy.accounting.schedules import Schedule as ChargedSchedule
 from ...privacy.analysis.methods import METHODS, by_quilts
-from ...privacy.mechanisms.histogram import FixedTotalHistogram
+from ...privacy.mechanisms.histogram import FixedTotalHistogram, HistogramMechanism
 from ...privacy.models.reading import belief_from_dict
 from ...schemas.roster import Roster
 from ...schemas.settings.job import Accepted, Settings, read_settings
@@ -33,7 +34,7 @@ from ...store.accounts import priced
 from ...store.errors import BudgetRefused, StoreError
 from ...store.specs import Registration
 from ...transforms.checks import STAND_IN_TEXT, check_plan
-from ...transforms.expected_error import error_shares, fewest_slots, noise_problem
+from ...transforms.expected_error import error_shares, fewest_slots, first_error, noise_problem
 from ...transforms.plan import Plan, make_plan
 from ...transforms.registration import register
 from ..connectors.places import check_apart
@@ -241,8 +242,67 @@ def _published(complete: int, admitted: int | None) -> Course:
 
 
 @dataclass(frozen=True, slots=True)
+class NoiseOfLength:
+    """The noise of windows of a length.
+
+    Attributes:
+        slots: of such a window.
+        length: of it, as settings say durations.
+        sigma: noise scale per unit of sensitivity.
+        scale: scale of the noise in each count.
+        expected_error: mean absolute error of a count, in cells.
+        half_width_95: a count is within so many cells of the true one with probability 0.95.
+    """
+
+    slots: int
+    length: str
+    sigma: float
+    scale: float
+    expected_error: float
+    half_width_95: int
+
+    @classmethod
+    def of(cls, slots: int, interval_us: int, noise: tuple[float, Fraction, HistogramMechanism]) -> NoiseOfLength:
+        """That of windows with so many slots: sigma, exact scale and mechanism."""
+        sigma, scale, noisy = noise
+        length = format_duration(slots * interval_us)
+        return cls(slots, length, sigma, float(scale), noisy.mean_abs, noisy.half_width(0.95))
+
+    @classmethod
+    def planned(cls, plan: Plan) -> tuple[NoiseOfLength, ...]:
+        """The noise of each length that the windows of a plan have, by rising length; nothing where all are alike."""
+        made = [(slots, plan.of_length(slots)) for slots in plan.schedule.own_lengths]
+        if len({own.scale for _, own in made}) == 1:
+            return ()
+        return tuple(
+            cls.of(slots, plan.grid.interval_us, (own.calibration.sigma, own.scale, own.noisy)) for slots, own in made
+        )
+
+    @classmethod
+    def recorded(cls, plan: Plan, held: Registration) -> tuple[NoiseOfLength, ...]:
+        """The same of a query of record."""
+        if not held.query.lengths:
+            return ()
+        made = [(slots, held.query.of_length(slots)) for slots in held.query.schedule.own_lengths]
+        return tuple(
+            cls.of(slots, plan.grid.interval_us, (own.header["sigma"], own.scale, plan.histogram_of(held, slots)))
+            for slots, own in made
+        )
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return (
+            f"{self.slots:,} slots ({self.length}): scale {self.scale:.4f}, expected error "
+            f"{number(self.expected_error)} cells, 95 % within {self.half_width_95:,}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Forecast:
     """What ``run`` would do.
+
+    Where windows have noise by their length, what it says of noise is of the windows that need most.
 
     Attributes:
         query: the query's name.
@@ -273,6 +333,7 @@ class Forecast:
         classes: how many classes there are; 1 where there are none.
         expected_error: mean absolute error of a count, in cells.
         half_width_95: a count is within so many cells of the true one with probability 0.95, in cells.
+        by_length: the noise of each length that windows of the schedule have; empty where all have the same.
         epsilon_dp: loss per slot of one histogram.
         cells_per_bin: cells of the smallest histogram, of the class with the fewest slots in the first window,
             divided by the states; ``None`` without a roster.
@@ -327,6 +388,7 @@ class Forecast:
     classes: int
     expected_error: float
     half_width_95: int
+    by_length: tuple[NoiseOfLength, ...]
     epsilon_dp: float
     cells_per_bin: float | None
     relative_error: float | None
@@ -364,16 +426,18 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
     Raises:
         StoreError: there is a ledger of record and it cannot be read.
     """
-    schedule, grid, calibration = plan.schedule, plan.grid, plan.calibration
+    schedule, grid = plan.schedule, plan.grid
+    noisiest = max((plan.of_length(slots) for slots in schedule.own_lengths), key=lambda one: one.scale)
+    calibration = noisiest.calibration
     endless = live or goes_on(settings)
     roster = _constant(settings) if plan.roster is None else plan.roster
-    noisy = plan.noisy
-    epsilon_dp = noisy.epsilon_dp
-    density = epsilon_dp * (1 if roster is None else roster.multiplicity)
+    noisy = noisiest.noisy
+    most = 1 if roster is None else roster.multiplicity
     if schedule.start is None:
+        density = max(plan.of_length(slots).noisy.epsilon_dp for slots in schedule.own_lengths) * most
         charged = ChargedSchedule(schedule.size, schedule.every, start=0, stop=None, epsilon_dp=density)
     else:
-        charged = priced(schedule, density)
+        charged = priced(schedule, plan.losses(most))
     ledger = Ledger(belief_from_dict(plan.domain.belief), plan.domain.budget)
     cost = Cost.of(plan, charged)
     admitted = ledger.admitted_prefix(charged)
@@ -396,7 +460,7 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         if schedule.calendar is not None
         else format_duration(schedule.every * grid.interval_us),
         slots=schedule.size,
-        lengths=_lengths(plan),
+        lengths=(schedule.own_lengths[0], schedule.own_lengths[-1]),
         zone=None if schedule.calendar is None else schedule.calendar.timezone,
         key_kind=None if roster is None else roster.kind,
         keys=None if roster is None else len(roster.keys),
@@ -408,15 +472,16 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         share=plan.share,
         quilt={"left": calibration.quilt.left, "right": calibration.quilt.right},
         influence=calibration.influence,
-        scale=float(plan.scale),
+        scale=float(noisiest.scale),
         noise_law=plan.noise_law,
         by=plan.by,
         classes=len(plan.classes),
         expected_error=noisy.mean_abs,
         half_width_95=noisy.half_width(0.95),
-        epsilon_dp=epsilon_dp,
+        by_length=NoiseOfLength.planned(plan),
+        epsilon_dp=noisy.epsilon_dp,
         cells_per_bin=cells,
-        relative_error=None if cells is None else noisy.mean_abs / cells,
+        relative_error=None if cells is None else first_error(plan) / cells,
         schedule_loss=cost.loss,
         cost=cost,
         certified=bool(calibration.certificates),
@@ -541,6 +606,7 @@ def show(console: Console, said: Forecast) -> None:
             *([("by quilts", f"sigma by {said_by_quilts(said.by_quilts)}")] if said.by_quilts else []),
             ("scale", f"{said.scale:.4f} cells in each count{_share(said)}{_keeps(said)}"),
             ("expected error", f"{number(said.expected_error)} cells a count; 95 % within {said.half_width_95:,}"),
+            *(("" if at else "by length", one.text) for at, one in enumerate(said.by_length)),
             ("per bin" if said.classes == 1 else "per cell", _relative(said)),
             ("loss", f"{said.schedule_loss:.9g} for the whole schedule; {_naive(said)}"),
             *([] if said.cost.calibration is None else [("", said.cost.calibration)]),
@@ -571,18 +637,6 @@ def _end(said: Forecast) -> str:
     if said.last is None and said.endless:
         return ", without end"
     return f" to {said.last or 'the last reading'}"
-
-
-def _lengths(plan: Plan) -> tuple[int, int]:
-    """Fewest and most slots in the windows of a schedule; of one that does not end, in those of its calendar."""
-    schedule, calendar = plan.schedule, plan.schedule.calendar
-    if calendar is None:
-        return schedule.size, schedule.size
-    if not schedule.bounded:
-        return calendar.lengths[0], calendar.lengths[-1]
-    first, behind = calendar.number_of(schedule.first), calendar.number_of(schedule.covered.stop)
-    slots = np.diff(calendar.bounds_between(first, behind - 1))
-    return int(slots.min()), int(slots.max())
 
 
 def _schedule(said: Forecast) -> str:

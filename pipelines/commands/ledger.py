@@ -203,7 +203,7 @@ def _query(one: Any, alone: float | None) -> str:
     windows = "endless" if one.windows is None else f"of {one.windows:,} windows"
     epsilon = "" if one.epsilon is None else f", calibrated to {one.epsilon:g}"
     cost = "" if alone is None else f", costs {alone:.4g} alone in this account"
-    return f"{one.charged:,} charged, {one.refused:,} refused {windows}, {one.epsilon_dp:.6g} a slot{epsilon}{cost}"
+    return f"{one.charged:,} charged, {one.refused:,} refused {windows}, {one.charged_text}{epsilon}{cost}"
 
 
 def _event(event: tuple[str, str | None, str, str, int]) -> str:

@@ -38,7 +38,7 @@ from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_duration
 from ...schemas.states import StateSpace
 from ...transforms.checks import STAND_IN_TEXT
 from ...transforms.expected_error import class_share
-from ...transforms.plan import make_plan
+from ...transforms.plan import Plan, make_plan
 from ..console import facts, heading, lines, notes, plural, print_json, results, working
 from ..errors import CommandError, ExitCode
 
@@ -206,7 +206,8 @@ def of_settings(path: Path, asked: Asked) -> Subject:
         said.append("no roster file says how many series a group has: planned for a single one, or give --group")
     if schedule.calendar is not None and asked.window is None:
         longest = format_duration(window * interval)
-        said.append(f"a {schedule.calendar.unit} has no one length: planned for the longest, {longest}")
+        own = f"; by length sigma is {noise[0]:.4g} to {noise[-1]:.4g}" if (noise := _sigmas(made)) else ""
+        said.append(f"a {schedule.calendar.unit} has no one length: planned for the longest, {longest}{own}")
     return Subject(
         name=f"{made.query_name} over {made.domain.name}",
         belief=belief_from_dict(made.model.belief),
@@ -222,6 +223,12 @@ def of_settings(path: Path, asked: Asked) -> Subject:
         notes=tuple(said),
         own=schedule.size,
     )
+
+
+def _sigmas(plan: Plan) -> list[float]:
+    """The noise of the lengths that windows of the schedule have, rising; nothing where all have the same."""
+    found = sorted({plan.of_length(slots).calibration.sigma for slots in plan.schedule.own_lengths})
+    return found if len(found) > 1 else []
 
 
 def of_model(path: Path, asked: Asked, output: Path | None) -> Subject:

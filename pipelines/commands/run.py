@@ -43,7 +43,7 @@ from ..estimation.successors import generation_of
 from ..on_record import OnRecord, note_lost_history, on_record
 from ..preflight import Word, check_command, preflight
 from ..runners import counters, new_pipeline, options_of, read_source, runner_name
-from .dry_run import Cost, assumptions, left_to_data, of_units
+from .dry_run import Cost, NoiseOfLength, assumptions, left_to_data, of_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,9 @@ class Summary:
         loss_before: loss of the domain before the run, epsilon.
         loss_after: loss of the domain after it.
         budget: the domain's budget in force.
-        scale: scale of the noise in each count, cells.
+        scale: scale of the noise in each count, cells; where windows have noise by their length, the largest.
         half_width_95: a count is within so many cells of the true one with probability 0.95.
+        by_length: where windows have noise by their length, that of each length of the schedule's windows.
         median_share: expected error of a count over an evenly filled bin, median of the histograms.
         stand_in: whether the belief is a stand-in.
         cost: what the query's schedule costs alone, what it was calibrated to, and how long an event is protected.
@@ -96,6 +97,7 @@ class Summary:
     budget: float
     scale: float
     half_width_95: int
+    by_length: tuple[NoiseOfLength, ...]
     median_share: float
     stand_in: bool
     cost: Cost
@@ -346,6 +348,8 @@ def summary_of(
         elif name == "windows.start" or schedule.bounded:
             slot = schedule.first if name == "windows.start" else schedule.covered.stop
             found.append(f"{name}: {format_instant(plan.grid.time_of(slot))}")
+    query = registration.query
+    noisiest = max((query.of_length(slots) for slots in schedule.own_lengths), key=lambda one: one.scale)
     return Summary(
         query=plan.query_name,
         domain=plan.domain.name,
@@ -362,11 +366,12 @@ def summary_of(
         loss_before=before.account.loss,
         loss_after=after.account.loss,
         budget=after.account.budget,
-        scale=float(registration.query.scale),
-        half_width_95=int(registration.query.header["half_width_95"]),
+        scale=float(noisiest.scale),
+        half_width_95=int(noisiest.header["half_width_95"]),
+        by_length=NoiseOfLength.recorded(plan, registration),
         median_share=float(np.median(error_shares(plan, roster))),
         stand_in=plan.stand_in,
-        cost=Cost.of(plan, priced(schedule, registration.query.epsilon_dp)),
+        cost=Cost.of(plan, priced(schedule, registration.query.losses)),
         naive_loss=after.account.naive,
         from_data=tuple(found),
         given_model=registration.query.given_model,
@@ -432,6 +437,7 @@ def show(console: Console, summary: Summary) -> None:
                 f"scale {summary.scale:.4g} cells in each count, 95 % within {summary.half_width_95:,}; the expected "
                 f"error is {summary.median_share:.1%} of an evenly filled bin (median of the histograms)",
             ),
+            *(("" if at else "by length", one.text) for at, one in enumerate(summary.by_length)),
             (
                 "loss",
                 f"{summary.loss_before:.9g} before, {summary.loss_after:.9g} after, of {summary.budget:g}{naive}",

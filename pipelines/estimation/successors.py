@@ -251,7 +251,7 @@ def _succeeded(due: _Due, following: Plan) -> Registration:
         plan = following.with_sigma(sigma)
         query = plan.query(plan.schedule, held.query.roster, schedule_given=True, roster_given=True)
         # the settings' query as a whole costs its epsilon, whatever the budget of the domain is
-        if account.extended_loss([*earlier, priced(query.schedule, query.epsilon_dp)]) <= epsilon:
+        if account.extended_loss([*earlier, priced(query.schedule, query.losses)]) <= epsilon:
             try:
                 return due.store.succeed(held, change, plan.domain, query, note)
             except BudgetRefused as error:
@@ -264,7 +264,7 @@ def _streams(due: _Due) -> list[Priced]:
     """The queries that went on for the settings' query until an estimate, as they are charged."""
     chain, _ = _on_record(due.settings)
     ends = {one.query.name: one.query.schedule.stop for one in chain} | {due.held.query.name: due.slot}
-    return [priced(one.query.schedule, one.query.epsilon_dp, stop=ends[one.query.name]) for one in chain]
+    return [priced(one.query.schedule, one.query.losses, stop=ends[one.query.name]) for one in chain]
 
 
 def _held(domain: DomainSpec, found: MixingBounds, slot: int | None = None) -> bool:

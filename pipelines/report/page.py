@@ -244,10 +244,7 @@ def _cost(facts: DomainFacts) -> Iterator[tuple[str, str]]:
         calibrated = "" if query.epsilon is None else f", calibrated to {query.epsilon:g}"
         yield (
             f"query {query.name}",
-            (
-                f"{query.charged:,} charged, {query.refused:,} refused of {windows}; {query.epsilon_dp:.6g} a slot"
-                f"{calibrated}"
-            ),
+            (f"{query.charged:,} charged, {query.refused:,} refused of {windows}; {query.charged_text}{calibrated}"),
         )
     for accepted, slots in facts.longest:
         if slots is None:

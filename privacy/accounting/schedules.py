@@ -24,13 +24,18 @@ class Schedule:
     alone, and windows of one loss per slot that adjoin have that density in every slot: the loss is that of one window
     over all of them, and an endless schedule is level. Only where a schedule may be cut depends on the ends.
 
+    With ``densities`` each of these windows has a loss per slot of its own, and a finite schedule the density of each
+    in its slots. An endless one is priced at the largest in every slot: no density is above it, and a loss never falls
+    when a charge is added, so that is an upper bound.
+
     Attributes:
         size: Slots of a window; 1 with ends.
         every: Slots from one window's start to the next; 1 with ends.
         start: First slot of the first window.
         stop: The slot no window may pass; None for an endless schedule.
-        epsilon_dp: Loss per slot of every window.
+        epsilon_dp: Loss per slot of every window; with densities the largest of them.
         ends: Where windows end that have no one length, rising; of an endless schedule those that may be cut at.
+        densities: Loss per slot of each window with an end of its own; empty where all have the same.
 
     Raises:
         TypeError: If a field is not a number of its kind.
@@ -43,6 +48,7 @@ class Schedule:
     stop: int | None
     epsilon_dp: float
     ends: tuple[int, ...] = ()
+    densities: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         advice = "give the schedule in whole slots"
@@ -55,12 +61,23 @@ class Schedule:
         object.__setattr__(self, "epsilon_dp", number)
         if self.ends:
             self._check_ends()
+        if self.densities:
+            self._check_densities()
 
     def _check_ends(self) -> None:
         if (self.size, self.every) != (1, 1):
             raise ValueError(f"size is {self.size} and every {self.every}, but windows with ends of their own have 1")
         if any(stop <= start for start, stop in pairwise((self.start, *self.ends))):
             raise ValueError(f"ends must rise from the start, slot {self.start}: give each window a slot or more")
+
+    def _check_densities(self) -> None:
+        if len(self.densities) != len(self.ends):
+            raise ValueError(
+                f"densities are {len(self.densities)}, but {len(self.ends)} windows have ends: give each one density"
+            )
+        found = {positive("densities", density, "give 1 / sigma of each release") for density in {*self.densities}}
+        if max(found) != self.epsilon_dp:
+            raise ValueError(f"epsilon_dp is {self.epsilon_dp:g}, but must be the largest density, {max(found):g}")
 
     @property
     def windows(self) -> int | None:
@@ -99,6 +116,9 @@ class Schedule:
         count = self.windows
         if count is None:
             return math.inf
+        if self.densities:
+            bounds = pairwise((self.start, *self.ends[:count]))
+            return math.fsum((stop - start) * each for (start, stop), each in zip(bounds, self.densities, strict=False))
         slots = self.end_of(count) - self.start if self.ends else count * self.size
         return slots * self.epsilon_dp
 
@@ -118,7 +138,7 @@ class Schedule:
         rise = Fraction(self.epsilon_dp)
         count = self.windows
         if self.ends and count is not None:
-            return [(self.start, rise), (self.end_of(count), -rise)] if count else []
+            return self._steps_of_ends(count)
         if count is None:
             if horizon is None:
                 raise ValueError("an endless schedule has no last step: give a horizon")
@@ -132,6 +152,13 @@ class Schedule:
         return (
             steps if self.stop is not None or horizon is None else [(min(slot, horizon), step) for slot, step in steps]
         )
+
+    def _steps_of_ends(self, count: int) -> list[tuple[int, Fraction]]:
+        """Rises and falls of the first windows with ends of their own; none where the density stays."""
+        levels = [Fraction(each) for each in self.densities[:count] or (self.epsilon_dp,) * count]
+        around = pairwise((Fraction(0), *levels, Fraction(0)))
+        found = zip((self.start, *self.ends), around, strict=False)
+        return [(slot, after - before) for slot, (before, after) in found if after != before]
 
 
 def levelled(schedules: Sequence[Schedule]) -> tuple[list[Schedule], int]:

@@ -220,13 +220,14 @@ class NewLedger:
     def _fits(self, charge: Charge) -> bool:
         """Whether a charge is what its query says."""
         held = self._queries[charge.domain, charge.query][1]
-        spec = held.spec
+        window = held.spec.schedule.window_at(charge.window_start)
+        spec = held.spec.of_length(len(window))
         return (charge.query_digest, charge.scale, charge.epsilon_dp, charge.roster) == (
             held.digest,
             scale_text(spec.scale),
             spec.epsilon_dp,
             self._roster_of(charge),
-        ) and charge.window_stop == spec.schedule.window_at(charge.window_start).stop
+        ) and charge.window_stop == window.stop
 
     def _roster_of(self, charge: Charge) -> str | None:
         """Digest of the roster that a charge's window has as far as its query knows."""

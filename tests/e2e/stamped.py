@@ -52,9 +52,9 @@ class StampedHistogram(ExactHistogram):
 class StampedPlan(Plan):
     """A plan of a test's."""
 
-    def histogram_of(self, registration: Registration) -> Any:
+    def histogram_of(self, registration: Registration, slots: int) -> Any:
         """Whatever the query."""
-        del registration
+        del registration, slots
         return StampedHistogram(self.space.size)
 
 

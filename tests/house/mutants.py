@@ -135,13 +135,32 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        name="months have the noise of the length that needs least",
+        name="months have the noise of the next shorter length",
         file="transforms/plan.py",
-        old="most = max(made, key=lambda one: one.sigma)",
-        new="most = min(made, key=lambda one: one.sigma)",
+        old="for slots, one in zip(lengths, named, strict=True)",
+        new="for slots, one in zip(lengths, [named[0], *named[:-1]], strict=True)",
+        tests=(
+            "tests/transforms/test_calendar_windows.py::test_a_months_noise_for_itself_alone_is_that_of_its_own_length",
+        ),
+    ),
+    Mutant(
+        name="the windows of a bundle are drawn with the noise of its first",
+        file="transforms/aggregate/release.py",
+        old="len(one.window) if query.lengths else 0",
+        new="0 if query.lengths else len(one.window)",
         tests=(
             "tests/transforms/test_calendar_windows.py::"
-            "test_noise_for_each_window_alone_is_enough_for_the_longest_month",
+            "test_noise_is_drawn_by_the_length_of_each_window_also_in_one_bundle",
+        ),
+    ),
+    Mutant(
+        name="windows are charged by the largest noise, whatever they have",
+        file="store/publishing.py",
+        old="query = self.query.of_length(len(window))",
+        new="query = self.query",
+        tests=(
+            "tests/store/test_sqlite_store.py::TestSqlite::"
+            "test_windows_with_noise_of_their_own_are_charged_and_published_by_it",
         ),
     ),
     Mutant(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from quiltstream.privacy.accounting.ledger import Ledger
+from quiltstream.privacy.mechanisms.histogram import LaplaceHistogram
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.calendars import Calendar, Unit, local_calendar, shifts_of
 from quiltstream.schemas.slots import Schedule, Window, parse_instant
@@ -19,7 +20,7 @@ from quiltstream.store.specs import BeliefChange, QuerySpec
 
 from .engines import OnLedger
 from .proofs import prices, replayed
-from .samples import BELIEF, GRID, domain, drafts, going_on, query, seen
+from .samples import BELIEF, GRID, SPACE, domain, drafts, going_on, query, seen
 
 
 def slot(instant: str) -> int:
@@ -33,6 +34,10 @@ def by_calendar(
     return Schedule.of_calendar(calendar, slot(first), None if last is None else slot(last))
 
 
+def edges(schedule: Schedule) -> tuple[int | None, int | None]:
+    return schedule.start, schedule.stop
+
+
 #: Zone data by which the clock stays where it is from 2020 on.
 SUMMERLESS = tuple(
     one for one in shifts_of("Europe/London") if one[0] < (dt.date(2020, 1, 1) - dt.date(1970, 1, 1)).days
@@ -41,6 +46,32 @@ SUMMERLESS = tuple(
 
 def days(schedule: Schedule | None = None, **changes: Any) -> QuerySpec:
     return replace(query(**changes), schedule=by_calendar() if schedule is None else schedule)
+
+
+def with_own_noise(schedule: Schedule, **changes: Any) -> QuerySpec:
+    """A query whose windows have noise in proportion to their slots, as group privacy has it."""
+    made = days(schedule, **changes)
+    own = {slots: LaplaceHistogram.from_sigma(SPACE.size, slots / 4) for slots in schedule.lengths}
+    columns = {
+        str(slots): {
+            "scale": float(noisy.scale),
+            "scale_exact": f"{noisy.scale.numerator}/{noisy.scale.denominator}",
+            "half_width_95": noisy.half_width(0.95),
+            "epsilon_dp": noisy.epsilon_dp,
+            "quilt": [None, None],
+            "sigma": slots / 4,
+        }
+        for slots, noisy in own.items()
+    }
+    most = own[max(own)]
+    lengths = {"lengths": columns} if len(own) > 1 else {}
+    return replace(
+        made,
+        scale=most.scale,
+        release_epsilon_dp=most.epsilon_dp,
+        mechanism="group-dp",
+        header=made.header | columns[str(max(own))] | lengths,
+    )
 
 
 class CalendarContract(OnLedger):
@@ -150,6 +181,53 @@ class CalendarContract(OnLedger):
         assert next(going.query.schedule.windows()).start == ended.query.schedule.covered.stop
         assert store.summary("homes").events[-1][0] == "schedule-ended"
         assert store.verify().defects == ()
+
+    @pytest.mark.assures("ledger", "A day or month with noise of its own is charged by it, and reserved for so")
+    def test_windows_with_noise_of_their_own_are_charged_and_published_by_it(self, store: Store, url: str) -> None:
+        months = by_calendar("month", "2013-01-01", "2013-06-01")
+        asked = with_own_noise(months)
+        held = store.register(domain(budget=30.0, guarantee="window"), asked)
+        store.publish(held, drafts(held))
+        entries = store.entries()
+        assert [len(window) / 48 for window in months.windows()] == [31, 28, 31 - 1 / 24, 30, 31]
+        for one in entries:
+            own = asked.of_length(one.window_stop - one.window_start)
+            assert one.epsilon_dp == own.epsilon_dp
+            assert (one.window_stop - one.window_start) * one.epsilon_dp == pytest.approx(4.0, rel=1e-3)
+        spans = [one.span for one in entries]
+        assert store.summary("homes").loss == pytest.approx(Ledger(BELIEF).loss_of(spans), rel=1e-12)
+        assert held.reserved_loss == pytest.approx(Ledger(BELIEF).loss_of(spans), rel=1e-12)
+        assert "by the length of a window" in store.summary("homes").queries[0].charged_text
+        rows = [row for batch in store.releases("homes", "weekly") for row in batch.to_pylist()]
+        assert {row["scale_exact"] for row in rows} == {asked.scales[row["slots"]] for row in rows}
+        assert len({(row["half_width_95"], row["epsilon_dp"]) for row in rows}) == 4
+        prices(entries, 30.0)
+        with Store(url, create=True) as other:
+            again = other.registered("homes", "weekly")
+            assert again == replace(held, fresh=False)
+            assert other.verify().defects == ()
+        longer = store.register(
+            domain(budget=30.0, guarantee="window"), with_own_noise(by_calendar("month", "2013-01-01", "2014-01-01"))
+        )
+        every = [(one.start, one.stop, asked.of_length(len(one)).epsilon_dp) for one in longer.query.schedule.windows()]
+        assert longer.reserved_loss == pytest.approx(Ledger(BELIEF).loss_of(every), rel=1e-12)
+
+    def test_noise_by_length_goes_on_with_zone_data_of_other_lengths_only(self, store: Store) -> None:
+        """Winter days are the same by any edition, whatever days an edition has elsewhere; so are their rows."""
+        winter = by_calendar(first="2013-01-02", last="2013-01-09")
+        first = store.register(domain(budget=30.0), with_own_noise(winter))
+        plain = Schedule.of_calendar(Calendar("day", "Europe/London", ((0, 0),), GRID.interval_us), *edges(winter))
+        again = with_own_noise(plain)
+        assert (first.query.lengths, again.lengths) == ((46, 48, 50), ())
+        assert store.register(domain(budget=30.0), again) == replace(first, fresh=False)
+        assert again.digest(domain(budget=30.0)) == first.digest
+        noisier = replace(again, scale=2 * again.scale, release_epsilon_dp=again.release_epsilon_dp / 2)
+        with pytest.raises(RegistrationConflict, match="scale"):
+            store.register(domain(budget=30.0), noisier)
+        changed = with_own_noise(winter)
+        changed.header["lengths"]["46"]["scale_exact"] = "7/2"
+        with pytest.raises(RegistrationConflict, match=r"scales\.46"):
+            store.register(domain(budget=30.0), changed)
 
     @pytest.mark.parametrize(
         "other",

@@ -6,6 +6,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from quiltstream.privacy import (
     AnyInitial,
@@ -27,6 +29,9 @@ from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.models import Belief, ChainError
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.transforms.plan import MECHANISMS, Chosen, choose
+
+from ..privacy import reference
+from ..privacy.strategies import transitions
 
 EXACT = [name for name in MECHANISMS if METHODS[name].reads == "chains"]
 UNPROTECTED = METHODS["entry-dp"].label
@@ -93,6 +98,28 @@ def test_a_window_alone_costs_at_most_epsilon_in_the_account_of_its_belief(
 ) -> None:
     found = chosen(mechanism, BELIEFS[name], guarantee="window", window=window)
     assert 0 < loss(found, 3, window, 1) <= 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_each_window_with_the_noise_of_its_own_length_loses_at_most_epsilon_alone(data: st.DataObject) -> None:
+    """By enumeration: what ``guarantee: window`` promises of windows by the calendar."""
+    matrix = data.draw(transitions(least=1e-2).filter(lambda found: len(found) == 2))
+    assume(MarkovChain(matrix).is_irreducible and MarkovChain(matrix).period == 1)
+    belief, epsilon = MarkovChain(matrix), data.draw(st.floats(0.2, 3.0))
+    lengths = sorted(data.draw(st.sets(st.integers(1, 7), min_size=2, max_size=4)))
+    for mechanism in ("forward-backward", "mqm-exact", "pairwise", "group-dp"):
+        found = choose(mechanism, belief.to_dict(), states=2, epsilon=epsilon, window=lengths, guarantee="window")
+        own = dict(found.lengths) or dict.fromkeys(lengths, found.calibration)
+        assert sorted(own) == lengths
+        assert max(one.sigma for one in own.values()) == found.calibration.sigma
+        for slots, one in own.items():
+            alone = choose(mechanism, belief.to_dict(), states=2, epsilon=epsilon, window=slots, guarantee="window")
+            assert one.sigma == alone.calibration.sigma
+            density = LaplaceHistogram.from_sigma(2, one.sigma).epsilon_dp
+            charges, initial = [(0, slots, density)], reference.stationary(matrix)
+            assert reference.response_loss(initial, matrix, slots, charges) <= epsilon + 1e-9
+            assert reference.count_loss(initial, matrix, slots, charges) <= epsilon + 1e-9
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -120,5 +120,5 @@ def test_a_record_whose_bins_are_not_of_its_domain_draws_nothing(tmp_path: Path)
         held = store.register(plan.domain, spec)
     other = replace(held, query=replace(spec, header={**spec.header, "bins": [300.0]}))
     with pytest.raises(StoreError, match=r"bins\[0\] is 300"):
-        plan.histogram_of(other)
+        plan.histogram_of(other, plan.schedule.size)
     assert bins_of(held).edges == tuple(COARSE)

@@ -47,7 +47,7 @@ def held(plan: Plan, query: QuerySpec) -> Registration:
 def test_every_rule_whose_totals_are_public_has_noise_that_keeps_them(tmp_path: Path, missing: Any) -> None:
     plan, query = planned(tmp_path, missing=missing)
     assert total_is_public(held(plan, query))
-    mechanism = plan.histogram_of(held(plan, query))
+    mechanism = plan.histogram_of(held(plan, query), plan.schedule.size)
     assert mechanism == FixedTotalHistogram(plan.space.size, plan.scale)
     assert (query.noise_law, query.header["noise_law"]) == (ZERO_SUM, ZERO_SUM)
     assert query.header["half_width_95"] == mechanism.half_width(0.95)
@@ -62,7 +62,7 @@ def test_where_the_total_is_not_public_the_noise_of_each_count_is_independent(tm
     query = plan.query(plan.schedule, Roster.of(["a", "b"]), schedule_given=True, roster_given=True)
     assert not total_is_public(held(plan, query))
     assert query.noise_law == INDEPENDENT
-    mechanism = plan.histogram_of(held(plan, query))
+    mechanism = plan.histogram_of(held(plan, query), plan.schedule.size)
     assert mechanism == LaplaceHistogram(plan.space.size, plan.scale)
     assert query.header["half_width_95"] == mechanism.half_width(0.95)
 
@@ -74,10 +74,10 @@ def test_a_record_that_would_publish_totals_that_are_not_public_draws_nothing(tm
         (plan.domain, replace(query, mechanism=TRANSITIONS)),
     ):
         with pytest.raises(StoreError, match="noise_law is discrete-laplace-zero-sum"):
-            plan.histogram_of(replace(held(plan, query), domain=domain, query=spec))
+            plan.histogram_of(replace(held(plan, query), domain=domain, query=spec), plan.schedule.size)
     unheard = replace(query, header={**query.header, "noise_law": "another"})
     with pytest.raises(StoreError, match="noise_law is 'another'"):
-        plan.histogram_of(held(plan, unheard))
+        plan.histogram_of(held(plan, unheard), plan.schedule.size)
 
 
 def test_the_noise_is_that_of_the_record_and_the_law_is_part_of_the_querys_digest(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_noise_is_that_of_the_record_and_the_law_is_part_of_the_querys_diges
     earlier = replace(query, header=header)
     assert earlier.noise_law == INDEPENDENT
     assert earlier.digest(plan.domain) != query.digest(plan.domain)
-    drawn = plan.histogram_of(held(plan, replace(earlier, scale=Fraction(7, 2))))
+    drawn = plan.histogram_of(held(plan, replace(earlier, scale=Fraction(7, 2))), plan.schedule.size)
     assert drawn == LaplaceHistogram(plan.space.size, Fraction(7, 2))
     with Store(plan.address, create=True) as store:
         assert store.register(plan.domain, earlier).query.noise_law == INDEPENDENT

@@ -295,7 +295,7 @@ class NoisyBlocks:
     """
 
     def __init__(self, plan: Plan, registration: Registration, held: Sequence[Held]) -> None:
-        self._mechanism = plan.histogram_of(registration)
+        self._plan, self._registration = plan, registration
         self._classes, self._grid = classes_of(registration), plan.grid
         self._held = held
         self._noisy: list[Ints] | None = None
@@ -303,13 +303,25 @@ class NoisyBlocks:
     def block(self, number: int, keys: tuple[str, ...]) -> NoisyBlock:
         """One of the blocks."""
         if self._noisy is None:
-            ends = np.cumsum([len(one.counts) for one in self._held])[:-1]
-            true = np.concatenate([one.counts for one in self._held])
-            self._noisy = np.split(self._mechanism.randomise(true), ends)
+            self._noisy = self._drawn()
         held, counts = self._held[number], self._noisy[number]
         absent = self._classes.slots_of(self._grid, held.window) == 0
         counts[:, np.repeat(absent, counts.shape[1] // len(absent))] = 0
         return NoisyBlock(keys=keys, totals=held.counts.sum(axis=1), counts=counts, completeness=held.completeness)
+
+    def _drawn(self) -> list[Ints]:
+        """The noisy counts of all blocks: one draw for those of each length that has noise of its own."""
+        query = self._registration.query
+        alike: dict[int, list[int]] = {}
+        for number, one in enumerate(self._held):
+            alike.setdefault(len(one.window) if query.lengths else 0, []).append(number)
+        found: dict[int, Ints] = {}
+        for numbers in alike.values():
+            counts = [self._held[number].counts for number in numbers]
+            mechanism = self._plan.histogram_of(self._registration, len(self._held[numbers[0]].window))
+            drawn = mechanism.randomise(np.concatenate(counts))
+            found |= zip(numbers, np.split(drawn, np.cumsum([len(one) for one in counts])[:-1]), strict=True)
+        return [found[number] for number in range(len(self._held))]
 
 
 class ReleaseHistograms(beam.DoFn):

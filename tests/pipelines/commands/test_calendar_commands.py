@@ -6,15 +6,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from quiltstream.pipelines.commands.dry_run import cautions, forecast
 from quiltstream.pipelines.commands.plan import Asked, _unit, of_settings
 from quiltstream.pipelines.estimation.drift import stretch_of, stretches_by
+from quiltstream.privacy.accounting.ledger import Ledger
+from quiltstream.privacy.models.reading import belief_from_dict
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.transforms.plan import make_plan
 
-from ..jobs import job
+from ..jobs import call, job
 
 ZONE = {"interval": "30min", "origin": "2024-03-01T00:00Z", "timezone": "America/New_York"}
 
@@ -42,6 +45,28 @@ def test_days_cost_what_the_month_that_they_fill_costs(tmp_path: Path) -> None:
     month = forecast(made(tmp_path, size="month"), make_plan(made(tmp_path, size="month")))
     assert (days.windows, month.windows) == (31, 1)
     assert days.cost.loss == month.cost.loss > 0
+
+
+def test_months_with_noise_of_their_own_are_said_one_by_one(tmp_path: Path) -> None:
+    window = {"epsilon": 1.0, "guarantee": "window", "mechanism": "group-dp", "budget": 40.0}
+    months = {"size": "month", "start": "2023-01-01", "stop": "2024-01-01"}
+    path = job(tmp_path, [], slots=ZONE, windows=months, privacy=window).settings
+    settings = read_settings(path)
+    said = forecast(settings, plan := make_plan(settings))
+    assert [one.slots for one in said.by_length] == [28 * 48, 30 * 48, 30 * 48 + 2, 31 * 48 - 2, 31 * 48]
+    assert [one.sigma for one in said.by_length] == [one.slots for one in said.by_length]
+    assert (said.sigma, said.scale) == (said.by_length[-1].sigma, said.by_length[-1].scale)
+    assert [one.half_width_95 for one in said.by_length] == [
+        plan.of_length(one.slots).noisy.half_width(0.95) for one in said.by_length
+    ]
+    ledger = Ledger(belief_from_dict(plan.domain.belief))
+    spans = [(one.start, one.stop, plan.of_length(len(one)).noisy.epsilon_dp) for one in settings.schedule.windows()]
+    assert said.schedule_loss == pytest.approx(ledger.loss_of(spans), rel=1e-12)
+    printed = call("run", "--dry-run", path)
+    assert printed.said("by length")
+    assert printed.said("1,344 slots (4w): scale ")
+    notes = of_settings(path, Asked()).notes
+    assert any("by length sigma is 1344 to 1488" in note for note in notes)
 
 
 def test_a_plan_of_days_keeps_them_and_is_for_the_longest(tmp_path: Path) -> None:

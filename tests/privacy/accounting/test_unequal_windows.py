@@ -54,6 +54,50 @@ def test_no_chain_loses_more_by_unequal_windows_than_is_said(data):
 
 
 @settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_no_chain_loses_more_by_windows_with_noise_of_their_own_than_is_said(data):
+    """By enumeration of all paths: each window at a loss per slot of its own, as noise by its length has it."""
+    matrix = data.draw(transitions(least=1e-3).filter(lambda found: len(found) == 2))
+    assume(MarkovChain(matrix).is_irreducible)
+    ends = ends_of(data.draw(LENGTHS))
+    densities = tuple(data.draw(st.lists(st.floats(0.05, 1.0), min_size=len(ends), max_size=len(ends))))
+    charges = [(*span, density) for span, density in zip(pairwise((0, *ends)), densities, strict=True)]
+    initial = reference.stationary(matrix)
+    truth = max(
+        reference.response_loss(initial, matrix, ends[-1], charges),
+        reference.count_loss(initial, matrix, ends[-1], charges),
+    )
+    chain = MarkovChain(matrix)
+    for belief in [chain, MixingBounds.of(chain)] if chain.period == 1 and chain.gap > 1e-6 else [chain]:
+        ledger = Ledger(belief)
+        own = Schedule(1, 1, 0, ends[-1], max(densities), ends, densities)
+        said = ledger.extended_loss([own])
+        assert said == pytest.approx(ledger.loss_of(charges), rel=1e-9)
+        assert said >= truth - TINY
+        # without an end it is that of the largest density in every slot
+        endless = ledger.extended_loss([Schedule(1, 1, 0, None, max(densities), ends, densities)])
+        assert endless >= said - TINY
+        assert endless == ledger.extended_loss([Schedule(1, 1, 0, None, max(densities))])
+        assert loss_by_quilts(belief, schedules=[own]) >= truth - TINY
+        assert own.mass == pytest.approx(sum((stop - start) * density for start, stop, density in charges))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.floats(0.1, 3.0), st.integers(-5, 5))
+def test_windows_with_noise_of_their_own_are_cut_behind_the_last_that_fits(data, budget, start):
+    ends = ends_of(data.draw(LENGTHS), start)
+    densities = tuple(data.draw(st.sampled_from([0.05, 0.15, 0.3])) for _ in ends)
+    fitting, charged = start, []
+    for span, density in zip(pairwise((start, *ends)), densities, strict=True):
+        charged.append((*span, density))
+        if Ledger(BELIEF).loss_of(charged) > budget:
+            break
+        fitting = span[1]
+    schedule = Schedule(1, 1, start, ends[-1], max(densities), ends, densities)
+    assert Ledger(BELIEF, budget).admitted_prefix(schedule) == (None if fitting == ends[-1] else fitting)
+
+
+@settings(max_examples=60, deadline=None)
 @given(LENGTHS, st.floats(0.1, 3.0), st.integers(-5, 5))
 def test_a_schedule_of_unequal_windows_is_cut_behind_the_last_that_fits(lengths, budget, start):
     ends = ends_of(lengths, start)
@@ -85,6 +129,15 @@ def test_the_longest_event_is_by_the_slots_of_all_windows():
     unequal, level = Schedule(1, 1, 0, 10, 0.1, ends), Schedule(10, 10, 0, 10, 0.1)
     for slots in (1, 2, 5, 50):
         assert Ledger(BELIEF).event_loss(slots, [unequal]) == Ledger(BELIEF).event_loss(slots, [level])
+
+
+@pytest.mark.parametrize(
+    ("densities", "message"),
+    [((0.1,), "densities are 1, but 2"), ((0.1, 0.2), "epsilon_dp is 0.1"), ((0.1, 0.0), "densities is 0")],
+)
+def test_densities_that_are_not_those_of_the_windows_are_refused(densities, message):
+    with pytest.raises(ValueError, match=message):
+        Schedule(1, 1, 0, None, 0.1, (3, 5), densities)
 
 
 @pytest.mark.parametrize(
