@@ -6,7 +6,9 @@ and DuckDB count the cells exactly, with the same de-duplication and without pri
 for one window alone. Ratios carry over to other machines, seconds do not.
 
 ``--readings 1 10 100`` and ``--series`` say which cases, ``--cores 1`` binds all processes to so many cores, and
-``--python`` names an interpreter that has the peers. A peer that it lacks is said to be left out.
+``--python`` names an interpreter that has the peers. A peer that it lacks is said to be left out. ``--ways`` runs the
+job beside itself as Beam can run it otherwise: by worker threads and worker processes, one for each core, and on Prism
+where ``QUILTSTREAM_PRISM`` names it.
 """
 
 from __future__ import annotations
@@ -196,24 +198,32 @@ def forget(folder: Path) -> None:
             file.unlink()
 
 
-def measure(case: Case, runs: int, cores: int, python: str) -> None:
-    """Run a case beside its peers, and print its lines."""
+def ways_of(cores: int) -> dict[str, list[str]]:
+    """The options of Beam by which a bounded job could use more cores."""
+    workers = [f"--direct_num_workers={cores}", "--direct_running_mode"]
+    ways = {
+        f"{cores} worker threads": [*workers, "multi_threading"],
+        f"{cores} worker processes": [*workers, "multi_processing"],
+    }
+    if prism := os.environ.get("QUILTSTREAM_PRISM"):
+        ways["on Prism"] = ["--runner=PrismRunner", f"--prism_location={prism}"]
+    return ways
+
+
+def measure(case: Case, runs: int, cores: int, python: str, *, ways: bool = False) -> None:
+    """Run a case beside its peers, or beside other ways to run it, and print its lines."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make(folder, case)
         files = [str(folder / "readings.parquet"), str(folder / "peer.out")]
-        commands = {
-            "quiltstream run": [
-                sys.executable,
-                "-m",
-                "quiltstream.pipelines.cli",
-                "run",
-                str(folder / "settings.yaml"),
-            ],
-            "polars, no privacy": [python, "-c", case.filled(POLARS), *files],
-            "DuckDB, no privacy": [python, "-c", case.filled(DUCKDB), *files],
-        }
-        if case.readings <= PIPELINE_DP_READINGS * 1e6:
+        job = [sys.executable, "-m", "quiltstream.pipelines.cli", "run", str(folder / "settings.yaml")]
+        commands = {"quiltstream run": job}
+        if ways:
+            commands |= {label: [*job, "--", *options] for label, options in ways_of(cores).items()}
+        else:
+            commands["polars, no privacy"] = [python, "-c", case.filled(POLARS), *files]
+            commands["DuckDB, no privacy"] = [python, "-c", case.filled(DUCKDB), *files]
+        if not ways and case.readings <= PIPELINE_DP_READINGS * 1e6:
             commands["PipelineDP on local Beam"] = [python, "-c", case.filled(PIPELINE_DP), *files]
         found: dict[str, list[Spent | None]] = {label: [] for label in commands}
         for _ in range(runs):
@@ -246,10 +256,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--ways", action="store_true")
     given = parser.parse_args()
     for readings in given.readings:
         for series in given.series:
-            measure(Case(int(readings * 1e6), series), given.runs, given.cores, given.python)
+            measure(Case(int(readings * 1e6), series), given.runs, given.cores, given.python, ways=given.ways)
 
 
 if __name__ == "__main__":
