@@ -242,7 +242,7 @@ def demo(out: Path) -> None:
 
 
 @main.command()
-@click.argument("data", type=_FILE)
+@click.argument("data", type=_FILE, required=False)
 @click.option(
     "-o", "--output", type=_FILE, default=Path("settings.yaml"), show_default=True, help="Settings file to write."
 )
@@ -253,7 +253,7 @@ def demo(out: Path) -> None:
     default=0.0,
     help="Share of the series that are not published: a history for fit. 0.5 takes every second one by name.",
 )
-@click.option("--value", metavar="COLUMN", help="Column with the measured value, instead of the one that is guessed.")
+@click.option("--value", metavar="COLUMN", help="Column, or path, of the measured value, instead of the one guessed.")
 @click.option(
     "--timezone",
     metavar="ZONE",
@@ -261,27 +261,82 @@ def demo(out: Path) -> None:
     show_default=True,
     help="Of times without an offset, and of days: windows are then days or weeks of its calendar.",
 )
+@click.option("--from-topic", metavar="TOPIC", help="Look at the last messages of a Kafka topic; commits nothing.")
+@click.option("--servers", metavar="HOST:PORT", help="Its brokers.")
+@click.option("--option", "options", metavar="NAME=VALUE", multiple=True, help="An option of librdkafka. Repeat it.")
+@click.option("--registry", metavar="URL", help="The schema registry of Avro messages.")
+@click.option("--from-mqtt", metavar="FILTER", help="Look at what an MQTT broker has, and sends meanwhile.")
+@click.option("--broker", metavar="HOST:PORT", help="The MQTT broker; mqtts://HOST:PORT with TLS.")
+@click.option("--gateway", type=_FILE, help="Settings of a gateway, instead of --broker: its broker and credentials.")
+@click.option("--messages", type=click.IntRange(1, 1_000), default=200, show_default=True, help="Looked at, at most.")
+@click.option(
+    "--seconds", type=click.FloatRange(0.1, 3_600), default=10, show_default=True, help="A look at MQTT, at most."
+)
 @click.option("--force", is_flag=True, help="Replace a settings file that is there.")
-def init(data: Path, output: Path, *, hold_out: float, value: str | None, timezone: str, force: bool) -> None:
+def init(
+    data: Path | None,
+    output: Path,
+    *,
+    hold_out: float,
+    value: str | None,
+    timezone: str,
+    from_topic: str | None,
+    servers: str | None,
+    options: tuple[str, ...],
+    registry: str | None,
+    from_mqtt: str | None,
+    broker: str | None,
+    gateway: Path | None,
+    messages: int,
+    seconds: float,
+    force: bool,
+) -> None:
     r"""Write a commented settings file from a look at data (CSV, JSON Lines, Parquet, Avro; a file, folder or pattern).
 
     Beside it a roster with every series in one group, but those held out. Columns, interval and units are guessed from
     the first rows; the file says what was guessed and what you have to decide. The belief about the data is fitted on
     series that are not published; where none is held out it is a stand-in, which run refuses.
 
+    Instead of DATA it looks at messages: the last of a Kafka topic, or what an MQTT broker sends; for that a gateway's
+    settings are written as well. A device or platform whose messages are known is named as a preset.
+
     \b
-    Example:
+    Examples:
       quiltstream init readings.csv --hold-out 0.5
       quiltstream fit settings.yaml --cover 0.9 --exclude roster.csv
       quiltstream run settings.yaml
+      quiltstream init --from-topic meters --servers localhost:9092
+      quiltstream init --from-mqtt 'tele/#' --broker localhost:1883 --seconds 60
     """
+    from .console import facts, heading, results
+    from .errors import CommandError, ExitCode
+
+    if sum(one is not None for one in (data, from_topic, from_mqtt)) != 1:
+        raise CommandError("give one of DATA, --from-topic TOPIC and --from-mqtt FILTER", ExitCode.SETTINGS)
+    console = results()
+    if data is None:
+        from .commands.init import write
+        from .commands.init_messages import Wanted
+        from .commands.init_messages import from_mqtt as of_mqtt
+        from .commands.init_messages import from_topic as of_topic
+
+        wanted = Wanted(output, messages, value, timezone)
+        guessed = (
+            of_topic(from_topic, servers, options, registry, wanted)
+            if from_topic is not None
+            else of_mqtt(from_mqtt or "", broker, gateway, seconds, wanted)
+        )
+        write(guessed, output, force=force)
+        heading(console, f"{output}: written from a look at {from_topic or from_mqtt}")
+        facts(console, guessed.said)
+        beside = f"; {output.with_name('gateway.yaml')} brings the messages" if guessed.gateway else ""
+        console.print(f"\nRead it, then: quiltstream run --dry-run {output}{beside}", soft_wrap=True)
+        return
     from .commands.data_preview import look_at
     from .commands.init import guess, write
-    from .console import facts, heading, results
 
     guessed = guess(look_at(data, value), output, timezone)
     series = write(guessed, output, force=force, hold_out=hold_out)
-    console = results()
     heading(console, f"{output}: written from a look at {data.name}")
     published = [] if series is None else [("roster.csv", f"{series[0]:,} series, in one group")]
     held = [("held out", f"{series[1]:,} series, the history of the model")] if series is not None and series[1] else []

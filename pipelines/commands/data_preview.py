@@ -106,7 +106,7 @@ def _are_numbered(names: list[str]) -> bool:
     whole = [name.strip() for name in names if name.strip().isdecimal()]
     others = [name for name in names if not name.strip().isdecimal()]
     plain = not any(_DATA.fullmatch(name.strip()) for name in others)
-    return len(whole) >= _FEWEST_SERIES and len(set(whole)) == len(whole) and plain and any(map(_TIME.search, others))
+    return len(whole) >= _FEWEST_SERIES and len(set(whole)) == len(whole) and plain and any(map(TIME.search, others))
 
 
 def _encoding(sample: bytes) -> Encoding:
@@ -195,15 +195,15 @@ FORMATS: dict[str, FileFormat] = {
     ".avro": "avro",
 }
 
-_SERIES = re.compile(
+SERIES = re.compile(
     r"household|meter|house|person|customer|series|device|sensor|wearer|subject|participant|patient|^user|^id$|_id$"
     r"|^lclid$",
     re.IGNORECASE,
 )
-_TIME = re.compile(r"time|^ts$|date|stamp|epoch|when", re.IGNORECASE)
+TIME = re.compile(r"time|^ts$|date|stamp|epoch|when", re.IGNORECASE)
 _HOUR = re.compile(r"^hour$|^time$|time_?of_?day", re.IGNORECASE)
-_VALUE = re.compile(r"kwh|_wh$|^wh$|kw$|power|watt|load|energy|consum|value|reading|count", re.IGNORECASE)
-_UNITS = (
+VALUE = re.compile(r"kwh|_wh$|^wh$|kw$|power|watt|load|energy|consum|value|reading|count", re.IGNORECASE)
+UNITS = (
     (re.compile(r"kwh", re.IGNORECASE), "kWh"),
     (re.compile(r"(^|_)wh$", re.IGNORECASE), "Wh"),
     (re.compile(r"(^|_)kw$", re.IGNORECASE), "kW"),
@@ -231,7 +231,7 @@ _TEXT_TIMES = (
     "%Y%m%d%H%M",
 )
 _DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y/%m/%d", "%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%Y%m%d")
-_EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (1e8, "s"))
+EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (1e8, "s"))
 _TO_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _NS_A_US = 1_000
 _TRIED = 2_000
@@ -400,8 +400,8 @@ def look_at(path: Path, value: str | None = None) -> Look:
     taken = {*seen.time, seen.value, *seen.columns, *(one for one in (seen.series, seen.until) if one is not None)}
     codes, instants, numbers = seen.codes[known], seen.instants[known], seen.numbers[known]
     rest = tuple(name for name in columns if name not in taken)
-    steps = _steps(codes, instants, numbers)
-    rises = _rises(steps)
+    steps = steps_of(codes, instants, numbers)
+    rises = rises_of(steps)
     values = steps if rises else seen.numbers
     named = seen.value if seen.wide is None else f"{seen.value} {path.stem}"
     return Look(
@@ -420,9 +420,9 @@ def look_at(path: Path, value: str | None = None) -> Look:
         value=seen.value,
         unit=""
         if seen.labels
-        else next((unit for pattern, unit in _UNITS if any(map(pattern.search, named.split()))), ""),
+        else next((unit for pattern, unit in UNITS if any(map(pattern.search, named.split()))), ""),
         times_us=np.sort(instants if seen.ends is None else np.concatenate([instants, seen.ends[known] - 1])),
-        interval_us=_interval(path, codes, instants) if seen.ends is None else _slot_of(seen.ends[known] - instants),
+        interval_us=_interval(path, codes, instants) if seen.ends is None else slot_of(seen.ends[known] - instants),
         values=values[np.isfinite(values)],
         others=tuple(name for name in rest if _is_number(table[name].type)),
         rises=rises,
@@ -499,16 +499,16 @@ def _label(table: pa.Table, time: tuple[str, ...], value: str | None) -> str | N
         return value if value in table.column_names and _is_text(table[value].type) and value not in time else None
     few = _few_texts(table, time)
     numbers = [name for name in table.column_names if name not in time and _is_number(table[name].type)]
-    if any(_VALUE.search(name) and not _SERIES.search(name) for name in numbers):
+    if any(VALUE.search(name) and not SERIES.search(name) for name in numbers):
         return None
     named = [name for name in few if _LABEL.search(name)]
-    return named[0] if named else few[-1] if few and not any(not _SERIES.search(one) for one in numbers) else None
+    return named[0] if named else few[-1] if few and not any(not SERIES.search(one) for one in numbers) else None
 
 
 def _few_texts(table: pa.Table, without: tuple[str, ...]) -> list[str]:
     """Columns of texts of few values, but those that name series."""
     texts = [name for name in table.column_names if name not in without and _is_text(table[name].type)]
-    few = [name for name in texts if not _SERIES.search(name) and 2 <= len(_texts(table, name)) <= _MOST_LABELS]  # noqa: PLR2004 - one label tells nothing
+    few = [name for name in texts if not SERIES.search(name) and 2 <= len(_texts(table, name)) <= _MOST_LABELS]  # noqa: PLR2004 - one label tells nothing
     return [name for name in few if table.num_rows >= _ROWS_A_LABEL * len(_texts(table, name))]
 
 
@@ -528,7 +528,7 @@ def _is_naive(table: pa.Table, seen: _Seen) -> bool:
     return True
 
 
-def _slot_of(lengths: npt.NDArray[np.int64]) -> int:
+def slot_of(lengths: npt.NDArray[np.int64]) -> int:
     """A usual length of a slot that most intervals fill."""
     short = float(np.quantile(lengths, 0.25)) if len(lengths) else 0.0
     return max((one for one in _USUAL_SLOTS if one <= short), default=_USUAL_SLOTS[0])
@@ -585,7 +585,7 @@ def _wide_series(path: Path, table: pa.Table) -> _Seen | None:
     stem, many = max(stems.items(), key=lambda pair: pair[1], default=("", 0))
     columns = tuple(name for name in numbers if _DIGITS.sub("#", name.strip()) == stem)
     others = [name for name in numbers if name not in columns]
-    if "#" not in stem or many < _FEWEST_SERIES or many <= len(others) or any(map(_VALUE.search, others)):
+    if "#" not in stem or many < _FEWEST_SERIES or many <= len(others) or any(map(VALUE.search, others)):
         return None
     rows = slice(0, max(_FEWEST_ROWS, ROWS * _WIDER // many))
     values = np.stack([_numbers(table[name].combine_chunks())[rows] for name in columns])
@@ -596,14 +596,14 @@ def _wide_series(path: Path, table: pa.Table) -> _Seen | None:
 
 def _dates(table: pa.Table) -> tuple[str, str | None, npt.NDArray[np.int64]] | None:
     """The column of the day, its format, and its midnights; -1 where there is none."""
-    for name in sorted(table.column_names, key=lambda name: not _TIME.search(name)):
+    for name in sorted(table.column_names, key=lambda name: not TIME.search(name)):
         column = table[name].combine_chunks()
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
             return name, None, np.asarray(column.cast(pa.timestamp("us")).cast(pa.int64()).fill_null(-1))
-        is_number = pa.types.is_integer(column.type) and _TIME.search(name)
+        is_number = pa.types.is_integer(column.type) and TIME.search(name)
         if _is_text(column.type) or is_number:
             texts = _joined(table, (name,))
-            form = _text_format(texts, ("%Y%m%d",) if is_number else ("", *_DATES, *_TEXT_TIMES))
+            form = text_format(texts, ("%Y%m%d",) if is_number else ("", *_DATES, *_TEXT_TIMES))
             if form is not None:
                 return name, form or None, _parsed(texts, form)
     return None
@@ -644,7 +644,7 @@ def _without_index(table: pa.Table) -> pa.Table:
     return table.rename_columns([name or " " for name in table.column_names])
 
 
-def _steps(
+def steps_of(
     codes: npt.NDArray[Any], instants: npt.NDArray[np.int64], numbers: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """From each value of a series to its next one."""
@@ -654,7 +654,7 @@ def _steps(
     return np.diff(numbers[order])[np.diff(codes[order]) == 0]
 
 
-def _rises(steps: npt.NDArray[np.float64]) -> bool:
+def rises_of(steps: npt.NDArray[np.float64]) -> bool:
     """Whether no series ever falls, and most steps are rises: a meter's counter, not what it counts."""
     return len(steps) >= _MANY and bool((steps >= 0).all()) and bool((steps > 0).mean() > 1 / 2)
 
@@ -710,7 +710,7 @@ def _avro(file: Any) -> Iterator[pa.RecordBatch]:
 
 def _times(path: Path, table: pa.Table) -> tuple[tuple[str, ...], str | None, str | None, npt.NDArray[np.int64]]:
     """The columns of the time, how to read them, and the instants; -1 where there is none."""
-    named = sorted(table.column_names, key=lambda name: not _TIME.search(name))
+    named = sorted(table.column_names, key=lambda name: not TIME.search(name))
     for name in named:
         column = table[name].combine_chunks()
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
@@ -721,19 +721,19 @@ def _times(path: Path, table: pa.Table) -> tuple[tuple[str, ...], str | None, st
             return (name, hour), "%Y-%m-%d %H", None, _parsed(joined, "%Y-%m-%d %H")
         if _is_text(column.type):
             texts = _joined(table, (name,))
-            form = _text_format(texts)
+            form = text_format(texts)
             if form is not None:
                 return (name,), form or None, None, _parsed(texts, form)
             hour = next((n for n in table.column_names if n != name and _HOUR.search(n)), None)
             if hour is not None:
                 texts = _joined(table, (name, hour))
-                form = _text_format(texts)
+                form = text_format(texts)
                 if form:
                     return (name, hour), form, None, _parsed(texts, form)
-        if _is_number(column.type) and _TIME.search(name):
+        if _is_number(column.type) and TIME.search(name):
             numbers = np.asarray(column.cast(pa.float64()).fill_null(np.nan))
             typical = np.nanmedian(numbers) if np.isfinite(numbers).any() else 0.0
-            unit = next((unit for least, unit in _EPOCHS if typical >= least), None)
+            unit = next((unit for least, unit in EPOCHS if typical >= least), None)
             if unit is not None:
                 whole = np.where(np.isfinite(numbers), numbers, -1).astype(np.int64)
                 return (name,), None, unit, whole // _NS_A_US if unit == "ns" else whole * _TO_US[unit]
@@ -775,7 +775,7 @@ def _parsed(texts: list[str], form: str) -> npt.NDArray[np.int64]:
     return np.array([_instant(text, form) for text in texts], dtype=np.int64)
 
 
-def _text_format(texts: list[str], forms: tuple[str, ...] = ("", *_TEXT_TIMES)) -> str | None:
+def text_format(texts: list[str], forms: tuple[str, ...] = ("", *_TEXT_TIMES)) -> str | None:
     """The first format that reads most of the texts; an empty one is ISO 8601."""
     tried = _tried(texts)
     return next((form for form in forms if _reads(tried, form)), None)
@@ -804,8 +804,8 @@ def _exchanged(table: pa.Table, time: tuple[str, ...], form: str | None) -> str 
 def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
     others = [name for name in table.column_names if name not in time]
     texts = [name for name in others if _is_text(table[name].type) or pa.types.is_dictionary(table[name].type)]
-    numbered = [name for name in others if pa.types.is_integer(table[name].type) and _SERIES.search(name)]
-    candidates = sorted([*texts, *numbered], key=lambda name: not _SERIES.search(name))
+    numbered = [name for name in others if pa.types.is_integer(table[name].type) and SERIES.search(name)]
+    candidates = sorted([*texts, *numbered], key=lambda name: not SERIES.search(name))
     return candidates[0] if candidates else None
 
 
@@ -815,7 +815,7 @@ def _value(path: Path, table: pa.Table, taken: set[str]) -> str:
         raise CommandError(
             f"{path}: none of its columns, {_listed(table.column_names)}, holds numbers to measure; convert the file"
         )
-    return min(numbers, key=lambda name: not _VALUE.search(name))
+    return min(numbers, key=lambda name: not VALUE.search(name))
 
 
 def _named_value(path: Path, table: pa.Table, value: str, taken: set[str]) -> str:

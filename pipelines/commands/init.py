@@ -1,4 +1,4 @@
-"""``quiltstream init``: a commented settings file from a look at a data file.
+"""``quiltstream init``: a commented settings file from a look at a data file, or at messages of a broker.
 
 What it guesses is said, and what its author has to decide is explained beside it; its belief is a stand-in.
 """
@@ -27,11 +27,14 @@ from ..runners import read_source
 from .data_preview import Look
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
 
-_WATTS = {"kWh": 3_600_000_000_000, "Wh": 3_600_000_000, "kW": 1_000, "W": 1}
-_POWER_EDGES = (250.0, 500.0, 1000.0, 2000.0)
+WATTS = {"kWh": 3_600_000_000_000, "Wh": 3_600_000_000, "kW": 1_000, "W": 1}
+POWER_EDGES = (250.0, 500.0, 1000.0, 2000.0)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
+
+#: The file of a gateway's settings.
+GATEWAY_FILE = "gateway.yaml"
 
 _COUNTER = "no series ever falls: read as a meter's counter, whose rise in a slot is the value"
 _WIDE_COUNTER = (
@@ -54,11 +57,13 @@ class Guess:
         text: the file.
         said: what was guessed, for people.
         grouped: whether the settings name a roster, which is to be written beside them.
+        gateway: settings of a gateway that brings the messages, which are to be written beside them; empty for none.
     """
 
     text: str
     said: tuple[tuple[str, str], ...]
     grouped: bool = False
+    gateway: str = ""
 
 
 def _word(text: str) -> str:
@@ -72,7 +77,8 @@ def _clock(time_us: int) -> str:
     return text.removesuffix("T00:00:00")
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
+    """A number as YAML reads it back."""
     return f"{value:.12g}"
 
 
@@ -97,7 +103,8 @@ def _apart(edges: list[float], values: npt.NDArray[np.float64]) -> tuple[float, 
     return tuple(kept or edges[:1])
 
 
-def _name(text: str) -> str:
+def name_of(text: str) -> str:
+    """A text as the name of a query or a domain."""
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower() or "readings"
 
 
@@ -114,12 +121,14 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
     """
     interval = look.interval_us
     windows = _windows(look, zone)
-    per_unit = _WATTS.get(look.unit)
+    per_unit = WATTS.get(look.unit)
     energy = look.unit in ("kWh", "Wh")
     scale = 1.0 if per_unit is None else per_unit / (interval if energy else 1)
-    edges = _edges(look, scale) if per_unit is None else _POWER_EDGES
-    measure = f"  unit: {json.dumps(look.unit)}\n  scale: {_number(scale)}  # {_scale_note(look, per_unit, scale)}\n"
-    name = _name(look.path.stem)
+    edges = _edges(look, scale) if per_unit is None else POWER_EDGES
+    measure = (
+        f"  unit: {json.dumps(look.unit)}\n  scale: {number_text(scale)}  # {_scale_note(look, per_unit, scale)}\n"
+    )
+    name = name_of(look.path.stem)
     text = _TEMPLATE.format(
         schema=SCHEMA_FILE,
         file=look.files.name,
@@ -134,9 +143,9 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
         interval=format_duration(interval),
         origin=_clock(windows.start),
         zone=zone,
-        zone_note=_ZONE_NOTE if zone == "UTC" else "of times without an offset, in the data and in this file",
+        zone_note=ZONE_NOTE if zone == "UTC" else "of times without an offset, in the data and in this file",
         states=_states(look, edges, is_power=per_unit is not None),
-        bins="" if look.labels else _BINS.format(_number(edges[len(edges) // 2])),
+        bins="" if look.labels else _BINS.format(number_text(edges[len(edges) // 2])),
         size=windows.size,
         sizes=_SIZES if windows.size not in ("day", "week") else _OF_CALENDAR,
         start=_clock(windows.first),
@@ -148,7 +157,7 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
         output=f"{name}-releases.parquet",
         ledger=f"{name}-ledger.db",
     )
-    _check(text)
+    check_text(text)
     return Guess(text, _said(look, scale, per_unit, windows, zone), look.names > 1)
 
 
@@ -256,7 +265,7 @@ def _states(look: Look, edges: tuple[float, ...], *, is_power: bool) -> str:
         else "TAKEN FROM A LOOK AT THE DATA: replace by round numbers chosen without it"
     )
     unit = "W" if is_power else '""'
-    return f"states:  # {note}\n  edges: [{', '.join(map(_number, edges))}]\n  unit: {unit}\n"
+    return f"states:  # {note}\n  edges: [{', '.join(map(number_text, edges))}]\n  unit: {unit}\n"
 
 
 def _layout(look: Look) -> str:
@@ -267,7 +276,7 @@ def _layout(look: Look) -> str:
     return given if layout.encoding == "utf-8" else f"{given}, encoding: {layout.encoding}"
 
 
-def _check(text: str) -> Settings:
+def check_text(text: str) -> Settings:
     """What is written must be accepted as it is."""
     return load_settings(text)
 
@@ -294,8 +303,8 @@ def _scale_note(look: Look, per_unit: int | None, scale: float) -> str:
     if per_unit is None:
         return "factor from the column's unit to the unit of the edges"
     if look.unit in ("kWh", "Wh"):
-        return f"1 {look.unit} in a slot of {format_duration(look.interval_us)} is {_number(scale)} W on average"
-    return f"1 {look.unit} is {_number(scale)} W"
+        return f"1 {look.unit} in a slot of {format_duration(look.interval_us)} is {number_text(scale)} W on average"
+    return f"1 {look.unit} is {number_text(scale)} W"
 
 
 def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zone: str) -> tuple[tuple[str, str], ...]:
@@ -315,7 +324,7 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zon
             f", {len(look.labels)} labels: {labels}; the settings make them public, and every released row has them"
         )
     else:
-        value += f", {unit}" + ("" if per_unit is None else f", times {_number(scale)} for W")
+        value += f", {unit}" + ("" if per_unit is None else f", times {number_text(scale)} for W")
     others = listed(look.others, _SHOWN)
     labels = ", ".join(look.other_labels[:_SHOWN])
     not_used = (
@@ -370,12 +379,16 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
         SourceFileError: the data cannot be read to their end.
     """
     roster, schema = output.with_name("roster.csv"), output.with_name(SCHEMA_FILE)
-    for path in (output, schema, *([roster] if guessed.grouped else [])):
+    gateway = output.with_name(GATEWAY_FILE)
+    beside = [*([roster] if guessed.grouped else []), *([gateway] if guessed.gateway else [])]
+    for path in (output, schema, *beside):
         if os.path.lexists(path) and not force and not (path == schema and is_schema_of_settings(path)):
             raise CommandError(f"{path}: it exists already; give another name with -o, or --force to replace it")
     if not guessed.grouped:
         if hold_out:
             raise CommandError("--hold-out: the data are one series, so none can be held out of what is published")
+        if guessed.gateway:
+            _write(gateway, guessed.gateway)
         _write(schema, schema_file())
         _write(output, guessed.text)
         return None
@@ -484,7 +497,7 @@ _RISES = """
   # A GUESS: it never falls, so it is a meter's counter, and a slot has what it rose since the last reading before it; a
   # reading on a boundary belongs to the slot that ends there. If it is none, write the column's name alone."""
 
-_ZONE_NOTE = "of times without an offset, in the data and in this file: a name such as Europe/London, see --timezone"
+ZONE_NOTE = "of times without an offset, in the data and in this file: a name such as Europe/London, see --timezone"
 
 _SIZES = """\
   # every: 1d  # a divisor of size makes them slide

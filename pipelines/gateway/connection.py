@@ -140,6 +140,7 @@ class Session:
         user: who we are.
         password: how we show it.
         tls: the context, or ``None`` for no TLS.
+        patient: whether a connection that cannot be made, or ends, is made again for as long as it takes.
     """
 
     host: str
@@ -155,6 +156,7 @@ class Session:
     user: str | None = None
     password: str | None = None
     tls: ssl.SSLContext | None = None
+    patient: bool = True
 
     def __repr__(self) -> str:
         """Without the password."""
@@ -374,6 +376,9 @@ class Connection:
         return self._port
 
     def _later(self, why: str) -> None:
+        if not self._session.patient:
+            self._wrong = f"{self.where} {why}"
+            return
         wait = self._backoff.wait()
         self._due = time.monotonic() + wait
         _LOG.warning("%s %s; trying again in %.1f s (try %d)", self.where, why, wait, self._backoff.tries)

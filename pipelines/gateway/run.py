@@ -16,8 +16,8 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from ...schemas.dead_letters import check_sealing
-from ...schemas.settings.gateway import Forward as ForwardSettings
 from ...schemas.settings.gateway import (
+    Broker,
     GatewaySettings,
     KafkaReleases,
     KafkaTarget,
@@ -25,13 +25,14 @@ from ...schemas.settings.gateway import (
     read_gateway_settings,
     seconds,
 )
+from ...schemas.settings.gateway import Forward as ForwardSettings
 from ...schemas.settings.secrets import FromEnvironment, FromFile
 from ..command import settled
 from ..console import facts, heading, results
 from ..errors import CommandError, ExitCode
 from .connection import BrokerError, Connection, Session
 from .contracts import DeliveryError, DeliveryTarget
-from .credentials import kafka, options_of, paho, secret_of, tls_context
+from .credentials import PathOf, kafka, options_of, paho, secret_of, tls_context
 from .forward import Forward
 from .metrics import MetricsPage, Tally
 from .pseudonyms import TopicNames
@@ -40,7 +41,7 @@ from .rejects import RejectFile
 from .to_folder import FolderDelivery
 from .to_kafka import KafkaDelivery
 
-__all__ = ["Parts", "check", "facts_of", "gateway_schema", "parts_of", "receive_maximum", "run_gateway"]
+__all__ = ["Parts", "broker_of", "check", "facts_of", "gateway_schema", "parts_of", "receive_maximum", "run_gateway"]
 
 
 S = TypeVar("S")
@@ -118,16 +119,7 @@ def parts_of(settings: GatewaySettings) -> Parts:
         if target is not None:
             kafka()
             options[name.partition(".")[0]] = options_of(name, target.options, settings.path)
-    common: dict[str, Any] = {
-        "host": broker.host,
-        "port": broker.port_in_use,
-        "keepalive": int(seconds(broker.keepalive)),
-        "user": secret_of("mqtt.user", broker.user, settings.path)
-        if isinstance(broker.user, (FromEnvironment, FromFile))
-        else broker.user,
-        "password": None if broker.password is None else secret_of("mqtt.password", broker.password, settings.path),
-        "tls": None if broker.tls is None else tls_context(broker.tls, settings.path),
-    }
+    common = broker_of(broker, settings.path)
     forward = back = names = None
     if settings.forward is not None:
         given = settings.forward
@@ -152,6 +144,24 @@ def parts_of(settings: GatewaySettings) -> Parts:
         back = Session(**common, client_id=settings.back_client_id)
         _writable("back.state", settings, settings.back.state)
     return Parts(settings, forward, back, options, names)
+
+
+def broker_of(broker: Broker, path_of: PathOf) -> dict[str, Any]:
+    """What of a :class:`Session` says where the broker is and who we are, with secrets read.
+
+    Raises:
+        CommandError: a secret is missing, or a certificate cannot be read.
+    """
+    return {
+        "host": broker.host,
+        "port": broker.port_in_use,
+        "keepalive": int(seconds(broker.keepalive)),
+        "user": secret_of("mqtt.user", broker.user, path_of)
+        if isinstance(broker.user, (FromEnvironment, FromFile))
+        else broker.user,
+        "password": None if broker.password is None else secret_of("mqtt.password", broker.password, path_of),
+        "tls": None if broker.tls is None else tls_context(broker.tls, path_of),
+    }
 
 
 def gateway_schema() -> dict[str, Any]:

@@ -52,6 +52,7 @@ __all__ = [
     "levels_of",
     "parts_of",
     "path_steps",
+    "path_text",
     "paths_of",
     "place_text",
     "steps_of",
@@ -126,6 +127,22 @@ def path_steps(path: str) -> Steps:
     if Do.NAME in steps and steps[-1] is not Do.NAME:
         raise ValueError(f"{path!r}: nothing is inside a name; end the path with [name]")
     return tuple(steps)
+
+
+def path_text(steps: Steps) -> str:
+    """The path of some steps, none of whose names has a double quote in it.
+
+    >>> path_text(("a", None, "b.c", Do.NAME))
+    'a[*]["b.c"][name]'
+    """
+    said = ""
+    for step in steps:
+        if isinstance(step, str):
+            plain = step != "$" and not set(".[]") & set(step)
+            said += (f".{step}" if said else step) if plain else f'["{step}"]'
+        else:
+            said += f"[{'*' if step is None else step.value if isinstance(step, Do) else step}]"
+    return said or "$"
 
 
 _PATH_HELP = 'write for example values.power, readings[*].value or values["name with a dot"]'

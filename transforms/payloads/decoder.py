@@ -36,7 +36,15 @@ if TYPE_CHECKING:
     from .presets.json_documents import Wanted
     from .presets.sparkplug import Births
 
-__all__ = ["Convention", "PayloadDecoder", "SchemaLookup", "births_of", "convention_of", "time_unit_of"]
+__all__ = [
+    "Convention",
+    "PayloadDecoder",
+    "SchemaLookup",
+    "births_of",
+    "convention_of",
+    "documents_of",
+    "time_unit_of",
+]
 
 
 #: From messages, and the numbers of those with a payload, to their readings.
@@ -127,6 +135,26 @@ _PARSERS: dict[str, Callable[[Readings], Parser]] = {
     "cbor": lambda _: cbor_parser(),
     "msgpack": lambda _: msgpack_parser(),
 }
+
+
+def documents_of(payload: str, bodies: Sequence[bytes], schemas: SchemaLookup | None = None) -> Parsed:
+    """What payloads hold as plain values, for who looks for a mapping.
+
+    Args:
+        payload: how they are written: a name of the setting.
+        bodies: the payloads.
+        schemas: gives the schema of an id of Avro's wire format.
+
+    Raises:
+        SettingsError: a library is not installed.
+    """
+    numbers = range(len(bodies))
+    if payload != "avro":
+        read = Readings(payload=payload, series="series", time="time", value="value")
+        return _PARSERS[payload](read)(bodies, numbers)
+    parts = AvroParser(schemas or known_schemas([]), {}, abreast=False)(bodies, numbers)
+    found = [one for one in parts if isinstance(one, Parsed)]
+    return Parsed([value for one in found for value in one.values], [at for one in found for at in one.message])
 
 
 def _times_of(mapping: Mapping) -> dict[str, Steps]:

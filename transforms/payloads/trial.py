@@ -19,7 +19,7 @@ from .avro import SchemaLookup
 from .decoder import PayloadDecoder
 from .messages import Messages
 
-__all__ = ["Trial", "Tried"]
+__all__ = ["Trial", "Tried", "shown"]
 
 #: The part of a reading that a reason is about.
 _PART = {
@@ -71,7 +71,7 @@ class Trial:
     def __init__(
         self, readings: Readings, timezone: str, group: str | None = None, schemas: SchemaLookup | None = None
     ) -> None:
-        self._readings = _shown(readings)
+        self._readings = shown(readings)
         self._options: dict[str, Any] = {"timezone": timezone, "group": group, "schemas": schemas}
         self._decoder = self._made(self._readings)
         self._upto = [
@@ -140,7 +140,7 @@ class Trial:
         return f"{reason.value}: {reason.text}{where}"
 
 
-def _shown(readings: Readings) -> Readings:
+def shown(readings: Readings) -> Readings:
     """The mapping without what needs slots or a key: a counter as it stands, and names in clear."""
     value = readings.value
     if isinstance(value, RegisterValue):

@@ -60,7 +60,8 @@ import base64
 import json
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -356,6 +357,27 @@ def sparkplug_rows(messages: Messages, chosen: list[int], births: Births, wanted
         if not whole:
             rows.bad[message] = RejectReason.UNKNOWN_ALIAS
     return rows
+
+
+def numeric_metrics(payloads: Iterable[bytes]) -> set[str]:
+    """The names of metrics that are numbers, those of members of templates too; what is no payload is passed over."""
+    found: set[str] = set()
+    parse = payload_class().FromString
+    for payload in payloads:
+        with suppress(DecodeError, ValueError):
+            found |= set(_numeric(parse(payload).metrics))
+    return found
+
+
+def _numeric(metrics: Iterable[Any], depth: int = 0) -> Iterator[str]:
+    for metric in metrics:
+        name, kind = metric.name.decode("utf-8"), metric.WhichOneof("value")
+        if not name:
+            continue
+        if kind == _TEMPLATE and depth < _DEEPEST and not metric.template_value.is_definition:
+            yield from (f"{name}/{inner}" for inner in _numeric(metric.template_value.metrics, depth + 1))
+        elif kind in {"int_value", "long_value", "float_value", "double_value"}:
+            yield name
 
 
 def _sparkplug_topics(messages: Messages, chosen: list[int]) -> list[str | None]:

@@ -1,0 +1,884 @@
+"""Preview of messages for ``init``: how payloads are written, and where the parts of a reading are.
+
+A proposal is a section ``readings``. Those of recipes and presets come first, then mappings made of the fields that
+messages have. Each is tried by the decoder of jobs on the messages themselves, so what is proposed is what ``try``
+accepts. Of the messages only names go into it: of fields, headers and the key, numbers of topic levels, a word for what
+is measured at such a level, units that are known, and under a preset the name of its value. No value does, and no name
+of a series but that of a topic which is the only one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from ...schemas.settings.base import SettingsError
+from ...schemas.settings.mappings import Readings
+from ...schemas.settings.places import MOST_WILDCARDS, Do, Place, Step, Steps, parts_of, path_text, paths_of
+from ...schemas.settings.recipe_files import RECIPES, Recipe
+from ...transforms.payloads.avro import SchemaLookup
+from ...transforms.payloads.columns import level_of, topics
+from ...transforms.payloads.containers import unpacked
+from ...transforms.payloads.decoder import PayloadDecoder, documents_of
+from ...transforms.payloads.messages import Messages
+from ...transforms.payloads.parsing import parse_json_text
+from ...transforms.payloads.trial import shown
+from ...transforms.payloads.unit_names import FIELDS, is_known
+from ..errors import CommandError, ExitCode
+from .data_preview import EPOCHS, SERIES, TIME, UNITS, VALUE, rises_of, slot_of, steps_of, text_format
+
+__all__ = ["MessageLook", "look_at_messages"]
+
+#: Messages whose fields are looked at, levels of a document, and fields of one.
+_LOOKED, _DEEPEST, _MOST_LEAVES, _MOST_PARTS = 200, 8, 1_000, 20
+#: A part of the messages that must be written in a way, or have a field, for it to be that of all.
+_MOST, _FEW = 0.9, 0.2
+#: Places of each part that are tried together.
+_TRIED = 6
+#: Steps from which a value whose name is that of a counter is one, where none is a fall; and how often they count.
+_FEWEST_STEPS, _AS_MANY = 5, 5
+
+_FORMATS = ("json", "ndjson", "line-protocol", "csv", "msgpack", "cbor")
+_GZIP = b"\x1f\x8b"
+
+#: Names of values, the ones that are most often meant first; of times that are none of the reading; of names that
+#: differ from message to message.
+_VALUES = (
+    re.compile(r"power|watt|(^|_)k?w$", re.IGNORECASE),
+    re.compile(r"energy|wh$|consum|load|total|import", re.IGNORECASE),
+    re.compile(r"^(value|val|v|reading|state|measurement)s?$", re.IGNORECASE),
+    VALUE,
+)
+_OTHER_TIME = re.compile(r"up_?time|boot|start|since|first|expir|install|today|yesterday|month", re.IGNORECASE)
+_OWN_TIME = re.compile(r"^(t|ts|at)$|_at$|[a-z]At$")
+_OF_MESSAGE = re.compile(
+    r"msg|message|event|request|trans|frame|packet|session|seq|corr|uuid|batch|trace|count|version|type|unit",
+    re.IGNORECASE,
+)
+_ID = re.compile(r"[a-z]I[dD]$|^sn$|serial|eui$", re.IGNORECASE)
+_DIRECTION = frozenset(
+    [
+        "in",
+        "out",
+        "rx",
+        "tx",
+        "up",
+        "down",
+        "uplink",
+        "status",
+        "state",
+        "set",
+        "get",
+        "cmd",
+        "info",
+        "lwt",
+        "online",
+        "data",
+        "sensor",
+        "tele",
+        "telemetry",
+        "event",
+        "events",
+    ]
+)
+_STEP = re.compile(r"interval|step|resolution|period", re.IGNORECASE)
+_PART = re.compile(
+    r"(l|phase|ph|t|tariff|input|output)?[_-]?[abc123]|total|sum|import|export|in|out|grid|solar|pv|battery|load|house|ac"
+    r"|dc|active|reactive|apparent|power|energy|voltage|current|min|max|avg|mean",
+    re.IGNORECASE,
+)
+_TOTAL = re.compile(r"total|import|counter|register|kwh|energy|(^|_)wh$", re.IGNORECASE)
+_WITH_UNIT = re.compile(r"\s*[-+]?\d+(?:[.,]\d+)?\s*([A-Za-z]\w{0,4})\s*")
+_NUMBER_TEXT = re.compile(r"\s*[-+]?\d+(?:[.,]\d+)?(?:[eE][-+]?\d{1,3})?\s*")
+
+#: Instants that a time lies between: the years 2000 to 2100.
+_EARLIEST_S, _LATEST_S = 946_684_800, 4_102_444_800
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLook:
+    """What some messages suggest.
+
+    Attributes:
+        readings: the section of the settings.
+        called: what the mapping is, in words.
+        count: messages that were looked at.
+        read: those of them with a reading.
+        passed: those that are of another kind.
+        rejected: those that cannot be read.
+        names: distinct series seen.
+        interval_us: a usual length of slot near the distance of two readings; ``None`` if no series had two.
+        rises: whether the value is a counter.
+        unit: of the values; empty if it is not known.
+        latest_us: the latest reading.
+        naive: whether the times have no offset.
+    """
+
+    readings: dict[str, Any]
+    called: str
+    count: int
+    read: int
+    passed: int
+    rejected: int
+    names: int
+    interval_us: int | None
+    rises: bool
+    unit: str
+    latest_us: int
+    naive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a proposal makes of the messages.
+
+    Attributes:
+        readings: the section.
+        read: messages with a reading.
+        rejected: messages that cannot be read.
+        passed: messages of another kind.
+        codes: the series of each reading, shape (n,).
+        instants: the time of each in microseconds, shape (n,).
+        values: its value, shape (n,).
+    """
+
+    readings: dict[str, Any]
+    read: int
+    rejected: int
+    passed: int
+    codes: npt.NDArray[np.int64]
+    instants: npt.NDArray[np.int64]
+    values: npt.NDArray[np.float64]
+
+    @property
+    def names(self) -> int:
+        """How many series there are."""
+        return len(np.unique(self.codes))
+
+    @property
+    def score(self) -> int:
+        """Messages with a reading, less those that are lost."""
+        return self.read - self.rejected
+
+
+@dataclass(frozen=True)
+class _Tester:
+    """Tries proposals on messages."""
+
+    messages: Messages
+    timezone: str
+    schemas: SchemaLookup | None = None
+
+    def outcome(self, readings: Mapping[str, Any]) -> _Outcome | None:
+        """What a proposal makes of the messages; ``None`` if it is no mapping, or makes no reading."""
+        try:
+            section = shown(Readings.model_validate(dict(readings)))
+            decoder = PayloadDecoder(section, timezone=self.timezone, schemas=self.schemas)
+            parts = decoder.decode(self.messages)
+        except (ValidationError, SettingsError):
+            return None
+        found = [one.readings for one in parts if one.readings is not None]
+        if not found:
+            return None
+        names = [name for one in found for name in one.column("series").to_pylist()]
+        instants = np.concatenate([one.column("time").cast("int64").to_numpy(zero_copy_only=False) for one in found])
+        rejected = {int(at) for one in parts for lost in one.rejects for at in lost.positions}
+        passed = sum(one.passed for one in parts)
+        return _Outcome(
+            readings=dict(readings),
+            read=max(0, len(self.messages) - len(rejected) - passed),
+            rejected=len(rejected),
+            passed=passed,
+            codes=np.unique(names, return_inverse=True)[1].astype(np.int64),
+            instants=instants,
+            values=np.concatenate([one.column("value").to_numpy(zero_copy_only=False) for one in found]),
+        )
+
+    def best(
+        self, proposals: Iterable[dict[str, Any]], besides: Callable[[_Outcome], Any] = lambda _: 0, least: int = 1
+    ) -> _Outcome | None:
+        """The first of the proposals that most messages can be read by, and of these one that ranks highest besides."""
+        found = [one for one in map(self.outcome, proposals) if one is not None and one.score >= least]
+        return max(found, key=lambda one: (one.score, besides(one)), default=None)
+
+
+def look_at_messages(
+    messages: Messages,
+    where: str,
+    *,
+    value: str | None = None,
+    timezone: str = "UTC",
+    levels: Sequence[int] = (),
+    only: str = "",
+    schemas: SchemaLookup | None = None,
+    hint: str = "",
+) -> MessageLook:
+    """Look at messages.
+
+    Args:
+        messages: some, of one topic or of several.
+        where: they come from, for errors.
+        value: path, or name, of the value; guessed if left out.
+        timezone: zone of times without an offset.
+        levels: levels of the topic that differ from message to message, as wildcards of a subscription say.
+        only: the name of a series, where messages come from one place and have none.
+        schemas: gives the schema of an id of Avro's wire format.
+        hint: what else may help where nothing is found.
+
+    Raises:
+        CommandError: there are no messages, or nothing in them looks like readings.
+    """
+    messages = _with_payload(messages)
+    if not len(messages):
+        raise CommandError(f"{where}: no message with a payload to look at", ExitCode.SOURCE)
+    tester = _Tester(messages, timezone, schemas)
+    fields = _Fields.of(messages, levels, only, schemas)
+    named = tester.best(_of_presets(messages, fields, value))
+    recipe = tester.best(_of_recipes(messages, fields, value), fields.fit)
+    found = max((one for one in (named, recipe) if one is not None), key=lambda one: one.score, default=None)
+    if found is None or found.read < _FEW * len(messages):
+        own = _generic(tester, fields, value)
+        found = own if own is not None and (found is None or own.score > found.score) else found
+    if found is None:
+        raise CommandError(f"{where}: {_nothing(len(messages), fields, value)}{hint}", ExitCode.SOURCE)
+    return _look(found, messages, fields)
+
+
+def _nothing(count: int, fields: _Fields, value: str | None) -> str:
+    """Why nothing is proposed, without a word of a message."""
+    if fields.payload is None and not fields.plain:
+        return (
+            f"most of {count} payloads are in none of the formats {', '.join(_FORMATS)}, nor of a known preset; for "
+            "Avro of a schema registry give --registry, and see docs/mappings.md for other formats"
+        )
+    if value is not None:
+        return f"--value {value!r} leads to no number in {count} messages; give the path of one, such as values.power"
+    return (
+        f"no field of {count} messages holds numbers beside a name and a time; name the value by --value PATH, or "
+        "write the mapping yourself (docs/mappings.md)"
+    )
+
+
+def _with_payload(messages: Messages) -> Messages:
+    """The messages that have one."""
+    kept = [at for at, payload in enumerate(messages.payloads) if payload]
+    return Messages(
+        payloads=[messages.payloads[at] for at in kept],
+        topics=[messages.topics[at] for at in kept],
+        keys=[messages.keys[at] for at in kept],
+        headers=[messages.headers[at] for at in kept],
+        stamps_us=messages.stamps_us[kept],
+        positions=np.arange(len(kept), dtype=np.int64),
+    )
+
+
+@dataclass
+class _Leaf:
+    """A field at the end of a path.
+
+    Attributes:
+        steps: the path.
+        values: what stands there, without nulls.
+        documents: numbers of the documents that have it.
+    """
+
+    steps: Steps
+    values: list[Any] = field(default_factory=list[Any])
+    documents: set[int] = field(default_factory=set[int])
+
+    @property
+    def name(self) -> str:
+        """The last field of the path."""
+        return next((one for one in reversed(self.steps) if isinstance(one, str)), "")
+
+    @property
+    def text(self) -> str:
+        """The path."""
+        return path_text(self.steps)
+
+    @property
+    def arrays(self) -> Steps:
+        """The path up to its last wildcard."""
+        many = [at + 1 for at, one in enumerate(self.steps) if one is None or one is Do.FIELDS]
+        return self.steps[: many[-1]] if many else ()
+
+    @property
+    def kind(self) -> str | None:
+        """Whether its values are numbers, texts of numbers, or texts of numbers with units behind them."""
+        if not self.values:
+            return None
+        numbers = sum(type(one) in (int, float) for one in self.values)
+        if numbers >= _MOST * len(self.values):
+            return "number"
+        texts = [one for one in self.values if type(one) is str and len(one) <= 40]  # noqa: PLR2004 - of a number
+        for kind, form in (("text", _NUMBER_TEXT), ("unit", _WITH_UNIT)):
+            if sum(form.fullmatch(one) is not None for one in texts) >= _MOST * len(self.values):
+                return kind
+        return None
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """What the messages have.
+
+    Attributes:
+        payload: how payloads are written; ``None`` where they are not in a form with fields.
+        packed: whether they are packed by gzip.
+        plain: whether the payload as a whole is a value.
+        leaves: the fields, by their paths.
+        documents: how many documents there are.
+        levels: levels of the topic that differ, from 1.
+        words: of each such level what stands there.
+        keyed: whether messages have keys of text.
+        only: the name of a series where there is no other.
+        texts: payloads that are text.
+    """
+
+    payload: str | None
+    packed: bool
+    plain: bool
+    leaves: Mapping[Steps, _Leaf]
+    documents: int
+    levels: tuple[int, ...]
+    words: Mapping[int, Counter[str]]
+    keyed: bool
+    only: str
+    bodies: Sequence[Any]
+
+    @classmethod
+    def of(cls, messages: Messages, levels: Sequence[int], only: str, schemas: SchemaLookup | None) -> _Fields:
+        """Look at messages."""
+        raw = [payload or b"" for payload in messages.payloads[:_LOOKED]]
+        packed = sum(one.startswith(_GZIP) for one in raw) >= _MOST * len(raw)
+        if packed:
+            raw = [_unpacked(one) for one in raw]
+        payload, bodies = _format_of(raw, schemas)
+        leaves = _leaves(bodies) if payload is not None else {}
+        names = topics(messages, range(len(messages)))
+        words = _words(names)
+        differing = tuple(sorted({*(at for at, said in words.items() if len(said) > 1), *(set(levels) & set(words))}))
+        return cls(
+            payload=payload,
+            packed=packed,
+            plain=payload is None and _are_numbers(raw),
+            leaves=leaves,
+            documents=len(bodies),
+            levels=differing,
+            words=words,
+            keyed=all(key and _is_text(key) for key in messages.keys),
+            only=only,
+            bodies=bodies,
+        )
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The settings that say how payloads are written."""
+        said: dict[str, Any] = {} if self.payload in (None, "json") else {"payload": self.payload}
+        return said | ({"compression": "gzip"} if self.packed else {})
+
+    def fit(self, outcome: _Outcome) -> tuple[int, int, bool, int]:
+        """How well a recipe's paths fit the fields, how many series it tells apart, and how short their place is."""
+        whole = Readings.model_validate(outcome.readings)
+        places = (whole.series, whole.time, whole.value, *(one.place for one in whole.where))
+        known = {_plain(steps) for steps in self.leaves}
+        fits = len({_plain(steps) for place in places for steps in paths_of(place)} & known)
+        return (fits, *_apart(outcome))
+
+    def sorted(self, rank: Any) -> list[_Leaf]:
+        """Fields that most documents have, by a rank that is ``None`` for those that are none of it."""
+        ranked = [(rank(one), -len(one.documents), len(one.steps), one.text, one) for one in self.leaves.values()]
+        return [one[-1] for one in sorted((one for one in ranked if one[0] is not None), key=lambda one: one[:-1])]
+
+
+def _plain(steps: Steps) -> Steps:
+    """A path with any element in the place of one, and any field in the place of a name's."""
+    return tuple(None if isinstance(one, int) or one in (Do.NTH, Do.NAME) else one for one in steps)
+
+
+def _unpacked(payload: bytes) -> bytes:
+    try:
+        return unpacked(payload, 1_000_000)
+    except ValueError:
+        return b""
+
+
+def _is_text(one: bytes) -> bool:
+    try:
+        return one.decode("utf-8").isprintable()
+    except UnicodeDecodeError:
+        return False
+
+
+def _are_numbers(raw: Sequence[bytes]) -> bool:
+    """Whether a part of the payloads are numbers as a whole, with or without a unit."""
+    texts = [one.decode("ascii", "replace") for one in raw if len(one) <= 40]  # noqa: PLR2004 - of a number
+    return sum(bool(_NUMBER_TEXT.fullmatch(one) or _WITH_UNIT.fullmatch(one)) for one in texts) >= _FEW * len(raw)
+
+
+def _format_of(raw: list[bytes], schemas: SchemaLookup | None) -> tuple[str | None, list[Any]]:
+    """The first format by which most payloads are objects or arrays, and what they hold."""
+    for name in (*_FORMATS, *(("avro",) if schemas is not None else ())):
+        try:
+            found = documents_of(name, raw, schemas)
+        except SettingsError:  # a library is not installed
+            continue
+        bodies = [one for one in found.values if isinstance(one, (dict, list)) and one]
+        messages = {at for at, one in zip(found.message, found.values, strict=True) if isinstance(one, (dict, list))}
+        if len(messages) >= _FEW * len(raw) and len(bodies) >= _MOST * len(found.values):
+            return name, bodies
+        if name == "json" and len(bodies) >= max(1, _FEW * len(raw)):
+            return name, bodies
+    return None, []
+
+
+def _words(names: Sequence[str]) -> dict[int, Counter[str]]:
+    """What stands at each level of the topics that all of them have, from 1; of one level there is none."""
+    split = [name.split("/") for name in names]
+    depth = min(map(len, split), default=0)
+    if depth < 2:  # noqa: PLR2004 - a topic of Kafka
+        return {}
+    return {at + 1: Counter(one[at] for one in split) for at in range(depth)}
+
+
+def _leaves(documents: Sequence[Any]) -> dict[Steps, _Leaf]:
+    """The fields of documents; objects whose fields are all alike are taken for a name and a device each."""
+    keyed = _keyed(documents)
+    found: dict[Steps, _Leaf] = {}
+    for number, document in enumerate(documents):
+        for steps, value in _walk(document, (), keyed):
+            leaf = found.get(steps)
+            if leaf is None:
+                if len(found) >= _MOST_LEAVES:
+                    continue
+                leaf = found[steps] = _Leaf(steps)
+            leaf.documents.add(number)
+            leaf.values.append(value)
+    return {steps: one for steps, one in found.items() if _can_be_said(steps)}
+
+
+def _can_be_said(steps: Steps) -> bool:
+    many = sum(one is None or one is Do.FIELDS for one in steps)
+    return many <= MOST_WILDCARDS and not any(isinstance(one, str) and ('"' in one or not one) for one in steps)
+
+
+def _walk(value: Any, steps: Steps, keyed: set[Steps]) -> Iterator[tuple[Steps, Any]]:
+    if len(steps) >= _DEEPEST:
+        return
+    if isinstance(value, dict):
+        for name, inner in cast("dict[Any, Any]", value).items():
+            step: Step = Do.FIELDS if steps in keyed else name
+            if isinstance(name, str):
+                yield from _walk(inner, (*steps, step), keyed)
+    elif isinstance(value, list):
+        inside = cast("list[Any]", value)
+        # a list of several kinds of things is a record, whose parts have numbers
+        mixed = len(set(map(type, inside)) - {type(None)}) > 1 and any(isinstance(one, (dict, list)) for one in inside)
+        for at, inner in enumerate(inside[: _MOST_PARTS if mixed else None]):
+            yield from _walk(inner, (*steps, at if mixed else None), keyed)
+    elif isinstance(value, str) and value.startswith("{") and (inside := _json_in(value)) is not None:
+        yield from _walk(inside, (*steps, Do.JSON), keyed)
+    elif value is not None:
+        yield steps, value
+
+
+def _json_in(text: str) -> dict[str, Any] | None:
+    try:
+        found = parse_json_text(text)
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+
+def _keyed(documents: Sequence[Any]) -> set[Steps]:
+    """The objects whose fields are names of devices: all of them objects with the same fields, and no phases."""
+    shapes: dict[Steps, list[dict[str, Any]]] = defaultdict(list)
+
+    def look(value: Any, steps: Steps) -> None:
+        if len(steps) >= _DEEPEST:
+            return
+        if isinstance(value, dict):
+            given = cast("dict[str, Any]", value)
+            shapes[steps].append(given)
+            for name, inner in given.items():
+                look(inner, (*steps, name))
+        elif isinstance(value, list):
+            for inner in cast("list[Any]", value):
+                look(inner, (*steps, None))
+
+    for document in documents:
+        look(document, ())
+    return {steps for steps, objects in shapes.items() if _is_keyed(objects)}
+
+
+def _is_keyed(objects: Sequence[dict[str, Any]]) -> bool:
+    inner = [one for given in objects for one in given.values()]
+    names = {name for given in objects for name in given}
+    alike = bool(inner) and all(type(one) is dict and one for one in inner)
+    if not alike or len({frozenset(one) for one in inner}) != 1 or len(names) == 1:
+        return False
+    # rather two series that are one meter's than the name of a person in a path
+    return not all(_PART.fullmatch(name) for name in names)
+
+
+def _time_of(leaf: _Leaf) -> dict[str, Any] | None:
+    """How the times of a field are written, as settings; ``None`` if it holds none."""
+    named = bool(TIME.search(leaf.name) or _OWN_TIME.search(leaf.name))
+    given = [one for one in leaf.values if type(one) in (int, float) or (type(one) is str and one.isdecimal())]
+    numbers = [float(one) for one in given if len(str(one)) <= 40 and math.isfinite(float(one))]  # noqa: PLR2004 - of a time
+    if named and len(numbers) >= _MOST * len(leaf.values):
+        typical = median(numbers)
+        unit = next((unit for least, unit in EPOCHS if typical >= least), None)
+        if unit is None or not _EARLIEST_S <= typical / _PER_SECOND[unit] <= _LATEST_S:
+            return None
+        return {} if unit == "s" else {"time_unit": unit}
+    texts = [one for one in leaf.values if type(one) is str and 8 <= len(one) <= 40]  # noqa: PLR2004 - of a time
+    if len(texts) < _MOST * len(leaf.values) or not (named or all("-" in one and ":" in one for one in texts)):
+        return None
+    form = text_format(texts)
+    if form is None:
+        return None
+    return {"time_format": form} if form else {}
+
+
+def _rank(name: str, forms: Sequence[re.Pattern[str]]) -> int:
+    return next((at for at, form in enumerate(forms) if form.search(name)), len(forms))
+
+
+def _value_rank(leaf: _Leaf) -> int | None:
+    is_other = leaf.kind is None or _time_of(leaf) is not None or SERIES.search(leaf.name)
+    return None if is_other else _rank(leaf.name, _VALUES)
+
+
+def _values(fields: _Fields, wanted: str | None) -> list[_Leaf]:
+    """The fields that may be the value, the likeliest first."""
+    if wanted is None:
+        return fields.sorted(_value_rank)[:_TRIED]
+    return [one for one in fields.leaves.values() if wanted in (one.text, one.name) and one.kind is not None]
+
+
+def _times(fields: _Fields, value: _Leaf) -> Iterator[dict[str, Any]]:
+    """Settings of the time, the likeliest first; the broker's stamp last."""
+
+    def rank(leaf: _Leaf) -> tuple[int, int] | None:
+        if _time_of(leaf) is None or value.arrays[: len(leaf.arrays)] != leaf.arrays:
+            return None
+        # of the element itself before that of the message, and none that tells of something else
+        return (int(bool(_OTHER_TIME.search(leaf.name))), -len(leaf.arrays))
+
+    for leaf in fields.sorted(rank)[:_TRIED]:
+        how = _time_of(leaf) or {}
+        if value.steps and value.steps[-1] is None and leaf.arrays != value.arrays:
+            # an array of bare numbers: they are a step apart, which a field says
+            every = next((one for one in fields.leaves.values() if _is_step(one, value)), None)
+            if every is not None:
+                yield {"time": {"path": leaf.text, "every": every.text}, **how}
+            continue
+        yield {"time": {"path": leaf.text}, **how}
+    if value.steps and value.steps[-1] is None:
+        for leaf in fields.leaves.values():
+            beside = leaf.steps[-1:] == (None,) and leaf.steps[:-2] == value.steps[:-2] and leaf is not value
+            how = _time_of(leaf) if beside else None
+            if how is not None:
+                yield {"time": {"path": path_text((*leaf.steps[:-1], Do.NTH))}, **how}
+    yield {"time": {"stamp": True}}
+
+
+def _is_step(leaf: _Leaf, value: _Leaf) -> bool:
+    return bool(_STEP.search(leaf.name)) and leaf.arrays == value.arrays[: len(leaf.arrays)] != value.arrays
+
+
+def _series(fields: _Fields, inside: Steps | None) -> list[Any]:
+    """Places of the series, the likeliest first.
+
+    Args:
+        fields: what the messages have.
+        inside: the array that the value is in; ``None`` for any.
+    """
+    found: list[Any] = []
+    if inside is not None and Do.FIELDS in inside:
+        at = len(inside) - 1 - inside[::-1].index(Do.FIELDS)
+        found.append({"path": path_text((*inside[: at + 1], Do.NAME))})
+
+    def rank(leaf: _Leaf) -> int | None:
+        plain = all(type(one) in (str, int) for one in leaf.values)
+        plain = plain and (inside is None or inside[: len(leaf.arrays)] == leaf.arrays)
+        named = bool(SERIES.search(leaf.name) or _ID.search(leaf.name)) or leaf.steps[-2:-1] == ("tags",)
+        steady = plain and named and not _OF_MESSAGE.search(leaf.name)
+        return 0 if steady and len(leaf.documents) >= _FEW * fields.documents else None
+
+    found += [{"path": one.text} for one in fields.sorted(rank)[:_TRIED]]
+    levels = [{"topic": at} for at in fields.levels if not _is_no_name(fields.words[at])]
+    joined = [{"join": [*levels, *found[:1]]}] if levels and found else []
+    joined += [{"join": list(levels)}] if len(levels) > 1 else []
+    keyed = [{"key": True}] if fields.keyed else []
+    return [*found, *levels, *joined, *keyed, *([{"constant": fields.only}] if fields.only else [])]
+
+
+def _measures(words: Counter[str]) -> bool:
+    """Whether a level says what is measured, and not by whom."""
+    return any(_rank(word, _VALUES[:2]) < 2 for word in words)  # noqa: PLR2004 - of the two
+
+
+def _is_no_name(words: Counter[str]) -> bool:
+    """Whether a level says what is measured or in which direction it goes, and not by whom."""
+    return _measures(words) or all(word.lower() in _DIRECTION for word in words)
+
+
+def _generic(tester: _Tester, fields: _Fields, wanted: str | None) -> _Outcome | None:
+    """A mapping made of the fields that messages have."""
+    if fields.payload is None:
+        return _whole_payload(tester, fields) if fields.plain else None
+    for leaf in _values(fields, wanted):
+        best = tester.best(_proposals(fields, leaf), least=-len(tester.messages))
+        found = None if best is None else _sifted(tester, _with_names(tester, fields, leaf, best), fields)
+        if found is not None and found.score > 0:
+            return found
+    return None
+
+
+def _proposals(fields: _Fields, leaf: _Leaf) -> Iterator[dict[str, Any]]:
+    """Mappings of a value, each with another time; the series is any that there is."""
+    series = next(iter(_series(fields, leaf.arrays)), None)
+    if series is None:
+        return
+    for time in _times(fields, leaf):
+        nth = str(time["time"].get("path", "")).endswith("[n]")
+        yield {**fields.own, "series": series, **time, **_value(fields, leaf, nth=nth)}
+
+
+def _value(fields: _Fields, leaf: _Leaf, *, nth: bool = False) -> dict[str, Any]:
+    """Settings of a value: its path, whether it may be missing, and its unit."""
+    said: dict[str, Any] = {"path": path_text((*leaf.steps[:-1], Do.NTH)) if nth else leaf.text}
+    if len(leaf.documents) < fields.documents:
+        said["optional"] = True
+    texts = [one for one in leaf.values if type(one) is str]
+    more: dict[str, Any] = {"decimal": ","} if any("," in one for one in texts) else {}
+    if leaf.kind == "unit":
+        units = Counter(match[1] for one in texts if (match := _WITH_UNIT.fullmatch(one)) is not None)
+        unit = next((one for one, _ in units.most_common() if is_known(one)), None)
+        return {"value": {**said, "unit": True}, **({} if unit is None else {"unit": unit}), **more}
+    beside = next(
+        (one for one in fields.leaves.values() if one.steps[:-1] == leaf.steps[:-1] and one.name in FIELDS), None
+    )
+    if beside is not None:
+        unit = next((one for one, _ in Counter(map(str, beside.values)).most_common() if is_known(one)), None)
+        if unit is not None:
+            return {"value": {**said, "unit": {"path": beside.text}}, "unit": unit, **more}
+    unit = next((unit for form, unit in UNITS if form.search(leaf.name)), None)
+    return {"value": said, **({} if unit is None else {"unit": unit}), **more}
+
+
+def _with_names(tester: _Tester, fields: _Fields, leaf: _Leaf, best: _Outcome) -> _Outcome:
+    """The same with the series that tells most meters apart, by the fewest parts."""
+    tried = [tester.outcome({**best.readings, "series": place}) for place in _series(fields, leaf.arrays)]
+    found = [one for one in tried if one is not None and one.score >= best.score]
+    return max(found, key=_apart, default=best)
+
+
+def _apart(outcome: _Outcome) -> tuple[int, bool, int]:
+    """How many series are told apart, whether by the messages, and how short their place is."""
+    place = outcome.readings.get("series", {})
+    return outcome.names, "constant" not in place, -len(str(place))
+
+
+def _sifted(tester: _Tester, best: _Outcome, fields: _Fields) -> _Outcome:
+    """The same where a level of the topic tells messages of another kind from those that are read."""
+    if not best.rejected:
+        return best
+    rejects = {
+        int(at)
+        for one in PayloadDecoder(
+            shown(Readings.model_validate(best.readings)), timezone=tester.timezone, schemas=tester.schemas
+        ).decode(tester.messages)
+        for lost in one.rejects
+        for at in lost.positions
+    }
+    names = topics(tester.messages, range(len(tester.messages)))
+    for level in fields.levels:
+        if {"topic": level} in (best.readings["series"], *dict(best.readings["series"]).get("join", ())):
+            continue
+        bad = {level_of(names[at], level) for at in rejects}
+        good = {level_of(name, level) for at, name in enumerate(names) if at not in rejects}
+        if not bad & good and len(good) == 1:
+            sifted = tester.outcome({**best.readings, "where": [{"topic": level, "equals": good.pop()}]})
+            return best if sifted is None else sifted
+    return best
+
+
+def _whole_payload(tester: _Tester, fields: _Fields) -> _Outcome | None:
+    """Mappings of payloads that are numbers: a level of the topic says of what."""
+    where: list[dict[str, Any]] = []
+    for level in fields.levels:
+        said = sorted(fields.words[level], key=lambda word: (_rank(word, _VALUES[:2]), word))
+        if _measures(fields.words[level]):
+            where = [{"topic": level, "equals": said[0]}]
+    named = next((unit for one in where for form, unit in UNITS if form.search(one["equals"])), None)
+    unit = {} if named is None else {"unit": named}
+    found: list[_Outcome] = []
+    for series in _series(fields, ()):
+        for value, more in (({"payload": True}, {}), ({"payload": True, "unit": True}, {"unit": "W"})):
+            said = {**fields.own, "series": series, "time": {"stamp": True}, "value": value, **unit, **more}
+            outcome = tester.outcome(said | ({"where": where} if where else {}))
+            if outcome is not None and outcome.score > 0:
+                found.append(outcome)
+    return max(found, key=lambda one: (one.score, *_apart(one)), default=None)
+
+
+def _of_recipes(messages: Messages, fields: _Fields, wanted: str | None) -> Iterator[dict[str, Any]]:
+    """The recipes whose topics the messages have."""
+    names = set(topics(messages, range(len(messages))))
+    for recipe in RECIPES.values():
+        if recipe.topic and not any(_is_on(name, recipe.topic) for name in names):
+            continue
+        series = _series(fields, None)[:_TRIED] if "series" in recipe.missing else [None]
+        own = {} if "value" in recipe.missing or wanted is not None else {"value": None}
+        for place in series:
+            given: dict[str, Any] = {"preset": recipe.name} | ({} if place is None else {"series": place})
+            if own:
+                yield given
+                continue
+            for leaf in _values(fields, wanted):
+                yield given | _value_of_recipe(recipe, fields, leaf)
+
+
+def _value_of_recipe(recipe: Recipe, fields: _Fields, leaf: _Leaf) -> dict[str, Any]:
+    said = _value(fields, leaf)
+    return said if "unit" not in recipe.readings else {"value": said["value"]}
+
+
+def _is_on(name: str, form: str) -> bool:
+    """Whether a topic is of the form of a recipe, whose levels in capitals stand for anything."""
+    levels, wanted = name.split("/"), form.split("/")
+    if len(levels) != len(wanted):
+        return False
+    pairs = zip(levels, wanted, strict=True)
+    return all(one == two or two.replace("@", "").isupper() or ":" in two for one, two in pairs)
+
+
+def _of_presets(messages: Messages, fields: _Fields, wanted: str | None) -> list[dict[str, Any]]:
+    """The presets with a convention of their own that fit the messages, each with names that its value may have."""
+    names = topics(messages, range(len(messages)))
+    series = next((one for one in _series(fields, ()) if "path" not in one and "join" not in one), None)
+    found: list[dict[str, Any]] = []
+    body = messages.payloads[0] or b""
+    if any(name.startswith("spBv1.0/") for name in names):
+        found += [{"preset": "sparkplug", "value": one} for one in _metrics(messages)]
+    if body.lstrip()[:1] == b"/" and b"!" in body:
+        found += [{"preset": "dsmr", "value": one, "unit": unit} for one, unit in _CODES]
+        found += [{**one, "time": {"stamp": True}} for one in found]
+    if body.lstrip()[:1] == b"<":
+        found += [{"preset": "green-button", "value": one, "unit": one} for one in ("Wh", "W", "m3", "therm")]
+    said = _names_of_convention(fields.bodies)
+    found += [{"preset": preset, "value": one} for preset, values in said.items() for one in values]
+    if series is not None:
+        found += [one | {"series": series} for one in found if one["preset"] in {"thingsboard", "senml"}]
+    return [one for one in found if wanted is None or one["value"] == wanted] or [
+        {**one, "value": wanted} for one in found[:2]
+    ]
+
+
+#: What most telegrams of DSMR have: the power that is taken.
+_CODES = (("1-0:1.7.0", "kW"), ("1-0:21.7.0", "kW"))
+
+
+def _metrics(messages: Messages) -> list[str]:
+    """Names of Sparkplug's metrics that are numbers, the likeliest value first."""
+    from ...transforms.payloads.presets.sparkplug import numeric_metrics  # noqa: PLC0415 - protobuf, where it is wanted
+
+    found = numeric_metrics([payload or b"" for payload in messages.payloads[:_LOOKED]])
+    return sorted(found, key=lambda one: (_rank(one, _VALUES), one))[:_TRIED]
+
+
+def _names_of_convention(bodies: Sequence[Any]) -> dict[str, list[str]]:
+    """Names that values have in EdgeX, NGSI, SenML and behind a gateway of ThingsBoard, the likeliest first."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for body in bodies:
+        if isinstance(body, list):
+            for one in body:
+                name = one.get("n", one.get("bn")) if isinstance(one, dict) and {"v", "bn"} & set(one) else None
+                if isinstance(name, str):
+                    found["senml"].add(re.split(r"[:/]", name)[-1])
+        elif isinstance(body, dict):
+            _names_in_object(body, found)
+    return {
+        preset: sorted((one for one in names if one), key=lambda one: (_rank(one, _VALUES), one))[:_TRIED]
+        for preset, names in found.items()
+    }
+
+
+def _names_in_object(body: dict[str, Any], found: dict[str, set[str]]) -> None:
+    event = body.get("event", body)
+    for one in _list_in(event, "readings"):
+        if isinstance(one, dict) and isinstance(one.get("resourceName"), str):
+            found["edgex"].add(one["resourceName"])
+    for one in _list_in(body, "data"):
+        if isinstance(one, dict) and {"id", "type"} <= set(one):
+            found["ngsi-ld"] |= {name for name, said in one.items() if isinstance(said, dict) and "value" in said}
+    for items in body.values():
+        for one in items if isinstance(items, list) else ():
+            if isinstance(one, dict) and isinstance(one.get("values"), dict) and "ts" in one:
+                found["thingsboard"] |= set(one["values"])
+
+
+def _list_in(value: Any, name: str) -> list[Any]:
+    found = value.get(name) if isinstance(value, dict) else None
+    return cast("list[Any]", found) if isinstance(found, list) else []
+
+
+def _look(found: _Outcome, messages: Messages, fields: _Fields) -> MessageLook:
+    """What is said of the best proposal."""
+    readings = dict(found.readings)
+    whole = Readings.model_validate(readings)
+    unit = whole.unit.strip()
+    kept = np.array([not any(name == "mqtt-retain" and said == b"1" for name, said in one) for one in messages.headers])
+    stamped = any(isinstance(one, Place) and one.stamp for one in parts_of(whole.time))
+    steps = steps_of(found.codes, found.instants, found.values)
+    value = readings.get("value")
+    named = len(steps) >= _FEWEST_STEPS and bool(_TOTAL.search(_name_of(value)))
+    is_power = bool(_VALUES[0].search(_name_of(value)))
+    rises = not is_power and (rises_of(steps) or (named and rises_of(np.tile(steps, _AS_MANY))))
+    if rises and value is not None:
+        readings["value"] = {"register": {"name": value} if isinstance(value, str) else value}
+    times = np.unique(np.stack([found.codes, found.instants]), axis=1)
+    apart = np.diff(times[1])[np.diff(times[0]) == 0]
+    # what the broker had kept came at once, whenever it was measured
+    apart = apart[apart > 0] if not stamped or kept.all() else apart[:0]
+    preset = readings.get("preset")
+    whole_value = "the payload is the value" if fields.plain else "a mapping of its fields"
+    return MessageLook(
+        readings=readings,
+        called=f"preset {preset}" if preset else whole_value,
+        count=len(messages),
+        read=found.read,
+        passed=found.passed,
+        rejected=found.rejected,
+        names=found.names,
+        interval_us=slot_of(apart) if len(apart) else None,
+        rises=rises or "register" in str(whole.model_dump(mode="json").get("value", "")),
+        unit=unit,
+        latest_us=int(found.instants.max()),
+        naive=_is_naive(whole, fields),
+    )
+
+
+def _name_of(value: Any) -> str:
+    return str(value.get("path", "")) if isinstance(value, dict) else ""
+
+
+def _is_naive(whole: Readings, fields: _Fields) -> bool:
+    """Whether the times are texts without an offset."""
+    place = whole.time
+    steps = getattr(place, "steps", None)
+    leaf = fields.leaves.get(tuple(None if one is Do.NTH else one for one in steps)) if steps else None
+    texts = [one for one in leaf.values if type(one) is str] if leaf is not None else []
+    return bool(texts) and not any(re.search(r"(Z|[+-]\d\d:?\d\d)$", one) for one in texts)

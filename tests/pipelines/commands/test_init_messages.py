@@ -1,0 +1,338 @@
+"""``quiltstream init`` from messages: what it makes of real ones, that it keeps none of them, and what it says else."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from quiltstream.pipelines.commands.init_messages import Origin, guess_messages
+from quiltstream.pipelines.commands.message_preview import MessageLook, look_at_messages
+from quiltstream.pipelines.commands.try_ import trial_of
+from quiltstream.pipelines.errors import CommandError
+from quiltstream.schemas.settings.job import load_settings, read_settings
+from quiltstream.schemas.settings.recipe_files import RECIPES
+from quiltstream.transforms.payloads.messages import Messages
+
+from ...transforms.kafka.fake import FakeBroker
+from ...transforms.payloads.payloads import NOON_MS, NOON_S, NOON_US, messages
+from ...transforms.payloads.sparkplug import metric, payload
+from ...transforms.payloads.test_recipes import case
+from ..jobs import Done, call
+
+ORIGIN = Origin("a look", "meters", {"kafka": {"servers": "localhost:1", "topic": "meters"}}, "try")
+
+
+def sent(*bodies: Any, topics: Sequence[str] = (), keys: Sequence[str] = ()) -> Messages:
+    """Messages a second apart."""
+    made = messages(
+        *[one if isinstance(one, (bytes, str)) else json.dumps(one) for one in bodies],
+        topics=list(topics) or ["meters"] * len(bodies),
+        stamps_us=[NOON_US + at * 1_000_000 for at in range(len(bodies))],
+    )
+    return replace(made, keys=[one.encode() for one in keys]) if keys else made
+
+
+def looked(given: Messages, **options: Any) -> MessageLook:
+    words: dict[str, Any] = {"only": "meters", **options}
+    return look_at_messages(given, "here", **words)
+
+
+def written(look: MessageLook, given: Messages) -> dict[str, Any]:
+    """The mapping that is written, and that ``try`` reads as many messages by it as the look did."""
+    text = guess_messages(look, ORIGIN).text
+    tried = list(trial_of(load_settings(text)).of(given))
+    assert sum(bool(one.readings) for one in tried) >= 1
+    assert sum(one.rejected is not None for one in tried) == look.rejected
+    said = yaml.safe_load(text)["readings"]
+    return {name: value for name, value in said.items() if name != "scale" and value != ""}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_is_recognised_by_messages_of_its_platform(name: str) -> None:
+    one = case(name)
+    given = one.given
+    if name.startswith("telegraf"):
+        given = replace(given, topics=["telegraf" if name.endswith("batch") else "telegraf/h/m"] * len(given))
+    readings = written(looked(given), given)
+    assert readings["preset"] == name
+    assert readings.keys() <= {"preset", "unit", *RECIPES[name].missing}
+
+
+BY_MINUTE = {
+    "fields": (
+        [{"meter": f"m{at % 3}", "ts": NOON_MS + at // 3 * 60_000, "power": at, "phase": 3} for at in range(12)],
+        {"series": {"path": "meter"}, "time": {"path": "ts"}, "time_unit": "ms", "value": {"path": "power"}},
+    ),
+    "arrays with units": (
+        [
+            {"id": f"m{at}", "data": [{"ts": NOON_S + 900 * n, "value": n % 2, "unit": "kWh"} for n in range(4)]}
+            for at in range(4)
+        ],
+        {
+            "series": {"path": "id"},
+            "time": {"path": "data[*].ts"},
+            "value": {"path": "data[*].value", "unit": {"path": "data[*].unit"}},
+            "unit": "kWh",
+        },
+    ),
+    "arrays side by side": (
+        [{"meterId": f"m{at}", "time": [NOON_S, NOON_S + 900], "w": [1, at]} for at in range(4)],
+        {"series": {"path": "meterId"}, "time": {"path": "time[n]"}, "value": {"path": "w[n]"}, "unit": "W"},
+    ),
+    "a start and a step": (
+        [
+            {"meterId": f"m{at}", "start": "2026-01-05T12:00:00Z", "interval": 900, "values": [1, 2.5, 0]}
+            for at in range(4)
+        ],
+        {"series": {"path": "meterId"}, "time": {"path": "start", "every": "interval"}, "value": {"path": "values[*]"}},
+    ),
+    "names as fields": (
+        [{"time": NOON_S + 60 * at, "all": {"ann": {"w": 1, "v": 230}, "bob": {"w": at, "v": 9}}} for at in range(4)],
+        {
+            "series": {"path": "all[fields][name]"},
+            "time": {"path": "time"},
+            "value": {"path": "all[fields].w"},
+            "unit": "W",
+        },
+    ),
+    "numbers with units in text": (
+        [{"device": f"m{at % 2}", "at": f"2026-01-05 12:{at}0:00", "energy": f"{9 - at},5 kWh"} for at in range(6)],
+        {
+            "series": {"path": "device"},
+            "time": {"path": "at"},
+            "value": {"path": "energy", "unit": True},
+            "unit": "kWh",
+            "decimal": ",",
+        },
+    ),
+    "JSON in text": (
+        [{"deviceId": f"m{at % 2}", "body": json.dumps({"ts": NOON_S + 60 * at, "power": at})} for at in range(8)],
+        {"series": {"path": "deviceId"}, "time": {"path": "body[json].ts"}, "value": {"path": "body[json].power"}},
+    ),
+    "a counter": (
+        [{"id": f"m{at % 2}", "ts": NOON_S + at * 60, "total_kwh": 100 + at / 10} for at in range(30)],
+        {
+            "series": {"path": "id"},
+            "time": {"path": "ts"},
+            "value": {"register": {"path": "total_kwh"}},
+            "unit": "kWh",
+        },
+    ),
+    "the line protocol": (
+        [f"power,meter=m{at % 2} kw={at}.5,phase=1i {NOON_S + 60 * at}000000000" for at in range(8)],
+        {
+            "payload": "line-protocol",
+            "series": {"path": "tags.meter"},
+            "time": {"path": "time"},
+            "time_unit": "ns",
+            "value": {"path": "fields.kw"},
+            "unit": "kW",
+        },
+    ),
+    "CSV": (
+        [f"ts,meter,watt\n{NOON_S + 60 * at},m{at % 2},{at % 3}\n" for at in range(8)],
+        {
+            "payload": "csv",
+            "series": {"path": "meter"},
+            "time": {"path": "ts"},
+            "value": {"path": "watt"},
+            "unit": "W",
+        },
+    ),
+    "lines of JSON, packed": (
+        [
+            gzip.compress(b"\n".join(json.dumps({"id": n, "ts": NOON_S + at, "w": at}).encode() for n in range(3)))
+            for at in range(5)
+        ],
+        {
+            "payload": "ndjson",
+            "compression": "gzip",
+            "series": {"path": "id"},
+            "time": {"path": "ts"},
+            "value": {"path": "w"},
+            "unit": "W",
+        },
+    ),
+    "SenML": (
+        [
+            [{"bn": f"urn:dev:m{at % 2}:", "bt": NOON_S + 60 * at, "n": "power", "u": "W", "v": at}, {"n": "t", "v": 1}]
+            for at in range(6)
+        ],
+        {"preset": "senml", "value": "power"},
+    ),
+    "a gateway of ThingsBoard": (
+        [
+            {f"Home {n}": [{"ts": NOON_MS + at, "values": {"power": at, "rssi": 1}}] for n in range(2)}
+            for at in range(4)
+        ],
+        {"preset": "thingsboard", "value": "power"},
+    ),
+    "EdgeX": (
+        [
+            {
+                "event": {
+                    "deviceName": "m1",
+                    "origin": (NOON_S + at) * 10**9,
+                    "readings": [{"resourceName": "Power", "valueType": "Float64", "value": "1.5"}],
+                }
+            }
+            for at in range(4)
+        ],
+        {"preset": "edgex", "value": "Power"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_MINUTE)
+def test_a_mapping_is_made_of_the_fields_that_messages_have(name: str) -> None:
+    bodies, expected = BY_MINUTE[name]
+    given = sent(*bodies)
+    assert written(looked(given), given) == expected
+
+
+def test_levels_of_topics_name_series_and_what_is_measured() -> None:
+    names = [f"home/m{at % 2}/{'power' if at % 4 < 2 else 'voltage'}" for at in range(8)]
+    given = sent(*map(str, range(8)), topics=names)
+    assert written(looked(given), given) == {
+        "series": {"topic": 2},
+        "time": {"stamp": True},
+        "value": {"payload": True},
+        "where": [{"topic": 3, "equals": "power"}],
+    }
+    # of a single meter the wildcard of the subscription says which level is its name
+    given = sent({"ts": NOON_S, "power": 1}, topics=["site/m1/up"])
+    assert looked(given, levels=[2]).readings["series"] == {"topic": 2}
+    assert looked(given).readings["series"] == {"constant": "meters"}
+    assert looked(sent({"ts": NOON_S, "power": 1}, {"ts": NOON_S, "power": 1}, keys=["a", "b"])).readings["series"] == {
+        "key": True
+    }
+
+
+def test_messages_of_another_kind_are_told_by_a_level_of_the_topic() -> None:
+    bodies = [body for at in range(4) for body in ({"ts": NOON_S + at, "power": at}, "Online")]
+    names = [name for at in range(4) for name in (f"a/m{at}/data", f"a/m{at}/LWT")]
+    look = looked(sent(*bodies, topics=names))
+    assert (look.read, look.passed, look.rejected) == (4, 4, 0)
+    assert look.readings["where"] == [{"topic": 3, "equals": "data"}]
+
+
+def test_sparkplug_and_telegrams_are_presets_with_the_likeliest_value() -> None:
+    names = ["spBv1.0/plant/DBIRTH/edge/m1"]
+    body = payload(NOON_MS, metric("Voltage", kind=10, double=230.0), metric("Power", kind=10, double=7.5))
+    look = looked(sent(body, topics=names))
+    assert look.readings == {"preset": "sparkplug", "value": "Power"}
+    telegram = "/KFM5KAIFA-METER\r\n\r\n0-0:96.1.1(4530)\r\n1-0:1.7.0(00.428*kW)\r\n!\r\n"
+    look = looked(sent(telegram))
+    assert look.readings == {"preset": "dsmr", "value": "1-0:1.7.0", "unit": "kW", "time": {"stamp": True}}
+
+
+def test_the_value_may_be_named_and_must_be_a_number() -> None:
+    given = sent(*[{"id": f"m{at % 2}", "ts": NOON_S + at, "power": at, "heat": {"kwh": 3}} for at in range(6)])
+    assert looked(given, value="heat.kwh").readings["value"] == {"path": "heat.kwh"}
+    with pytest.raises(CommandError, match="--value 'secret' leads to no number in 6 messages"):
+        looked(given, value="secret")
+
+
+@pytest.mark.assures("privacy", "`init` writes no value and no series of the messages that it looks at")
+def test_nothing_but_names_of_fields_is_written_or_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = [{"ts": NOON_MS + 60_000 * at, "meter": f"ann{at % 3}", "kwh": 74.25} for at in range(9)]
+    broker = topic_of(monkeypatch, bodies)
+    done = begun(tmp_path)
+    assert done.code == 0, done.err
+    kept = "".join(one.read_text(encoding="utf-8") for one in tmp_path.iterdir()) + done.out + done.err
+    assert not [secret for secret in ("ann", "74.25", "74", str(NOON_MS)) if secret in kept]
+    assert {one.name for one in tmp_path.iterdir()} == {"settings.yaml", "settings.schema.json"}
+    assert broker.groups == {}
+
+
+def topic_of(monkeypatch: pytest.MonkeyPatch, bodies: Sequence[Any]) -> FakeBroker:
+    """A broker with a topic of messages, in the place of all brokers."""
+    broker = FakeBroker()
+    broker.topic(partitions=1, name="meters")
+    broker.send("meters", [(0, json.dumps(one).encode()) for one in bodies])
+    monkeypatch.setattr("quiltstream.transforms.kafka.client.Cluster", lambda *_: broker.cluster)
+    return broker
+
+
+def begun(folder: Path, *words: str, topic: str = "meters") -> Done:
+    return call("init", "--from-topic", topic, "--servers", "fake:1", "-o", folder / "settings.yaml", *words)
+
+
+def test_a_topic_becomes_settings_that_try_and_a_dry_run_accept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_of(monkeypatch, [{"ts": NOON_MS + 60_000 * (at // 2), "id": f"m{at % 2}", "kw": at % 3} for at in range(40)])
+    done = begun(tmp_path, "--timezone", "Europe/Berlin", "--option", "sasl.password={env: KAFKA_PASSWORD}")
+    assert done.code == 0, done.err
+    assert done.said("40: 40 with readings, 0 passed over, 0 rejected")
+    settings = read_settings(tmp_path / "settings.yaml")
+    assert (settings.slots.interval, settings.slots.timezone) == ("1min", "Europe/Berlin")
+    assert (settings.windows.size, str(settings.windows.start)) == ("day", "2026-01-05")
+    assert settings.source is not None
+    assert "KAFKA_PASSWORD" in str(settings.source.kafka)
+    tried = call("try", "--json", tmp_path / "settings.yaml", "--from-topic", "4")
+    assert [len(one["readings"]) for one in json.loads(tried.out)] == [1] * 4
+    assert json.loads(tried.out)[0]["readings"][0][2] == 0.0
+    assert call("run", "--dry-run", "--live", tmp_path / "settings.yaml").said("model: stand-in")
+    assert begun(tmp_path).said("it exists already")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "give one of DATA, --from-topic TOPIC and --from-mqtt FILTER"),
+        (("x.csv", "--from-topic", "t"), 2, "give one of DATA"),
+        (("--from-topic", "t"), 2, "--servers HOST:PORT is missing"),
+        (("--from-topic", "a/b", "--servers", "h:1"), 2, "'a/b' is no topic"),
+        (("--from-topic", "t", "--servers", "u:pw@h:1"), 2, "users and passwords belong into options"),
+        (("--from-topic", "t", "--servers", "h:1", "--option", "sasl.password=hunter2"), 2, "sasl.password: a secret"),
+        (("--from-topic", "t", "--servers", "h:1", "--option", "hunter2"), 2, "write NAME=VALUE"),
+        (("--from-mqtt", "a/#/b", "--broker", "h"), 2, "'a/#/b' is no topic filter"),
+        (("--from-mqtt", "a/#"), 2, "give --broker HOST:PORT"),
+        (("--from-mqtt", "a/#", "--broker", "u:pw@h"), 2, "for a user and a password"),
+        (("--from-mqtt", "a/#", "--broker", "h:99999"), 2, "--broker is HOST"),
+        (("--from-mqtt", "a/#", "--gateway", "gone.yaml"), 2, "gone.yaml"),
+    ],
+)
+def test_a_wrong_call_says_what_to_give(tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    done = call("init", *words, "-o", tmp_path / "settings.yaml")
+    assert done.code == code
+    assert done.said(said), done.err
+    assert "hunter2" not in done.err.replace("--option hunter2", "")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("bodies", "said"),
+    [
+        ([], "no message with a payload to look at"),
+        ([{"a": "secret"}] * 3, "no field of 3 messages holds numbers beside a name and a time"),
+        (["secret"] * 3, "most of 3 payloads are in none of the formats"),
+    ],
+)
+def test_a_topic_without_readings_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bodies: list[Any], said: str
+) -> None:
+    topic_of(monkeypatch, bodies)
+    done = begun(tmp_path)
+    assert (done.code, done.said(said)) == (5, True), done.err
+    assert "secret" not in done.err
+    assert not list(tmp_path.iterdir())
+
+
+STRANGE: list[Any] = [{"": 1}, {'a"b': 1}, [[[[[[[[[1]]]]]]]]], {"ts": 10**400, "v": 1}, [], 7, None, "\x00", b"\xff"]
+
+
+@pytest.mark.parametrize("body", STRANGE, ids=range(len(STRANGE)))
+def test_whatever_messages_hold_ends_with_a_mapping_or_an_error_of_ours(body: Any) -> None:
+    for count in (1, 3):
+        with contextlib.suppress(CommandError):
+            assert looked(sent(*[body] * count)).read
