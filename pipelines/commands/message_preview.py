@@ -796,7 +796,10 @@ def _metrics(messages: Messages) -> list[str]:
     from ...transforms.payloads.presets.sparkplug import numeric_metrics  # noqa: PLC0415 - protobuf, where it is wanted
 
     found = numeric_metrics([payload or b"" for payload in messages.payloads[:_LOOKED]])
-    return sorted(found, key=lambda one: (_rank(one, _VALUES), one))[:_TRIED]
+    # names that differ in what stands before the last level alone are those of meters behind one node
+    ends = Counter(one.rpartition("/")[2] for one in found if one.count("/") == 1)
+    several = [f"+/{end}" for end, count in ends.items() if count > 1]
+    return sorted([*several, *found], key=lambda one: (_rank(one, _VALUES), one))[:_TRIED]
 
 
 def _names_of_convention(bodies: Sequence[Any]) -> dict[str, list[str]]:

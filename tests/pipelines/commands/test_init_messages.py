@@ -229,6 +229,8 @@ def test_sparkplug_and_telegrams_are_presets_with_the_likeliest_value() -> None:
     body = payload(NOON_MS, metric("Voltage", kind=10, double=230.0), metric("Power", kind=10, double=7.5))
     look = looked(sent(body, topics=names))
     assert look.readings == {"preset": "sparkplug", "value": "Power"}
+    several = payload(NOON_MS, *(metric(f"Meter {at}/Power", kind=10, double=7.5) for at in range(3)))
+    assert looked(sent(several, topics=names)).readings == {"preset": "sparkplug", "value": "+/Power"}
     telegram = "/KFM5KAIFA-METER\r\n\r\n0-0:96.1.1(4530)\r\n1-0:1.7.0(00.428*kW)\r\n!\r\n"
     look = looked(sent(telegram))
     assert look.readings == {"preset": "dsmr", "value": "1-0:1.7.0", "unit": "kW", "time": {"stamp": True}}

@@ -186,3 +186,64 @@ def test_members_of_templates_inside_templates_are_named_by_all_of_them():
     whole = payload(NOON_MS, template("a", template("b", metric("c", double=1.0))))
     given = messages(whole, deep(20), deep(60), topics=[NODE.format("NDATA")] * 3)
     assert decode(readings, given) == ([row(0, 1.0, "plant/edge1")], [(2, "malformed-row")])
+
+
+SEVERAL = Readings(preset="sparkplug", value="+/Power")
+
+
+def behind_a_node() -> bytes:
+    return payload(
+        NOON_MS,
+        metric("Meter 1/Power", 1, kind=3, int=10),
+        metric("Meter 2/Power", 2, kind=10, double=20.0),
+        metric("Meter 1/Voltage", 3, kind=10, double=230.0),
+        metric("Power", 4, kind=10, double=99.0),
+        template("Meter 3", metric("Power", kind=10, double=30.0), metric("Voltage", kind=10, double=1.0), alias=5),
+        template("Meter 4", metric("Phase 1/Power", kind=10, double=40.0), alias=6),
+    )
+
+
+def at(number: int, meter: int, value: float) -> tuple[str, int, float]:
+    return row(number, value, f"plant/edge1/Meter {meter}")
+
+
+@pytest.mark.assures("payloads", "Meters behind one Sparkplug node are series of their own, by names and by aliases")
+def test_several_meters_behind_one_node_are_series_of_their_own():
+    by_alias = payload(
+        NOON_MS + 1,
+        metric(alias=1, int=(1 << 32) - 7),
+        metric(alias=2, double=21.0),
+        metric(alias=3, double=231.0),
+        metric(alias=4, double=98.0),
+        template(None, metric("Power", double=31.0), alias=5),
+    )
+    by_name = payload(NOON_MS + 2, metric("Meter 1/Power", int=(1 << 32) - 8), metric("Meter 9/Power", double=90.0))
+    given = messages(
+        behind_a_node(), by_alias, by_name, topics=[NODE.format(kind) for kind in ("NBIRTH", "NDATA", "NDATA")]
+    )
+    assert decode(SEVERAL, given) == (
+        [
+            *(at(0, 1, 10.0), at(1, 1, -7.0), at(2, 1, -8.0), at(0, 2, 20.0), at(1, 2, 21.0)),
+            *(at(0, 3, 30.0), at(1, 3, 31.0), at(2, 9, 90.0)),
+        ],
+        [],
+    )
+
+
+def test_the_meters_of_a_birth_are_kept_with_the_position():
+    decoder = PayloadDecoder(SEVERAL)
+    outcome(decoder, messages(behind_a_node(), topics=[NODE.format("NBIRTH")]))
+    later = messages(payload(NOON_MS + 1, metric(alias=1, int=5)), topics=[NODE.format("NDATA")])
+    assert outcome(decoder.fresh(decoder.memory), later) == ([at(1, 1, 5.0)], [])
+    assert outcome(PayloadDecoder(SEVERAL), later)[1] == [(0, "unknown-alias")]
+
+
+def test_a_device_and_a_meter_of_its_node_are_never_one_series():
+    given = messages(
+        payload(NOON_MS, metric("press/Power", kind=10, double=1.0)),
+        payload(NOON_MS, metric("a/Power", kind=10, double=2.0)),
+        topics=[NODE.format("NBIRTH"), DEVICE.format("DBIRTH")],
+    )
+    assert [one[0] for one in decode(SEVERAL, given)[0]] == ["plant/edge1/press", "plant/edge1/press/a"]
+    named = Readings.model_validate({"preset": "sparkplug", "value": "+/Power", "series": {"topic": 4}})
+    assert [one[0] for one in decode(named, given)[0]] == ["edge1/a", "edge1/press"]

@@ -8,7 +8,8 @@ The part of Sparkplug B's protobuf schema that readings need, as a descriptor ma
 
 No generated code and no library of Sparkplug: the runtime of protobuf comes with Beam. Fields that are not declared
 (data sets, properties) are passed over by the parser as unknown ones. A metric may be a template instance, whose
-members are named ``INSTANCE/MEMBER``. Texts are declared as bytes, which
+members are named ``INSTANCE/MEMBER``. A level ``+`` of the wanted name, as of ``+/Power``, stands for the meters behind
+one node or device, each a series of its own. Texts are declared as bytes, which
 look the same: versions of the runtime differ in what they make of a text that is not UTF-8.
 
 In the language of protobuf the schema is::
@@ -62,7 +63,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -71,7 +72,7 @@ from google.protobuf.message import DecodeError
 
 from ....schemas.readings import RejectReason
 from ..bounded_cache import Bounded
-from ..columns import RowList, text_of, topics
+from ..columns import LONGEST_NAME, RowList, text_of, topics
 from ..messages import Messages
 from .json_documents import Wanted
 
@@ -169,15 +170,27 @@ class Birth:
         wanted: the aliases of the wanted metric, and the type that each has.
         kind: the type that the metric has by its name; 0 without one.
         others: runs of the other aliases, increasing: the first and last of each.
+        names: where the wanted name stands for several metrics, the name of each wanted alias.
+        kinds: likewise the type of each metric by its name.
     """
 
     time: int
     wanted: Mapping[int, int]
     kind: int
     others: tuple[tuple[int, int], ...]
+    names: Mapping[int, str] = field(default_factory=dict[int, str])
+    kinds: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
-    def of(cls, time: int, wanted: Mapping[int, int], kind: int, others: Iterable[int]) -> Birth:
+    def of(
+        cls,
+        time: int,
+        wanted: Mapping[int, int],
+        kind: int,
+        others: Iterable[int],
+        names: Mapping[int, str] | None = None,
+        kinds: Mapping[str, int] | None = None,
+    ) -> Birth:
         """A birth, its other aliases one by one."""
         runs: list[tuple[int, int]] = []
         for one in sorted(set(others)):
@@ -185,7 +198,7 @@ class Birth:
                 runs[-1] = (runs[-1][0], one)
             else:
                 runs.append((one, one))
-        return cls(time, wanted, kind, tuple(runs[:_MOST_RUNS]))
+        return cls(time, wanted, kind, tuple(runs[:_MOST_RUNS]), names or {}, kinds or {})
 
     def told(self, alias: int) -> bool:
         """Whether it told what an alias means."""
@@ -199,7 +212,7 @@ _Kept = tuple[Birth, ...]
 
 
 def _weight(births: _Kept) -> int:
-    return sum(1 + len(one.wanted) + len(one.others) for one in births)
+    return sum(1 + len(one.wanted) + len(one.others) + len(one.names) + len(one.kinds) for one in births)
 
 
 class Births:
@@ -278,16 +291,19 @@ def _time(birth: Birth) -> int:
 
 
 def _written(wanted: str, known: Iterable[tuple[Who, _Kept]], forgotten: int | None) -> str:
-    plain = [
-        [list(who), [[one.time, list(one.wanted.items()), one.kind, one.others] for one in births]]
-        for who, births in known
-    ]
+    plain = [[list(who), [_plain_birth(one) for one in births]] for who, births in known]
     if not plain:
         return ""
     # what was forgotten stands there only if something was, so that a memory without it is what it always was
     whole = [wanted, plain] if forgotten is None else [wanted, plain, forgotten]
     packed = zlib.compress(json.dumps(whole, separators=(",", ":")).encode(), 1)
     return _HEAD + base64.b64encode(packed).decode("ascii")
+
+
+def _plain_birth(one: Birth) -> list[Any]:
+    # names stand there only where there are some, so that a memory without them is what it always was
+    named = [list(one.names.items()), list(one.kinds.items())] if one.names or one.kinds else []
+    return [one.time, list(one.wanted.items()), one.kind, one.others, *named]
 
 
 def _read(text: str, wanted: str) -> tuple[list[tuple[Who, _Kept]], int | None]:
@@ -303,8 +319,103 @@ def _read(text: str, wanted: str) -> tuple[list[tuple[Who, _Kept]], int | None]:
 
 
 def _birth_of_text(plain: Any) -> Birth:
-    time, aliases, kind, others = plain
-    return Birth(time, dict(aliases), kind, tuple((first, last) for first, last in others))
+    time, aliases, kind, others, *named = plain
+    names, kinds = named or ((), ())
+    return Birth(time, dict(aliases), kind, tuple((first, last) for first, last in others), dict(names), dict(kinds))
+
+
+#: The level of a wanted name that stands for the meters behind a node or device.
+EVERY = "+"
+
+
+@dataclass(frozen=True, slots=True)
+class _Several:
+    """A wanted name that stands for several metrics: one for each meter.
+
+    Attributes:
+        levels: its levels between slashes, :data:`EVERY` for any.
+    """
+
+    levels: tuple[str, ...]
+
+    @classmethod
+    def of(cls, wanted: str) -> _Several | None:
+        """That of a name; ``None`` for the name of one metric."""
+        levels = tuple(wanted.split("/"))
+        return cls(levels) if EVERY in levels else None
+
+    def meter(self, name: str) -> str | None:
+        """What stands in the place of :data:`EVERY` in a metric's name; ``None`` if it is another metric's.
+
+        >>> _Several.of("+/Power").meter("Meter 1/Power")
+        'Meter 1'
+        """
+        levels = name.split("/")
+        if len(name) > LONGEST_NAME or len(levels) != len(self.levels) or not self._fits(levels) or not all(levels):
+            return None
+        return "/".join(one for one, wanted in zip(levels, self.levels, strict=True) if wanted == EVERY)
+
+    def begins(self, name: str) -> bool:
+        """Whether members of a template instance of a name may be wanted."""
+        levels = name.split("/")
+        return len(name) <= LONGEST_NAME and len(levels) < len(self.levels) and self._fits(levels)
+
+    def _fits(self, levels: list[str]) -> bool:
+        return all(wanted in (EVERY, one) for one, wanted in zip(levels, self.levels, strict=False))
+
+    def birth(self, payload: Any) -> Birth:
+        """What a birth tells of the metrics."""
+        wanted, names, kinds, others = dict[int, int](), dict[int, str](), dict[str, int](), list[int]()
+        for metric in payload.metrics[:_MOST_METRICS]:
+            name = metric.name.decode("utf-8")
+            if not name:
+                continue
+            found = [(full, one) for full, one in _named(metric, name) if self.meter(full) is not None]
+            kinds |= {full: one.datatype for full, one in found}
+            is_template = metric.WhichOneof("value") == _TEMPLATE
+            if not metric.HasField("alias"):
+                continue
+            if found or (is_template and self.begins(name)):
+                wanted[metric.alias], names[metric.alias] = 0 if is_template else metric.datatype, name
+            else:
+                others.append(metric.alias)
+        return Birth.of(payload.timestamp, wanted, 0, others, names, kinds)
+
+    def add(self, rows: RowList, message: int, series: Any, payload: Any, birth: Birth | None) -> bool:
+        """Add the readings of a payload, those of each meter under its name; whether each metric had a name."""
+        whole = True
+        for metric in payload.metrics:
+            name, kind = metric.name.decode("utf-8"), metric.datatype
+            if not name:
+                if birth is None or not birth.told(metric.alias):
+                    whole = False
+                    continue
+                if metric.alias not in birth.wanted:
+                    continue
+                name, kind = birth.names[metric.alias], kind or birth.wanted[metric.alias]
+            for full, one in _named(metric, name):
+                meter = self.meter(full)
+                if meter is None:
+                    continue
+                mine = (kind if one is metric else one.datatype) or (birth.kinds.get(full, 0) if birth else 0)
+                stamped = next((each for each in (one, metric) if each.HasField("timestamp")), payload)
+                own = None if series is None else f"{series}/{meter}"
+                rows.add(message, own, stamped.timestamp, _value(one, mine))
+        return whole
+
+
+def _named(metric: Any, name: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """A metric by its name, or the members of a template instance by theirs."""
+    if metric.WhichOneof("value") != _TEMPLATE:
+        yield name, metric
+        return
+    template = metric.template_value
+    if template.is_definition or depth >= _DEEPEST or len(name) > LONGEST_NAME:
+        return
+    for one in template.metrics:
+        own = one.name.decode("utf-8")
+        if own:
+            yield from _named(one, f"{name}/{own}", depth + 1)
 
 
 _NAMESPACE = "spBv1.0"
@@ -330,7 +441,7 @@ def sparkplug_rows(messages: Messages, chosen: list[int], births: Births, wanted
         births: what earlier births told; what these tell is added.
         wanted: the metric.
     """
-    rows, parse = RowList(), payload_class().FromString
+    rows, parse, several = RowList(), payload_class().FromString, _Several.of(wanted.name)
     for message, topic in zip(chosen, _sparkplug_topics(messages, chosen), strict=True):
         if topic is not None and topic.startswith(_HOSTS):
             continue
@@ -346,10 +457,15 @@ def sparkplug_rows(messages: Messages, chosen: list[int], births: Births, wanted
             payload = parse(messages.payloads[message])
             if kind in _BIRTHS:
                 stamp = int(messages.stamps_us[message])
-                births.learn(name, _birth(payload, wanted.name), None if stamp < 0 else stamp // 1_000)
+                birth = _birth(payload, wanted.name) if several is None else several.birth(payload)
+                births.learn(name, birth, None if stamp < 0 else stamp // 1_000)
             series = wanted.series_of(message, "/".join(name))
             birth = births.before(name, payload.timestamp, spoken=kind in _DATA)
-            whole = _add(mine, message, series, payload, birth, wanted.name)
+            whole = (
+                _add(mine, message, series, payload, birth, wanted.name)
+                if several is None
+                else several.add(mine, message, series, payload, birth)
+            )
         except (DecodeError, ValueError):  # the latter of text that is not UTF-8
             rows.bad[message] = RejectReason.MALFORMED_ROW
             continue
@@ -359,25 +475,19 @@ def sparkplug_rows(messages: Messages, chosen: list[int], births: Births, wanted
     return rows
 
 
+_NUMBERS = frozenset({"int_value", "long_value", "float_value", "double_value"})
+
+
 def numeric_metrics(payloads: Iterable[bytes]) -> set[str]:
     """The names of metrics that are numbers, those of members of templates too; what is no payload is passed over."""
     found: set[str] = set()
     parse = payload_class().FromString
     for payload in payloads:
         with suppress(DecodeError, ValueError):
-            found |= set(_numeric(parse(payload).metrics))
+            named = ((one.name.decode("utf-8"), one) for one in parse(payload).metrics)
+            inside = [pair for name, one in named if name for pair in _named(one, name)]
+            found |= {name for name, one in inside if one.WhichOneof("value") in _NUMBERS}
     return found
-
-
-def _numeric(metrics: Iterable[Any], depth: int = 0) -> Iterator[str]:
-    for metric in metrics:
-        name, kind = metric.name.decode("utf-8"), metric.WhichOneof("value")
-        if not name:
-            continue
-        if kind == _TEMPLATE and depth < _DEEPEST and not metric.template_value.is_definition:
-            yield from (f"{name}/{inner}" for inner in _numeric(metric.template_value.metrics, depth + 1))
-        elif kind in {"int_value", "long_value", "float_value", "double_value"}:
-            yield name
 
 
 def _sparkplug_topics(messages: Messages, chosen: list[int]) -> list[str | None]:
