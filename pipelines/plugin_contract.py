@@ -124,19 +124,22 @@ class SourceContract(_ConnectorContract):
         return None
 
     @staticmethod
-    def message(number: int) -> bytes:
-        """A message with one reading, whose value is its number."""
-        return json.dumps({"series": "a", "time": 1_704_067_200 + number, "value": number}).encode()
+    def message(number: int, seconds: int | None = None) -> bytes:
+        """A message with one reading, whose value is its number, and so many seconds behind the first its time."""
+        time = 1_704_067_200 + (number if seconds is None else seconds)
+        return json.dumps({"series": "a", "time": time, "value": number}).encode()
 
-    def made(self, section: dict[str, Any] | None = None) -> PartitionedSource:
-        """The source, as it travels to a worker."""
-        source = live_source(_job(source={self.name: section or self.section()}))
+    def made(self, section: dict[str, Any] | None = None, **readings: Any) -> PartitionedSource:
+        """The source, as it travels to a worker; with another mapping than that of :meth:`message`, if it is given."""
+        source = live_source(
+            _job(source={self.name: section or self.section()}, readings={**_JOB["readings"], **readings})
+        )
         assert isinstance(source, FollowedMessages), "override made() for a source that is no FollowedMessages"
         return pickle.loads(pickle.dumps(source.partitions))  # noqa: S301 - its own
 
-    def pieces(self, position: str, *, most: int = sys.maxsize) -> list[SourceBatch]:
+    def pieces(self, position: str, *, most: int = sys.maxsize, **readings: Any) -> list[SourceBatch]:
         """What a reader made at a position gives until it has nothing, or has given so many pieces."""
-        reader, found, looks = self.made().reader(0, position), list[SourceBatch](), 0
+        reader, found, looks = self.made(**readings).reader(0, position), list[SourceBatch](), 0
         try:
             while len(found) < most and looks < _LOOKS and not (found and found[-1].settled):
                 piece = reader.read()
@@ -150,6 +153,13 @@ class SourceContract(_ConnectorContract):
     def values(pieces: Sequence[SourceBatch]) -> list[float]:
         """The values of the readings."""
         return [value for piece in pieces for one in piece.batches for value in one.column("value").to_pylist()]
+
+    @staticmethod
+    def _latest(pieces: Sequence[SourceBatch]) -> dict[int, float]:
+        """The value of each minute that has the latest time, as a cell keeps it."""
+        rows = [row for piece in pieces for one in piece.batches for row in one.select(["time", "value"]).to_pylist()]
+        told = sorted((row["time"].timestamp() - 1_704_067_200, row["value"]) for row in rows)
+        return {int(since // 60) + 1: value for since, value in told}
 
     def test_an_empty_place_has_nothing(self) -> None:
         reader = self.made().reader(0, BEGIN)
@@ -181,6 +191,24 @@ class SourceContract(_ConnectorContract):
         self.send([self.message(number) for number in range(10, 20)])
         once, again = self.pieces(first[-1].position), self.pieces(first[-1].position)
         assert self.values(once) == self.values(again) == list(range(10, 20))
+
+    def test_a_counter_goes_on_where_a_reader_left_off_or_is_refused(self) -> None:
+        register: dict[str, Any] = {"value": {"register": {"path": "value"}}}
+        try:
+            self.made(**register)
+        except SettingsError as error:
+            assert "register" in str(error), error  # noqa: PT017 - no pytest here
+            return
+        found, position = list[SourceBatch](), BEGIN
+        for begin in range(0, 40, 10):
+            # four readings a slot of a minute, of a counter that rises by one with each; a new reader for each part
+            self.send([self.message(number, 15 * number) for number in range(begin, begin + 10)] + [b"{half"])
+            pieces = self.pieces(position, **register)
+            found += pieces
+            assert sum(sum(one.rejected.values()) for one in pieces) == 1, "what is read again is rejected again"
+            position = pieces[-1].position
+        # the first slot has no reading before it, and the last one is not over
+        assert self._latest(found) == dict.fromkeys(range(1, 10), 4.0) | {10: 3.0}, "a rise is lost or counts twice"
 
     def test_a_message_that_cannot_be_read_is_one_reject(self) -> None:
         self.send([b"{half", self.message(1), b"\xff"])

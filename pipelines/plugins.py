@@ -22,7 +22,7 @@ import json
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -127,6 +127,22 @@ class MessageClient(ABC):
                 goes on from the same position; if not, the job ends.
         """
 
+    def before(self, position: str, since_us: int) -> Iterable[Messages]:
+        """The messages up to a position that came from an instant on, in their order, in batches.
+
+        A reader of counters asks for them where it begins at a position, and passes nothing of them on: it remembers
+        the readings that the differences behind the position need. A source that has this, and whose messages have
+        stamps, says so to :func:`decoder_of`; messages that are gone by then cost their series the first difference.
+
+        Args:
+            position: of :class:`Fetched`.
+            since_us: by the stamps of the messages, in microseconds since 1970.
+
+        Raises:
+            BrokerUnavailableError: as of :meth:`fetch`.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def close(self) -> None:
         """Let go of connections; raises nothing."""
@@ -174,7 +190,9 @@ class MessageReader(Reader):
         self._part = part
         self._at: str = kept.get("at", BEGIN)
         self._lost_us: int | None = kept.get("lost")
+        self._stamp_us: int | None = kept.get("stamp")
         self._decoder = source.decoder.fresh(kept.get("memory", ""))
+        self._has_to_look_back = self._decoder.lookback_us > 0 and self._stamp_us is not None
         self._client: MessageClient | None = None
         self._held: Fetched | None = None
         self._trouble: str | None = None
@@ -203,10 +221,12 @@ class MessageReader(Reader):
             self._lost_us = fetched.lost_us
             first = messages.positions[:1] if len(messages) else np.zeros(1, np.int64)
             decoded = [*decoded, Decoded(None, 0, (Rejects(RejectReason.DAMAGED_SOURCE, first),))]
-        self._at = fetched.position
+        self._at, stamps = fetched.position, messages.stamps_us
+        if self._decoder.lookback_us and len(stamps) and stamps[-1] > 0:
+            # a clock that runs ahead must not make the look back too short
+            self._stamp_us = min(int(stamps[-1]), time.time_ns() // 1_000)
         piece = source_batch_of(self._source.name(self._part), decoded, self._position, settled=fetched.settled)
         rejects = sealed(piece.rejects, messages, self._decoder.letters) if len(messages) else piece.rejects
-        stamps = messages.stamps_us
         sent_us = int(stamps.max()) if len(stamps) and stamps.max() > 0 else None
         return replace(piece, rejects=rejects, came_us=fetched.came_us, sent_us=sent_us, lost_us=self._lost_us)
 
@@ -221,9 +241,17 @@ class MessageReader(Reader):
         kept: dict[str, Any] = {"at": self._at}
         if self._lost_us is not None:
             kept["lost"] = self._lost_us
+        if self._stamp_us is not None:
+            kept["stamp"] = self._stamp_us
         if memory := self._decoder.memory:
             kept["memory"] = memory
         return json.dumps(kept, separators=(",", ":"))
+
+    def _look_back(self, client: MessageClient) -> None:
+        """Remember what the decoder needs of the messages before the position; one that comes twice changes nothing."""
+        for messages in client.before(self._at, max(0, (self._stamp_us or 0) - self._decoder.lookback_us)):
+            self._decoder.decode(messages)
+        self._has_to_look_back = False
 
     def _fetched(self) -> Fetched | None:
         if time.monotonic() < self._look_at:
@@ -231,7 +259,12 @@ class MessageReader(Reader):
         try:
             if self._client is None:
                 self._client = self._source.client(self._part)
+            if self._has_to_look_back:
+                self._look_back(self._client)
             fetched = self._client.fetch(self._at)
+        except SourceAwayError as error:
+            self._trouble = str(error)
+            return None
         except BrokerUnavailableError as error:
             self.close()
             if not error.passing:
@@ -300,19 +333,20 @@ class FollowedMessages(LiveSource):
         return ReadLive(self.partitions, pace, grouped=self.grouped)
 
 
-def decoder_of(settings: Settings, group: str | None, setting: str) -> PayloadDecoder:
+def decoder_of(settings: Settings, group: str | None, setting: str, *, rereads: bool = False) -> PayloadDecoder:
     """The decoder of a source that is a :class:`MessagePartitions`.
 
     Args:
         settings: the job.
         group: as ``source`` was given it.
         setting: of the source, for messages.
+        rereads: whether its clients have :meth:`MessageClient.before`, which counters need.
 
     Raises:
         SettingsError: the mapping cannot be used with such a source.
     """
     decoder = PayloadDecoder.of(settings, group=group)
-    if decoder.lookback_us:
+    if decoder.lookback_us and not rereads:
         raise SettingsError(
             [
                 f"readings.value is a register, whose differences need messages before a position again, and {setting} "

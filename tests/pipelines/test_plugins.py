@@ -16,6 +16,7 @@ import yaml
 
 from quiltstream.pipelines.connectors.table import live_sink, live_source
 from quiltstream.pipelines.plugin_contract import PayloadContract, SinkContract, SourceContract
+from quiltstream.pipelines.plugins import decoder_of
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import EXAMPLE, Settings, load_settings
@@ -99,9 +100,17 @@ class Client(MessageClient):
         n = len(some)
         messages = Messages(
             [one.encode("latin-1") for one in some], ["q"] * n, [None] * n, [()] * n,
-            np.full(n, -1), np.arange(begin, begin + n),
+            np.full(n, 1_704_067_200_000_000), np.arange(begin, begin + n),
         )
         return Fetched(messages, str(begin + n), settled=begin + n == removed + len(there), lost_us=lost)
+
+    def before(self, position, since_us):
+        removed, there = json.loads(self.path.read_text())
+        for at in range(removed, int(position)):
+            yield Messages(
+                [there[at - removed].encode("latin-1")], ["q"], [None], [()], np.full(1, 1_704_067_200_000_000),
+                np.arange(at, at + 1),
+            )
 
     def close(self):
         pass
@@ -120,7 +129,7 @@ class Parts(MessagePartitions):
 
 def source(settings, group):
     path = Path(settings.source.section.queue)
-    return FollowedMessages(Parts(decoder_of(settings, group, "source.queue"), path), False)
+    return FollowedMessages(Parts(decoder_of(settings, group, "source.queue", rereads=True), path), False)
 
 
 @dataclass(frozen=True)
@@ -306,6 +315,28 @@ def test_the_schema_has_the_sections_of_plugins_and_tells_which_are_left_out() -
     assert "reads" not in schema["$defs"]["FileSink"]["properties"]
     assert {"const": "marks"} in schema["$defs"]["Readings"]["properties"]["payload"]["anyOf"]
     assert "Left out: the connector 'broken' of pipes 0.1.0 cannot be imported" in done.err
+
+
+def test_a_counter_in_a_payload_of_a_plugin_is_differenced_as_any_other() -> None:
+    counter = {"payload": "marks", "series": "series", "time": "time", "value": {"register": {"path": "value"}}}
+    settings = job(source={"kafka": {"servers": "b:9092", "topic": "t"}}, readings=counter)
+    times = settings.grid.origin_us // 1_000_000 + np.arange(4) * settings.grid.interval_us // 1_000_000 + 1
+    given = [f"a|{time}|{value}".encode() for time, value in zip(times.tolist(), (5, 7, 12, 12.5), strict=True)]
+    none: list[Any] = [None] * 4
+    messages = Messages(given, [""] * 4, none, [()] * 4, np.zeros(4, np.int64), np.arange(4, dtype=np.int64))
+    (decoded,) = PayloadDecoder.of(settings).decode(messages)
+    assert decoded.readings is not None
+    scale = settings.readings.scale if settings.readings is not None else 0.0
+    assert sorted(decoded.readings.column("value").to_pylist()) == [0.5 * scale, 2 * scale, 5 * scale]
+
+
+def test_a_source_that_does_not_read_again_refuses_counters() -> None:
+    settings = job(source={"pipe": {"queue": "q"}}, readings={**PLAIN, "value": {"register": {"path": "v"}}})
+    with pytest.raises(SettingsError, match=r"source\.pipe does not read them again"):
+        decoder_of(settings, None, "source.pipe")
+
+
+PLAIN = {"series": "series", "time": "time"}
 
 
 def test_a_payload_of_a_plugin_is_read_and_its_rejects_are_counted() -> None:

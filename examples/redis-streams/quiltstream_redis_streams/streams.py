@@ -8,7 +8,7 @@ removed. The server counts the entries that were ever added, so what was removed
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -150,6 +150,19 @@ class StreamClient(MessageClient):
             positions=np.arange(before, before + count, dtype=np.int64),
         )
 
+    def before(self, position: str, since_us: int) -> Iterator[Messages]:
+        """The entries up to a position that the server took from an instant on: their names begin with its clock."""
+        last, begin = position.split(" ", maxsplit=1)[0], f"{since_us // 1_000}-0"
+        while True:
+            try:
+                entries: list[Any] = self._client.xrange(self._key, begin, last, count=_ENTRIES)
+            except redis.RedisError as error:
+                raise self._server.unavailable(f"source: stream {self._key}", error) from None
+            if not entries:
+                return
+            yield self._messages(entries, 0)
+            begin = f"({entries[-1][0].decode()}"
+
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
@@ -238,7 +251,7 @@ def source(settings: Settings, group: str | None) -> LiveSource:
     """The source of settings that name streams."""
     section = settings.source.section if settings.source is not None else None
     assert isinstance(section, SourceSection)
-    decoder = decoder_of(settings, group, "source.redis-streams")
+    decoder = decoder_of(settings, group, "source.redis-streams", rereads=True)
     streams = Streams(decoder, Server.of(settings, section), tuple(section.streams), section.field)
     secrets = {} if section.password is None else {"source.redis-streams.password": streams.server.password}
     return FollowedMessages(streams, grouped=group is not None, secrets=secrets)
