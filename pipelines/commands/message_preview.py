@@ -777,7 +777,9 @@ def _of_presets(messages: Messages, fields: _Fields, wanted: str | None) -> list
         found += [{"preset": "dsmr", "value": one, "unit": unit} for one, unit in _CODES]
         found += [{**one, "time": {"stamp": True}} for one in found]
     if body.lstrip()[:1] == b"<":
-        found += [{"preset": "green-button", "value": one, "unit": one} for one in ("Wh", "W", "m3", "therm")]
+        units = ("Wh", "W", "m3", "therm")
+        found += [{"preset": preset, "value": one, "unit": one} for preset in ("green-button", "cim") for one in units]
+        found += [{"preset": "cim", "value": {"register": {"name": one}}, "unit": one} for one in units]
     said = _names_of_convention(fields.bodies)
     found += [{"preset": preset, "value": one} for preset, values in said.items() for one in values]
     if series is not None:

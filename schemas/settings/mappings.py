@@ -83,7 +83,7 @@ Payload = Annotated[
 """How the payload of a message is written: a name, or the section of a plug-in under its name."""
 
 #: Presets that take the payload apart by a convention of its own, whose values have names.
-NAMED = ("thingsboard", "edgex", "senml", "sparkplug", "ngsi-ld", "green-button", "dsmr")
+NAMED = ("thingsboard", "edgex", "senml", "sparkplug", "ngsi-ld", "green-button", "cim", "dsmr")
 
 #: Conventions that are known by name: those, and the recipes.
 PRESETS = (*NAMED, *RECIPES)

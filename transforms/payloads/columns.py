@@ -145,6 +145,8 @@ class RowList:
     times: list[Any] = field(default_factory=list[Any])
     values: list[Any] = field(default_factory=list[Any])
     bad: dict[int, RejectReason] = field(default_factory=dict[int, RejectReason])
+    #: how much later than its time each reading is, microseconds; empty where none is
+    shifts: list[int] = field(default_factory=list[int])
 
     def add(self, message: int, series: Any, time: Any, value: Any) -> None:
         """Take a reading in."""
@@ -159,6 +161,7 @@ class RowList:
         self.series += other.series
         self.times += other.times
         self.values += other.values
+        self.shifts += other.shifts
 
     def rows(self, groups: Sequence[Any] | None = None) -> Rows:
         """What was found.
@@ -168,7 +171,8 @@ class RowList:
         """
         message = np.array(self.message, dtype=np.int64)
         grouped = None if groups is None else Repeated(list(groups), message)
-        return Rows(message, self.series, self.times, self.values, grouped, self.bad)
+        shift = np.array(self.shifts, dtype=np.int64) if self.shifts else None
+        return Rows(message, self.series, self.times, self.values, grouped, self.bad, shift)
 
 
 def names(column: Column, count: int) -> tuple[pa.Array, npt.NDArray[np.bool_]]:

@@ -29,7 +29,7 @@ from .dead_letters import check_letters
 from .mapped import Mapping, asked_beside, mapped_rows
 from .messages import MessageDecoder, Messages, rejects_of
 from .meter_registers import Registers
-from .parsing import Apart, Parsed, Parser, cbor_parser, collector_held_back, parse_json
+from .parsing import Apart, Parsed, Parser, cbor_parser, collector_held_back, parse_json, xml_parser
 from .plugins import plugin_parser
 
 if TYPE_CHECKING:
@@ -220,11 +220,19 @@ def _finder(readings: Readings, name: str, births: Births | None) -> Callable[[M
         check_codes(name, readings.unit.strip())
         return lambda messages, chosen, wanted: dsmr_rows(_payloads(messages, chosen), chosen, wanted)
     if preset == "green-button":
-        from .presets.green_button import check_unit, espi_rows, xml_parser
+        from .presets.green_button import blocks_of, check_unit, espi_rows
 
         check_unit(name)
-        xml = xml_parser()
+        xml = xml_parser(preset, blocks_of)
         return lambda messages, chosen, wanted: espi_rows(xml(_payloads(messages, chosen), chosen), wanted)
+    if preset == "cim":
+        from .presets.cim import check_code, cim_rows, values_of
+
+        check_code(name)
+        documents, counted = xml_parser(preset, values_of), isinstance(readings.value, RegisterValue)
+        return lambda messages, chosen, wanted: cim_rows(
+            documents(_payloads(messages, chosen), chosen), wanted, registers=counted
+        )
     if preset == "senml":
         from .presets.senml import parse_senml, senml_rows
 

@@ -166,6 +166,25 @@ def cbor_parser() -> Parser:
     return lambda payloads, numbers: parse_each(payloads, numbers, parse)
 
 
+def xml_parser(preset: str, read: Callable[[Any], Any]) -> Parser:
+    """The parser of XML, which has no definitions of its own: a few bytes of them can stand for endless work.
+
+    Args:
+        preset: that needs it, for messages.
+        read: from the root of a document to what it holds.
+
+    Raises:
+        SettingsError: the library is not installed.
+    """
+    try:
+        from defusedxml import ElementTree  # noqa: PLC0415 - of the extra
+    except ImportError:
+        raise SettingsError([f"preset {preset} needs defusedxml; install quiltstream[formats]"]) from None
+    return lambda payloads, numbers: parse_each(
+        payloads, numbers, lambda payload: read(ElementTree.fromstring(payload, forbid_dtd=True))
+    )
+
+
 def _decimal_fraction(value: Any, _immutable: bool) -> float:
     exponent, digits = value
     if not isinstance(exponent, int) or not isinstance(digits, int) or abs(exponent) > _HIGHEST_EXPONENT:
@@ -183,4 +202,5 @@ __all__ = [
     "parse_each",
     "parse_json",
     "parse_json_text",
+    "xml_parser",
 ]

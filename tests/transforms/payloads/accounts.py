@@ -338,8 +338,8 @@ def _is_line(line: bytes) -> bool:
     )
 
 
-def green_button(whole: bytes, readings: int) -> Account:
-    """The account of feeds, exact for those that differ from a whole one in the texts of their readings only."""
+def documents(whole: bytes, readings: int, *tags_of_readings: str) -> Account:
+    """The account of documents of XML, exact for those that differ from a whole one in texts of readings only."""
 
     own = list(ET.fromstring(whole).iter())  # noqa: S314 - of the test itself
     tags = [each.tag for each in own]
@@ -354,17 +354,19 @@ def green_button(whole: bytes, readings: int) -> Account:
         kinds = [each.tag for each in found]
         if kinds == tags and [_rest(each) for each in found] == rest:
             return Held(readings, readings)
-        return Held(0, kinds.count("{http://naesb.org/espi}IntervalReading"), sure=False)
+        return Held(0, sum(each.rpartition("}")[2] in tags_of_readings for each in kinds), sure=False)
 
     return account
 
 
 def _rest(element: Any) -> tuple[Any, Any]:
     """What of an element says which readings there are."""
-    return element.attrib, None if element.tag.endswith(("}start", "}value", "}title")) else element.text
+    return element.attrib, None if element.tag.endswith(("}start", "}value", "}title", "}timeStamp")) else element.text
 
 
-def accounts(schema: Any, single: int, crc: Callable[[bytes], int], whole: bytes, codes: tuple[bytes, ...]) -> Any:
+def accounts(
+    schema: Any, single: int, crc: Callable[[bytes], int], whole: bytes, cim: bytes, codes: tuple[bytes, ...]
+) -> Any:
     """Of each decoder the account of its messages.
 
     Args:
@@ -372,6 +374,7 @@ def accounts(schema: Any, single: int, crc: Callable[[bytes], int], whole: bytes
         single: its fingerprint.
         crc: that of DSMR.
         whole: a feed of Green Button with two readings that are wanted.
+        cim: a document of meter readings with two that are wanted.
         codes: of DSMR, those that are wanted.
     """
     plain = json.loads(json.dumps(schema).replace('"timestamp-millis"', '"none"'))
@@ -389,6 +392,7 @@ def accounts(schema: Any, single: int, crc: Callable[[bytes], int], whole: bytes
         "senml": counted(senml, senml_of),
         "sparkplug": sparkplug,
         "ngsi-ld": counted(ngsi, json_of),
-        "green-button": green_button(whole, 2),
+        "green-button": documents(whole, 2, "IntervalReading"),
+        "cim": documents(cim, 2, "IntervalReadings", "Readings"),
         "dsmr": dsmr(crc, *codes),
     }

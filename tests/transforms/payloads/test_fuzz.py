@@ -35,6 +35,7 @@ from quiltstream.transforms.sources.contract import source_batch_of
 from .accounts import Held, accounts, checksums
 from .payloads import NOON_MS, NOON_S, NOON_US
 from .sparkplug import metric, payload
+from .test_cim import SMALL
 from .test_containers import DAMAGED
 from .test_meters import LINES, crc, feed, telegram
 from .test_presets import EVENT, PACK, entity, ngsi, packed
@@ -122,13 +123,15 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[bytes]]] = {
         [json.dumps(ngsi(entity({"value": 1}), entity(2))).encode()],
     ),
     "green-button": ({"preset": "green-button"}, {}, [FEED.encode()]),
+    "cim": ({"preset": "cim", "value": "Wh"}, {}, [SMALL.encode()]),
     "dsmr": ({"preset": "dsmr", "value": "1-0:1.7.0"}, {}, [telegram(*LINES), telegram(*LINES[1:], checksum="")]),
 }
 CHECKSUM = checksums(crc)
-ACCOUNTS = accounts(SCHEMA, schema_fingerprint(SCHEMA), crc, FEED.encode(), (b"1-0:1.7.0",))
+ACCOUNTS = accounts(SCHEMA, schema_fingerprint(SCHEMA), crc, FEED.encode(), SMALL.encode(), (b"1-0:1.7.0",))
 #: Of the messages that are read whole, how many readings each gives; of counters what rises.
 READINGS = (
     {"json": 4, "cbor": 4, "avro": 3, "avro-single": 3, "register": 3, "senml": 6, "ngsi-ld": 2, "green-button": 2}
+    | {"cim": 2}
 ) | dict.fromkeys(("edgex", "hono", "azure-iot", "aws-iot"), 1)
 
 #: There are many decoders, and one long test.
@@ -449,7 +452,7 @@ def with_some_readings_twice(part: Decoded) -> Decoded:
 REJECTS = [without_most_rejects, without_some_rejects]
 READ = [without_some_readings, with_some_readings_twice]
 #: Of these it is not known of every damaged message what it holds, or not which readings are whose.
-LOOSE = {"register", "cbor", "senml", "sparkplug", "green-button"}
+LOOSE = {"register", "cbor", "senml", "sparkplug", "green-button", "cim"}
 HARMS = [
     *[(harm, name) for harm in REJECTS for name in CASES],
     *[(harm, name) for harm in READ for name in CASES if name != "register"],

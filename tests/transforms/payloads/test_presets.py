@@ -311,6 +311,7 @@ def test_senml_values_that_are_no_numbers_are_rejects():
     [
         (preset("senml"), "cbor2"),
         (preset("green-button", None), "defusedxml"),
+        (preset("cim", "Wh"), "defusedxml"),
         (Readings(series="a", time="t", value="v", payload="cbor"), "cbor2"),
     ],
 )

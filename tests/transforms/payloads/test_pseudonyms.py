@@ -25,6 +25,7 @@ from quiltstream.transforms.sources.batch_files import ReadReadings
 from ..formats.decoding import decode as decode_files
 from .payloads import NOON_NS, NOON_S, NOON_US, decode, dumped, messages, preset
 from .sparkplug import metric, payload
+from .test_cim import SMALL
 from .test_published import MONTHLY, telegram
 
 SECRET = "correct horse battery staple"  # noqa: S105 - of this test
@@ -92,6 +93,7 @@ OF_PRESETS: dict[str, tuple[str | None, Messages, str]] = {
         "urn:m1",
     ),
     "green-button": (None, messages(MONTHLY), "01"),
+    "cim": ("Wh", messages(SMALL), "MTR-7"),
     "dsmr": ("1-0:1.7.0", messages(telegram("E47C")), "K8EG004046395507"),
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ....schemas.settings.base import SettingsError
 from ..columns import RowList
-from ..parsing import Parsed, Parser, parse_each
+from ..parsing import Parsed
 from .json_documents import MalformedError, Wanted
 
 _ATOM, _ESPI = "{http://www.w3.org/2005/Atom}", "{http://naesb.org/espi}"
@@ -60,23 +60,6 @@ class Block:
     readings: list[tuple[str | None, str | None]]
 
 
-def xml_parser() -> Parser:
-    """The parser of feeds.
-
-    Raises:
-        SettingsError: the library is not installed.
-    """
-    try:
-        from defusedxml import ElementTree  # noqa: PLC0415 - of the extra
-    except ImportError:
-        raise SettingsError(["preset green-button needs defusedxml; install quiltstream[formats]"]) from None
-
-    def parse(payload: bytes) -> list[Block]:
-        return _blocks(ElementTree.fromstring(payload, forbid_dtd=True))
-
-    return lambda payloads, numbers: parse_each(payloads, numbers, parse)
-
-
 def check_unit(name: str) -> None:
     """Check the name of the value under this preset.
 
@@ -110,7 +93,12 @@ def espi_rows(parsed: Parsed, wanted: Wanted) -> RowList:
     return rows
 
 
-def _blocks(root: Any) -> list[Block]:
+def blocks_of(root: Any) -> list[Block]:
+    """The interval blocks of a feed.
+
+    Raises:
+        ValueError: one has no reading type, or what should be a number is none.
+    """
     entries = [root] if root.tag == f"{_ATOM}entry" else root.findall(f"{_ATOM}entry")
     kinds: dict[str, _Kind] = {}
     kind_of: dict[str, str] = {}

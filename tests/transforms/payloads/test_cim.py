@@ -1,0 +1,144 @@
+"""CIM's meter readings (IEC 61968-9): interval data, registers, qualities and several meters in one document."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.slots import SlotGrid
+from quiltstream.transforms.payloads import PayloadDecoder
+
+from .payloads import NOON_US, decode, messages, outcome, preset
+
+#: kWh and Wh of fifteen minutes, forward; a register of kWh; the voltage.
+DELTA, DELTA_WH = "0.0.2.4.1.1.12.0.0.0.0.0.0.0.0.3.72.0", "0.0.2.4.1.1.12.0.0.0.0.0.0.0.0.0.72.0"
+BULK, BACK = "0.0.0.1.1.1.12.0.0.0.0.0.0.0.0.3.72.0", "0.0.2.4.19.1.12.0.0.0.0.0.0.0.0.3.72.0"
+VOLTS = "0.0.0.12.0.1.54.0.0.0.0.0.0.0.128.0.29.0"
+QUARTER_US = 900_000_000
+
+#: A message of a head end: two meters, one by its id and one by its names, with interval data, a register and voltage.
+EVENT = f"""\
+<?xml version="1.0" encoding="UTF-8"?>
+<ns0:EventMessage xmlns:ns0="http://iec.ch/TC57/2011/schema/message">
+  <ns0:Header><ns0:Verb>created</ns0:Verb><ns0:Noun>MeterReadings</ns0:Noun><ns0:Revision>2.0</ns0:Revision>
+    <ns0:Timestamp>2026-01-05T12:46:02Z</ns0:Timestamp><ns0:Source>HES</ns0:Source></ns0:Header>
+  <ns0:Payload>
+    <m:MeterReadings xmlns:m="http://iec.ch/TC57/2011/MeterReadings#">
+      <m:MeterReading>
+        <m:IntervalBlocks>
+          <m:IntervalReadings><m:timeStamp>2026-01-05T12:15:00Z</m:timeStamp><m:value>0.25</m:value>
+            <m:ReadingQualities><m:ReadingQualityType ref="3.0.0"/></m:ReadingQualities></m:IntervalReadings>
+          <m:IntervalReadings><m:timeStamp>2026-01-05T12:30:00Z</m:timeStamp><m:value>0.5</m:value>
+            <m:ReadingQualities><m:timeStamp>2026-01-05T12:40:00Z</m:timeStamp>
+              <m:ReadingQualityType ref="3.8.0"/></m:ReadingQualities></m:IntervalReadings>
+          <m:IntervalReadings><m:timeStamp>2026-01-05T12:45:00Z</m:timeStamp><m:value>0</m:value>
+            <m:ReadingQualities><m:ReadingQualityType ref="3.5.259"/></m:ReadingQualities></m:IntervalReadings>
+          <m:ReadingType ref="{DELTA}"/>
+        </m:IntervalBlocks>
+        <m:Meter><m:mRID>a9f4c1d2-0001</m:mRID><m:Names><m:name>MTR-1</m:name></m:Names></m:Meter>
+        <m:Readings><m:timeStamp>2026-01-05T12:00:00Z</m:timeStamp><m:value>10400.5</m:value>
+          <m:ReadingType ref="{BULK}"/></m:Readings>
+        <m:Readings><m:timeStamp>2026-01-05T12:00:00Z</m:timeStamp><m:value>231.4</m:value>
+          <m:ReadingType ref="{VOLTS}"/></m:Readings>
+        <m:UsagePoint><m:mRID>up-1</m:mRID></m:UsagePoint>
+      </m:MeterReading>
+      <m:MeterReading>
+        <m:IntervalBlocks>
+          <m:IntervalReadings><m:timeStamp>2026-01-05T13:15:00+01:00</m:timeStamp><m:value>750</m:value></m:IntervalReadings>
+          <m:ReadingType ref="{DELTA_WH}"/>
+        </m:IntervalBlocks>
+        <m:Meter><m:Names><m:name>MTR-2</m:name><m:NameType><m:name>serial</m:name></m:NameType></m:Names></m:Meter>
+      </m:MeterReading>
+    </m:MeterReadings>
+  </ns0:Payload>
+</ns0:EventMessage>
+"""
+
+SMALL = f"""\
+<MeterReadings xmlns="http://iec.ch/TC57/2011/MeterReadings#"><MeterReading>
+<IntervalBlocks><IntervalReadings><timeStamp>2026-01-05T12:15:00Z</timeStamp><value>0.25</value></IntervalReadings>
+<IntervalReadings><timeStamp>2026-01-05T12:30:00Z</timeStamp><value>0.5</value></IntervalReadings>
+<ReadingType ref="{DELTA}"/></IntervalBlocks><Meter><mRID>MTR-7</mRID></Meter>
+<Readings><timeStamp>2026-01-05T12:00:00Z</timeStamp><value>231.4</value><ReadingType ref="{VOLTS}"/></Readings>
+</MeterReading></MeterReadings>
+"""
+
+
+def cim(value: str = "Wh") -> Readings:
+    return preset("cim", value)
+
+
+@pytest.mark.assures("payloads", "Meter readings of CIM (IEC 61968-9) are read by unit, interval and quality")
+def test_intervals_of_several_meters_are_read_in_one_unit_at_their_starts():
+    """An estimated value counts, a missing one is passed over, and the stamp is the end of its interval."""
+    expected = [("MTR-2", NOON_US, 750.0), ("a9f4c1d2-0001", NOON_US, 250.0)]
+    assert decode(cim(), messages(EVENT)) == ([*expected, ("a9f4c1d2-0001", NOON_US + QUARTER_US, 500.0)], [])
+    assert decode(cim(DELTA_WH), messages(EVENT))[0] == expected[:1]
+
+
+def test_a_unit_and_its_direction_choose_the_reading_type():
+    assert decode(cim("V"), messages(EVENT)) == ([("a9f4c1d2-0001", NOON_US, 231.4)], [])
+    assert decode(cim("m3"), messages(EVENT)) == ([], [])
+    back = SMALL.replace(DELTA, BACK)
+    assert decode(cim("Wh reverse"), messages(back))[0][0] == ("MTR-7", NOON_US, 250.0)
+    assert decode(cim(), messages(back)) == ([], [])
+
+
+def test_registers_are_counters_and_stand_apart_from_intervals():
+    counter = Readings.model_validate({"preset": "cim", "value": {"register": {"name": "Wh"}}})
+    later = EVENT.replace("12:00:00Z</m:timeStamp><m:value>10400.5", "12:15:00Z</m:timeStamp><m:value>10401.25")
+    rows, rejects = outcome(PayloadDecoder(counter, grid=SlotGrid(QUARTER_US)), messages(EVENT, later))
+    assert ([(one[0], one[2]) for one in rows], rejects) == ([("a9f4c1d2-0001", 750.0)], [])
+
+
+def test_a_reading_type_may_be_defined_in_the_document():
+    defined = SMALL.replace(f'ref="{DELTA}"', 'ref="kwh15"').replace(
+        "</MeterReadings>",
+        f"<ReadingType><mRID>kwh15</mRID><Names><name>{DELTA}</name></Names></ReadingType></MeterReadings>",
+    )
+    assert decode(cim(), messages(defined)) == decode(cim(), messages(SMALL))
+
+
+def test_values_of_two_kinds_in_one_unit_are_a_reject():
+    phase = SMALL.replace(VOLTS, DELTA.replace(".0.3.72.", ".128.3.72."))
+    assert decode(cim(), messages(phase)) == ([], [(0, "mixed-units")])
+    assert len(decode(cim(DELTA), messages(phase))[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (DELTA, "0.0.2.4"),
+        (DELTA, DELTA.replace("0.0.2.4", "0.0.99.4")),
+        (DELTA, DELTA.replace(".3.72.", ".77.72.")),
+        (f'<ReadingType ref="{DELTA}"/>', ""),
+        ("<MeterReadings xmlns", '<!DOCTYPE f [<!ENTITY a "x">]><MeterReadings xmlns'),
+        ("</MeterReadings>", ""),
+    ],
+)
+def test_documents_that_cannot_be_read_are_rejects(before: str, after: str):
+    assert SMALL.count(before)
+    assert decode(cim(), messages(SMALL.replace(before, after))) == ([], [(0, "malformed-row")])
+
+
+def test_what_a_reading_lacks_is_told():
+    given = messages(SMALL.replace("<value>0.25</value>", ""), SMALL.replace("<mRID>MTR-7</mRID>", ""))
+    rows, rejects = decode(cim(), given)
+    assert ([row[2] for row in rows], rejects) == ([500.0], [(0, "missing-value"), (1, "missing-series")])
+
+
+def test_readings_within_readings_come_once_and_take_linear_time():
+    """Levels of readings around one another, each with all that is inside, would be read once for each level."""
+    head, rest = SMALL.split("<MeterReading>")
+    deep = head + "<MeterReading>" * 20_000 + rest.replace("</MeterReading>", "</MeterReading>" * 20_000)
+    before = time.process_time()
+    assert len(decode(cim(), messages(deep))[0]) == 2
+    assert time.process_time() - before < 10
+
+
+def test_a_name_of_the_value_that_is_none_is_refused():
+    with pytest.raises(SettingsError, match=r"readings.value is 'kilowatts'; under preset cim it is one of Wh"):
+        PayloadDecoder(cim("kilowatts")).check()

@@ -1,0 +1,239 @@
+"""CIM for meters (IEC 61968-9): documents of meter readings, bare or in the payload of a message of IEC 61968-100.
+
+A ``MeterReading`` is of one meter. It has ``Readings``, each a value with its stamp, and ``IntervalBlocks`` of
+``IntervalReadings``. What is measured says the code of a ``ReadingType``: eighteen numbers between dots, of which the
+third is the length of the interval, the fourth how the value accumulates, the fifth the direction, and the last three
+the power of ten, the unit and the currency. A ``ReadingType`` of the same document may stand for a code by its id.
+
+A stamp is the end of its interval, and a reading here has the start, unless ``timePeriod`` says it. Of values that
+their sender does not believe (a quality of category 5, reasonability, which is also that of missing reads, or 10,
+questionable) there is no reading. Elements are known by their names in whatever namespace: its year differs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ....schemas.readings import RejectReason
+from ....schemas.settings.base import SettingsError
+from ..columns import LONGEST_NAME, RowList
+from ..parsing import Parsed
+from .json_documents import MalformedError, Wanted
+
+__all__ = ["Value", "check_code", "cim_rows", "values_of"]
+
+_CODE = re.compile(r"\d{1,5}(?:\.\d{1,5}){14}\.-?\d{1,2}\.\d{1,5}\.\d{1,5}")
+_INTERVAL, _ACCUMULATION, _DIRECTION, _POWER, _UNIT = 2, 3, 4, 15, 16
+
+#: Units by the names that settings have.
+_UNITS = {
+    "Wh": 72,
+    "W": 38,
+    "VAh": 71,
+    "VA": 61,
+    "varh": 73,
+    "var": 63,
+    "V": 29,
+    "A": 5,
+    "m3": 42,
+    "ft3": 119,
+    "therm": 169,
+    "J": 31,
+}
+_FORWARD, _REVERSE = frozenset({0, 1}), frozenset({19})
+_REVERSE_WORD = "reverse"
+
+#: How values accumulate: registers (bulk, cumulative, summation) and what is none (unsaid, delta, indicating,
+#: instantaneous).
+_REGISTERS, _OTHERS = frozenset({1, 3, 9}), frozenset({0, 4, 6, 12})
+_DELTA = 4
+
+#: Lengths of intervals in seconds by their codes.
+_SECONDS = {1: 600, 2: 900, 3: 60, 4: 86_400, 5: 1_800, 6: 300, 7: 3_600, 10: 120, 14: 180, 31: 1_200, 50: 3_600}
+_HIGHEST_POWER = 24
+_US = 1_000_000
+
+#: Categories of qualities whose values are not believed by who sends them.
+_DISBELIEVED = frozenset({"5", "10"})
+
+_Code = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of a document.
+
+    Attributes:
+        meter: whose.
+        code: the numbers of its reading type.
+        time: its stamp, or the start of its interval.
+        late_us: how much later than its start the stamp is, in microseconds.
+        digits: the value as text.
+    """
+
+    meter: str | None
+    code: _Code
+    time: str | None
+    late_us: int
+    digits: str | None
+
+
+def check_code(name: str) -> None:
+    """Check the name of the value under this preset.
+
+    Raises:
+        SettingsError: it is neither a unit nor the code of a reading type.
+    """
+    unit, _, direction = name.partition(" ")
+    if _CODE.fullmatch(name) is None and (unit not in _UNITS or direction not in {"", _REVERSE_WORD}):
+        raise SettingsError(
+            [
+                f"readings.value is {name!r}; under preset cim it is one of {', '.join(_UNITS)}, with "
+                f"{_REVERSE_WORD!r} behind it for what flows back, or the code of a reading type: eighteen numbers "
+                "with dots between"
+            ]
+        )
+
+
+def cim_rows(parsed: Parsed, wanted: Wanted, *, registers: bool) -> RowList:
+    """The readings of documents; times are texts of ISO 8601.
+
+    Args:
+        parsed: what :func:`values_of` found.
+        wanted: which reading type: a unit, or the code.
+        registers: whether a unit means registers, and not what was measured in an interval or at an instant.
+    """
+    is_wanted = _chosen(wanted.name, registers=registers)
+    rows = RowList(bad=dict(parsed.bad))
+    for message, values in zip(parsed.message, parsed.values, strict=True):
+        found = [one for one in values if is_wanted(one.code)]
+        # values of several kinds in one unit, such as phases and their sum, are no series of readings
+        if len({one.code[:_POWER] + one.code[_UNIT:] for one in found}) > 1:
+            rows.bad[message] = RejectReason.MIXED_UNITS
+            continue
+        for one in found:
+            value = None if one.digits is None else f"{one.digits}e{one.code[_POWER]}"
+            rows.add(message, wanted.series_of(message, one.meter), one.time, value)
+            rows.shifts.append(-one.late_us)
+    return rows
+
+
+def _chosen(name: str, *, registers: bool) -> Any:
+    """What tells whether a reading type is the wanted one."""
+    if _CODE.fullmatch(name) is not None:
+        code = _numbers(name)
+        return lambda one: one == code
+    unit, _, direction = name.partition(" ")
+    directions = _REVERSE if direction else _FORWARD
+    kinds = _REGISTERS if registers else _OTHERS
+
+    def is_wanted(code: _Code) -> bool:
+        return code[_UNIT] == _UNITS[unit] and code[_DIRECTION] in directions and code[_ACCUMULATION] in kinds
+
+    return is_wanted
+
+
+def _numbers(code: str) -> _Code:
+    return tuple(int(one) for one in code.split("."))
+
+
+def values_of(root: Any) -> list[Value]:
+    """The values of a document that their sender believes.
+
+    Raises:
+        MalformedError: a reading has no reading type, or one that is not known.
+    """
+    named = _types(root)
+    found: list[Value] = []
+    for reading in root.iter():
+        # its own values: those of one within it would be taken once for each level
+        if _local(reading) == "MeterReading":
+            found += _values(reading, named)
+    return found
+
+
+def _types(root: Any) -> dict[str, _Code]:
+    """The reading types that a document defines: their codes by their ids and names."""
+    found: dict[str, _Code] = {}
+    for one in root.iter():
+        if _local(one) != "ReadingType" or one.get("ref") is not None:
+            continue
+        said = [each for each in (_text(one, "mRID"), *(_text(name, "name") for name in _all(one, "Names"))) if each]
+        code = next((each for each in said if _CODE.fullmatch(each)), None)
+        if code is not None:
+            found |= dict.fromkeys(said, _numbers(code))
+    return found
+
+
+def _values(reading: Any, named: dict[str, _Code]) -> Iterator[Value]:
+    meter = _meter(reading)
+    for one in _all(reading, "Readings"):
+        yield from _value(one, meter, _code(one, named), is_interval=False)
+    for block in _all(reading, "IntervalBlocks"):
+        code = _code(block, named)
+        for one in _all(block, "IntervalReadings"):
+            yield from _value(one, meter, _code(one, named) or code, is_interval=True)
+
+
+def _value(one: Any, meter: str | None, code: _Code | None, *, is_interval: bool) -> Iterator[Value]:
+    if code is None or abs(code[_POWER]) > _HIGHEST_POWER:
+        raise MalformedError("a value without the type of its reading")
+    if any(_category(each) in _DISBELIEVED for each in _all(one, "ReadingQualities")):
+        return
+    digits, stamp = _text(one, "value"), _text(one, "timeStamp")
+    period = next(_all(one, "timePeriod"), None)
+    start = None if period is None else _text(period, "start")
+    late = 0
+    if start is None and (is_interval or code[_ACCUMULATION] == _DELTA):
+        seconds = _SECONDS.get(code[_INTERVAL])
+        if seconds is None and is_interval:
+            raise MalformedError("an interval whose length is not known")
+        late = (seconds or 0) * _US
+    yield Value(meter, code, start or stamp, late, digits)
+
+
+def _code(element: Any, named: dict[str, _Code]) -> _Code | None:
+    """The code of an element's reading type; ``None`` where it has none of its own."""
+    own = next(_all(element, "ReadingType"), None)
+    if own is None:
+        return None
+    ref = own.get("ref") or _text(own, "mRID") or ""
+    code = _numbers(ref) if _CODE.fullmatch(ref) else named.get(ref)
+    if code is None:
+        raise MalformedError("a reading type that is not known")
+    return code
+
+
+def _category(quality: Any) -> str:
+    """The second number of a quality's code, such as 8 (estimated) of ``3.8.0``."""
+    own = next(_all(quality, "ReadingQualityType"), None)
+    ref = "" if own is None else own.get("ref") or _text(own, "mRID") or ""
+    return [*ref.split("."), ""][1] if len(ref) <= LONGEST_NAME else ""
+
+
+def _meter(reading: Any) -> str | None:
+    """The id of a reading's meter, or its first name; without a meter those of the usage point."""
+    for kind in ("Meter", "UsagePoint"):
+        for one in _all(reading, kind):
+            name = next((_text(each, "name") for each in _all(one, "Names")), None)
+            if found := _text(one, "mRID") or name:
+                return found
+    return None
+
+
+def _local(element: Any) -> str:
+    return str(element.tag).rpartition("}")[2]
+
+
+def _all(element: Any, name: str) -> Iterator[Any]:
+    return (one for one in element if _local(one) == name)
+
+
+def _text(element: Any, name: str) -> str | None:
+    """The text of the first element of a name inside another; ``None`` without one, or where it is blank."""
+    found = next(_all(element, name), None)
+    text = None if found is None or found.text is None else found.text.strip()
+    return text or None
