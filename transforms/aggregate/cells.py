@@ -24,6 +24,9 @@ Narrow = npt.NDArray[np.signedinteger[Any]]
 
 _KINDS = (np.int8, np.int16, np.int32, np.int64)
 
+#: Cells that are counted at once; each takes some dozen bytes meanwhile.
+_AT_ONCE = 1 << 20
+
 #: A cell without a reading.
 ABSENT = -1
 
@@ -38,8 +41,8 @@ def pack(offsets: Ints, states: Ints, bits: int) -> Ints:
     return (offsets << bits) | states
 
 
-def narrowed(packed: Ints) -> Narrow:
-    """The same packed readings in the narrowest signed type that holds them: what a runner moves and keeps is bytes.
+def narrowed(packed: Narrow) -> Narrow:
+    """A copy of packed readings in the narrowest signed type that holds them: what is moved and kept is bytes.
 
     Meters that read on the slot's start have no offset, so one byte a cell is usual.
     """
@@ -52,9 +55,10 @@ class Cells:
     """The cells of some series in some adjacent slots; it belongs to one worker and is changed in place.
 
     Attributes:
-        packed: the largest packed reading of every cell, ``ABSENT`` where there is none, shape (series, slots).
+        packed: the largest packed reading of every cell, ``ABSENT`` where there is none, shape (series, slots); of a
+            type as narrow as the readings so far allow.
         readings: how many readings went in.
-        owned: whether ``packed`` is nobody else's, and int64; if not it is copied before the first change.
+        owned: whether ``packed`` is nobody else's; if not it is copied before the first change.
     """
 
     packed: Narrow
@@ -64,7 +68,7 @@ class Cells:
     @classmethod
     def empty(cls, rows: int, width: int) -> Cells:
         """Cells without readings."""
-        return cls(np.full((rows, width), ABSENT, dtype=np.int64))
+        return cls(np.full((rows, width), ABSENT, dtype=np.int8))
 
     def put(self, index: Narrow, packed: Narrow) -> None:
         """Take readings in.
@@ -73,10 +77,12 @@ class Cells:
             index: row * width + column of each reading's cell, shape (n,).
             packed: the packed readings, shape (n,).
         """
-        if not self.owned:
-            self.packed, self.owned = self.packed.astype(np.int64), True
-        flat = self.packed.reshape(-1)
         self.readings += len(index)
+        packed = narrowed(packed)
+        kind = np.promote_types(self.packed.dtype, packed.dtype)
+        if not self.owned or kind != self.packed.dtype:
+            self.packed, self.owned = self.packed.astype(kind), True
+        flat = self.packed.reshape(-1)
         higher = packed > flat[index]
         while higher.any():
             if not higher.all():
@@ -87,15 +93,23 @@ class Cells:
 
     def merge(self, other: Cells) -> None:
         """Take the readings of other cells of the same shape in."""
-        if self.owned:
+        if self.owned and np.promote_types(self.packed.dtype, other.packed.dtype) == self.packed.dtype:
             np.maximum(self.packed, other.packed, out=self.packed)
         else:
-            self.packed, self.owned = np.maximum(self.packed, other.packed, dtype=np.int64), True
+            self.packed, self.owned = np.maximum(self.packed, other.packed), True
         self.readings += other.readings
 
     def shared(self) -> Cells:
         """The same cells, to be copied before they are changed."""
         return Cells(self.packed, self.readings, owned=False)
+
+    def taller(self, rows: int) -> Cells:
+        """The same cells with rows for the series that joined, at least so many."""
+        missing = rows - len(self.packed)
+        if missing <= 0:
+            return self
+        absent = np.full((missing, self.packed.shape[1]), ABSENT, dtype=self.packed.dtype)
+        return Cells(np.concatenate([self.packed, absent]), self.readings)
 
     @property
     def present(self) -> npt.NDArray[np.bool_]:
@@ -118,10 +132,15 @@ class Cells:
         columns = number * bins
         # absent cells go to a column of their own, which is cut off: cheaper than selecting the present ones
         mask = min((1 << bits) - 1, np.iinfo(self.packed.dtype).max)
-        states = self.packed & mask
-        if classes is not None:
-            states = states + classes.astype(np.int64) * bins
-        place = np.where(self.packed == ABSENT, np.int64(columns), states)
-        place += (np.arange(rows, dtype=np.int64) * (columns + 1))[:, np.newaxis]
-        counts = np.bincount(place.reshape(-1), minlength=rows * (columns + 1))
-        return counts.reshape(rows, columns + 1)[:, :columns]
+        counts = np.zeros((rows, columns), dtype=np.int64)
+        some = max(1, _AT_ONCE // max(1, self.packed.shape[1]))
+        for first in range(0, rows, some):
+            part = self.packed[first : first + some]
+            states = part & mask
+            if classes is not None:
+                states = states + classes.astype(np.int64) * bins
+            place = np.where(part == ABSENT, np.int64(columns), states)
+            place += (np.arange(len(part), dtype=np.int64) * (columns + 1))[:, np.newaxis]
+            found = np.bincount(place.reshape(-1), minlength=len(part) * (columns + 1))
+            counts[first : first + some] = found.reshape(len(part), columns + 1)[:, :columns]
+        return counts

@@ -137,7 +137,7 @@ class CollectCells(beam.CombineFn):
         if cells is None:
             cells = steps[element.step] = Cells.empty(element.rows, element.width)
         elif len(cells.packed) < element.rows:
-            cells = steps[element.step] = _taller(cells, element.rows)
+            cells = steps[element.step] = cells.taller(element.rows)
         cells.put(element.index, element.packed)
         cells.readings += element.readings - len(element.packed)
         return mutable_accumulator
@@ -178,17 +178,6 @@ def both(one: Collected, other: Collected) -> Collected:
 def _merged(cells: Cells, other: Cells) -> Cells:
     """Both in one, the first of which may be changed; one that knows fewer series lacks the last rows."""
     rows = max(len(cells.packed), len(other.packed))
-    cells = _taller(cells, rows)
-    cells.merge(_taller(other, rows))
+    cells = cells.taller(rows)
+    cells.merge(other.taller(rows))
     return cells
-
-
-def _taller(cells: Cells, rows: int) -> Cells:
-    """The same cells with rows for the series that joined."""
-    missing = rows - len(cells.packed)
-    if missing <= 0:
-        return cells
-    taller = Cells.empty(rows, cells.packed.shape[1])
-    taller.packed[: len(cells.packed)] = cells.packed
-    taller.readings = cells.readings
-    return taller

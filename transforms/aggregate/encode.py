@@ -54,7 +54,7 @@ REJECTED = "rejected"
 #: Where the tally of each bundle's readings goes.
 TALLIES = "tallies"
 
-#: Cells held before a bundle ends: 128 MiB.
+#: Cells held before a bundle ends: at most 128 MiB, and 16 where readings lie on the slots' starts.
 _HELD_CELLS = 1 << 24
 
 #: A step of which a larger part has readings is passed on whole, without the numbers of its cells.
@@ -454,7 +454,7 @@ class EncodeCells(beam.DoFn):
                 index = np.flatnonzero(present)
                 yield from self._blocks(step, index, flat[index], cells.readings, told)
 
-    def _whole_blocks(self, step: int, flat: Ints, surplus: int, told: _Told) -> Iterator[WindowedValue]:
+    def _whole_blocks(self, step: int, flat: Narrow, surplus: int, told: _Told) -> Iterator[WindowedValue]:
         """One block per shard with all the cells of a step."""
         encoder = self._current()
         width = len(encoder.schedule.step(step))
@@ -466,7 +466,7 @@ class EncodeCells(beam.DoFn):
                 surplus = 0
                 yield self._placed(shard, CellBlock(step, len(rows), width, None, narrowed(part), count, told))
 
-    def _blocks(self, step: int, index: Ints, packed: Ints, readings: int, told: _Told) -> Iterator[WindowedValue]:
+    def _blocks(self, step: int, index: Ints, packed: Narrow, readings: int, told: _Told) -> Iterator[WindowedValue]:
         """One block per shard of the readings of a step; ``index`` is number * width + column.
 
         With sequence numbers, of every shard: a series may have joined that this worker does not know yet.

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quiltstream.transforms.aggregate import cells as module
 from quiltstream.transforms.aggregate.cells import Cells, pack, state_bits
 
-READINGS = st.lists(
-    st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 99), st.integers(0, 4)), min_size=0, max_size=60
-)
+#: Microseconds into the slot: none, a few, and some that need each wider type.
+OFFSETS = st.integers(0, 99) | st.sampled_from([0, 20_000, 10_000_000, 1_700_000_000])
+READINGS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), OFFSETS, st.integers(0, 4)), max_size=60)
 
 
 def fill(readings) -> Cells:
@@ -29,6 +33,8 @@ def test_a_cell_keeps_its_latest_reading_and_ties_go_to_the_higher_state(reading
     for (row, _), (_, state) in truth.items():
         counts[row, state] += 1
     assert cells.histograms(5, state_bits(5)).tolist() == counts.tolist()
+    with mock.patch.object(module, "_AT_ONCE", 8):  # two rows, then one
+        assert cells.histograms(5, state_bits(5)).tolist() == counts.tolist()
     assert int(cells.present.sum()) == len(truth)
     assert cells.readings == len(readings)
 
@@ -42,3 +48,13 @@ def test_order_splitting_and_doubling_change_nothing(readings, cut, random):
     parts.merge(fill(mixed[cut:]))
     parts.merge(fill(mixed[cut:]))
     assert np.array_equal(parts.packed, whole.packed)
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0, 1), (99, 2), (10_000_000, 4), (1_700_000_000, 8)])
+def test_a_cell_is_as_wide_as_the_readings_so_far_need(offset, size):
+    cells = fill([(0, 0, 0, 4), (1, 1, 0, 3)])
+    assert cells.packed.itemsize == 1
+    cells.merge(fill([(2, 2, offset, 1)]))
+    assert cells.packed.itemsize == size
+    cells.put(np.array([3]), pack(np.array([offset]), np.array([2]), state_bits(5)))
+    assert (cells.packed.itemsize, cells.packed[0, 3] & 7, cells.packed[0, 0]) == (size, 2, 4)
