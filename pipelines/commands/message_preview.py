@@ -47,7 +47,7 @@ _TRIED = 6
 #: Steps from which a value whose name is that of a counter is one, where none is a fall; and how often they count.
 _FEWEST_STEPS, _AS_MANY = 5, 5
 
-_FORMATS = ("json", "ndjson", "line-protocol", "csv", "msgpack", "cbor")
+_FORMATS = ("json", "ndjson", "line-protocol", "csv", "prometheus-remote-write", "msgpack", "cbor")
 _GZIP = b"\x1f\x8b"
 
 #: Names of values, the ones that are most often meant first; of times that are none of the reading; of names that

@@ -58,7 +58,9 @@ __all__ = [
 ]
 
 
-PAYLOADS = ("json", "ndjson", "csv", "line-protocol", "cbor", "msgpack", "avro", "avro-single")
+PAYLOADS = (
+    *("json", "ndjson", "csv", "line-protocol", "prometheus-remote-write", "cbor", "msgpack", "avro", "avro-single"),
+)
 
 
 def _payload(given: Any) -> Any:

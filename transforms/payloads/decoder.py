@@ -126,12 +126,19 @@ def _parser(
     return lambda payloads, numbers: [parse(payloads, numbers)]
 
 
+def _remote_write(readings: Readings) -> Parser:
+    from .remote_write import remote_write_parser
+
+    return remote_write_parser(readings.max_bytes)
+
+
 #: Of each way to write a payload as plain values, what makes its parser; other names are of plug-ins.
 _PARSERS: dict[str, Callable[[Readings], Parser]] = {
     "json": lambda _: parse_json,
     "ndjson": lambda _: parse_ndjson,
     "csv": lambda readings: csv_parser(readings.columns, readings.delimiter),
     "line-protocol": lambda _: parse_lines,
+    "prometheus-remote-write": _remote_write,
     "cbor": lambda _: cbor_parser(),
     "msgpack": lambda _: msgpack_parser(),
 }

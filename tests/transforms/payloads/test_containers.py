@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import random
 import struct
 import tracemalloc
@@ -12,6 +13,7 @@ from typing import Any
 
 import msgpack
 import numpy as np
+import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
@@ -23,7 +25,9 @@ from quiltstream.transforms.payloads.messages import Messages
 
 from ...tiers import TIER
 from .damage import Steps, counted_once, damaged
-from .payloads import FIRST, NOON_NS, NOON_S, NOON_US, decode, messages
+from .payloads import FIRST, NOON_MS, NOON_NS, NOON_S, NOON_US, decode, messages
+from .remote_write import STALE, snappy, written
+from .sparkplug import block
 
 FLAT = {"series": "id", "time": "ts", "value": "kwh"}
 
@@ -186,6 +190,10 @@ DAMAGED: dict[str, tuple[dict[str, Any], Callable[[int], bytes]]] = {
         {"series": "tags.id", "time": "time", "time_unit": "ns", "value": "fields.kwh"},
         lambda count: (f'p,id=m\\ 1 kwh=1.5,text="a\\"b" {NOON_NS}\n' * count).encode(),
     ),
+    "prometheus-remote-write": (
+        {"series": "labels.id", "time": "samples[*].timestamp", "time_unit": "ms", "value": "samples[*].value"},
+        lambda count: snappy(written(*[({"id": f"m{at}"}, [(1.5, NOON_MS)]) for at in range(count)])),
+    ),
     "msgpack": ({"value": "r[*]"}, lambda count: msgpack.packb({"id": "m1", "ts": NOON_S, "r": [1.5] * count}) or b""),
 }
 
@@ -222,3 +230,32 @@ def test_containers_take_steps_in_proportion_to_their_documents(payload: str):
     small, large = messages(body(64)), messages(body(16 * 64))
     decoder.decode(small)
     assert Steps(lambda: decoder.decode(large)).count <= 16 * Steps(lambda: decoder.decode(small)).count
+
+
+METRICS = {"series": "labels.id", "time": "samples[*].timestamp", "time_unit": "ms", "value": "samples[*].value"}
+
+
+@pytest.mark.assures("payloads", "Write requests of Prometheus are read without what says that a series ended")
+def test_write_requests_are_series_with_samples_without_staleness_markers():
+    request = written(
+        ({"__name__": "w", "id": "a"}, [(1.5, NOON_MS), (STALE, NOON_MS + 1), (2.5, NOON_MS + 2)]),
+        ({"__name__": "v", "id": "a"}, [(230.0, NOON_MS)]),
+        ({"__name__": "w", "id": "b"}, [(STALE, NOON_MS)]),
+        ({"__name__": "w", "id": "c"}, [(math.nan, NOON_MS)]),
+    )
+    made = readings(payload="prometheus-remote-write", **METRICS, where=[{"path": "labels.__name__", "equals": "w"}])
+    for packed in (snappy(request), pa.compress(request, codec="snappy", asbytes=True)):
+        rows, rejects = decode(made, messages(packed))
+        assert rows == [("a", NOON_US, 1.5), ("a", NOON_US + 2_000, 2.5)]
+        assert rejects == [(0, "not-finite")]
+
+
+def test_blocks_that_hold_too_much_or_no_request_of_version_1_are_rejects():
+    whole = written(({"id": "a"}, [(1.5, NOON_MS)]))
+    bomb = b"\xff\xff\xff\xff\x0f" + b"\xfe\x01\x00" * 1_000
+    version_2 = block(4, b"") + block(4, b"id") + block(5, b"")
+    twice = block(1, (block(1, block(1, b"id") + block(2, b"a"))) * 2)
+    given = messages(bomb, snappy(whole)[:-1], snappy(version_2), snappy(twice), b"", whole, snappy(b"\xff" * 9))
+    made = readings(payload="prometheus-remote-write", **METRICS)
+    assert decode(made, given) == ([], [(0, "too-large"), *((at, "malformed-row") for at in range(1, 7))])
+    assert decode(made, messages(snappy(b""))) == ([], [])

@@ -52,7 +52,10 @@ def case(name: str) -> Case:
     return Case(
         readings=Readings.model_validate({"preset": name, **said.get("settings", {})}),
         given=messages(
-            *[one["payload"] if isinstance(one["payload"], str) else json.dumps(one["payload"]) for one in sent],
+            *[
+                one["payload"] if isinstance(one["payload"], (str, bytes)) else json.dumps(one["payload"])
+                for one in sent
+            ],
             topics=[one.get("topic", "meters") for one in sent],
             headers=[tuple((key, value.encode()) for key, value in one.get("headers", {}).items()) for one in sent],
             stamps_us=[NOON_US] * len(sent),
