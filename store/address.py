@@ -20,12 +20,14 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from typing import TYPE_CHECKING
 
 from ..schemas.files import MOST_SECRET_BYTES, read_regular, reason
 from .errors import AddressError
+
+if TYPE_CHECKING:
+    # a plan from a model file has no address, and SQLAlchemy takes as long as all of its imports
+    from sqlalchemy.engine import URL
 
 _DRIVERS = {
     "sqlite": "sqlite",
@@ -89,6 +91,8 @@ class StoreAddress:
         Raises:
             AddressError: a variable is not set, or the password's file cannot be read.
         """
+        from sqlalchemy.engine import URL  # noqa: PLC0415 - see above
+
         parsed = _parsed(self.url)
         query = {
             name: _filled(value) if isinstance(value, str) else tuple(_filled(one) for one in value)
@@ -147,6 +151,9 @@ def _text(parsed: URL, *, hide: bool) -> str:
 
 
 def _parsed(text: str) -> URL:
+    from sqlalchemy.engine import URL, make_url  # noqa: PLC0415 - see above
+    from sqlalchemy.exc import ArgumentError  # noqa: PLC0415 - see above
+
     file = _FILE.fullmatch(text)
     if file is not None:
         # the path as it is written: versions of SQLAlchemy differ in what they do with a percent sign in it

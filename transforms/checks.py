@@ -19,7 +19,6 @@ from ..schemas.slots import Schedule, format_instant
 from ..store.address import StoreAddress
 from ..store.errors import QUERY_ADVICE, RegistrationConflict, StoreMissing
 from ..store.specs import Registration
-from ..store.store import Store
 from .expected_error import noise_problem
 from .plan import Plan
 
@@ -205,6 +204,8 @@ def check_ends(plan: Plan) -> None:
 
 
 def _held(plan: Plan) -> Registration | None:
+    from ..store.store import Store  # noqa: PLC0415 - with SQLAlchemy, which a plan does not need
+
     with Store(plan.address) as store:
         try:
             return store.registered(plan.domain.name, plan.query_name)

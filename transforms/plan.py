@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from ..privacy.accounting.ledger import Ledger
 from ..privacy.analysis.methods import METHODS, Method
@@ -50,12 +50,14 @@ from ..schemas.settings.places import Constant
 from ..schemas.slots import Schedule, SlotClasses, SlotGrid, format_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
-from ..store.domain_changes import Note
 from ..store.errors import StoreError
 from ..store.release_rows import bins_of, classes_of, total_is_public
 from ..store.specs import LENGTHS, DomainSpec, Noise, QuerySpec, Registration
-from ..store.store import Store
-from .aggregate.block_log import BlockLog
+
+if TYPE_CHECKING:
+    # none of them is needed to plan, and SQLAlchemy takes as long as all the rest
+    from ..store.domain_changes import Note
+    from .aggregate.block_log import BlockLog
 
 #: Every mechanism of the settings.
 MECHANISMS: tuple[str, ...] = get_args(Mechanism)
@@ -451,6 +453,8 @@ def open_ledger(address: StoreAddress, *, over: bool = False) -> StoreAddress:
     """
     if address.store_id is not None:
         return address
+    from ..store.store import Store  # noqa: PLC0415 - with SQLAlchemy, see above
+
     with Store(address, create=True, over=over) as store:
         return address.pinned(store.store_id)
 

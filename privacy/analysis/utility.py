@@ -32,6 +32,7 @@ from ..models.belief import Belief
 from ..models.classes import everywhere, mixing_bounds
 from ..models.markov_chain import ChainError
 from ..models.reading import check_belief
+from ..quilts.influence import shared_powers
 from ..validation import positive, whole
 from .baselines import entry_dp
 from .methods import METHODS, Method
@@ -379,6 +380,7 @@ class Utility:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
+@shared_powers()
 def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
     """Say what a purpose comes to under a belief.
 

@@ -62,7 +62,9 @@ start[j] <= M_{i-1} for every such j, whatever the start.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
@@ -106,6 +108,58 @@ class PowerTables:
             transition: P, shape (k, k).
             sources: The states y that the left table takes its maximum over, shape (k,); None for all of them.
         """
+        self._powers = _powers_of(transition, sources)
+        self.rows, self.columns, self.opposite = self._powers.rows, self._powers.columns, self._powers.opposite
+        self.lags = 0
+
+    @property
+    def right(self) -> FloatArray:
+        """Right table, shape (lags, pairs), at least 0; infinite where a zero stands below."""
+        return frozen(self._powers.right[: self.lags])
+
+    @property
+    def left(self) -> FloatArray:
+        """Left table, shape (lags, pairs); infinite where a zero stands below, -infinite where x is never entered."""
+        return frozen(self._powers.left[: self.lags])
+
+    @property
+    def margins(self) -> FloatArray:
+        """What was added for rounding at each lag at least, shape (lags,)."""
+        return frozen(self._powers.margins[: self.lags])
+
+    def extend(self, lags: int) -> None:
+        """Go on to a number of lags; nothing happens where there are as many."""
+        self._powers.extend(lags)
+        self.lags = max(self.lags, lags)
+
+
+_shared: ContextVar[dict[tuple[bytes, bytes], _Powers] | None] = ContextVar("_shared", default=None)
+
+
+@contextmanager
+def shared_powers() -> Generator[None]:
+    """Make the tables of a matrix once, however many calibrations ask for them inside; they are kept until it ends."""
+    token = _shared.set({})
+    try:
+        yield
+    finally:
+        _shared.reset(token)
+
+
+def _powers_of(transition: FloatArray, sources: BoolArray | None) -> _Powers:
+    known = _shared.get()
+    if known is None:
+        return _Powers(transition, sources)
+    key = transition.tobytes(), b"" if sources is None else sources.tobytes()
+    if key not in known:
+        known[key] = _Powers(transition, sources)
+    return known[key]
+
+
+class _Powers:
+    """Powers of a matrix, and the rows of both tables that they make, as in :class:`PowerTables`."""
+
+    def __init__(self, transition: FloatArray, sources: BoolArray | None = None) -> None:
         states = len(transition)
         self.rows, self.columns = np.nonzero(~np.eye(states, dtype=np.bool_))
         places = np.zeros((states, states), dtype=np.intp)
@@ -120,41 +174,27 @@ class PowerTables:
         self._scales = np.zeros(states)
         self._error = 4 * ULP * (states + 4)
         self._worst = _Worst(states)
-        self._right = np.empty((0, len(self.rows)))
-        self._left = np.empty((0, len(self.rows)))
-        self._margins = np.empty(0)
-
-    @property
-    def right(self) -> FloatArray:
-        """Right table, shape (lags, pairs), at least 0; infinite where a zero stands below."""
-        return self._right[: self.lags]
-
-    @property
-    def left(self) -> FloatArray:
-        """Left table, shape (lags, pairs); infinite where a zero stands below, -infinite where x is never entered."""
-        return self._left[: self.lags]
-
-    @property
-    def margins(self) -> FloatArray:
-        """What was added for rounding at each lag at least, shape (lags,)."""
-        return self._margins[: self.lags]
+        self.right = np.empty((0, len(self.rows)))
+        self.left = np.empty((0, len(self.rows)))
+        self.margins = np.empty(0)
 
     def extend(self, lags: int) -> None:
-        """Go on to a number of lags; nothing happens where there are as many."""
-        if lags > len(self._right):
-            room = max(lags, 2 * len(self._right), _FIRST) - len(self._right)
-            self._right = np.concatenate([self._right, np.empty((room, len(self.rows)))])
-            self._left = np.concatenate([self._left, np.empty((room, len(self.rows)))])
-            self._margins = np.concatenate([self._margins, np.empty(room)])
+        """Go on to a number of lags."""
+        if lags > len(self.right):
+            room = max(lags, 2 * len(self.right), _FIRST) - len(self.right)
+            self.right = np.concatenate([self.right, np.empty((room, len(self.rows)))])
+            self.left = np.concatenate([self.left, np.empty((room, len(self.rows)))])
+            self.margins = np.concatenate([self.margins, np.empty(room)])
+        new = slice(self.lags, max(self.lags, lags))
         while self.lags < lags:
             self._advance()
-            forward, backward = self._ratios()
-            margin = 2 * self._error
-            self._right[self.lags] = np.maximum(forward, 0) * (1 + 4 * ULP) + margin
-            room = 8 * ULP * np.where(np.isfinite(backward), np.abs(backward), 0.0)
-            self._left[self.lags] = backward + (margin + room)
-            self._margins[self.lags] = margin
+            self.right[self.lags], self.left[self.lags] = self._ratios()
+            self.margins[self.lags] = 2 * self._error
             self.lags += 1
+        forward, backward, margins = self.right[new], self.left[new], self.margins[new, np.newaxis]
+        self.right[new] = np.maximum(forward, 0) * (1 + 4 * ULP) + margins
+        room = 8 * ULP * np.where(np.isfinite(backward), np.abs(backward), 0.0)
+        self.left[new] = backward + (margins + room)
 
     def _advance(self) -> None:
         states = len(self._step)

@@ -13,6 +13,9 @@ from click.testing import CliRunner
 
 from quiltstream.pipelines import ExitCode
 from quiltstream.pipelines.cli import main
+from quiltstream.privacy.models.markov_chain import MarkovChain
+from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.states import StateSpace
 
 from .jobs import call, fork, job, readings, spawn, write_csv
 
@@ -101,6 +104,15 @@ finally:
 def test_asking_for_help_imports_nothing_heavy(tmp_path: Path) -> None:
     done = spawn("run", "--help", cwd=tmp_path, program=IMPORTS)
     assert done.out.splitlines()[-1] == "[]"
+
+
+def test_a_plan_from_a_model_imports_neither_beam_nor_sqlalchemy(tmp_path: Path) -> None:
+    chain, by_hand = MarkovChain([[0.9, 0.1], [0.4, 0.6]]).to_dict(), Provenance(method="by hand")
+    model = Model(belief=chain, states=StateSpace((1.0,)), interval_us=60_000_000, provenance=by_hand)
+    model.save(tmp_path / "m.json")
+    done = spawn("plan", "--model", "m.json", cwd=tmp_path, program=IMPORTS)
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1] == "['numpy', 'pyarrow', 'pydantic']"
 
 
 def test_looking_at_a_ledger_does_not_import_beam(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.models.classes import AnyInitial
-from quiltstream.privacy.quilts import sided_influence
+from quiltstream.privacy.quilts import influence, sided_influence
 from quiltstream.privacy.quilts.calibration import mqm_exact, pairwise
 from quiltstream.privacy.quilts.influence import PowerTables
 
@@ -121,3 +121,31 @@ def test_more_lags_later_are_the_same_as_at_once():
     assert once.right.tobytes() == twice.right.tobytes()
     assert once.left.tobytes() == twice.left.tobytes()
     assert once.margins.tobytes() == twice.margins.tobytes()
+
+
+def test_shared_powers_are_made_once_and_each_table_has_its_own_lags(monkeypatch):
+    matrix = np.random.default_rng(6).dirichlet(np.ones(4), size=4)
+    alone = PowerTables(matrix)
+    alone.extend(130)
+    steps: list[int] = []
+    advance = influence._Powers._advance
+    monkeypatch.setattr(influence._Powers, "_advance", lambda powers: (steps.append(powers.lags), advance(powers))[1])
+    with influence.shared_powers():
+        longer, shorter = PowerTables(matrix), PowerTables(matrix)
+        longer.extend(100)
+        shorter.extend(70)
+        assert (longer.lags, shorter.lags, shorter.right.shape) == (100, 70, (70, 12))
+        assert steps == list(range(100))
+        shorter.extend(130)
+        assert steps == list(range(130))
+        assert longer.right.tobytes() == alone.right[:100].tobytes()
+        for name in ("right", "left", "margins"):
+            assert getattr(shorter, name).tobytes() == getattr(alone, name).tobytes()
+        with pytest.raises(ValueError, match="read-only"):
+            shorter.left[0] = 0.0
+        some = PowerTables(matrix, np.array([True, False, True, True]))
+        some.extend(1)
+        assert (some.left[0] <= alone.left[0]).all()
+        assert len(steps) == 131
+    PowerTables(matrix).extend(2)
+    assert len(steps) == 133
