@@ -43,6 +43,20 @@ def counted_once(made: Callable[[], PayloadDecoder], given: Messages) -> None:
     assert alone_passed == sum(part.passed for part in whole)
 
 
+def accounted_for(decoder: PayloadDecoder, given: Messages) -> None:
+    """The same of all messages together: those with readings or a reject, and those passed over, are all there are."""
+    parts = decoder.decode(given)
+    rejected = [at - FIRST for part in parts for each in part.rejects for at in each.positions.tolist()]
+    assert len(rejected) == len(set(rejected))
+    passed = sum(part.passed for part in parts)
+    if isinstance(decoder.readings.value, RegisterValue):
+        # a rise is of two messages, and the first of a series gives none
+        assert len(rejected) + passed <= len(given)
+        return
+    read = {at for part in parts if part.rows is not None for at in part.rows.tolist()}
+    assert len(read.union(rejected)) + passed == len(given)
+
+
 def damaged(payload: bytes, chance: random.Random) -> bytes:
     """A payload with bytes changed, cut, doubled, or with a value in it replaced."""
     body = bytearray(payload)

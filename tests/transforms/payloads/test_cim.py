@@ -11,6 +11,7 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
 
+from .damage import Steps
 from .payloads import NOON_US, decode, messages, outcome, preset
 
 #: kWh and Wh of fifteen minutes, forward; a register of kWh; the voltage.
@@ -142,3 +143,12 @@ def test_readings_within_readings_come_once_and_take_linear_time():
 def test_a_name_of_the_value_that_is_none_is_refused():
     with pytest.raises(SettingsError, match=r"readings.value is 'kilowatts'; under preset cim it is one of Wh"):
         PayloadDecoder(cim("kilowatts")).check()
+
+
+def test_documents_take_steps_in_proportion_to_their_readings():
+    one = SMALL.split("<IntervalReadings>")[1]
+    head, tail = SMALL.split(f"<IntervalReadings>{one}")
+    small, large = (messages(head + f"<IntervalReadings>{one}" * count + tail) for count in (64, 1_024))
+    decoder = PayloadDecoder(cim())
+    decoder.decode(small)
+    assert Steps(lambda: decoder.decode(large)).count <= 16 * Steps(lambda: decoder.decode(small)).count

@@ -25,8 +25,8 @@ from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages
 
 from ...tiers import TIER
-from .damage import counted_once, damaged
-from .payloads import FIRST, NOON_US, messages, outcome
+from .damage import accounted_for, counted_once, damaged
+from .payloads import FIRST, NOON_S, NOON_US, messages, outcome
 
 FOLDER = Path(__file__).parent / "recipes"
 MINUTE_US = 60_000_000
@@ -124,6 +124,28 @@ def test_damaged_messages_of_a_recipe_raise_nothing_and_count_once(name: str):
             positions=np.arange(FIRST, FIRST + total),
         ),
     )
+
+
+@pytest.mark.assures(
+    "payloads", "A million damaged messages over all recipes raise nothing, and each counts once (nightly)"
+)
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_million_damaged_messages_over_all_recipes_count_once(name: str):
+    one, chance, most = case(name), random.Random(NOON_S), 1_000  # noqa: S311 - chance of a test
+    seeds = [payload or b"" for payload in one.given.payloads]
+    left = -(-1_000_000 // len(RECIPES)) if TIER == "nightly" else most
+    while left > 0:
+        at = [chance.randrange(len(seeds)) for _ in range(min(left, most))]
+        given = Messages(
+            payloads=[damaged(seeds[number], chance) for number in at],
+            topics=[one.given.topics[number] for number in at],
+            keys=[None] * len(at),
+            headers=[one.given.headers[number] for number in at],
+            stamps_us=np.full(len(at), NOON_US),
+            positions=np.arange(FIRST, FIRST + len(at)),
+        )
+        accounted_for(one.decoder, given)
+        left -= len(at)
 
 
 JSON = st.recursive(

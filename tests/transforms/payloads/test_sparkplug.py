@@ -7,7 +7,9 @@ import pytest
 
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.payloads.messages import Messages
 
+from .damage import Steps
 from .payloads import NOON_MS, NOON_US, decode, messages, outcome
 from .sparkplug import metric, payload, template
 
@@ -247,3 +249,16 @@ def test_a_device_and_a_meter_of_its_node_are_never_one_series():
     assert [one[0] for one in decode(SEVERAL, given)[0]] == ["plant/edge1/press", "plant/edge1/press/a"]
     named = Readings.model_validate({"preset": "sparkplug", "value": "+/Power", "series": {"topic": 4}})
     assert [one[0] for one in decode(named, given)[0]] == ["edge1/a", "edge1/press"]
+
+
+def test_meters_behind_a_node_take_steps_in_proportion_to_their_metrics():
+    def born(count: int) -> Messages:
+        metrics = [metric(f"Meter {at}/Power", at, kind=10, double=1.0) for at in range(count)]
+        templates = [template(f"T {at}", metric("Power", kind=10, double=1.0), alias=count + at) for at in range(count)]
+        return messages(payload(NOON_MS, *metrics, *templates), topics=[NODE.format("NBIRTH")])
+
+    small, large = born(64), born(1_024)
+    decoder = PayloadDecoder(SEVERAL)
+    decoder.decode(small)
+    assert len(decode(SEVERAL, small)[0]) == 128
+    assert Steps(lambda: decoder.decode(large)).count <= 16 * Steps(lambda: decoder.decode(small)).count
