@@ -341,7 +341,8 @@ class _Fields:
         words: of each such level what stands there.
         keyed: whether messages have keys of text.
         only: the name of a series where there is no other.
-        texts: payloads that are text.
+        bodies: what the payloads hold.
+        said_unit: the unit that stands behind numbers in payloads; empty for none that is known.
     """
 
     payload: str | None
@@ -354,6 +355,7 @@ class _Fields:
     keyed: bool
     only: str
     bodies: Sequence[Any]
+    said_unit: str
 
     @classmethod
     def of(cls, messages: Messages, levels: Sequence[int], only: str, schemas: SchemaLookup | None) -> _Fields:
@@ -378,6 +380,7 @@ class _Fields:
             keyed=all(key and _is_text(key) for key in messages.keys),
             only=only,
             bodies=bodies,
+            said_unit=_unit_behind(raw) if payload is None else "",
         )
 
     @property
@@ -417,6 +420,13 @@ def _is_text(one: bytes) -> bool:
         return one.decode("utf-8").isprintable()
     except UnicodeDecodeError:
         return False
+
+
+def _unit_behind(raw: Sequence[bytes]) -> str:
+    """The known unit that stands behind most numbers; empty for none."""
+    found = [_WITH_UNIT.fullmatch(one.decode("ascii", "replace")) for one in raw if len(one) <= 40]  # noqa: PLR2004 - of a number
+    units = Counter(one[1] for one in found if one is not None and is_known(one[1]))
+    return max(units, key=lambda one: units[one], default="")
 
 
 def _are_numbers(raw: Sequence[bytes]) -> bool:
@@ -707,12 +717,24 @@ def _sifted(tester: _Tester, best: _Outcome, fields: _Fields) -> _Outcome:
     for level in fields.levels:
         if {"topic": level} in (best.readings["series"], *dict(best.readings["series"]).get("join", ())):
             continue
-        bad = {level_of(names[at], level) for at in rejects}
-        good = {level_of(name, level) for at, name in enumerate(names) if at not in rejects}
-        if not bad & good and len(good) == 1:
-            sifted = tester.outcome({**best.readings, "where": [{"topic": level, "equals": good.pop()}]})
+        bad = {level_of(names[at], level) or "" for at in rejects}
+        good = {level_of(name, level) or "" for at, name in enumerate(names) if at not in rejects}
+        if bad & good:
+            continue
+        # words that are no kinds of messages may be names of meters, and are not written
+        known = [
+            (how, sorted(words)) for how, words in (("equals", good), ("differs", bad)) if all(map(_is_kind, words))
+        ]
+        for how, words in known[:1]:
+            said = {"topic": level, how: words[0] if len(words) == 1 else words}
+            sifted = tester.outcome({**best.readings, "where": [said]})
             return best if sifted is None else sifted
     return best
+
+
+def _is_kind(word: str) -> bool:
+    """Whether a word at a level of the topic is one for kinds of messages."""
+    return word.lower() in _DIRECTION
 
 
 def _whole_payload(tester: _Tester, fields: _Fields) -> _Outcome | None:
@@ -726,7 +748,9 @@ def _whole_payload(tester: _Tester, fields: _Fields) -> _Outcome | None:
     unit = {} if named is None else {"unit": named}
     found: list[_Outcome] = []
     for series in _series(fields, ()):
-        for value, more in (({"payload": True}, {}), ({"payload": True, "unit": True}, {"unit": "W"})):
+        for value, more in (({"payload": True}, {}), ({"payload": True, "unit": True}, {"unit": fields.said_unit})):
+            if "unit" in value and not fields.said_unit:
+                continue
             said = {**fields.own, "series": series, "time": {"stamp": True}, "value": value, **unit, **more}
             outcome = tester.outcome(said | ({"where": where} if where else {}))
             if outcome is not None and outcome.score > 0:
@@ -816,9 +840,16 @@ def _names_of_convention(bodies: Sequence[Any]) -> dict[str, list[str]]:
         elif isinstance(body, dict):
             _names_in_object(body, found)
     return {
-        preset: sorted((one for one in names if one), key=lambda one: (_rank(one, _VALUES), one))[:_TRIED]
+        preset: sorted(
+            (one for one in names if _can_be_value(preset, one)), key=lambda one: (_rank(one, _VALUES), one)
+        )[:_TRIED]
         for preset, names in found.items()
     }
+
+
+def _can_be_value(preset: str, name: str) -> bool:
+    """Whether a name may be that of a value: in SenML what ends a name may as well be that of a device."""
+    return bool(name) and (preset != "senml" or _rank(name, _VALUES) < len(_VALUES))
 
 
 def _names_in_object(body: dict[str, Any], found: dict[str, set[str]]) -> None:

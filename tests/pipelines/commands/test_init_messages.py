@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from quiltstream.pipelines.commands.init_messages import Origin, guess_messages
+from quiltstream.pipelines.commands.init_messages import Origin, _origin_of, guess_messages
 from quiltstream.pipelines.commands.message_preview import MessageLook, look_at_messages
 from quiltstream.pipelines.commands.try_ import trial_of
 from quiltstream.pipelines.errors import CommandError
+from quiltstream.schemas.settings.gateway import GatewaySettings
 from quiltstream.schemas.settings.job import load_settings, read_settings
 from quiltstream.schemas.settings.recipe_files import RECIPES
 from quiltstream.transforms.payloads.messages import Messages
@@ -24,6 +25,7 @@ from quiltstream.transforms.payloads.messages import Messages
 from ...transforms.kafka.fake import FakeBroker
 from ...transforms.payloads.payloads import NOON_MS, NOON_S, NOON_US, messages
 from ...transforms.payloads.sparkplug import metric, payload
+from ...transforms.payloads.test_cim import SMALL
 from ...transforms.payloads.test_recipes import case
 from ..jobs import Done, call
 
@@ -222,6 +224,37 @@ def test_messages_of_another_kind_are_told_by_a_level_of_the_topic() -> None:
     look = looked(sent(*bodies, topics=names))
     assert (look.read, look.passed, look.rejected) == (4, 4, 0)
     assert look.readings["where"] == [{"topic": 3, "equals": "data"}]
+    look = looked(sent(*bodies, topics=[name.replace("data", "ann") for name in names]))
+    assert look.readings["where"] == [{"topic": 3, "differs": "LWT"}]
+
+
+def test_units_behind_numbers_are_those_of_the_payload() -> None:
+    given = sent(*(f"{at}.5 kWh" for at in range(4)), topics=[f"home/m{at % 2}/energy" for at in range(4)])
+    assert written(looked(given), given) == {
+        "series": {"topic": 2},
+        "time": {"stamp": True},
+        "value": {"payload": True, "unit": True},
+        "unit": "kWh",
+    }
+
+
+def test_a_document_of_meter_readings_is_a_preset_with_its_unit() -> None:
+    look = looked(sent(SMALL))
+    assert look.readings == {"preset": "cim", "value": "Wh", "unit": "Wh"}
+    assert (look.read, look.rejected, look.interval_us) == (1, 0, 900_000_000)
+
+
+def test_messages_go_the_way_of_the_gateway_that_there_is(tmp_path: Path) -> None:
+    text = "mqtt: {host: b, client_id: g}\nforward: {topics: ['a/#'], to: {TO}}\n"
+    for to, source in (
+        ("kafka: {servers: 'k:9092', topic: t}", {"kafka": {"servers": "k:9092", "topic": "t"}}),
+        ("folder: {path: spool}", {"avro": f"{tmp_path}/spool/*.avro"}),
+    ):
+        gateway = GatewaySettings.load(text.replace("TO", to), folder=tmp_path)
+        origin = _origin_of("a/#", "a", "here", gateway.mqtt, gateway)
+        assert (origin.source, origin.gateway) == (source, "")
+        look = looked(sent({"id": "m1", "ts": NOON_S, "power": 1}))
+        assert load_settings(guess_messages(look, origin).text).source is not None
 
 
 def test_sparkplug_and_telegrams_are_presets_with_the_likeliest_value() -> None:
