@@ -27,6 +27,7 @@ from ...schemas.settings.gateway import Broker, FolderTarget, GatewaySettings, K
 from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, RegisterValue, place_text
 from ...schemas.slots import format_duration, time_zone
+from ...transforms.payloads.messages import SourceAwayError
 from ..console import plural
 from ..errors import CommandError, ExitCode
 from .init import POWER_EDGES, WATTS, ZONE_NOTE, Guess, check_text, name_of, number_text
@@ -94,7 +95,12 @@ def from_topic(topic: str, servers: str | None, options: Sequence[str], registry
     except KafkaUnavailableError as error:
         raise CommandError(f"--from-topic {topic}: {error}", ExitCode.SOURCE) from error
     where = f"topic {topic} at {servers}"
-    look = look_at_messages(messages, where, value=wanted.value, timezone=wanted.timezone, only=topic, schemas=schemas)
+    try:
+        look = look_at_messages(
+            messages, where, value=wanted.value, timezone=wanted.timezone, only=topic, schemas=schemas
+        )
+    except SourceAwayError as error:
+        raise CommandError(f"--registry: {error}", ExitCode.SOURCE) from error
     origin = Origin(where, topic, {"kafka": given}, "quiltstream try THIS-FILE --from-topic 20")
     return guess_messages(look, origin, wanted.timezone)
 

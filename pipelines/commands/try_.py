@@ -22,7 +22,7 @@ from ...schemas.settings.job import Settings, read_settings
 from ...schemas.settings.mappings import Readings
 from ...schemas.settings.secrets import located
 from ...schemas.slots import parse_instant
-from ...transforms.payloads.messages import Messages
+from ...transforms.payloads.messages import Messages, SourceAwayError
 from ...transforms.payloads.trial import Trial, Tried
 from ..console import facts, heading, paragraph, plural, print_json, results
 from ..errors import CommandError, ExitCode
@@ -153,7 +153,10 @@ def try_file(path: Path, given: str | None, beside: Beside, *, from_topic: int |
     settings = read_settings(path)
     trial = trial_of(settings)
     messages = messages_of_file(given, beside) if given is not None else messages_of_topics(settings, from_topic or 1)
-    tried = list(trial.of(messages))
+    try:
+        tried = list(trial.of(messages))
+    except SourceAwayError as error:
+        raise CommandError(f"source.kafka.registry: {error}", ExitCode.SOURCE) from error
     if as_json:
         print_json([asdict(one) for one in tried])
     else:

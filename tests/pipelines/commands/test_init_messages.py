@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 import yaml
 
@@ -27,7 +29,7 @@ from ...transforms.payloads.payloads import NOON_MS, NOON_S, NOON_US, messages
 from ...transforms.payloads.sparkplug import metric, payload
 from ...transforms.payloads.test_cim import SMALL
 from ...transforms.payloads.test_recipes import case
-from ..jobs import Done, call
+from ..jobs import Done, call, job
 
 ORIGIN = Origin("a look", "meters", {"kafka": {"servers": "localhost:1", "topic": "meters"}}, "try")
 
@@ -361,6 +363,44 @@ def test_a_topic_without_readings_is_told(
     assert (done.code, done.said(said)) == (5, True), done.err
     assert "secret" not in done.err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_registry_that_is_away_is_told_by_init_and_by_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = topic_of(monkeypatch, [])
+    broker.send("meters", [(0, b"\0\0\0\0\7abc")] * 3)
+    done = begun(tmp_path, "--registry", "http://127.0.0.1:9")
+    assert (done.code, done.said("--registry: the schema registry http://127.0.0.1:9: it does not answer")) == (5, True)
+    kafka = {"servers": "fake:1", "topic": "meters", "registry": {"url": "http://127.0.0.1:9"}}
+    flat = {"payload": "avro", "series": "id", "time": "ts", "value": "v"}
+    settings = job(tmp_path, [], source={"kafka": kafka}, readings=flat, rejects=None, sink=None)
+    done = call("try", settings.settings, "--from-topic", "3")
+    assert (done.code, done.said("source.kafka.registry: the schema registry")) == (5, True)
+
+
+def test_messages_of_a_registry_are_read_by_their_schemas() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in AVRO.items()]}
+
+    def body(at: int) -> bytes:
+        file = io.BytesIO()
+        row = {"meter": f"m{at % 2}", "ts": NOON_MS + 60_000 * at, "power": float(at)}
+        fastavro.schemaless_writer(file, fastavro.parse_schema(schema), row)
+        return b"\0\0\0\0\7" + file.getvalue()
+
+    look = looked(sent(*map(body, range(8))), schemas=lambda number: schema if number == 7 else None)
+    assert look.readings == {
+        "payload": "avro",
+        "series": {"path": "meter"},
+        "time": {"path": "ts"},
+        "time_unit": "ms",
+        "value": {"path": "power"},
+    }
+
+
+AVRO: dict[str, Any] = {
+    "meter": "string",
+    "ts": {"type": "long", "logicalType": "timestamp-millis"},
+    "power": "double",
+}
 
 
 STRANGE: list[Any] = [{"": 1}, {'a"b': 1}, [[[[[[[[[1]]]]]]]]], {"ts": 10**400, "v": 1}, [], 7, None, "\x00", b"\xff"]
