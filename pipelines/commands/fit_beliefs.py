@@ -14,7 +14,7 @@ the history, which no ledger counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
@@ -24,6 +24,7 @@ import numpy.typing as npt
 from rich.console import Console
 
 from ...privacy.accounting.forward_backward import endless, lower_bound
+from ...privacy.accounting.ledger import Ledger
 from ...privacy.analysis.methods import METHODS
 from ...privacy.estimation.belief_checks import Path, memory, pooled_rhythm, rhythm, stretches
 from ...privacy.estimation.per_series import DIGITS, PSEUDO_VISITS, Contractions, contractions, rank_of
@@ -103,6 +104,7 @@ def _counted(losses: Callable[[], FloatArray], epsilon: float, why_not: str) -> 
 _KNOWING = "someone who knows which stretches of {} the series had, and how often"
 
 _SAID: Mapping[str, tuple[str, str]] = {
+    "own": ("own chain", "lose at most epsilon by their own chains"),
     "rhythm": ("daily rhythm", "lose at most epsilon by their own chains with a kernel for every slot of the day"),
     "memory": ("two slots", "lose at most epsilon by their own chains with a memory of two slots"),
     "25 hours": ("25 hours", f"lose more against {_KNOWING.format('25 hours')}"),
@@ -131,13 +133,16 @@ def show_checks(console: Console, found: Mapping[str, Any], own: str) -> None:
     Args:
         console: where to.
         found: ``checks``, and where it was not epsilon 1 ``checked``, the epsilon and the sigma that they are about.
-        own: what the series lose by their own chains, at epsilon 1; empty where that is not known.
+        own: what the series lose by their own chains at epsilon 1, which ``checked`` says for another; empty where that
+            is not known.
     """
     checks, checked = found["checks"], found.get("checked", {"epsilon": 1.0})
     epsilon = checked["epsilon"]
     at = "this noise" if epsilon == 1 else f"epsilon {epsilon:g} and its noise, sigma {number(checked['sigma'])}"
     heading(console, f"The history under richer beliefs, at {at} (exact statistics, which no ledger counts)")
-    lines = [("own chain", own if epsilon == 1 else f"at epsilon 1, {own}")] if own else []
+    if "own" in checked:
+        own = f"{_said('own', checked['own'])}{_most('own', checked['own'])}"
+    lines = [("own chain", own)] if own and (epsilon == 1 or "own" in checked) else []
     facts(console, [*lines, *((label, said + _most(name, checks[name])) for name, (label, said)
                               in zip(checks, said_of(checks), strict=True))])  # fmt: skip
 
@@ -202,12 +207,15 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
         else:
             made, outside = _own_chains(history, exact, rank), len(counts.series) - rank
         sigma = 1 / endless(made, 1.0).density
-        checked = {"epsilon": epsilon, "sigma": sigma if epsilon == 1 else 1 / endless(made, epsilon).density}
+        at = sigma if epsilon == 1 else 1 / endless(made, epsilon).density
+        checked: dict[str, Any] = {"epsilon": epsilon, "sigma": at}
     except (EstimationError, ChainError, NotContracting) as error:
         raise CommandError(
             f"{error} (--cover, --only and --exclude choose, --edges make the bins, and --belief pooled takes one "
             "chain of all series together)"
         ) from error
+    if exact is not None and epsilon != 1:
+        checked["own"] = _counted(lambda: _losses(history.chains, at), epsilon, "")
     own = {} if exact is None else {"within": int((exact <= sigma).sum()), "largest": _finite(float(exact.max()))}
     order = np.argsort(history.scores if belief == "level" or exact is None else exact, kind="stable")
     low, high = history.share_range(rank)
@@ -237,6 +245,11 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
             },
         },
     )
+
+
+def _losses(chains: Iterable[MarkovChain], sigma: float) -> Floats:
+    """What an endless stream of a noise loses by each chain, epsilon."""
+    return np.array([Ledger(chain).ceiling(1 / sigma) for chain in chains])
 
 
 def _rank(cover: str, series: int) -> int:

@@ -29,6 +29,7 @@ from ..console import number, plural
 from ..released_series import ReleasedSeries, days_between
 from . import figures
 from .contents import DomainFacts, Report
+from .glossary import used_on
 
 #: So many series or groups have figures of their own; all are in the table and the data.
 PICTURED = 12
@@ -36,18 +37,24 @@ PICTURED = 12
 #: Rows of a table; the data have the rest.
 _MOST_ROWS = 500
 
-#: What the kinds of beliefs mean.
+#: The kinds of beliefs: a name for lay readers, and what it means.
 _KINDS = {
-    "mixing-bounds": "every chain whose rarest state has at least probability pi_min and whose spectral gap is at "
-                     "least the one given",
-    "dobrushin-bounds": "every chain, also one that changes in time, that forgets as fast as the curves below say: "
-                        "what a slot tells of another is bounded in total variation by their distance, both ways",
-    "markov-chain": "one Markov chain with the transitions below",
-    "finite-class": "a list of Markov chains; the loss is the largest of any of them",
-    "any-initial": "Markov chains with the transitions below and any initial distribution",
-    "binary-interval": "every chain of two states whose probabilities of staying lie in the intervals below",
-    "periodic-chain": "a chain with transitions of its own for each slot of the day",
-    "neighbourhood": "every chain whose rows are within tau, in total variation, of those of the chain below",
+    "mixing-bounds": ("series that mix at least so fast",
+                      "every chain whose rarest state has at least probability pi_min and whose spectral gap is at "
+                      "least the one given"),
+    "dobrushin-bounds": ("series that forget at least so fast",
+                         "every chain, also one that changes in time, that forgets as fast as the curves below say: "
+                         "what a slot tells of another is bounded in total variation by their distance, both ways"),
+    "markov-chain": ("one chain for all series", "one Markov chain with the transitions below"),
+    "finite-class": ("a list of chains", "the Markov chains below; the loss is the largest of any of them"),
+    "any-initial": ("chains that start anywhere",
+                    "Markov chains with the transitions below and any initial distribution"),
+    "binary-interval": ("two states that last about so long",
+                        "every chain of two states whose probabilities of staying lie in the intervals below"),
+    "periodic-chain": ("a chain with a daily rhythm",
+                       "a chain with transitions of its own for each slot of the day"),
+    "neighbourhood": ("chains close to one chain",
+                      "every chain whose rows are within tau, in total variation, of those of the chain below"),
 }  # fmt: skip
 
 
@@ -79,7 +86,8 @@ def page_of(report: Report, *, title: str, version: str, pictured: int = PICTURE
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(text)
     domains = [_domain(facts, place, report.model, pictured) for place, facts in enumerate(report.domains)]
     downloads = list(_downloads(report))
-    return template.render(title=title, version=version, model=report.model, domains=domains, downloads=downloads)
+    said = {"title": title, "version": version, "model": report.model, "domains": domains, "downloads": downloads}
+    return template.render(said, glossary=used_on(template.render(said, glossary=())))
 
 
 def _domain(facts: DomainFacts, place: int, model: Model | None, pictured: int) -> dict[str, Any]:
@@ -259,7 +267,8 @@ def _cost(facts: DomainFacts) -> Iterator[tuple[str, str]]:
 
 def _belief(facts: DomainFacts, model: Model | None) -> Iterator[tuple[str, str]]:
     kind = str(facts.domain.belief.get("kind"))
-    yield "what is believed", f"{_KINDS.get(kind, kind)} ({kind})"
+    name, meaning = _KINDS.get(kind, (kind, "see below"))
+    yield "what is believed", f"{name} ({kind}): {meaning}"
     sources = sorted({str(query.row["model_provenance"]) for query in facts.queries if query.row is not None})
     yield "where it is from", "; ".join(sources) or "nothing is released yet"
     yield "model", facts.said.model_id

@@ -256,6 +256,23 @@ def test_a_fit_says_how_its_history_fares_under_richer_beliefs(leveled: tuple[Do
         assert done.said(text), text
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_own_chains_are_judged_at_the_epsilon_of_the_settings(tmp_path: Path) -> None:
+    made = job(tmp_path, model="model.json", privacy={"epsilon": 0.2, "mechanism": "forward-backward", "budget": 0.2})
+    done = call("fit", made.settings, "--cover", "0.7")
+    assert done.code == 0, done.err
+    cover = Model.load(tmp_path / "model.json").diagnostics["cover"]
+    own, sigma = cover["checked"]["own"], cover["checked"]["sigma"]
+    assert (cover["checked"]["epsilon"], own["series"]) == (0.2, 6)
+    assert sigma > cover["sigma"]
+    assert own["within"] >= cover["rank"]  # the class holds so many of these chains
+    assert own["largest"] < cover["own"]["largest"]  # a loss at epsilon 0.2, and a sigma at epsilon 1
+    lines = " ".join(done.out.split())
+    assert f"at epsilon 0.2 and its noise, sigma {sigma:.4g}" in lines
+    assert f"own chain {own['within']} of the 6 series lose at most epsilon by their own chains" in lines
+    assert "at epsilon 1, " not in lines.partition("under richer beliefs")[2]
+
+
 @pytest.mark.parametrize(
     ("slots", "states", "interval_us", "said"),
     [

@@ -19,6 +19,9 @@ import pytest
 
 from quiltstream.pipelines.commands import report as command
 from quiltstream.pipelines.released_series import days_between
+from quiltstream.pipelines.report.glossary import TERMS
+from quiltstream.pipelines.report.page import _KINDS
+from quiltstream.privacy.analysis.slower_beliefs import _SLOWED
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.models import Model, Provenance
 from quiltstream.schemas.roster import Roster
@@ -85,6 +88,27 @@ def test_the_words_of_the_guidelines_and_the_limits_are_there(made: Made) -> Non
         "not protected", "It is not differential privacy with independent records", "--model FILE adds it",
     ):  # fmt: skip
         assert words in text, words
+
+
+def test_the_words_that_the_page_uses_are_explained_and_no_others(made: Made) -> None:
+    head, _, rest = made.page.partition('<section aria-labelledby="words">')
+    words, _, tail = rest.partition("</section>")
+    explained = re.findall(r"<dt>(.*?)</dt><dd>(.+?)</dd>", words)
+    body = re.sub(r"<style>.*?</style>", "", head, flags=re.DOTALL) + tail
+    text = Page(body).text + " ".join(one.get("alt", "") for one in Page(body).all("img"))
+    assert [name for name, _ in explained] == [one.name for one in TERMS if one.is_in(text)]
+    names = {name for name, _ in explained}
+    assert {"epsilon", "belief", "band", "Pufferfish", "domain", "ledger", "mixing-bounds", "pi_min"} <= names
+    assert not {"dobrushin-bounds", "exchangeable"} & names
+    assert '<a href="#words">' in head
+    assert "series that mix at least so fast (mixing-bounds): every chain whose rarest state" in " ".join(text.split())
+
+
+def test_every_kind_of_belief_has_a_name_for_lay_readers() -> None:
+    assert set(_SLOWED) <= set(_KINDS)
+    for kind, (name, meaning) in _KINDS.items():
+        assert "-" not in name, kind
+        assert meaning, kind
 
 
 def test_the_data_in_the_page_are_the_released_rows_and_the_entries(made: Made, tmp_path: Path) -> None:
