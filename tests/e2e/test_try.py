@@ -14,7 +14,7 @@ pytestmark = pytest.mark.e2e
 
 
 def groups_of(kafka: KafkaBroker) -> set[str]:
-    return {group.group_id for group in kafka.admin().list_consumer_groups().result(20).valid}
+    return {group.group_id for group in kafka.admin().list_consumer_groups().result(60).valid}
 
 
 def test_the_last_messages_of_a_topic_are_tried_and_no_group_is_left(kafka: KafkaBroker, tmp_path: Path) -> None:
