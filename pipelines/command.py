@@ -151,9 +151,8 @@ class Command(click.Command):
         """Run the command with quiet logs; end with a message and an exit code where it fails."""
         debug = bool(ctx.find_root().meta.get(_DEBUG))
         _log(debug=debug)
-        told: list[int] = []
         try:
-            with held_back(), _noted(told):
+            with held_back(), _noted():
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             _end_stopped(ctx)
@@ -162,7 +161,7 @@ class Command(click.Command):
         except Exception as error:  # noqa: BLE001 - this is where every error ends
             if debug:
                 traceback.print_exc()
-            if told:  # a runner makes Ctrl-C a failure of the step that it came into
+            if ASKED:  # a runner makes Ctrl-C a failure of the step that it came into
                 _end_stopped(ctx)
             failure = explain(error)
             from .console import printable  # noqa: PLC0415 - --help is quick without the console
@@ -172,21 +171,28 @@ class Command(click.Command):
             ctx.exit(failure.code)
 
 
+#: Signals that asked the command to end. Python drops a ``KeyboardInterrupt`` that comes into a destructor, or into a
+#: callback of an import; whoever waits for long looks here as well.
+ASKED: list[int] = []
+
+
+def ask_to_end(number: int, frame: FrameType | None) -> None:
+    """Note a signal, which raises a ``KeyboardInterrupt`` as Ctrl-C always does."""
+    ASKED.append(number)
+    signal.default_int_handler(number, frame)
+
+
 @contextmanager
-def _noted(told: list[int]) -> Generator[None]:
-    """Note that Ctrl-C came, which raises a ``KeyboardInterrupt`` as it always does."""
+def _noted() -> Generator[None]:
+    """Note that Ctrl-C came."""
     usual = threading.current_thread() is threading.main_thread() and (
         signal.getsignal(signal.SIGINT) is signal.default_int_handler
     )
+    ASKED.clear()
     if not usual:
         yield
         return
-
-    def note(number: int, frame: FrameType | None) -> None:
-        told.append(number)
-        signal.default_int_handler(number, frame)
-
-    signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGINT, ask_to_end)
     try:
         yield
     finally:

@@ -24,7 +24,7 @@ from ...transforms.common.ledger_waits import give_up
 from ...transforms.plan import Plan
 from ...transforms.sources.progress import Heartbeat
 from ...transforms.sources.reader import PollingPolicy
-from ..command import keep_quiet, settled
+from ..command import ASKED, ask_to_end, keep_quiet, settled
 from ..connectors.table import SourceRecord
 from ..connectors.undelivered import Output
 from ..console import plural
@@ -405,6 +405,8 @@ def _rounds(result: Any, job: LiveJob, vigil: WatchLoop, look_s: float) -> LiveP
     with vigil.asking(Cause.LEDGER):
         standing = job.follower.look(PipelineState.STARTING)
     while True:
+        if ASKED:  # and Python dropped it
+            raise KeyboardInterrupt
         with vigil.asking(Cause.RUNNER):
             state, lost = _state(result, job)
         if PipelineState.is_terminal(state) and state != PipelineState.DONE:
@@ -529,7 +531,7 @@ def stoppable() -> Generator[Callable[[], None]]:
 
     def arm() -> None:
         for one in before:
-            signal.signal(one, signal.default_int_handler)
+            signal.signal(one, ask_to_end)
 
     arm()
     try:
@@ -537,6 +539,8 @@ def stoppable() -> Generator[Callable[[], None]]:
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
+        if ask_to_end not in before.values():
+            ASKED.clear()
 
 
 def event_printer(console: Console, *, as_json: bool) -> Say:

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import Queue
@@ -91,6 +92,18 @@ def test_a_job_that_is_stopped_while_it_starts_ends_too(one: Job) -> None:
     standing, said = follow(one, Pipeline(Result(), lambda: signal.raise_signal(signal.SIGINT)))
     assert standing.state == "CANCELLED"
     assert "stop" in said
+
+
+def test_a_signal_that_python_dropped_within_a_callback_stops_the_job_all_the_same(one: Job) -> None:
+    def into_a_callback() -> None:
+        with suppress(KeyboardInterrupt):  # as Python does with one that comes into a destructor
+            signal.raise_signal(signal.SIGINT)
+
+    standing, said = follow(one, Pipeline(Result("RUNNING", "RUNNING", "DONE"), into_a_callback))
+    assert standing.state == "CANCELLED"
+    assert said.splitlines()[-1].endswith("stopped; what is on record stays")
+    # and nothing of it is left for the next one
+    assert follow(one, Pipeline(Result("RUNNING", "DONE")))[0].state == "DONE"
 
 
 @pytest.mark.parametrize("afterwards", [True, False], ids=["also afterwards", "only while it runs"])
