@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from itertools import pairwise
@@ -103,6 +103,7 @@ def examine(
     earlier: Mapping[str, str] | None = None,
     retries: int = 0,
     ended: bool = True,
+    joined: Sequence[tuple[int, MixingBounds]] = (),
 ) -> Examined:
     """Look at the only query of a domain.
 
@@ -119,6 +120,7 @@ def examine(
         retries: how often a job was begun anew.
         ended: whether the jobs came to their end; one that did not may have charged a window that it had no time to
             draw, and the next one draws it.
+        joined: beliefs that joined the domain's, each with the number of charges before it.
     """
     registration = store.registered(domain, query)
     assert registration is not None
@@ -141,7 +143,7 @@ def examine(
         rows=len(released),
         again=sum(count - 1 for (name, row), count in gone.items() if record.get(name) == row),
         differing=differing,
-        ledger_equal=_equal(entries, dict(zip(spans, released, strict=True)), loss, belief, ended=ended),
+        ledger_equal=_equal(entries, dict(zip(spans, released, strict=True)), loss, belief, ended=ended, joined=joined),
         loss=loss,
         budget=budget,
         retries=retries,
@@ -161,6 +163,7 @@ def _equal(
     belief: MixingBounds,
     *,
     ended: bool,
+    joined: Sequence[tuple[int, MixingBounds]],
 ) -> bool:
     """Whether charges, losses and total are those that the core gives for the windows that have rows."""
     core = Ledger(belief)
@@ -170,9 +173,11 @@ def _equal(
     if not ended:
         paid = {(start, stop): epsilon for start, stop, epsilon, *_ in found} | paid
     expected = list[tuple[int, int, float, float, float]]()
-    for (start, stop), epsilon in sorted(paid.items()):
+    for number, ((start, stop), epsilon) in enumerate(sorted(paid.items())):
+        _join(core, joined, number)
         before = core.loss
         expected.append((start, stop, epsilon, before, core.charge(start, stop, epsilon).loss_after))
+    _join(core, joined, len(expected))
     said = {span: (row["loss_before"], row["loss_after"]) for span, row in rows.items()}
     return (
         found == expected
@@ -181,6 +186,13 @@ def _equal(
         and all(one.sequence + 1 == other.sequence for one, other in pairwise(entries))
         and len({one.entry_id for one in entries}) == len(entries)
     )
+
+
+def _join(core: Ledger, joined: Sequence[tuple[int, MixingBounds]], charges: int) -> None:
+    """Let the beliefs join that joined behind so many charges."""
+    for number, belief in joined:
+        if number == charges:
+            core.join(belief)
 
 
 def _span(row: Mapping[str, Any], grid: SlotGrid) -> Span:

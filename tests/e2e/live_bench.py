@@ -430,7 +430,12 @@ class Bench:
         assert {name: expected.get(name) for name in files} == files, "in the sink, and not on record"
 
     def _examined(
-        self, windows: Iterable[Span], earlier: dict[str, str] | None, *, ended: bool = True
+        self,
+        windows: Iterable[Span],
+        earlier: dict[str, str] | None,
+        *,
+        ended: bool = True,
+        joined: Sequence[tuple[int, MixingBounds]] = (),
     ) -> tuple[Examined, dict[str, bytes]]:
         """What was found, which is sound; and the file of each row on record."""
         expected: dict[str, bytes] = {}
@@ -451,6 +456,7 @@ class Bench:
                 earlier=earlier,
                 retries=self.retries,
                 ended=ended,
+                joined=joined,
             )
         assert found.sound, found
         return found, expected

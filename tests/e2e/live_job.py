@@ -3,7 +3,7 @@
 It is ``quiltstream run --live --json`` but for what the tests need: the noise is left out by the hook of the
 transform's constructor, which no setting reaches, or stamped; what leaves the job is noted beside the settings, in
 ``left``, and each call of the reader, in ``calls``; the wall clock of the source may be a file's content, and windows
-may fire panes that the transform does not ask for, which are noted in ``panes``.
+may fire panes that the transform does not ask for, which are noted in ``panes``. Errors may be planted.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def clock_of(path: str) -> int:
 @click.option("--end", type=float)
 @click.option("--panes")
 @click.option("--patience", type=float)
+@click.option("--plant")
 def main(
     settings: Path,
     beam_options: tuple[str, ...],
@@ -44,6 +45,7 @@ def main(
     end: float | None,
     panes: str | None,
     patience: float | None,
+    plant: str | None,
 ) -> None:
     """Run a settings file."""
     # as the command line does: once its logs are quiet
@@ -73,6 +75,8 @@ def main(
         beam.WindowInto = import_module("firings").firing_windows(panes)  # type: ignore[misc]
         noted = str(settings.absolute().with_name("panes"))
         publishing.SortPanes = partial(stamped.NotedPanes, noted)  # type: ignore[misc]
+    if plant is not None:
+        import_module("planted").PLANTED[plant]()
     read = read_settings(settings)
     hidden = "private" if noise == "private" else "none"
     if read.estimate is not None:

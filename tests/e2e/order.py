@@ -5,6 +5,7 @@ from __future__ import annotations
 #: The longest first; the others follow in the order of their names.
 LONGEST = (
     "test_live_flink.py",
+    "test_random_actions.py",
     "test_live_watchdog.py",
     "test_live_embedded.py",
     "test_live_prism.py",
@@ -42,6 +43,7 @@ SMOKE = (
     "test_postgres_faults.py",
     "test_postgres_store.py",
     "test_prometheus.py",
+    "test_random_actions.py::test_a_short_run_of_actions_leaves_what_plain_counting_says",
     "test_whole_way.py",
 )
 

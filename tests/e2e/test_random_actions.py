@@ -1,0 +1,127 @@
+"""Random actions against live jobs on Prism: every night other ones; and that they find what is planted."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from .kafka import KafkaBroker
+from .postgres import PostgresServer
+from .random_actions import (
+    ACTIONS,
+    Configuration,
+    Plan,
+    Servers,
+    Step,
+    WrongError,
+    beams,
+    may,
+    plan_of,
+    possible,
+    run,
+    shrunk,
+)
+
+#: Plans of a night: about five minutes where little else runs.
+NIGHT = 8
+
+
+@pytest.fixture
+def there(prism: Path, postgres_server: PostgresServer, kafka: KafkaBroker) -> Servers:
+    return Servers(prism, postgres_server, kafka, beams())
+
+
+def steps(*names: str, number: int = 3) -> tuple[Step, ...]:
+    return tuple(Step(name, number) for name in names)
+
+
+@pytest.mark.assures(
+    "runners",
+    "Prism: in random order and configuration, readings sent, late, repeated and damaged, jobs killed, stopped and "
+    "upgraded, brokers and databases killed, beliefs and rosters changed: every window is released once with its true "
+    "counts, each line is counted or told with its reason, and no process is left",
+)
+@pytest.mark.parametrize("night", range(NIGHT))
+def test_random_actions_leave_what_plain_counting_says(there: Servers, night: int) -> None:
+    del night
+    plan = plan_of(random.randrange(10**9), beams=[*there.beams])  # noqa: S311 - test data
+    sys.stdout.write(f"{plan}\n")
+    sys.stdout.write(f"{run(plan, there):.0f} s\n")
+
+
+def test_a_short_run_of_actions_leaves_what_plain_counting_says(there: Servers) -> None:
+    configuration = Configuration(source="kafka", ledger="postgres", partitions=2)
+    done = steps("begin", "send", "await rows", "late", "kill worker", "duplicate", "stop")
+    assert possible(done, configuration.facts) == done
+    run(Plan(1, configuration, done), there)
+
+
+@pytest.mark.parametrize(
+    ("planted", "done", "said"),
+    [
+        ("counted twice", steps("begin", "send", "duplicate"), "on record, and .* is true"),
+        (
+            "drawn again",
+            steps("begin", "send", "await rows", "read sink", "kill worker", number=2),
+            "rows in the sink are not those on record",
+        ),
+        ("late in silence", steps("begin", "send", "await rows", "late"), "were counted, on record or late"),
+        ("left running", steps("begin", "send", "kill worker"), "processes that a job left"),
+    ],
+)
+def test_what_is_planted_in_a_job_is_found(there: Servers, planted: str, done: tuple[Step, ...], said: str) -> None:
+    plan = Plan(5, Configuration(), done)
+    assert possible(done, plan.configuration.facts) == done
+    with pytest.raises(WrongError, match=said):
+        run(plan, there, ("--plant", planted))
+
+
+# Plans are data
+
+
+def test_every_step_of_a_plan_has_what_it_needs() -> None:
+    seen: set[str] = set()
+    for seed in range(300):
+        plan = plan_of(seed, beams=["2.77", "2.62"])
+        assert possible(plan.steps, plan.configuration.facts) == plan.steps
+        assert len(plan.steps) == 10
+        seen |= {step.action for step in plan.steps}
+    assert seen == ACTIONS.keys()
+
+
+def test_a_seed_is_one_plan_and_another_seed_another_one() -> None:
+    assert plan_of(7) == plan_of(7)
+    assert len({str(plan_of(seed)).partition(": ")[2] for seed in range(100)}) == 100
+
+
+def test_a_step_whose_need_another_one_gave_goes_with_it() -> None:
+    facts = Configuration().facts
+    done = steps("begin", "send", "await rows", "late", "kill broker")
+    assert [one.action for one in possible(done, facts)] == ["begin", "send", "await rows", "late"]
+    assert possible(done[2:], facts) == ()
+    assert not may(ACTIONS["kill database"], facts)
+
+
+@pytest.mark.parametrize(
+    ("culprits", "left"),
+    [
+        ({"late"}, ["begin", "send", "await rows", "late"]),
+        ({"damage", "stop"}, ["begin", "stop", "damage"]),
+        (set[str](), []),
+    ],
+)
+def test_a_plan_that_fails_is_shrunk_to_the_steps_without_which_it_does_not(
+    culprits: set[str], left: list[str]
+) -> None:
+    names = ["begin", "send", "damage", "await rows", "duplicate", "late", "stop", "begin", "send", "damage", "stop"]
+    plan = Plan(1, Configuration(), steps(*names))
+
+    def fails(one: Plan) -> bool:
+        assert possible(one.steps, one.configuration.facts) == one.steps
+        return culprits <= {step.action for step in one.steps}
+
+    found = [step.action for step in shrunk(plan, fails).steps]
+    assert sorted(found) == sorted(left)
