@@ -776,9 +776,23 @@ def _parsed(texts: list[str], form: str) -> npt.NDArray[np.int64]:
 
 
 def text_format(texts: list[str], forms: tuple[str, ...] = ("", *_TEXT_TIMES)) -> str | None:
-    """The first format that reads most of the texts; an empty one is ISO 8601."""
+    """The first format that reads most of the texts; an empty one is ISO 8601.
+
+    Where day and month may be exchanged, it is the order by which the times lie closer together: the days of two weeks,
+    taken for months, are spread over the year.
+    """
     tried = _tried(texts)
-    return next((form for form in forms if _reads(tried, form)), None)
+    found = next((form for form in forms if _reads(tried, form)), None)
+    other = None if found is None else _other_order(found)
+    if found is None or other not in forms or not _reads(tried, other):
+        return found
+    spans = [np.ptp(times[times >= 0]) for times in (_parsed(tried, form) for form in (found, other))]
+    return other if spans[1] < spans[0] else found
+
+
+def _other_order(form: str) -> str:
+    """A format with day and month exchanged."""
+    return "".join({"%d": "%m", "%m": "%d"}.get(part, part) for part in re.split(r"(%[dm])", form))
 
 
 def _tried(texts: list[str]) -> list[str]:
@@ -793,7 +807,7 @@ def _exchanged(table: pa.Table, time: tuple[str, ...], form: str | None) -> str 
     """The format with day and month exchanged, if no row tells which is which."""
     if form is None:
         return None
-    other = "".join({"%d": "%m", "%m": "%d"}.get(part, part) for part in re.split(r"(%[dm])", form))
+    other = _other_order(form)
     return (
         other
         if other != form and other in (*_TEXT_TIMES, *_DATES) and _reads(_tried(_joined(table, time)), other)

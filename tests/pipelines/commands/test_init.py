@@ -149,6 +149,21 @@ def test_nothing_of_a_line_that_is_no_text_is_printed(tmp_path: Path) -> None:
     assert done.said("column meter, 2 seen")
 
 
+@pytest.mark.parametrize("form", ["%m/%d/%Y %I:%M:%S %p", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M"])
+def test_days_that_follow_each_other_are_not_taken_for_months(tmp_path: Path, form: str) -> None:
+    """The first ten days of a year, of which any may be a month."""
+    stamps = [dt.datetime(2024, 1, 1) + dt.timedelta(hours=hour) for hour in range(240)]
+    lines = [f"m,{stamp.strftime(form)},1.5" for stamp in stamps]
+    (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh", *lines]), encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "s.yaml")
+    assert done.code == 0, done.err
+    settings = read_settings(tmp_path / "s.yaml")
+    assert settings.readings is not None
+    assert settings.readings.time_format == form
+    assert done.said("reads the times too: see which is right")
+    assert done.said("windows 10 of 1d")
+
+
 def test_a_day_that_may_be_a_month_is_said(tmp_path: Path) -> None:
     def of(days: range) -> str:
         lines = [f"m,{day:02}/02/2024 {hour:02}:00,1.5" for day in days for hour in range(24)]
