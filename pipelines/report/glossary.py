@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from html.parser import HTMLParser
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,15 @@ class Term:
     name: str
     meaning: str
     forms: tuple[str, ...] = field(default=())
+    _form: re.Pattern[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        forms = "|".join(self.forms or (re.escape(self.name),))
+        object.__setattr__(self, "_form", re.compile(rf"\b(?:{forms})\b", re.IGNORECASE))
 
     def is_in(self, text: str) -> bool:
         """Whether a text uses the word."""
-        forms = self.forms or (re.escape(self.name),)
-        return re.search(rf"\b(?:{'|'.join(forms)})\b", text, re.IGNORECASE) is not None
+        return self._form.search(text) is not None
 
 
 #: In the order of the glossary, what the later ones rest on first.
@@ -83,12 +88,29 @@ TERMS = (
     Term("exchangeable", "alike in the sense that no order of the series is likelier than another"),
 )  # fmt: skip
 
-_DATA = re.compile(r'"data:[^"]*"')
-_TAGS = re.compile(r"<style>.*?</style>|<[^>]*>", re.DOTALL)
+
+class _Words(HTMLParser):
+    """The texts of a page, those that stand for its figures included, without its styles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """What stands for a figure."""
+        del tag
+        self.words += [value for name, value in attrs if name == "alt" and value]
+
+    def handle_data(self, data: str) -> None:
+        """What is read, or a style."""
+        if self.cdata_elem is None:
+            self.words.append(data)
 
 
 def used_on(page: str) -> tuple[Term, ...]:
-    """The terms that a page of HTML uses, texts of its figures included; data in it are not looked at."""
-    bare = _DATA.sub('""', page)
-    text = " ".join([_TAGS.sub(" ", bare), *re.findall(r'alt="([^"]*)"', bare)])
+    """The terms that a page of HTML uses, texts of its figures included."""
+    parser = _Words()
+    parser.feed(page)
+    parser.close()
+    text = " ".join(parser.words)
     return tuple(one for one in TERMS if one.is_in(text))
