@@ -495,6 +495,9 @@ def _share(option: str, text: str) -> float:
     share = 0.0 if match is None else float(match[1]) / (100 if match[2] else 1)
     if not share > 0:
         raise CommandError(f"{option} is {text!r:.40}, but must be a share above 0: write for example 5% or 0.05")
+    if match is not None and not match[2] and share > 1:
+        said = match[1]
+        raise CommandError(f"{option} is {said}, which would be {100 * share:g}%: write {said}%, or {100 * share:g}%")
     return share
 
 

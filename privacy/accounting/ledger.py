@@ -132,6 +132,10 @@ class Ledger:
         self._folded: _Folded | None = None
         self._open((World([(None, belief)], self._bound),), Density())
 
+    def __repr__(self) -> str:
+        budget = "" if self._budget is None else f", budget={self._budget:g}"
+        return f"Ledger({self.belief!r}, loss={self.loss:.6g}{budget})"
+
     @property
     def belief(self) -> Belief:
         """What was believed first about the series; ``worlds`` has what joined or followed."""

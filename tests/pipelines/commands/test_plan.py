@@ -225,6 +225,7 @@ def test_without_a_roster_a_single_series_is_planned_and_said(tmp_path: Path) ->
         (("settings.yaml", "--model", "model.json"), "either a settings file or --model"),
         (("settings.yaml", "--error", "0"), "--error is '0', but must be a share above 0"),
         (("settings.yaml", "--error", "much"), "--error is 'much'"),
+        (("settings.yaml", "--error", "5"), "--error is 5, which would be 500%: write 5%, or 500%"),
         (("settings.yaml", "--window", "7"), "--window: duration '7'"),
         (("settings.yaml", "--window", "45min"), "--window is 45min, which is no whole number of slots of 30min"),
         (("settings.yaml", "--windows", "1d,,2d"), "--windows: duration ''"),

@@ -300,3 +300,11 @@ def test_the_loss_is_rounded_outward_and_by_little(densities):
     ledger = charged(BOUNDS, [(5, 6, density) for density in densities])
     exact = sum(map(Fraction, densities))
     assert exact <= Fraction(ledger.loss) <= exact * (1 + Fraction(1, 10**14)) + Fraction(1, 10**14)
+
+
+def test_a_ledger_shows_its_belief_loss_and_budget():
+    ledger = Ledger(MixingBounds(0.2, 0.75), budget=2.0)
+    assert repr(ledger) == f"Ledger({MixingBounds(0.2, 0.75)!r}, loss=0, budget=2)"
+    ledger.charge(0, 100, 0.01)
+    assert f"loss={ledger.loss:.6g}, budget=2)" in repr(ledger)
+    assert repr(Ledger(MixingBounds(0.2, 0.75))).endswith("loss=0)")
