@@ -410,13 +410,21 @@ class LiveContract(ABC):
     @pytest.mark.assures(
         "runners", "Prism and Flink: local days of 23 hours are published, also by a job that was killed"
     )
-    def test_local_days_over_a_clock_change_are_published_also_after_a_kill(self, bench: Bench, tally: Tally) -> None:
+    @pytest.mark.parametrize(
+        "privacy",
+        [{"epsilon": 1.0}, {"epsilon": 1.0, "guarantee": "window", "mechanism": "group-dp", "budget": 100.0}],
+        ids=["one noise", "noise by length"],
+    )
+    def test_local_days_over_a_clock_change_are_published_also_after_a_kill(
+        self, bench: Bench, tally: Tally, privacy: dict[str, Any]
+    ) -> None:
         # New York's clock goes forward in the night to 2013-03-10
         starts = [day * DAY + 10 for day in (66, 67, 68)] + [day * DAY + 8 for day in (69, 70)]
         scheduled = list(pairwise(starts))
         bench.settings(
             slots={"interval": "30min", "origin": "2013-01-01T00:00Z", "timezone": "America/New_York"},
             windows={"size": "day", "start": "2013-03-08", "stop": "2013-03-12"},
+            privacy=privacy,
         )
         frame = readings(4.5, seed=310, first=66)
         found = cells(frame, interval_us=SLOT, origin_us=ORIGIN, edges=EDGES)
@@ -433,6 +441,8 @@ class LiveContract(ABC):
         assert job.process.returncode == 0, job.err.read_text(encoding="utf-8")
         assert bench.counts() == bench.expected
         assert [stop - start for start, stop in scheduled] == [48, 48, 46, 48]
+        (short,), (whole,) = ({row.scale for row in bench.rows() if row.slots == slots} for slots in (46, 48))
+        assert (short < whole) if "guarantee" in privacy else (short == whole)
         tally.take(bench.check(scheduled, earlier=published))
 
     @pytest.mark.assures(
