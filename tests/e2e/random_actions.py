@@ -598,6 +598,7 @@ class Run:
 
     def _kill_runner(self, source: random.Random) -> None:
         del source
+        self._await_start()
         self._remember()
         before: list[int] = []
         self.until(lambda: before.extend(prisms_of(self.job)) or before, "Prism runs")
@@ -607,7 +608,7 @@ class Run:
         self._known, self.sent.owed = self.on_record(), 0
 
     def _await_start(self) -> None:
-        """What is away at a first start ends a job; later it is waited for."""
+        """What is away, or fails, at a first start ends a job; later it is waited for, or begun again."""
         if self._job is not None:
             self.until(lambda: "start" in {one["kind"] for one in self.job.said}, "the job has begun")
 
