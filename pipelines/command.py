@@ -214,6 +214,13 @@ class Group(click.Group):
         super().__init__(*args, **kwargs)
         self.help = _as_written(self.help)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Find the command and run it; Ctrl-C ends a search that imports as it ends a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _end_stopped(ctx)
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the exit codes."""
         super().format_epilog(ctx, formatter)

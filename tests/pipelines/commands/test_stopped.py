@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from quiltstream.pipelines.cli import main
 from quiltstream.pipelines.command import STOPPED, Command
 
 from ...forked import COMMAND
@@ -81,3 +83,13 @@ def test_an_answer_that_is_not_given_is_no_stop() -> None:
         raise click.Abort
 
     assert CliRunner().invoke(Command("trial", callback=body), []).exit_code == 1
+
+
+def test_ctrl_c_before_a_command_has_begun_ends_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked_up(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Command, "make_context", looked_up)
+    for words in (["demo"], ["ledger", "show", "ledger.db"]):
+        done = CliRunner().invoke(main, words)
+        assert (done.exit_code, done.stdout, done.stderr) == (130, "", STOPPED + "\n")
