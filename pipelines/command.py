@@ -161,9 +161,10 @@ class Command(click.Command):
         except Exception as error:  # noqa: BLE001 - this is where every error ends
             if debug:
                 traceback.print_exc()
-            if ASKED:  # a runner makes Ctrl-C a failure of the step that it came into
-                _end_stopped(ctx)
             failure = explain(error)
+            # a runner makes Ctrl-C an unknown failure of the step that it came into; what has a code is told
+            if ASKED and failure.code is ExitCode.FAILURE:
+                _end_stopped(ctx)
             from .console import printable  # noqa: PLC0415 - --help is quick without the console
 
             lines = [printable(line) for line in failure.text.splitlines()]

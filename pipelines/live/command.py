@@ -24,6 +24,7 @@ from ...store.specs import Noise
 from ...store.store import Store
 from ...transforms.plan import make_plan, model_of
 from ...transforms.private_histograms import PrivateHistograms
+from ..command import ASKED
 from ..commands.run import show, summary_of, with_live
 from ..connectors.files import labelled_so_far
 from ..connectors.table import live_sink
@@ -264,6 +265,7 @@ def run_to_end(
                 ran = _run(job, again, restarts, waits, said.look_s)
                 after = _patiently(job.follower.record, waits) if not ran.stopped else None
         except KeyboardInterrupt:
+            ASKED.clear()
             say("stop", STOPPED)
             after = None
         after = job.follower.record() if after is None else after

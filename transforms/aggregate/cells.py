@@ -139,7 +139,8 @@ class Cells:
             states = part & mask
             if classes is not None:
                 states = states + classes.astype(np.int64) * bins
-            place = np.where(part == ABSENT, np.int64(columns), states)
+            # cast by hand: numpy 1 takes the type of narrow states for a place that they cannot hold
+            place = np.where(part == ABSENT, columns, states.astype(np.int64))
             place += (np.arange(len(part), dtype=np.int64) * (columns + 1))[:, np.newaxis]
             found = np.bincount(place.reshape(-1), minlength=len(part) * (columns + 1))
             counts[first : first + some] = found.reshape(len(part), columns + 1)[:, :columns]

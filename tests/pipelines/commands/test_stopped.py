@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
 from quiltstream.pipelines.command import STOPPED, Command
+from quiltstream.pipelines.errors import CommandError, ExitCode
 
 from ...forked import COMMAND
 from ..jobs import fork, job, readings
@@ -76,6 +77,17 @@ def test_a_failure_without_ctrl_c_stays_one() -> None:
     done = CliRunner().invoke(Command("trial", callback=body), [])
     assert done.exit_code == 1
     assert STOPPED not in done.stderr
+
+
+def test_an_error_after_ctrl_c_is_told_with_its_own_code() -> None:
+    def body() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise CommandError("the ledger does not answer", ExitCode.STORE) from None
+
+    done = CliRunner().invoke(Command("trial", callback=body), [])
+    assert (done.exit_code, done.stdout, done.stderr) == (4, "", "Error: the ledger does not answer\n")
 
 
 def test_an_answer_that_is_not_given_is_no_stop() -> None:

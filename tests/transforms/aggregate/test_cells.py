@@ -58,3 +58,11 @@ def test_a_cell_is_as_wide_as_the_readings_so_far_need(offset, size):
     assert cells.packed.itemsize == size
     cells.put(np.array([3]), pack(np.array([offset]), np.array([2]), state_bits(5)))
     assert (cells.packed.itemsize, cells.packed[0, 3] & 7, cells.packed[0, 0]) == (size, 2, 4)
+
+
+def test_many_series_are_counted_whose_cells_take_a_byte_each():
+    cells = Cells.empty(rows=200, width=3)
+    cells.put(np.arange(600), pack(np.zeros(600, dtype=np.int64), np.arange(600) % 5, state_bits(5)))
+    assert cells.packed.itemsize == 1
+    truth = [np.bincount(np.arange(3 * row, 3 * row + 3) % 5, minlength=5).tolist() for row in range(200)]
+    assert cells.histograms(5, state_bits(5)).tolist() == truth
