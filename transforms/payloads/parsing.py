@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
+from xml.etree.ElementTree import TreeBuilder
 
 import numpy as np
 import numpy.typing as npt
@@ -166,6 +167,10 @@ def cbor_parser() -> Parser:
     return lambda payloads, numbers: parse_each(payloads, numbers, parse)
 
 
+#: Characters of the name of a namespace. A few bytes of an element repeat all of it.
+_LONGEST_NAMESPACE = 200
+
+
 def xml_parser(preset: str, read: Callable[[Any], Any]) -> Parser:
     """The parser of XML, which has no definitions of its own: a few bytes of them can stand for endless work.
 
@@ -180,9 +185,19 @@ def xml_parser(preset: str, read: Callable[[Any], Any]) -> Parser:
         from defusedxml import ElementTree  # noqa: PLC0415 - of the extra
     except ImportError:
         raise SettingsError([f"preset {preset} needs defusedxml; install quiltstream[formats]"]) from None
-    return lambda payloads, numbers: parse_each(
-        payloads, numbers, lambda payload: read(ElementTree.fromstring(payload, forbid_dtd=True))
-    )
+
+    def parse(payload: bytes) -> Any:
+        parser: Any = ElementTree.XMLParser(target=TreeBuilder(), forbid_dtd=True)
+        parser.parser.StartNamespaceDeclHandler = _namespace
+        parser.feed(payload)
+        return read(parser.close())
+
+    return lambda payloads, numbers: parse_each(payloads, numbers, parse)
+
+
+def _namespace(_prefix: str | None, name: str | None) -> None:
+    if name is not None and len(name) > _LONGEST_NAMESPACE:
+        raise ValueError("a long namespace")
 
 
 def _decimal_fraction(value: Any, _immutable: bool) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import pytest
 
@@ -17,7 +18,7 @@ from .payloads import NOON_US, decode, messages, outcome, preset
 #: kWh and Wh of fifteen minutes, forward; a register of kWh; the voltage.
 DELTA, DELTA_WH = "0.0.2.4.1.1.12.0.0.0.0.0.0.0.0.3.72.0", "0.0.2.4.1.1.12.0.0.0.0.0.0.0.0.0.72.0"
 BULK, BACK = "0.0.0.1.1.1.12.0.0.0.0.0.0.0.0.3.72.0", "0.0.2.4.19.1.12.0.0.0.0.0.0.0.0.3.72.0"
-VOLTS = "0.0.0.12.0.1.54.0.0.0.0.0.0.0.128.0.29.0"
+VOLTS = "0.0.0.12.0.1.54.0.0.0.0.0.0.0.224.0.29.0"
 QUARTER_US = 900_000_000
 
 #: A message of a head end: two meters, one by its id and one by its names, with interval data, a register and voltage.
@@ -107,6 +108,51 @@ def test_values_of_two_kinds_in_one_unit_are_a_reject():
     phase = SMALL.replace(VOLTS, DELTA.replace(".0.3.72.", ".128.3.72."))
     assert decode(cim(), messages(phase)) == ([], [(0, "mixed-units")])
     assert len(decode(cim(DELTA), messages(phase))[0]) == 2
+
+
+@pytest.mark.parametrize("part", ["0.0.0.128", "0.0.0.64", "1.0.0.0", "0.0.2.224"])
+def test_a_phase_or_tariff_is_read_by_its_code_alone(part: str):
+    """The next message may have another phase, and a meter would have readings of both."""
+    code = DELTA.replace(".0.0.0.0.3.72.", f".{part}.3.72.")
+    assert decode(cim(), messages(SMALL.replace(DELTA, code))) == ([], [(0, "mixed-units")])
+    assert len(decode(cim(code), messages(SMALL.replace(DELTA, code)))[0]) == 2
+    whole = DELTA.replace(".0.3.72.", ".224.3.72.")
+    assert len(decode(cim(), messages(SMALL.replace(DELTA, whole)))[0]) == 2
+
+
+@pytest.mark.parametrize("interval", ["2", "0", "99"])
+def test_a_register_among_intervals_is_read_at_its_stamp(interval: str):
+    code = BULK.replace("0.0.0.1", f"0.0.{interval}.1")
+    period = "<timePeriod><start>2026-01-05T12:00:00Z</start></timePeriod><value>0.25"
+    for document in (SMALL, SMALL.replace("<value>0.25", period)):
+        rows, rejects = decode(cim(code), messages(document.replace(DELTA, code)))
+        assert (rows[0], rejects) == (("MTR-7", NOON_US + QUARTER_US, 250.0), [])
+
+
+def test_a_delta_by_itself_without_a_known_length_is_a_reject_where_it_is_wanted():
+    unknown = DELTA.replace("0.0.2.4", "11.0.0.4")
+    period = "<timePeriod><start>2026-01-05T12:00:00Z</start></timePeriod>"
+    document = SMALL.replace(VOLTS, unknown)
+    assert decode(cim(unknown), messages(document)) == ([], [(0, "malformed-row")])
+    assert len(decode(cim(DELTA), messages(document))[0]) == 2
+    begun = document.replace("<value>231.4", f"{period}<value>231.4")
+    assert decode(cim(unknown), messages(begun)) == ([("MTR-7", NOON_US, 231_400.0)], [])
+
+
+@pytest.mark.parametrize("element", ["<a:b{}/>", "<a:b/>"])
+def test_a_long_namespace_is_a_reject_before_elements_repeat_it(element: str):
+    """In 158 KB of them would be 1.1 GB of names."""
+    head, tail = SMALL.split("</MeterReadings>")
+    many = "".join(element.format(number) for number in range(4_000))
+    for length, rejects in ((200, []), (201, [(0, "malformed-row")]), (60_000, [(0, "malformed-row")])):
+        document = f'{head}<r xmlns:a="{"u" * length}">{many}</r></MeterReadings>{tail}'
+        given = messages(document)
+        tracemalloc.start()
+        found = decode(cim(), given)
+        held = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (len(found[0]), found[1]) == (0 if rejects else 2, rejects)
+        assert held < 200 * len(document)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ the power of ten, the unit and the currency. A ``ReadingType`` of the same docum
 
 A stamp is the end of its interval, and a reading here has the start, unless ``timePeriod`` says it. Of values that
 their sender does not believe (a quality of category 5, reasonability, which is also that of missing reads, or 10,
-questionable) there is no reading. Elements are known by their names in whatever namespace: its year differs.
+questionable) there is no reading. A register is read at its stamp, wherever it stands. Elements are known by their
+names in whatever namespace: its year differs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from .json_documents import MalformedError, Wanted
 __all__ = ["Value", "check_code", "cim_rows", "values_of"]
 
 _CODE = re.compile(r"\d{1,5}(?:\.\d{1,5}){14}\.-?\d{1,2}\.\d{1,5}\.\d{1,5}")
-_INTERVAL, _ACCUMULATION, _DIRECTION, _POWER, _UNIT = 2, 3, 4, 15, 16
+_INTERVAL, _ACCUMULATION, _DIRECTION, _PHASES, _POWER, _UNIT = 2, 3, 4, 14, 15, 16
+#: Where the tariff stands: time of use, critical peak, and tier of consumption.
+_TARIFF = slice(11, 14)
 
 #: Units by the names that settings have.
 _UNITS = {
@@ -50,6 +53,8 @@ _REVERSE_WORD = "reverse"
 #: instantaneous).
 _REGISTERS, _OTHERS = frozenset({1, 3, 9}), frozenset({0, 4, 6, 12})
 _DELTA = 4
+#: Phases of a whole meter: none said, and all three.
+_WHOLE = frozenset({0, 224})
 
 #: Lengths of intervals in seconds by their codes.
 _SECONDS = {1: 600, 2: 900, 3: 60, 4: 86_400, 5: 1_800, 6: 300, 7: 3_600, 10: 120, 14: 180, 31: 1_200, 50: 3_600}
@@ -70,14 +75,14 @@ class Value:
         meter: whose.
         code: the numbers of its reading type.
         time: its stamp, or the start of its interval.
-        late_us: how much later than its start the stamp is, in microseconds.
+        late_us: how much later than its start the stamp is, in microseconds; ``None`` if nothing tells.
         digits: the value as text.
     """
 
     meter: str | None
     code: _Code
     time: str | None
-    late_us: int
+    late_us: int | None
     digits: str | None
 
 
@@ -106,18 +111,23 @@ def cim_rows(parsed: Parsed, wanted: Wanted, *, registers: bool) -> RowList:
         wanted: which reading type: a unit, or the code.
         registers: whether a unit means registers, and not what was measured in an interval or at an instant.
     """
-    is_wanted = _chosen(wanted.name, registers=registers)
+    is_wanted, by_unit = _chosen(wanted.name, registers=registers), _CODE.fullmatch(wanted.name) is None
     rows = RowList(bad=dict(parsed.bad))
     for message, values in zip(parsed.message, parsed.values, strict=True):
         found = [one for one in values if is_wanted(one.code)]
-        # values of several kinds in one unit, such as phases and their sum, are no series of readings
-        if len({one.code[:_POWER] + one.code[_UNIT:] for one in found}) > 1:
+        # values of several kinds in one unit, such as phases and their sum, are no series of readings; a part of what
+        # the meter measures is none either, since the next message may have another part
+        kinds = {one.code[:_POWER] + one.code[_UNIT:] for one in found}
+        if len(kinds) > 1 or (by_unit and any(map(_is_part, kinds))):
             rows.bad[message] = RejectReason.MIXED_UNITS
+            continue
+        if any(one.late_us is None for one in found):
+            rows.bad[message] = RejectReason.MALFORMED_ROW
             continue
         for one in found:
             value = None if one.digits is None else f"{one.digits}e{one.code[_POWER]}"
             rows.add(message, wanted.series_of(message, one.meter), one.time, value)
-            rows.shifts.append(-one.late_us)
+            rows.shifts.append(-(one.late_us or 0))
     return rows
 
 
@@ -134,6 +144,11 @@ def _chosen(name: str, *, registers: bool) -> Any:
         return code[_UNIT] == _UNITS[unit] and code[_DIRECTION] in directions and code[_ACCUMULATION] in kinds
 
     return is_wanted
+
+
+def _is_part(code: _Code) -> bool:
+    """Whether a code is of some phases or of one tariff."""
+    return code[_PHASES] not in _WHOLE or any(code[_TARIFF])
 
 
 def _numbers(code: str) -> _Code:
@@ -184,14 +199,16 @@ def _value(one: Any, meter: str | None, code: _Code | None, *, is_interval: bool
     if any(_category(each) in _DISBELIEVED for each in _all(one, "ReadingQualities")):
         return
     digits, stamp = _text(one, "value"), _text(one, "timeStamp")
+    if code[_ACCUMULATION] in _REGISTERS:
+        # at an instant, even among intervals
+        yield Value(meter, code, stamp, 0, digits)
+        return
     period = next(_all(one, "timePeriod"), None)
     start = None if period is None else _text(period, "start")
-    late = 0
+    late: int | None = 0
     if start is None and (is_interval or code[_ACCUMULATION] == _DELTA):
         seconds = _SECONDS.get(code[_INTERVAL])
-        if seconds is None and is_interval:
-            raise MalformedError("an interval whose length is not known")
-        late = (seconds or 0) * _US
+        late = None if seconds is None else seconds * _US
     yield Value(meter, code, start or stamp, late, digits)
 
 
