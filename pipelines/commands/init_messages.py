@@ -40,6 +40,8 @@ __all__ = ["Wanted", "from_mqtt", "from_topic"]
 _UNSEEN_INTERVAL_US = 15 * 60 * 1_000_000
 _PLACEHOLDER_EDGES = (1.0, 10.0, 100.0, 1000.0)
 _LATENESS = "15min"
+#: Levels before the filter of a subscription that others notice: of MQTT 5, and two of EMQX.
+_NOT_ALONE = {"$share": 2, "$queue": 1, "$exclusive": 1}
 
 _MESSAGE_COUNTER = "it never falls in the look: read as a meter's counter, whose rise in a slot is the value"
 
@@ -148,6 +150,13 @@ def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: f
         levels = topic_filter(filter_).split("/")
     except ValueError as error:
         raise CommandError(f"--from-mqtt: {error}", ExitCode.SETTINGS) from error
+    plain = "/".join(levels[_NOT_ALONE.get(levels[0], 0) :])
+    if plain != filter_:
+        raise CommandError(
+            f"--from-mqtt: {filter_!r} would take messages away from those that share it, or keep them out; look at "
+            f"{plain!r}, and write the other into the gateway's settings",
+            ExitCode.SETTINGS,
+        )
     if (broker is None) == (gateway is None):
         raise CommandError(
             "give --broker HOST:PORT (mqtts://HOST:PORT with TLS), or --gateway FILE for a user, a password or "

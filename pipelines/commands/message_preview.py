@@ -3,8 +3,8 @@
 A proposal is a section ``readings``. Those of recipes and presets come first, then mappings made of the fields that
 messages have. Each is tried by the decoder of jobs on the messages themselves, so what is proposed is what ``try``
 accepts. Of the messages only names go into it: of fields, headers and the key, numbers of topic levels, a word for what
-is measured at such a level, units that are known, and under a preset the name of its value. No value does, and no name
-of a series but that of a topic which is the only one.
+is measured at such a level, units that are known, and under a preset the name of its value, whose levels are measures
+or ``+`` under Sparkplug. No value does, and no name of a series but that of a topic which is the only one.
 """
 
 from __future__ import annotations
@@ -90,6 +90,19 @@ _DIRECTION = frozenset(
         "events",
     ]
 )
+#: What may be measured, and what stands beside it in a word. A word of these alone names nobody, so it is written.
+_MEASURE = re.compile(
+    r"a?(power|energy)|watts?|k?w|[km]?wh|k?(va|var)h?|consum(ed|ption)|produc(ed|tion)|generat(ed|ion)|delivered|returned"
+    r"|(im|ex)port(ed)?|load|total|value|reading|measurement|volt(s|age)?|current|amp(ere|s)|frequency|hz|pf|powerfactor"
+    r"|temperature|humidity|pressure|flow|volume|gas|water|heat|co2|rssi|lqi|linkquality|uptime|(wirk)?leistung|energie"
+    r"|verbrauch|spannung|strom",
+    re.IGNORECASE,
+)
+_BESIDE = re.compile(
+    r"active|reactive|apparent|net|grid|solar|pv|battery|[ad]c|l[123]|phase|factor|today", re.IGNORECASE
+)
+_TOKENS = re.compile(r"[\s_.()\[\]-]+")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _STEP = re.compile(r"interval|step|resolution|period", re.IGNORECASE)
 _PART = re.compile(
     r"(l|phase|ph|t|tariff|input|output)?[_-]?[abc123]|total|sum|import|export|in|out|grid|solar|pv|battery|load|house|ac"
@@ -250,7 +263,9 @@ def look_at_messages(
         own = _generic(tester, fields, value)
         found = own if own is not None and (found is None or own.score > found.score) else found
     if found is None:
-        raise CommandError(f"{where}: {_nothing(len(messages), fields, value)}{hint}", ExitCode.SOURCE)
+        is_sparkplug = _is_sparkplug(topics(messages, range(len(messages))))
+        why = _no_metric(len(messages), value) if is_sparkplug else _nothing(len(messages), fields, value)
+        raise CommandError(f"{where}: {why}{hint}", ExitCode.SOURCE)
     return _look(found, messages, fields)
 
 
@@ -267,6 +282,14 @@ def _nothing(count: int, fields: _Fields, value: str | None) -> str:
         f"no field of {count} messages holds numbers beside a name and a time; name the value by --value PATH, or "
         "write the mapping yourself (docs/mappings.md)"
     )
+
+
+def _no_metric(count: int, value: str | None) -> str:
+    """Why nothing is proposed of Sparkplug's messages, without a word of them."""
+    form = "give the name of a metric, with + for each level that names a meter, such as --value '+/Power'"
+    if value is not None:
+        return f"--value {value!r} is no metric with numbers in {count} messages; {form}"
+    return f"no metric with numbers in {count} messages has a known measure for a level of its name; {form}"
 
 
 def _with_payload(messages: Messages) -> Messages:
@@ -627,21 +650,45 @@ def _series(fields: _Fields, inside: Steps | None) -> list[Any]:
         return 0 if steady and len(leaf.documents) >= _FEW * fields.documents else None
 
     found += [{"path": one.text} for one in fields.sorted(rank)[:_TRIED]]
-    levels = [{"topic": at} for at in fields.levels if not _is_no_name(fields.words[at])]
+    measured = _measured(fields)
+    levels = [{"topic": at} for at in fields.levels if at not in measured and not all(map(_is_kind, fields.words[at]))]
     joined = [{"join": [*levels, *found[:1]]}] if levels and found else []
     joined += [{"join": list(levels)}] if len(levels) > 1 else []
     keyed = [{"key": True}] if fields.keyed else []
     return [*found, *levels, *joined, *keyed, *([{"constant": fields.only}] if fields.only else [])]
 
 
-def _measures(words: Counter[str]) -> bool:
-    """Whether a level says what is measured, and not by whom."""
-    return any(_rank(word, _VALUES[:2]) < 2 for word in words)  # noqa: PLR2004 - of the two
+def _is_measure(word: str) -> bool:
+    """Whether the whole of a word says what is measured.
+
+    >>> [_is_measure(one) for one in ("power", "TotalActivePower", "Energy (kWh)", "alice_energy", "powers", "l1")]
+    [True, True, True, False, False, False]
+    """
+    parts = [
+        part
+        for token in _TOKENS.split(word)
+        for part in ([token] if _MEASURE.fullmatch(token) else _CAMEL.split(token))
+        if part
+    ]
+    measures = [part for part in parts if _MEASURE.fullmatch(part)]
+    return bool(measures) and all(_BESIDE.fullmatch(part) for part in parts if part not in measures)
 
 
-def _is_no_name(words: Counter[str]) -> bool:
-    """Whether a level says what is measured or in which direction it goes, and not by whom."""
-    return _measures(words) or all(word.lower() in _DIRECTION for word in words)
+def _likeliest(words: Iterable[str]) -> list[str]:
+    """Those of words that are a power or an energy and nothing else, the likeliest first."""
+    found = [(_rank(word, _VALUES[:2]), len(word), word) for word in words if _is_measure(word)]
+    return [word for rank, _, word in sorted(found) if rank < 2]  # noqa: PLR2004 - of the two
+
+
+def _measured(fields: _Fields) -> list[int]:
+    """The levels that say what is measured, and not by whom.
+
+    One of them has words of measures and of kinds alone. Others may stand there too where another level names the
+    series: a lone level with ``adams`` and ``power`` has names.
+    """
+    said = {at: fields.words[at] for at in fields.levels if _likeliest(fields.words[at])}
+    names = any(at not in said and not all(map(_is_kind, fields.words[at])) for at in fields.levels)
+    return [at for at, words in said.items() if names or all(_is_measure(word) or _is_kind(word) for word in words)]
 
 
 def _generic(tester: _Tester, fields: _Fields, wanted: str | None) -> _Outcome | None:
@@ -739,12 +786,8 @@ def _is_kind(word: str) -> bool:
 
 def _whole_payload(tester: _Tester, fields: _Fields) -> _Outcome | None:
     """Mappings of payloads that are numbers: a level of the topic says of what."""
-    where: list[dict[str, Any]] = []
-    for level in fields.levels:
-        said = sorted(fields.words[level], key=lambda word: (_rank(word, _VALUES[:2]), word))
-        if _measures(fields.words[level]):
-            where = [{"topic": level, "equals": said[0]}]
-    named = next((unit for one in where for form, unit in UNITS if form.search(one["equals"])), None)
+    where = [{"topic": level, "equals": _likeliest(fields.words[level])[0]} for level in _measured(fields)[-1:]]
+    named = next((unit for one in where for form, unit in UNITS if form.search(str(one["equals"]))), None)
     unit = {} if named is None else {"unit": named}
     found: list[_Outcome] = []
     for series in _series(fields, ()):
@@ -795,8 +838,9 @@ def _of_presets(messages: Messages, fields: _Fields, wanted: str | None) -> list
     series = next((one for one in _series(fields, ()) if "path" not in one and "join" not in one), None)
     found: list[dict[str, Any]] = []
     body = messages.payloads[0] or b""
-    if any(name.startswith("spBv1.0/") for name in names):
-        found += [{"preset": "sparkplug", "value": one} for one in _metrics(messages)]
+    if _is_sparkplug(names):
+        likely = _metrics(messages) if wanted is None else [wanted]
+        found += [{"preset": "sparkplug", "value": one} for one in likely]
     if body.lstrip()[:1] == b"/" and b"!" in body:
         found += [{"preset": "dsmr", "value": one, "unit": unit} for one, unit in _CODES]
         found += [{**one, "time": {"stamp": True}} for one in found]
@@ -817,15 +861,27 @@ def _of_presets(messages: Messages, fields: _Fields, wanted: str | None) -> list
 _CODES = (("1-0:1.7.0", "kW"), ("1-0:21.7.0", "kW"))
 
 
-def _metrics(messages: Messages) -> list[str]:
-    """Names of Sparkplug's metrics that are numbers, the likeliest value first."""
-    from ...transforms.payloads.presets.sparkplug import numeric_metrics  # noqa: PLC0415 - protobuf, where it is wanted
+def _is_sparkplug(names: Iterable[str]) -> bool:
+    return any(name.startswith("spBv1.0/") for name in names)
 
-    found = numeric_metrics([payload or b"" for payload in messages.payloads[:_LOOKED]])
-    # names that differ in what stands before the last level alone are those of meters behind one node
-    ends = Counter(one.rpartition("/")[2] for one in found if one.count("/") == 1)
-    several = [f"+/{end}" for end, count in ends.items() if count > 1]
-    return sorted([*several, *found], key=lambda one: (_rank(one, _VALUES), one))[:_TRIED]
+
+def _metrics(messages: Messages) -> list[str]:
+    """Names of Sparkplug's metrics that are numbers, the likeliest value first.
+
+    A level that is no known measure may name a meter, so ``+`` stands for it; of a name without a measure none is left.
+    """
+    from ...transforms.payloads.presets.sparkplug import EVERY, numeric_metrics  # noqa: PLC0415 - protobuf, if wanted
+
+    united = Counter[tuple[str, ...]]()
+    for name in numeric_metrics([payload or b"" for payload in messages.payloads[:_LOOKED]]):
+        united[tuple(level if _is_measure(level) else EVERY for level in name.split("/"))] += 1
+
+    def rank(levels: tuple[str, ...]) -> tuple[int, bool, int, int, str]:
+        end = [level for level in levels if level != EVERY][-1]
+        # the meters behind a node rather than what the node says of itself
+        return _rank(end, _VALUES), EVERY not in levels, len(end), -united[levels], "/".join(levels)
+
+    return ["/".join(one) for one in sorted((one for one in united if set(one) != {EVERY}), key=rank)][:_TRIED]
 
 
 def _names_of_convention(bodies: Sequence[Any]) -> dict[str, list[str]]:

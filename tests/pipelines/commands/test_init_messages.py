@@ -220,6 +220,31 @@ def test_levels_of_topics_name_series_and_what_is_measured() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("words", "level", "where"),
+    [
+        (["alice_energy", "bob_energy"], 2, None),
+        (["adams", "powers", "smith"], 2, None),
+        (["adams", "power", "smith"], 2, None),
+        (["ActivePower", "Voltage", "status"], 3, "ActivePower"),
+        (["apparent_power", "power", "relay"], 3, "power"),
+        (["alice_power", "voltage"], 3, None),
+    ],
+)
+def test_a_word_of_a_topic_is_written_only_if_the_whole_is_a_measure(
+    words: list[str], level: int, where: str | None
+) -> None:
+    names = [f"home/{one}/value" if level == 2 else f"home/m{at}/{one}" for one in words for at in range(2)]
+    given = sent(*(str(at) for at in range(len(names))), topics=names)
+    look = looked(given)
+    readings = written(look, given)
+    assert readings.get("where") == (None if where is None else [{"topic": 3, "equals": where}])
+    assert look.read == (len(names) if where is None else 2)
+    if level == 2:
+        assert (readings["series"], look.names) == ({"topic": 2}, len(words))
+    assert not [one for one in ("alice", "bob", "adams", "smith", "powers") if one in str(look.readings)]
+
+
 def test_messages_of_another_kind_are_told_by_a_level_of_the_topic() -> None:
     bodies = [body for at in range(4) for body in ({"ts": NOON_S + at, "power": at}, "Online")]
     names = [name for at in range(4) for name in (f"a/m{at}/data", f"a/m{at}/LWT")]
@@ -269,6 +294,38 @@ def test_sparkplug_and_telegrams_are_presets_with_the_likeliest_value() -> None:
     telegram = "/KFM5KAIFA-METER\r\n\r\n0-0:96.1.1(4530)\r\n1-0:1.7.0(00.428*kW)\r\n!\r\n"
     look = looked(sent(telegram))
     assert look.readings == {"preset": "dsmr", "value": "1-0:1.7.0", "unit": "kW", "time": {"stamp": True}}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "value", "count"),
+    [
+        (["House/Ann/Power", "House/Bob/Power"], "+/+/Power", 2),
+        (["Ann Smith/Power"], "+/Power", 1),
+        (["!A/Power", "Bob/Power", "Power"], "+/Power", 2),
+        (["Energy/Ann", "Energy/Bob", "Ann/rssi"], "Energy/+", 2),
+        (["Ann/Active Power (W)", "Bob/Active Power (W)"], "+/Active Power (W)", 2),
+        (["Ann Power", "Bob", "Voltage"], "Voltage", 1),
+    ],
+)
+def test_a_level_of_a_metric_that_is_no_measure_is_not_written(metrics: list[str], value: str, count: int) -> None:
+    body = payload(NOON_MS, *(metric(one, kind=10, double=7.5) for one in metrics))
+    given = sent(body, topics=["spBv1.0/plant/DBIRTH/edge/m1"])
+    look = looked(given)
+    assert written(look, given) == {"preset": "sparkplug", "value": value}
+    assert look.names == count
+
+
+def test_metrics_without_a_known_measure_are_named_by_the_caller() -> None:
+    body = payload(NOON_MS, *(metric(f"Ann/{one}", kind=10, double=7.5) for one in ("Bob", "P1")))
+    given = sent(body, topics=["spBv1.0/plant/DBIRTH/edge/m1"])
+    with pytest.raises(
+        CommandError, match=r"no metric with numbers in 1 messages .* such as --value '\+/Power'"
+    ) as told:
+        looked(given)
+    assert not [one for one in ("Ann", "Bob", "P1") if one in str(told.value)]
+    assert looked(given, value="+/P1").readings == {"preset": "sparkplug", "value": "+/P1"}
+    with pytest.raises(CommandError, match=r"--value '\+/P2' is no metric with numbers"):
+        looked(given, value="+/P2")
 
 
 def test_the_value_may_be_named_and_must_be_a_number() -> None:
@@ -333,6 +390,9 @@ def test_a_topic_becomes_settings_that_try_and_a_dry_run_accept(
         (("--from-topic", "t", "--servers", "h:1", "--option", "sasl.password=hunter2"), 2, "sasl.password: a secret"),
         (("--from-topic", "t", "--servers", "h:1", "--option", "hunter2"), 2, "write NAME=VALUE"),
         (("--from-mqtt", "a/#/b", "--broker", "h"), 2, "'a/#/b' is no topic filter"),
+        (("--from-mqtt", "$share/prod/a/+", "--broker", "h"), 2, "look at 'a/+'"),
+        (("--from-mqtt", "$queue/a/#", "--broker", "h"), 2, "look at 'a/#'"),
+        (("--from-mqtt", "$exclusive/a", "--gateway", "gone.yaml"), 2, "look at 'a'"),
         (("--from-mqtt", "a/#"), 2, "give --broker HOST:PORT"),
         (("--from-mqtt", "a/#", "--broker", "u:pw@h"), 2, "for a user and a password"),
         (("--from-mqtt", "a/#", "--broker", "h:99999"), 2, "--broker is HOST"),
