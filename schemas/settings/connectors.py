@@ -113,9 +113,14 @@ class Registry(Section):
             return text
         if not text.startswith(("http://", "https://", "mock://")):
             raise ValueError("registry.url begins with http:// or https://")
-        if "@" in text.partition("://")[2].partition("/")[0]:
+        if "@" in text:
             raise ValueError(
                 "registry.url holds a user; write it as options: {basic.auth.user.info: {env: VARIABLE}}, USER:PASSWORD"
+            )
+        if set("?#") & set(text):
+            raise ValueError(
+                "registry.url holds a query, behind which Confluent's paths cannot stand; write a token as options: "
+                "{NAME: {env: VARIABLE}}, by the name that Confluent's client has for it"
             )
         return text
 

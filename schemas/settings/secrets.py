@@ -94,6 +94,8 @@ Option = str | int | float | bool | FromEnvironment | FromFile
 
 #: Options of librdkafka and of clients of schema registries that hold secrets.
 _SECRET = re.compile(r"password|secret|jaas|token|\.pem$|user\.info$|oauthbearer\.config$|private\.key", re.IGNORECASE)
+#: An address with a user or a query, either of which may hold one too.
+_OPEN_ADDRESS = re.compile(r"://.*[@?]", re.DOTALL)
 
 
 def checked_options(given: Any, own: Mapping[str, str]) -> dict[str, Any]:
@@ -119,6 +121,11 @@ def checked_options(given: Any, own: Mapping[str, str]) -> dict[str, Any]:
                 checked[name] = secret(value)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
+        elif isinstance(value, str) and (_OPEN_ADDRESS.search(value) or (name.endswith("proxy") and "@" in value)):
+            raise ValueError(
+                f"{name} is an address with a user or a query, and these may be secret; write {{env: VARIABLE}} or "
+                "{file: PATH} in the place of the whole"
+            )
         elif isinstance(value, (str, int, float, bool)):
             checked[name] = value
         else:

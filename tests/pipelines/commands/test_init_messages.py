@@ -379,6 +379,9 @@ def test_a_topic_becomes_settings_that_try_and_a_dry_run_accept(
     assert begun(tmp_path).said("it exists already")
 
 
+TOPIC = ("--from-topic", "t", "--servers", "h:1")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -389,6 +392,11 @@ def test_a_topic_becomes_settings_that_try_and_a_dry_run_accept(
         (("--from-topic", "t", "--servers", "u:pw@h:1"), 2, "users and passwords belong into options"),
         (("--from-topic", "t", "--servers", "h:1", "--option", "sasl.password=hunter2"), 2, "sasl.password: a secret"),
         (("--from-topic", "t", "--servers", "h:1", "--option", "hunter2"), 2, "write NAME=VALUE"),
+        ((*TOPIC, "--option", "https.proxy=http://u:hunter2@h"), 2, "https.proxy is an address with a user or a query"),
+        ((*TOPIC, "--option", "https.proxy=u:hunter2@h"), 2, "https.proxy is an address with a user or a query"),
+        ((*TOPIC, "--option", "client.rack=http://h/?q=hunter2"), 2, "write {env: VARIABLE} or {file: PATH}"),
+        ((*TOPIC, "--registry", "https://h/?token=hunter2"), 2, "registry.url holds a query"),
+        ((*TOPIC, "--registry", "https://u:hunter2/@h"), 2, "registry.url holds a user"),
         (("--from-mqtt", "a/#/b", "--broker", "h"), 2, "'a/#/b' is no topic filter"),
         (("--from-mqtt", "$share/prod/a/+", "--broker", "h"), 2, "look at 'a/+'"),
         (("--from-mqtt", "$queue/a/#", "--broker", "h"), 2, "look at 'a/#'"),

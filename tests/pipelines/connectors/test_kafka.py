@@ -347,6 +347,7 @@ def test_the_registrys_settings_reach_the_topic_with_secrets_by_reference(tmp_pa
         ({"format": "avro"}, "format: avro needs registry"),
         ({"registry": {"url": "http://r"}}, "registry is for format: avro, and format is json"),
         ({"format": "avro", "registry": {"url": "http://u:hidden@r"}}, "registry.url holds a user"),
+        ({"format": "avro", "registry": {"url": "http://r/?token=hidden"}}, "registry.url holds a query"),
         (
             {"format": "avro", "registry": {"url": "http://r", "options": {"basic.auth.user.info": "u:hidden"}}},
             "a secret does not belong into settings",
