@@ -253,6 +253,11 @@ class MessageReader(Reader):
             self._decoder.decode(messages)
         self._has_to_look_back = False
 
+    def _pause(self, error: Exception) -> None:
+        self._trouble = str(error)
+        self._attempts += 1
+        self._look_at = time.monotonic() + min(_LONGEST_PAUSE_S, 0.5 * 2.0 ** min(self._attempts, 10))
+
     def _fetched(self) -> Fetched | None:
         if time.monotonic() < self._look_at:
             return None
@@ -263,7 +268,7 @@ class MessageReader(Reader):
                 self._look_back(self._client)
             fetched = self._client.fetch(self._at)
         except SourceAwayError as error:
-            self._trouble = str(error)
+            self._pause(error)
             return None
         except BrokerUnavailableError as error:
             self.close()
@@ -271,9 +276,7 @@ class MessageReader(Reader):
                 raise
             if self._trouble is None:
                 LOG.warning("%s", error)
-            self._trouble = str(error)
-            self._attempts += 1
-            self._look_at = time.monotonic() + min(_LONGEST_PAUSE_S, 0.5 * 2.0 ** min(self._attempts, 10))
+            self._pause(error)
             return None
         if self._trouble is not None:
             LOG.warning("%s can be read again", self._source.name(self._part))

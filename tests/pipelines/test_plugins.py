@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -16,12 +16,12 @@ import yaml
 
 from quiltstream.pipelines.connectors.table import live_sink, live_source
 from quiltstream.pipelines.plugin_contract import PayloadContract, SinkContract, SourceContract
-from quiltstream.pipelines.plugins import decoder_of
+from quiltstream.pipelines.plugins import MessageClient, MessagePartitions, decoder_of
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import EXAMPLE, Settings, load_settings
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.payloads.messages import Messages
+from quiltstream.transforms.payloads.messages import MessageDecoder, Messages, SourceAwayError
 from quiltstream.transforms.payloads.plugins import checked_value
 
 from ..installing import install, install_redis_streams
@@ -359,6 +359,53 @@ def test_a_payload_of_a_plugin_is_read_and_its_rejects_are_counted() -> None:
         **kafka, readings={**plain, "payload": {"marks": {"mark": ""}}}
     )
     assert "'marx' is no format; write one of json" in refused(**kafka, readings={**plain, "payload": "marx"})
+
+
+class Away(MessageDecoder):
+    """Needs something that is away."""
+
+    @property
+    def lookback_us(self) -> int:
+        return 1_000_000
+
+    def decode(self, messages: Messages) -> NoReturn:  # noqa: ARG002 - whatever they are
+        raise SourceAwayError("the registry is away")
+
+
+class OnePart(MessagePartitions, MessageClient):
+    """Counts how often it is asked for what was before."""
+
+    looks = 0
+
+    @property
+    def parts(self) -> int:
+        return 1
+
+    def name(self, part: int) -> str:
+        return f"p{part}"
+
+    def client(self, part: int) -> OnePart:  # noqa: ARG002 - the only one
+        return self
+
+    def fetch(self, position: str) -> None:  # noqa: ARG002 - whatever it is
+        return None
+
+    def before(self, position: str, since_us: int) -> Iterator[Messages]:  # noqa: ARG002 - all of them
+        type(self).looks += 1
+        yield Messages([b"1"], ["q"], [None], [()], np.zeros(1, np.int64), np.zeros(1, np.int64))
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_look_back_whose_decoder_waits_is_not_fetched_at_each_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OnePart, "looks", 0)
+    reader = OnePart(Away()).reader(0, json.dumps({"at": "1", "stamp": 5}))
+    for looks in (1, 2):
+        reader._look_at = 0.0
+        for _ in range(20):
+            assert reader.read() is None
+        assert (OnePart.looks, reader.trouble) == (looks, "the registry is away")
 
 
 def test_a_frozen_mapping_holds_the_settings_of_its_payload() -> None:

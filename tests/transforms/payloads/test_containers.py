@@ -22,6 +22,7 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.containers import line_values
 from quiltstream.transforms.payloads.messages import Messages
+from quiltstream.transforms.payloads.remote_write import remote_write_parser
 
 from ...tiers import TIER
 from .damage import Steps, counted_once, damaged
@@ -254,8 +255,17 @@ def test_blocks_that_hold_too_much_or_no_request_of_version_1_are_rejects():
     whole = written(({"id": "a"}, [(1.5, NOON_MS)]))
     bomb = b"\xff\xff\xff\xff\x0f" + b"\xfe\x01\x00" * 1_000
     version_2 = block(4, b"") + block(4, b"id") + block(5, b"")
-    twice = block(1, (block(1, block(1, b"id") + block(2, b"a"))) * 2)
+    twice = block(1, (block(1, block(1, b"id") + block(2, b"a"))) * 2 + block(2, b""))
     given = messages(bomb, snappy(whole)[:-1], snappy(version_2), snappy(twice), b"", whole, snappy(b"\xff" * 9))
     made = readings(payload="prometheus-remote-write", **METRICS)
     assert decode(made, given) == ([], [(0, "too-large"), *((at, "malformed-row") for at in range(1, 7))])
     assert decode(made, messages(snappy(b""))) == ([], [])
+
+
+def test_series_of_a_write_request_that_have_no_samples_take_no_documents():
+    """Two bytes each, and three to a hundred of them in a block: their documents would take hundreds each."""
+    packed = pa.compress(
+        block(1, b"") * 100_000 + written(({"id": "a"}, [(1.5, NOON_MS)])), codec="snappy", asbytes=True
+    )
+    parsed = remote_write_parser(1_000_000)([packed], [0])
+    assert [one["labels"] for one in parsed.values] == [{"id": "a"}]

@@ -332,6 +332,15 @@ def test_what_is_remembered_of_births_travels_as_text():
     assert Births("power", 1_000).text == ""
 
 
+def test_births_with_long_names_of_meters_take_no_more_text_than_others():
+    births, source = Births("+/Power", 10_000), random.Random(5)  # noqa: S311 - test data
+    for node in range(40):
+        names = {at: f"{source.randbytes(450).hex()}/Power" for at in range(50)}
+        births.learn(("g", f"n{node}"), Birth.of(1, {}, 0, [], names, dict.fromkeys(names.values(), 10)))
+    assert len(births.text) < 20 * 10_000
+    assert births.before(("g", "n39"), 2) is not None
+
+
 @pytest.mark.parametrize("text", ["", "births-9:xyz", "anything"])
 def test_a_memory_of_another_version_is_none(text: str):
     assert Births("power", 1_000, text).text == ""

@@ -151,6 +151,9 @@ _REMEMBERED = 8
 #: Runs of other aliases that are remembered of a birth.
 _MOST_RUNS = 10_000
 
+#: Characters of a metric's name that take as much as an alias.
+_PLAIN = 16
+
 #: What the text begins with; another version begins with something else.
 _HEAD = "births-1:"
 
@@ -212,7 +215,13 @@ _Kept = tuple[Birth, ...]
 
 
 def _weight(births: _Kept) -> int:
-    return sum(1 + len(one.wanted) + len(one.others) + len(one.names) + len(one.kinds) for one in births)
+    return sum(
+        1
+        + len(one.wanted)
+        + len(one.others)
+        + sum(1 + len(name) // _PLAIN for name in (*one.names.values(), *one.kinds))
+        for one in births
+    )
 
 
 class Births:
