@@ -94,8 +94,12 @@ Option = str | int | float | bool | FromEnvironment | FromFile
 
 #: Options of librdkafka and of clients of schema registries that hold secrets.
 _SECRET = re.compile(r"password|secret|jaas|token|\.pem$|user\.info$|oauthbearer\.config$|private\.key", re.IGNORECASE)
-#: An address with a user or a query, either of which may hold one too.
-_OPEN_ADDRESS = re.compile(r"://.*[@?]", re.DOTALL)
+
+
+def _is_open_address(text: str) -> bool:
+    """Whether a text is an address with a user or a query, either of which may hold a secret too."""
+    behind = text.partition("://")[2]
+    return "@" in behind or "?" in behind
 
 
 def checked_options(given: Any, own: Mapping[str, str]) -> dict[str, Any]:
@@ -121,7 +125,7 @@ def checked_options(given: Any, own: Mapping[str, str]) -> dict[str, Any]:
                 checked[name] = secret(value)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
-        elif isinstance(value, str) and (_OPEN_ADDRESS.search(value) or (name.endswith("proxy") and "@" in value)):
+        elif isinstance(value, str) and (_is_open_address(value) or (name.endswith("proxy") and "@" in value)):
             raise ValueError(
                 f"{name} is an address with a user or a query, and these may be secret; write {{env: VARIABLE}} or "
                 "{file: PATH} in the place of the whole"
