@@ -1,10 +1,10 @@
 """All benchmarks in one command, each in a process of its own: ``python benchmarks [NAME ...] [--python PATH]``.
 
-Prints one section of Markdown for each call of a benchmark: what it was called with, the load of the machine before
-it, its seconds and what it printed. A benchmark that ends with an error, because a server or a program that it needs is
-not here or because it failed, is told by the last line of its error, and makes the exit code 1. Without names all of
-them run, from the quickest to those that take an hour. ``--python`` names an interpreter that has polars, DuckDB and
-PipelineDP; peers that it lacks are told as left out.
+Prints one section of Markdown for each call of a benchmark: its arguments, the load of the machine before it, its
+seconds and its output. Of a benchmark that ends with an error, because it fails or lacks a server or a program, the
+section has the last line of the error, and the exit code is 1. Without names all of them run, from the quickest to
+those that take an hour. ``--python`` names an interpreter that has polars, DuckDB and PipelineDP; the tables name the
+peers that it lacks.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class Command(click.Command):
             if debug:
                 traceback.print_exc()
             failure = explain(error)
-            # a runner makes Ctrl-C an unknown failure of the step that it came into; what has a code is told
+            # a runner wraps Ctrl-C into an error of the step that it interrupted; an error with a code is printed
             if ASKED and failure.code is ExitCode.FAILURE:
                 _end_stopped(ctx)
             from .console import printable  # noqa: PLC0415 - --help is quick without the console
@@ -173,7 +173,7 @@ class Command(click.Command):
 
 
 #: Signals that asked the command to end. Python drops a ``KeyboardInterrupt`` that comes into a destructor, or into a
-#: callback of an import; whoever waits for long looks here as well.
+#: callback of an import; code that waits for long looks here as well.
 ASKED: list[int] = []
 
 

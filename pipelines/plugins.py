@@ -141,7 +141,9 @@ class MessageClient(ABC):
         Raises:
             BrokerUnavailableError: as of :meth:`fetch`.
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} has no `before`; write it, or give decoder_of no rereads=True"
+        )
 
     @abstractmethod
     def close(self) -> None:

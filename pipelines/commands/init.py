@@ -154,6 +154,7 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
         stop_note="" if look.complete else " the file is longer than the look: left out, it ends with the data",
         query=f"{name}-histogram",
         domain=name,
+        sink="parquet",
         output=f"{name}-releases.parquet",
         ledger=f"{name}-ledger.db",
     )
@@ -508,7 +509,30 @@ _OF_CALENDAR = """\
   # or day, week, month: of the calendar in slots.timezone, of 23 or 25 hours where its clock changes; 1d is 24 hours
 """
 
-_TEMPLATE = """\
+#: Parts of every settings file that `init` writes.
+BELIEF_TEXT = """\
+{states}
+# What is believed about missing cells: public (which are missing says nothing of the values),
+# state (missing is a state of its own) or {{break: 2h}} (independent after a longer gap).
+missing: public
+
+# What is believed about the data: the promise holds for series that are as the belief says, and for no others.
+{model}
+"""
+PROMISE_TEXT = """\
+privacy:
+  epsilon: 1.0  # what all windows of this query together may tell about one slot of one series
+  mechanism: forward-backward  # left out: mqm-approx, for the same promise with several times more noise
+  guarantee: stream  # or window: every window calibrated alone
+  budget: 1.0  # of the domain: all queries over it together
+
+query: {query}
+domain: {domain}
+sink: {{{sink}: {output}}}
+ledger: sqlite:///{ledger}  # or postgresql+psycopg://...; keep it: without it the budget is lost
+"""
+
+_SOURCE_TEXT = """\
 # yaml-language-server: $schema={schema}
 # Written by `quiltstream init` from a look at {file}:
 #   quiltstream check THIS-FILE             says what is in the data, for your eyes only
@@ -526,13 +550,8 @@ slots:  # at most one reading counts per series and slot, the latest
   origin: {origin}
   timezone: {zone}  # {zone_note}
 
-{states}
-# What is believed about missing cells: public (which are missing says nothing of the values),
-# state (missing is a state of its own) or {{break: 2h}} (independent after a longer gap).
-missing: public
-
-# What is believed about the data: the promise holds for series that are as the belief says, and for no others.
-{model}
+"""
+_WINDOWS_TEXT = """\
 # Which windows are published, for every series, also where there are no readings.
 windows:
   size: {size}
@@ -543,14 +562,5 @@ windows:
 # by: hour  # a histogram for each hour of the day; or weekday, weekend, month, or several: [weekend, hour]
 {bins}
 {roster}
-privacy:
-  epsilon: 1.0  # what all windows of this query together may tell about one slot of one series
-  mechanism: forward-backward  # left out: mqm-approx, for the same promise with several times more noise
-  guarantee: stream  # or window: every window calibrated alone
-  budget: 1.0  # of the domain: all queries over it together
-
-query: {query}
-domain: {domain}
-sink: {{parquet: {output}}}
-ledger: sqlite:///{ledger}  # or postgresql+psycopg://...; keep it: without it the budget is lost
 """
+_TEMPLATE = _SOURCE_TEXT + BELIEF_TEXT + _WINDOWS_TEXT + PROMISE_TEXT

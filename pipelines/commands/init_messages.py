@@ -30,7 +30,7 @@ from ...schemas.slots import format_duration, time_zone
 from ...transforms.payloads.messages import SourceAwayError
 from ..console import plural
 from ..errors import CommandError, ExitCode
-from .init import POWER_EDGES, WATTS, ZONE_NOTE, Guess, check_text, name_of, number_text
+from .init import BELIEF_TEXT, POWER_EDGES, PROMISE_TEXT, WATTS, ZONE_NOTE, Guess, check_text, name_of, number_text
 from .message_preview import MessageLook, look_at_messages
 from .schema import SCHEMA_FILE
 
@@ -48,7 +48,7 @@ _MESSAGE_COUNTER = "it never falls in the look: read as a meter's counter, whose
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a look at messages is told.
+    """What the command line asks of a look at messages.
 
     Attributes:
         output: where the settings are to be; paths in them are relative to its folder.
@@ -71,7 +71,7 @@ def from_topic(topic: str, servers: str | None, options: Sequence[str], registry
         servers: HOST:PORT of the brokers.
         options: ``NAME=VALUE`` of librdkafka, a secret by its place: ``sasl.password={env: KAFKA_PASSWORD}``.
         registry: address of a schema registry, for Avro.
-        wanted: what the look is told.
+        wanted: what the command line asks of the look.
 
     Raises:
         SettingsError: a setting of the source is none.
@@ -136,7 +136,7 @@ def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: f
         broker: ``HOST``, ``HOST:PORT``, ``mqtt://...`` or ``mqtts://...``, without a user.
         gateway: settings of a gateway, whose broker, user and certificates are used.
         seconds: how long the look lasts at most.
-        wanted: what the look is told.
+        wanted: what the command line asks of the look.
 
     Raises:
         SettingsError: the gateway's settings cannot be used.
@@ -287,6 +287,8 @@ def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Gues
         model=_MESSAGE_STAND_IN,
         query=f"{named}-histogram",
         domain=named,
+        sink="jsonl",
+        output="releases",
         ledger=f"{named}-ledger.db",
     )
     check_text(text)
@@ -402,7 +404,7 @@ _BATCH_OF_COUNTERS = """\
 # Counters in a folder are read by `quiltstream run` when the files are there; a live job reads them through Kafka.
 """
 
-_MESSAGE_TEMPLATE = """\
+_MESSAGE_SOURCE_TEXT = """\
 # yaml-language-server: $schema={schema}
 # Written by `quiltstream init` from a look at {count} of {where}.
 # Of the messages it has names of fields, headers and levels of topics alone; no value of them.
@@ -420,13 +422,8 @@ slots:  # at most one reading counts per series and slot, the latest
   interval: {interval}{interval_note}
   timezone: {zone}  # {zone_note}
 
-{states}
-# What is believed about missing cells: public (which are missing says nothing of the values),
-# state (missing is a state of its own) or {{break: 2h}} (independent after a longer gap).
-missing: public
-
-# What is believed about the data: the promise holds for series that are as the belief says, and for no others.
-{model}
+"""
+_MESSAGE_WINDOWS_TEXT = """\
 # Which windows are published, for every series of the roster, also where there are no readings.
 windows: {{size: {size}, start: {start}, lateness: {lateness}}}  # start: the day of the latest reading in the look
 {live}
@@ -434,17 +431,8 @@ windows: {{size: {size}, start: {start}, lateness: {lateness}}}  # start: the da
 # roster: roster.csv  # columns: series, group
 # group_by: group
 
-privacy:
-  epsilon: 1.0  # what all windows of this query together may tell about one slot of one series
-  mechanism: forward-backward  # left out: mqm-approx, for the same promise with several times more noise
-  guarantee: stream  # or window: every window calibrated alone
-  budget: 1.0  # of the domain: all queries over it together
-
-query: {query}
-domain: {domain}
-sink: {{jsonl: releases}}
-ledger: sqlite:///{ledger}  # or postgresql+psycopg://...; keep it: without it the budget is lost
 """
+_MESSAGE_TEMPLATE = _MESSAGE_SOURCE_TEXT + BELIEF_TEXT + _MESSAGE_WINDOWS_TEXT + PROMISE_TEXT
 
 _GATEWAY_TEMPLATE = """\
 # Written by `quiltstream init`: brings the messages of the broker into a folder, from which the job reads them.

@@ -309,7 +309,7 @@ def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveProgress, dict
                 say("sink", f"{plural(job.restored, 'block')} on record had no file in the sink; now they have")
             return _watch(result, job, say, look_s), _tallies(result)
         except KeyboardInterrupt:
-            ASKED.clear()  # it is heeded: what fails from here on is a failure
+            ASKED.clear()  # the stop begins: an error from here on is a failure of its own
             give_up()
             early = None
             try:  # some runners tell nothing of a job once it is cancelled

@@ -59,7 +59,15 @@ __all__ = [
 
 
 PAYLOADS = (
-    *("json", "ndjson", "csv", "line-protocol", "prometheus-remote-write", "cbor", "msgpack", "avro", "avro-single"),
+    "json",
+    "ndjson",
+    "csv",
+    "line-protocol",
+    "prometheus-remote-write",
+    "cbor",
+    "msgpack",
+    "avro",
+    "avro-single",
 )
 
 
