@@ -61,6 +61,7 @@ class Load:
         pause_s: seconds the source waits after each batch that ends a window.
         element_wise: whether it is Beam's own way.
         rows: readings in a batch.
+        parts: parts of the source, each with as many series as the others.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Load:
     pause_s: float = 0.0
     element_wise: bool = False
     rows: int = ROWS
+    parts: int = 1
 
     @property
     def windows(self) -> int:
@@ -95,9 +97,14 @@ class Fresh(PartitionedSource):
 
     load: Load
 
-    def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - it has one part
-        """A reader that goes on at a number of readings."""
-        return FreshReader(self.load, int(position or 0))
+    @property
+    def parts(self) -> int:
+        """Those of the load."""
+        return self.load.parts
+
+    def reader(self, part: int, position: str) -> Reader:
+        """A reader that goes on at a number of readings of its part."""
+        return FreshReader(self.load, part, int(position or 0))
 
 
 class Clocks:
@@ -115,10 +122,12 @@ class Clocks:
 class FreshReader(Reader):
     """Makes a batch at a time, as fast as it is asked, or a window at a time."""
 
-    def __init__(self, load: Load, at: int) -> None:
+    def __init__(self, load: Load, part: int, at: int) -> None:
         self._load = load
-        self._at = at
-        self._random = np.random.default_rng(at)
+        self._at, self._end = at, load.readings // load.parts
+        self._series = SERIES // load.parts
+        self._first = self._series * part
+        self._random = np.random.default_rng((part, at))
         self._names = pa.array([f"meter-{i:04d}" for i in range(SERIES)])
         self._wait = 0.0
 
@@ -128,23 +137,25 @@ class FreshReader(Reader):
             time.sleep(self._wait)
             self._wait = 0.0
         load = self._load
-        if self._at >= load.readings:
+        if self.ended:
             return None
         Clocks.begun = Clocks.begun or time.monotonic()
-        index = np.arange(self._at, min(self._at + load.rows, load.readings))
-        slots = index // SERIES
+        index = np.arange(self._at, min(self._at + load.rows, self._end))
+        slots = index // self._series
         times = ORIGIN_US + slots * INTERVAL_US + self._random.integers(INTERVAL_US, size=len(index))
-        series = pa.DictionaryArray.from_arrays(pa.array((index % SERIES).astype(np.int32)), self._names)
+        series = pa.DictionaryArray.from_arrays(
+            pa.array((self._first + index % self._series).astype(np.int32)), self._names
+        )
         columns = [
             series,
             pa.array(times, pa.timestamp("us", tz="UTC")),
             pa.array(self._random.random(len(index)) * 10_000),
         ]
-        first = self._at // (SERIES * load.width)
+        first = self._at // (self._series * load.width)
         self._at = int(index[-1]) + 1
-        last = self._at // (SERIES * load.width)
+        last = self._at // (self._series * load.width)
         # readings of a slot come in any order: the clock is sure of the slots before
-        latest = ORIGIN_US + self._at // SERIES * INTERVAL_US
+        latest = ORIGIN_US + self._at // self._series * INTERVAL_US
         now = time.monotonic()
         Clocks.passed.update((window * load.width, now) for window in range(first, last))
         self._wait = load.pause_s if last > first else 0.0
@@ -154,7 +165,7 @@ class FreshReader(Reader):
     @property
     def ended(self) -> bool:
         """Whether all were made."""
-        return self._at >= self._load.readings
+        return self._at >= self._end
 
     def close(self) -> None:
         """Nothing is open."""

@@ -1,15 +1,16 @@
 """How fast a live job is on a real Flink cluster: from the first block of readings to the last row that left.
 
 Run as ``python benchmarks/live_flink.py``, with the Python that has the cluster's Beam named as the end-to-end tests
-have it (``QUILTSTREAM_FLINK_PYTHON``). One JobManager, one TaskManager, one slot, a checkpoint every two seconds to
-files, bundles of one element, the ledger in PostgreSQL: what the tests run on, and the source of ``live.py``. Where the
-source is pausing, it rests after each window, so that about a million readings come in a second and not what can. After
-a job that is not measured, because a new cluster first has to compile itself, every line is a job of its own. "Last
-row" is when the last file of the sink was written. The last line is the pipeline of Beam's guide, an element a reading,
-on the same cluster, with the time at which the last count came out; its bundles have the size that Flink gives them of
-itself, because with an element in each it would be slower by far. "Ledger" is the share of a run in which the worker is
-in the store, the draw of the noise included, and "noise" that of the draw alone, as a clock on the wall says it. A job
-that lost its source (Beam 2.62 does so now and then, the more the larger bundles are) is run once more, and told.
+have it (``QUILTSTREAM_FLINK_PYTHON``). One JobManager, two TaskManagers of one slot, a checkpoint every two seconds to
+files, bundles of one element, the ledger in PostgreSQL, and the source of ``live.py``. A source in two parts runs on
+both TaskManagers, with a worker each; any other on one. Where the source is pausing, it rests after each window, so
+that about a million readings come in a second and not what can. After a job that is not measured, because a new cluster
+first has to compile itself, every line is a job of its own. "Last row" is when the last file of the sink was written.
+The last line is the pipeline of Beam's guide, an element a reading, on the same cluster, with the time at which the
+last count came out; its bundles have the size that Flink gives them of itself, because with an element in each it would
+be slower by far. "Ledger" is the share of a run in which some worker is in the store, the draw of the noise included,
+and "noise" that of the draw alone, as a clock on the wall says it. A job that lost its source (Beam 2.62 does so now
+and then, the more the larger bundles are) is run once more, and told.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import live
 from apache_beam import Pipeline
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import FixedWindows
-from live import INTERVAL_US, ORIGIN_US, SERIES, SHARDS, Fresh, FreshReader, Load, clock, one_by_one, share
+from live import INTERVAL_US, ORIGIN_US, SERIES, SHARDS, Fresh, Load, clock, one_by_one, share
 
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
@@ -48,6 +49,8 @@ LOADS = (
     Load("blocks of 64k", 40_000_000, 500, rows=65_536),
     Load("8k, pausing", 20_000_000, 500, pause_s=0.27),
     Load("800 windows", 40_000_000, 50),
+    Load("8k, 2 parts", 40_000_000, 500, parts=2),
+    Load("64k, 2 parts", 40_000_000, 500, rows=65_536, parts=2),
     Load("element-wise Beam", 200_000, 10, element_wise=True),
 )
 
@@ -65,13 +68,13 @@ class Noted(Fresh):
 
     folder: str
 
-    def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - it has one part
-        """A reader that goes on at a number of readings."""
+    def reader(self, part: int, position: str) -> Reader:
+        """A reader that goes on at a number of readings of its part."""
         watch(self.folder)
         begun = Path(self.folder) / "begun"
         if not position and not begun.exists():
             begun.write_text(str(time.time()), encoding="ascii")
-        return FreshReader(self.load, int(position or 0))
+        return super().reader(part, position)
 
 
 @cache
@@ -105,6 +108,7 @@ def shares(folder: Path, seconds: float, last: float) -> dict[str, float]:
 def hand_over(load: Load, folder: Path, ledger: str, options: list[str]) -> None:
     """Build a job and hand it to the cluster; in a process with the cluster's Beam."""
     end = ORIGIN_US + load.windows * load.width * INTERVAL_US
+    options = [*options, f"--parallelism={load.parts}"]
     if load.element_wise:
         options = [option for option in options if not option.startswith("--max_bundle_size=")]
     pipeline = Pipeline(options=PipelineOptions(options))
@@ -206,9 +210,11 @@ def main() -> None:
     if binaries is None:
         sys.exit("no PostgreSQL server is installed (Debian: apt-get install postgresql)")
     server = postgres.PostgresServer(binaries)
-    cluster = flink.FlinkCluster(flink.find_flink(), [ROOT / "benchmarks"])
+    cluster = flink.FlinkCluster(flink.find_flink(), [ROOT / "benchmarks"], slots=1, others=1)
     try:
-        print(f"{SERIES:,} series, {SHARDS} shards, one slot, checkpoints every 2 s to files, ledger in PostgreSQL")
+        print(
+            f"{SERIES:,} series, {SHARDS} shards, a slot a part, checkpoints every 2 s to files, ledger in PostgreSQL"
+        )
         print(
             f"{'':18}{'readings':>12}{'windows':>9}{'a block':>9}{'seconds':>9}{'M/s':>8}{'checkpoints':>13}"
             + "".join(f"{name:>9}" for name in _SPANS)

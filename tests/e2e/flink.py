@@ -165,11 +165,13 @@ def embedded_arguments(programs: FlinkPrograms, folder: Path) -> list[str]:
     ]
 
 
-def write_configuration(configuration: Path, folder: Path, rpc: int = 0, blob: int = 0, rest: int = 0) -> None:
+def write_configuration(
+    configuration: Path, folder: Path, rpc: int = 0, blob: int = 0, rest: int = 0, slots: int = SLOTS
+) -> None:
     """Write the folder that every Flink process is pointed to."""
     configuration.mkdir(exist_ok=True)
     (folder / "tmp").mkdir(exist_ok=True)
-    text = CONFIGURATION.format(rpc=rpc, blob=blob, rest=rest, slots=SLOTS, folder=folder)
+    text = CONFIGURATION.format(rpc=rpc, blob=blob, rest=rest, slots=slots, folder=folder)
     (configuration / "flink-conf.yaml").write_text(text, encoding="utf-8")
     (configuration / "log4j.properties").write_text(LOGGING, encoding="utf-8")
 
@@ -195,23 +197,34 @@ def workers_of(pool: int) -> list[int]:
 
 
 class FlinkCluster:
-    """A running cluster. ``python_folders`` can be imported from by what is submitted, and by the workers."""
+    """A running cluster.
+
+    Args:
+        programs: what it is made of.
+        python_folders: can be imported from by what is submitted, and by the workers.
+        slots: of each TaskManager.
+        others: TaskManagers beside the one that can be killed and started.
+    """
 
     #: Whether jobs bring Beam's classes with them, which else are on the cluster's own path.
     brings_beam: ClassVar[bool] = False
 
-    def __init__(self, programs: FlinkPrograms, python_folders: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, programs: FlinkPrograms, python_folders: Sequence[Path] = (), *, slots: int = SLOTS, others: int = 0
+    ) -> None:
         self._programs = programs
         self._processes = Processes("flink")
         self.folder = self._processes.folder
         self.environment = python_environment(programs.python, HERE, *python_folders)
         self._configuration = self.folder / "conf"
         rpc, blob, self._rest, self._pool, self._jobs, self._artifacts, self._expansion = free_ports(7)
-        write_configuration(self._configuration, self.folder, rpc, blob, self._rest)
+        write_configuration(self._configuration, self.folder, rpc, blob, self._rest, slots)
         self._submitted = self._taskmanagers = 0
         self._job_server = programs.job_server if self.brings_beam else unsent(programs.job_server, self.folder)
         try:
             self._start_jobmanager()
+            for number in range(others):
+                self._start_taskmanager(f"other-{number}")
             self.start_taskmanager(wait=False)
             self._start_job_server()
             self._start_pool()
@@ -332,10 +345,7 @@ class FlinkCluster:
     def start_taskmanager(self, *, wait: bool = True) -> None:
         """Start a TaskManager where none runs, and wait until the JobManager counts on it."""
         self._taskmanagers += 1
-        # No more heap than the configuration tells of: framework and task.
-        memory = ["-Xms1g", "-Xmx1g", "-XX:MaxDirectMemorySize=384m"]
-        name = f"-Dtaskmanager.resource-id=taskmanager-{self._taskmanagers}"
-        self._start_java("taskmanager", memory, "org.apache.flink.runtime.taskexecutor.TaskManagerRunner", name)
+        self._start_taskmanager("taskmanager", f"taskmanager-{self._taskmanagers}")
         if wait:
             self._await_taskmanager()
 
@@ -397,6 +407,12 @@ class FlinkCluster:
 
     def _workers(self, pool: int) -> list[int]:
         return workers_of(pool)
+
+    def _start_taskmanager(self, name: str, resource: str | None = None) -> None:
+        # No more heap than the configuration tells of: framework and task.
+        memory = ["-Xms1g", "-Xmx1g", "-XX:MaxDirectMemorySize=384m"]
+        own = f"-Dtaskmanager.resource-id={resource or name}"
+        self._start_java(name, memory, "org.apache.flink.runtime.taskexecutor.TaskManagerRunner", own)
 
     def _start_java(self, name: str, memory: Sequence[str], main: str, *arguments: str) -> None:
         command = [
