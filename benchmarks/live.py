@@ -34,7 +34,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from quiltstream.pipelines.live.runner import live_pipeline
-from quiltstream.privacy.mechanisms.histogram import LaplaceHistogram
+from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram, LaplaceHistogram
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.store import Store
@@ -246,7 +246,8 @@ def clock(ledger: Callable[[tuple[float, float]], None], noise: Callable[[tuple[
     """Put clocks around all that a running job asks of its store, and around the draw of the noise."""
     for name in ("publish", "charge_windows", "current", "register", "registered"):
         clocked(Store, name, ledger)
-    clocked(LaplaceHistogram, "randomise", noise)
+    for mechanism in (LaplaceHistogram, FixedTotalHistogram):
+        clocked(mechanism, "randomise", noise)
 
 
 def share(spans: Iterable[tuple[float, float]], first: float, last: float) -> float:

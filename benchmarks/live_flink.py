@@ -64,13 +64,12 @@ _SPANS = ("ledger", "noise")
 
 @dataclass(frozen=True)
 class Noted(Fresh):
-    """Notes in a file when the first reader was made, and in others how long the worker is with noise and ledger."""
+    """Notes in a file when the first reader was made."""
 
     folder: str
 
     def reader(self, part: int, position: str) -> Reader:
         """A reader that goes on at a number of readings of its part."""
-        watch(self.folder)
         begun = Path(self.folder) / "begun"
         if not position and not begun.exists():
             begun.write_text(str(time.time()), encoding="ascii")
@@ -79,13 +78,28 @@ class Noted(Fresh):
 
 @cache
 def watch(folder: str) -> None:
-    """Note what noise and ledger take, in files of this worker: with one slot it is the process that publishes too."""
+    """Note what noise and ledger take, in files of this worker."""
 
     def note(name: str, span: tuple[float, float]) -> None:
         with (Path(folder) / f"{name}-{os.getpid()}").open("a", encoding="ascii") as file:
             file.write(f"{span[0]} {span[1]}\n")
 
     clock(*(partial(note, name) for name in _SPANS))
+
+
+class Watched(beam.DoFn):
+    """Passes rows on; the worker that it is in, which is the one that publishes, notes what noise and ledger take."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def setup(self) -> None:
+        """Put the clocks in place."""
+        watch(self._folder)
+
+    def process(self, element: Any) -> Any:
+        """Pass it on."""
+        yield element
 
 
 def shares(folder: Path, seconds: float, last: float) -> dict[str, float]:
@@ -100,7 +114,7 @@ def shares(folder: Path, seconds: float, last: float) -> dict[str, float]:
         texts = [path.read_text(encoding="ascii") for path in folder.glob(f"{name}-*")]
         lines = [line.split() for text in texts for line in text.splitlines()]
         if not lines:
-            raise RuntimeError(f"no clock was around the {name}: another process did it than the one that read")
+            raise RuntimeError(f"no clock was around the {name}")
         found[name] = share([(float(began), float(ended)) for began, ended in lines], end - seconds, end)
     return found
 
@@ -127,7 +141,11 @@ def hand_over(load: Load, folder: Path, ledger: str, options: list[str]) -> None
         pipeline.run()
         return
     published = decoded.readings | "Publish" >> histograms
-    _ = published.releases | "Sink" >> WriteBlocks(str(folder / "releases"), "parquet")
+    _ = (
+        published.releases
+        | "Watch" >> beam.ParDo(Watched(str(folder)))
+        | "Sink" >> WriteBlocks(str(folder / "releases"), "parquet")
+    )
     pipeline.run()
 
 
