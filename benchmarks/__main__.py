@@ -33,6 +33,7 @@ CALLS: dict[str, list[list[str]]] = {
     "pipeline": [
         ["--readings", "0.5", "1", "10", "100"],
         ["--readings", "10", "--series", "10", "10000", "100000", "--runs", "1"],
+        ["--readings", "10", "--series", "100000", "--windows", "1", "--runs", "1"],
         ["--readings", "10", "100", "--cores", "1", "--runs", "1"],
         ["--readings", "10", "100", "--ways", "--runs", "1"],
     ],

@@ -1,9 +1,9 @@
 """How fast the whole way is: Parquet to released rows, beside peers that count the same cells in the same call.
 
 Run as ``python benchmarks/pipeline.py``. Each case is readings of so many series, half an hour apart, in 50 states and
-windows of a tenth of the slots. The job runs in a fresh process from its command line to the last released row. polars
-and DuckDB count the cells exactly, with the same de-duplication and without privacy; PipelineDP draws noise that holds
-for one window alone. Ratios carry over to other machines, seconds do not.
+windows of a tenth of the slots (``--windows 1``: one window of all). The job runs in a fresh process from its command
+line to the last released row. polars and DuckDB count the cells exactly, with the same de-duplication and without
+privacy; PipelineDP draws noise that holds for one window alone. Ratios carry over to other machines, seconds do not.
 
 ``--readings 1 10 100`` and ``--series`` say which cases, ``--cores 1`` binds all processes to so many cores, and
 ``--python`` names an interpreter that has the peers. A peer that it lacks is said to be left out. ``--ways`` runs the
@@ -123,19 +123,21 @@ class Case:
     Attributes:
         readings: how many.
         series: of how many series, one reading of each in every slot.
+        windows: of equal length, that cover all slots.
     """
 
     readings: int
     series: int
+    windows: int = WINDOWS
 
     @property
     def window(self) -> int:
         """Slots of a window."""
-        return self.readings // self.series // WINDOWS
+        return self.readings // self.series // self.windows
 
     def filled(self, program: str) -> str:
         """The program of a peer for this case."""
-        return program.format(origin=ORIGIN_US, slot=SLOT_US, states=STATES, window=self.window, windows=WINDOWS)
+        return program.format(origin=ORIGIN_US, slot=SLOT_US, states=STATES, window=self.window, windows=self.windows)
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ def make(folder: Path, case: Case) -> None:
             writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=rows)
     (folder / "roster.csv").write_text("series\n" + "\n".join(names.to_pylist()) + "\n", encoding="utf-8")
     edges = ", ".join(str(200 * i) for i in range(1, STATES))
-    stop = np.datetime64(ORIGIN_US + case.window * WINDOWS * SLOT_US, "us").astype("datetime64[m]")
+    stop = np.datetime64(ORIGIN_US + case.window * case.windows * SLOT_US, "us").astype("datetime64[m]")
     text = SETTINGS.format(edges=edges, window=case.window * 30, stop=stop)
     (folder / "settings.yaml").write_text(text, encoding="utf-8")
 
@@ -232,7 +234,7 @@ def measure(case: Case, runs: int, cores: int, python: str, *, ways: bool = Fals
                 found[label].append(timed(command, cores))
         forget(folder)
         share = share_of(folder / "settings.yaml")
-    of = f"{case.readings / 1e6:g} M readings, {case.series:,} series, {cores} cores"
+    of = f"{case.readings / 1e6:g} M readings, {case.series:,} series, {case.windows} windows, {cores} cores"
     print(f"\n{of}; {runs} runs; noise and ledger {100 * share:.1f} % of a run")
     print(f"{'':28}{'median s':>10}{'M/s':>8}{'CPU s':>8}{'peak MB':>10}{'times ours':>12}")
     first = 0.0
@@ -253,6 +255,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--readings", type=float, nargs="+", default=[10], help="millions")
     parser.add_argument("--series", type=int, nargs="+", default=[1000])
+    parser.add_argument("--windows", type=int, default=WINDOWS)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--python", default=sys.executable)
@@ -260,7 +263,9 @@ def main() -> None:
     given = parser.parse_args()
     for readings in given.readings:
         for series in given.series:
-            measure(Case(int(readings * 1e6), series), given.runs, given.cores, given.python, ways=given.ways)
+            measure(
+                Case(int(readings * 1e6), series, given.windows), given.runs, given.cores, given.python, ways=given.ways
+            )
 
 
 if __name__ == "__main__":
