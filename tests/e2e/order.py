@@ -6,6 +6,7 @@ from __future__ import annotations
 LONGEST = (
     "test_live_flink.py",
     "test_random_actions.py",
+    "test_random_actions_flink.py",
     "test_live_watchdog.py",
     "test_live_embedded.py",
     "test_live_prism.py",

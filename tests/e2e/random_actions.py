@@ -1,271 +1,36 @@
 """Random actions against a live job: planned by a seed, done to a real one, and compared with plain counting.
 
-A plan is data: a configuration, and steps that are each an action of the table with a number of its own. What an action
-needs and gives are facts, so a plan is made, checked and shortened without a server. A seed decides configuration,
-readings and steps; at which moment of the job a step falls is the machine's, so a failure may need several replays:
+A plan is data (``random_plans.py``); what is done to a job, and what must come of it, is in ``random_jobs.py``, and for
+a job in a Flink cluster in ``random_jobs_flink.py``. At which moment of the job a step falls is the machine's, so a
+failure may need several replays:
 
-    python -m tests.e2e.random_actions SEED [--times N] [--shrink]
-
-After the last step the job comes to its end, and is compared with what was sent, counted by a computation that imports
-nothing of the package: every window is on record once with its true counts, the ledger charged the windows that were
-drawn and no others, within the budget, nothing left the job with other values, each row is in the sink, what was
-late or no reading was told with its reason and nothing else was, and no process is left.
+    python -m tests.e2e.random_actions SEED [--runner flink] [--times N] [--shrink]
 """
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import shutil
-import signal
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import click
-import polars as pl
-import pytest
 
-from quiltstream.privacy.models.classes import MixingBounds
-from quiltstream.store import BudgetRefused, Store, StoreMissing
-from quiltstream.store.errors import UnknownNameError
-from quiltstream.store.specs import BeliefChange
-
-from ..examined import every
+from .flink import FlinkCluster, find_flink
 from .installed import ROOT
 from .kafka import KafkaBroker, find_kafka
-from .kafka_topics import READINGS, TopicBench, as_it_comes
-from .live_bench import DAY, DAY_US, GROUPS, HOUR, NAMES, ORIGIN, SERIES, SLOT, Bench, Running, lines, readings, truth
 from .postgres import PostgresServer, find_binaries
-from .prism import find_prism, prism_arguments
-from .test_live_postgres import PostgresBench
-from .test_live_restart import prisms_of
-from .test_orphans import MARK, kill_alone, left_of
+from .prism import find_prism
+from .random_jobs import Run, Servers, WrongError
+from .random_jobs_flink import FlinkRun
+from .random_plans import Plan, plan_of, shrunk
 
-#: Days of the schedule, a window each.
-DAYS = 7
-
-#: The home that may be added, and its group.
-HOME, ITS_GROUP = "f", "x"
-
-#: A reading that would count if it were taken: in the highest bin, at the end of its slot.
-LOUD = 9999.0
-
-#: A belief that holds more chains than the domain's.
-WIDER = MixingBounds(pi_min=0.008, gap=0.25)
-
-#: Lines that are no readings.
-BAD = ('{"series": "a"', '{"series": "a", "time": "soon", "value": 1}', '{"series": "a", "time": 1, "value": null}')
-
-
-# The plan
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """A line of the table.
-
-    Attributes:
-        name: which action.
-        needs: facts without which it cannot be done.
-        takes: those of them that are used up by it, once each.
-        gives: facts that hold afterwards.
-        weight: how likely it is, beside the others that can be done.
-    """
-
-    name: str
-    needs: tuple[str, ...] = ()
-    takes: tuple[str, ...] = ()
-    gives: tuple[str, ...] = ()
-    weight: int = 2
-
-
-ACTIONS = {
-    one.name: one
-    for one in (
-        Action("begin", ("stopped", "start"), ("stopped", "start"), ("running",), weight=12),
-        Action("send", ("portion",), ("portion",), ("sent", "due"), weight=8),
-        Action("await rows", ("running", "due"), ("due",), ("recorded",), weight=6),
-        Action("late", ("running", "recorded"), weight=4),
-        Action("duplicate", ("sent",), weight=3),
-        Action("damage"),
-        Action("kill worker", ("running", "start"), ("start",), weight=4),
-        Action("kill runner", ("running", "prism", "runner"), ("runner",)),
-        Action("kill broker", ("kafka", "outage"), ("outage",)),
-        Action("kill database", ("postgres", "outage"), ("outage",)),
-        Action("stop", ("running",), ("running",), ("stopped",)),
-        Action("change belief", ("recorded", "belief"), ("belief",)),
-        Action("add home", ("start", "home"), ("start", "home"), weight=3),
-        Action("read sink", ("recorded",)),
-        Action("upgrade", ("running", "start"), ("start",)),
-    )
-}
-
-#: Facts at the beginning: how often something may be done, so that a run ends within its time.
-AT_FIRST = {"stopped": 1, "start": 4, "portion": 5, "runner": 2, "outage": 2, "belief": 1, "home": 1}
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """How the jobs of a run are set up.
-
-    Attributes:
-        source: ``files`` or ``kafka``.
-        sink: the same.
-        ledger: ``sqlite`` or ``postgres``.
-        grouped: whether groups are published, and not series.
-        shards: of the series.
-        lateness_h: hours that readings may be late.
-        batches: files, or batches of messages, that a portion of readings comes in.
-        poll_ms: interval of polling.
-        partitions: of the source's topic.
-        budget: of the domain; the schedule costs 1.
-        beam: version of Beam at the first start.
-    """
-
-    source: str = "files"
-    sink: str = "files"
-    ledger: str = "sqlite"
-    grouped: bool = False
-    shards: int = 3
-    lateness_h: int = 0
-    batches: int = 3
-    poll_ms: int = 100
-    partitions: int = 1
-    budget: float = 1.0
-    beam: str = "2.77"
-
-    @property
-    def facts(self) -> Counter[str]:
-        """What holds before the first step."""
-        return Counter(AT_FIRST) + Counter({"prism", self.source, self.sink, self.ledger})
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """An action, and the number that decides whatever is random in it."""
-
-    action: str
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is done.
-
-    Attributes:
-        seed: of the readings, and of the plan.
-        configuration: of the jobs.
-        steps: in their order.
-    """
-
-    seed: int
-    configuration: Configuration
-    steps: tuple[Step, ...]
-
-    def __str__(self) -> str:
-        names = ", ".join(step.action for step in self.steps)
-        return f"seed {self.seed}: {json.dumps(asdict(self.configuration))}: {names}"
-
-
-def may(action: Action, facts: Counter[str]) -> bool:
-    """Whether an action can be done."""
-    return all(facts[one] > 0 for one in action.needs)
-
-
-def after(action: Action, facts: Counter[str]) -> Counter[str]:
-    """What holds after it."""
-    return (facts - Counter(action.takes)) | Counter(action.gives)
-
-
-def possible(steps: Iterable[Step], facts: Counter[str]) -> tuple[Step, ...]:
-    """The steps that can be done in their order; those that cannot are passed over."""
-    found: list[Step] = []
-    for step in steps:
-        if may(ACTIONS[step.action], facts):
-            facts = after(ACTIONS[step.action], facts)
-            found.append(step)
-    return tuple(found)
-
-
-def plan_of(seed: int, length: int = 10, beams: Sequence[str] = ("2.77",)) -> Plan:
-    """The plan of a seed.
-
-    Args:
-        seed: decides it.
-        length: steps at most.
-        beams: versions of Beam that are there.
-    """
-    source = random.Random(seed)  # noqa: S311 - test data
-    configuration = Configuration(
-        source=source.choice(["files", "kafka"]),
-        sink=source.choice(["files", "kafka"]),
-        ledger=source.choice(["sqlite", "postgres"]),
-        grouped=source.random() < 0.3,
-        shards=source.randint(1, 5),
-        lateness_h=source.choice([0, 3, 6]),
-        batches=source.choice([1, 2, 3, 8]),
-        poll_ms=source.choice([50, 100, 400]),
-        partitions=source.randint(1, 3),
-        budget=source.choice([0.6, 1.0, 4.0, 4.0]),
-        beam=source.choice([*beams]),
-    )
-    facts, steps = configuration.facts, list[Step]()
-    while len(steps) < length:
-        can = [one for one in ACTIONS.values() if may(one, facts)]
-        action = source.choices(can, [one.weight for one in can])[0]
-        steps.append(Step(action.name, source.randrange(1 << 30)))
-        facts = after(action, facts)
-    return Plan(seed, configuration, tuple(steps))
-
-
-def shrunk(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
-    """A shortest plan that still fails: without any one step of it, it does not, or is not possible.
-
-    Args:
-        plan: fails.
-        fails: whether another one does.
-    """
-    size = max(1, len(plan.steps) // 2)
-    while True:
-        at, begun = 0, len(plan.steps)
-        while at < len(plan.steps):
-            left = plan.steps[:at] + plan.steps[at + size :]
-            shorter = replace(plan, steps=possible(left, plan.configuration.facts))
-            if fails(shorter):
-                plan = shorter
-            else:
-                at += size
-        if size == 1 and len(plan.steps) == begun:
-            return plan
-        size = max(1, size // 2)
-
-
-# The servers
-
-
-@dataclass(frozen=True, slots=True)
-class Servers:
-    """What runs beside the jobs.
-
-    Attributes:
-        prism: the program of the runner.
-        postgres: a server of ledgers.
-        kafka: a broker of topics.
-        beams: the Python of each version of Beam.
-    """
-
-    prism: Path
-    postgres: PostgresServer
-    kafka: KafkaBroker
-    beams: dict[str, str]
+#: What does a plan, by its runner.
+RUNS: dict[str, type[Run]] = {"prism": Run, "flink": FlinkRun}
 
 
 def beams() -> dict[str, str]:
@@ -275,8 +40,8 @@ def beams() -> dict[str, str]:
 
 
 @contextmanager
-def servers() -> Generator[Servers]:
-    """Servers of one's own."""
+def servers(runner: str) -> Generator[Servers]:
+    """Servers of one's own, for jobs on a runner."""
     binaries = find_binaries()
     assert binaries is not None, "no PostgreSQL server is installed"
     with ExitStack() as stack:
@@ -285,491 +50,11 @@ def servers() -> Generator[Servers]:
         kafka = KafkaBroker(find_kafka())
         stack.callback(kafka.close)
         kafka.start()
-        yield Servers(find_prism(), postgres, kafka, beams())
-
-
-# What is done, and what it must come to
-
-
-@dataclass
-class Sent:
-    """What was sent.
-
-    Attributes:
-        frames: readings that were in time.
-        again: readings that were sent once more.
-        late: readings of windows that were on record.
-        owed: how many of them the job that runs must tell as late: it has published their windows itself.
-        bad: where lines are that are no readings, in the source: file or partition, line or offset.
-        strangers: lines of a series that is in no roster.
-        lines: lines of the files, or messages of each partition, so far.
-        reached: the latest reading of each partition.
-    """
-
-    frames: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])
-    again: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])
-    late: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])
-    owed: int = 0
-    bad: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
-    strangers: int = 0
-    lines: Counter[int] = field(default_factory=Counter[int])
-    reached: dict[int, int] = field(default_factory=dict[int, int])
-
-
-class WrongError(AssertionError):
-    """A run did not come to what plain counting says."""
-
-
-class Run:
-    """One run of a plan.
-
-    Args:
-        plan: what is done.
-        servers: run beside the jobs.
-        folder: an empty one.
-        words: of ``live_job.py``, beside its own.
-    """
-
-    def __init__(self, plan: Plan, servers: Servers, folder: Path, words: tuple[str, ...] = ()) -> None:
-        self.plan, self.servers, self._words = plan, servers, words
-        given = plan.configuration
-        temporary = folder / "temporary"
-        temporary.mkdir()
-        where = (folder / "job", prism_arguments(servers.prism), {"TMPDIR": str(temporary)})
-        if given.ledger == "postgres":
-            if servers.postgres.pid is None:
-                servers.postgres.start()
-            self.bench: Bench = PostgresBench(*where, servers.postgres.url)
-        else:
-            self.bench = Bench(*where)
-        # of Parquet the bytes depend on the version of Arrow, and the versions of Beam have different ones
-        self.bench.format = "jsonl"  # type: ignore[misc]
-        self.bench.python = servers.beams.get(given.beam, sys.executable)
-        self._beam = given.beam
-        self._topics: TopicBench | None = None
-        if "kafka" in (given.source, given.sink):
-            self._topics = TopicBench(servers.kafka, self.bench, given.partitions)
-        self._members = dict(GROUPS if given.grouped else SERIES)
-        self._members_of: dict[int, dict[str, list[str]]] = {}
-        self.bench.keys = dict(self._members)
-        lateness = max(1, given.lateness_h * HOUR)
-        frame = readings(DAYS + 0.5, plan.seed, [*NAMES, HOME])
-        self._arriving = as_it_comes(frame, lateness, plan.seed)
-        self._came = 0.0
-        self.sent = Sent()
-        self._job: Running | None = None
-        self._poll_ms = given.poll_ms
-        self._published: dict[str, str] = {}
-        self._read: dict[str, Any] = {}
-        self._joined: list[tuple[int, MixingBounds]] = []
-        self._marks: list[str] = []
-        self._known: set[int] = set()
-        self.settle()
-
-    def close(self) -> None:
-        """End what runs."""
-        self.bench.close()
-
-    # Jobs
-
-    def settle(self) -> None:
-        """Write the settings."""
-        given = self.plan.configuration
-        changes: dict[str, Any] = {
-            "windows": {
-                "size": "1d",
-                "start": "2013-01-01",
-                "stop": f"2013-01-{DAYS + 1:02}",
-            }
-            | ({"lateness": f"{given.lateness_h}h"} if given.lateness_h else {}),
-            "live": {"poll": f"{self._poll_ms}ms", "restarts": 20},
-            "privacy": {"epsilon": 1.0, "budget": given.budget},
-            "shards": given.shards,
-            "group_by": "group" if given.grouped else None,
-            "rejects": {"jsonl": "rejects"},
-        }
-        if self._topics is not None:
-            servers = {"servers": self.servers.kafka.servers}
-            if given.source == "kafka":
-                topic = servers | {"topic": self._topics.source, "discover": "500ms"}
-                changes |= {"source": {"kafka": topic | {"lanes": min(2, given.partitions)}}, "readings": READINGS}
-            if given.sink == "kafka":
-                changes["sink"] = {"kafka": servers | {"topic": self._topics.sink}}
-        self.bench.settings(**changes)
-        if HOME in {name for names in self._members.values() for name in names}:
-            with (self.bench.folder / "roster.csv").open("a", encoding="utf-8") as file:
-                file.write(f"{HOME},{ITS_GROUP}\n")
-
-    def begin(self) -> None:
-        """Start a job."""
-        self._marks.append(f"{self.bench.folder}-{len(self._marks)}-")
-        self.bench.environment[MARK] = self._marks[-1]
-        self.settle()
-        self._known, self.sent.owed = self.on_record(), 0
-        self._job = self.bench.start(*self._words)
-
-    @property
-    def job(self) -> Running:
-        """The one that runs."""
-        assert self._job is not None
-        return self._job
-
-    def end(self, how: str) -> None:
-        """End the job that runs, and see that nothing of it goes on."""
-        job, self._job = self.job, None
-        self._remember()
-        if how == "killed":
-            job.kill()
-        elif how == "killed alone":
-            kill_alone(job)
-        else:
-            os.killpg(job.process.pid, signal.SIGINT)
-            # before its pipeline has begun it ends with 130, and before the command has, by the signal
-            if job.wait() not in {0, 3, 130, -signal.SIGINT}:
-                raise WrongError(f"a job that was asked to end said {job.err.read_text(encoding='utf-8')}")
-        self._see_no_process()
-
-    def _see_no_process(self) -> None:
-        if left := left_of(self._marks[-1]):
-            for pid in left:
-                os.kill(pid, signal.SIGKILL)
-            raise WrongError(f"processes that a job left: {sorted(left.values())}")
-
-    def _remember(self) -> None:
-        """What is on record must stay there."""
-        self._published |= self._record()
-
-    def _record(self) -> dict[str, str]:
-        try:
-            return self.bench.on_record()
-        except (StoreMissing, UnknownNameError):
-            return {}
-
-    def until(self, true: Callable[[], Any], what: str) -> None:
-        """Wait until something is true, while the job runs."""
-
-        def there() -> Any:
-            if self.job.process.poll() is not None:
-                raise WrongError(f"the job ended before {what}: {self.job.err.read_text(encoding='utf-8')}")
-            return true()
-
-        self.bench.until(there, what)
-
-    # Readings
-
-    def put(self, rows: Sequence[str], names: Sequence[str]) -> list[tuple[str, int]]:
-        """Send lines, each of a series; where they are in the source."""
-        if self.plan.configuration.source == "files":
-            name = f"{self.sent.lines[0]:05}.jsonl"
-            self.sent.lines[0] += len(rows)
-            self.bench.put(name, "".join(f"{row}\n" for row in rows))
-            return [(name, number) for number in range(1, len(rows) + 1)]
-        assert self._topics is not None
-        places: list[tuple[str, int]] = []
-        messages: list[tuple[int, bytes]] = []
-        for row, name in zip(rows, names, strict=True):
-            partition = self._partition(name)
-            places.append((f"{self._topics.source}/{partition}", self.sent.lines[partition]))
-            self.sent.lines[partition] += 1
-            messages.append((partition, row.encode()))
-        self.servers.kafka.send(self._topics.source, messages)
-        return places
-
-    def _partition(self, name: str) -> int:
-        known = [*NAMES, HOME]
-        files = self.plan.configuration.source == "files"
-        return 0 if files or name not in known else known.index(name) % self.plan.configuration.partitions
-
-    def put_frame(self, frame: pl.DataFrame) -> None:
-        """Send readings."""
-        if not frame.is_empty():
-            self.put(lines(frame).splitlines(), frame["series"].to_list())
-
-    def send(self, days: float) -> None:
-        """Send the readings of the next days."""
-        many = self.plan.configuration.batches
-        begin, self._came = self._came, min(self._came + days, DAYS + 0.5)
-        # by their arrival, which the order of the rows is
-        first, last = (round(len(self._arriving) * day / (DAYS + 0.5)) for day in (begin, self._came))
-        chunk = self._arriving[first:last]
-        self.sent.frames.append(chunk)
-        for part in range(many):
-            self.put_frame(chunk[len(chunk) * part // many : len(chunk) * (part + 1) // many])
-        for name, at in chunk.filter(pl.col("series") != HOME).select("series", "time").rows():
-            partition = self._partition(name)
-            self.sent.reached[partition] = max(at, self.sent.reached.get(partition, at))
-
-    def due(self) -> range:
-        """The days whose windows the readings have closed, in every partition."""
-        given = self.plan.configuration
-        needed = given.partitions if given.source == "kafka" else 1
-        if len(self.sent.reached) < needed:
-            return range(0)
-        clock = min(self.sent.reached.values()) - given.lateness_h * HOUR
-        return range(max(0, min(DAYS, (clock - ORIGIN) // DAY_US)))
-
-    # What must have come of it
-
-    def keys_of(self, day: int) -> dict[str, list[str]]:
-        """The keys of a day's window, and their series: those at its charge."""
-        return self._members_of.get(day, self._members)
-
-    def decided(self, decision: str) -> set[int]:
-        """The days whose windows are charged, or refused."""
-        with Store(self.bench.ledger, create=False) as store:
-            try:
-                return {one.window_start // DAY for one in store.entries("homes") if one.decision == decision}
-            except (StoreMissing, UnknownNameError):
-                return set()
-
-    def on_record(self) -> set[int]:
-        """The days whose windows are on record with all keys."""
-        found = Counter((row.window_start - ORIGIN) // DAY_US for row in self.bench.rows())
-        return {day for day, rows in found.items() if rows == len(self.keys_of(day))}
-
-    def told(self) -> list[tuple[str, str, int]]:
-        """What the jobs told of lines: reason, file or partition, and line or offset."""
-        files = (self.bench.folder / "rejects").glob("*.jsonl")
-        rows = [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines()]
-        return [(row["reason"], row["source"].rpartition("inbox/")[2], row["position"]) for row in rows]
-
-    def sunk(self) -> list[tuple[str, Any]]:
-        """What is in the sink: the name of each release, and what is written of it."""
-        if self.plan.configuration.sink == "kafka":
-            assert self._topics is not None
-            found = self.servers.kafka.read(self._topics.sink)
-            return [(one.key().decode(), json.loads(one.value())["counts"]) for one in found]
-        return [(rows[0]["release_id"], path.read_bytes()) for path, rows in self.bench.sunk().items()]
-
-    def do(self, step: Step) -> None:
-        """Do one step of the plan."""
-        source = random.Random(step.number)  # noqa: S311 - test data
-        time.sleep(source.choice([0.0, 0.0, 0.3, 1.0]))
-        getattr(self, f"_{step.action.replace(' ', '_')}")(source)
-
-    def _begin(self, source: random.Random) -> None:
-        del source
-        self.begin()
-
-    def _send(self, source: random.Random) -> None:
-        first = 0.8 if not self.sent.frames else 0.0
-        # the last window stays open until the end
-        self.send(min(source.uniform(0.7, 1.3) + first, max(0.0, DAYS - 0.3 - self._came)))
-
-    def _await_rows(self, source: random.Random) -> None:
-        del source
-        due = set(self.due())
-        self.until(lambda: due <= self.on_record() | self.decided("refused"), f"windows {sorted(due)} on record")
-        self._remember()
-
-    def _late(self, source: random.Random) -> None:
-        days = sorted(self.on_record())
-        if not days:
-            return
-        day = source.choice(days)
-        cells = [(name, slot) for name in NAMES for slot in range(day * DAY, (day + 1) * DAY)]
-        rows = [(name, ORIGIN + (slot + 1) * SLOT - 1, LOUD) for name, slot in source.sample(cells, 20)]
-        frame = pl.DataFrame(rows, schema=self._arriving.schema, orient="row")
-        self.sent.late.append(frame)
-        before = sum(reason == "late" for reason, *_ in self.told())
-        self.put_frame(frame)
-        if day in self._known:
-            return
-        self.sent.owed += len(frame)
-        if source.random() < 0.5:
-            wanted = before + len(frame)
-            self.until(lambda: sum(one[0] == "late" for one in self.told()) >= wanted, "late readings are told as late")
-
-    def _duplicate(self, source: random.Random) -> None:
-        # in another order than they came in
-        frame = source.choice(self.sent.frames).sample(fraction=0.5, shuffle=True, seed=source.randrange(1 << 30))
-        self.sent.again.append(frame)
-        self.put_frame(frame)
-
-    def _damage(self, source: random.Random) -> None:
-        stranger = json.dumps({"series": "stranger", "time": ORIGIN + int(self._came * DAY_US), "value": 1.0})
-        bad = [source.choice(BAD) for _ in range(3)]
-        self.sent.bad |= set(self.put([*bad, stranger], ["a"] * 4)[:3])
-        self.sent.strangers += 1
-
-    def _kill_worker(self, source: random.Random) -> None:
-        self.end(source.choice(["killed", "killed alone"]))
-        self.begin()
-
-    def _kill_runner(self, source: random.Random) -> None:
-        del source
-        self._await_start()
-        self._remember()
-        before: list[int] = []
-        self.until(lambda: before.extend(prisms_of(self.job)) or before, "Prism runs")
-        for pid in before:
-            os.kill(pid, signal.SIGKILL)
-        self.until(lambda: [pid for pid in prisms_of(self.job) if pid not in before], "another Prism runs")
-        self._known, self.sent.owed = self.on_record(), 0
-
-    def _await_start(self) -> None:
-        """What is away, or fails, at a first start ends a job; later it is waited for, or begun again."""
-        if self._job is not None:
-            self.until(lambda: "start" in {one["kind"] for one in self.job.said}, "the job has begun")
-
-    def _kill_broker(self, source: random.Random) -> None:
-        self._await_start()
-        self.servers.kafka.kill()
-        time.sleep(source.uniform(0.0, 2.0))
-        self.servers.kafka.start()
-
-    def _kill_database(self, source: random.Random) -> None:
-        self._await_start()
-        self._remember()
-        self.servers.postgres.kill()
-        time.sleep(source.uniform(0.0, 2.0))
-        self.servers.postgres.start()
-
-    def _stop(self, source: random.Random) -> None:
-        del source
-        self.end("asked")
-
-    def _change_belief(self, source: random.Random) -> None:
-        del source
-        with Store(self.bench.ledger, create=False) as store:
-            change = BeliefChange("joined", WIDER.to_dict(), "another model", source="a test")
-            try:
-                done = store.change_belief("homes", change)
-            except BudgetRefused:
-                return
-            charged = [one for one in store.entries("homes") if one.decision == "charged"]
-        # the job may have charged another window since
-        later = (number for number, one in enumerate(charged) if one.loss_before == done.after)
-        self._joined.append((next(later, len(charged)), WIDER))
-
-    def _add_home(self, source: random.Random) -> None:
-        runs = self._job is not None
-        if runs:
-            self.end(source.choice(["killed", "asked"]))
-        # the roster of a window is fixed when it is charged
-        for day in self.decided("charged") | self.decided("refused"):
-            self._members_of[day] = self._members
-        key = ITS_GROUP if self.plan.configuration.grouped else HOME
-        self._members = {**self._members, key: [*self._members.get(key, []), HOME]}
-        if runs:
-            self.begin()
-
-    def _read_sink(self, source: random.Random) -> None:
-        for name, row in self.sunk():
-            if self._read.setdefault(name, row) != row:
-                raise WrongError("a row of the sink is not the one that was read of it before")
-        if self.plan.configuration.sink == "files" and source.random() < 0.5:
-            for path in self.bench.sunk():
-                path.unlink()
-
-    def _upgrade(self, source: random.Random) -> None:
-        self.end("asked")
-        self._poll_ms = source.choice([50, 100, 400])
-        self._beam = source.choice([*self.servers.beams])
-        self.bench.python = self.servers.beams[self._beam]
-        self.begin()
-
-    # The end
-
-    def finish(self) -> None:
-        """Send what is left, and let the job come to its end."""
-        if self._job is None:
-            self.begin()
-        self.send(DAYS)
-        code = self.job.wait()
-        wanted = 3 if self.decided("refused") else 0
-        if code != wanted:
-            raise WrongError(f"the job ended with {code}, not {wanted}: {self.job.err.read_text(encoding='utf-8')}")
-
-    def complaints(self) -> Iterator[str]:
-        """Whatever is not as plain counting says."""
-        refused = self.decided("refused")
-        frame = pl.concat(self.sent.frames)
-        expected = {
-            place: counts
-            for day in range(DAYS)
-            if day not in refused
-            for place, counts in truth(frame, range(day, day + 1), self.keys_of(day)).items()
-        }
-        if refused != set(range(DAYS - len(refused), DAYS)):
-            yield f"windows {sorted(refused)} refused, which are not the last ones"
-        if refused and self.plan.configuration.budget >= 1.0 and not self._joined:
-            yield f"windows {sorted(refused)} refused, though the budget is enough for all"
-        try:
-            found = self.bench.counts()
-            _, record = self.bench._examined(  # pyright: ignore[reportPrivateUsage] - its own way to look
-                every(DAY, DAY, DAYS * DAY), self._published, joined=self._joined
-            )
-        except AssertionError as error:
-            yield f"the ledger: {error}"
-            return
-        for place in sorted(expected.keys() | found.keys()):
-            if expected.get(place) != found.get(place):
-                yield f"window and key {place}: {found.get(place)} on record, and {expected.get(place)} is true"
-        yield from self._complaints_of_sink(record)
-        yield from self._complaints_of_lines()
-
-    def _complaints_of_sink(self, record: dict[str, bytes]) -> Iterator[str]:
-        rows: dict[str, Any] = dict(record)
-        if self.plan.configuration.sink == "kafka":
-            rows = {row.release_id: list(row.counts) for row in self.bench.rows()}
-        found = [*self.sunk(), *self._read.items()]
-        if wrong := {name for name, row in found if rows.get(name) != row}:
-            yield f"{len(wrong)} rows in the sink are not those on record"
-        if lacking := rows.keys() - {name for name, _ in found}:
-            yield f"{len(lacking)} rows on record are not in the sink"
-
-    def _complaints_of_lines(self) -> Iterator[str]:
-        """Every line is counted, or told with its reason.
-
-        The last runner has read all of them. What of them is in the schedule and the roster is a reading that counted,
-        of a window that was on record when it began, or late.
-        """
-        told = self.told()
-        places = {(place, number): reason for reason, place, number in told if number >= 0}
-        if places.keys() != self.sent.bad:
-            yield f"{len(places.keys() ^ self.sent.bad)} lines were told as no readings, or not, and are the other"
-        if self._beam != "2.77":
-            return  # does not tell all counters of a job on Prism
-        said = self.job.summary["operator_only"]
-        rejected = Counter(said["rejected"])
-        late = rejected.pop("late", 0)
-        strange = rejected.pop("not-in-roster", 0)
-        if rejected.total() != len(self.sent.bad):
-            yield f"{rejected.total()} lines were counted as no readings, of {len(self.sent.bad)}"
-        if strange < self.sent.strangers:
-            yield f"{strange} lines were counted as of strangers, of at least {self.sent.strangers}"
-        sent = pl.concat([*self.sent.frames, *self.sent.again, *self.sent.late])
-        days = Counter[tuple[str, int]](zip(sent["series"], (sent["time"] - ORIGIN) // DAY_US, strict=True))
-        wanted = sum(
-            count
-            for (name, day), count in days.items()
-            if day < DAYS and any(name in names for names in self.keys_of(day).values())
-        )
-        if (got := said["readings"] + said["readings_on_record"] + late) != wanted:
-            yield f"{got} readings were counted, on record or late, and {wanted} were sent: {said}"
-        if not self.sent.owed <= late <= sum(map(len, [*self.sent.late, *self.sent.again])):
-            yield f"{late} readings were late, of at least {self.sent.owed}"
-        if sum(reason == "late" for reason, *_ in told) < late:
-            yield "not every late reading is among the rejects"
-
-    def all(self) -> None:
-        """Do everything, and see what has come of it.
-
-        Raises:
-            WrongError: it is not as plain counting says; the message has the plan.
-        """
-        try:
-            for step in self.plan.steps:
-                self.do(step)
-            self.finish()
-            self._see_no_process()
-            found = list(self.complaints())
-        except (AssertionError, pytest.fail.Exception) as error:
-            found = [str(error)]
-        if found:
-            said = [f"the newest job said {self.bench.started[-1].said[-3:]}"] if self.bench.started else []
-            raise WrongError("\n".join([str(self.plan), *found[:20], *said]))
+        flink = None
+        if runner == "flink":
+            flink = FlinkCluster(find_flink())
+            stack.callback(flink.close)
+        yield Servers(find_prism(), postgres, kafka, beams(), flink)
 
 
 def run(plan: Plan, servers: Servers, words: tuple[str, ...] = ()) -> float:
@@ -782,7 +67,7 @@ def run(plan: Plan, servers: Servers, words: tuple[str, ...] = ()) -> float:
     """
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="quiltstream-actions-", ignore_cleanup_errors=True) as folder:
-        one = Run(plan, servers, Path(folder), words)
+        one = RUNS[plan.configuration.runner](plan, servers, Path(folder), words)
         try:
             one.all()
         except WrongError:
@@ -796,12 +81,13 @@ def run(plan: Plan, servers: Servers, words: tuple[str, ...] = ()) -> float:
 
 @click.command()
 @click.argument("seeds", type=int, nargs=-1, required=True)
+@click.option("--runner", type=click.Choice([*RUNS]), default="prism", help="Where the jobs run.")
 @click.option("--length", default=10, help="Steps of a plan.")
 @click.option("--times", default=1, help="How often each plan is run, because it may fail now and then only.")
 @click.option("--shrink", is_flag=True, help="Leave steps out of a plan that fails, as long as it fails.")
-def main(seeds: tuple[int, ...], *, length: int, times: int, shrink: bool) -> None:
+def main(seeds: tuple[int, ...], *, runner: str, length: int, times: int, shrink: bool) -> None:
     """Run the plans of some seeds."""
-    with servers() as there:
+    with servers(runner) as there:
 
         def failure(plan: Plan) -> str:
             for _ in range(times):
@@ -813,7 +99,7 @@ def main(seeds: tuple[int, ...], *, length: int, times: int, shrink: bool) -> No
             return ""
 
         for seed in seeds:
-            plan = plan_of(seed, length, [*there.beams])
+            plan = plan_of(seed, length, [*there.beams], runner)
             click.echo(plan)
             if not (said := failure(plan)):
                 continue

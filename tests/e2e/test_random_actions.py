@@ -10,20 +10,9 @@ import pytest
 
 from .kafka import KafkaBroker
 from .postgres import PostgresServer
-from .random_actions import (
-    ACTIONS,
-    Configuration,
-    Plan,
-    Servers,
-    Step,
-    WrongError,
-    beams,
-    may,
-    plan_of,
-    possible,
-    run,
-    shrunk,
-)
+from .random_actions import beams, run
+from .random_jobs import Servers, WrongError
+from .random_plans import ACTIONS, Configuration, Plan, Step, may, plan_of, possible, shrunk
 
 #: Plans of a night: about five minutes where little else runs.
 NIGHT = 8
@@ -82,14 +71,16 @@ def test_what_is_planted_in_a_job_is_found(there: Servers, planted: str, done: t
 # Plans are data
 
 
-def test_every_step_of_a_plan_has_what_it_needs() -> None:
+@pytest.mark.parametrize("runner", ["prism", "flink"])
+def test_every_step_of_a_plan_has_what_it_needs(runner: str) -> None:
     seen: set[str] = set()
     for seed in range(300):
-        plan = plan_of(seed, beams=["2.77", "2.62"])
+        plan = plan_of(seed, beams=["2.77", "2.62"], runner=runner)
         assert possible(plan.steps, plan.configuration.facts) == plan.steps
         assert len(plan.steps) == 10
         seen |= {step.action for step in plan.steps}
-    assert seen == ACTIONS.keys()
+    of_another = {name for name, one in ACTIONS.items() if {"prism", "flink"} - {runner} & {*one.needs}}
+    assert seen == ACTIONS.keys() - of_another - ({"take up"} if runner == "prism" else set())
 
 
 def test_a_seed_is_one_plan_and_another_seed_another_one() -> None:

@@ -1,0 +1,76 @@
+"""Random actions against live jobs in a Flink cluster, and that they find what only Flink could do wrong.
+
+About five minutes where little else runs.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from .flink import FlinkCluster
+from .kafka import KafkaBroker
+from .postgres import PostgresServer
+from .random_actions import beams, run
+from .random_jobs import Servers, WrongError
+from .random_plans import ACTIONS, FLINK_BEAM, Configuration, Plan, Step, plan_of, possible
+
+#: Plans of every night, which do all that can be done on Flink alone; one of another seed joins them.
+NIGHT = (944, 1049)
+
+
+@pytest.fixture
+def there(prism: Path, postgres_server: PostgresServer, kafka: KafkaBroker, flink_cluster: FlinkCluster) -> Servers:
+    return Servers(prism, postgres_server, kafka, beams(), flink_cluster)
+
+
+def steps(*names: str, number: int = 3) -> tuple[Step, ...]:
+    return tuple(Step(name, number) for name in names)
+
+
+@pytest.mark.assures(
+    "runners",
+    "Flink: in random order and configuration, also of checkpoints and bundles, what is done to jobs on Prism, and "
+    "TaskManager, JobManager, workers and command killed, and savepoints taken and taken up: every window is released "
+    "once with its true counts, and no job is left in the cluster",
+)
+@pytest.mark.parametrize("seed", [*NIGHT, None])
+def test_random_actions_on_flink_leave_what_plain_counting_says(there: Servers, seed: int | None) -> None:
+    plan = plan_of(random.randrange(10**9) if seed is None else seed, runner="flink")  # noqa: S311 - test data
+    sys.stdout.write(f"{plan}\n")
+    sys.stdout.write(f"{run(plan, there):.0f} s\n")
+
+
+@pytest.mark.parametrize(
+    ("planted", "done", "said"),
+    [
+        # no checkpoint comes before the kill, so that the restored job releases what is on record
+        (
+            "drawn by a restore",
+            steps("begin", "send", "await rows", "kill taskmanager"),
+            "the ledger: .*differing=[1-9]",
+        ),
+        (
+            "halved by a restore",
+            steps("begin", "send", "await rows", "savepoint", "send", "take up"),
+            "on record, and .* is true",
+        ),
+        ("savepoint ignored", steps("begin", "savepoint", "take up"), "did not take its savepoint"),
+        ("left in the cluster", steps("begin", "send", "await rows", "stop"), "a command left in the cluster"),
+    ],
+)
+def test_what_is_planted_in_a_job_on_flink_is_found(
+    there: Servers, planted: str, done: tuple[Step, ...], said: str
+) -> None:
+    configuration = Configuration(runner="flink", ledger="postgres", beam=FLINK_BEAM, checkpoint_ms=60_000)
+    assert possible(done, configuration.facts) == done
+    with pytest.raises(WrongError, match=said):
+        run(Plan(5, configuration, done), there, ("--plant", planted))
+
+
+def test_the_plans_of_every_night_on_flink_do_what_can_be_done_there_alone() -> None:
+    done = {step.action for seed in NIGHT for step in plan_of(seed, runner="flink").steps}
+    assert done >= {name for name, one in ACTIONS.items() if {"flink", "saved"} & {*one.needs}}
