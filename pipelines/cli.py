@@ -315,11 +315,13 @@ def init(
         raise CommandError("give one of DATA, --from-topic TOPIC and --from-mqtt FILTER", ExitCode.SETTINGS)
     console = results()
     if data is None:
-        from .commands.init import write
+        from .commands.init import GATEWAY_FILE, check_places, write
         from .commands.init_messages import Wanted
         from .commands.init_messages import from_mqtt as of_mqtt
         from .commands.init_messages import from_topic as of_topic
 
+        # a look lasts, so what would stop its end stops its begin
+        check_places(output, *([output.with_name(GATEWAY_FILE)] if broker is not None else []), force=force)
         wanted = Wanted(output, messages, value, timezone)
         guessed = (
             of_topic(from_topic, servers, options, registry, wanted)

@@ -360,6 +360,18 @@ def _made_public(names: tuple[str, ...]) -> str:
     )
 
 
+def check_places(output: Path, *beside: Path, force: bool) -> None:
+    """Check that nothing is there where settings are to be written, with their schema and what else goes beside them.
+
+    Raises:
+        CommandError: there is.
+    """
+    schema = output.with_name(SCHEMA_FILE)
+    for path in (output, schema, *beside):
+        if os.path.lexists(path) and not force and not (path == schema and is_schema_of_settings(path)):
+            raise CommandError(f"{path}: it exists already; give another name with -o, or --force to replace it")
+
+
 def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -> tuple[int, int] | None:
     """Write the settings file, and beside it ``roster.csv`` with the series that are published, in one group.
 
@@ -381,10 +393,7 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
     """
     roster, schema = output.with_name("roster.csv"), output.with_name(SCHEMA_FILE)
     gateway = output.with_name(GATEWAY_FILE)
-    beside = [*([roster] if guessed.grouped else []), *([gateway] if guessed.gateway else [])]
-    for path in (output, schema, *beside):
-        if os.path.lexists(path) and not force and not (path == schema and is_schema_of_settings(path)):
-            raise CommandError(f"{path}: it exists already; give another name with -o, or --force to replace it")
+    check_places(output, *([roster] if guessed.grouped else []), *([gateway] if guessed.gateway else []), force=force)
     if not guessed.grouped:
         if hold_out:
             raise CommandError("--hold-out: the data are one series, so none can be held out of what is published")

@@ -43,6 +43,7 @@ _LATENESS = "15min"
 #: Levels before the filter of a subscription that others notice: of MQTT 5, and two of EMQX.
 _NOT_ALONE = {"$share": 2, "$queue": 1, "$exclusive": 1}
 
+_OTHER_KINDS = "most are of another kind; other devices have a look by their topics, and a job, of their own"
 _MESSAGE_COUNTER = "it never falls in the look: read as a meter's counter, whose rise in a slot is the value"
 
 
@@ -190,7 +191,8 @@ def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: f
         only=only,
         hint="; or wait longer, with --seconds",
     )
-    return guess_messages(look, _origin_of(filter_, only, where, mqtt, settings), wanted.timezone)
+    lines = not any(b"\n" in (one or b"") for one in messages.payloads)
+    return guess_messages(look, _origin_of(filter_, only, where, mqtt, settings, lines=lines), wanted.timezone)
 
 
 _ADDRESS = re.compile(
@@ -216,10 +218,26 @@ def _broker(text: str) -> Broker:
     )
 
 
-def _origin_of(filter_: str, name: str, where: str, mqtt: Broker, gateway: GatewaySettings | None) -> Origin:
-    """What brings the messages to the job: the gateway that there is, or one of its own."""
-    listening = f"mosquitto_sub -v -h {mqtt.host} -p {mqtt.port_in_use} -t {shlex.quote(filter_)} -C 20"
-    trying = f"{listening} | quiltstream try THIS-FILE - --topics"
+def _origin_of(
+    filter_: str, name: str, where: str, mqtt: Broker, gateway: GatewaySettings | None, *, lines: bool
+) -> Origin:
+    """What brings the messages to the job: the gateway that there is, or one of its own.
+
+    Args:
+        filter_: of the topics.
+        name: of the topic, for names in the settings.
+        where: the messages are from, in words.
+        mqtt: the broker.
+        gateway: the gateway that there is.
+        lines: whether each message is a line; one of several, as a telegram, is tried by itself.
+    """
+    listening = f"mosquitto_sub {_client_options(mqtt)} -t {shlex.quote(filter_)}"
+    topic = "TOPIC" if set("+#") & set(filter_) else shlex.quote(filter_)
+    trying = (
+        f"{listening} -v -C 20 | quiltstream try THIS-FILE - --topics"
+        if lines
+        else f"{listening} -C 1 | quiltstream try THIS-FILE - --topic {topic}"
+    )
     forward = None if gateway is None else gateway.forward
     target = None if forward is None else forward.to.chosen
     if isinstance(target, KafkaTarget) and gateway is not None:
@@ -227,15 +245,26 @@ def _origin_of(filter_: str, name: str, where: str, mqtt: Broker, gateway: Gatew
         source: dict[str, Any] = {"servers": target.servers, "topic": target.topic}
         return Origin(where, name, {"kafka": source | ({"options": options} if options else {})}, trying)
     if isinstance(target, FolderTarget) and gateway is not None:
-        return Origin(where, name, {"avro": f"{gateway.path(target.path)}/*.avro"}, trying, rereads=False)
+        return Origin(where, name, {"avro": f"{gateway.path(target.path).absolute()}/*.avro"}, trying, rereads=False)
     text = _GATEWAY_TEMPLATE.format(
         host=_flow(mqtt.host),
         port=mqtt.port_in_use,
+        name=name_of(name),
         tls="" if mqtt.tls is None else "  tls: {}  # the system's authorities\n",
         filter=json.dumps(filter_),
     )
     GatewaySettings.load(text)
     return Origin(where, name, {"avro": "spool/*.avro"}, trying, rereads=False, gateway=text)
+
+
+def _client_options(mqtt: Broker) -> str:
+    """How Mosquitto's clients reach a broker; a password is left to who calls them."""
+    said = f"-h {mqtt.host} -p {mqtt.port_in_use}"
+    if mqtt.tls is not None:
+        said += " --tls-use-os-certs" if mqtt.tls.ca is None else f" --cafile {shlex.quote(mqtt.tls.ca)}"
+    if mqtt.user is not None:
+        said += f" -u {shlex.quote(mqtt.user) if isinstance(mqtt.user, str) else 'USER'} -P PASSWORD"
+    return said
 
 
 def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Guess:
@@ -376,6 +405,7 @@ def _message_said(look: MessageLook, whole: Readings, zone: str) -> tuple[tuple[
             "messages",
             f"{look.count:,}: {look.read:,} with readings, {look.passed:,} passed over, {look.rejected:,} rejected",
         ),
+        *([("", _OTHER_KINDS)] if look.passed > look.read else []),
     )
 
 
@@ -442,7 +472,7 @@ _GATEWAY_TEMPLATE = """\
 mqtt:
   host: {host}
   port: {port}
-  client_id: quiltstream-gateway  # each gateway has its own, for ever
+  client_id: quiltstream-{name}  # each gateway has its own, for ever
 {tls}forward:
   topics: [{filter}]
   to: {{folder: {{path: spool}}}}

@@ -13,7 +13,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, cast
 
@@ -265,6 +265,7 @@ def look_at_messages(
     if found is None:
         is_sparkplug = _is_sparkplug(topics(messages, range(len(messages))))
         why = _no_metric(len(messages), value) if is_sparkplug else _nothing(len(messages), fields, value)
+        why += _known_alone(tester, value)
         raise CommandError(f"{where}: {why}{hint}", ExitCode.SOURCE)
     return _look(found, messages, fields)
 
@@ -284,6 +285,20 @@ def _nothing(count: int, fields: _Fields, value: str | None) -> str:
     )
 
 
+def _known_alone(tester: _Tester, value: str | None) -> str:
+    """Which recipe reads the messages of its own topics, where those of other topics stand in its way."""
+    names = topics(tester.messages, range(len(tester.messages)))
+    for recipe in RECIPES.values():
+        own = [at for at, name in enumerate(names) if recipe.topic and _is_on(name, recipe.topic)]
+        if not 0 < len(own) < len(names) or recipe.missing:
+            continue
+        apart = replace(tester, messages=_chosen(tester.messages, own))
+        found = apart.best([{"preset": recipe.name}]) if value is None else None
+        if found is not None and found.read == len(own):
+            return f"; those of the topic {recipe.topic} are of preset {recipe.name}: look at them alone"
+    return ""
+
+
 def _no_metric(count: int, value: str | None) -> str:
     """Why nothing is proposed of Sparkplug's messages, without a word of them."""
     form = "give the name of a metric, with + for each level that names a meter, such as --value '+/Power'"
@@ -294,13 +309,17 @@ def _no_metric(count: int, value: str | None) -> str:
 
 def _with_payload(messages: Messages) -> Messages:
     """The messages that have one."""
-    kept = [at for at, payload in enumerate(messages.payloads) if payload]
+    return _chosen(messages, [at for at, payload in enumerate(messages.payloads) if payload])
+
+
+def _chosen(messages: Messages, kept: Sequence[int]) -> Messages:
+    """Some of the messages, numbered anew."""
     return Messages(
         payloads=[messages.payloads[at] for at in kept],
         topics=[messages.topics[at] for at in kept],
         keys=[messages.keys[at] for at in kept],
         headers=[messages.headers[at] for at in kept],
-        stamps_us=messages.stamps_us[kept],
+        stamps_us=messages.stamps_us[list(kept)],
         positions=np.arange(len(kept), dtype=np.int64),
     )
 

@@ -271,17 +271,97 @@ def test_a_document_of_meter_readings_is_a_preset_with_its_unit() -> None:
     assert (look.read, look.rejected, look.interval_us) == (1, 0, 900_000_000)
 
 
-def test_messages_go_the_way_of_the_gateway_that_there_is(tmp_path: Path) -> None:
+def test_messages_go_the_way_of_the_gateway_that_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "mqtt: {host: b, client_id: g}\nforward: {topics: ['a/#'], to: {TO}}\n"
     for to, source in (
         ("kafka: {servers: 'k:9092', topic: t}", {"kafka": {"servers": "k:9092", "topic": "t"}}),
         ("folder: {path: spool}", {"avro": f"{tmp_path}/spool/*.avro"}),
     ):
         gateway = GatewaySettings.load(text.replace("TO", to), folder=tmp_path)
-        origin = _origin_of("a/#", "a", "here", gateway.mqtt, gateway)
+        origin = _origin_of("a/#", "a", "here", gateway.mqtt, gateway, lines=True)
         assert (origin.source, origin.gateway) == (source, "")
         look = looked(sent({"id": "m1", "ts": NOON_S, "power": 1}))
         assert load_settings(guess_messages(look, origin).text).source is not None
+    # the settings may be in another folder than the gateway's, and their paths are relative to their own
+    monkeypatch.chdir(tmp_path)
+    Path("plug").mkdir()
+    Path("plug/gateway.yaml").write_text(text.replace("TO", "folder: {path: spool}"), encoding="utf-8")
+    gateway = GatewaySettings.read(Path("plug/gateway.yaml"))
+    assert _origin_of("a/#", "a", "here", gateway.mqtt, gateway, lines=True).source == {
+        "avro": f"{tmp_path}/plug/spool/*.avro"
+    }
+
+
+def test_gateways_of_several_looks_have_names_of_their_own_at_the_broker() -> None:
+    broker = GatewaySettings.load("mqtt: {host: b, client_id: g}\nforward: {topics: [a], to: {folder: {path: s}}}").mqtt
+    made = [_origin_of(one, one, "here", broker, None, lines=True).gateway for one in ("tele/#", "p1/telegram")]
+    names = [GatewaySettings.load(one).mqtt.client_id for one in made]
+    assert names == ["quiltstream-tele", "quiltstream-p1-telegram"]
+
+
+TELEGRAM = "/KFM5KAIFA-METER\r\n\r\n0-0:96.1.1(4530)\r\n1-0:1.7.0(00.428*kW)\r\n!\r\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "filter_", "ends"),
+    [
+        ('{"id": "m1", "ts": 1767614400, "power": 1}', "a/+", "-v -C 20 | quiltstream try THIS-FILE - --topics"),
+        (TELEGRAM, "p1/telegram", "-C 1 | quiltstream try THIS-FILE - --topic p1/telegram"),
+        (TELEGRAM, "+/telegram", "-C 1 | quiltstream try THIS-FILE - --topic TOPIC"),
+    ],
+)
+def test_the_command_that_tries_a_mapping_gives_messages_as_they_are(
+    body: str, filter_: str, ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A telegram has several lines, of which ``--topics`` would make a message each."""
+    heard = sent(body, topics=[filter_.replace("+", "m1")])
+    monkeypatch.setattr("quiltstream.pipelines.gateway.listening.listen", lambda *_: heard)
+    gateway = tmp_path / "gateway.yaml"
+    gateway.write_text(
+        "mqtt: {host: h, client_id: g, tls: {}, user: me, password: {env: HOME}}\n"
+        "forward: {topics: [a], to: {folder: {path: s}}}\n",
+        encoding="utf-8",
+    )
+    settings = tmp_path / "look" / "settings.yaml"
+    done = call("init", "--from-mqtt", filter_, "--gateway", gateway, "-o", settings)
+    assert done.code == 0, done.err
+    (line,) = [one for one in settings.read_text(encoding="utf-8").splitlines() if "mosquitto_sub" in one]
+    assert line.startswith("#   mosquitto_sub -h h -p 8883 --tls-use-os-certs -u me -P PASSWORD -t ")
+    assert line.endswith(ends)
+    # the words behind the bar, with the message that mosquitto_sub would print
+    words = ends.partition("try THIS-FILE - ")[2].split()
+    message = tmp_path / "message"
+    message.write_text(f"a/m1 {body}\n" if words == ["--topics"] else f"{body}\n", encoding="utf-8", newline="")
+    tried = call("try", "--json", settings, message, *words)
+    assert [len(one["readings"]) for one in json.loads(tried.out)] == [1]
+
+
+def test_settings_that_are_there_are_told_before_the_look(tmp_path: Path) -> None:
+    away = ("init", "--from-mqtt", "a/#", "--broker", "127.0.0.1:1", "-o", tmp_path / "settings.yaml")
+    assert call(*away).code == 5
+    for name in ("gateway.yaml", "settings.yaml"):
+        (tmp_path / name).touch()
+        done = call(*away)
+        assert done.code == 2
+        assert done.said(f"{name}: it exists already"), done.err
+    assert call(*away, "--force").code == 5
+
+
+def test_a_recipe_whose_messages_are_among_others_is_named() -> None:
+    given = case("dsmr-reader").given
+    plain = ["dsmr/reading/electricity_delivered_1", "dsmr/reading/timestamp", "dsmr/day-consumption/fixed_cost"]
+    bodies = [given.payloads[0] or b"", b"1234.5", b"2026-01-05T12:00:00Z", b"n/a"]
+    with pytest.raises(CommandError, match="those of the topic dsmr/json are of preset dsmr-reader: look at"):
+        looked(sent(*bodies, topics=["dsmr/json", *plain]))
+
+
+def test_a_look_at_several_kinds_of_devices_says_so() -> None:
+    plug = {"id": 0, "apower": 17.4}
+    given = sent(plug, "1", "2", "3", topics=["plug/status/switch:0", *("x/a/b/c",) * 3])
+    look = looked(given)
+    assert (look.read, look.passed) == (1, 3)
+    said = [text for _, text in guess_messages(look, ORIGIN).said]
+    assert any("other devices have a look" in text for text in said)
 
 
 def test_sparkplug_and_telegrams_are_presets_with_the_likeliest_value() -> None:
@@ -291,8 +371,7 @@ def test_sparkplug_and_telegrams_are_presets_with_the_likeliest_value() -> None:
     assert look.readings == {"preset": "sparkplug", "value": "Power"}
     several = payload(NOON_MS, *(metric(f"Meter {at}/Power", kind=10, double=7.5) for at in range(3)))
     assert looked(sent(several, topics=names)).readings == {"preset": "sparkplug", "value": "+/Power"}
-    telegram = "/KFM5KAIFA-METER\r\n\r\n0-0:96.1.1(4530)\r\n1-0:1.7.0(00.428*kW)\r\n!\r\n"
-    look = looked(sent(telegram))
+    look = looked(sent(TELEGRAM))
     assert look.readings == {"preset": "dsmr", "value": "1-0:1.7.0", "unit": "kW", "time": {"stamp": True}}
 
 
