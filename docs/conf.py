@@ -40,6 +40,7 @@ KINDS = {
         "kafka",
         "pubsub",
         "gateway",
+        "guides/at-home",
         "guides/one-machine",
         "guides/operate-with-compose",
         "guides/*",

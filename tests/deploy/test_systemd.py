@@ -13,6 +13,7 @@ import yaml
 from quiltstream.schemas.settings.gateway import GatewaySettings
 from quiltstream.schemas.settings.job import read_settings
 
+from ..pipelines.jobs import call
 from .flink_files import ROOT, run, text
 from .systemd_files import FOLDER, UNITS, read_unit
 
@@ -134,6 +135,35 @@ def test_mosquitto_keeps_what_the_shipped_configuration_keeps() -> None:
 
     shipped, here = kept(FOLDER.parent / "mqtt" / "mosquitto.conf"), kept(SETTINGS / "mosquitto.conf")
     assert shipped <= here
+
+
+def test_the_checks_of_the_guide_need_no_unit_that_runs(tmp_path: Path) -> None:
+    """The guide's words, on the shipped files, with neither a ledger nor what systemd lays into its own folder."""
+    etc = tmp_path / "etc"
+    for folder in ("job", "secrets"):
+        (etc / folder).mkdir(parents=True)
+    for path in (SETTINGS / "gateway.yaml", SETTINGS / "settings.yaml", FOLDER.parent / "flink/settings/roster.csv"):
+        place = etc if path.name == "gateway.yaml" else etc / "job"
+        (place / path.name).write_text(text(path).replace("/var/lib/quiltstream-gateway", str(tmp_path)))
+    (etc / "secrets" / "mqtt-gateway-password").write_text("x\n")
+    guide = text(ROOT / "docs" / "guides" / "one-machine.md")
+    lines = re.findall(r"^\$ (sed .*|/opt/quiltstream/bin/quiltstream (?:gateway|run) .*)$", guide, re.MULTILINE)
+    assert len(lines) == 4
+    said = ""
+    for line in lines:
+        words = line.replace("/etc/quiltstream", str(etc))
+        if words.startswith("sed"):
+            run(["bash", "-euc", words])
+            continue
+        done = call(*words.split()[1:])
+        assert done.code == 0, done.err
+        said += done.out
+    assert "as user 'gateway'" in said
+    assert "windows wait 1h for a silent source" in " ".join(said.split())
+    # what the guide says of the shipped roster and stand-in
+    assert "unless it is run with --accept-noise (exit code 2)" in " ".join(said.split())
+    assert "2" in read_unit("quiltstream-live").one("RestartPreventExitStatus").split()
+    assert not (etc / "job" / "none.db").exists()
 
 
 def test_the_guide_installs_what_is_there() -> None:
