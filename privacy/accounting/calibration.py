@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import SupportsIndex
 
 from ..models.belief import Belief
-from ..models.certified import Certified
-from ..models.directions import Certificate, NotContracting
+from ..models.certified import Certified, Proof
+from ..models.couplings import SIZES
+from ..models.directions import Certificate, NotContracting, Pair
 from ..models.markov_chain import ChainError, MarkovChain
 from ..models.reading import check_belief
 from ..quilts.calibration import Calibration, target
 from ..quilts.influence import Quilt
-from .forward_backward import certificates_at, endless, grid_density, lower_bound
+from .forward_backward import certificates_at, directions_of, endless, grid_density, lower_bound
 
 METHOD = "forward-backward"
 
@@ -83,7 +85,7 @@ def certified(belief: Belief, epsilon: float = 1.0) -> Certified:
     """A belief with certificates of an endless stream that loses at most epsilon, by the exact map of each direction.
 
     The noise is then that of the exact map for any number of states, and so is the account, for this epsilon and every
-    smaller one less the difference.
+    smaller one less the difference. Couplings that prove it are kept, too, so that a check need not find them.
 
     Raises:
         ChainError: The belief has a fixed start, or does not mix.
@@ -91,9 +93,23 @@ def certified(belief: Belief, epsilon: float = 1.0) -> Certified:
         ValueError: Epsilon is not finite and above 0.
     """
     found = endless(belief, epsilon * (1 - _KEPT))
-    return Certified(
-        belief, [Certificate(one.density * (1 - _KEPT), one.forward, one.backward) for one in found.certificates]
-    )
+    pairs = zip(directions_of(belief), found.certificates, strict=True)
+    kept, proofs = zip(*(_kept(pair, one, epsilon) for pair, one in pairs), strict=True)
+    return Certified(belief, kept, proofs)
+
+
+def _kept(pair: Pair, found: Certificate, epsilon: float) -> tuple[Certificate, Proof]:
+    """A certificate at a density that stored couplings prove, with them, or without any where they prove too little."""
+    sides = tuple(zip(pair, (found.forward, found.backward), strict=True))
+    sought = [direction.couplings_of(matrix) for direction, matrix in sides]
+    for size in SIZES:
+        rounded = [None if one is None else one.rounded(size) for one in sought]
+        proven = (direction.density_of(matrix, one) for (direction, matrix), one in zip(sides, rounded, strict=True))
+        made = replace(found, density=min(found.density, *proven) * (1 - _KEPT))
+        if made.density > 0 and made.loss <= epsilon:
+            forward, backward = (None if one is None else one.text() for one in rounded)
+            return made, (forward, backward)
+    return replace(found, density=found.density * (1 - _KEPT)), (None, None)
 
 
 def _note(belief: Belief) -> str:

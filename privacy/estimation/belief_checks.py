@@ -37,7 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting.forward_backward import directions_of
-from ..models.directions import Direction, MixingCurve, NotContracting, couple, load_bound
+from ..models.couplings import Couplings, load_bound
+from ..models.directions import Direction, MixingCurve, NotContracting, couple
 from ..models.dobrushin import DobrushinBounds
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.periodic import PeriodicChain
@@ -234,7 +235,7 @@ def _of_second(belief: MarkovChain | PeriodicChain, total: FloatArray) -> FloatA
     p, q = np.hstack([weights[first], nothing]), np.hstack([nothing, weights[second]])
     apart = np.ones((len(first), 2 * states, 2 * states))
     apart[:, :states, states:] = ratios
-    theta = load_bound(p, q, apart, couple(p, q, apart, 1e-4).mass)
+    theta = load_bound(p, q, apart, Couplings.of(couple(p, q, apart, 1e-4).mass))
     return np.log(theta) + _ROUNDED
 
 

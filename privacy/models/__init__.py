@@ -2,8 +2,9 @@
 
 ``belief``, ``reading``
     the protocol: what a belief answers; and every kind of belief, with a belief from its plain form
-``directions``
-    one direction of time under a belief: what a state tells about the releases ahead of it, or behind it
+``directions``, ``couplings``
+    one direction of time under a belief: what a state tells about the releases ahead of it, or behind it; and the
+    couplings of rows that prove it
 ``markov_chain``, ``periodic``
     one chain, with one kernel or a kernel for every slot of the day or week
 ``classes``, ``interval_chain``, ``dobrushin``

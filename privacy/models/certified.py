@@ -1,9 +1,12 @@
 """A belief with certificates of what it costs at a density, as a model file and a domain keep them.
 
-The exact map of a chain of many states takes a minute to calibrate and seconds to check, so what was found for such a
-chain is kept with it. A certificate holds for its density and, less the difference, for every smaller one. It is
-checked once in each process, from couplings and with outward rounding, against the directions of the very belief that
-it is kept with, before anything rests on it; nothing else of the file is believed.
+The exact map of a chain of many states takes half a minute to calibrate and seconds to check anew, so what was found
+for such a chain is kept with it, and with the couplings that prove it, which are checked in a fraction of a second. A
+certificate holds for its density and, less the difference, for every smaller one. It is checked once in each process,
+from couplings and with outward rounding, against the directions of the very belief that it is kept with, before
+anything rests on it; nothing else of the file is believed. The couplings need not be believed: whatever they are, they
+prove a bound (:mod:`.couplings`), and where it is above the certificate, that is refused. Where none are kept, they
+are found anew.
 
 >>> from quiltstream.privacy.accounting.calibration import certified
 >>> from quiltstream.privacy.accounting.forward_backward import constant_loss, grid_density
@@ -21,13 +24,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from .belief import Belief
 from .classes import MixingBounds
-from .directions import Certificate, Pair, certify
+from .couplings import Couplings
+from .directions import Certificate, Direction, Pair, certify
 from .markov_chain import ChainError, FloatArray, MarkovChain, frozen
 
 _ADVICE = "fit the model again, or take `certificates` out of the belief"
@@ -40,17 +44,19 @@ class Certified(Belief):
     Attributes:
         belief: What is believed; it answers everything but ``certificates``.
         kept: The certificates, in the order of its directions.
-
+        proofs: For each certificate the texts of the couplings that prove its matrices, forward and backward; None for
+            those that are to be found anew.
     """
 
     belief: Belief
     kept: tuple[Certificate, ...]
+    proofs: tuple[Proof, ...]
 
-    def __init__(self, belief: Belief, kept: Iterable[Certificate]) -> None:
+    def __init__(self, belief: Belief, kept: Iterable[Certificate], proofs: Iterable[Proof] | None = None) -> None:
+        certificates = tuple(Certificate(one.density, frozen(one.forward), frozen(one.backward)) for one in kept)
         object.__setattr__(self, "belief", belief)
-        object.__setattr__(
-            self, "kept", tuple(Certificate(one.density, frozen(one.forward), frozen(one.backward)) for one in kept)
-        )
+        object.__setattr__(self, "kept", certificates)
+        object.__setattr__(self, "proofs", (_NONE,) * len(certificates) if proofs is None else tuple(proofs))
 
     def __eq__(self, other: object) -> bool:
         return self._key == other._key if isinstance(other, Certified) else NotImplemented
@@ -61,13 +67,14 @@ class Certified(Belief):
     def __repr__(self) -> str:
         return f"Certified({self.belief!r})"
 
-    def __reduce__(self) -> tuple[Callable[..., Certified], tuple[Belief, tuple[Certificate, ...]]]:
+    def __reduce__(self) -> tuple[Callable[..., Certified], tuple[Belief, tuple[Certificate, ...], tuple[Proof, ...]]]:
         # rebuilt by the constructor: a pickled array comes back writable
-        return Certified, (self.belief, self.kept)
+        return Certified, (self.belief, self.kept, self.proofs)
 
     @cached_property
     def _key(self) -> tuple[object, ...]:
-        return self.belief, *((one.density, one.forward.tobytes(), one.backward.tobytes()) for one in self.kept)
+        kept = ((one.density, one.forward.tobytes(), one.backward.tobytes()) for one in self.kept)
+        return self.belief, *kept, self.proofs
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -131,7 +138,8 @@ class Certified(Belief):
         """The belief's own form and its ``certificates``; reading gives the same back, bit for bit."""
         kept = [
             {"density": one.density, "forward": one.forward.tolist(), "backward": one.backward.tolist()}
-            for one in self.kept
+            | ({} if proof == _NONE else {"couplings": list(proof)})
+            for one, proof in zip(self.kept, self.proofs, strict=True)
         ]
         return {**self.belief.to_dict(), "certificates": kept}
 
@@ -142,8 +150,9 @@ class Certified(Belief):
         Raises:
             KeyError: A field of a certificate is missing.
             TypeError: One is of another type.
-            ValueError: A matrix is none.
+            ValueError: A matrix is none, or couplings are not those of two directions.
         """
+        proofs = [_proof(one.get("couplings", _NONE)) for one in forms]
         return cls(
             belief,
             [
@@ -154,15 +163,37 @@ class Certified(Belief):
                 )
                 for one in forms
             ],
+            proofs,
         )
+
+
+Proof: TypeAlias = tuple[str | None, str | None]
+
+_NONE: Proof = (None, None)
+
+
+def _proof(form: Any) -> Proof:
+    forward, backward = form
+    for text in (forward, backward):
+        if text is not None and not isinstance(text, str):
+            raise TypeError("couplings")
+    return forward, backward
 
 
 @lru_cache(maxsize=32)
 def _holds(belief: Certified) -> bool:
-    """Whether each certificate holds for its member; the work of one step of the recursion."""
+    """Whether each certificate holds for its member by the couplings kept, or else by those of one step of the map."""
     pairs = belief.belief.directions()
-    return (
-        not belief.belief.certificates
-        and len(pairs) == len(belief.kept)
-        and all(certify(pair, one) for pair, one in zip(pairs, belief.kept, strict=True))
-    )
+    if belief.belief.certificates or not len(pairs) == len(belief.kept) == len(belief.proofs):
+        return False
+    try:
+        return all(
+            certify(pair, one, [_couplings(*both) for both in zip(pair, proof, strict=True)])
+            for pair, one, proof in zip(pairs, belief.kept, belief.proofs, strict=True)
+        )
+    except ValueError:  # couplings that are none, or of other pairs
+        return False
+
+
+def _couplings(direction: Direction, text: str | None) -> Couplings | None:
+    return None if text is None else Couplings.from_text(text, *direction.coupled)

@@ -20,7 +20,7 @@ Its logarithm is the map L of the forward-backward account. The dual is a linear
     min theta,  gamma >= 0,  sum_z gamma(y,z) = p(y),  sum_y W[y,z] gamma(y,z) <= theta q(z).
 
 Any coupling proves a bound: p.G = sum gamma(y,z) G(y) <= sum gamma(y,z) W[y,z] G(z) <= theta q.G. So what finds the
-coupling need not be trusted; :func:`load_bound` alone is, and it rounds outward.
+coupling need not be trusted; :func:`.couplings.load_bound` alone is, and it rounds outward.
 
 The part that p and q share is coupled with itself, which is optimal where W obeys the triangle inequality. What is left
 is found by Mehrotra's predictor-corrector method on all pairs of rows at once. Every iterate is a coupling and a
@@ -46,7 +46,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -56,11 +56,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import PrivacyError
-
-__all__ = ["Coupled", "couple", "load_bound"]
-
-
-FloatArray = npt.NDArray[np.float64]
+from .couplings import UNIT, Couplings, FloatArray, load_bound
 
 
 @cache
@@ -84,10 +80,10 @@ _MOST_PATIENCE = 20
 _ROUNDING = 1e-6
 
 #: Numbers in an array of one batch of pairs, so that what a step touches stays in the processor's cache.
-_PAIRS_AT_ONCE = 60_000
+_PAIRS_AT_ONCE = 30_000
 
-#: Relative rounding of one operation, doubled.
-_UNIT = 2.0**-52
+#: Numbers of columns that are taken as alike where pairs are put together.
+_BAND = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +115,24 @@ def couple(p: FloatArray, q: FloatArray, ratios: FloatArray, tolerance: float = 
         tolerance: Gap in theta at which a pair is done.
     """
     n, k = p.shape
-    surplus = np.maximum(p - q, 0.0)
-    # pairs with as many rows to couple stand together, so that a batch has little padding
-    order = np.argsort((surplus > _NEGLIGIBLE).sum(axis=1), kind="stable")
+    rows, columns = ((p - q) > _NEGLIGIBLE).sum(axis=1), (q > 0).sum(axis=1)
+    # pairs with about as many rows and columns to couple stand together, so that a batch has little padding
+    order = np.lexsort((rows, columns // _BAND))
     found = Coupled(np.zeros((n, k, k)), np.ones(n), np.where(q > 0, q, 0.0), np.zeros(n))
-    size = max(1, _PAIRS_AT_ONCE // (k * k))
-    for at in range(0, n, size):
-        chosen = order[at : at + size]
+    at = 0
+    while at < n:
+        alike = order[at : at + max(1, _PAIRS_AT_ONCE // _room(rows, columns, order[at : at + 1]))]
+        alike = alike[columns[alike] // _BAND == columns[order[at]] // _BAND]
+        chosen = alike[: max(1, _PAIRS_AT_ONCE // _room(rows, columns, alike))]
         part = ratios if len(ratios) == 1 else ratios[chosen]
         _Batch(p[chosen], q[chosen], part, chosen, tolerance).solve(found)
+        at += len(chosen)
     return found
+
+
+def _room(rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp], pairs: npt.NDArray[np.intp]) -> int:
+    """Numbers that a pair takes in a batch of some pairs."""
+    return max(1, int(rows[pairs].max())) * int(columns[pairs].max())
 
 
 class _Batch:
@@ -141,17 +145,20 @@ class _Batch:
     def __init__(
         self, p: FloatArray, q: FloatArray, ratios: FloatArray, places: npt.NDArray[np.intp], tolerance: float
     ) -> None:
-        n, k = p.shape
+        n = len(p)
         self.places, self.tolerance = places, tolerance
         surplus = np.maximum(p - q, 0.0)
         rows = max(1, int((surplus > _NEGLIGIBLE).sum(axis=1).max()))
         self.rows = np.argsort(-surplus, axis=1, kind="stable")[:, :rows]
         self.surplus = np.take_along_axis(surplus, self.rows, axis=1)
         self.real = self.surplus > _NEGLIGIBLE
+        self.columns = np.argsort(q <= 0, axis=1, kind="stable")[:, : int((q > 0).sum(axis=1).max())]
+        p, q = (np.take_along_axis(one, self.columns, axis=1) for one in (p, q))
         self.live = q > 0
         self.q = np.where(self.live, q, 1.0)
         self.shared = np.where(self.live, np.minimum(p, q) / self.q, 0.0)
-        chosen = np.take_along_axis(np.broadcast_to(ratios, (n, k, k)), self.rows[:, :, None], axis=1)
+        whose = np.zeros(n, dtype=np.intp) if len(ratios) == 1 else np.arange(n)
+        chosen = ratios[whose[:, None, None], self.rows[:, :, None], self.columns[:, None, :]]
         self.open = self.real[:, :, None] & self.live[:, None, :]
         self.load = np.where(self.open, chosen * self.surplus[:, :, None] / self.q[:, None, :], 0.0)
         start = np.where(self.open, np.maximum(q, 1e-8)[:, None, :], 0.0)
@@ -204,10 +211,11 @@ class _Batch:
     def _keep(self, found: Coupled, done: npt.NDArray[np.bool_]) -> None:
         places, shares = self.places[done], self.best_shares[done]
         mass = np.where(self.open[done], shares * self.surplus[done][:, :, None], 0.0)
-        found.mass[places[:, None], self.rows[done]] = mass
+        rows, columns = self.rows[done], self.columns[done]
+        found.mass[places[:, None, None], rows[:, :, None], columns[:, None, :]] = mass
         loads = self.shared[done] + np.einsum("nyz,nyz->nz", self.load[done], shares)
         found.theta[places] = np.where(self.live[done], loads, 0.0).max(axis=1)
-        found.weights[places] = self.best_weights[done]
+        found.weights[places[:, None], columns] = self.best_weights[done]
         found.gap[places] = self.best_gap[done]
 
     def _drop(self, done: npt.NDArray[np.bool_]) -> None:
@@ -326,50 +334,13 @@ def _moved(value: FloatArray, direction: FloatArray, length: FloatArray) -> Floa
 
 def _length(point: tuple[FloatArray, ...], direction: tuple[FloatArray, ...]) -> FloatArray:
     """How far each pair can go before an unknown turns negative, at most 1."""
-    longest: Any = 1.0
+    least: Any = -1.0
     for value, change in zip(point, direction, strict=True):
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(change < 0, -value / change, np.inf)
-        longest = np.minimum(longest, ratio.reshape(len(ratio), -1).min(axis=1))
-    return longest
-
-
-def load_bound(p: FloatArray, q: FloatArray, ratios: FloatArray, mass: FloatArray) -> FloatArray:
-    """What couplings prove, rounded outward: theta(p, q; W) is at most this, whatever the mass.
-
-    The rows of the mass are scaled to the surplus of p over q, and what no column took goes to the column of the row's
-    least cost; so any non-negative numbers prove a bound, only not always a good one.
-
-    Args:
-        p: Rows of numerators, shape (n, k).
-        q: Rows of denominators, shape (n, k).
-        ratios: W, shape (n, k, k) or (1, k, k); entries at least 1, ones on the diagonal.
-        mass: As in :class:`Coupled`, shape (n, k, k).
-
-    Returns:
-        theta, shape (n,); infinite where p has a state that cannot be coupled at finite ratios.
-    """
-    n, k = p.shape
-    ratios = np.broadcast_to(ratios, (n, k, k))
-    live = q > 0
-    safe = np.where(live, q, 1.0)
-    surplus = np.maximum(p - q, 0.0)
-    given = np.where(live[:, None, :] & (mass > 0), mass, 0.0)
-    sums = given.sum(axis=2)
-    with np.errstate(divide="ignore", over="ignore"):
-        given = given * np.where(sums > 0, surplus / np.where(sums > 0, sums, 1.0), 0.0)[:, :, None]
-    lost = np.where(sums > 0, 0.0, surplus)
-    if lost.any():
-        cost = np.where(live[:, None, :], ratios / safe[:, None, :], np.inf)
-        best = cost.argmin(axis=2)
-        place = np.nonzero(lost > 0)
-        np.add.at(given, (*place, best[place]), lost[place])
-    with np.errstate(invalid="ignore"):
-        loads = np.minimum(p, q) + np.sum(ratios * given, axis=1, where=given > 0)
-    theta = np.where(live, loads / safe, 0.0).max(axis=1)
-    # Sums of k terms that are not negative, the scaling of a row, products and a division: each rounds by half a unit
-    # of its result, and so do the differences p - q, whose terms are floats that are taken as they stand.
-    return theta * (1.0 + (2 * k + 16) * _UNIT)
+            ratio = change / value
+        # nothing moves where 0 is to change by 0
+        least = np.minimum(least, np.fmin.reduce(ratio.reshape(len(ratio), -1), axis=1))
+    return -1.0 / least
 
 
 #: Steps whose total variation is used; those between lower the result by at most 0.4 %.
@@ -382,8 +353,18 @@ _OUTWARD = 1e-12
 _DENSE = 600
 _FULL = 0.06
 
+#: Refinements of a solution by the factors of a system near by, and the relative change at which they end.
+_MOST_REFINEMENTS = 12
+_REFINED = 1e-13
+
 #: Weight of a derivative that is left out of the linearised system.
 _THIN = 1e-11
+
+#: Numbers in the arrays of pairs whose couplings are sought together.
+_BATCH = 2_000_000
+
+#: Gap in theta of couplings that are kept.
+_KEPT_GAP = 1e-12
 
 #: A total variation below which the rest of its sum is taken as a geometric series.
 _SMALL = 1e-4
@@ -415,13 +396,30 @@ class Direction(ABC):
     def approach(self, matrix: FloatArray, tolerance: float) -> Linear:
         """The map around a matrix, as a system that gives the matrix of any density near by."""
 
-    @abstractmethod
-    def density_of(self, matrix: FloatArray) -> float:
-        """The largest density for which a matrix is a certificate, rounded down; at most 0 where it is none."""
+    @property
+    def coupled(self) -> tuple[int, int]:
+        """How many pairs of rows couplings are of, and of how many states; (0, 0) where a closed form needs none."""
+        return 0, 0
 
-    def holds(self, matrix: FloatArray, density: float) -> bool:
-        """Whether a matrix is a certificate at a density."""
-        return self.density_of(matrix) >= density
+    def couplings_of(self, matrix: FloatArray) -> Couplings | None:  # noqa: ARG002 - a closed form needs none
+        """What proves a matrix about as well as any, to be kept with it; None where nothing is needed."""
+        return None
+
+    @abstractmethod
+    def density_of(self, matrix: FloatArray, couplings: Couplings | None = None) -> float:
+        """The largest density for which a matrix is a certificate, rounded down; at most 0 where it is none.
+
+        Args:
+            matrix: What may be one.
+            couplings: What is to prove it, whatever they are; found anew if left out. A closed form needs none.
+
+        Raises:
+            ValueError: The couplings are of other pairs.
+        """
+
+    def holds(self, matrix: FloatArray, density: float, couplings: Couplings | None = None) -> bool:
+        """Whether a matrix is a certificate at a density, by couplings that are given, or found anew."""
+        return self.density_of(matrix, couplings) >= density
 
 
 Pair: TypeAlias = tuple[Direction, Direction]
@@ -430,6 +428,11 @@ Pair: TypeAlias = tuple[Direction, Direction]
 
 class Linear(ABC):
     """The matrix of a direction as a function of the density, true at one point and near it."""
+
+    @property
+    def couplings(self) -> Couplings | None:
+        """Those that are optimal at the point, in the order of the direction's pairs; None for a closed form."""
+        return None
 
     @abstractmethod
     def at(self, density: float) -> tuple[FloatArray, FloatArray]:
@@ -469,7 +472,7 @@ class Certificate:
         Args:
             density: At most its own.
         """
-        less = math.nextafter(self.density - density, 0.0) * (1 - 2 * _UNIT)
+        less = math.nextafter(self.density - density, 0.0) * (1 - 2 * UNIT)
         forward, backward = (
             np.where(matrix > 0, np.nextafter(matrix - less, np.inf), 0.0) for matrix in (self.forward, self.backward)
         )
@@ -480,16 +483,26 @@ class Certificate:
         return min(self.density, self.density - (self.loss - epsilon))
 
 
-def certify(pair: Pair, certificate: Certificate) -> bool:
-    """Whether a certificate holds for a belief's member: only this is believed of what was computed or read."""
+def certify(pair: Pair, certificate: Certificate, couplings: Sequence[Couplings | None] = (None, None)) -> bool:
+    """Whether a certificate holds for a belief's member: only this is believed of what was computed or read.
+
+    Args:
+        pair: The member's directions.
+        certificate: What may hold.
+        couplings: What is to prove the matrix of each direction, whatever they are; found anew where there are none.
+
+    Raises:
+        ValueError: The couplings are of other pairs.
+    """
     if not certificate.density > 0:
         return False
-    for direction, matrix in zip(pair, (certificate.forward, certificate.backward), strict=True):
+    matrices = (certificate.forward, certificate.backward)
+    for direction, matrix, proof in zip(pair, matrices, couplings, strict=True):
         if matrix.shape != direction.shape or not (np.isfinite(matrix).all() and (matrix >= 0).all()):
             return False
         if matrix.ndim and np.diagonal(matrix, axis1=-2, axis2=-1).any():
             return False
-        if not direction.holds(matrix, certificate.density):
+        if not direction.holds(matrix, certificate.density, proof):
             return False
     return True
 
@@ -508,8 +521,72 @@ def between_states(total: FloatArray) -> FloatArray:
     return found
 
 
+class ByCouplings(Direction):
+    """A direction whose map is the exact one, for pairs of rows of its kernels.
+
+    Attributes:
+        rounding: Relative error of the kernels' entries against those that are meant.
+    """
+
+    rounding: float
+
+    @property
+    @abstractmethod
+    def places(self) -> npt.NDArray[np.intp]:
+        """Where each pair stands in the flattened matrix, shape (n,)."""
+
+    @property
+    @abstractmethod
+    def ahead(self) -> npt.NDArray[np.intp]:
+        """Which of the matrices, shape (m, k, k), the releases ahead of each pair have, shape (n,)."""
+
+    @abstractmethod
+    def rows(self, part: slice) -> tuple[FloatArray, FloatArray]:
+        """The two rows of some of the pairs, shape (number of pairs, k) each."""
+
+    @property
+    def coupled(self) -> tuple[int, int]:
+        """Pairs and states."""
+        return len(self.places), self.shape[-1]
+
+    def couple(self, matrix: FloatArray, tolerance: float = 1e-9) -> tuple[Couplings, FloatArray]:
+        """Couplings of all pairs whose bound at a matrix is optimal within a tolerance, and the weights of columns."""
+        n, k = self.coupled
+        ratios = ratios_of(matrix).reshape(-1, k, k)
+        size = max(1, _BATCH // k**2)
+        parts, weights = list[Couplings](), list[FloatArray]()
+        for part in (slice(at, at + size) for at in range(0, n, size)):
+            among = ratios if len(ratios) == 1 else ratios[self.ahead[part]]
+            found = couple(*self.rows(part), among, tolerance)
+            parts.append(Couplings.of(found.mass))
+            weights.append(found.weights)
+        return Couplings.joined(parts), np.concatenate(weights)
+
+    def couplings_of(self, matrix: FloatArray) -> Couplings:
+        """So nearly optimal that what they do not need is negligible, and is left out where they are rounded."""
+        return self.couple(matrix, _KEPT_GAP)[0]
+
+    def approach(self, matrix: FloatArray, tolerance: float) -> Linear:
+        """The map with the couplings that are optimal at a matrix."""
+        return Coupling(self, matrix, *self.couple(matrix, tolerance))
+
+    def bounds(self, matrix: FloatArray, couplings: Couplings) -> FloatArray:
+        """Theta of each pair that couplings prove at a matrix, rounded outward, shape (n,)."""
+        k = self.shape[-1]
+        # exp is within a few units of the last place
+        ratios = ratios_of(matrix).reshape(-1, k, k) * (1 + 4 * UNIT)
+        return load_bound(*self.rows(slice(None)), ratios, couplings, self.ahead)
+
+    def density_of(self, matrix: FloatArray, couplings: Couplings | None = None) -> float:
+        """The least entry of F - L(P; F) between two states, by couplings, rounded down."""
+        theta = self.bounds(matrix, self.couple(matrix)[0] if couplings is None else couplings)
+        # log as exp; what a rounded entry of a kernel changes is a factor of both sums
+        logarithm = np.log(theta) * (1 + 4 * UNIT) + 4 * UNIT + 2 * self.rounding
+        return float((matrix.ravel()[self.places] - logarithm).min()) - 4 * UNIT * float(matrix.max())
+
+
 @dataclass(frozen=True, eq=False)
-class Kernel(Direction):
+class Kernel(ByCouplings):
     """A transition kernel, the same in every slot.
 
     Attributes:
@@ -530,6 +607,22 @@ class Kernel(Direction):
         return self.transition.shape
 
     @property
+    def places(self) -> npt.NDArray[np.intp]:
+        """All but the diagonal."""
+        first, second = self._pairs
+        return first * len(self.transition) + second
+
+    @property
+    def ahead(self) -> npt.NDArray[np.intp]:
+        """The only matrix there is."""
+        return np.zeros(len(self._pairs[0]), dtype=np.intp)
+
+    def rows(self, part: slice) -> tuple[FloatArray, FloatArray]:
+        """The rows of the two states of each pair."""
+        first, second = self._pairs
+        return self.transition[first[part]], self.transition[second[part]]
+
+    @property
     def first_order(self) -> FloatArray:
         """Sum over m of the total variation between rows of the m-th power."""
         total = np.zeros_like(self.transition)
@@ -547,18 +640,6 @@ class Kernel(Direction):
             "the states of the chain stay apart for ever, or come together too slowly to tell: merge states, smooth "
             "the counts, or use group privacy"
         )
-
-    def approach(self, matrix: FloatArray, tolerance: float) -> Linear:
-        """The map with the couplings that are optimal at a matrix."""
-        first, second = self._pairs
-        ratios = ratios_of(matrix)
-        found = couple(self.transition[first], self.transition[second], ratios[None], tolerance)
-        slopes = slopes_of(self.transition[second], found)
-        place, row, column = np.nonzero(slopes)
-        states = len(matrix)
-        values, where = slopes[place, row, column], (place, row * states + column)
-        system = _sparse().csr_matrix((values, where), (len(first), states**2))
-        return Coupling((states, states), first * states + second, system, found.theta, ratios)
 
     def under_couplings(self, matrix: FloatArray, density: float) -> FloatArray:
         """What the matrix comes to at a density when the couplings stay those that are optimal at it.
@@ -582,13 +663,6 @@ class Kernel(Direction):
                 break
         return np.log(ratios)
 
-    def density_of(self, matrix: FloatArray) -> float:
-        """The least entry of F - L(P; F), by fresh couplings, rounded down."""
-        first, second = self._pairs
-        p, q = self.transition[first], self.transition[second]
-        logarithm = proven(p, q, ratios_of(matrix)[None], self.rounding)
-        return float((matrix[first, second] - logarithm).min()) - 4 * _UNIT * float(matrix.max())
-
 
 def variation(rows: FloatArray) -> float:
     """The largest total variation of two rows, shape (k, k), not rounded."""
@@ -603,51 +677,39 @@ def ratios_of(matrix: FloatArray) -> FloatArray:
     return ratios
 
 
-def proven(p: FloatArray, q: FloatArray, ratios: FloatArray, rounding: float) -> FloatArray:
-    """L(p, q; F) of pairs of rows by fresh couplings, rounded up.
-
-    Args:
-        p: Rows of numerators, shape (n, k).
-        q: Rows of denominators, shape (n, k).
-        ratios: W, shape (n, k, k) or (1, k, k).
-        rounding: Relative error of the rows' entries against those that are meant.
-    """
-    found = couple(p, q, ratios)
-    # exp and log are within a few units of the last place; what a rounded entry changes is a factor of both sums
-    theta = load_bound(p, q, ratios * (1 + 4 * _UNIT), found.mass)
-    return np.log(theta) * (1 + 4 * _UNIT) + 4 * _UNIT + 2 * rounding
-
-
-def slopes_of(q: FloatArray, found: Coupled) -> FloatArray:
-    """The derivative of theta by W at couplings, shape (n, k, k); zeros on the diagonal and where it is negligible."""
-    slopes = found.mass * (found.weights / np.where(q > 0, q, 1.0))[:, None, :]
-    diagonal = np.arange(slopes.shape[-1])
-    slopes[:, diagonal, diagonal] = 0.0
-    return np.where(slopes > _THIN, slopes, 0.0)
-
-
 class Coupling(Linear):
     """W = e^d (c + A W) over the pairs of states, with W = e^F: A is the derivative of theta by W.
 
     Args:
-        shape: Of the matrix.
-        unknowns: Where each pair stands in the flattened matrix, shape (n,).
-        slopes: A, a sparse matrix of shape (n, size of the matrix).
-        theta: The map at the given ratios, shape (n,).
-        ratios: W, of the shape of the matrix.
+        direction: Whose map it is.
+        matrix: The point.
+        couplings: Of the direction's pairs, nearly optimal there.
+        weights: Dual weights of the columns, as in :class:`Coupled`.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        unknowns: npt.NDArray[np.intp],
-        slopes: Any,
-        theta: FloatArray,
-        ratios: FloatArray,
-    ) -> None:
-        self._shape, self._unknowns = shape, unknowns
-        self._constant = theta - slopes @ ratios.ravel()
-        self._slopes = slopes[:, unknowns].tocsc()
+    def __init__(self, direction: ByCouplings, matrix: FloatArray, couplings: Couplings, weights: FloatArray) -> None:
+        self._direction, self._matrix, self._couplings, self._weights = direction, matrix, couplings, weights
+        self._unknowns, size = direction.places, matrix.shape[-1]
+        ratios = ratios_of(matrix).ravel()
+        rows, column = np.divmod(couplings.places, size)
+        pair, row = np.divmod(rows, size)
+        p, q = direction.rows(slice(None))
+        surplus = np.maximum(p - q, 0.0).ravel()
+        sums = np.bincount(rows, couplings.mass, len(surplus))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slopes = couplings.mass * (surplus / sums)[rows] * (weights / q)[pair, column]
+        used = np.flatnonzero((slopes > _THIN) & (row != column))
+        pair, slopes = pair[used], slopes[used]
+        where = (direction.ahead[pair] * size + row[used]) * size + column[used]
+        derivative = _sparse().csr_matrix((slopes, (pair, where)), (len(self._unknowns), matrix.size))
+        self._constant = direction.bounds(matrix, couplings) - derivative @ ratios
+        self._slopes = derivative[:, self._unknowns].tocsc()
+        self._solver: tuple[float, Any] | None = None
+
+    @property
+    def couplings(self) -> Couplings:
+        """Those of the point."""
+        return self._couplings
 
     def at(self, density: float) -> tuple[FloatArray, FloatArray]:
         """Solve the system and its derivative by the density."""
@@ -657,16 +719,33 @@ class Coupling(Linear):
             ratios = inverse @ (factor * self._constant)
             derivative = inverse @ ratios
         else:
-            sparse = _sparse()
-            solver = sparse.linalg.splu((sparse.identity(size, format="csc") - factor * self._slopes).tocsc())
-            ratios = solver.solve(factor * self._constant)
-            derivative = solver.solve(ratios)
+            ratios = self._solved(factor, factor * self._constant)
+            derivative = self._solved(factor, ratios)
         if not (np.isfinite(ratios).all() and ratios.min() > 0):
             raise NotContracting(f"the releases tell more than any bound at density {density:g}: use a smaller one")
-        return self._matrix(np.log(ratios)), self._matrix(derivative / ratios)
+        return self._filled(np.log(ratios)), self._filled(derivative / ratios)
 
-    def _matrix(self, values: FloatArray) -> FloatArray:
-        matrix = np.zeros(self._shape)
+    def _solved(self, factor: float, right: FloatArray) -> FloatArray:
+        """(1 - factor A) x = right: by the last factors, refined; by new ones where those are of too far a factor."""
+        if self._solver is not None and self._solver[0] != factor:
+            solve = self._solver[1].solve
+            found = step = solve(right)
+            for _ in range(_MOST_REFINEMENTS):
+                before = np.abs(step).max()
+                step = solve(right - found + factor * (self._slopes @ found))
+                if not np.abs(step).max() <= before / 4:
+                    break
+                found = found + step
+                if np.abs(step).max() <= _REFINED * np.abs(found).max():
+                    return found
+        if self._solver is None or self._solver[0] != factor:
+            sparse = _sparse()
+            system = (sparse.identity(len(right), format="csc") - factor * self._slopes).tocsc()
+            self._solver = factor, sparse.linalg.splu(system)
+        return self._solver[1].solve(right)
+
+    def _filled(self, values: FloatArray) -> FloatArray:
+        matrix = np.zeros(self._matrix.shape)
         matrix.ravel()[self._unknowns] = values
         return matrix
 
@@ -699,11 +778,11 @@ class OneNumber(Direction, Linear):
             raise NotContracting(f"the class has no bound at density {density:g}: use a smaller one")
         return np.asarray(value), np.asarray((value - self.value(density * (1 - _SMALL))) / (density * _SMALL))
 
-    def holds(self, matrix: FloatArray, density: float) -> bool:
+    def holds(self, matrix: FloatArray, density: float, couplings: Couplings | None = None) -> bool:  # noqa: ARG002
         """Whether the number at the density is not above the given one."""
         return self.value(density) <= float(matrix)
 
-    def density_of(self, matrix: FloatArray) -> float:
+    def density_of(self, matrix: FloatArray, couplings: Couplings | None = None) -> float:  # noqa: ARG002
         """The largest density whose number is not above the given one, by bisection from below."""
         given, low = float(matrix), 0.0
         high = given
@@ -797,12 +876,8 @@ def _odds(power: FloatArray) -> float:
     return largest
 
 
-#: Numbers in an array of one batch of pairs.
-_BATCH = 2_000_000
-
-
 @dataclass(frozen=True, eq=False)
-class PeriodicKernel(Direction):
+class PeriodicKernel(ByCouplings):
     """A kernel for every slot of a period.
 
     Attributes:
@@ -828,6 +903,22 @@ class PeriodicKernel(Direction):
         return self.transitions.shape
 
     @property
+    def places(self) -> npt.NDArray[np.intp]:
+        """All pairs of different states that are possible at a slot."""
+        slots, first, second = self._pairs
+        return (slots * self.shape[1] + first) * self.shape[1] + second
+
+    @property
+    def ahead(self) -> npt.NDArray[np.intp]:
+        """The slot that the kernel leads to."""
+        return (self._pairs[0] + self.step) % len(self.transitions)
+
+    def rows(self, part: slice) -> tuple[FloatArray, FloatArray]:
+        """The rows of the two states of each pair, at its slot."""
+        slots, first, second = (one[part] for one in self._pairs)
+        return self.transitions[slots, first], self.transitions[slots, second]
+
+    @property
     def first_order(self) -> FloatArray:
         """Sum over m of the total variation between rows of the product of m kernels."""
         slots, first, second = self._pairs
@@ -846,37 +937,3 @@ class PeriodicKernel(Direction):
             "the states of the chain stay apart for ever, or come together too slowly to tell: merge states, smooth "
             "the counts, or use group privacy"
         )
-
-    def approach(self, matrix: FloatArray, tolerance: float) -> Linear:
-        """The map with the couplings that are optimal at the matrices."""
-        ratios, k = ratios_of(matrix), self.shape[1]
-        slots, first, second = self._pairs
-        sparse, parts = _sparse(), list[Any]()
-        theta: list[FloatArray] = []
-        for part in self._parts():
-            p, q = self.transitions[slots[part], first[part]], self.transitions[slots[part], second[part]]
-            ahead = (slots[part] + self.step) % len(matrix)
-            found = couple(p, q, ratios[ahead], tolerance)
-            slopes = slopes_of(q, found)
-            place, row, column = np.nonzero(slopes)
-            where = (ahead[place] * k + row) * k + column
-            parts.append(sparse.csr_matrix((slopes[place, row, column], (place, where)), (len(p), matrix.size)))
-            theta.append(found.theta)
-        system = sparse.csr_matrix(sparse.vstack(parts))
-        return Coupling(self.shape, (slots * k + first) * k + second, system, np.concatenate(theta), ratios)
-
-    def density_of(self, matrix: FloatArray) -> float:
-        """The least entry of F_s - L(P_s; F_{s+1}) over all slots, by fresh couplings, rounded down."""
-        ratios = ratios_of(matrix)
-        slots, first, second = self._pairs
-        least = np.inf
-        for part in self._parts():
-            here, one, other = slots[part], first[part], second[part]
-            ahead = ratios[(here + self.step) % len(matrix)]
-            found = proven(self.transitions[here, one], self.transitions[here, other], ahead, self.rounding)
-            least = min(least, float((matrix[here, one, other] - found).min()))
-        return least - 4 * _UNIT * float(matrix.max())
-
-    def _parts(self) -> Iterator[slice]:
-        size = max(1, _BATCH // self.shape[1] ** 2)
-        return (slice(at, at + size) for at in range(0, len(self._pairs[0]), size))

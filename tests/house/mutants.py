@@ -708,8 +708,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="the map of the account is one step short",
         file="privacy/models/directions.py",
-        old="(matrix[first, second] - logarithm)",
-        new="(matrix[first, second] - 0 * logarithm)",
+        old="(matrix.ravel()[self.places] - logarithm)",
+        new="(matrix.ravel()[self.places] - 0 * logarithm)",
         tests=("tests/privacy/accounting/test_constant.py", "tests/privacy/accounting/test_forward_backward.py"),
     ),
     Mutant(
@@ -827,9 +827,37 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a certificate that is read is not checked",
         file="privacy/models/certified.py",
-        old="and all(certify(pair, one) for",
-        new="and all(one.density > 0 for",
+        old="            certify(pair, one, [",
+        new="            one.density > 0 and bool([",
         tests=("tests/privacy/models/test_certified.py",),
+    ),
+    Mutant(
+        name="couplings that are read are taken as they are, with rows that do not have the surplus",
+        file="privacy/models/couplings.py",
+        old="given = taken * (surplus / np.where(sums > 0, sums, 1.0))[rows]",
+        new="given = taken * np.where(sums > 0, 1.0, sums)[rows]",
+        tests=("tests/privacy/models/test_couplings.py",),
+    ),
+    Mutant(
+        name="a surplus that no coupling took costs nothing",
+        file="privacy/models/couplings.py",
+        old="    if lost.any():\n",
+        new="    if not lost.any():\n",
+        tests=("tests/privacy/models/test_couplings.py",),
+    ),
+    Mutant(
+        name="mass that is no number makes a row vanish",
+        file="privacy/models/couplings.py",
+        old=" & (mass < _MOST_MASS)",
+        new="",
+        tests=("tests/privacy/models/test_couplings.py",),
+    ),
+    Mutant(
+        name="what couplings prove is rounded inward",
+        file="privacy/models/couplings.py",
+        old="theta * (1.0 + (2 * k + 16) * UNIT)",
+        new="theta * (1.0 - (2 * k + 16) * UNIT)",
+        tests=("tests/privacy/models/test_couplings.py",),
     ),
     Mutant(
         name="a certificate at a smaller density is lowered twice as far",

@@ -8,14 +8,30 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from quiltstream.privacy import FiniteClass, Ledger, MarkovChain, Schedule, belief_from_dict, forward_backward
+from quiltstream.privacy import (
+    FiniteClass,
+    Ledger,
+    MarkovChain,
+    MixingBounds,
+    Schedule,
+    belief_from_dict,
+    forward_backward,
+)
+from quiltstream.privacy.accounting import endless
 from quiltstream.privacy.accounting.calibration import certified
 from quiltstream.privacy.accounting.forward_backward import constant_loss, grid_density
-from quiltstream.privacy.models import Certified, ChainError, certify
+from quiltstream.privacy.models import Certified, ChainError, certify, directions
+from quiltstream.privacy.models.belief import Belief
+from quiltstream.privacy.models.certified import Proof, _holds
+from quiltstream.privacy.models.couplings import Couplings
 
 SLOW, FAST = MarkovChain([[0.9, 0.1], [0.4, 0.6]]), MarkovChain([[0.7, 0.3], [0.2, 0.8]])
 THREE = MarkovChain([[0.6, 0.3, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7]])
+# its reversal is another chain
+CIRCLING = MarkovChain([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.5, 0.2, 0.3]])
 
 
 def many() -> MarkovChain:
@@ -73,9 +89,11 @@ def test_a_certificate_is_read_as_it_was_written() -> None:
     assert kept.to_dict()["kind"] == "markov-chain"
 
 
-def altered(change: str) -> dict[str, object]:
+def altered(change: str, *, couplings: bool = True) -> dict[str, object]:
     form = json.loads(json.dumps(certified(THREE).to_dict()))
     one = form["certificates"][0]
+    if not couplings:
+        del one["couplings"]
     if change == "of another belief":
         form["transition"] = [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7]]
     elif change == "of a smaller density":
@@ -91,6 +109,7 @@ def altered(change: str) -> dict[str, object]:
     return form
 
 
+@pytest.mark.parametrize("couplings", [True, False])
 @pytest.mark.parametrize(
     "change",
     [
@@ -102,11 +121,85 @@ def altered(change: str) -> dict[str, object]:
         "of two members",
     ],
 )
-def test_a_certificate_that_does_not_hold_is_refused(change: str) -> None:
+def test_a_certificate_that_does_not_hold_is_refused(change: str, *, couplings: bool) -> None:
+    form = altered(change, couplings=couplings)
     with pytest.raises(ChainError, match="a certificate does not hold for this belief"):
-        Ledger(belief_from_dict(altered(change)), budget=1.0).charge(0, 1000, 0.05)
+        Ledger(belief_from_dict(form), budget=1.0).charge(0, 1000, 0.05)
     with pytest.raises(ChainError, match="a certificate does not hold for this belief"):
-        forward_backward(belief_from_dict(altered(change)), 1.0)
+        forward_backward(belief_from_dict(form), 1.0)
+
+
+FORWARD, BACKWARD = certified(CIRCLING).proofs[0]
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        pytest.param(certified(THREE).proofs[0], id="of another belief"),
+        pytest.param((BACKWARD, FORWARD), id="of the other direction"),
+        pytest.param(certified(FAST).proofs[0], id="of fewer states"),
+        pytest.param((FORWARD, (BACKWARD or "")[:-8]), id="cut off"),
+        pytest.param((Couplings(6, 3, np.zeros(0, dtype=np.int64), np.zeros(0)).text(), BACKWARD), id="empty"),
+    ],
+)
+def test_a_certificate_whose_couplings_do_not_prove_it_is_refused(proof: Proof) -> None:
+    form = certified(CIRCLING).to_dict()
+    assert belief_from_dict(form).certificates
+    form["certificates"][0]["couplings"] = list(proof)
+    with pytest.raises(ChainError, match="a certificate does not hold for this belief"):
+        Ledger(belief_from_dict(form), budget=1.0).charge(0, 1000, 0.05)
+
+
+@pytest.mark.parametrize("kept", ["x", None, ["x"], [1, None], ["x", "y", "z"]])
+def test_couplings_of_another_form_are_refused(kept: object) -> None:
+    form = altered("")
+    certificates = form["certificates"]
+    assert isinstance(certificates, list)
+    certificates[0]["couplings"] = kept
+    with pytest.raises(ChainError):
+        Ledger(belief_from_dict(form), budget=1.0).charge(0, 1000, 0.05)
+
+
+def test_a_certificate_is_checked_by_its_couplings_and_none_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_couplings, without = altered(""), altered("", couplings=False)
+    assert belief_from_dict(without).certificates
+
+    def sought(*_: object) -> None:
+        raise AssertionError("couplings were sought")
+
+    monkeypatch.setattr(directions, "couple", sought)
+    _holds.cache_clear()
+    assert belief_from_dict(with_couplings).certificates
+    with pytest.raises(AssertionError, match="were sought"):
+        _ = belief_from_dict(without).certificates
+
+
+@pytest.mark.parametrize("belief", [THREE, FiniteClass([SLOW, FAST]), many(), MixingBounds(0.2, 0.75)])
+@pytest.mark.parametrize("epsilon", [1.0, 1e-3])
+def test_the_couplings_that_are_kept_cost_next_to_no_noise(belief: Belief, epsilon: float) -> None:
+    kept, sharp = certified(belief, epsilon), endless(belief, epsilon)
+    for one, best in zip(kept.certificates, sharp.certificates, strict=True):
+        assert best.density * (1 - 1e-5) <= one.density <= best.density * (1 + 1e-5)
+        assert one.loss <= epsilon
+    forms = kept.to_dict()["certificates"]
+    assert all(("couplings" in one) == bool(belief.members) for one in forms)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_no_couplings_make_a_smaller_matrix_hold(data: st.DataObject) -> None:
+    (pair,), (good,) = THREE.directions(), certified(THREE).kept
+    forward = good.forward.copy()
+    row, column = data.draw(st.sampled_from([(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)]))
+    forward[row, column] *= 1 - data.draw(st.sampled_from([1e-4, 1e-2, 0.5, 1.0]))
+    places = np.array(sorted(data.draw(st.sets(st.integers(0, 6 * 9 - 1)))), dtype=np.int64)
+    numbers = st.floats(width=32)
+    mass = np.array(data.draw(st.lists(numbers, min_size=len(places), max_size=len(places))), dtype=np.float64)
+    made = Couplings(6, 3, places, mass)
+    (best, back) = (one.couplings_of(matrix) for one, matrix in zip(pair, (forward, good.backward), strict=True))
+    assert certify(pair, good, (None, back))
+    for proof in (made, best):
+        assert not certify(pair, replace(good, forward=forward), (proof, back))
 
 
 def test_a_certificate_without_its_fields_is_refused() -> None:
