@@ -843,8 +843,13 @@ def _value_of_recipe(recipe: Recipe, fields: _Fields, leaf: _Leaf) -> dict[str, 
 
 
 def _is_on(name: str, form: str) -> bool:
-    """Whether a topic is of the form of a recipe, whose levels in capitals stand for anything."""
+    """Whether a topic is of the form of a recipe, whose levels in capitals stand for anything.
+
+    A device's own prefix, where the form begins with it, may have several levels; the recipe counts from the end then.
+    """
     levels, wanted = name.split("/"), form.split("/")
+    if wanted[0].isupper():
+        levels = levels[-len(wanted) :]
     if len(levels) != len(wanted):
         return False
     pairs = zip(levels, wanted, strict=True)

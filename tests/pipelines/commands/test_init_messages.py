@@ -355,6 +355,16 @@ def test_a_recipe_whose_messages_are_among_others_is_named() -> None:
         looked(sent(*bodies, topics=["dsmr/json", *plain]))
 
 
+def test_the_prefix_of_a_plug_may_have_several_levels() -> None:
+    status = {"id": 0, "output": True, "apower": 17.4}
+    look = looked(sent(status, status, topics=[f"shellies/plug{at}/status/switch:0" for at in (1, 2)]))
+    assert look.readings == {"preset": "shelly-gen2"}
+    assert (look.read, look.names, look.unit) == (2, 2, "W")
+    # what is read by its place from the begin has no levels before
+    victron = looked(sent({"value": 541.0}, topics=["home/N/c0619ab1/grid/30/Ac/Power"]))
+    assert "preset" not in victron.readings
+
+
 def test_a_look_at_several_kinds_of_devices_says_so() -> None:
     plug = {"id": 0, "apower": 17.4}
     given = sent(plug, "1", "2", "3", topics=["plug/status/switch:0", *("x/a/b/c",) * 3])
