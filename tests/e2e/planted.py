@@ -128,6 +128,20 @@ def halved_by_a_restore() -> None:
     _read_by(HalvedPart)
 
 
+class SilentPart(NotedPart):
+    """A reader in whose process late readings are dropped, and nobody is told."""
+
+    def setup(self) -> None:
+        """Spoil the process."""
+        super().setup()
+        late_in_silence()
+
+
+def late_in_silence_elsewhere() -> None:
+    """A worker drops a reading that comes late, and nobody is told."""
+    _read_by(SilentPart)
+
+
 def _read_by(part: type[NotedPart]) -> None:
     """Have the job's source read by another reader, which notes its calls where the one in its place would."""
     usual: Any = vars(reader.ReadLive)["reading"].__func__
@@ -159,6 +173,6 @@ PLANTED: dict[str, Callable[[], None]] = {
     one.__name__.replace("_", " "): one
     for one in (
         *(counted_twice, drawn_again, late_in_silence, left_running),
-        *(drawn_by_a_restore, halved_by_a_restore, savepoint_ignored, left_in_the_cluster),
+        *(drawn_by_a_restore, halved_by_a_restore, savepoint_ignored, left_in_the_cluster, late_in_silence_elsewhere),
     )
 }

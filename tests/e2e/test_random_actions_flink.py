@@ -59,6 +59,11 @@ def test_random_actions_on_flink_leave_what_plain_counting_says(there: Servers, 
             "on record, and .* is true",
         ),
         ("savepoint ignored", steps("begin", "savepoint", "take up"), "did not take its savepoint"),
+        (
+            "late in silence elsewhere",
+            steps("begin", "send", "await rows", "late"),
+            "0 readings were told as late, of 20",
+        ),
         ("left in the cluster", steps("begin", "send", "await rows", "stop"), "a command left in the cluster"),
     ],
 )
