@@ -277,19 +277,33 @@ def lower_bound(chain: MarkovChain, epsilon: float) -> float:
     epsilon = positive("epsilon", epsilon, _EPSILON_ADVICE)
     vectors = _vectors(chain, epsilon)
     high = epsilon
-    while _least_loss(chain, vectors, high).max() < epsilon:
+    while (losses := _least_loss(chain, vectors, high)).max() < epsilon:
         high *= 2
+    # the density of one vector alone, and that of the best of those that are above there, until none is
+    best = vectors[[losses.argmax()]]
+    while True:
+        before, high = high, _density_of_vector(chain, best, epsilon, high)
+        losses = _least_loss(chain, vectors, high)
+        # a vector that is below at a density is below at every smaller one
+        vectors = vectors[losses >= epsilon]
+        if high == before or len(vectors) < 2:  # noqa: PLR2004 - more than the best one
+            break
+        best = vectors[[losses[losses >= epsilon].argmax()]]
+    return 1 / high
+
+
+def _density_of_vector(chain: MarkovChain, vector: FloatArray, epsilon: float, high: float) -> float:
+    """The density at which one vector, shape (1, k), shows epsilon, rounded up; at most one at which it shows more."""
     low = 0.0
-    best = vectors
     for _ in range(60):
         middle = (low + high) / 2
-        losses = _least_loss(chain, best, middle)
-        if losses.max() >= epsilon:
-            # a vector that is above at a smaller density can only lower the density further
-            high, best = middle, best[losses >= epsilon]
+        if middle in (low, high):
+            break
+        if _least_loss(chain, vector, middle)[0] >= epsilon:
+            high = middle
         else:
             low = middle
-    return 1 / high
+    return high
 
 
 #: Densities above this one are taken as this one, where e^density is followed.
