@@ -130,7 +130,8 @@ class Couplings:
             raise ValueError("couplings are incomplete")
         body = np.frombuffer(found, np.uint8, offset=1)
         steps = _numbers(body[: _PLACE_BYTES * count], f"<u{_PLACE_BYTES}")
-        mass = _numbers(body[_PLACE_BYTES * count :], f"<f{size}").astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a NaN of the signalling kind
+            mass = _numbers(body[_PLACE_BYTES * count :], f"<f{size}").astype(np.float64)
         if not (np.isfinite(mass).all() and (mass > 0).all()):
             raise ValueError("couplings have mass that is not finite and above 0")
         return cls(pairs, states, np.cumsum(steps, dtype=np.int64), mass)
@@ -191,7 +192,8 @@ def load_bound(
     if lost.any():
         pair, row = np.divmod(np.flatnonzero(lost), k)
         cost = np.where(live[pair], ratios[whose[pair], row] / safe[pair], np.inf)
-        best = cost.argmin(axis=1)
+        # of columns that all cost infinitely much it is one with probability, whose load is then infinite
+        best = np.where(np.isinf(cost).all(axis=1), live[pair].argmax(axis=1), cost.argmin(axis=1))
         np.add.at(loads, (pair, best), ratios[whose[pair], row, best] * surplus[lost])
     theta = np.where(live, loads / safe, 0.0).max(axis=1)
     # Sums of k terms that are not negative, the scaling of a row, products and a division: each rounds by half a unit
