@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 TERMINATE_SECONDS = 10
@@ -44,19 +46,27 @@ class ServerError(RuntimeError):
     """A server did not do what it was told; the message carries the end of its log."""
 
 
+#: Ports that no system gives to what asks for any port, as Flink's servers do while others start.
+PORTS = range(10_000, 32_768)
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that nothing listens on, all different.
+    """Ports of the loopback address that nothing listens on, all different, in no order.
 
     They are let go before they are used, so a stranger could take one in between: the server then fails to start.
     """
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    found: list[int] = []
+    with ExitStack() as stack:
+        for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+            if len(found) == count:
+                break
+            one = stack.enter_context(socket.socket())
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            found.append(port)
+    return found
 
 
 def accepts(port: int) -> bool:
