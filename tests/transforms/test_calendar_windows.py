@@ -154,17 +154,17 @@ def test_noise_is_drawn_by_the_length_of_each_window_also_in_one_bundle(tmp_path
     print(f"seed {seed}")  # noqa: T201 - a failure shows it
     asked = job(tmp_path, (), DAYS | {"start": "2013-01-01"}, privacy=WINDOW, most_error=1e9)
     plan = make_plan(asked)
-    roster = Roster.of([f"home {number}" for number in range(2000)])
+    roster = Roster.of([f"home {number}" for number in range(10_000)])
     held = of_record(plan, plan.query(plan.schedule, roster, schedule_given=True, roster_given=True))
     windows = [window for window in plan.schedule.windows() if len(window) != 48]
     assert [len(window) for window in windows] == [46, 50]
-    true = np.full((2000, 5), 7)
+    true = np.full((10_000, 5), 7)
     blocks = NoisyBlocks(plan, held, [Held(one, 0, true, "replayed", WindowedValue(None, 0, ())) for one in windows])
     for number, window in enumerate(windows):
         noisy = blocks.block(number, roster.keys).counts
         expected = plan.of_length(len(window)).noisy.mean_abs
-        # 10,000 draws: their mean is within 5 of its standard errors but for one run in a million
-        assert np.abs(noisy - 7).mean() == pytest.approx(expected, abs=5 * 1.3 * expected / 100)
+        # 50,000 draws: their mean is within 5 of its standard errors but for one run in a million
+        assert np.abs(noisy - 7).mean() == pytest.approx(expected, abs=5 * 1.3 * expected / 50_000**0.5)
     apart = plan.of_length(50).noisy.mean_abs - plan.of_length(46).noisy.mean_abs
     assert apart > 0.05 * plan.of_length(46).noisy.mean_abs
 
