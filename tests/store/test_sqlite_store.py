@@ -10,7 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
@@ -235,16 +235,20 @@ def test_two_jobs_that_make_a_ledger_over_an_emptied_one_make_one(path: Path, em
     elif emptied == "no tables":
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA user_version=1")
-    both, upgrade = Barrier(2), table_versions.upgrade
+    both, opened, upgrade = Barrier(2), Event(), table_versions.upgrade
 
     def make_and_wait(connection: Connection, address: StoreAddress) -> None:
         upgrade(connection, address)
-        both.wait(60)  # each has made one, and neither has put it in its place
+        # each has made one, and neither has put it in its place; one does when the other has opened its own
+        if both.wait(60):
+            assert opened.wait(60)
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as threads:
         patch.setattr(table_versions, "upgrade", make_and_wait)
         databases = [Database(StoreAddress(f"sqlite:///{path}"), 30.0 + job) for job in range(2)]
         made = [threads.submit(one.open, create=True, over=True) for one in databases]
+        for one in made:
+            one.add_done_callback(lambda _: opened.set())
         names = {one.result() for one in made}
     for one in databases:
         with one.write() as connection:
