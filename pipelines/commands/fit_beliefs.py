@@ -26,7 +26,7 @@ from rich.console import Console
 from ...privacy.accounting.forward_backward import endless, lower_bound
 from ...privacy.accounting.ledger import Ledger
 from ...privacy.analysis.methods import METHODS
-from ...privacy.estimation.belief_checks import Path, memory, pooled_rhythm, rhythm, stretches
+from ...privacy.estimation.belief_checks import LEAST_STRETCHES, Path, memory, pooled_rhythm, rhythm, stretches
 from ...privacy.estimation.per_series import DIGITS, PSEUDO_VISITS, Contractions, contractions, rank_of
 from ...privacy.estimation.transition_counts import EstimationError, TransitionCounts
 from ...privacy.models.classes import FiniteClass, MixingBounds
@@ -90,7 +90,9 @@ def check(
         why = "it would take long for so many readings and states" if cells * 2**states > _MOST_CELLS else ""
         if half < 1:
             why = "a slot is longer"
-        found[name] = _counted(lambda half=half: stretches(paths, states, density, half), epsilon, why)
+        counted = _counted(lambda half=half: stretches(paths, states, density, half), epsilon, why)
+        # The bound is from below: 0 everywhere says nothing of what the series lose.
+        found[name] = {"skipped": _UNTOLD} if counted.get("largest") == 0 else counted
     return found
 
 
@@ -100,6 +102,8 @@ def _counted(losses: Callable[[], FloatArray], epsilon: float, why_not: str) -> 
     found = losses()
     return {"within": int((found <= epsilon).sum()), "series": len(found), "largest": _finite(float(found.max()))}
 
+
+_UNTOLD = f"no series has {LEAST_STRETCHES} such stretches without gaps about each of two states, or all are alike"
 
 _KNOWING = "someone who knows which stretches of {} the series had, and how often"
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from quiltstream.pipelines.commands.fit_beliefs import check
+from quiltstream.pipelines.commands.fit_beliefs import check, said_of
 from quiltstream.privacy import FiniteClass, belief_from_dict, forward_backward
 from quiltstream.privacy.estimation.belief_checks import Path as SeriesPath
 from quiltstream.privacy.estimation.belief_checks import memory, stretches
@@ -291,6 +291,17 @@ def test_a_check_that_is_left_out_says_why(slots: int, states: int, interval_us:
     found = check(paths, states, interval_us, 5.0)
     assert said in {one.get("skipped") for one in found.values()}
     assert all(one.get("skipped") for one in check(None, states, interval_us, 5.0).values())
+
+
+@pytest.mark.parametrize(("days", "checked"), [(7, False), (9, True)])
+def test_a_history_of_one_week_is_not_judged_by_its_stretches_of_a_week(days: int, checked: bool) -> None:
+    drawn = np.random.default_rng(11)  # the draws only fill the days
+    paths = [SeriesPath(0, drawn.integers(0, 2, 48 * days).astype(np.int8)) for _ in range(3)]
+    found = check(paths, 2, 30 * 60_000_000, 12.0, quick=True)
+    assert found["25 hours"]["series"] == 3
+    assert ("series" in found["week"]) == checked
+    said = dict(said_of(found))["a week"]
+    assert said.startswith("not checked: no series has 10 such stretches") != checked
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
