@@ -294,9 +294,9 @@ RATES: dict[str, tuple[str, float]] = {
     "local Beam, files, one process": ("3.87", 3.87e6),
     "Prism, two cores": ("2.983", 2.983e6),
     "a slot of Flink, blocks of 8k": ("2.33", 2.33e6),
-    "a partition group of Kafka, Avro, 16 readings a message": ("1533", 1.533e6),
-    "a partition group of Kafka, JSON, one reading a message": ("126", 126e3),
-    "the MQTT gateway, one reading a message": ("15,036", 15_036.0),
+    "a partition group of Kafka, Avro, 16 readings a message": ("1645", 1.645e6),
+    "a partition group of Kafka, JSON, one reading a message": ("128", 128e3),
+    "the MQTT gateway, one reading a message": ("28,502", 28_502.0),
 }
 
 

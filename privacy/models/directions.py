@@ -555,7 +555,8 @@ class ByCouplings(Direction):
         ratios = ratios_of(matrix).reshape(-1, k, k)
         size = max(1, _BATCH // k**2)
         parts, weights = list[Couplings](), list[FloatArray]()
-        for part in (slice(at, at + size) for at in range(0, n, size)):
+        # a single state has no pairs, and one batch of none
+        for part in (slice(at, at + size) for at in range(0, max(n, 1), size)):
             among = ratios if len(ratios) == 1 else ratios[self.ahead[part]]
             found = couple(*self.rows(part), among, tolerance)
             parts.append(Couplings.of(found.mass))
