@@ -39,12 +39,12 @@ SHORT = 200
 EPSILON = 1.0
 
 
-def seconds(work: Callable[[], Any], rounds: int) -> tuple[float, Any]:
+def seconds(work: Callable[[], Any], rounds: int, clock: Callable[[], float] = time.perf_counter) -> tuple[float, Any]:
     best, found = math.inf, None
     for _ in range(rounds):
-        start = time.perf_counter()
+        start = clock()
         found = work()
-        best = min(best, time.perf_counter() - start)
+        best = min(best, clock() - start)
     return best, found
 
 
@@ -123,19 +123,10 @@ def report(name: str, matrix: np.ndarray) -> None:
     row(name, "mqm_exact, any initial distribution", LENGTH, taken, found.sigma)
 
 
-def processor_seconds(work: Callable[[], Any], rounds: int) -> tuple[float, Any]:
-    best, found = math.inf, None
-    for _ in range(rounds):
-        start = time.process_time()
-        found = work()
-        best = min(best, time.process_time() - start)
-    return best, found
-
-
 def report_exact(bins: int, matrix: np.ndarray) -> None:
     certified(MarkovChain([[0.9, 0.1], [0.4, 0.6]]))  # imports SciPy's solver
     rounds = 1 if bins > 12 else 3
-    made, kept = processor_seconds(lambda: certified(MarkovChain(matrix), EPSILON), rounds)
+    made, kept = seconds(lambda: certified(MarkovChain(matrix), EPSILON), rounds, time.process_time)
     text = json.dumps(kept.to_dict())
     form = kept.to_dict()
     for one in form["certificates"]:
@@ -146,8 +137,8 @@ def report_exact(bins: int, matrix: np.ndarray) -> None:
         certified_module._holds.cache_clear()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         return belief_from_dict(json.loads(plain)).certificates
 
-    read, _ = processor_seconds(lambda: check(text), 5)
-    anew, _ = processor_seconds(lambda: check(without), rounds)
+    read, _ = seconds(lambda: check(text), 5, time.process_time)
+    anew, _ = seconds(lambda: check(without), rounds, time.process_time)
     sigma = 1 / min(one.density for one in kept.kept)
     print(
         f"{bins:>4} {made:>9.2f} {read:>9.4f} {anew:>10.3f} {anew / read:>7,.0f} {len(text) / 1e6:>7.3f} {sigma:>10.4f}"

@@ -57,7 +57,7 @@ def drawn_again() -> None:
 
 
 def late_in_silence() -> None:
-    """A reading that comes late is dropped, and nobody is told."""
+    """A reading that comes late is dropped, and no reject names it."""
     real: Any = Encoder.encode
 
     def encode(self: Any, given: Any) -> Any:
@@ -129,7 +129,7 @@ def halved_by_a_restore() -> None:
 
 
 class SilentPart(NotedPart):
-    """A reader in whose process late readings are dropped, and nobody is told."""
+    """A reader in whose process late readings are dropped, and no reject names them."""
 
     def setup(self) -> None:
         """Spoil the process."""
@@ -138,7 +138,7 @@ class SilentPart(NotedPart):
 
 
 def late_in_silence_elsewhere() -> None:
-    """A worker drops a reading that comes late, and nobody is told."""
+    """A worker drops a reading that comes late, and no reject names it."""
     _read_by(SilentPart)
 
 

@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 TERMINATE_SECONDS = 10
@@ -56,16 +55,13 @@ def free_ports(count: int) -> list[int]:
     They are let go before they are used, so a stranger could take one in between: the server then fails to start.
     """
     found: list[int] = []
-    with ExitStack() as stack:
-        for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-            if len(found) == count:
-                break
-            one = stack.enter_context(socket.socket())
-            try:
+    draw = random.SystemRandom()
+    with contextlib.ExitStack() as stack:
+        while len(found) < count:
+            one, port = stack.enter_context(socket.socket()), draw.choice(PORTS)
+            with contextlib.suppress(OSError):
                 one.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            found.append(port)
+                found.append(port)
     return found
 
 

@@ -3,7 +3,7 @@
 After the last step the job comes to its end, and is compared with what was sent, counted by a computation that imports
 nothing of the package: every window is on record once with its true counts, the ledger charged the windows that were
 drawn and no others, within the budget, nothing left the job with other values, each row is in the sink, what was
-late or no reading was told with its reason and nothing else was, and no process is left.
+late or no reading is among the rejects with its reason and nothing else is, and no process is left.
 """
 
 from __future__ import annotations
@@ -199,8 +199,12 @@ class Run:
         self._marks.append(f"{self.bench.folder}-{len(self._marks)}-")
         self.bench.environment[MARK] = self._marks[-1]
         self.settle()
-        self._known, self.sent.owed = self.on_record(), 0
+        self._owe_nothing()
         self._job = self.bench.start(*self._words)
+
+    def _owe_nothing(self) -> None:
+        """Note what is on record: a job that begins tells no reading of these windows as late."""
+        self._known, self.sent.owed = self.on_record(), 0
 
     @property
     def job(self) -> Running:
@@ -374,18 +378,22 @@ class Run:
         rows = [(name, ORIGIN + (slot + 1) * SLOT - 1, LOUD) for name, slot in source.sample(cells, 20)]
         frame = pl.DataFrame(rows, schema=self._arriving.schema, orient="row")
         self.sent.late.append(frame)
-        before = sum(reason == "late" for reason, *_ in self.told())
+        before = self.lates()
         self.put_frame(frame)
         if day in self._known:
             return
         self.sent.owed += len(frame)
         if source.random() < 0.5:
             wanted = before + len(frame)
-            self.until(lambda: self.told_late(wanted), "late readings are told as late")
+            self.until(lambda: self.told_late(wanted), "the rejects name the late readings")
+
+    def lates(self) -> int:
+        """How many late readings the rejects name."""
+        return sum(reason == "late" for reason, *_ in self.told())
 
     def told_late(self, wanted: int) -> bool:
-        """Whether so many late readings were told."""
-        return sum(reason == "late" for reason, *_ in self.told()) >= wanted
+        """Whether the rejects name so many late readings."""
+        return self.lates() >= wanted
 
     def _duplicate(self, source: random.Random) -> None:
         # in another order than they came in
@@ -412,7 +420,7 @@ class Run:
         for pid in before:
             os.kill(pid, signal.SIGKILL)
         self.until(lambda: [pid for pid in prisms_of(self.job) if pid not in before], "another Prism runs")
-        self._known, self.sent.owed = self.on_record(), 0
+        self._owe_nothing()
 
     def _await_start(self) -> None:
         """What is away, or fails, at a first start ends a job; later it is waited for, or begun again."""

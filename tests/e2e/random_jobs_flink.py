@@ -139,7 +139,8 @@ class FlinkRun(Run):
         reading of such a window is in time for it: it is counted once more, in vain, and never told as late. So nothing
         is owed of readings that were late before.
         """
-        self._known, self.sent.owed, self._rewound_at = self.on_record(), 0, self.rewinds()
+        self._owe_nothing()
+        self._rewound_at = self.rewinds()
 
     def end(self, how: str) -> None:
         """End the job that runs, and see that nothing of it goes on, here or in the cluster."""

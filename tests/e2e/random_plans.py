@@ -119,6 +119,11 @@ class Step:
     number: int
 
 
+def steps(*names: str, number: int = 3) -> tuple[Step, ...]:
+    """Steps of these actions, in this order, with one number."""
+    return tuple(Step(name, number) for name in names)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is done.

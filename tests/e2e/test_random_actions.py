@@ -12,7 +12,7 @@ from .kafka import KafkaBroker
 from .postgres import PostgresServer
 from .random_actions import beams, run
 from .random_jobs import Servers, WrongError
-from .random_plans import ACTIONS, Configuration, Plan, Step, may, plan_of, possible, shrunk
+from .random_plans import ACTIONS, Configuration, Plan, Step, may, plan_of, possible, shrunk, steps
 
 #: Plans of a night: about five minutes where little else runs.
 NIGHT = 8
@@ -21,10 +21,6 @@ NIGHT = 8
 @pytest.fixture
 def there(prism: Path, postgres_server: PostgresServer, kafka: KafkaBroker) -> Servers:
     return Servers(prism, postgres_server, kafka, beams())
-
-
-def steps(*names: str, number: int = 3) -> tuple[Step, ...]:
-    return tuple(Step(name, number) for name in names)
 
 
 @pytest.mark.assures(

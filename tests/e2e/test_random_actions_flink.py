@@ -16,7 +16,7 @@ from .kafka import KafkaBroker
 from .postgres import PostgresServer
 from .random_actions import beams, run
 from .random_jobs import Servers, WrongError
-from .random_plans import ACTIONS, FLINK_BEAM, Configuration, Plan, Step, plan_of, possible
+from .random_plans import ACTIONS, FLINK_BEAM, Configuration, Plan, Step, plan_of, possible, steps
 
 #: Plans of every night, which do all that can be done on Flink alone; one of another seed joins them.
 NIGHT = (944, 1049)
@@ -25,10 +25,6 @@ NIGHT = (944, 1049)
 @pytest.fixture
 def there(prism: Path, postgres_server: PostgresServer, kafka: KafkaBroker, flink_cluster: FlinkCluster) -> Servers:
     return Servers(prism, postgres_server, kafka, beams(), flink_cluster)
-
-
-def steps(*names: str, number: int = 3) -> tuple[Step, ...]:
-    return tuple(Step(name, number) for name in names)
 
 
 @pytest.mark.assures(
