@@ -114,6 +114,7 @@ GEOMETRIC_END = 2**16
 """`geometric` stops with an error at this value, which it reaches with probability exp(-65536) < 2^-94547."""
 
 _FEW = 64
+_KEYS = (16, 32, WIDEST)  # bits of keys; fewer than 2^(bits - 6) of them leave out a row in a hundred or less
 
 Lanes = NDArray[np.intp]
 Integers = NDArray[np.int64]
@@ -185,7 +186,10 @@ def bernoulli(numerators: Integers, denominator: int, entropy: Entropy) -> Event
 
 
 def uniform_subset(count: int, size: int, things: int, entropy: Entropy) -> Events:
-    """Choose `size` of some things, all choices equally probable: each in turn with probability wanted / left.
+    """Choose `size` of some things, all choices equally probable: those with the smallest of independent uniform keys.
+
+    Another assignment of the same keys to the things is as probable, makes the other choice, and is accepted by
+    `smallest` as well as the first: given acceptance, all choices have the same probability, whatever the keys' width.
 
     Args:
         count: number of lanes.
@@ -196,12 +200,29 @@ def uniform_subset(count: int, size: int, things: int, entropy: Entropy) -> Even
     Returns:
         Shape (count, things): which are chosen.
     """
-    chosen = np.empty((things, count), dtype=np.bool_)
-    wanted = np.full(count, size, dtype=np.int64)
-    for thing in range(things):
-        chosen[thing] = bernoulli(wanted, things - thing, entropy)
-        wanted -= chosen[thing]
-    return chosen.T
+    chosen = np.full((count, things), size == things)
+    width = next(width for width in _KEYS if things < 1 << (width - 6))
+    filled = 0 if 0 < size < things else count
+    while filled < count:
+        accepted = smallest(draw_bits(entropy, width, (count - filled) * things).reshape(-1, things), size)
+        chosen[filled : filled + len(accepted)] = accepted
+        filled += len(accepted)
+    return chosen
+
+
+def smallest(keys: NDArray[np.unsignedinteger[Any]], size: int) -> Events:
+    """Tell where the `size` smallest keys of each row are; rows in which the next one is as small are left out.
+
+    Args:
+        keys: shape (n, things).
+        size: at least 1 and below `things`.
+
+    Returns:
+        Shape (rows that are accepted, things), in the order of the keys.
+    """
+    ends = np.partition(keys, (size - 1, size), axis=1)[:, size - 1 : size + 1]
+    accepted = ends[:, 0] < ends[:, 1]
+    return keys[accepted] <= ends[accepted, :1]
 
 
 def bernoulli_exp(numerators: Integers, denominator: int, entropy: Entropy) -> Events:

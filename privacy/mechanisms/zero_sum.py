@@ -31,9 +31,11 @@ P(|Z| >= s) or E exp(tZ) for that holds here.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +94,7 @@ class ZeroSumLaplace:
                 at the largest scale and depends on no data; nothing has been released then.
         """
         source = SystemEntropy() if entropy is None else entropy
-        attempt, share = (_by_cuts, self._accepted_cuts) if self._cuts_are_better else (_by_sum, self._accepted_sums)
+        attempt, share = self._attempt()
         noise = np.empty((rows, self.bins), dtype=np.int64)
         most, filled = max(1, _LANES // self.bins), 0
         while filled < rows:
@@ -170,24 +172,20 @@ class ZeroSumLaplace:
         terms = (math.comb(m, i + 1) * math.comb(m + times + i, i) * power for i, power in enumerate(_powers(w, m)))
         return 2 * w * (1 + w) ** times * sum(terms, Decimal(0)) / self._normaliser(w)
 
-    @property
-    def _accepted_sums(self) -> float:
-        """Share of the candidates of `_by_sum` that are accepted: N ((1-r)/(1+r))^m."""
-        with localcontext(_DIGITS):
-            w = self._ratios()[1]
-            ratio = (-Decimal(self.scale.denominator) / Decimal(self.scale.numerator)).exp()
-            return float(self._normaliser(w) * ((1 - ratio) / (1 + ratio)) ** self._others)
+    @lru_cache(maxsize=256)  # noqa: B019 - a law is a small value, and equal ones are one
+    def _attempt(self) -> tuple[Callable[[Fraction, int, int, Entropy], Integers], float]:
+        """How candidates are made, the way of which more are accepted, and that share; public, as the law is.
 
-    @property
-    def _accepted_cuts(self) -> float:
-        """Share of the candidates of `_by_cuts` that are accepted: N (1-q)^m / C(2m, m)."""
+        Accepted are N ((1-r)/(1+r))^m of `_by_sum` and N (1-q)^m / C(2m, m) of `_by_cuts`.
+        """
+        m = self._others
         with localcontext(_DIGITS):
             q, w = self._ratios()
-            return float(self._normaliser(w) * (1 - q) ** self._others / math.comb(2 * self._others, self._others))
-
-    @property
-    def _cuts_are_better(self) -> bool:
-        return self._accepted_cuts >= self._accepted_sums
+            ratio = (-Decimal(self.scale.denominator) / Decimal(self.scale.numerator)).exp()
+            normaliser = self._normaliser(w)
+            sums = normaliser * ((1 - ratio) / (1 + ratio)) ** m
+            cuts = normaliser * (1 - q) ** m / math.comb(2 * m, m)
+        return (_by_cuts, float(cuts)) if cuts >= sums else (_by_sum, float(sums))
 
 
 def _powers(base: Decimal, count: int) -> list[Decimal]:

@@ -912,6 +912,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/privacy/mechanisms/test_noise_sums.py",),
     ),
     Mutant(
+        name="of equal keys at the place of the last that is chosen all are chosen",
+        file="privacy/mechanisms/sampling.py",
+        old="    accepted = ends[:, 0] < ends[:, 1]",
+        new="    accepted = ends[:, 0] <= ends[:, 1]",
+        tests=("tests/privacy/mechanisms/test_sampling.py::test_of_all_keys_each_subset_is_chosen_equally_often",),
+    ),
+    Mutant(
         name="every candidate of the noise that keeps the total is accepted",
         file="privacy/mechanisms/zero_sum.py",
         old="    return noise[kept]",
