@@ -443,7 +443,8 @@ class EncodeCells(beam.DoFn):
         nothing = np.zeros(0, dtype=np.int64)
         for step in found.keys() - held.keys():  # no reading of the batches counts there, which is to be known
             yield from self._blocks(step, nothing, nothing, 0, _told(found[step]))
-        for step, cells in held.items():
+        for step in list(held):
+            cells = held.pop(step)  # the runner keeps what is emitted
             told = _told(found.get(step, []))
             flat = cells.packed.reshape(-1)
             present = flat != ABSENT

@@ -20,14 +20,16 @@ _WHOLE_BATCHES = 4
 
 
 def open_parquet(path: str, columns: Columns) -> pq.ParquetFile:
-    """Open a file, to be closed by :func:`close_parquet`; on this machine it is mapped into memory.
+    """Open a file, to be closed by :func:`close_parquet`.
+
+    It is not mapped into memory: all of it would count as the job's, and a file that is cut off meanwhile would end it.
 
     Pages with checksums are checked against them; without them, damage that still decodes cannot be seen.
 
     Raises:
         SourceFileError: it is not a Parquet file.
     """
-    source = pa.memory_map(path) if is_local(path) and _has_bytes(path) else pa.PythonFile(open_bytes(path), mode="r")
+    source = pa.OSFile(path) if is_local(path) else pa.PythonFile(open_bytes(path), mode="r")
     try:
         schema = pq.read_schema(source)
         # a text that is repeated in every row of a page stands there once, also where it is long
@@ -45,11 +47,6 @@ def open_parquet(path: str, columns: Columns) -> pq.ParquetFile:
 def close_parquet(file: pq.ParquetFile) -> None:
     """Close a file and what it reads from."""
     file.close(force=True)
-
-
-def _has_bytes(path: str) -> bool:
-    with open_bytes(path) as file:  # an empty file cannot be mapped
-        return bool(file.read(1))
 
 
 def _is_text(schema: pa.Schema, name: str) -> bool:
