@@ -91,14 +91,27 @@ with beam.Pipeline() as p:
     found | beam.Map(repr) | beam.io.WriteToText(sys.argv[2])
 """
 
+#: As pip installs it: compiled ahead, not anew in every process.
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+
 #: PipelineDP takes each reading as an object: so many millions of readings take a minute.
 PIPELINE_DP_READINGS = 0.5
 
 #: The same job, with a clock around everything that the store does, noise included: it is drawn inside a transaction.
+#: It also says when the first readings are asked for, by the clock that all processes share.
 CLOCKED = """
 import atexit, sys, time
-begin, spent = time.perf_counter(), [0.0]
+begin, spent, first = time.perf_counter(), [0.0], []
 from quiltstream.store.store import Store
+from quiltstream.transforms.formats.parquet import pq
+def asked(name):
+    plain = getattr(pq.ParquetFile, name)
+    def call(*given, **named):
+        first.append(time.monotonic())
+        return plain(*given, **named)
+    setattr(pq.ParquetFile, name, call)
+for name in ("iter_batches", "read_row_groups"):
+    asked(name)
 def clocked(name):
     plain = getattr(Store, name)
     def call(*given, **named):
@@ -110,7 +123,7 @@ def clocked(name):
     setattr(Store, name, call)
 for name in ("register", "charge_windows", "publish", "summary"):
     clocked(name)
-atexit.register(lambda: print("SHARE", spent[0] / (time.perf_counter() - begin), file=sys.stderr))
+atexit.register(lambda: print("SHARE", spent[0] / (time.perf_counter() - begin), first[0], file=sys.stderr))
 from quiltstream.pipelines.cli import main
 main(["run", sys.argv[1]])
 """
@@ -149,14 +162,16 @@ class Spent:
     memory: float
 
 
-def share_of(settings: Path) -> float:
-    """Share of a run's time that noise and ledger take."""
+def clocked(settings: Path) -> tuple[float, float]:
+    """Share of a run's time that noise and ledger take, and seconds from its start to its first readings."""
     command = [sys.executable, "-c", CLOCKED, str(settings)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
+    begin = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)  # noqa: S603 - our own command
     found = [line for line in done.stderr.splitlines() if line.startswith("SHARE")]
     if not found:
         sys.exit(f"the clocked run failed with status {done.returncode}")
-    return float(found[0].split()[1])
+    share, first = map(float, found[0].split()[1:])
+    return share, first - begin
 
 
 def make(folder: Path, case: Case) -> None:
@@ -184,10 +199,8 @@ def make(folder: Path, case: Case) -> None:
 def timed(command: list[str], cores: int) -> Spent | None:
     """What one process takes from its start to its end; ``None`` where it fails."""
     begin = time.perf_counter()
-    # as pip installs it: compiled ahead, not anew in every process
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     os.sched_setaffinity(0, range(cores))  # a child's are those of its parent
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)  # noqa: S603 - our own command
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)  # noqa: S603 - our own command
     _, status, usage = os.wait4(process.pid, 0)
     spent = Spent(time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
     return None if status else spent
@@ -233,9 +246,9 @@ def measure(case: Case, runs: int, cores: int, python: str, *, ways: bool = Fals
                 forget(folder)
                 found[label].append(timed(command, cores))
         forget(folder)
-        share = share_of(folder / "settings.yaml")
+        share, begun = clocked(folder / "settings.yaml")
     of = f"{case.readings / 1e6:g} M readings, {case.series:,} series, {case.windows} windows, {cores} cores"
-    print(f"\n{of}; {runs} runs; noise and ledger {100 * share:.1f} % of a run")
+    print(f"\n{of}; {runs} runs; noise and ledger {100 * share:.1f} % of a run, first readings after {begun:.2f} s")
     print(f"{'':28}{'median s':>10}{'M/s':>8}{'CPU s':>8}{'peak MB':>10}{'times ours':>12}")
     first = 0.0
     for label, each in found.items():
