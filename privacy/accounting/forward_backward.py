@@ -276,20 +276,20 @@ def lower_bound(chain: MarkovChain, epsilon: float) -> float:
     """
     epsilon = positive("epsilon", epsilon, _EPSILON_ADVICE)
     vectors = _vectors(chain, epsilon)
-    high = epsilon
-    while (losses := _least_loss(chain, vectors, high)).max() < epsilon:
+    thresholds = _thresholds(chain.states)
+    best = thresholds[[_least_loss(chain, thresholds, epsilon).argmax()]]
+    high, before = epsilon, math.inf
+    while _least_loss(chain, best, high)[0] < epsilon:
         high *= 2
     # the density of one vector alone, and that of the best of those that are above there, until none is
-    best = vectors[[losses.argmax()]]
     while True:
-        before, high = high, _density_of_vector(chain, best, epsilon, high)
+        high = _density_of_vector(chain, best, epsilon, high)
         losses = _least_loss(chain, vectors, high)
         # a vector that is below at a density is below at every smaller one
-        vectors = vectors[losses >= epsilon]
+        vectors, losses = vectors[losses >= epsilon], losses[losses >= epsilon]
         if high == before or len(vectors) < 2:  # noqa: PLR2004 - more than the best one
-            break
-        best = vectors[[losses[losses >= epsilon].argmax()]]
-    return 1 / high
+            return 1 / high
+        before, best = high, vectors[[losses.argmax()]]
 
 
 def _density_of_vector(chain: MarkovChain, vector: FloatArray, epsilon: float, high: float) -> float:
@@ -364,13 +364,25 @@ def _least_loss(chain: MarkovChain, vectors: FloatArray, density: float) -> Floa
 
 
 def _perron(kernel: FloatArray, weights: FloatArray) -> FloatArray:
-    """Right Perron vectors of kernel diag(w) for each row w, by squaring the matrix; shape of the weights."""
+    """Right Perron vectors of kernel diag(w) for each row w, by squaring the matrix; shape of the weights.
+
+    Each squaring squares what is left of the other eigenvectors, so the last one that changes anything is the last.
+    """
     matrices = kernel[None] * weights[:, None, :]
+    vectors = np.zeros(weights.shape)
     for _ in range(40):
         matrices = matrices @ matrices
-        matrices /= matrices.sum(axis=(1, 2), keepdims=True)
-    vectors = matrices.sum(axis=2)
+        before, vectors = vectors, matrices.sum(axis=2)
+        total = vectors.sum(axis=1)
+        matrices /= total[:, None, None]
+        vectors /= total[:, None]
+        if (np.abs(vectors - before) <= _ROUNDING * vectors).all():
+            break
     return vectors / vectors.max(axis=1, keepdims=True)
+
+
+#: A change, as a share, that is rounding.
+_ROUNDING = 1e-13
 
 
 #: Binary digits of a density on the grid.
