@@ -51,26 +51,29 @@ from .live_bench import (
 LIVE = {"poll": "100ms", "restarts": 0}
 
 
+#: How often a test is begun at most. On a machine with much else to do Prism has panicked twice in a row.
+MOST_BEGUN = 3
+
+
 def begun_again(test: Callable[..., None]) -> Callable[..., None]:
-    """The same test, once more in an empty place if its runner shows a symptom that is known by name.
+    """The same test, again in an empty place if its runner shows a symptom that is known by name.
 
     The place that is left must be right as far as it goes: ``bench.expected`` says what may be on record in it.
     """
 
     @functools.wraps(test)
-    def once_or_twice(*self: LiveContract, bench: Bench, **fixtures: Any) -> None:
-        try:
-            test(*self, bench=bench, **fixtures)
-        except (Exception, pytest.fail.Exception) as error:
-            if (symptom := bench.symptom()) is None:
-                raise
-            sys.stdout.write(f"{symptom}: once more, after {error}\n")
-        else:
-            return
-        bench.renew()
-        test(*self, bench=bench, **fixtures)
+    def begun(*self: LiveContract, bench: Bench, **fixtures: Any) -> None:
+        for times in range(1, MOST_BEGUN + 1):
+            try:
+                return test(*self, bench=bench, **fixtures)
+            except (Exception, pytest.fail.Exception) as error:
+                if (symptom := bench.symptom()) is None or times == MOST_BEGUN:
+                    raise
+                sys.stdout.write(f"{symptom}: once more, after {error}\n")
+            bench.renew()
+        return None
 
-    return once_or_twice
+    return begun
 
 
 class LiveContract(ABC):
