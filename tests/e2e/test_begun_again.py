@@ -26,7 +26,7 @@ from quiltstream.transforms import PrivateHistograms
 from ..store.forging import reseal
 from . import live_bench
 from .live_bench import Bench, day_of, readings, truth
-from .live_contract import begun_again
+from .live_contract import MOST_BEGUN, begun_again
 from .stamped import stamp
 
 PANIC = "import sys, time; sys.stderr.write('panic in stage.Execute: bundle\\n'); sys.stderr.flush(); "
@@ -55,16 +55,16 @@ def bench(tmp_path: Path) -> FakeBench:
 
 
 class Contract:
-    """A test that fails the first time, with what a job has left behind."""
+    """A test that fails the first time, or the first few, with what a job has left behind."""
 
-    def __init__(self, program: str, meanwhile: Callable[[FakeBench], None]) -> None:
-        self.program, self.meanwhile, self.times = program, meanwhile, 0
+    def __init__(self, program: str, meanwhile: Callable[[FakeBench], None], failures: int = 1) -> None:
+        self.program, self.meanwhile, self.times, self.failures = program, meanwhile, 0, failures
 
     @begun_again
     def run(self, bench: Any) -> None:
         """Publish two days, and say that something is not as it should be."""
         self.times += 1
-        if self.times > 1:
+        if self.times > self.failures:
             return
         bench.settings(
             windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-03"}, sink={"parquet": "all.parquet"}
@@ -154,6 +154,18 @@ def test_a_job_that_fails_by_what_its_runner_is_known_for_is_begun_again(
     contract = Contract(program, meanwhile)
     contract.run(bench=bench)
     assert (contract.times, bench.retries) == (2, 1)
+
+
+@pytest.mark.parametrize("failures", [MOST_BEGUN - 1, MOST_BEGUN])
+def test_a_job_that_its_runner_fails_each_time_is_begun_three_times(bench: FakeBench, failures: int) -> None:
+    contract = Contract(f"{PANIC}sys.exit(1)", ends, failures)
+    if failures < MOST_BEGUN:
+        contract.run(bench=bench)
+    else:
+        with pytest.raises(pytest.fail.Exception, match="not as it should be"):
+            contract.run(bench=bench)
+        bench.close()
+    assert (contract.times, bench.retries) == (MOST_BEGUN, MOST_BEGUN - 1)
 
 
 @pytest.mark.parametrize(
