@@ -98,7 +98,7 @@ ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHON
 PIPELINE_DP_READINGS = 0.5
 
 #: The same job, with a clock around everything that the store does, noise included: it is drawn inside a transaction.
-#: It also says when the first readings are asked for, by the clock that all processes share.
+#: It also says when the first readings are asked for, by the clock that all processes share and by its own.
 CLOCKED = """
 import atexit, sys, time
 begin, spent, first = time.perf_counter(), [0.0], []
@@ -107,7 +107,7 @@ from quiltstream.transforms.formats.parquet import pq
 def asked(name):
     plain = getattr(pq.ParquetFile, name)
     def call(*given, **named):
-        first.append(time.monotonic())
+        first.append((time.monotonic(), time.process_time()))
         return plain(*given, **named)
     setattr(pq.ParquetFile, name, call)
 for name in ("iter_batches", "read_row_groups"):
@@ -123,7 +123,7 @@ def clocked(name):
     setattr(Store, name, call)
 for name in ("register", "charge_windows", "publish", "summary"):
     clocked(name)
-atexit.register(lambda: print("SHARE", spent[0] / (time.perf_counter() - begin), first[0], file=sys.stderr))
+atexit.register(lambda: print("SHARE", spent[0] / (time.perf_counter() - begin), *first[0], file=sys.stderr))
 from quiltstream.pipelines.cli import main
 main(["run", sys.argv[1]])
 """
@@ -162,16 +162,16 @@ class Spent:
     memory: float
 
 
-def clocked(settings: Path) -> tuple[float, float]:
-    """Share of a run's time that noise and ledger take, and seconds from its start to its first readings."""
+def clocked(settings: Path) -> tuple[float, float, float]:
+    """Share of a run that noise and ledger take; seconds, and those of CPU, from its start to its first readings."""
     command = [sys.executable, "-c", CLOCKED, str(settings)]
     begin = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)  # noqa: S603 - our own command
     found = [line for line in done.stderr.splitlines() if line.startswith("SHARE")]
     if not found:
         sys.exit(f"the clocked run failed with status {done.returncode}")
-    share, first = map(float, found[0].split()[1:])
-    return share, first - begin
+    share, first, cpu = map(float, found[0].split()[1:])
+    return share, first - begin, cpu
 
 
 def make(folder: Path, case: Case) -> None:
@@ -246,9 +246,10 @@ def measure(case: Case, runs: int, cores: int, python: str, *, ways: bool = Fals
                 forget(folder)
                 found[label].append(timed(command, cores))
         forget(folder)
-        share, begun = clocked(folder / "settings.yaml")
+        share, begun, before = clocked(folder / "settings.yaml")
     of = f"{case.readings / 1e6:g} M readings, {case.series:,} series, {case.windows} windows, {cores} cores"
-    print(f"\n{of}; {runs} runs; noise and ledger {100 * share:.1f} % of a run, first readings after {begun:.2f} s")
+    print(f"\n{of}; {runs} runs; noise and ledger {100 * share:.1f} % of a run")
+    print(f"first readings {begun:.2f} s after the start, {before:.2f} s of CPU")
     print(f"{'':28}{'median s':>10}{'M/s':>8}{'CPU s':>8}{'peak MB':>10}{'times ours':>12}")
     first = 0.0
     for label, each in found.items():
