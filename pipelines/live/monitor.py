@@ -17,7 +17,7 @@ from rich.console import Console
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.slots import format_instant
-from ...store.errors import StoreUnavailable
+from ...store.errors import StoreError, StoreUnavailable
 from ...store.specs import Registration
 from ...store.store import Store
 from ...transforms.common.ledger_waits import give_up
@@ -309,25 +309,7 @@ def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveProgress, dict
                 say("sink", f"{plural(job.restored, 'block')} on record had no file in the sink; now they have")
             return _watch(result, job, say, look_s), _tallies(result)
         except KeyboardInterrupt:
-            ASKED.clear()  # the stop begins: an error from here on is a failure of its own
-            give_up()
-            early = None
-            try:  # some runners tell nothing of a job once it is cancelled
-                early = None if result is None else _within(_LAST_S, lambda: _tallies(result))
-            finally:
-                state = PipelineState.CANCELLED if job.is_left else _stop(result)
-            say("stop", STOPPED)
-            if job.is_left:
-                # what was being handed over may reach the cluster yet
-                leave(job, say, appear_s=0.0 if result is not None else APPEAR_S)
-            elif job.flink is not None:
-                say("stop", f"waiting for {job.flink.where} to end its job; Ctrl-C again does not wait")
-                # what was being handed over when it was stopped may reach the cluster yet
-                _tell(job.flink.end(appear_s=APPEAR_S), say, always=True)
-            elif result is not None and not job.here:
-                say("warning", _RUNS_ON)
-            tallies = None if result is None else _within(_LAST_S, lambda: _tallies(result))
-            return _last_look(job, state), tallies or early
+            pass  # as long as the exception lives, so do the frames that it came through, and the locks that they hold
         except Exception:
             give_up()
             if not job.is_left:
@@ -335,17 +317,41 @@ def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveProgress, dict
                 if job.flink is not None:
                     _tell(job.flink.end(), say)
             raise
+        return _stopped(result, job, say)
+
+
+def _stopped(result: Any, job: LiveJob, say: Say) -> tuple[LiveProgress, dict[str, int] | None]:
+    """End a job that is asked to stop: where it stands, and its counters."""
+    ASKED.clear()  # the stop begins: an error from here on is a failure of its own
+    give_up()
+    early = None
+    try:  # some runners tell nothing of a job once it is cancelled
+        early = None if result is None else _within(_LAST_S, lambda: _tallies(result))
+    finally:
+        state = PipelineState.CANCELLED if job.is_left else _stop(result)
+    say("stop", STOPPED)
+    if job.is_left:
+        # what was being handed over may reach the cluster yet
+        leave(job, say, appear_s=0.0 if result is not None else APPEAR_S)
+    elif job.flink is not None:
+        say("stop", f"waiting for {job.flink.where} to end its job; Ctrl-C again does not wait")
+        # what was being handed over when it was stopped may reach the cluster yet
+        _tell(job.flink.end(appear_s=APPEAR_S), say, always=True)
+    elif result is not None and not job.here:
+        say("warning", _RUNS_ON)
+    tallies = None if result is None else _within(_LAST_S, lambda: _tallies(result))
+    return _last_look(job, state), tallies or early
 
 
 def _last_look(job: LiveJob, state: str) -> LiveProgress:
     """Where a job that was stopped stands.
 
     Raises:
-        CommandError: the ledger does not answer, which who stops a job does not wait for.
+        CommandError: the ledger cannot be looked at, or does not answer, which who stops a job does not wait for.
     """
     try:
-        standing = _within(_END_S, lambda: job.follower.look(state), failing=(StoreUnavailable,))
-    except StoreUnavailable as error:
+        standing = _within(_END_S, lambda: job.follower.look(state), failing=Exception)
+    except StoreError as error:
         raise CommandError(f"{STOPPED}; what that is cannot be told: {error}", ExitCode.STORE) from error
     if standing is None:
         raise CommandError(f"{STOPPED}; what that is cannot be told: the ledger does not answer", ExitCode.STORE)
@@ -496,13 +502,13 @@ def _stop(result: Any) -> str:
     return PipelineState.CANCELLED
 
 
-def _within(seconds: float, ask: Callable[[], _Answer], failing: tuple[type[Exception], ...] = ()) -> _Answer | None:
+def _within(seconds: float, ask: Callable[[], _Answer], failing: type[Exception] | tuple[()] = ()) -> _Answer | None:
     """What is answered, or ``None`` after some seconds: Beam would wait for ever for a runner that stands still.
 
     Args:
         seconds: for how long.
         ask: what is asked.
-        failing: errors that are raised here, too; any other is as good as no answer.
+        failing: an error that is raised here, too; any other is as good as no answer.
     """
     answers: list[_Answer] = []
     failed: list[Exception] = []

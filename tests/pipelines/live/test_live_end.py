@@ -7,10 +7,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import _GeneratorContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import Queue
+from types import FrameType
 from typing import Any
 
 import grpc
@@ -22,7 +23,9 @@ from apache_beam.utils import retry
 from quiltstream.pipelines.command import keep_quiet
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.live import monitor
+from quiltstream.pipelines.live.monitor import Follower, LiveProgress
 from quiltstream.schemas.settings.job import read_settings
+from quiltstream.store.errors import StoreReadOnly
 from quiltstream.transforms import PrivateHistograms
 
 from ..jobs import Job
@@ -104,6 +107,60 @@ def test_a_signal_that_python_dropped_within_a_callback_stops_the_job_all_the_sa
     assert said.splitlines()[-1].endswith("stopped; what is on record stays")
     # and nothing of it is left for the next one
     assert follow(one, Pipeline(Result("RUNNING", "DONE")))[0].state == "DONE"
+
+
+def test_a_job_that_is_stopped_within_a_look_at_the_ledger_still_says_where_it_stands(one: Job) -> None:
+    """A stop may come when the thread holds the lock of the ledger's connection, and no statement stands between."""
+    entering = _GeneratorContextManager.__enter__.__code__
+    number, places = 0, 0
+
+    def at_a_door(frame: FrameType, event: str, _value: object) -> Any:
+        nonlocal places
+        if frame.f_code is not entering:
+            return None
+        if event == "return":
+            places += 1
+            if places == number:
+                sys.settrace(before)
+                raise KeyboardInterrupt
+        return at_a_door
+
+    before = sys.gettrace()
+    while places >= number:
+        number, places = number + 1, 0
+        try:
+            standing, said = follow(one, Pipeline(Result("RUNNING", "DONE"), lambda: sys.settrace(at_a_door)))
+        finally:
+            sys.settrace(before)
+        if places >= number:
+            assert standing.state == "CANCELLED", number
+            assert said.splitlines()[-1].endswith("stopped; what is on record stays")
+    assert number > 10
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (
+            StoreReadOnly("its disk is read-only"),
+            "stopped; what is on record stays; what that is cannot be told: its disk",
+        ),
+        (ValueError("of our own"), "of our own"),
+    ],
+)
+def test_who_stops_a_job_is_told_why_the_last_look_at_the_ledger_failed(
+    one: Job, wrong: Exception, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(follower: Follower, state: str) -> LiveProgress:
+        if state == "CANCELLED":
+            raise wrong
+        return usual(follower, state)
+
+    usual = Follower.look
+    monkeypatch.setattr(Follower, "look", look)
+    with pytest.raises(Exception, match=told) as caught:
+        follow(one, Pipeline(Interrupted("RUNNING")))
+    assert caught.value is wrong or (isinstance(caught.value, CommandError) and caught.value.code == 4)
 
 
 @pytest.mark.parametrize("afterwards", [True, False], ids=["also afterwards", "only while it runs"])
