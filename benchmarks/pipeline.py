@@ -123,7 +123,8 @@ PIPELINE_DP_READINGS = 0.5
 #: The same job, with a clock around everything that the store does, noise included: it is drawn inside a transaction.
 #: It also says when the first readings are asked for, by the clock that all processes share and by its own.
 CLOCKED = """
-import atexit, sys, time
+import atexit, gc, sys, time
+gc.disable()  # what the command does before it imports what follows
 begin, spent, first = time.perf_counter(), [0.0], []
 from quiltstream.store.store import Store
 from quiltstream.transforms.formats.parquet import pq
