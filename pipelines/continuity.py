@@ -26,9 +26,9 @@ from ..store.address import StoreAddress
 from ..store.errors import StoreMissing, StoreReplaced
 from ..store.specs import Registration
 from ..store.store import Store
-from ..transforms.aggregate.block_log import BlockLog, LoggedBlock, compact, logged
-from ..transforms.aggregate.block_log import begin as begin_log
-from ..transforms.aggregate.block_log import read as read_log
+from ..transforms.aggregate.ledger_access import BlockLog, LoggedBlock, compact, logged
+from ..transforms.aggregate.ledger_access import begin as begin_log
+from ..transforms.aggregate.ledger_access import read as read_log
 from ..transforms.formats.paths import everywhere, file_systems, is_elsewhere, is_local
 from ..transforms.plan import ledger_address, open_ledger
 from .errors import CommandError, ExitCode, explain

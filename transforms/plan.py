@@ -57,7 +57,7 @@ from ..store.specs import LENGTHS, DomainSpec, Noise, QuerySpec, Registration
 if TYPE_CHECKING:
     # none of them is needed to plan, and SQLAlchemy takes as long as all the rest
     from ..store.domain_changes import Note
-    from .aggregate.block_log import BlockLog
+    from .aggregate.ledger_access import BlockLog
 
 #: Every mechanism of the settings.
 MECHANISMS: tuple[str, ...] = get_args(Mechanism)

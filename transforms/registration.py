@@ -16,15 +16,13 @@ from ..store.store import Store
 from .checks import check_number
 from .plan import Plan
 
-__all__ = ["NoReadingsError", "Seen", "complete", "register"]
-
 
 class NoReadingsError(QuiltstreamError):
     """The source has no reading, and the settings leave something to its readings."""
 
 
 @dataclass(slots=True)
-class Seen:
+class Discovered:
     """What the readings say about themselves.
 
     Attributes:
@@ -47,7 +45,7 @@ class Seen:
         self.groups[series] = min(self.groups.get(series, (instant, group)), (instant, group))
 
 
-def complete(plan: Plan, seen: Seen) -> Plan:
+def complete(plan: Plan, seen: Discovered) -> Plan:
     """Fill in what a plan left to the data.
 
     Raises:
@@ -79,7 +77,7 @@ def complete(plan: Plan, seen: Seen) -> Plan:
     return plan.resolve(schedule, roster)
 
 
-def register(plan: Plan, seen: Seen | None = None, *, trial: bool = False) -> Registration:
+def register(plan: Plan, seen: Discovered | None = None, *, trial: bool = False) -> Registration:
     """Put a query on record, completed from a survey where needed, and return what is on record for it.
 
     With ``trial`` nothing is put on record, and the answer is what would be.

@@ -24,7 +24,7 @@ from ...schemas.settings.places import Constant, RegisterValue
 from ...schemas.slots import format_duration, format_instant
 from ...transforms.common.batches import reading_columns
 from ...transforms.formats.rows import Decoded
-from ...transforms.sources.batch_files import ReadReadings
+from ...transforms.sources.files import ReadReadings
 from ..console import facts, heading, listed, notes, paragraph, plural, print_json, results, working
 from ..errors import ExitCode
 from ..runners import read_source

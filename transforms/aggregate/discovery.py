@@ -20,18 +20,17 @@ from ...schemas.roster import check_number as check_series
 from ...store.errors import StoreError
 from ...store.specs import Registration
 from ...store.store import Store
-from ..common.batches import reading_columns
-from ..common.rejects import OUTSIDE, READINGS, counter_name
+from ..common.batches import OUTSIDE, READINGS, counter_name, reading_columns
 from ..plan import Plan
-from ..registration import Seen, register
+from ..registration import Discovered, register
 
 
 class NothingCountsError(QuiltstreamError):
     """No reading of the source counts in any window, and nothing is charged for nothing."""
 
 
-class SurveyReadings(beam.CombineFn):
-    """Record batches of readings to one :class:`Seen`.
+class DiscoverSchedule(beam.CombineFn):
+    """Record batches of readings to one :class:`Discovered`.
 
     Args:
         most: how many series it may see; ``None`` where series are not asked for.
@@ -41,16 +40,16 @@ class SurveyReadings(beam.CombineFn):
         super().__init__()
         self._most = most
 
-    def _check(self, seen: Seen) -> Seen:
+    def _check(self, seen: Discovered) -> Discovered:
         if self._most is not None:
             check_series(len(seen.groups), self._most, "source, whose series are the roster")
         return seen
 
-    def create_accumulator(self) -> Seen:
+    def create_accumulator(self) -> Discovered:
         """Nothing seen."""
-        return Seen()
+        return Discovered()
 
-    def add_input(self, mutable_accumulator: Seen, element: pa.RecordBatch) -> Seen:
+    def add_input(self, mutable_accumulator: Discovered, element: pa.RecordBatch) -> Discovered:
         """Look at a batch."""
         seen = mutable_accumulator
         columns = reading_columns(element, grouped="group" in element.schema.names)
@@ -75,9 +74,9 @@ class SurveyReadings(beam.CombineFn):
             seen.sight(names[pair // len(groups)], instant, groups[pair % len(groups)])
         return self._check(seen)
 
-    def merge_accumulators(self, accumulators: Iterable[Seen]) -> Seen:
+    def merge_accumulators(self, accumulators: Iterable[Discovered]) -> Discovered:
         """Unite what several workers saw."""
-        merged = Seen()
+        merged = Discovered()
         for one in accumulators:
             if one.first_us is not None and one.last_us is not None:
                 merged.extend(one.first_us, one.last_us)
@@ -86,7 +85,7 @@ class SurveyReadings(beam.CombineFn):
             self._check(merged)
         return merged
 
-    def extract_output(self, accumulator: Seen) -> Seen:
+    def extract_output(self, accumulator: Discovered) -> Discovered:
         """What was seen."""
         return accumulator
 
@@ -97,7 +96,7 @@ class RehearseQuery(beam.DoFn):
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
-    def process(self, seen: Seen) -> Iterator[Registration]:
+    def process(self, seen: Discovered) -> Iterator[Registration]:
         """Try to register the query."""
         yield register(self._plan, seen, trial=True)
 
@@ -144,7 +143,7 @@ class RegisterQuery(beam.DoFn):
         self._plan = plan
         self._even_if_empty = even_if_empty
 
-    def process(self, tally: Tally, planned: Registration, seen: Seen | None = None) -> Iterator[bool]:
+    def process(self, tally: Tally, planned: Registration, seen: Discovered | None = None) -> Iterator[bool]:
         """Register the query.
 
         Args:

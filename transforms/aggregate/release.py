@@ -30,14 +30,13 @@ from ...schemas.slots import Window
 from ...store.release_rows import Layout, bins_of, classes_of, layout_of, rows_of
 from ...store.specs import BlockToPublish, NoisyBlock, Registration
 from ...store.store import Store
-from ..common.ledger_waits import PatientStore
-from ..common.rejects import METRICS
+from ..common.batches import METRICS
 from ..completeness.punctuation import WindowEnd, window_ends_of
 from ..plan import Plan
 from .cells import Ints, state_bits
-from .collect import Collected
-from .panes import Gather, is_whole, slots_of
-from .rosters import Members, PlacesByRoster, newest
+from .collect import Collected, Gather, is_whole, slots_of
+from .ledger_access import PatientStore
+from .rosters import Members, RosterRowsCache, newest
 
 REFUSED = "refused"
 
@@ -107,7 +106,7 @@ class ChargeAndCount(beam.DoFn):
     def __init__(self, plan: Plan, *, live: bool = False) -> None:
         self._plan, self._live = plan, live
         self._bits = state_bits(plan.space.size)
-        self._places = PlacesByRoster()
+        self._places = RosterRowsCache()
         self._counted: list[Counted] = []
         self._numbers = 0
         self._registration: Registration | None = None
@@ -213,7 +212,7 @@ def _rows(counts: Ints, rows: Ints) -> Ints:
     return counts[rows]
 
 
-class ScheduledClosings(beam.DoFn):
+class ScheduledWindowEnds(beam.DoFn):
     """Declares every window of a bounded schedule complete: a bounded source is read to its end.
 
     Which windows are published thus depends on the schedule and the roster alone (theory section 7, item 4).

@@ -183,7 +183,7 @@ class GroupRows:
 
 
 @dataclass(frozen=True)
-class Places:
+class RosterRows:
     """Where the cells of each shard of series count under one roster.
 
     Attributes:
@@ -195,7 +195,7 @@ class Places:
     groups: tuple[tuple[GroupRows, ...], ...] = ()
 
     @classmethod
-    def of(cls, roster: Roster, members: Members) -> Places:
+    def of(cls, roster: Roster, members: Members) -> RosterRows:
         """Under a roster."""
         shards = members.shards
         if roster.kind == "group":
@@ -231,18 +231,18 @@ def _group_rows(roster: Roster, members: Members) -> tuple[tuple[GroupRows, ...]
 
 
 @dataclass
-class PlacesByRoster:
+class RosterRowsCache:
     """The places of the rosters that are in use; it belongs to one worker."""
 
-    _held: dict[str, Places] = field(default_factory=dict[str, Places])
+    _held: dict[str, RosterRows] = field(default_factory=dict[str, RosterRows])
 
-    def of(self, registration: Registration, roster: Roster) -> Places:
+    def of(self, registration: Registration, roster: Roster) -> RosterRows:
         """Under a roster of a query; a row never moves, so they hold for every later revision as well."""
         found = self._held.get(roster.digest)
         if found is None:
             while len(self._held) >= _REMEMBERED:
                 del self._held[next(iter(self._held))]
-            found = self._held[roster.digest] = Places.of(roster, Members.of(registration))
+            found = self._held[roster.digest] = RosterRows.of(roster, Members.of(registration))
         return found
 
 
@@ -266,6 +266,3 @@ def newest(one: Registration | None, other: Registration) -> Registration:
     if one is None or one.digest != other.digest or one.revision < other.revision:
         return other
     return one
-
-
-__all__ = ["GroupRows", "Members", "Places", "PlacesByRoster", "Presence", "first_sight", "newest", "rosters_of"]

@@ -176,6 +176,3 @@ def _united(found: list[Range]) -> Iterator[Range]:
 def covers(found: tuple[Range, ...], count: int) -> bool:
     """Whether every number from 1 to a count is in united ranges."""
     return any(first <= 1 and count <= last for first, last in found)
-
-
-__all__ = ["BatchNumbers", "Given", "Range", "SequenceNumbers", "Steps", "covers", "ranges", "united"]

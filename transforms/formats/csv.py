@@ -7,9 +7,8 @@ closed costs its own line and nothing after it, and every line has a number.
 from __future__ import annotations
 
 import csv
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -20,8 +19,8 @@ from pyarrow import csv as arrow_csv
 
 from ...schemas.settings.base import SettingsError
 from ..common.batches import pc, whole
-from .rows import MISSING, Columns, RawRows
-from .text import Block, is_utf8, text_blocks
+from .paths import LineBlock, is_utf8, text_blocks
+from .rows import MISSING, Columns, RawRows, missing_column
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -31,14 +30,6 @@ _LF, _CR, _QUOTE = 10, 13, 34
 _NOT_ASCII = 0x80
 #: How much of a file is looked at for its header.
 _HEADER_BYTES = 1 << 16
-#: How many names of columns a message shows.
-_SHOWN = 50
-#: A number, what stands for one, or a date or time in digits or with the name of a month.
-_VALUE = re.compile(
-    r"^[-+]?[.,]?\d|\d[-/.:]\d|^[-+]?(nan|inf|infinity|null|none|na|n/a|true|false)$"
-    r"|\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\W+\d",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +100,7 @@ def header_of(stream: BinaryIO, path: str, delimiter: str) -> list[str] | None:
     return None
 
 
-def _find_form(block: Block, path: str, columns: Columns, delimiter: str) -> CsvForm | None:
+def _find_form(block: LineBlock, path: str, columns: Columns, delimiter: str) -> CsvForm | None:
     """The layout, if the header is in this block."""
     found = _find_header(block, path, delimiter)
     if found is None:
@@ -128,7 +119,7 @@ def _find_form(block: Block, path: str, columns: Columns, delimiter: str) -> Csv
     return CsvForm(len(header), at, values, fields, types, delimiter, columns.decimal, lines, begin)
 
 
-def _find_header(block: Block, path: str, delimiter: str) -> tuple[list[str], int, int] | None:
+def _find_header(block: LineBlock, path: str, delimiter: str) -> tuple[list[str], int, int] | None:
     """The header, if it is in this block: the first line that is not blank; and the lines and bytes up to its end."""
     if not block.data:
         raise SettingsError([f"source.csv: {path} does not begin with a header line; check that it is a CSV file"])
@@ -180,33 +171,6 @@ def _places(header: list[str], path: str, columns: Columns) -> dict[str, int]:
     return at
 
 
-def missing_column(setting: str, column: str, path: str, available: Sequence[str], *, hidden: bool = False) -> str:
-    """The message about a column that is not there.
-
-    The first line of a file without a header is data. If anything in it looks like a value, no name is shown.
-
-    Args:
-        setting: what names the column.
-        column: its name.
-        path: the file.
-        available: the columns that are there.
-        hidden: whether no name is shown because it may be that of a series, as in a wide table.
-    """
-    if hidden:
-        known = f"{len(available)} columns, whose names are not shown because they may be those of series"
-    elif any(map(_like_a_value, available)):
-        count = f"{len(available)} column{'' if len(available) == 1 else 's'}"
-        known = f"{count}, not shown because some look like values: check that its first line is a header"
-    else:
-        known = ", ".join(repr(one) for one in list(available)[:_SHOWN]) or "no columns"
-    return f"{setting} names the column {column!r}, which {path} does not have; it has {known}: change {setting}"
-
-
-def _like_a_value(name: str) -> bool:
-    """Whether a column's name may be a number or a date instead."""
-    return _VALUE.search(name.strip()) is not None
-
-
 def csv_rows(stream: BinaryIO, path: str, columns: Columns, delimiter: str, block_bytes: int) -> Iterator[RawRows]:
     """Take a file apart.
 
@@ -224,13 +188,13 @@ def csv_rows(stream: BinaryIO, path: str, columns: Columns, delimiter: str, bloc
             form = _find_form(block, path, columns, delimiter)
             if form is None:
                 continue
-            body = Block(block.first_line + form.lines, block.data[form.begin :])
+            body = LineBlock(block.first_line + form.lines, block.data[form.begin :])
             if not body.data:
                 continue
         yield from block_rows(body, form)
 
 
-def block_rows(block: Block, form: CsvForm) -> Iterator[RawRows]:
+def block_rows(block: LineBlock, form: CsvForm) -> Iterator[RawRows]:
     """Take a block of lines apart."""
     if not block.data:
         yield RawRows.lost(np.array([block.first_line], dtype=np.int64))

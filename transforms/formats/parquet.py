@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 
 from ...schemas.settings.base import SettingsError
 from ..common.batches import whole
-from .csv import missing_column
 from .paths import SourceFileError, is_local, open_bytes
-from .rows import CellColumns, Columns, RawRows
+from .rows import CellColumns, Columns, RawRows, missing_column
 
 #: Row groups up to so many batches are read whole; larger ones batch by batch.
 _WHOLE_BATCHES = 4

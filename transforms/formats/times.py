@@ -39,8 +39,7 @@ import pyarrow as pa
 
 from ...schemas.readings import RejectReason
 from ...schemas.slots import DAY_US, local_of, offsets_between, parse_instant
-from ..common.batches import pc, truths
-from ..common.rejects import Problem
+from ..common.batches import Problem, pc, truths
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -227,22 +227,3 @@ class Cluster:
             raise KafkaUnavailableError(f"Kafka at {self.servers}: {error}") from None
         heard = {} if said is None else {"error_cb": said}
         return {**own, **given, "bootstrap.servers": self.servers, **heard}
-
-
-__all__ = [
-    "LOG",
-    "NO_GROUP",
-    "READING",
-    "SPEECHLESS",
-    "Cluster",
-    "KafkaUnavailableError",
-    "is_kafkas",
-    "is_passing",
-    "meaning_of",
-    "name_of",
-    "new_admin",
-    "new_consumer",
-    "new_producer",
-    "topic_partition",
-    "unavailable",
-]

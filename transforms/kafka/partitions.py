@@ -41,29 +41,7 @@ from typing import Any, Literal, NamedTuple
 from ...schemas.settings.base import SettingsError
 from .client import LOG, Cluster, is_kafkas, meaning_of, topic_partition
 
-__all__ = [
-    "EARLIEST",
-    "Begin",
-    "Gaps",
-    "KnownTopic",
-    "Place",
-    "Start",
-    "TopicIds",
-    "begins",
-    "first_offsets",
-    "ids_of",
-    "lane_of",
-    "last_offsets",
-    "memory_of",
-    "name_of_place",
-    "offsets_of",
-    "position_text",
-    "seek_again",
-    "stamps_of",
-]
-
-
-Place = tuple[str, int]
+Partition = tuple[str, int]
 """A topic and a partition of it."""
 
 
@@ -92,7 +70,7 @@ _THE_END = -1
 EARLIEST = Start()
 
 
-def first_offsets(consumer: Any, places: Iterable[Place], start: Start, timeout_s: float) -> dict[Place, int]:
+def first_offsets(consumer: Any, places: Iterable[Partition], start: Start, timeout_s: float) -> dict[Partition, int]:
     """The offsets where some partitions begin: those of :func:`begins`, alone."""
     return {place: one.offset for place, one in begins(consumer, places, start, timeout_s).items()}
 
@@ -111,7 +89,7 @@ class Begin(NamedTuple):
     last_passed: int | None = None
 
 
-def begins(consumer: Any, places: Iterable[Place], start: Start, timeout_s: float) -> dict[Place, Begin]:
+def begins(consumer: Any, places: Iterable[Partition], start: Start, timeout_s: float) -> dict[Partition, Begin]:
     """Where some partitions begin.
 
     Args:
@@ -128,7 +106,7 @@ def begins(consumer: Any, places: Iterable[Place], start: Start, timeout_s: floa
         place: consumer.get_watermark_offsets(topic_partition(*place, -1), timeout=timeout_s, cached=False)
         for place in wanted
     }
-    found: dict[Place, int] = {}
+    found: dict[Partition, int] = {}
     if start.kind == "instant":
         asked = [topic_partition(*place, start.instant_us // 1_000) for place in wanted]
         found = _offsets(consumer.offsets_for_times(asked, timeout=timeout_s))
@@ -145,7 +123,7 @@ def _begin(offset: int, first: int, start: Start) -> Begin:
     return Begin(offset, first, offset - 1 if passed else None)
 
 
-def last_offsets(consumer: Any, places: Iterable[Place], timeout_s: float) -> dict[Place, int]:
+def last_offsets(consumer: Any, places: Iterable[Partition], timeout_s: float) -> dict[Partition, int]:
     """The offsets where some partitions end, as their leaders say now; those without an answer are left out.
 
     Args:
@@ -161,7 +139,7 @@ def last_offsets(consumer: Any, places: Iterable[Place], timeout_s: float) -> di
     return {(one.topic, one.partition): one.offset for one in answered if one.error is None and one.offset >= 0}
 
 
-def seek_again(consumer: Any, offsets: Mapping[Place, int]) -> None:
+def seek_again(consumer: Any, offsets: Mapping[Partition, int]) -> None:
     """Have some partitions that are assigned asked for again from some offsets on."""
     for place, offset in offsets.items():
         try:
@@ -172,8 +150,8 @@ def seek_again(consumer: Any, offsets: Mapping[Place, int]) -> None:
                 raise
 
 
-def _offsets(answered: Iterable[Any]) -> dict[Place, int]:
-    found: dict[Place, int] = {}
+def _offsets(answered: Iterable[Any]) -> dict[Partition, int]:
+    found: dict[Partition, int] = {}
     for one in answered:
         if one.error is not None:
             raise _failed(one.error)
@@ -195,7 +173,7 @@ class Gaps:
         open_: the partitions of which no message behind the gap was read.
     """
 
-    def __init__(self, until_us: dict[Place, int], open_: Iterable[Place]) -> None:
+    def __init__(self, until_us: dict[Partition, int], open_: Iterable[Partition]) -> None:
         self._until_us = until_us
         self._open = set(open_)
 
@@ -218,12 +196,12 @@ class Gaps:
         """The instant up to which the lane may not have read everything; ``None`` without a gap."""
         return max(self._until_us.values(), default=None)
 
-    def found(self, place: Place, now_us: int) -> None:
+    def found(self, place: Partition, now_us: int) -> None:
         """Messages of a partition are gone that were not read."""
         self._until_us[place] = max(now_us, self._until_us.get(place, 0))
         self._open.add(place)
 
-    def begun(self, place: Place, begin: Begin, start: Start, now_us: int) -> None:
+    def begun(self, place: Partition, begin: Begin, start: Start, now_us: int) -> None:
         """A lane begins in a partition.
 
         Args:
@@ -239,7 +217,7 @@ class Gaps:
             # what was passed over came before that was said, whenever the next message comes
             self._open.discard(place)
 
-    def read(self, place: Place, came_us: int | None) -> None:
+    def read(self, place: Partition, came_us: int | None) -> None:
         """A message behind a gap was read, or the last one within it.
 
         Args:
@@ -253,8 +231,8 @@ class Gaps:
 
 
 def position_text(
-    offsets: Mapping[Place, int],
-    stamps: Mapping[Place, int],
+    offsets: Mapping[Partition, int],
+    stamps: Mapping[Partition, int],
     gaps: Gaps,
     lanes: int,
     memory: str = "",
@@ -282,7 +260,7 @@ def position_text(
     return json.dumps(plain, separators=(",", ":"))
 
 
-def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> dict[Place, int]:
+def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> dict[Partition, int]:
     """The offsets of a position; none at the beginning.
 
     Args:
@@ -322,12 +300,12 @@ def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> d
     return offsets
 
 
-def lane_of(topics: Sequence[str], place: Place, lanes: int) -> int:
+def lane_of(topics: Sequence[str], place: Partition, lanes: int) -> int:
     """The lane that reads a partition; topics take turns, so that small ones do not all meet in lane 0."""
     return (topics.index(place[0]) + place[1]) % lanes
 
 
-def stamps_of(position: str) -> dict[Place, int]:
+def stamps_of(position: str) -> dict[Partition, int]:
     """The broker's stamps, in milliseconds, of the last messages before a position."""
     topics: dict[str, dict[str, int]] = json.loads(position).get("stamps", {}) if position else {}
     return {(topic, int(one)): stamp for topic, mine in topics.items() for one, stamp in mine.items()}
@@ -344,14 +322,14 @@ def ids_of(position: str) -> dict[str, str]:
     return dict(ids)
 
 
-def _by_topic(values: Mapping[Place, int]) -> dict[str, dict[str, int]]:
+def _by_topic(values: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), value in sorted(values.items()):
         topics.setdefault(topic, {})[str(partition)] = value
     return topics
 
 
-def name_of_place(place: Place) -> str:
+def partition_name(place: Partition) -> str:
     """The name of a partition, as clocks and rejects have it."""
     return f"{place[0]}/{place[1]}"
 
@@ -369,7 +347,7 @@ class KnownTopic:
     lost_us: int | None = None
 
 
-class TopicIds:
+class TopicIdentities:
     """The ids of the topics of a lane.
 
     Args:

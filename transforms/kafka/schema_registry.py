@@ -29,9 +29,6 @@ from ...schemas.settings.secrets import Option, SecretError, resolved
 from ..payloads.messages import SourceAwayError
 from .client import LOG, KafkaUnavailableError
 
-__all__ = ["AskedRegistry", "RegistryNumbers", "RegistrySchemas", "new_client", "subject_of", "text_of", "wire_head"]
-
-
 #: Of a client that is asked again anyway.
 _PATIENCE = {"timeout": 5, "max.retries": 1}
 

@@ -188,6 +188,3 @@ class Sender(MessageSender):
     def _said(self, error: Any) -> None:
         self._cause = meaning_of(error)
         LOG.warning("%s: %s", self._where, self._cause)
-
-
-__all__ = ["Sender", "Topic"]

@@ -24,12 +24,9 @@ from .client import (
     topic_partition,
     unavailable,
 )
-from .messages import headers_of, messages_of
-from .partitions import EARLIEST, Place, first_offsets
+from .partitions import EARLIEST, Partition, first_offsets
 from .sink import Topic
-
-__all__ = ["LOOKING", "last_messages", "look", "look_to_write", "read_ids"]
-
+from .source import headers_of, messages_of
 
 #: How long the look may take.
 _LOOK_S = 5.0
@@ -217,7 +214,7 @@ def _read(
     told = consumer.list_topics(topic.name, timeout=_ANSWER_S).topics[topic.name]
     if told.error is not None:
         raise unavailable(topic.text, told.error)
-    places: list[Place] = [(topic.name, one) for one in told.partitions]
+    places: list[Partition] = [(topic.name, one) for one in told.partitions]
     starts = first_offsets(consumer, places, EARLIEST, _ANSWER_S)
     consumer.assign([topic_partition(*place, offset) for place, offset in starts.items()])
     left, heard = set(places), time.monotonic()

@@ -19,8 +19,6 @@ from .avro import SchemaLookup
 from .decoder import PayloadDecoder
 from .messages import Messages
 
-__all__ = ["Trial", "Tried", "shown"]
-
 #: The part of a reading that a reason is about.
 _PART = {
     RejectReason.MISSING_SERIES: "series",

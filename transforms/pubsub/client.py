@@ -116,17 +116,3 @@ def stream_of(client: Any, subscription: str, callback: Callable[[Any], None], m
         max_duration_per_lease_extension=LEASE_S,
     )
     return client.subscribe(subscription, callback=callback, flow_control=limits, await_callbacks_on_shutdown=True)
-
-
-__all__ = [
-    "HELD_S",
-    "LEASE_S",
-    "LOG",
-    "MOST_BYTES",
-    "PubSubUnavailableError",
-    "is_clients",
-    "new_publisher",
-    "new_subscriber",
-    "stream_of",
-    "unavailable",
-]

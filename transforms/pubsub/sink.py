@@ -112,6 +112,3 @@ class PubSubSender(MessageSender):
         LOG.warning("%s", found)
         Heartbeat.complain(self._setting, str(found))
         return found
-
-
-__all__ = ["RELEASE_ID", "PubSubSender", "PubSubTopic", "PubSubUnavailableError"]

@@ -41,25 +41,10 @@ import numpy as np
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 
 from ...schemas.slots import parse_instant
-from ..common import batches
-from ..payloads.dead_letters import sealed
-from ..payloads.messages import MessageDecoder, Messages, SourceAwayError
+from ..payloads.messages import MessageDecoder, Messages, SourceAwayError, sealed
 from ..sources.contract import PartitionedSource, Reader, SourceBatch, source_batch_of
 from ..sources.reader import ReadLive, ReadPart
 from .client import HELD_S, LOG, MOST_BYTES, PubSubUnavailableError, is_clients, new_subscriber, stream_of, unavailable
-
-__all__ = [
-    "Acknowledging",
-    "PubSubReader",
-    "PubSubSubscription",
-    "ReadAcknowledged",
-    "ReadSubscription",
-    "RecentIds",
-    "batches",
-    "messages_of",
-    "stamp_of",
-]
-
 
 #: Messages that are decoded at once, and how long a look waits for the first.
 _MESSAGES = 10_000

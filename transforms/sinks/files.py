@@ -37,38 +37,10 @@ from ...schemas.table_files import (
     read_rows,
     rows_in,
     write_parts,
-    write_rows,
     write_stream,
 )
-from ..common import batches
-from ..common import batches as coders
-from ..common.rejects import all_with_letters
+from ..common.batches import with_dead_letter_columns
 from ..formats.paths import is_local, open_bytes
-
-__all__ = [
-    "LETTERS",
-    "REJECTS",
-    "RELEASES",
-    "RowForm",
-    "WriteBlocks",
-    "WriteLetters",
-    "WriteRejects",
-    "WriteRows",
-    "batches",
-    "block_name",
-    "coders",
-    "in_folder",
-    "part_name",
-    "read_releases",
-    "read_rows",
-    "write_batches",
-    "write_block",
-    "write_parts",
-    "write_remote",
-    "write_rows",
-    "write_stream",
-]
-
 
 #: Rejected rows, by where they were.
 REJECTS = RowForm(
@@ -90,7 +62,7 @@ REJECTS = RowForm(
 
 
 #: The same with letters.
-LETTERS = RowForm(
+DEAD_LETTERS = RowForm(
     LETTER_SCHEMA,
     {
         **REJECTS.avro,
@@ -309,11 +281,11 @@ class _WriteRejects(beam.DoFn):
         write_batches(path, self._format, held, self.form)
 
 
-class _WriteLetters(_WriteRejects):
-    form = LETTERS
+class _WriteDeadLetters(_WriteRejects):
+    form = DEAD_LETTERS
 
     def process(self, batch: pa.RecordBatch) -> None:
-        super().process(all_with_letters(batch))
+        super().process(with_dead_letter_columns(batch))
 
 
 class WriteBlocks(_IntoFolder):
@@ -332,7 +304,7 @@ class WriteRejects(_IntoFolder):
     writer = _WriteRejects
 
 
-class WriteLetters(WriteRejects):
+class WriteDeadLetters(WriteRejects):
     """The same with the letters that hold the content of messages."""
 
-    writer = _WriteLetters
+    writer = _WriteDeadLetters

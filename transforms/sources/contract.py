@@ -17,12 +17,9 @@ import pyarrow as pa
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
-from ..common.rejects import reject_batch
+from ..common.batches import reject_batch
 from ..formats.rows import Decoded
 from .progress import Reach
-
-__all__ = ["BEGIN", "BrokerUnavailableError", "PartitionedSource", "Reader", "SourceBatch", "source_batch_of"]
-
 
 #: Where a part begins.
 BEGIN = ""

@@ -19,18 +19,14 @@ import pyarrow as pa
 
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
-from ..common.rejects import Rejects
+from ..common.batches import Rejects
 from ..formats import avro
-from ..formats.avro import Meaning
-from ..formats.avro_schemas import KEPT
+from ..formats.avro import KEPT, Meaning
 from ..formats.paths import open_bytes
 from ..formats.rows import Columns, Decoded, RawRows, RowReader
 from ..payloads import PayloadDecoder
 from ..payloads.messages import Messages
-from .file_decoder import FileDecoder, FileTask
-
-__all__ = ["MessageFileDecoder", "MessageRows"]
-
+from .files import FileDecoder, FileTask
 
 TOPIC, PAYLOAD, RECEIVED = "topic", "payload", "received"
 

@@ -34,21 +34,6 @@ from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 
 from ..completeness.sequence_numbers import SequenceNumbers
 
-__all__ = [
-    "Activity",
-    "PartitionState",
-    "PartitionTracker",
-    "Reach",
-    "Restriction",
-    "SpanCoder",
-    "activity_of",
-    "is_idle",
-    "left_out",
-    "silent_since",
-    "waited_for",
-    "watermark_of",
-]
-
 
 class Reach(Enum):
     """How far a reader has come in one source."""

@@ -20,8 +20,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from ....schemas.settings.base import SettingsError
-from ..columns import RowList
-from ..unit_names import is_known, power_of_ten, units
+from ..columns import RowList, is_known, power_of_ten, units
 from .json_documents import MalformedError, MixedUnitsError, Wanted
 
 _LINE = re.compile(rb"^(\d+-\d+:\d+\.\d+\.\d+)(?:\*255)?((?:\([^()\r\n]*\))+)\r?$", re.MULTILINE)

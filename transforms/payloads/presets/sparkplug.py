@@ -71,13 +71,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from ....schemas.readings import RejectReason
-from ..bounded_cache import Bounded
 from ..columns import LONGEST_NAME, RowList, text_of, topics
-from ..messages import Messages
+from ..messages import Bounded, Messages
 from .json_documents import Wanted
-
-__all__ = ["Birth", "Births", "Who"]
-
 
 _KINDS = descriptor_pb2.FieldDescriptorProto
 

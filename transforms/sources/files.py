@@ -1,12 +1,18 @@
-"""Files read once: tables of readings, and files of messages.
+"""Files read once: how tables of readings and files of messages are checked, cut into parts, and read.
 
 What is to be read is found and checked when the transform is made: patterns, headers and schemas, before any reading.
+Past the decoder an element is a batch, never a reading.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+import io
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 import apache_beam as beam
 import pyarrow as pa
@@ -18,29 +24,226 @@ from apache_beam.utils.timestamp import Timestamp
 from ...schemas.process import keep_memory_private
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.connectors import FileSource
+from ...schemas.settings.connectors import FileFormat, FileSource
 from ...schemas.settings.mappings import Readings, columns_problems
 from ...schemas.settings.places import RegisterValue
 from ...schemas.slots import Schedule, SlotGrid, time_zone
-from ..common import batches
-from ..common.prefetch import read_ahead
-from ..common.rejects import DECODED, METRICS, PASSED_OVER, counter_name, reject_batch
+from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name, reject_batch
+from ..formats import avro as avro_files
 from ..formats import csv as csv_files
+from ..formats import jsonl as jsonl_files
 from ..formats import parquet as parquet_files
-from ..formats.paths import SourceFileError, expand
-from .file_decoder import FileDecoder, FileTask, HowRead
+from ..formats.paths import SourceFileError, expand, open_bytes, open_text
+from ..formats.rows import CellColumns, Columns, Labels, RawRows, RowDecoder, RowReader, WideRows, wide_columns
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ..formats.rows import Decoded
-    from .file_registers import RiseOfCounters
-    from .intervals import SlotsOfIntervals
+    from .series_together import RegisterIncrements, SlotsOfIntervals
 
-__all__ = ["DecodeFiles", "DecodedReadings", "ReadReadings", "are_messages", "batches", "decoder_of"]
+
+#: Bytes of text that are parsed at a time, for each row of a batch.
+_LINE_BYTES = 64
+
+#: The same of the cells of a wide table.
+_CELL_BYTES = 8
+
+#: Batches that one part of a Parquet file has at least: while one is encoded the next one is read.
+_TASK_BATCHES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """A part of the source that is read at once.
+
+    Attributes:
+        path: the file.
+        groups: for Parquet, the first row group, the one after the last, and the rows before them.
+    """
+
+    path: str
+    groups: tuple[int, int, int] = (0, 0, 0)
+
+
+class HowRead(TypedDict, total=False):
+    """How files are read, where it is not as usual.
+
+    Attributes:
+        timezone: zone of stamps without an offset.
+        group: column with the group, where the grouping comes from the data.
+        batch_rows: readings in a batch, about; for text files so many lines of usual length.
+        encoding: of text files.
+        labels: what reads the values, where they are labels.
+    """
+
+    timezone: str
+    group: str | None
+    batch_rows: int
+    encoding: str
+    labels: Labels | None
+
+
+@dataclass(frozen=True)
+class FileDecoder:
+    """Decodes the files of a source; a plain value that travels to any machine.
+
+    Attributes:
+        format: of the files.
+        delimiter: of CSV files.
+        readings: the columns and how to read them.
+        timezone: zone of stamps without an offset.
+        group: column with the group.
+        batch_rows: readings in a batch, about.
+        encoding: of text files.
+        labels: what reads the values, where they are labels.
+    """
+
+    format: FileFormat
+    delimiter: str
+    readings: Readings
+    timezone: str = "UTC"
+    group: str | None = None
+    batch_rows: int = 1 << 17
+    encoding: str = "utf-8"
+    labels: Labels | None = None
+
+    def rows(self, memory: str = "") -> RowReader:  # noqa: ARG002 - of those that remember something
+        """What turns raw rows into readings.
+
+        Args:
+            memory: what it remembers at the beginning: that of another one.
+
+        Raises:
+            ValueError: the time format cannot be read.
+        """
+        kind = RowDecoder if self.readings.wide is None else WideRows
+        return kind(self.readings, timezone=self.timezone, group=self.group, labels=self.labels)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the rows of a file are read one after the other, and each file by a decoder of its own."""
+        return self.readings.ambiguous == "in-order"
+
+    def tasks(self, path: str) -> list[FileTask]:
+        """Check a file's columns and cut it into parts; a file without rows has none.
+
+        Raises:
+            SettingsError: it lacks a column.
+            SourceFileError: it cannot be read.
+        """
+        if self.format == "parquet":
+            with self._parquet(path, None) as file:
+                columns = self._columns_of(file.schema_arrow.names, path)
+                parquet_files.check_columns(file.schema_arrow, path, columns)
+                rows = file.metadata.num_rows + 1 if self.in_order else _TASK_BATCHES * self._lines(columns.cells)
+                return [FileTask(path, groups) for groups in parquet_files.row_groups(file, rows)]
+        if self.format == "avro":
+            with open_bytes(path) as stream:
+                avro_files.check_columns(stream, path, self.rows().columns)
+        else:
+            with open_text(path, self.encoding) as stream:
+                if self.format == "jsonl":
+                    jsonl_files.check_columns(stream, path, self.rows().columns)
+                elif (columns := self._csv_columns(path)) is None or (
+                    csv_files.read_form(stream, path, columns, self.delimiter) is None
+                ):
+                    return []
+        return [FileTask(path)]
+
+    def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:
+        """Take a part of the source apart.
+
+        Args:
+            task: the part.
+            parquet: its Parquet file if that is open already.
+
+        Raises:
+            SourceFileError: the file is damaged.
+        """
+        if self.format == "parquet":
+            with self._parquet(task.path, parquet) as file:
+                columns = self._columns_of(file.schema_arrow.names, task.path)
+                rows = self._lines(columns.cells)
+                yield from _with_cells(
+                    parquet_files.parquet_rows(file, task.path, columns, task.groups, rows), columns.cells
+                )
+            return
+        block_bytes = self.batch_rows * _LINE_BYTES
+        if self.format == "csv":
+            yield from self._csv_rows(task.path, block_bytes)
+            return
+        columns = self.rows().columns
+        with open_bytes(task.path) if self.format == "avro" else open_text(task.path, self.encoding) as stream:
+            if self.format == "avro":
+                yield from avro_files.avro_rows(stream, task.path, columns, self.batch_rows)
+            else:
+                yield from jsonl_files.jsonl_rows(stream, task.path, columns, block_bytes)
+
+    def _csv_rows(self, path: str, block_bytes: int) -> Iterator[RawRows]:
+        columns = self._csv_columns(path)
+        if columns is None:
+            return
+        block_bytes = self.batch_rows * _CELL_BYTES if columns.cells else block_bytes
+        with open_text(path, self.encoding) as stream:
+            yield from _with_cells(
+                csv_files.csv_rows(stream, path, columns, self.delimiter, block_bytes), columns.cells
+            )
+
+    def raw_lines(self, data: bytes, name: str) -> Iterator[RawRows]:
+        """Take whole lines of text apart, CSV with its header first.
+
+        Args:
+            data: the lines.
+            name: of where they come from, for messages.
+
+        Raises:
+            SettingsError: the header lacks a column.
+        """
+        stream, size = io.BytesIO(data), len(data) + 1
+        if self.format != "csv":
+            yield from jsonl_files.jsonl_rows(stream, name, self.rows().columns, size)
+            return
+        header = None if self.readings.wide is None else csv_files.header_of(io.BytesIO(data), name, self.delimiter)
+        columns = self._columns_of(header or [], name)
+        yield from _with_cells(csv_files.csv_rows(stream, name, columns, self.delimiter, size), columns.cells)
+
+    def _csv_columns(self, path: str) -> Columns | None:
+        """The columns of a file, whose header is read only where it says what they are; none where it has no line."""
+        if self.readings.wide is None:
+            return self.rows().columns
+        with open_text(path, self.encoding) as stream:
+            header = csv_files.header_of(stream, path, self.delimiter)
+        return None if header is None else self._columns_of(header, path)
+
+    def _columns_of(self, header: Sequence[str], path: str) -> Columns:
+        """The columns of a file, with those of values if it is a wide table."""
+        columns = self.rows().columns
+        if self.readings.wide is None:
+            return columns
+        return replace(columns, cells=wide_columns(self.readings.wide, columns, header, path))
+
+    def _lines(self, cells: CellColumns | None) -> int:
+        """Lines that hold the readings of a batch, about."""
+        return max(1, self.batch_rows // (1 if cells is None else len(cells.names)))
+
+    @contextmanager
+    def _parquet(self, path: str, opened: Any) -> Generator[Any]:
+        """The Parquet file that is open already, or one for this use only."""
+        file = parquet_files.open_parquet(path, self.rows().columns) if opened is None else opened
+        try:
+            yield file
+        finally:
+            if opened is None:
+                parquet_files.close_parquet(file)
+
+
+def _with_cells(rows: Iterator[RawRows], cells: CellColumns | None) -> Iterator[RawRows]:
+    return rows if cells is None else (replace(one, cells=cells) for one in rows)
 
 
 REJECTED = "rejected"
+_Item = TypeVar("_Item")
 _FOLLOWED = (
     "readings.value is a register, whose rise is known only where the messages of a series come one after another, and "
     "files that are followed are read as they appear: send them through Kafka, or read the files when all of them are "
@@ -94,17 +297,17 @@ class ReadReadings(beam.PTransform[Any, Any]):
         time_zone(how.get("timezone", "UTC"))
         if (batch_rows := how.get("batch_rows", 1)) < 1:
             raise ValueError(f"batch_rows {batch_rows} must be at least 1; leave it out for the usual size")
-        self._by_series: RiseOfCounters | SlotsOfIntervals | None = None
+        self._by_series: RegisterIncrements | SlotsOfIntervals | None = None
         if isinstance(readings.value, RegisterValue):
             if grid is None:
                 raise SettingsError(["readings.value: a register needs the slots of the settings"])
-            from .file_registers import RiseOfCounters  # noqa: PLC0415 - as in decoder_of
+            from .series_together import RegisterIncrements  # noqa: PLC0415 - as in decoder_of
 
-            self._by_series = RiseOfCounters(readings.value.register_, readings.scale, grid)
+            self._by_series = RegisterIncrements(readings.value.register_, readings.scale, grid)
         elif readings.until is not None:
             if grid is None:
                 raise SettingsError(["readings.until: an interval needs the slots of the settings"])
-            from .intervals import SlotsOfIntervals  # noqa: PLC0415 - as above
+            from .series_together import SlotsOfIntervals  # noqa: PLC0415 - as above
 
             self._by_series = SlotsOfIntervals(grid, schedule)
         self._decoder = decoder_of(source, readings, whole_series=self._by_series is not None, **how)
@@ -136,7 +339,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
         return self._decoder
 
     @property
-    def by_series(self) -> RiseOfCounters | SlotsOfIntervals | None:
+    def by_series(self) -> RegisterIncrements | SlotsOfIntervals | None:
         """What needs all rows of a series: the increments of counters, the slots of intervals; ``None`` for others."""
         return self._by_series
 
@@ -175,6 +378,29 @@ class ReadReadings(beam.PTransform[Any, Any]):
             name = "Rise" if self._decoder.readings.until is None else "Slots"
             readings = readings | name >> self._by_series
         return DecodedReadings(readings, decoded[REJECTED])
+
+
+def read_ahead(source: Iterator[_Item], *, waiting: int = 2) -> Iterator[_Item]:
+    """The items of an iterator, of which a thread takes the next ones while the caller works on one.
+
+    Args:
+        source: what is read; its errors are raised where its next item would be.
+        waiting: how many items may lie ready.
+    """
+    end = object()
+    pieces: deque[Future[Any]] = deque()
+    with ThreadPoolExecutor(1, thread_name_prefix="quiltstream-read") as pool:
+        try:
+            while True:
+                while len(pieces) <= waiting:
+                    pieces.append(pool.submit(next, source, end))
+                item = pieces.popleft().result()
+                if item is end:
+                    return
+                yield item
+        finally:
+            for piece in pieces:
+                piece.cancel()
 
 
 class DecodeFiles(beam.DoFn):
@@ -265,9 +491,9 @@ def decoder_of(
     if not of_messages:
         readings.check_columns()
     if of_registers:
-        from .file_registers import counters_of  # noqa: PLC0415 - with the increments of registers, which few jobs have
+        from .series_together import registers_as_values  # noqa: PLC0415 - with the increments of registers, which few jobs have
 
-        readings = counters_of(readings)
+        readings = registers_as_values(readings)
     if of_messages and labels is not None:
         raise SettingsError(["states.categories are read from columns of files, and the source holds messages"])
     if of_messages:

@@ -1,8 +1,12 @@
-"""The blocks that left a job, written outside of its ledger before their rows leave.
+"""How workers use the ledger of record: they wait while it is away, and log blocks before their rows leave.
+
+A call of the store that fails changes nothing, or what it changed is on record and is found there by the next call. So
+a worker of a live job repeats it until the ledger answers. Beyond :data:`WAIT_S` the bundle fails, because a runner
+that keeps checkpoints cannot write one meanwhile; the command restarts the job once the ledger answers.
 
 An older copy of a ledger lacks what was committed last, so the newest block tells it from the newest copy. A worker
-appends a line to each file of the log once its transaction is committed and before it hands on a row: then whatever
-was published is on record in the ledger, or is missed by the next run that reads the log. Of the lines only the newest
+appends a line to each file of the log once its transaction is committed and before it hands on a row: whatever was
+published is on record in the ledger, or is missed by the next run that reads the log. Of the lines only the newest
 block of each query is needed: a copy that lacks an earlier block lacks that one, too.
 """
 
@@ -12,17 +16,20 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Generator, Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from ...schemas.files import open_private, read_regular, sync_folder, write_whole
-from ...schemas.slots import SlotGrid, format_instant
+from ...schemas.slots import SlotGrid, Window, format_instant
 from ...store.continuity import newest_left
 from ...store.errors import StoreReplaced, StoreUnavailable
 from ...store.queries import BlockName, NewestBlock
-from ...store.specs import Record, Registration
+from ...store.specs import BlockToPublish, Record, Registration
 from ...store.store import Store
 
 #: A file is compacted when it is longer, and a longer one than the second is not read.
@@ -295,4 +302,127 @@ def _is_named(path: Path, handle: int) -> bool:
     return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
 
 
-__all__ = ["BlockLog", "BlockLogError", "LogWriter", "LoggedBlock", "begin", "compact", "logged", "read"]
+#: Seconds that a call waits for the ledger.
+WAIT_S = 120.0
+
+#: Seconds before the first further try; each pause is twice as long, up to the last.
+_FIRST_S = 0.25
+_LONGEST_S = 15.0
+
+_Answer = TypeVar("_Answer")
+
+
+class _Job:
+    """The job whose workers are in this process, one after the other."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.endless = False
+        self._over = threading.Condition()
+
+    def end(self) -> None:
+        """Let those who wait give up: their job is over."""
+        with self._over:
+            self.number += 1
+            self.endless = False
+            self._over.notify_all()
+
+    def pause(self, seconds: float, number: int) -> bool:
+        """Wait for a while; whether the job of that number still runs then."""
+        with self._over:
+            return not self._over.wait_for(lambda: self.number != number, seconds)
+
+
+_JOB = _Job()
+
+
+def wait_without_end() -> None:
+    """Let the workers in this process wait for the ledger until their job ends: its source cannot be read again."""
+    _JOB.endless = True
+
+
+def give_up() -> None:
+    """End all waiting in this process: the job is over."""
+    _JOB.end()
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How a call is made again while the ledger is away.
+
+    Attributes:
+        seconds: for how long; 0 for not at all.
+        clock: monotonic seconds; the tests' own.
+        pause: waits for some seconds, and says whether the job of a number still runs; the tests' own.
+    """
+
+    seconds: float
+    clock: Callable[[], float] = time.monotonic
+    pause: Callable[[float, int], bool] = _JOB.pause
+
+    def call(self, ask: Callable[[], _Answer], job: int) -> _Answer:
+        """What a call gives.
+
+        Raises:
+            StoreUnavailable: the ledger was away for all of the time, or the job is over.
+            StoreError: anything else, at once.
+        """
+        begun, wait_s = self.clock(), _FIRST_S
+        while True:
+            try:
+                return ask()
+            except StoreUnavailable as error:
+                if not error.passing or not self.seconds:
+                    raise
+                if not _JOB.endless and self.clock() - begun + wait_s > self.seconds:
+                    raise
+                if not self.pause(wait_s, job):
+                    raise
+            wait_s = min(2 * wait_s, _LONGEST_S)
+
+
+class PatientStore:
+    """The calls of a store that workers make, each with patience.
+
+    Args:
+        store: the ledger of record.
+        live: whether the job follows a source that never ends; else nothing is waited for.
+        log: where blocks are logged before their rows leave; in this process alone if left out.
+        patience: how it is waited for, if not as always.
+    """
+
+    def __init__(
+        self, store: Store, *, live: bool, log: BlockLog | None = None, patience: Patience | None = None
+    ) -> None:
+        self._store = store
+        self._log = LogWriter(log or BlockLog(()), store)
+        self._patience = patience or Patience(WAIT_S if live else 0.0)
+        self._job = _JOB.number
+
+    def current(self, registration: Registration) -> Registration:
+        """:meth:`.Store.current`."""
+        return self._patience.call(lambda: self._store.current(registration), self._job)
+
+    def join(
+        self, registration: Registration, entries: Sequence[tuple[str, str | None]], most: int | None = None
+    ) -> Registration:
+        """:meth:`.Store.join`."""
+        return self._patience.call(lambda: self._store.join(registration, entries, most), self._job)
+
+    def charge_windows(self, registration: Registration, windows: Iterable[Window]) -> Registration:
+        """:meth:`.Store.charge_windows`."""
+        asked = list(windows)
+        return self._patience.call(lambda: self._store.charge_windows(registration, asked), self._job)
+
+    def publish(self, registration: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
+        """:meth:`.Store.publish`; what it returns is logged, too."""
+        return self._patience.call(lambda: self._publish(registration, drafts), self._job)
+
+    def _publish(self, registration: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
+        records = self._store.publish(registration, drafts)
+        self._log.append(registration, records)
+        return records
+
+    def close(self) -> None:
+        """:meth:`.Store.close`."""
+        self._store.close()
