@@ -48,7 +48,6 @@ class Remedy:
     """A change that would leave less noise beside the counts.
 
     Attributes:
-        text: the change.
         share: expected error of a count of the smallest histogram then, as a share of an evenly filled bin.
     """
 
@@ -77,10 +76,6 @@ def class_share(plan: Plan) -> float:
 
 def error_shares(plan: Plan, roster: Roster | None = None) -> npt.NDArray[np.float64]:
     """Expected absolute error of a count, divided by the cells of an evenly filled bin, of each histogram.
-
-    Args:
-        plan: the plan.
-        roster: the roster, where another one is known than the plan's.
 
     Returns:
         Shape (n,) for n series or groups, in the order of the roster's keys; shape (1,) where no roster is known.
@@ -238,10 +233,6 @@ def _percent(share: float) -> str:
 def check_plan(plan: Plan, *, live: bool) -> None:
     """Everything that can be wrong with a plan by itself, in one order, for every way in which it is run.
 
-    Args:
-        plan: the query.
-        live: whether its source never ends.
-
     Raises:
         SettingsError: something is left to a source that never ends, the schedule has too many windows, the belief is
             a stand-in, or the noise drowns the counts.
@@ -306,10 +297,6 @@ _ONE_HOST = frozenset(
 def check_hosts(runner: str | None, address: StoreAddress) -> None:
     """Refuse a ledger in a file for workers on several machines.
 
-    Args:
-        runner: name of the runner, with or without its module; ``None`` for the default, which is local.
-        address: where the ledger is.
-
     Raises:
         SettingsError: the runner may spread over hosts and the ledger is a file.
     """
@@ -338,9 +325,6 @@ def check_modes(options: PipelineOptions) -> None:
     """Refuse at-least-once modes and the logging of hot keys, by whichever option they are asked for.
 
     They may stand in options of their own, among the service options, or among the experiments of any spelling.
-
-    Args:
-        options: Beam's; also those that only the runner knows.
 
     Raises:
         SettingsError: naming each.
@@ -431,10 +415,6 @@ NOT_LIVE = frozenset({"fnapirunner", "directrunner", "bundlebaseddirectrunner", 
 
 def check_watermarks(plan: Plan, runner: str) -> None:
     """See that a runner keeps watermarks while windows are still to come, so that they are ever published.
-
-    Args:
-        plan: the query.
-        runner: name of the runner's class.
 
     Raises:
         SettingsError: it does not.

@@ -206,33 +206,22 @@ class Plan:
     """Everything a worker needs to know about a query; plain values that travel to any machine.
 
     Attributes:
-        grid: the slots.
-        space: the states.
         histogram: the bins of the query: the states, or unions of them.
         schedule: the windows; its ends may still be open.
         roster: the series and groups; ``None`` while they are to come from the data.
         group_column: column of the readings that names the group; ``None`` if no column does.
         domain: what the store freezes for the domain.
-        query_name: name of the query.
         calibration: how the noise was calibrated for ``epsilon``; of the window that needs most.
         lengths: the same for each length of windows that has noise of its own; nothing where all have this one.
         share: how many releases share the calibrated density in every slot: windows that overlap times groups of a
             series.
         scale: exact scale of the noise; the largest.
-        epsilon: what the query is to cost, as set.
-        shards: parallel parts.
-        model: the belief's file.
         noise: ``private``, or ``none`` for the tests' noise-free rows.
-        address: where the ledger of record is.
         by: what tells the classes of slots apart that have a histogram each; empty for one histogram of all slots.
         note: the estimate that the model comes from, which is put on record with the query.
         also: queries that are registered with it, each under its domain.
-        most_series: how many series may be taken from the data.
-        most_windows: how many windows a schedule that ends may have.
         log: where workers log blocks before their rows leave; nowhere if left out.
-        mechanism: how the noise was calibrated, as the settings name it.
         most_error: expected error of a count, as a share of an evenly filled bin, up to which a job goes on unasked.
-        accepted: what the operator accepts.
     """
 
     grid: SlotGrid
@@ -293,10 +282,6 @@ class Plan:
 
     def histogram_of(self, registration: Registration, slots: int) -> HistogramMechanism:
         """The mechanism of a query of record, by the law and the scale that were frozen with it.
-
-        Args:
-            registration: the query.
-            slots: of the window that the histogram is of.
 
         Raises:
             StoreError: its law keeps totals that are not public, or is none.
@@ -443,10 +428,6 @@ def open_ledger(address: StoreAddress, *, over: bool = False) -> StoreAddress:
 
     From here on the ledger is known: each opening of the address, on any machine, insists on it.
 
-    Args:
-        address: where the ledger is to be.
-        over: make it also in the place of an SQLite file that was emptied, by the operator's word.
-
     Raises:
         StoreReplaced: one was there, and is not.
         StoreError: the ledger cannot be used.
@@ -506,10 +487,6 @@ def stand_in(interval_us: int, states: int) -> MixingBounds:
     A chain that is watched more often forgets less from one slot to the next: P P* of a chain of continuous time has
     the second eigenvalue exp(-2 r t) over slots of t, so that 1 - gap is a power of what it is over half an hour. Slots
     that are longer have no larger gap, because what lasts for days does not follow from what lasts for hours.
-
-    Args:
-        interval_us: length of a slot in microseconds.
-        states: states of the query.
 
     >>> stand_in(1_800_000_000, 5).gap, round(stand_in(60_000_000, 5).gap, 6)
     (0.1, 0.003506)

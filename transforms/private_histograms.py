@@ -139,12 +139,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         return made
 
     def in_ledger(self, address: StoreAddress, log: BlockLog | None = None) -> PrivateHistograms:
-        """The same transform, which insists on the ledger of an address, and logs blocks before their rows leave.
-
-        Args:
-            address: of the ledger.
-            log: where blocks are logged; as before if left out.
-        """
+        """The same transform, which insists on the ledger of an address, and logs blocks before their rows leave."""
         plan = replace(self._plan, address=address, log=self._plan.log if log is None else log)
         return PrivateHistograms.of(
             plan, even_if_empty=self._even_if_empty, by_watermark=self._by_watermark, lateness_us=self._lateness_us
@@ -260,11 +255,7 @@ def _now_us() -> int:
 
 @dataclass(frozen=True)
 class WallClock(PartitionedSource):
-    """The wall clock.
-
-    Attributes:
-        now: microseconds since 1970; the tests' own.
-    """
+    """The wall clock."""
 
     now: Callable[[], int] = _now_us
 
@@ -289,14 +280,7 @@ class _ClockReader(Reader):
 
 
 def policy_of(plan: Plan, registration: Registration, lateness_us: int, runner: str) -> PollingPolicy:
-    """How the clock declares the windows of a query on record, from the first on that is missing there.
-
-    Args:
-        plan: the query.
-        registration: what is on record for it.
-        lateness_us: how long after its end a window waits.
-        runner: name of the runner's class.
-    """
+    """How the clock declares the windows of a query on record, from the first on that is missing there."""
     schedule, grid = registration.query.schedule, plan.grid
     with Store(plan.address) as store:
         found = next(store.missing(registration), None)

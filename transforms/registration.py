@@ -27,7 +27,6 @@ class Discovered:
 
     Attributes:
         first_us: earliest instant, or ``None`` without readings.
-        last_us: latest instant.
         groups: series -> (instant, group) of its earliest reading, ties by the group's name.
     """
 

@@ -243,11 +243,6 @@ class CalendarWindows(beam.PTransform[Any, Any]):
     they group, fire and forget by the interval that an element has, whichever it is. So elements are put into fixed
     windows, for trigger and coder, and then each into its interval. The calendar travels with the step, so no worker's
     zone data decide.
-
-    Args:
-        into: fixed windows.
-        grid: the slots.
-        calendar: of these slots.
     """
 
     def __init__(self, into: beam.WindowInto, grid: SlotGrid, calendar: Calendar) -> None:

@@ -30,11 +30,7 @@ class NothingCountsError(QuiltstreamError):
 
 
 class DiscoverSchedule(beam.CombineFn):
-    """Record batches of readings to one :class:`Discovered`.
-
-    Args:
-        most: how many series it may see; ``None`` where series are not asked for.
-    """
+    """Record batches of readings to one :class:`Discovered`."""
 
     def __init__(self, most: int | None = MOST_SERIES) -> None:
         super().__init__()
@@ -133,10 +129,6 @@ class RegisterQuery(beam.DoFn):
     Where no reading counts nothing is put on record: a wrong delimiter, unit of time or roster would be charged the
     whole budget for rows of noise, and its settings could not be corrected any more. What is on record already comes
     out as it is.
-
-    Args:
-        plan: the query.
-        even_if_empty: whether windows are published although no reading counts in any.
     """
 
     def __init__(self, plan: Plan, *, even_if_empty: bool) -> None:
@@ -145,11 +137,6 @@ class RegisterQuery(beam.DoFn):
 
     def process(self, tally: Tally, planned: Registration, seen: Discovered | None = None) -> Iterator[bool]:
         """Register the query.
-
-        Args:
-            tally: of all readings.
-            planned: what the readings were encoded with.
-            seen: what the readings say about themselves, where the settings leave something to them.
 
         Raises:
             NothingCountsError: no reading counts, and something is not published yet.

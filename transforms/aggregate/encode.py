@@ -58,12 +58,7 @@ _Made = TypeVar("_Made")
 
 
 class Ahead(Generic[_Given, _Made]):
-    """Applies a function to pieces in a thread, and gives the results back in the order of the pieces.
-
-    Args:
-        function: what to do; it must not touch what its caller changes.
-        waiting: how many pieces may wait or lie finished, so that memory stays bounded.
-    """
+    """Applies a function to pieces in a thread, and gives the results back in the order of the pieces."""
 
     def __init__(self, function: Callable[[_Given], _Made], *, waiting: int = 3) -> None:
         self._function = function
@@ -167,11 +162,7 @@ class EncodedBatch:
         readings: how many readings count.
         outside: how many are before or after the schedule.
         settled: how many are of windows on record, and were read again because the job began anew.
-        rejects: how many are no readings of the roster, by reason.
-        at: the batch's instant.
         unknown_series: series, with their groups, that no roster has and whose readings would count.
-        given: the batch.
-        encoder: what encoded it.
         tickets: the batch's, where its part gives any.
     """
 
@@ -192,11 +183,7 @@ class Encoder:
     """Batches to cells; it holds nothing that changes.
 
     Attributes:
-        plan: what is published.
-        registration: what is on record for the query.
-        members: where each series lives.
         presence: which series are in the roster of a window; ``None`` where all are.
-        sight: whether series that no roster has are looked at.
     """
 
     plan: Plan
@@ -380,11 +367,6 @@ class EncodeCells(beam.DoFn):
         self, batch: pa.RecordBatch, registration: Registration, timestamp: Any = beam.DoFn.TimestampParam
     ) -> Iterator[Any]:
         """Encode one batch.
-
-        Args:
-            batch: rows of ``READING_SCHEMA``, with a ``group`` column where the plan names one.
-            registration: what is on record for the query.
-            timestamp: the batch's instant.
 
         Raises:
             ReadingsError: the batch is of a source that would never be published.

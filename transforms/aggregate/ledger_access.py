@@ -52,9 +52,6 @@ class LoggedBlock:
     """A block that left a job.
 
     Attributes:
-        entry_id: the charge that paid for it.
-        shard: which part of the window.
-        query: of the job.
         until: end of its window.
         digest: of its draw; empty in files of a version that had none.
     """
@@ -76,7 +73,6 @@ class BlockLog:
     """The files that a job's workers append to; a plain value that travels to any worker.
 
     Attributes:
-        paths: the files.
         here: whether the workers are on the machine of the files; elsewhere only files that are there are written.
     """
 
@@ -85,12 +81,7 @@ class BlockLog:
 
 
 class LogWriter:
-    """A worker that appends to the log, and that has read what others did.
-
-    Args:
-        log: the files.
-        store: the ledger.
-    """
+    """A worker that appends to the log, and that has read what others did."""
 
     def __init__(self, log: BlockLog, store: Store) -> None:
         self._log, self._store = log, store
@@ -104,10 +95,6 @@ class LogWriter:
 
     def append(self, registration: Registration, records: Sequence[Record]) -> None:
         """Log blocks of record whose rows are about to leave; the first file that can be written is synced.
-
-        Args:
-            registration: the query.
-            records: of one transaction.
 
         Raises:
             BlockLogError: files are there, and none can be written.
@@ -214,12 +201,6 @@ def _blocks_in(text: bytes) -> tuple[int, list[LoggedBlock]]:
 
 def compact(path: Path, store: Store, *, also: Iterable[LoggedBlock] = (), forget: bool = False) -> None:
     """Keep the newest block of each query, and those that are not on record.
-
-    Args:
-        path: a file of the log; it is made if needed.
-        store: the ledger.
-        also: blocks to log.
-        forget: leave out what is not on record, by the operator's word.
 
     Raises:
         OSError: it cannot be written.
@@ -382,14 +363,7 @@ class Patience:
 
 
 class PatientStore:
-    """The calls of a store that workers make, each with patience.
-
-    Args:
-        store: the ledger of record.
-        live: whether the job follows a source that never ends; else nothing is waited for.
-        log: where blocks are logged before their rows leave; in this process alone if left out.
-        patience: how it is waited for, if not as always.
-    """
+    """The calls of a store that workers make, each with patience."""
 
     def __init__(
         self, store: Store, *, live: bool, log: BlockLog | None = None, patience: Patience | None = None

@@ -79,13 +79,8 @@ class Counted:
     """The histograms of all series of one shard in one window, before they are cut by its roster.
 
     Attributes:
-        shard: the shard of series.
-        window: the window.
         counts: int64, shape (rows of the shard, classes of slots * bins); rows without a reading at the end may be left
             out.
-        complete: whether the shard was declared complete.
-        completeness: how the source was read, as the rows say it.
-        place: its place in Beam.
     """
 
     shard: int
@@ -408,13 +403,7 @@ class ReleaseHistograms(beam.DoFn):
 
 
 def _with_missing(held: Held, layout: Layout, slots: Ints) -> Held:
-    """The histograms with one more column for each class of slots: the cells of a key's members without a reading.
-
-    Args:
-        held: the block.
-        layout: of its window.
-        slots: how many slots of the window are in each class.
-    """
+    """The histograms with one more column for each class of slots: the cells of a key's members without a reading."""
     rows, columns = held.counts.shape
     each = held.counts.reshape(rows, len(slots), columns // len(slots))
     missing = np.outer(layout.members(held.shard), slots) - each.sum(axis=2)

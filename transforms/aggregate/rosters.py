@@ -56,13 +56,7 @@ class Members:
 
     @classmethod
     def made(cls, series: tuple[str, ...], shards: int, rosters: tuple[Roster, ...]) -> Members:
-        """Place series by their stable hash.
-
-        Args:
-            series: every series that was ever in a roster, in the order in which they joined.
-            shards: parallel parts.
-            rosters: the versions of the roster, the newest last.
-        """
+        """Place series by their stable hash."""
         shard = (stable_hashes(series) % np.uint64(shards)).astype(np.int64)
         order = np.argsort(shard, kind="stable")
         names = [series[i] for i in order.tolist()]
@@ -146,12 +140,7 @@ class Presence:
         return None if masks.all() else cls(np.array(starts, dtype=np.int64), masks, schedule.overlap)
 
     def absent(self, numbers: Ints, steps: Ints) -> Mask:
-        """Which readings count in no window, shape (n,).
-
-        Args:
-            numbers: numbers of their series; anything where there is none.
-            steps: the steps that they are in.
-        """
+        """Which readings count in no window, shape (n,)."""
         lowest = np.searchsorted(self.starts, steps - self.overlap + 1, side="right")
         highest = np.searchsorted(self.starts, steps, side="right")
         pairs = lowest * len(self.masks) + highest

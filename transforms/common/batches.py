@@ -66,10 +66,6 @@ class ReadingColumns:
 def reading_columns(batch: pa.RecordBatch, *, grouped: bool = False) -> ReadingColumns:
     """Take a batch apart.
 
-    Args:
-        batch: rows of ``READING_SCHEMA``; a column of names may also be plain text.
-        grouped: whether it must have a column ``group``.
-
     Raises:
         ReadingsError: a column is absent or of another type.
     """
@@ -205,12 +201,7 @@ OUTSIDE = "outside-schedule"
 
 
 class Problem(NamedTuple):
-    """Rows that cannot be readings for one reason.
-
-    Attributes:
-        rows: the rows, bool, shape (n,).
-        reason: why.
-    """
+    """Rows that cannot be readings for one reason."""
 
     rows: npt.NDArray[np.bool_]
     reason: RejectReason
@@ -220,7 +211,6 @@ class Rejects(NamedTuple):
     """Positions of rejected rows for one reason.
 
     Attributes:
-        reason: why.
         positions: line or row numbers from 1, or offsets, int64, shape (n,).
         sizes: bytes of the rejected messages, int64, shape (n,); ``None`` of rows, whose size is unknown.
         column: number of the column from 1, where a line of a wide table has several readings; 0 of whole lines.

@@ -100,11 +100,6 @@ class BatchRows(beam.DoFn):
     """Elements to record batches of readings; record batches pass as they are.
 
     A batch has the earliest timestamp of its elements, so that the watermark does not pass any of them.
-
-    Args:
-        times: how times without an offset are read.
-        space: the states; where they are categories, values may be their labels.
-        grouped: whether every reading has a field ``group``.
     """
 
     def __init__(self, times: TimeReader, space: StateSpace, *, grouped: bool) -> None:

@@ -85,8 +85,6 @@ class BatchNumbers:
     """The sequence numbers of a batch.
 
     Attributes:
-        part: number of the partition that sent it.
-        run: epoch of the numbers.
         numbers: (step, number of the batch among those with readings of the step).
     """
 

@@ -92,11 +92,7 @@ ReadRecord = Callable[[BinaryIO], dict[str, Any]]
 
 
 class Shapes:
-    """The types of a schema.
-
-    Args:
-        schema: as the library has parsed it, so that every name is whole.
-    """
+    """The types of a schema."""
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
@@ -116,11 +112,7 @@ class Shapes:
         return self._types(self._schema) <= _MOST_TYPES
 
     def is_flat(self, wanted: Iterable[str]) -> bool:
-        """Whether memory for a record is bounded by the schema and the size of single values: the library may read it.
-
-        Args:
-            wanted: fields that are single values.
-        """
+        """Whether memory for a record is bounded by the schema and the size of single values: the library may read it."""
         names = frozenset(wanted)
         others = [one["type"] for one in self._schema["fields"] if one["name"] not in names]
         return self._types(self._schema) <= _FEW_TYPES and not any(map(self._repeats, others))
@@ -138,11 +130,7 @@ class Shapes:
         )
 
     def fields(self, wanted: Iterable[str]) -> ReadRecord:
-        """A function that reads the wanted fields of a record and stands behind the record then.
-
-        Args:
-            wanted: fields that are single values.
-        """
+        """A function that reads the wanted fields of a record and stands behind the record then."""
         names = frozenset(wanted)
         steps: list[tuple[ReadRecord | None, Any]] = []
         for one in self._schema["fields"]:
@@ -295,13 +283,7 @@ def whole_record(schema: Any) -> ReadRecord:
 
 
 class Header(NamedTuple):
-    """What the header of a file says of its blocks.
-
-    Attributes:
-        codec: how they are packed.
-        sync: the mark behind each.
-        end: where the first begins.
-    """
+    """What the header of a file says of its blocks."""
 
     codec: str
     sync: bytes
@@ -354,10 +336,6 @@ def read_long(stream: BinaryIO) -> int: ...
 def read_long(stream: BinaryIO, *, or_end: bool) -> int | None: ...
 def read_long(stream: BinaryIO, *, or_end: bool = False) -> int | None:
     """A number of Avro's variable length.
-
-    Args:
-        stream: where it begins.
-        or_end: whether the stream may end before it; it is ``None`` then.
 
     Raises:
         EOFError: the stream ends within it.
@@ -455,12 +433,7 @@ class CodecError(QuiltstreamError, ValueError):
 
 
 class RecordBlock(NamedTuple):
-    """A block.
-
-    Attributes:
-        records: how many it has.
-        data: their bytes.
-    """
+    """A block."""
 
     records: int
     data: bytes
@@ -468,12 +441,6 @@ class RecordBlock(NamedTuple):
 
 class RecordBlocks:
     """The blocks of a file, one after another; it belongs to one reading.
-
-    Args:
-        stream: the bytes behind the header.
-        codec: of the file.
-        sync: its mark behind each block.
-        fewest: bytes that a record has at least.
 
     Raises:
         CodecError: the codec is none that is read.
@@ -761,13 +728,6 @@ def avro_rows(
 ) -> Iterator[RawRows]:
     """Read a file.
 
-    Args:
-        stream: the bytes, from the start.
-        path: for messages.
-        columns: the needed columns, or what names them by the types of the fields.
-        batch_rows: rows in a batch.
-        reads: what reads a column, by its name and type.
-
     Raises:
         SourceFileError: a block is damaged.
         Exception: what ``columns`` raises.
@@ -818,11 +778,7 @@ def _opened(
 
 
 def _block_rows(block: RecordBlock, read: ReadRecord, gathered: _Gathered, batch_rows: int) -> Iterator[RawRows]:
-    """The batches that a block makes full.
-
-    Raises:
-        Exception: it holds other than so many records.
-    """
+    """The batches that a block makes full."""
     records = io.BytesIO(block.data)
     at = 0
     for _ in range(block.records):
@@ -843,13 +799,7 @@ def _reading(shapes: Shapes, columns: Columns) -> ReadRecord:
 
 
 class _Gathered:
-    """The rows of a batch, column by column: of what a record holds besides nothing is kept.
-
-    Attributes:
-        before: rows of the batches before.
-        rows: rows of this one.
-        size: bytes that they have in the file, unpacked.
-    """
+    """The rows of a batch, column by column: of what a record holds besides nothing is kept."""
 
     def __init__(self, meanings: dict[str, Reads]) -> None:
         self._meanings = meanings

@@ -37,14 +37,11 @@ class CsvForm:
     """How the lines of one file are laid out.
 
     Attributes:
-        width: fields in a line.
         at: number of each needed column's field.
         values: the columns with numbers; one, but in a wide table, and none where the values are labels.
         fields: a name for each field of a line, which is its number.
         types: the type of each needed field; of values that are numbers the second one where a block has others.
-        delimiter: between fields.
         decimal: mark before the decimals of a number.
-        lines: lines up to and including the header.
         begin: bytes up to and including the header, without a byte order mark.
     """
 
@@ -172,15 +169,7 @@ def _places(header: list[str], path: str, columns: Columns) -> dict[str, int]:
 
 
 def csv_rows(stream: BinaryIO, path: str, columns: Columns, delimiter: str, block_bytes: int) -> Iterator[RawRows]:
-    """Take a file apart.
-
-    Args:
-        stream: the bytes, from the start.
-        path: for messages.
-        columns: the needed columns.
-        delimiter: between fields.
-        block_bytes: how much is parsed at a time.
-    """
+    """Take a file apart."""
     form: CsvForm | None = None
     for block in text_blocks(stream, path, block_bytes):
         body = block
@@ -281,12 +270,10 @@ class _SortedLines:
     """The lines of a block by what can be done with them; blank ones are in none of the three.
 
     Attributes:
-        data: the block.
         starts: first byte of each line, shape (n,).
         ends: its line feed, shape (n,).
         good: lines with the right number of properly quoted fields, shape (n,).
         single: lines with quotes in unusual places, to be looked at one by one, shape (n,).
-        malformed: lines that cannot be taken apart, shape (n,).
     """
 
     data: bytes

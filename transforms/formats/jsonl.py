@@ -53,14 +53,7 @@ def check_columns(stream: BinaryIO, path: str, columns: Columns) -> None:
 
 
 def jsonl_rows(stream: BinaryIO, path: str, columns: Columns, block_bytes: int) -> Iterator[RawRows]:
-    """Take a file apart.
-
-    Args:
-        stream: the bytes, from the start.
-        path: for messages.
-        columns: the needed keys.
-        block_bytes: how much is parsed at a time.
-    """
+    """Take a file apart."""
     for block in text_blocks(stream, path, block_bytes):
         if block.data:
             yield from _block_rows(block, columns)

@@ -138,13 +138,6 @@ def parquet_rows(
 ) -> Iterator[RawRows]:
     """Read a range of row groups.
 
-    Args:
-        file: the open file.
-        path: for messages.
-        columns: the needed columns.
-        groups: as :func:`row_groups` yields them.
-        batch_rows: rows in a batch, about.
-
     Raises:
         SourceFileError: a page is damaged.
     """

@@ -52,11 +52,6 @@ def everywhere(path: str) -> str:
 def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str) -> list[str]:
     """Find the files that paths and glob patterns name.
 
-    Args:
-        patterns: paths or patterns.
-        resolve: makes a path of the settings absolute.
-        setting: name of the setting, for messages.
-
     Returns:
         Every file once, in a fixed order.
 
@@ -120,10 +115,6 @@ def unreachable(setting: str, path: str, error: Exception) -> str:
 def is_elsewhere(path: str, setting: str) -> bool:
     """Whether a file is there that is not on this machine.
 
-    Args:
-        path: the file, with a scheme.
-        setting: name of the setting, for the message.
-
     Raises:
         SettingsError: its place cannot be reached.
     """
@@ -174,10 +165,6 @@ def open_bytes(path: str) -> BinaryIO:
 
 def open_text(path: str, encoding: str = "utf-8") -> BinaryIO:
     """Open a text file as bytes of UTF-8, unpacked if its name ends in ``.gz``, ``.bz2`` or ``.zip``.
-
-    Args:
-        path: the file; a ``.zip`` has one file in it.
-        encoding: of the text. UTF-8 is handed on as it is, and where it is none a line is malformed.
 
     Raises:
         SourceFileError: it cannot be opened, or is no archive of one file.
@@ -316,11 +303,6 @@ def is_text(text: str) -> bool:
 
 def text_blocks(stream: BinaryIO, path: str, block_bytes: int) -> Iterator[LineBlock]:
     """Cut a stream into blocks of about a size; a byte order mark is dropped, a missing last line feed added.
-
-    Args:
-        stream: the bytes.
-        path: for messages.
-        block_bytes: size of a block.
 
     Raises:
         SourceFileError: the stream breaks off.

@@ -40,11 +40,7 @@ _REMEMBERED, _CHARACTERS = 1 << 18, 1 << 24
 
 
 class PseudonymsOf:
-    """Replaces names by pseudonyms, each distinct name once; it belongs to one worker.
-
-    Args:
-        place: where the key is; it is read at the first name.
-    """
+    """Replaces names by pseudonyms, each distinct name once; it belongs to one worker."""
 
     def __init__(self, place: Pseudonyms) -> None:
         self._place = place
@@ -224,9 +220,6 @@ class Labels:
     """Reads labels as the numbers of their states.
 
     A label is compared with those of the settings and goes nowhere else: what is none of them is a reject without it.
-
-    Attributes:
-        space: the states, which are categories.
     """
 
     space: StateSpace
@@ -370,13 +363,6 @@ def missing_column(setting: str, column: str, path: str, available: Sequence[str
     """The message about a column that is not there.
 
     The first line of a file without a header is data. If anything in it looks like a value, no name is shown.
-
-    Args:
-        setting: what names the column.
-        column: its name.
-        path: the file.
-        available: the columns that are there.
-        hidden: whether no name is shown because it may be that of a series, as in a wide table.
     """
     if hidden:
         known = f"{len(available)} columns, whose names are not shown because they may be those of series"
@@ -453,15 +439,7 @@ class FileOrder:
         self._seen: dict[tuple[str, int], tuple[int, bool]] = {}
 
     def second(self, names: list[str], codes: Ints, rows: Ints, stamps: Ints, changes: Ints) -> npt.NDArray[np.bool_]:
-        """Which rows are in the second hour; the few rows of the two hours are looked at one by one.
-
-        Args:
-            names: the series.
-            codes: the series of each row of a batch.
-            rows: rows with a doubled time.
-            stamps: their local times.
-            changes: their clock changes.
-        """
+        """Which rows are in the second hour; the few rows of the two hours are looked at one by one."""
         found: list[bool] = []
         for code, stamp, change in zip(codes[rows].tolist(), stamps.tolist(), changes.tolist(), strict=True):
             last, passed = self._seen.get((names[code], change), (stamp - 1, False))
@@ -488,14 +466,6 @@ class RowReader(Protocol):
 
 class RowDecoder:
     """Raw rows to readings, by the settings.
-
-    Args:
-        readings: the columns and how to read them.
-        timezone: zone of stamps without an offset.
-        group: column with the group.
-        live_clocks: whether the times are of devices that work now, so that one in 1970 is a mistake of a clock or a
-            unit.
-        labels: what reads the values, where they are labels.
 
     Raises:
         ValueError: the time format cannot be read.
@@ -666,11 +636,7 @@ def clock_columns(names: Sequence[str]) -> list[int]:
 
 
 def clock_times(names: Sequence[str]) -> Ints:
-    """Microseconds since midnight of each column of times; a last midnight is that at the end of the day.
-
-    Args:
-        names: the columns in their order, all of them times.
-    """
+    """Microseconds since midnight of each column of times; a last midnight is that at the end of the day."""
     found = np.array([clock_time(name) or 0 for name in names], dtype=np.int64)
     if len(found) > 1 and found[-1] == 0:
         found[-1] = DAY_US
@@ -706,12 +672,6 @@ def wide_columns(wide: Wide, columns: Columns, header: Sequence[str], path: str)
     """The columns of values of a table.
 
     A name of a column may be that of a person, so no message has one that is not in the settings.
-
-    Args:
-        wide: the settings.
-        columns: the columns that are named by other settings.
-        header: the names of all columns; blanks around them do not matter, and a column without a name is not read.
-        path: for messages.
 
     Raises:
         SettingsError: a column that the settings name is missing or there twice; there are no columns of values, too
@@ -769,12 +729,6 @@ def wide_columns(wide: Wide, columns: Columns, header: Sequence[str], path: str)
 
 class WideRows(RowDecoder):
     """Lines of a wide table to readings, by the settings.
-
-    Args:
-        readings: the columns and how to read them.
-        timezone: zone of stamps without an offset.
-        group: column with the group, in a table of times.
-        labels: what reads the values, where they are labels.
 
     Raises:
         ValueError: the time format cannot be read.

@@ -152,11 +152,7 @@ class TimePattern:
         return cls(expression)
 
     def read(self, text: pa.Array) -> Stamps:
-        """Read texts; nulls and texts that do not match are not good.
-
-        Args:
-            text: strings, shape (n,).
-        """
+        """Read texts; nulls and texts that do not match are not good."""
         rows = len(text)
         found = pc.extract_regex(text, self.expression)
         good = truths(pc.is_valid(found))
@@ -275,7 +271,6 @@ class LocalClock:
     """The wall clock of a zone.
 
     Attributes:
-        timezone: IANA name.
         ambiguous: which of two instants a doubled local time means.
     """
 

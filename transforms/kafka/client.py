@@ -113,12 +113,7 @@ def is_kafkas(error: BaseException) -> bool:
 
 
 def unavailable(what: str, error: Any) -> KafkaUnavailableError:
-    """An error as one that can be shown.
-
-    Args:
-        what: what could not be done with what, e.g. ``topic meters at host:9092``.
-        error: confluent-kafka's.
-    """
+    """An error as one that can be shown."""
     return KafkaUnavailableError(f"{what}: {meaning_of(error)}", passing=is_passing(error))
 
 
@@ -182,9 +177,6 @@ class Cluster:
     Attributes:
         servers: HOST:PORT, with commas between.
         options: librdkafka's, secrets by their place.
-        consumer: makes a consumer; the tests' own.
-        producer: makes a producer; the tests' own.
-        admin: makes an administrator's client; the tests' own.
         port: what :func:`.ports.wrong_port` tells of servers and options; the tests' own.
     """
 
@@ -202,10 +194,6 @@ class Cluster:
 
     def consume(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
         """A consumer.
-
-        Args:
-            own: options that the settings' come on top of.
-            said: is called with the errors of the client itself.
 
         Raises:
             KafkaUnavailableError: an option is wrong, a secret is not here, or the package is not.

@@ -92,12 +92,6 @@ class Begin(NamedTuple):
 def begins(consumer: Any, places: Iterable[Partition], start: Start, timeout_s: float) -> dict[Partition, Begin]:
     """Where some partitions begin.
 
-    Args:
-        consumer: of confluent-kafka; for ``group`` it has the group's name.
-        places: the partitions.
-        start: where.
-        timeout_s: how long one question to the broker may take.
-
     Raises:
         Exception: confluent-kafka's, if the broker does not answer.
     """
@@ -125,11 +119,6 @@ def _begin(offset: int, first: int, start: Start) -> Begin:
 
 def last_offsets(consumer: Any, places: Iterable[Partition], timeout_s: float) -> dict[Partition, int]:
     """The offsets where some partitions end, as their leaders say now; those without an answer are left out.
-
-    Args:
-        consumer: of confluent-kafka.
-        places: the partitions.
-        timeout_s: how long it may take.
 
     Raises:
         Exception: confluent-kafka's, if a broker does not answer.
@@ -166,12 +155,7 @@ def _failed(error: Any) -> Exception:
 
 
 class Gaps:
-    """The last gap of each partition of a lane.
-
-    Args:
-        until_us: of each partition with a gap, the instant up to which messages may not have been read.
-        open_: the partitions of which no message behind the gap was read.
-    """
+    """The last gap of each partition of a lane."""
 
     def __init__(self, until_us: dict[Partition, int], open_: Iterable[Partition]) -> None:
         self._until_us = until_us
@@ -202,14 +186,7 @@ class Gaps:
         self._open.add(place)
 
     def begun(self, place: Partition, begin: Begin, start: Start, now_us: int) -> None:
-        """A lane begins in a partition.
-
-        Args:
-            place: the partition.
-            begin: where it begins.
-            start: why it begins there.
-            now_us: the wall clock.
-        """
+        """A lane begins in a partition."""
         if not begin.offset:
             return
         self.found(place, now_us)
@@ -218,12 +195,7 @@ class Gaps:
             self._open.discard(place)
 
     def read(self, place: Partition, came_us: int | None) -> None:
-        """A message behind a gap was read, or the last one within it.
-
-        Args:
-            place: the partition.
-            came_us: when it came, by the broker's clock; ``None`` if the broker does not say.
-        """
+        """A message behind a gap was read, or the last one within it."""
         if place in self._open:
             self._open.discard(place)
             if came_us is not None:
@@ -262,12 +234,6 @@ def position_text(
 
 def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> dict[Partition, int]:
     """The offsets of a position; none at the beginning.
-
-    Args:
-        position: the text.
-        topics: those that are read now, in their order.
-        lane: whose position it is.
-        lanes: how many lanes there are now.
 
     Raises:
         SettingsError: there were another number of lanes, or the lane no longer reads a partition that it read then.
@@ -348,12 +314,7 @@ class KnownTopic:
 
 
 class TopicIdentities:
-    """The ids of the topics of a lane.
-
-    Args:
-        cluster: where the brokers are.
-        ids: what is known of them, by their names.
-    """
+    """The ids of the topics of a lane."""
 
     def __init__(self, cluster: Cluster, ids: Mapping[str, str]) -> None:
         self._cluster = cluster
@@ -364,10 +325,6 @@ class TopicIdentities:
         """The topics whose ids are others than they were; from now on the new ones are known.
 
         Where the brokers do not say, because they are too old or away, nothing is found, and what was known stays.
-
-        Args:
-            topics: their names.
-            timeout_s: how long it may take.
         """
         found = self._asked(list(topics), timeout_s)
         anew = frozenset(topic for topic, one in found.items() if self.known.get(topic, one) != one)

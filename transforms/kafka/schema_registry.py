@@ -68,13 +68,7 @@ def new_client(options: Mapping[str, Any]) -> Any:
 
 @dataclass
 class AskedRegistry:
-    """A registry to be asked; a plain value that travels to any worker, where it has a client of its own.
-
-    Attributes:
-        url: of the registry.
-        options: of Confluent's client, secrets by their place.
-        client: makes a client; the tests' own.
-    """
+    """A registry to be asked; a plain value that travels to any worker, where it has a client of its own."""
 
     url: str
     options: Mapping[str, Option] = field(default_factory=dict[str, Option])
@@ -125,11 +119,7 @@ _MOST_UNKNOWN = 10_000
 
 @dataclass
 class RegistrySchemas(AskedRegistry):
-    """Number to schema; a plain value that travels to any worker, where it has a client and a cache of its own.
-
-    Attributes:
-        clock: monotonic seconds; the tests' own.
-    """
+    """Number to schema; a plain value that travels to any worker, where it has a client and a cache of its own."""
 
     clock: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
     _known: dict[int, Any] = field(default_factory=dict[int, Any], init=False, repr=False, compare=False)

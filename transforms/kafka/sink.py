@@ -41,14 +41,7 @@ _ASK_S = 2.0
 
 @dataclass(frozen=True)
 class Topic(MessageTopic):
-    """A topic that rows are sent to.
-
-    Attributes:
-        cluster: where the brokers are.
-        name: of the topic.
-        format: of the values.
-        numbers: the registry's, of the schemas of ``avro``.
-    """
+    """A topic that rows are sent to."""
 
     kind: ClassVar[str] = "kafka"
 
@@ -82,12 +75,7 @@ class Topic(MessageTopic):
 
 
 class Sender(MessageSender):
-    """Sends messages to a topic; it belongs to one worker.
-
-    Args:
-        topic: where to.
-        field: the setting, for messages.
-    """
+    """Sends messages to a topic; it belongs to one worker."""
 
     def __init__(self, topic: Topic, field: str) -> None:
         self._topic = topic

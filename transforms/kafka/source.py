@@ -117,14 +117,7 @@ def decoded_by(decoder: MessageDecoder, group: list[Any]) -> tuple[Messages, lis
 
 
 def lost_at(place: Partition, offset: int, position: str, until_us: int | None) -> SourceBatch:
-    """What says that messages of a partition are lost: one reject.
-
-    Args:
-        place: the partition.
-        offset: the first of them.
-        position: where to go on.
-        until_us: windows that start before it may lack readings.
-    """
+    """What says that messages of a partition are lost: one reject."""
     name, damaged = partition_name(place), Rejects(RejectReason.DAMAGED_SOURCE, np.array([offset], dtype=np.int64))
     lost = source_batch_of(name, [Decoded(None, 0, (damaged,))], position, settled=False)
     return replace(lost, source=name, lost_us=until_us)
@@ -187,11 +180,7 @@ _NO_LEADER = "has no leader now, or is not there any more; its brokers may be aw
 
 
 class Health:
-    """The partitions of a lane that cannot be read.
-
-    Args:
-        servers: the brokers, for messages.
-    """
+    """The partitions of a lane that cannot be read."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
@@ -251,12 +240,6 @@ class Health:
 def leaders(consumer: Any, topic: str, servers: str, timeout_s: float) -> dict[int, bool]:
     """The partitions of a topic, and whether a broker leads each.
 
-    Args:
-        consumer: of confluent-kafka.
-        topic: its name.
-        servers: the brokers, for messages.
-        timeout_s: how long it may take.
-
     Raises:
         KafkaUnavailableError: the topic cannot be read.
         Exception: confluent-kafka's, if no broker answers.
@@ -273,13 +256,6 @@ def reachable(
     """Whether brokers name some topics, and the leaders of some of their partitions answer.
 
     Only questions are asked: neither where the consumer reads nor what it has fetched is touched.
-
-    Args:
-        consumer: of confluent-kafka.
-        topics: the topics.
-        servers: the brokers.
-        places: the partitions.
-        timeout_s: how long each question may take.
     """
     try:
         led = {
@@ -332,11 +308,8 @@ class KafkaPartitions(PartitionedSource):
     """Messages of some topics.
 
     Attributes:
-        cluster: where the brokers are.
         topics: names, in an order that stays.
-        decoder: takes messages apart.
         lanes: how many parts there are.
-        start: where a first run begins.
         group: consumer group that a start names, or else that is told what was read.
         discover_s: seconds from one look for new partitions to the next.
         known: what is on record of the topics, for a run that begins without a position.
@@ -370,13 +343,7 @@ class KafkaPartitions(PartitionedSource):
 
 
 class KafkaReader(Reader):
-    """Reads a lane.
-
-    Args:
-        source: the topics.
-        lane: its number.
-        position: where to go on; empty at the beginning.
-    """
+    """Reads a lane."""
 
     def __init__(self, source: KafkaPartitions, lane: int, position: str) -> None:
         self._source = source

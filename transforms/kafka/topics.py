@@ -107,11 +107,6 @@ def _may_write(topic: Topic) -> bool:
 def last_messages(cluster: Cluster, topics: Sequence[str], count: int) -> Messages:
     """The last messages of topics, by their stamps; nothing is committed, and no offset is kept.
 
-    Args:
-        cluster: the brokers.
-        topics: one or several.
-        count: how many at most.
-
     Raises:
         KafkaUnavailableError: a topic cannot be read, or no broker answers in time.
     """

@@ -76,10 +76,6 @@ _ONE, _TOP_BYTE = np.uint64(1), np.uint64(56)
 class Cursors:
     """Where reading stands in each of n messages; it belongs to one call.
 
-    Args:
-        payloads: the messages, n of them.
-        head: bytes before each body.
-
     Attributes:
         begin: where the bodies begin, shape (n,).
         end: where they end.
@@ -114,10 +110,6 @@ class Cursors:
 
     def long(self, at: Ints, who: Ints) -> tuple[Ints, Ints]:
         """Numbers of variable length.
-
-        Args:
-            at: where they begin, shape (m,).
-            who: of which messages they are.
 
         Returns:
             The numbers, and where what is behind them begins.
@@ -173,13 +165,7 @@ class Cursors:
         return self._bytes[np.repeat(begin - before, size) + np.arange(int(size.sum()))]
 
     def check_texts(self, begin: Ints, size: Ints, who: Ints) -> None:
-        """Mark messages as irregular that have other than UTF-8 in a text.
-
-        Args:
-            begin: where the texts begin, shape (m,).
-            size: their bytes.
-            who: of which messages they are.
-        """
+        """Mark messages as irregular that have other than UTF-8 in a text."""
         high = self.joined(begin, size) >= _MORE
         if not high.any():
             return
@@ -274,10 +260,6 @@ _Step = Callable[[_Batch, Ints, Ints, Ints], Ints]
 class Vectorised:
     """A schema, and what is wanted of it; a plain value.
 
-    Args:
-        schema: as the library has parsed it; the size of a body bounds the work of reading it.
-        wanted: the parts of a reading that are in the body.
-
     Raises:
         UnfitError: it must be left to the library.
     """
@@ -298,12 +280,7 @@ class Vectorised:
         return self._parts.get(part)
 
     def read(self, payloads: Sequence[bytes], head: int = 0) -> Found:
-        """Read messages.
-
-        Args:
-            payloads: n of them.
-            head: bytes before the body of each.
-        """
+        """Read messages."""
         count = len(payloads)
         everyone = np.arange(count)
         if count < FEW or sum(map(len, payloads)) > _MOST_BYTES:
@@ -395,16 +372,7 @@ class Vectorised:
     # The steps of a schema
 
     def _of(self, kind: Any, wanted: Wanted, *, inside: bool) -> _Step:
-        """The step over a type.
-
-        Args:
-            kind: the type.
-            wanted: what is wanted of it.
-            inside: whether it is within the array of readings.
-
-        Raises:
-            UnfitError: it must be left to the library.
-        """
+        """The step over a type."""
         self._types += 1
         if self._types > _MOST_TYPES:
             raise UnfitError("too many types")
@@ -804,13 +772,7 @@ class _Schema:
         return None if self._stamps is not None and found.type_of(TIME) not in {"int", "long"} else found
 
     def read(self, payloads: list[bytes], numbers: list[int], head: int) -> list[Parsed | ParsedColumns]:
-        """Read messages, vectorised if that works.
-
-        Args:
-            payloads: n of them.
-            numbers: their numbers.
-            head: bytes before the body of each.
-        """
+        """Read messages, vectorised if that works."""
         if self._vectorised is None or len(payloads) < FEW:
             return [self._plainly([one[head:] for one in payloads], numbers)]
         try:

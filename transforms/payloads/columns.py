@@ -62,7 +62,6 @@ class Repeated:
     """A column whose values stand for several rows each.
 
     Attributes:
-        values: the values.
         at: number of the value of each row, shape (n,).
     """
 
@@ -96,11 +95,7 @@ class Rows:
     shift: Ints | None = None
 
     def filtered(self, keep: npt.NDArray[np.bool_]) -> Rows:
-        """Some of the readings.
-
-        Args:
-            keep: which, shape (n,).
-        """
+        """Some of the readings."""
         return Rows(
             message=self.message[keep],
             series=_filtered(self.series, keep),
@@ -171,11 +166,7 @@ class RowList:
         self.shifts += other.shifts
 
     def rows(self, groups: Sequence[Any] | None = None) -> Rows:
-        """What was found.
-
-        Args:
-            groups: the group of each message.
-        """
+        """What was found."""
         message = np.array(self.message, dtype=np.int64)
         grouped = None if groups is None else Repeated(list(groups), message)
         shift = np.array(self.shifts, dtype=np.int64) if self.shifts else None
@@ -183,12 +174,7 @@ class RowList:
 
 
 def names(column: Column, count: int) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """A column of names as a dictionary, and the rows whose name is neither text nor a whole number.
-
-    Args:
-        column: ``count`` values; ``None`` is a missing name and passes.
-        count: how many rows.
-    """
+    """A column of names as a dictionary, and the rows whose name is neither text nor a whole number."""
     if isinstance(column, pa.Array):
         return column, np.zeros(count, dtype=np.bool_)
     given = column.values if isinstance(column, Repeated) else list(column)
@@ -242,12 +228,7 @@ def _value_text(one: Any) -> str | None:
 
 
 def instants(column: Column, count: int) -> Iterator[tuple[npt.NDArray[np.bool_] | None, pa.Array]]:
-    """A column of times, those of one kind together: (which rows, ``None`` for all; their times).
-
-    Args:
-        column: ``count`` values.
-        count: how many rows.
-    """
+    """A column of times, those of one kind together: (which rows, ``None`` for all; their times)."""
     if isinstance(column, pa.Array):
         yield None, column
         return
@@ -310,11 +291,6 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 def field_column(place: Place | Constant, messages: Messages, chosen: Sequence[int]) -> list[Any]:
     """What a place beside the payload holds.
-
-    Args:
-        place: a topic level, header, key, stamp, payload or constant.
-        messages: the messages.
-        chosen: the numbers of those that count.
 
     Returns:
         One value for each that counts: text, an instant, or ``None`` where there is nothing readable.

@@ -65,12 +65,7 @@ def time_unit_of(readings: Readings) -> Any:
 
 
 def births_of(readings: Readings, memory: str) -> Births | None:
-    """What is remembered of births; ``None`` under conventions that have none.
-
-    Args:
-        readings: the mapping.
-        memory: what another one remembered, as text.
-    """
+    """What is remembered of births; ``None`` under conventions that have none."""
     if readings.preset != "sparkplug":
         return None
     from .presets.sparkplug import Births
@@ -86,13 +81,6 @@ def payload_format_of(
     births: Births | None,
 ) -> PayloadFormat:
     """What takes messages apart.
-
-    Args:
-        readings: the mapping.
-        timezone: zone of stamps without an offset.
-        group: the attribute, or path, with the group; ``None`` without groups.
-        schemas: gives the schema of an id of Avro's wire format.
-        births: those of :func:`births_of`.
 
     Raises:
         SettingsError: a library or schema for it is missing, or the name of the value is none.
@@ -149,11 +137,6 @@ _PARSERS: dict[str, Callable[[Readings], Parser]] = {
 
 def documents_of(payload: str, bodies: Sequence[bytes], schemas: SchemaLookup | None = None) -> Parsed:
     """What payloads hold as plain values, for who looks for a mapping.
-
-    Args:
-        payload: how they are written: a name of the setting.
-        bodies: the payloads.
-        schemas: gives the schema of an id of Avro's wire format.
 
     Raises:
         SettingsError: a library is not installed.
@@ -267,7 +250,6 @@ class PayloadDecoder(MessageDecoder):
     """Decodes messages by the mapping of the settings; a plain value, whose memory stays with one reader.
 
     Attributes:
-        readings: the mapping and how to read what it finds.
         timezone: zone of stamps without an offset.
         group: the attribute, or path, with the group; ``None`` without groups.
         grid: the slots, for registers.
@@ -290,11 +272,6 @@ class PayloadDecoder(MessageDecoder):
     @classmethod
     def of(cls, settings: Settings, *, group: str | None = None, schemas: SchemaLookup | None = None) -> PayloadDecoder:
         """The decoder of a job.
-
-        Args:
-            settings: the job.
-            group: the attribute, or path, with the group.
-            schemas: gives the schema of an id of Avro's wire format.
 
         Raises:
             SettingsError: the mapping cannot be used, or a library for it is missing.

@@ -180,13 +180,7 @@ def unreadable(found: Sequence[Any]) -> Bools:
 
 
 def combined(place: Place | Constant, tables: Tables, mapping: Mapping) -> Column:
-    """What a place says of each reading, before units are converted.
-
-    Args:
-        place: one beside the payload, or with operators.
-        tables: the objects of the messages.
-        mapping: how texts are read.
-    """
+    """What a place says of each reading, before units are converted."""
     if isinstance(place, Place):
         if place.steps is not None:
             return tables.column(place.steps)
@@ -220,13 +214,7 @@ def _listed(column: Column) -> list[Any]:
 
 
 def finished(rows: Rows, tables: Tables, mapping: Mapping) -> Rows:
-    """Readings with what is said of whole places: values in the wanted unit, times by their number, optional parts.
-
-    Args:
-        rows: the readings as their places say them.
-        tables: the objects of the messages.
-        mapping: what the settings say.
-    """
+    """Readings with what is said of whole places: values in the wanted unit, times by their number, optional parts."""
     keep = np.ones(len(rows.message), dtype=np.bool_)
     torn = np.zeros(len(rows.message), dtype=np.bool_)
     bad = dict(rows.bad)
@@ -373,12 +361,7 @@ def _interval(one: Any) -> int | None:
 
 
 def answers(condition: Condition, found: Sequence[Any]) -> Bools:
-    """Which values say what a condition asks, shape (n,).
-
-    Args:
-        condition: what is asked.
-        found: what stands at its place, n values.
-    """
+    """Which values say what a condition asks, shape (n,)."""
     if condition.exists is not None:
         said = [(one is not None) is condition.exists for one in found]
         return np.array(said, dtype=np.bool_)
@@ -412,7 +395,6 @@ class Mapping:
         where: what messages and elements must say to be read, by the level that each is asked at.
         beside: what must stand beside the payload; a message that is passed over for it need not be parsed.
         wanted: unit that the messages' units are converted to.
-        decimal: mark before the decimals of numbers in text.
         unpacks: whether a path unpacks a text inside the payload.
     """
 
@@ -501,13 +483,7 @@ def _level_of(levels: tuple[Level, ...], steps: Steps) -> int:
 
 
 def asked_beside(conditions: Sequence[Condition], messages: Messages, chosen: list[int]) -> list[int]:
-    """The messages beside whose payloads stands what is asked.
-
-    Args:
-        conditions: what is asked.
-        messages: the messages.
-        chosen: the numbers of those that count.
-    """
+    """The messages beside whose payloads stands what is asked."""
     for one in conditions:
         said = answers(one, field_column(one.place, messages, chosen))
         chosen = [number for number, good in zip(chosen, said.tolist(), strict=True) if good]
@@ -515,13 +491,7 @@ def asked_beside(conditions: Sequence[Condition], messages: Messages, chosen: li
 
 
 def mapped_rows(messages: Messages, parsed: Parsed | ParsedColumns, mapping: Mapping) -> Rows:
-    """The readings of some parsed messages.
-
-    Args:
-        messages: the messages.
-        parsed: what their payloads hold.
-        mapping: where the parts of a reading are.
-    """
+    """The readings of some parsed messages."""
     return (
         _rows(messages, parsed, mapping) if isinstance(parsed, Parsed) else _rows_of_columns(messages, parsed, mapping)
     )
@@ -593,7 +563,6 @@ class Tables:
     """The objects that paths start from: the payloads, and the elements of each array inside them.
 
     Attributes:
-        messages: all messages.
         nodes: the objects of each level.
         message: number of the message of each object, by level.
         down: of each level, the number of the object that each object of the deepest level is in.

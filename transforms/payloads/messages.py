@@ -66,13 +66,7 @@ class Messages:
 
 
 def rejects_of(reason: RejectReason, messages: Messages, numbers: npt.NDArray[np.int64]) -> Rejects:
-    """Some messages as rejects, with their sizes.
-
-    Args:
-        reason: why.
-        messages: all of them.
-        numbers: of those that are rejected, in their order, shape (n,).
-    """
+    """Some messages as rejects, with their sizes."""
     payloads = messages.payloads
     sizes = np.fromiter((len(payloads[one] or b"") for one in numbers.tolist()), np.int64, len(numbers))
     return Rejects(reason, messages.positions[numbers], sizes)
@@ -99,11 +93,7 @@ class MessageDecoder(ABC):
         """
 
     def fresh(self, memory: str = "") -> MessageDecoder:  # noqa: ARG002 - of those that remember something
-        """A decoder of the same kind for one reader, which remembers nothing but what it is given.
-
-        Args:
-            memory: what a position carries: the :attr:`memory` of the decoder that read up to it.
-        """
+        """A decoder of the same kind for one reader, which remembers nothing but what it is given."""
         return self
 
     @property
@@ -238,11 +228,6 @@ def check_letters(letters: Letters) -> None:
 def with_letters(rejects: pa.RecordBatch, messages: Messages, letters: Letters) -> pa.RecordBatch:
     """Rejects with the sizes of their messages, and the letters that hold them; ``LETTER_SCHEMA``.
 
-    Args:
-        rejects: of these messages, by their positions, which rise.
-        messages: the messages.
-        letters: to whom.
-
     Raises:
         SettingsError: the library is not installed on this machine.
     """
@@ -272,13 +257,7 @@ def with_letters(rejects: pa.RecordBatch, messages: Messages, letters: Letters) 
 def sealed(
     rejects: Sequence[pa.RecordBatch], messages: Messages, letters: Letters | None
 ) -> tuple[pa.RecordBatch, ...]:
-    """Batches of rejects, each with letters that hold its messages if the settings name a key.
-
-    Args:
-        rejects: of these messages.
-        messages: the messages.
-        letters: to whom; ``None`` without letters.
-    """
+    """Batches of rejects, each with letters that hold its messages if the settings name a key."""
     return tuple(rejects) if letters is None else tuple(with_letters(one, messages, letters) for one in rejects)
 
 

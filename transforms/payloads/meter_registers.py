@@ -179,7 +179,6 @@ class Registers:
     """The registers of the series that one reader reads.
 
     Attributes:
-        grid: the slots.
         scale: factor to the unit of the states' edges.
         rollover: where the counter begins at 0 again; ``None`` if a fall is always a reset.
         keep: slots of a series that are remembered.

@@ -49,7 +49,6 @@ class Parsed:
     """What some payloads hold.
 
     Attributes:
-        values: the values of those that could be parsed.
         message: the number of each one's message.
         bad: the messages that could not be, and why.
         stamps: what integers at the path of the time are; ``None`` if the settings say it.
@@ -87,12 +86,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def parse_json(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
-    """Parse JSON.
-
-    Args:
-        payloads: n of them.
-        numbers: their numbers.
-    """
+    """Parse JSON."""
     loads = orjson.loads
     try:
         return Parsed([loads(one) for one in payloads], list(numbers))
@@ -196,10 +190,6 @@ _LONGEST_NAMESPACE = 200
 def xml_parser(preset: str, read: Callable[[Any], Any]) -> Parser:
     """The parser of XML, which has no definitions of its own: a few bytes of them can stand for endless work.
 
-    Args:
-        preset: that needs it, for messages.
-        read: from the root of a document to what it holds.
-
     Raises:
         SettingsError: the library is not installed.
     """
@@ -235,10 +225,6 @@ class TooLargeError(QuiltstreamError, ValueError):
 
 def unpacked(payload: bytes, most: int) -> bytes:
     """What a payload of gzip holds, which may have several members.
-
-    Args:
-        payload: the packed bytes.
-        most: how many bytes it may hold; no more than these and one are ever unpacked.
 
     Raises:
         TooLargeError: it holds more.
@@ -293,12 +279,7 @@ def _each_line(
 
 
 def csv_parser(columns: Sequence[str], delimiter: str) -> Parser:
-    """The parser of CSV, whose rows become objects with the fields of their columns; an empty field is null.
-
-    Args:
-        columns: names of the columns; empty where the first line has them.
-        delimiter: between the columns.
-    """
+    """The parser of CSV, whose rows become objects with the fields of their columns; an empty field is null."""
 
     def parse(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
         parsed = Parsed()
@@ -476,9 +457,6 @@ def _request_class() -> Any:
 def remote_write_parser(most: int) -> Parser:
     """The parser of write requests.
 
-    Args:
-        most: bytes that one may have, unpacked.
-
     Raises:
         SettingsError: this pyarrow has no snappy.
     """
@@ -505,12 +483,7 @@ def remote_write_parser(most: int) -> Parser:
 
 
 def _held(payload: bytes, most: int) -> int:
-    """How many bytes a block holds, as it says itself; the library refuses one that holds others.
-
-    Raises:
-        TooLargeError: more than there may be.
-        ValueError: it does not say.
-    """
+    """How many bytes a block holds, as it says itself; the library refuses one that holds others."""
     found = 0
     for place, byte in enumerate(payload[:_LENGTH]):
         found |= (byte & 0x7F) << 7 * place

@@ -47,12 +47,7 @@ class PubSubUnavailableError(BrokerUnavailableError):
 
 
 def unavailable(what: str, error: BaseException) -> PubSubUnavailableError:
-    """An error as one that can be shown.
-
-    Args:
-        what: what could not be used.
-        error: the client's.
-    """
+    """An error as one that can be shown."""
     if isinstance(error, PubSubUnavailableError):
         return error
     name = type(error).__name__
@@ -96,12 +91,6 @@ def new_publisher() -> Any:
 
 def stream_of(client: Any, subscription: str, callback: Callable[[Any], None], messages: int) -> Any:
     """Have the messages of a subscription streamed; the client keeps those that are not acknowledged from others.
-
-    Args:
-        client: a subscriber.
-        subscription: its whole name.
-        callback: takes each message, on a thread of the client.
-        messages: how many may wait to be acknowledged.
 
     Returns:
         A future that ends when the stream does.

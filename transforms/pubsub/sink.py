@@ -27,13 +27,7 @@ _HANDED = 10_000
 
 @dataclass(frozen=True)
 class PubSubTopic(MessageTopic):
-    """A topic that rows are sent to.
-
-    Attributes:
-        name: its whole name.
-        format: of the messages.
-        publisher: makes a client; the tests' own.
-    """
+    """A topic that rows are sent to."""
 
     kind: ClassVar[str] = "pubsub"
 
@@ -47,13 +41,7 @@ class PubSubTopic(MessageTopic):
 
 
 class PubSubSender(MessageSender):
-    """Sends messages to a topic; it belongs to one worker.
-
-    Args:
-        topic: where to.
-        setting: name of the setting, for messages.
-        patience_s: how long the service may take.
-    """
+    """Sends messages to a topic; it belongs to one worker."""
 
     def __init__(self, topic: PubSubTopic, setting: str, *, patience_s: float = _PATIENCE_S) -> None:
         self._topic = topic

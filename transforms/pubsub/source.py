@@ -69,16 +69,11 @@ class PubSubSubscription(PartitionedSource):
     """Messages of a subscription that has no other reader.
 
     Attributes:
-        subscription: its whole name.
-        decoder: takes messages apart.
         timestamp_attribute: attribute with a message's time; ``None``: when Pub/Sub took it.
         id_attribute: attribute that names a message; ``None``: Pub/Sub's own id.
         settle_s: how long the clock waits for what may be waiting.
         outstanding: messages that may wait to be acknowledged.
         most_bytes: bytes of them that may; the client's own limit.
-        subscriber: makes a client; the tests' own.
-        stream: begins to stream its messages; the tests' own.
-        now: the wall clock in seconds; the tests' own.
     """
 
     subscription: str
@@ -98,13 +93,7 @@ class PubSubSubscription(PartitionedSource):
 
 
 class _Held:
-    """Messages that the runner has not kept yet.
-
-    Attributes:
-        messages: the messages.
-        since_s: when they were read, by the wall clock.
-        size: their bytes, as the client counts them.
-    """
+    """Messages that the runner has not kept yet."""
 
     __slots__ = ("messages", "since_s", "size")
 
@@ -115,12 +104,7 @@ class _Held:
 
 
 class PubSubReader(Reader):
-    """Reads a subscription.
-
-    Args:
-        source: the subscription.
-        position: of the last reader; empty at the beginning.
-    """
+    """Reads a subscription."""
 
     def __init__(self, source: PubSubSubscription, position: str = "") -> None:
         self._source = source

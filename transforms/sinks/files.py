@@ -89,11 +89,6 @@ class WriteRows(beam.PTransform[Any, Any]):
 
     The rows are sorted, and a row that a runner delivered twice is written once. Without rows the file has none.
 
-    Args:
-        path: the file; it is replaced, and its folder made.
-        format_: how it is written.
-        form: what the rows are.
-
     Returns:
         A PCollection of the path, once it is written.
     """
@@ -150,14 +145,7 @@ def _write(path: str, format_: FileFormat, parts: Parts, form: RowForm) -> None:
 
 
 def write_remote(path: str, format_: FileFormat, parts: Parts, form: RowForm) -> None:
-    """Write a file through Beam's file systems under another name, then rename it.
-
-    Args:
-        path: where, with a scheme.
-        format_: how.
-        parts: the rows, sorted.
-        form: what they are.
-    """
+    """Write a file through Beam's file systems under another name, then rename it."""
     folder, name = FileSystems.split(path)
     part = FileSystems.join(folder, part_name(name))
     # it may exist already, or the store may have no folders; otherwise creating the file fails and says so
@@ -180,12 +168,7 @@ _WRITERS = 8
 
 
 class _IntoFolder(beam.PTransform[Any, Any]):
-    """Write record batches to files of a folder, where they are.
-
-    Args:
-        folder: where; it is made if needed.
-        format_: how a file is written.
-    """
+    """Write record batches to files of a folder, where they are."""
 
     writer: ClassVar[Callable[[str, FileFormat], beam.DoFn]]
 
@@ -202,13 +185,7 @@ class _IntoFolder(beam.PTransform[Any, Any]):
 
 
 def block_name(start_us: int, ids: Sequence[str], format_: FileFormat) -> str:
-    """Name of a block's file: its window, and a digest of the names of its releases.
-
-    Args:
-        start_us: start of the window.
-        ids: the release ids.
-        format_: how the file is written.
-    """
+    """Name of a block's file: its window, and a digest of the names of its releases."""
     when = datetime.fromtimestamp(start_us // 1_000_000, timezone.utc).strftime("%Y%m%dT%H%M%S")
     digest = hashlib.blake2b("\n".join(sorted(ids)).encode(), digest_size=8).hexdigest()
     return f"{when}-{digest}.{format_}"

@@ -74,8 +74,6 @@ class MessageTopic(ABC):
 
     Attributes:
         kind: what the settings call such topics.
-        name: of the topic.
-        format: of the values.
     """
 
     kind: ClassVar[str]
@@ -84,11 +82,7 @@ class MessageTopic(ABC):
 
     @abstractmethod
     def sender(self, field: str) -> MessageSender:
-        """What sends to it.
-
-        Args:
-            field: the setting, for messages.
-        """
+        """What sends to it."""
 
 
 def single_object_head(schema: Mapping[str, Any]) -> bytes:
@@ -187,22 +181,14 @@ class _SendRows(beam.PTransform[Any, Any]):
 
 
 class SendReleases(_SendRows):
-    """Send record batches of releases to a topic.
-
-    Args:
-        topic: where to.
-    """
+    """Send record batches of releases to a topic."""
 
     section = "sink"
     messages = staticmethod(release_messages)
 
 
 class SendRejects(_SendRows):
-    """Send rejects to a topic, at least once.
-
-    Args:
-        topic: where to.
-    """
+    """Send rejects to a topic, at least once."""
 
     section = "rejects"
     messages = staticmethod(reject_messages)

@@ -58,7 +58,6 @@ class FileTask:
     """A part of the source that is read at once.
 
     Attributes:
-        path: the file.
         groups: for Parquet, the first row group, the one after the last, and the rows before them.
     """
 
@@ -86,18 +85,7 @@ class HowRead(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class FileDecoder:
-    """Decodes the files of a source; a plain value that travels to any machine.
-
-    Attributes:
-        format: of the files.
-        delimiter: of CSV files.
-        readings: the columns and how to read them.
-        timezone: zone of stamps without an offset.
-        group: column with the group.
-        batch_rows: readings in a batch, about.
-        encoding: of text files.
-        labels: what reads the values, where they are labels.
-    """
+    """Decodes the files of a source; a plain value that travels to any machine."""
 
     format: FileFormat
     delimiter: str
@@ -110,9 +98,6 @@ class FileDecoder:
 
     def rows(self, memory: str = "") -> RowReader:  # noqa: ARG002 - of those that remember something
         """What turns raw rows into readings.
-
-        Args:
-            memory: what it remembers at the beginning: that of another one.
 
         Raises:
             ValueError: the time format cannot be read.
@@ -154,10 +139,6 @@ class FileDecoder:
     def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:
         """Take a part of the source apart.
 
-        Args:
-            task: the part.
-            parquet: its Parquet file if that is open already.
-
         Raises:
             SourceFileError: the file is damaged.
         """
@@ -192,10 +173,6 @@ class FileDecoder:
 
     def raw_lines(self, data: bytes, name: str) -> Iterator[RawRows]:
         """Take whole lines of text apart, CSV with its header first.
-
-        Args:
-            data: the lines.
-            name: of where they come from, for messages.
 
         Raises:
             SettingsError: the header lacks a column.
@@ -381,12 +358,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
 
 
 def read_ahead(source: Iterator[_Item], *, waiting: int = 2) -> Iterator[_Item]:
-    """The items of an iterator, of which a thread takes the next ones while the caller works on one.
-
-    Args:
-        source: what is read; its errors are raised where its next item would be.
-        waiting: how many items may lie ready.
-    """
+    """The items of an iterator, of which a thread takes the next ones while the caller works on one."""
     end = object()
     pieces: deque[Future[Any]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="quiltstream-read") as pool:
@@ -459,13 +431,6 @@ def decoder_of(
     source: FileSource, readings: Readings, *, whole_series: bool = False, **how: Unpack[HowRead]
 ) -> FileDecoder:
     """The decoder of the files of a source.
-
-    Args:
-        source: format and paths or patterns.
-        readings: the columns and how to read them.
-        whole_series: whether counters and intervals are read as they are, because what they mean is found later, when
-            all of a series are there.
-        how: the zone, the group, and how much at a time.
 
     Raises:
         SettingsError: the time format cannot be read, the delimiter cannot be used, or the readings are mapped in a way

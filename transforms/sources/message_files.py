@@ -59,11 +59,7 @@ class MessageFileDecoder(FileDecoder):
         return PayloadDecoder(self.readings, timezone=self.timezone, group=self.group)
 
     def rows(self, memory: str = "") -> RowReader:
-        """What turns messages into readings.
-
-        Args:
-            memory: what it remembers at the beginning: that of another one.
-        """
+        """What turns messages into readings."""
         return MessageRows(self.payloads.fresh(memory))
 
     def tasks(self, path: str) -> list[FileTask]:
@@ -117,11 +113,7 @@ _WITH_DUP = _ColumnsWithDup(TOPIC, (RECEIVED,), PAYLOAD)
 
 
 class MessageRows:
-    """Messages of files to readings; it belongs to one worker.
-
-    Args:
-        decoder: what takes the messages apart.
-    """
+    """Messages of files to readings; it belongs to one worker."""
 
     columns: Columns = _COLUMNS
 
@@ -165,11 +157,7 @@ _LONG = 1 << 63
 
 
 def _check_types(types: dict[str, Any], path: str) -> None:
-    """See whether each column of a file can hold what it is for.
-
-    Raises:
-        SettingsError: one cannot.
-    """
+    """See whether each column of a file can hold what it is for."""
     for name, kinds in _KINDS.items():
         given = types.get(name, "null")
         of = {one["type"] if isinstance(one, dict) else one for one in (given if isinstance(given, list) else [given])}
@@ -183,12 +171,7 @@ def _check_types(types: dict[str, Any], path: str) -> None:
 
 
 class _Held:
-    """What a column of a segment holds, record by record.
-
-    Args:
-        name: of the column.
-        kind: its type in the file.
-    """
+    """What a column of a segment holds, record by record."""
 
     def __init__(self, name: str, kind: Any) -> None:
         self._name = name

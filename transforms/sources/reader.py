@@ -112,14 +112,7 @@ def _now_us() -> int:
 
 
 class ReadPart(beam.DoFn, RestrictionProvider):
-    """Numbers of parts to record batches of readings and marks; rejects go to the output ``rejected``.
-
-    Args:
-        source: the source.
-        policy: when windows close.
-        schema: of the readings.
-        now: the wall clock in microseconds; the tests' own.
-    """
+    """Numbers of parts to record batches of readings and marks; rejects go to the output ``rejected``."""
 
     def __init__(
         self,
@@ -462,14 +455,7 @@ def _timestamp(instant_us: int) -> Timestamp:
 
 
 class ReadLive(beam.PTransform[Any, Any]):
-    """Read a source as it comes.
-
-    Args:
-        source: the source.
-        policy: when windows close.
-        grouped: whether the readings name a group.
-        now: the wall clock in microseconds; the tests' own.
-    """
+    """Read a source as it comes."""
 
     reading: ClassVar[type[ReadPart]] = ReadPart
 

@@ -56,13 +56,7 @@ def _place_of(register: Register) -> str | Place:
 
 
 class RegisterIncrements(beam.PTransform[Any, Any]):
-    """Batches of readings of counters to batches of their rises.
-
-    Args:
-        register: the counter.
-        scale: factor to the unit of the states' edges.
-        grid: the slots.
-    """
+    """Batches of readings of counters to batches of their rises."""
 
     def __init__(self, register: Register, scale: float, grid: SlotGrid) -> None:
         super().__init__()
@@ -126,12 +120,7 @@ class CompareRegisters(beam.DoFn):
 
 
 def _lasts(readings: pa.RecordBatch, grid: SlotGrid) -> tuple[Any, Any, Any, Any, Any]:
-    """The rows of the last readings of each series and slot, in the order of both, and what they were found by.
-
-    Returns:
-        The row of the highest reading with the latest stamp, and of the lowest; then of each row of the batch its
-        series, slot and offset.
-    """
+    """The rows of the last readings of each series and slot, in the order of both, and what they were found by."""
     codes = readings.column("series").indices.to_numpy(zero_copy_only=False).astype(np.int64)
     values = readings.column("value").to_numpy(zero_copy_only=False)
     times = readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -157,12 +146,7 @@ _SLOTS = 1 << 18
 
 
 class SlotsOfIntervals(beam.PTransform[Any, Any]):
-    """Batches of readings with the end of each to batches with one reading a slot.
-
-    Args:
-        grid: the slots.
-        schedule: the windows for which the slots are needed, as far as they are known; ``None`` for all slots.
-    """
+    """Batches of readings with the end of each to batches with one reading a slot."""
 
     def __init__(self, grid: SlotGrid, schedule: Schedule | None = None) -> None:
         super().__init__()
@@ -269,18 +253,7 @@ def _scheduled(first: Ints, last: Ints, schedule: Schedule | None) -> tuple[Ints
 
 
 def _pieces(codes: Ints, of: Ints, first: Ints, last: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
-    """Ranges of slots as slots, about so many at a time: all ranges of a series that reach a slot have it at once.
-
-    Args:
-        codes: the series of each interval.
-        of: the interval of each range, shape (n,).
-        first: first slots, shape (n,).
-        last: last slots, shape (n,).
-        most: slots at a time.
-
-    Yields:
-        The interval of each slot, and the slot.
-    """
+    """Ranges of slots as slots, about so many at a time: all ranges of a series that reach a slot have it at once."""
     order = np.lexsort((first, codes[of]))
     of, first, last = of[order], first[order], last[order]
     heads = _heads(codes[of])

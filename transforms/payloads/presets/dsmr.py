@@ -150,11 +150,7 @@ def _add(
     wanted: Wanted,
     zone: ZoneInfo,
 ) -> None:
-    """Add the reading of a telegram, if it has the code.
-
-    Raises:
-        MixedUnitsError: it has another quantity.
-    """
+    """Add the reading of a telegram, if it has the code."""
     found = [lines[code] for code in codes if code in lines]
     if not found:
         return
@@ -169,11 +165,7 @@ def _add(
 
 
 def _lines(telegram: bytes) -> dict[str, list[bytes]]:
-    """The groups in brackets behind each code.
-
-    Raises:
-        MalformedError: it is no whole telegram, or its checksum is another.
-    """
+    """The groups in brackets behind each code."""
     start, end = telegram.find(b"/"), telegram.rfind(b"!")
     if start < 0 or end < start:
         raise MalformedError("no telegram")
@@ -236,16 +228,7 @@ def _instant(stamp: bytes, zone: ZoneInfo) -> dt.datetime | None:
 
 
 def _in_one_unit(groups: list[bytes], wanted: list[str], *, counts: bool) -> list[str]:
-    """The digits of values such as ``01.193*kW``, all in the unit of the first.
-
-    Args:
-        groups: the values.
-        wanted: the unit that each should have; empty where only the others say one.
-        counts: whether they are numbers of events, which have no unit.
-
-    Raises:
-        MixedUnitsError: one has another unit, an unknown one, or none.
-    """
+    """The digits of values such as ``01.193*kW``, all in the unit of the first."""
     split = [group.decode("ascii", "replace").partition("*") for group in groups]
     first = next((unit for unit in wanted if unit), None)
     if first is None and not counts:

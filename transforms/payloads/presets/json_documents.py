@@ -76,10 +76,6 @@ class MixedUnitsError(MalformedError):
 def walk(parsed: Parsed, visit: Callable[[RowList, int, Any], None]) -> RowList:
     """Visit each parsed payload; one that does not follow its convention adds no rows and is bad.
 
-    Args:
-        parsed: the payloads.
-        visit: adds the rows of a message: (where to, its number, what it holds).
-
     Raises:
         Exception: none but :class:`MalformedError` is the message's.
     """
@@ -257,13 +253,7 @@ _ARRAYS = range(0x80, 0xA0)
 
 
 def parse_senml(payloads: Sequence[bytes], numbers: Sequence[int], cbor: Parser) -> Parsed:
-    """Parse packs of either form, by their first byte.
-
-    Args:
-        payloads: n of them.
-        numbers: their numbers.
-        cbor: the parser of CBOR.
-    """
+    """Parse packs of either form, by their first byte."""
     binary = [place for place, payload in enumerate(payloads) if payload and payload[0] in _ARRAYS]
     if not binary:
         return parse_json(payloads, numbers)
@@ -307,11 +297,7 @@ def senml_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:
 
 
 def _named(record: dict[Any, Any]) -> dict[str, Any]:
-    """A record with the names of JSON.
-
-    Raises:
-        MalformedError: it has a field that must be understood, and is not.
-    """
+    """A record with the names of JSON."""
     named: dict[str, Any] = {}
     for key, value in record.items():
         name = _LABELS.get(key) if type(key) is int else key

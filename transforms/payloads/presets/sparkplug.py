@@ -239,13 +239,7 @@ class Births:
             self._known.keep(who, births, proved=True)
 
     def learn(self, who: Who, birth: Birth, now: int | None = None) -> None:
-        """Take a birth in, in the order of their times.
-
-        Args:
-            who: whose.
-            birth: what it told.
-            now: the broker's clock in milliseconds; ``None`` without one.
-        """
+        """Take a birth in, in the order of their times."""
         if now is not None:
             self._now = now if self._now is None else max(self._now, now)
         births = self._known.get(who) or self._begun
@@ -260,13 +254,7 @@ class Births:
         self._text = None
 
     def before(self, who: Who, time: int, *, spoken: bool = False) -> Birth | None:
-        """The latest birth of a node or device that is not after a time.
-
-        Args:
-            who: the node or device.
-            time: in milliseconds.
-            spoken: whether it has something to say, and is not only born.
-        """
+        """The latest birth of a node or device that is not after a time."""
         births = self._known.get(who) or ()
         at = bisect_right(births, time, key=_time)
         if spoken and births:
@@ -438,14 +426,7 @@ _SIGNED = {1: 32, 2: 32, 3: 32, 4: 64}
 
 
 def sparkplug_rows(messages: Messages, chosen: list[int], births: Births, wanted: Wanted) -> RowList:
-    """The readings of births and data; times are milliseconds.
-
-    Args:
-        messages: the messages.
-        chosen: the numbers of those that have a payload.
-        births: what earlier births told; what these tell is added.
-        wanted: the metric.
-    """
+    """The readings of births and data; times are milliseconds."""
     rows, parse, several = RowList(), payload_class().FromString, _Several.of(wanted.name)
     for message, topic in zip(chosen, _sparkplug_topics(messages, chosen), strict=True):
         if topic is not None and topic.startswith(_HOSTS):

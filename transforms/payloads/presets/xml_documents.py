@@ -73,11 +73,8 @@ class Value:
     """A value of a document.
 
     Attributes:
-        meter: whose.
-        code: the numbers of its reading type.
         time: its stamp, or the start of its interval.
         late_us: how much later than its start the stamp is, in microseconds; ``None`` if nothing tells.
-        digits: the value as text.
     """
 
     meter: str | None
@@ -105,13 +102,7 @@ def check_code(name: str) -> None:
 
 
 def cim_rows(parsed: Parsed, wanted: Wanted, *, registers: bool) -> RowList:
-    """The readings of documents; times are texts of ISO 8601.
-
-    Args:
-        parsed: what :func:`values_of` found.
-        wanted: which reading type: a unit, or the code.
-        registers: whether a unit means registers, and not what was measured in an interval or at an instant.
-    """
+    """The readings of documents; times are texts of ISO 8601."""
     is_wanted, by_unit = _chosen(wanted.name, registers=registers), _CODE.fullmatch(wanted.name) is None
     rows = RowList(bad=dict(parsed.bad))
     for message, values in zip(parsed.message, parsed.values, strict=True):
@@ -290,8 +281,6 @@ class IntervalBlock:
     """An interval block.
 
     Attributes:
-        point: the usage point.
-        kind: of its readings.
         readings: (start in seconds, digits) of each.
     """
 
@@ -375,11 +364,7 @@ def blocks_of(root: Any) -> list[IntervalBlock]:
 
 
 def _links(entry: Any) -> tuple[str, list[str]]:
-    """The entry's own address, and those it is related to.
-
-    Raises:
-        MalformedError: one of them is too long.
-    """
+    """The entry's own address, and those it is related to."""
     links = [(one.get("rel", ""), one.get("href", "")) for one in entry.findall(f"{_ATOM}link")]
     if any(len(href) > _LONGEST_ADDRESS for _, href in links):
         raise MalformedError("a long address")
