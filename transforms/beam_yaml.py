@@ -41,10 +41,6 @@ class PrivateHistogramsOfRows(beam.PTransform[Any, Any]):
         by_watermark: likewise.
 
     Returns the outputs ``releases``, ``refused`` and ``rejected``.
-
-    Raises:
-        SettingsError: at construction, naming each mistake.
-        ModelError: the model cannot be used.
     """
 
     def __init__(

@@ -255,10 +255,6 @@ def check_error(plan: Plan) -> None:
     """Stop a job whose noise drowns its counts, before anything is charged.
 
     A query that is on record is not stopped: its noise was frozen, and its budget reserved, when it was registered.
-
-    Raises:
-        HopelessNoise: the expected error is above ``most_error``, and the operator did not accept it.
-        StoreError: there is a ledger and it cannot be read.
     """
     if plan.accepted.noise or plan.noise == "none":
         return
@@ -268,11 +264,7 @@ def check_error(plan: Plan) -> None:
 
 
 def check_belief(plan: Plan) -> None:
-    """Stop a job whose belief is a stand-in, before anything is charged.
-
-    Raises:
-        SettingsError: it is, and the operator did not accept it.
-    """
+    """Stop a job whose belief is a stand-in, before anything is charged."""
     if plan.stand_in and not plan.accepted.stand_in and plan.noise != "none":
         raise SettingsError(STAND_IN_TEXT)
 
@@ -295,11 +287,7 @@ _ONE_HOST = frozenset(
 
 
 def check_hosts(runner: str | None, address: StoreAddress) -> None:
-    """Refuse a ledger in a file for workers on several machines.
-
-    Raises:
-        SettingsError: the runner may spread over hosts and the ledger is a file.
-    """
+    """Refuse a ledger in a file for workers on several machines."""
     if runner is None or runner.rpartition(".")[2].lower() in _ONE_HOST or address.multi_host_safe:
         return
     raise SettingsError(
@@ -325,9 +313,6 @@ def check_modes(options: PipelineOptions) -> None:
     """Refuse at-least-once modes and the logging of hot keys, by whichever option they are asked for.
 
     They may stand in options of their own, among the service options, or among the experiments of any spelling.
-
-    Raises:
-        SettingsError: naming each.
     """
     given = options.get_all_options(drop_default=True, retain_unknown_options=True)
     problems: list[str] = []
@@ -353,11 +338,6 @@ def check_ends(plan: Plan) -> None:
     """Compare the given ends with those on record, and count the windows between them, without going over any.
 
     A schedule that is on record as it is given is not counted: nothing about it can be changed any more.
-
-    Raises:
-        RegistrationConflict: ``windows.stop`` is before the one on record.
-        SettingsError: the schedule has more windows than ``windows.most``.
-        StoreError: there is a ledger and it cannot be read.
     """
     given = plan.schedule
     if given.stop is None:
@@ -392,20 +372,14 @@ def _held(plan: Plan) -> Registration | None:
 
 
 def check_number(plan: Plan, schedule: Schedule) -> None:
-    """Refuse a schedule that nobody can have meant.
-
-    Raises:
-        SettingsError: it has too many windows.
-    """
+    """Refuse a schedule that nobody can have meant."""
     if not schedule.bounded or len(schedule) <= plan.most_windows:
         return
     first, last = (format_instant(plan.grid.time_of(slot)) for slot in (schedule.covered.start, schedule.covered.stop))
     raise SettingsError(
-        [
-            f"windows: from {first} to {last} there are {len(schedule):,} windows, and a job over data that end takes "
-            f"at most {plan.most_windows:,}, because it publishes each, also those without readings; check the years "
-            "of windows.start and windows.stop, use longer windows, or raise windows.most if so many are meant"
-        ]
+        f"windows: from {first} to {last} there are {len(schedule):,} windows, and a job over data that end takes "
+        f"at most {plan.most_windows:,}, because it publishes each, also those without readings; check the years "
+        "of windows.start and windows.stop, use longer windows, or raise windows.most if so many are meant"
     )
 
 
@@ -414,11 +388,7 @@ NOT_LIVE = frozenset({"fnapirunner", "directrunner", "bundlebaseddirectrunner", 
 
 
 def check_watermarks(plan: Plan, runner: str) -> None:
-    """See that a runner keeps watermarks while windows are still to come, so that they are ever published.
-
-    Raises:
-        SettingsError: it does not.
-    """
+    """See that a runner keeps watermarks while windows are still to come, so that they are ever published."""
     schedule = plan.schedule
     over = schedule.bounded and plan.grid.time_of(schedule.covered.stop) * 1_000 < time.time_ns()
     if runner.lower() in NOT_LIVE and not over:
@@ -429,11 +399,7 @@ def check_watermarks(plan: Plan, runner: str) -> None:
 
 
 def check_live(plan: Plan) -> None:
-    """See that nothing is left to come from the data of a source that never ends, and when its first window starts.
-
-    Raises:
-        SettingsError: naming each setting that is missing, or a first window of another age.
-    """
+    """See that nothing is left to come from the data of a source that never ends, and when its first window starts."""
     problems: list[str] = []
     if plan.schedule.start is None:
         problems.append("windows.start is missing: a live source never ends, so its first window must be set")

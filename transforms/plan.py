@@ -330,11 +330,7 @@ class Plan:
         return self.calibrated(replace(self.calibration, sigma=sigma))
 
     def of_length(self, slots: int) -> Plan:
-        """The plan of windows of a length alone.
-
-        Raises:
-            KeyError: other lengths have noise of their own, and this one has none.
-        """
+        """The plan of windows of a length alone."""
         return self.calibrated(dict(self.lengths)[slots]) if self.lengths else self
 
     def losses(self, most: int) -> float | dict[int, float]:
@@ -449,7 +445,7 @@ def model_of(settings: Settings) -> Model:
     """
     if isinstance(settings.model, EstimatedModel):
         raise SettingsError(
-            ["model.estimate is made by `quiltstream run`; where there is no such run, give a model file or bounds"]
+            "model.estimate is made by `quiltstream run`; where there is no such run, give a model file or bounds"
         )
     return loaded(settings.model, settings)
 
@@ -470,7 +466,7 @@ def loaded(given: str | Bounds, settings: Settings) -> Model:
         try:
             bounds = MixingBounds(given.pi_min, given.gap, kind=given.kind)
         except ChainError as error:
-            raise SettingsError([f"model.{error}"]) from None
+            raise SettingsError(f"model.{error}") from None
         return Model(
             belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method="bounds given by hand")
         )
@@ -522,9 +518,7 @@ def make_plan(
     model.check_fits(space, grid.interval_us)
     _check_widths(grid, space, schedule)
     if space.size < 2:  # noqa: PLR2004 - a single bin holds every value
-        raise SettingsError(
-            ["states.edges is empty: a single bin says nothing about the values; give at least one edge"]
-        )
+        raise SettingsError("states.edges is empty: a single bin says nothing about the values; give at least one edge")
 
     roster = read_roster(settings, locate)
     model = label_model(settings, model, locate)
@@ -548,10 +542,8 @@ def make_plan(
     except ValueError:
         fit = "smaller" if calibration.sigma * share < 1 else "larger"
         raise SettingsError(
-            [
-                f"privacy.epsilon is {settings.privacy.epsilon:g}: the noise for it has no whole numbers of 64 bits; "
-                f"write a {fit} epsilon, for example 1.0"
-            ]
+            f"privacy.epsilon is {settings.privacy.epsilon:g}: the noise for it has no whole numbers of 64 bits; "
+            f"write a {fit} epsilon, for example 1.0"
         ) from None
     domain = DomainSpec(
         name=settings.domain,
@@ -610,15 +602,11 @@ def _check_widths(grid: SlotGrid, space: StateSpace, schedule: Schedule) -> None
     # local midnights are whole seconds
     if schedule.calendar is None and (step % _MILLISECOND_US or anchor % _MILLISECOND_US):
         raise SettingsError(
-            [
-                f"windows: one every {format_duration(step)} does not begin on whole milliseconds, and runners tell "
-                "windows apart no finer; use a multiple of 1ms"
-            ]
+            f"windows: one every {format_duration(step)} does not begin on whole milliseconds, and runners tell "
+            "windows apart no finer; use a multiple of 1ms"
         )
     if (grid.interval_us << (space.size - 1).bit_length()) >> _PACKED_BITS:
         raise SettingsError(
-            [
-                f"slots.interval {format_duration(grid.interval_us)} with {space.size} states does not fit 64 bits; "
-                "use a shorter interval or fewer states"
-            ]
+            f"slots.interval {format_duration(grid.interval_us)} with {space.size} states does not fit 64 bits; "
+            "use a shorter interval or fewer states"
         )

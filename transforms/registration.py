@@ -67,7 +67,7 @@ def complete(plan: Plan, seen: Discovered) -> Plan:
             stop=plan.grid.slots_of(seen.last_us) + 1 if given.stop is None else given.stop,
         )
     except ValueError as error:
-        raise SettingsError([f"{error}; the ends come from the first and the last reading"]) from error
+        raise SettingsError(f"{error}; the ends come from the first and the last reading") from error
     check_number(plan, schedule)
     roster = plan.roster
     if roster is None:
@@ -101,7 +101,7 @@ def register(plan: Plan, seen: Discovered | None = None, *, trial: bool = False)
             return _agree(put, plan, held, live=seen is None)
     completed = plan if seen is None else complete(plan, seen)
     if completed.schedule.start is None:
-        raise SettingsError(["windows.start is needed before the readings are known; set it"])
+        raise SettingsError("windows.start is needed before the readings are known; set it")
     # series that are left to a source that never ends join when they are first seen
     roster = completed.roster or Roster((), "group" if plan.grouped else "series")
     query = plan.query(completed.schedule, roster, schedule_given=given, roster_given=plan.roster is not None)

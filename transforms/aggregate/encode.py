@@ -67,21 +67,13 @@ class Ahead(Generic[_Given, _Made]):
         self._pieces: deque[Future[_Made]] = deque()
 
     def give(self, piece: _Given) -> Iterator[_Made]:
-        """Hand a piece over; yields results only where too many pieces wait.
-
-        Raises:
-            Exception: what the function raised for an earlier piece.
-        """
+        """Hand a piece over; yields results only where too many pieces wait."""
         self._pieces.append(self._pool.submit(self._function, piece))
         while len(self._pieces) > self._waiting:
             yield self._pieces.popleft().result()
 
     def rest(self) -> Iterator[_Made]:
-        """The results of all that was handed over.
-
-        Raises:
-            Exception: what the function raised.
-        """
+        """The results of all that was handed over."""
         while self._pieces:
             yield self._pieces.popleft().result()
 
@@ -366,11 +358,7 @@ class EncodeCells(beam.DoFn):
     def process(
         self, batch: pa.RecordBatch, registration: Registration, timestamp: Any = beam.DoFn.TimestampParam
     ) -> Iterator[Any]:
-        """Encode one batch.
-
-        Raises:
-            ReadingsError: the batch is of a source that would never be published.
-        """
+        """Encode one batch."""
         known = None if self._encoder is None else self._encoder.registration
         used = newest(known, registration)
         if self._encoder is None or used is not known:

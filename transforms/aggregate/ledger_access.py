@@ -200,12 +200,7 @@ def _blocks_in(text: bytes) -> tuple[int, list[LoggedBlock]]:
 
 
 def compact(path: Path, store: Store, *, also: Iterable[LoggedBlock] = (), forget: bool = False) -> None:
-    """Keep the newest block of each query, and those that are not on record.
-
-    Raises:
-        OSError: it cannot be written.
-        StoreError: the ledger cannot be read.
-    """
+    """Keep the newest block of each query, and those that are not on record."""
     with _locked(path, make=True):
         there = read(path)
         held = list(dict.fromkeys([*there, *also]))

@@ -114,11 +114,7 @@ class BatchRows(beam.DoFn):
         self._held, self._earliest = [], MAX_TIMESTAMP
 
     def process(self, element: Any, timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
-        """Take one element.
-
-        Raises:
-            ReadingsError: it is none that is taken.
-        """
+        """Take one element."""
         if isinstance(element, pa.RecordBatch):
             yield element
         elif hasattr(element, "__arrow_c_stream__"):

@@ -112,7 +112,7 @@ class Shapes:
         return self._types(self._schema) <= _MOST_TYPES
 
     def is_flat(self, wanted: Iterable[str]) -> bool:
-        """Whether memory for a record is bounded by the schema and the size of single values: the library may read it."""
+        """Whether the schema and the size of single values bound the memory for a record: the library may read it."""
         names = frozenset(wanted)
         others = [one["type"] for one in self._schema["fields"] if one["name"] not in names]
         return self._types(self._schema) <= _FEW_TYPES and not any(map(self._repeats, others))
@@ -152,12 +152,7 @@ class Shapes:
         return read
 
     def pass_over(self, stream: BinaryIO, kind: Any) -> None:
-        """Go behind a value.
-
-        Raises:
-            EOFError: the stream ends before.
-            ValueError: there is no such value, or it is too deep.
-        """
+        """Go behind a value."""
         inside = [iter([kind])]
         while inside:
             one = next(inside[-1], None)
@@ -335,12 +330,7 @@ def read_long(stream: BinaryIO) -> int: ...
 @overload
 def read_long(stream: BinaryIO, *, or_end: bool) -> int | None: ...
 def read_long(stream: BinaryIO, *, or_end: bool = False) -> int | None:
-    """A number of Avro's variable length.
-
-    Raises:
-        EOFError: the stream ends within it.
-        ValueError: it has too many bytes.
-    """
+    """A number of Avro's variable length."""
     number = 0
     for place in range(_LONGEST_LONG):
         data = stream.read(1)
@@ -355,11 +345,7 @@ def read_long(stream: BinaryIO, *, or_end: bool = False) -> int | None:
 
 
 def read_exactly(stream: BinaryIO, size: int) -> bytes:
-    """So many bytes, for which no memory is taken before they are there.
-
-    Raises:
-        EOFError: the stream ends before.
-    """
+    """So many bytes, for which no memory is taken before they are there."""
     parts: list[bytes] = []
     missing = size
     while missing > 0:
@@ -458,12 +444,7 @@ class RecordBlocks:
         self._fewest = fewest
 
     def __iter__(self) -> Iterator[RecordBlock]:
-        """The blocks.
-
-        Raises:
-            EOFError: the file ends within one.
-            ValueError: one is damaged, or too large.
-        """
+        """The blocks."""
         while True:
             count = read_long(self._stream, or_end=True)
             if count is None:
@@ -692,7 +673,7 @@ def check_columns(stream: BinaryIO, path: str, columns: Columns) -> dict[str, An
     """
     schema = _reader(stream, path).writer_schema
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise SettingsError([f"source.avro: {path} holds no records; write one record for each reading"])
+        raise SettingsError(f"source.avro: {path} holds no records; write one record for each reading")
     fields = {one["name"]: one["type"] for one in schema["fields"]}
     problems: list[str] = []
     for setting, name in columns.settings:

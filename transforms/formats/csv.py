@@ -57,14 +57,10 @@ class CsvForm:
 
 
 def check_delimiter(delimiter: str) -> None:
-    """Refuse delimiters that cannot be told from the rest of a line.
-
-    Raises:
-        SettingsError: it is a quote, a line end, or not ASCII.
-    """
+    """Refuse delimiters that cannot be told from the rest of a line."""
     if not delimiter.isascii() or delimiter in '"\r\n\0':
         raise SettingsError(
-            [f"source.delimiter is {delimiter!r} and must be one ASCII character other than a quote or a line end"]
+            f"source.delimiter is {delimiter!r} and must be one ASCII character other than a quote or a line end"
         )
 
 
@@ -85,11 +81,7 @@ def read_form(stream: BinaryIO, path: str, columns: Columns, delimiter: str) -> 
 
 
 def header_of(stream: BinaryIO, path: str, delimiter: str) -> list[str] | None:
-    """The names in the header of a file; ``None`` for a file without a line.
-
-    Raises:
-        SettingsError: there is no header.
-    """
+    """The names in the header of a file; ``None`` for a file without a line."""
     for block in text_blocks(stream, path, _HEADER_BYTES):
         found = _find_header(block, path, delimiter)
         if found is not None:
@@ -119,7 +111,7 @@ def _find_form(block: LineBlock, path: str, columns: Columns, delimiter: str) ->
 def _find_header(block: LineBlock, path: str, delimiter: str) -> tuple[list[str], int, int] | None:
     """The header, if it is in this block: the first line that is not blank; and the lines and bytes up to its end."""
     if not block.data:
-        raise SettingsError([f"source.csv: {path} does not begin with a header line; check that it is a CSV file"])
+        raise SettingsError(f"source.csv: {path} does not begin with a header line; check that it is a CSV file")
     start, number = 0, 0
     while start < len(block.data):
         end = block.data.index(b"\n", start)
@@ -134,14 +126,12 @@ def _find_header(block: LineBlock, path: str, delimiter: str) -> tuple[list[str]
 def _header(line: bytes, path: str, delimiter: str) -> list[str]:
     if not is_utf8(line) or b"\0" in line or b"\r" in line:
         raise SettingsError(
-            [
-                f"source.csv: the header of {path} is not a line of UTF-8 text; save it as UTF-8 with line feeds, or "
-                "check that it is a CSV file"
-            ]
+            f"source.csv: the header of {path} is not a line of UTF-8 text; save it as UTF-8 with line feeds, or "
+            "check that it is a CSV file"
         )
     header = _fields(line.decode("utf-8"), delimiter)
     if header is None:
-        raise SettingsError([f"source.csv: the header of {path} has a quote that is not closed; correct the header"])
+        raise SettingsError(f"source.csv: the header of {path} has a quote that is not closed; correct the header")
     return header
 
 

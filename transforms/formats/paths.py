@@ -74,10 +74,8 @@ def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str)
     for path in found:
         if path.endswith(_OTHER_COMPRESSIONS):
             raise SettingsError(
-                [
-                    f"{setting}: {path} is compressed in a way that is not read; use .gz, .bz2, .zip with one file in "
-                    "it, or none"
-                ]
+                f"{setting}: {path} is compressed in a way that is not read; use .gz, .bz2, .zip with one file in "
+                "it, or none"
             )
     return list(found)
 
@@ -113,15 +111,11 @@ def unreachable(setting: str, path: str, error: Exception) -> str:
 
 
 def is_elsewhere(path: str, setting: str) -> bool:
-    """Whether a file is there that is not on this machine.
-
-    Raises:
-        SettingsError: its place cannot be reached.
-    """
+    """Whether a file is there that is not on this machine."""
     try:
         return bool(file_systems().exists(path))
     except (ValueError, OSError) as error:
-        raise SettingsError([unreachable(setting, path, error)]) from None
+        raise SettingsError(unreachable(setting, path, error)) from None
 
 
 def present(patterns: Iterable[str]) -> list[str]:
@@ -164,11 +158,7 @@ def open_bytes(path: str) -> BinaryIO:
 
 
 def open_text(path: str, encoding: str = "utf-8") -> BinaryIO:
-    """Open a text file as bytes of UTF-8, unpacked if its name ends in ``.gz``, ``.bz2`` or ``.zip``.
-
-    Raises:
-        SourceFileError: it cannot be opened, or is no archive of one file.
-    """
+    """Open a text file as bytes of UTF-8, unpacked if its name ends in ``.gz``, ``.bz2`` or ``.zip``."""
     raw = open_bytes(path)
     try:
         stream = _unpacked(raw, path)

@@ -49,11 +49,7 @@ class PseudonymsOf:
         self._characters = 0
 
     def of(self, names: pa.DictionaryArray) -> pa.DictionaryArray:
-        """The same rows under pseudonyms.
-
-        Raises:
-            SettingsError: the key is not on this machine.
-        """
+        """The same rows under pseudonyms."""
         if self._key is None:
             self._key = self._place.key()
         if len(self._known) > _REMEMBERED or self._characters > _CHARACTERS:
@@ -311,11 +307,7 @@ class Columns:
 
     @classmethod
     def of(cls, readings: Readings, group: str | None = None, *, labels: bool = False) -> Columns:
-        """The columns that the settings name.
-
-        Raises:
-            SettingsError: they name what only messages have.
-        """
+        """The columns that the settings name."""
         readings.check_columns()
         return cls(
             column_of(readings.series),
@@ -496,11 +488,7 @@ class RowDecoder:
         return ""
 
     def decode(self, raw: RawRows) -> Decoded:
-        """Decode some rows; the time this takes in Python does not depend on how many they are.
-
-        Raises:
-            SettingsError: the key of the pseudonyms is not on this machine.
-        """
+        """Decode some rows; the time this takes in Python does not depend on how many they are."""
         rejects = [Rejects(RejectReason.MALFORMED_ROW, raw.malformed)] if len(raw.malformed) else []
         rows = len(raw.positions)
         if not rows:
@@ -698,42 +686,31 @@ def wide_columns(wide: Wide, columns: Columns, header: Sequence[str], path: str)
     chosen = [numbers for name, numbers in places.items() if name and name not in others]
     if not chosen:
         raise SettingsError(
-            [
-                f"readings.wide: {path} has no column beside those that other settings name among its {len(header)}; "
-                "check the header, or readings.wide"
-            ]
+            f"readings.wide: {path} has no column beside those that other settings name among its {len(header)}; "
+            "check the header, or readings.wide"
         )
     many = sum(map(len, chosen))
     if many > wide.most_columns:
         raise SettingsError(
-            [
-                f"readings.wide: {path} has {many:,} columns of values, more than {wide.most_columns:,}, the limit of "
-                "readings.wide.most_columns; raise it if the workers have the memory, or make a row of each reading"
-            ]
+            f"readings.wide: {path} has {many:,} columns of values, more than {wide.most_columns:,}, the limit of "
+            "readings.wide.most_columns; raise it if the workers have the memory, or make a row of each reading"
         )
     twice = [numbers for numbers in chosen if len(numbers) > 1]
     if twice:
         raise SettingsError(
-            [
-                f"readings.wide: {sum(map(len, twice))} of the {len(header)} columns of {path} have the name of "
-                f"another one, as {twice[0][0]} and {twice[0][1]}; rename them, or name them in readings.wide.without"
-            ]
+            f"readings.wide: {sum(map(len, twice))} of the {len(header)} columns of {path} have the name of "
+            f"another one, as {twice[0][0]} and {twice[0][1]}; rename them, or name them in readings.wide.without"
         )
     numbers = np.array([one for (one,) in chosen], dtype=np.int64)
     names = tuple(header[one - 1] for (one,) in chosen)
     problem = None if of_series else _times_problem(names, numbers, header, path)
     if problem is not None:
-        raise SettingsError([problem])
+        raise SettingsError(problem)
     return CellColumns(names, numbers, clock_times(() if of_series else names))
 
 
 class WideRows(RowDecoder):
-    """Lines of a wide table to readings, by the settings.
-
-    Raises:
-        ValueError: the time format cannot be read.
-        SettingsError: a table of series is to have a column of groups.
-    """
+    """Lines of a wide table to readings, by the settings."""
 
     def __init__(
         self, readings: Readings, *, timezone: str = "UTC", group: str | None = None, labels: Labels | None = None
@@ -741,20 +718,14 @@ class WideRows(RowDecoder):
         self._of_series = readings.wide is None or readings.wide.columns == "series"
         if self._of_series and group is not None:
             raise SettingsError(
-                [
-                    f"group_by names the column {group!r}, and a line of a wide table of series is of all of them; "
-                    "name the groups in a roster file"
-                ]
+                f"group_by names the column {group!r}, and a line of a wide table of series is of all of them; "
+                "name the groups in a roster file"
             )
         super().__init__(readings, timezone=timezone, group=group, labels=labels)
         self._made: tuple[CellColumns, pa.DictionaryArray] | None = None
 
     def decode(self, raw: RawRows) -> Decoded:
-        """Decode some lines; the time this takes in Python does not depend on how many they are.
-
-        Raises:
-            SettingsError: the key of the pseudonyms is not on this machine.
-        """
+        """Decode some lines; the time this takes in Python does not depend on how many they are."""
         rejects = [Rejects(RejectReason.MALFORMED_ROW, raw.malformed)] if len(raw.malformed) else []
         lines, cells = len(raw.positions), raw.cells
         if not lines or cells is None:

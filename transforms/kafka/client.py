@@ -135,20 +135,12 @@ def new_consumer(options: Mapping[str, Any]) -> Any:
 
 
 def new_producer(options: Mapping[str, Any]) -> Any:
-    """A producer of confluent-kafka.
-
-    Raises:
-        KafkaUnavailableError: an option is wrong, or the package is not here.
-    """
+    """A producer of confluent-kafka."""
     return _made(_client().Producer, options)
 
 
 def new_admin(options: Mapping[str, Any]) -> Any:
-    """An administrator's client of confluent-kafka.
-
-    Raises:
-        KafkaUnavailableError: an option is wrong, or the package is not here.
-    """
+    """An administrator's client of confluent-kafka."""
     _client()
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - an extra
 
@@ -193,11 +185,7 @@ class Cluster:
         return self.port(self.servers, self.options)
 
     def consume(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
-        """A consumer.
-
-        Raises:
-            KafkaUnavailableError: an option is wrong, a secret is not here, or the package is not.
-        """
+        """A consumer."""
         return self.consumer(self._options(own, said))
 
     def produce(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:

@@ -90,11 +90,7 @@ class Begin(NamedTuple):
 
 
 def begins(consumer: Any, places: Iterable[Partition], start: Start, timeout_s: float) -> dict[Partition, Begin]:
-    """Where some partitions begin.
-
-    Raises:
-        Exception: confluent-kafka's, if the broker does not answer.
-    """
+    """Where some partitions begin."""
     wanted = list(places)
     ends = {
         place: consumer.get_watermark_offsets(topic_partition(*place, -1), timeout=timeout_s, cached=False)
@@ -118,11 +114,7 @@ def _begin(offset: int, first: int, start: Start) -> Begin:
 
 
 def last_offsets(consumer: Any, places: Iterable[Partition], timeout_s: float) -> dict[Partition, int]:
-    """The offsets where some partitions end, as their leaders say now; those without an answer are left out.
-
-    Raises:
-        Exception: confluent-kafka's, if a broker does not answer.
-    """
+    """The offsets where some partitions end, as their leaders say now; those without an answer are left out."""
     asked = [topic_partition(*place, _THE_END) for place in places]
     answered = consumer.offsets_for_times(asked, timeout=timeout_s) if asked else []
     return {(one.topic, one.partition): one.offset for one in answered if one.error is None and one.offset >= 0}
@@ -243,10 +235,8 @@ def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> d
     plain = json.loads(position)
     if plain["lanes"] != lanes:
         raise SettingsError(
-            [
-                f"source.kafka.lanes is {lanes}, and the runner's state was made with {plain['lanes']}: set it "
-                "back, or begin the job anew without the state; it reads the topics again and publishes what is missing"
-            ]
+            f"source.kafka.lanes is {lanes}, and the runner's state was made with {plain['lanes']}: set it "
+            "back, or begin the job anew without the state; it reads the topics again and publishes what is missing"
         )
     offsets = {
         (topic, int(partition)): offset
@@ -257,11 +247,9 @@ def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> d
     # another lane would read them from their beginning, and both declare windows by half of what they read
     if moved := [place for place in offsets if lane_of(topics, place, lanes) != lane]:
         raise SettingsError(
-            [
-                f"source.kafka.topics: the runner's state was made with {moved[0][0]} at another place in their order, "
-                "by which lanes share the partitions: set the order back and add topics at the end, or begin the job "
-                "anew without the state; it reads the topics again and publishes what is missing"
-            ]
+            f"source.kafka.topics: the runner's state was made with {moved[0][0]} at another place in their order, "
+            "by which lanes share the partitions: set the order back and add topics at the end, or begin the job "
+            "anew without the state; it reads the topics again and publishes what is missing"
         )
     return offsets
 

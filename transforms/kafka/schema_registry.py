@@ -46,11 +46,7 @@ _REFUSED = {
 
 
 def new_client(options: Mapping[str, Any]) -> Any:
-    """A client of Confluent's.
-
-    Raises:
-        KafkaUnavailableError: an option is wrong, or the package is not here.
-    """
+    """A client of Confluent's."""
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:

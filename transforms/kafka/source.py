@@ -99,9 +99,6 @@ def decoded_by(decoder: MessageDecoder, group: list[Any]) -> tuple[Messages, lis
 
     Those whose headers cannot be read are rejects: it is unknown what they say of series and time, nor whether they say
     that the message may have come before. Tombstones are none, whatever their headers.
-
-    Raises:
-        SourceAwayError: what the decoder needs is away.
     """
     headers = [headers_of(one) for one in group]
     messages = messages_of(group, headers)
@@ -330,11 +327,7 @@ class KafkaPartitions(PartitionedSource):
         return self.lanes
 
     def reader(self, part: int, position: str) -> KafkaReader:
-        """A reader of a lane; it asks no broker before it reads.
-
-        Raises:
-            SettingsError: the position is that of a lane of another number of lanes, or of topics in another order.
-        """
+        """A reader of a lane; it asks no broker before it reads."""
         return KafkaReader(self, part, position)
 
     def lane_of(self, topic: str, partition: int) -> int:

@@ -74,9 +74,6 @@ def look_to_write(topic: Topic) -> None:
     """See that a topic is there and that the user may send to it; nothing is sent.
 
     Brokers that do not say what a user may do are not asked further: the first message tells.
-
-    Raises:
-        KafkaUnavailableError: it is not, the user may not, or the brokers cannot be asked.
     """
     look(topic.cluster, (topic.name,))
     if not _may_write(topic):
@@ -105,11 +102,7 @@ def _may_write(topic: Topic) -> bool:
 
 
 def last_messages(cluster: Cluster, topics: Sequence[str], count: int) -> Messages:
-    """The last messages of topics, by their stamps; nothing is committed, and no offset is kept.
-
-    Raises:
-        KafkaUnavailableError: a topic cannot be read, or no broker answers in time.
-    """
+    """The last messages of topics, by their stamps; nothing is committed, and no offset is kept."""
     look(cluster, topics)
     consumer = cluster.consume(LOOKING)
     try:

@@ -258,11 +258,7 @@ _Step = Callable[[_Batch, Ints, Ints, Ints], Ints]
 
 
 class Vectorised:
-    """A schema, and what is wanted of it; a plain value.
-
-    Raises:
-        UnfitError: it must be left to the library.
-    """
+    """A schema, and what is wanted of it; a plain value."""
 
     def __init__(self, schema: Any, wanted: Wanted) -> None:
         self._shapes = Shapes(schema)
@@ -731,7 +727,7 @@ def _checked(number: int, schema: dict[str, Any]) -> int:
         return schema_fingerprint(schema)
     except Exception as error:  # noqa: BLE001 - whatever fastavro says of a schema, it is none
         raise SettingsError(
-            [f"readings.avro_schemas.{number} is no Avro schema ({type(error).__name__}); give the writer's schema"]
+            f"readings.avro_schemas.{number} is no Avro schema ({type(error).__name__}); give the writer's schema"
         ) from None
 
 

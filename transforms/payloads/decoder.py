@@ -80,17 +80,13 @@ def payload_format_of(
     schemas: SchemaLookup | None,
     births: Births | None,
 ) -> PayloadFormat:
-    """What takes messages apart.
-
-    Raises:
-        SettingsError: a library or schema for it is missing, or the name of the value is none.
-    """
+    """What takes messages apart."""
     if readings.preset in NAMED:
         return _named(readings, timezone, None if group is None else readings.attributes[group], births)
     try:
         mapping = Mapping.of(readings, group)
     except ValueError as error:
-        raise SettingsError([str(error)]) from None
+        raise SettingsError(str(error)) from None
     parse = _parser(readings, mapping, schemas)
 
     def rows(messages: Messages, chosen: list[int]) -> list[Rows]:
@@ -107,7 +103,7 @@ def _parser(
         return lambda payloads, numbers: [Parsed([None] * len(payloads), list(numbers))]
     if readings.payload in ("avro", "avro-single"):
         if readings.payload == "avro" and schemas is None:
-            raise SettingsError(["readings.payload is avro, which needs a schema registry; name it in the source"])
+            raise SettingsError("readings.payload is avro, which needs a schema registry; name it in the source")
         single = readings.payload == "avro-single"
         lookup = known_schemas(readings.avro_schemas) if single or schemas is None else schemas
         if mapping.is_plain:
@@ -136,11 +132,7 @@ _PARSERS: dict[str, Callable[[Readings], Parser]] = {
 
 
 def documents_of(payload: str, bodies: Sequence[bytes], schemas: SchemaLookup | None = None) -> Parsed:
-    """What payloads hold as plain values, for who looks for a mapping.
-
-    Raises:
-        SettingsError: a library is not installed.
-    """
+    """What payloads hold as plain values, for who looks for a mapping."""
     numbers = range(len(bodies))
     if payload != "avro":
         read = Readings(payload=payload, series="series", time="time", value="value")
@@ -271,13 +263,9 @@ class PayloadDecoder(MessageDecoder):
 
     @classmethod
     def of(cls, settings: Settings, *, group: str | None = None, schemas: SchemaLookup | None = None) -> PayloadDecoder:
-        """The decoder of a job.
-
-        Raises:
-            SettingsError: the mapping cannot be used, or a library for it is missing.
-        """
+        """The decoder of a job."""
         if settings.readings is None:
-            raise SettingsError(["readings is missing: it says where the parts of a reading are in a message"])
+            raise SettingsError("readings is missing: it says where the parts of a reading are in a message")
         late = settings.windows.lateness
         decoder = cls(
             settings.readings,
@@ -353,7 +341,7 @@ class _Worker:
         try:
             check_message(readings, decoder.group)
         except ValueError as error:
-            raise SettingsError([str(error)]) from None
+            raise SettingsError(str(error)) from None
         self._limit = readings.max_bytes
         self._packed = readings.compression is not None
         self._births = births_of(readings, decoder.begun)
@@ -364,7 +352,7 @@ class _Worker:
         scale = readings.scale
         if isinstance(readings.value, RegisterValue):
             if decoder.grid is None:
-                raise SettingsError(["readings.value: a register needs the slots of the settings"])
+                raise SettingsError("readings.value: a register needs the slots of the settings")
             # those that the lookback reaches, the one that goes on, and some that are off by a wrong clock
             kept = 2 * (_lookback_slots(decoder.grid, decoder.lateness_us) + 1)
             self._registers = Registers(decoder.grid, scale, readings.value.register_.rollover, kept, readings.remember)
@@ -383,7 +371,7 @@ class _Worker:
         try:
             self._rows = RowDecoder(plain, timezone=decoder.timezone, group=group, live_clocks=True)
         except ValueError as error:
-            raise SettingsError([f"readings.time_format: {error}"]) from None
+            raise SettingsError(f"readings.time_format: {error}") from None
 
     def decode(self, messages: Messages) -> list[Decoded]:
         bad: dict[int, RejectReason] = {}

@@ -226,11 +226,7 @@ def check_letters(letters: Letters) -> None:
 
 
 def with_letters(rejects: pa.RecordBatch, messages: Messages, letters: Letters) -> pa.RecordBatch:
-    """Rejects with the sizes of their messages, and the letters that hold them; ``LETTER_SCHEMA``.
-
-    Raises:
-        SettingsError: the library is not installed on this machine.
-    """
+    """Rejects with the sizes of their messages, and the letters that hold them; ``LETTER_SCHEMA``."""
     positions = rejects.column("position").to_numpy(zero_copy_only=False)
     at = np.minimum(np.searchsorted(messages.positions, positions), len(messages) - 1)
     sizes: list[int] = []

@@ -24,7 +24,7 @@ import re
 import struct
 import sys
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -163,14 +163,11 @@ def cbor_parser() -> Parser:
     """The parser of CBOR.
 
     Tags are refused but for decimal fractions, since some of them let a few bytes stand for endless work.
-
-    Raises:
-        SettingsError: the library is not installed.
     """
     try:
         import cbor2  # noqa: PLC0415 - of the extra
     except ImportError:
-        raise SettingsError(["CBOR payloads need cbor2; install quiltstream[formats]"]) from None
+        raise SettingsError("CBOR payloads need cbor2; install quiltstream[formats]") from None
     decoders: Any = dict.fromkeys(_TAGS, _refuse) | {_DECIMAL_FRACTION: _decimal_fraction}
 
     def parse(payload: bytes) -> Any:
@@ -188,15 +185,11 @@ _LONGEST_NAMESPACE = 200
 
 
 def xml_parser(preset: str, read: Callable[[Any], Any]) -> Parser:
-    """The parser of XML, which has no definitions of its own: a few bytes of them can stand for endless work.
-
-    Raises:
-        SettingsError: the library is not installed.
-    """
+    """The parser of XML, which has no definitions of its own: a few bytes of them can stand for endless work."""
     try:
         from defusedxml import ElementTree  # noqa: PLC0415 - of the extra
     except ImportError:
-        raise SettingsError([f"preset {preset} needs defusedxml; install quiltstream[formats]"]) from None
+        raise SettingsError(f"preset {preset} needs defusedxml; install quiltstream[formats]") from None
 
     def parse(payload: bytes) -> Any:
         parser: Any = ElementTree.XMLParser(target=TreeBuilder(), forbid_dtd=True)
@@ -391,15 +384,11 @@ _MOST_ELEMENTS = 1 << 16
 
 
 def msgpack_parser() -> Parser:
-    """The parser of MessagePack: names are texts, and of the extensions only the time stamp is read.
-
-    Raises:
-        SettingsError: the library is not installed.
-    """
+    """The parser of MessagePack: names are texts, and of the extensions only the time stamp is read."""
     try:
         import msgpack  # noqa: PLC0415 - of the extra
     except ImportError:
-        raise SettingsError(["MessagePack payloads need msgpack; install quiltstream[formats]"]) from None
+        raise SettingsError("MessagePack payloads need msgpack; install quiltstream[formats]") from None
 
     def parse(payload: bytes) -> Any:
         return msgpack.unpackb(
@@ -418,15 +407,40 @@ def _refuse_extension(*_: Any) -> NoReturn:
     raise ValueError("an extension that is not read")
 
 
-_KINDS = descriptor_pb2.FieldDescriptorProto
-_PACKAGE = "quiltstream.remotewrite"
+KINDS = descriptor_pb2.FieldDescriptorProto
 
-#: Of each message the fields: name, number, kind or the name of a message, and whether there are many.
-_FIELDS: dict[str, tuple[tuple[str, int, Any, bool], ...]] = {
-    "Label": (("name", 1, _KINDS.TYPE_STRING, False), ("value", 2, _KINDS.TYPE_STRING, False)),
-    "Sample": (("value", 1, _KINDS.TYPE_DOUBLE, False), ("timestamp", 2, _KINDS.TYPE_INT64, False)),
+#: Of each message of a protobuf schema the fields: name, number, kind or the name of a message, and whether repeated.
+ProtobufFields = Mapping[str, Sequence[tuple[str, int, Any, bool]]]
+
+
+def protobuf_class(package: str, root: str, syntax: str, messages: ProtobufFields, oneof: Collection[str] = ()) -> Any:
+    """The class of a message of a protobuf schema, without generated code; the fields of ``oneof`` are one's forms."""
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax=syntax)
+    for message, fields in messages.items():
+        made = file.message_type.add(name=message)
+        for name, number, kind, repeated in fields:
+            one = made.field.add(
+                name=name, number=number, label=KINDS.LABEL_REPEATED if repeated else KINDS.LABEL_OPTIONAL
+            )
+            if isinstance(kind, str):
+                one.type, one.type_name = KINDS.TYPE_MESSAGE, f".{package}.{kind}"
+            else:
+                one.type = kind
+            if name in oneof:
+                one.oneof_index = 0
+        if any(name in oneof for name, *_ in fields):
+            made.oneof_decl.add(name="value")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{root}"))
+
+
+#: What is read of a write request. Version 2 has symbols, and is refused.
+_WRITE_REQUEST: ProtobufFields = {
+    "Label": (("name", 1, KINDS.TYPE_STRING, False), ("value", 2, KINDS.TYPE_STRING, False)),
+    "Sample": (("value", 1, KINDS.TYPE_DOUBLE, False), ("timestamp", 2, KINDS.TYPE_INT64, False)),
     "TimeSeries": (("labels", 1, "Label", True), ("samples", 2, "Sample", True)),
-    "WriteRequest": (("timeseries", 1, "TimeSeries", True), ("symbols", 4, _KINDS.TYPE_BYTES, True)),
+    "WriteRequest": (("timeseries", 1, "TimeSeries", True), ("symbols", 4, KINDS.TYPE_BYTES, True)),
 }
 
 #: The bits of the value that says that a series has ended.
@@ -438,20 +452,7 @@ _LENGTH = 5
 
 @cache
 def _request_class() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(name="quiltstream/remote_write.proto", package=_PACKAGE, syntax="proto3")
-    for message, fields in _FIELDS.items():
-        made = file.message_type.add(name=message)
-        for name, number, kind, many in fields:
-            label = _KINDS.LABEL_REPEATED if many else _KINDS.LABEL_OPTIONAL
-            if isinstance(kind, str):
-                made.field.add(
-                    name=name, number=number, type=_KINDS.TYPE_MESSAGE, label=label, type_name=f".{_PACKAGE}.{kind}"
-                )
-            else:
-                made.field.add(name=name, number=number, type=kind, label=label)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.WriteRequest"))
+    return protobuf_class("quiltstream.remotewrite", "WriteRequest", "proto3", _WRITE_REQUEST)
 
 
 def remote_write_parser(most: int) -> Parser:
@@ -461,7 +462,7 @@ def remote_write_parser(most: int) -> Parser:
         SettingsError: this pyarrow has no snappy.
     """
     if not pa.Codec.is_available("snappy"):
-        raise SettingsError(["readings.payload is prometheus-remote-write, and this pyarrow has no snappy"])
+        raise SettingsError("readings.payload is prometheus-remote-write, and this pyarrow has no snappy")
     codec, parse = pa.Codec("snappy"), _request_class().FromString
 
     def parse_all(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
@@ -527,10 +528,10 @@ def plugin_parser(readings: Readings) -> Parser:
     name = readings.payload_name
     plugin = PAYLOAD_PLUGINS.named(name)
     if plugin is None:
-        raise SettingsError([f"readings.payload is {name}, and no distribution that is installed here has this format"])
+        raise SettingsError(f"readings.payload is {name}, and no distribution that is installed here has this format")
     parse: Any = plugin.imported("parser").parser(readings.payload[name])
     if not callable(parse):
-        raise SettingsError([f"{plugin.text}: parser() gives no function; ask its author for one"])
+        raise SettingsError(f"{plugin.text}: parser() gives no function; ask its author for one")
     one = cast("Callable[[bytes], Any]", parse)
     return lambda payloads, numbers: parse_each(payloads, numbers, lambda payload: checked_value(one(payload)))
 

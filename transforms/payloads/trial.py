@@ -52,11 +52,7 @@ class Tried:
 
 
 class Trial:
-    """Tries messages; it belongs to one command.
-
-    Raises:
-        SettingsError: the mapping cannot be used, or a library for it is missing.
-    """
+    """Tries messages; it belongs to one command."""
 
     def __init__(
         self, readings: Readings, timezone: str, group: str | None = None, schemas: SchemaLookup | None = None

@@ -80,12 +80,7 @@ def new_subscriber() -> Any:
 
 
 def new_publisher() -> Any:
-    """A publisher of google-cloud-pubsub, which retries by itself.
-
-    Raises:
-        PubSubUnavailableError: the package is not here.
-        Exception: google.auth's, without credentials.
-    """
+    """A publisher of google-cloud-pubsub, which retries by itself."""
     return _library().PublisherClient()
 
 
@@ -94,9 +89,6 @@ def stream_of(client: Any, subscription: str, callback: Callable[[Any], None], m
 
     Returns:
         A future that ends when the stream does.
-
-    Raises:
-        Exception: the client's.
     """
     limits = _library().types.FlowControl(
         max_messages=messages,

@@ -51,11 +51,7 @@ class PubSubSender(MessageSender):
         self._sent: list[Any] = []
 
     def send(self, messages: Iterable[Message]) -> None:
-        """Hand messages to the client, which sends them in the background.
-
-        Raises:
-            PubSubUnavailableError: the client cannot be made, or something was refused.
-        """
+        """Hand messages to the client, which sends them in the background."""
         for key, value, headers in messages:
             attributes = {name: text.decode() for name, text in headers}
             if key is not None:
@@ -72,11 +68,7 @@ class PubSubSender(MessageSender):
                 self.finish()
 
     def finish(self) -> None:
-        """Wait until the service has everything.
-
-        Raises:
-            PubSubUnavailableError: it refused something, or did not take it in time.
-        """
+        """Wait until the service has everything."""
         sent, self._sent = self._sent, []
         try:
             for one in sent:

@@ -97,11 +97,7 @@ class FileDecoder:
     labels: Labels | None = None
 
     def rows(self, memory: str = "") -> RowReader:  # noqa: ARG002 - of those that remember something
-        """What turns raw rows into readings.
-
-        Raises:
-            ValueError: the time format cannot be read.
-        """
+        """What turns raw rows into readings."""
         kind = RowDecoder if self.readings.wide is None else WideRows
         return kind(self.readings, timezone=self.timezone, group=self.group, labels=self.labels)
 
@@ -137,11 +133,7 @@ class FileDecoder:
         return [FileTask(path)]
 
     def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:
-        """Take a part of the source apart.
-
-        Raises:
-            SourceFileError: the file is damaged.
-        """
+        """Take a part of the source apart."""
         if self.format == "parquet":
             with self._parquet(task.path, parquet) as file:
                 columns = self._columns_of(file.schema_arrow.names, task.path)
@@ -172,11 +164,7 @@ class FileDecoder:
             )
 
     def raw_lines(self, data: bytes, name: str) -> Iterator[RawRows]:
-        """Take whole lines of text apart, CSV with its header first.
-
-        Raises:
-            SettingsError: the header lacks a column.
-        """
+        """Take whole lines of text apart, CSV with its header first."""
         stream, size = io.BytesIO(data), len(data) + 1
         if self.format != "csv":
             yield from jsonl_files.jsonl_rows(stream, name, self.rows().columns, size)
@@ -277,13 +265,13 @@ class ReadReadings(beam.PTransform[Any, Any]):
         self._by_series: RegisterIncrements | SlotsOfIntervals | None = None
         if isinstance(readings.value, RegisterValue):
             if grid is None:
-                raise SettingsError(["readings.value: a register needs the slots of the settings"])
+                raise SettingsError("readings.value: a register needs the slots of the settings")
             from .series_together import RegisterIncrements  # noqa: PLC0415 - as in decoder_of
 
             self._by_series = RegisterIncrements(readings.value.register_, readings.scale, grid)
         elif readings.until is not None:
             if grid is None:
-                raise SettingsError(["readings.until: an interval needs the slots of the settings"])
+                raise SettingsError("readings.until: an interval needs the slots of the settings")
             from .series_together import SlotsOfIntervals  # noqa: PLC0415 - as above
 
             self._by_series = SlotsOfIntervals(grid, schedule)
@@ -330,9 +318,6 @@ class ReadReadings(beam.PTransform[Any, Any]):
 
         Yields:
             The path of a part, and some of its rows.
-
-        Raises:
-            SourceFileError: a file is damaged.
         """
         rows = self._decoder.rows()
         for task in self._tasks:
@@ -440,18 +425,16 @@ def decoder_of(
     how = {"encoding": source.encoding, **how}
     of_registers, of_messages = isinstance(readings.value, RegisterValue), are_messages(source.format, readings)
     if of_registers and not whole_series:
-        raise SettingsError([_FOLLOWED])
+        raise SettingsError(_FOLLOWED)
     if readings.until is not None and not whole_series:
         raise SettingsError(
-            [
-                "readings.until: which label covers most of a slot is known when all of a series are there, and files "
-                "that are followed are read as they appear: use quiltstream run without --live"
-            ]
+            "readings.until: which label covers most of a slot is known when all of a series are there, and files "
+            "that are followed are read as they appear: use quiltstream run without --live"
         )
     labels = how.get("labels")
     if readings.until is not None and labels is None:
         raise SettingsError(
-            ["readings.until is of intervals of labels, and the states have edges; set states.categories"]
+            "readings.until is of intervals of labels, and the states have edges; set states.categories"
         )
     if not of_messages:
         readings.check_columns()
@@ -460,7 +443,7 @@ def decoder_of(
 
         readings = registers_as_values(readings)
     if of_messages and labels is not None:
-        raise SettingsError(["states.categories are read from columns of files, and the source holds messages"])
+        raise SettingsError("states.categories are read from columns of files, and the source holds messages")
     if of_messages:
         # with the decoders of payloads, which a table of readings does not need
         from .message_files import MessageFileDecoder  # noqa: PLC0415
@@ -470,13 +453,13 @@ def decoder_of(
         return messages
     if readings.wide is not None and source.format not in ("csv", "parquet"):
         raise SettingsError(
-            [f"readings.wide is of files of CSV and Parquet, not of {source.format}; write the table as one of them"]
+            f"readings.wide is of files of CSV and Parquet, not of {source.format}; write the table as one of them"
         )
     decoder = FileDecoder(source.format, source.delimiter, readings, **how)
     try:
         decoder.rows()
     except ValueError as error:
-        raise SettingsError([f"readings.time_format: {error}"]) from None
+        raise SettingsError(f"readings.time_format: {error}") from None
     return decoder
 
 

@@ -42,14 +42,10 @@ class MessageFileDecoder(FileDecoder):
     """Decodes segments; a plain value that travels to any machine."""
 
     def check(self) -> None:
-        """See whether files of messages can serve the mapping.
-
-        Raises:
-            SettingsError: they cannot, or a library for it is missing.
-        """
+        """See whether files of messages can serve the mapping."""
         if self.readings.payload == "avro":
             raise SettingsError(
-                ["readings.payload is avro, whose schemas a registry has, and files name none; use avro-single"]
+                "readings.payload is avro, whose schemas a registry has, and files name none; use avro-single"
             )
         self.payloads.check()
 
@@ -63,23 +59,13 @@ class MessageFileDecoder(FileDecoder):
         return MessageRows(self.payloads.fresh(memory))
 
     def tasks(self, path: str) -> list[FileTask]:
-        """Check a file's columns; it is read as a whole.
-
-        Raises:
-            SettingsError: it lacks a column.
-            SourceFileError: it cannot be read.
-        """
+        """Check a file's columns; it is read as a whole."""
         with open_bytes(path) as stream:
             _check_types(avro.check_columns(stream, path, _COLUMNS), path)
         return [FileTask(path)]
 
     def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:  # noqa: ARG002 - the base's signature
-        """The messages of a file.
-
-        Raises:
-            SettingsError: it holds no messages.
-            SourceFileError: the file is damaged.
-        """
+        """The messages of a file."""
 
         def columns(types: dict[str, Any]) -> Columns:
             # a file that is followed may be another than the one that was checked
@@ -126,11 +112,7 @@ class MessageRows:
         return self._decoder.memory
 
     def decode(self, raw: RawRows) -> Decoded:
-        """Decode some messages.
-
-        Raises:
-            SettingsError: a key or library is missing on this machine.
-        """
+        """Decode some messages."""
         parts = self._decoder.decode(_messages(raw)) if len(raw.positions) else []
         rejects = [one for part in parts for one in part.rejects]
         passed = sum(part.passed for part in parts)
@@ -163,10 +145,8 @@ def _check_types(types: dict[str, Any], path: str) -> None:
         of = {one["type"] if isinstance(one, dict) else one for one in (given if isinstance(given, list) else [given])}
         if of != {"null"} and not of & kinds:
             raise SettingsError(
-                [
-                    f"source.avro: {path}: a column of the messages is of another type; {PAYLOAD} is bytes, {TOPIC} "
-                    f"text, {RECEIVED} a time stamp, and {DUP} a truth value"
-                ]
+                f"source.avro: {path}: a column of the messages is of another type; {PAYLOAD} is bytes, {TOPIC} "
+                f"text, {RECEIVED} a time stamp, and {DUP} a truth value"
             )
 
 

@@ -263,11 +263,7 @@ class PartitionTracker(RestrictionTracker):
         return self._span, Restriction(at)
 
     def check_done(self) -> None:
-        """See that nothing of the span is left.
-
-        Raises:
-            ValueError: the reader returned in the middle.
-        """
+        """See that nothing of the span is left."""
         if self._span.stop is None and (self._claimed is None or not self._claimed.over):
             raise ValueError("the live reader returned without handing the rest of its part back")
 

@@ -77,40 +77,30 @@ def standard_unit(code: str) -> str:
 
 
 def check_codes(name: str, unit: str = "") -> None:
-    """Check the name of the value under this preset, and its unit.
-
-    Raises:
-        SettingsError: it is no OBIS code, or the codes or the unit are of different quantities.
-    """
+    """Check the name of the value under this preset, and its unit."""
     codes = name.split("+")
     # a code has few digits, and its numbers become integers
     if not all(len(one) <= _LONGEST_CODE and _CODE.fullmatch(one) for one in codes):
         raise SettingsError(
-            [f"readings.value is {name!r}; under preset dsmr it is an OBIS code such as 1-0:1.7.0, or a sum of codes"]
+            f"readings.value is {name!r}; under preset dsmr it is an OBIS code such as 1-0:1.7.0, or a sum of codes"
         )
     if unit and not is_known(unit):
         raise SettingsError(
-            [
-                f"readings.unit is {unit!r}; under preset dsmr it is one of {', '.join(units())}, or left out for that "
-                "of the standard; the unit behind readings.scale is states.unit"
-            ]
+            f"readings.unit is {unit!r}; under preset dsmr it is one of {', '.join(units())}, or left out for that "
+            "of the standard; the unit behind readings.scale is states.unit"
         )
     wanted = unit or next(filter(None, map(standard_unit, codes)), "")
     if not wanted and not all(map(_COUNT.search, codes)):
         raise SettingsError(
-            [
-                f"readings.unit is missing: {name} measures anything by the standard, so one meter may say m3 and "
-                f"another GJ; name the unit, one of {', '.join(units())}"
-            ]
+            f"readings.unit is missing: {name} measures anything by the standard, so one meter may say m3 and "
+            f"another GJ; name the unit, one of {', '.join(units())}"
         )
     for code in codes:
         standard = standard_unit(code)
         if standard and wanted and power_of_ten(standard, wanted) is None:
             raise SettingsError(
-                [
-                    f"readings.value: {code} is in {standard} by the standard, and {wanted} is another quantity; "
-                    "correct readings.unit, or the code"
-                ]
+                f"readings.value: {code} is in {standard} by the standard, and {wanted} is another quantity; "
+                "correct readings.unit, or the code"
             )
 
 

@@ -74,11 +74,7 @@ class MixedUnitsError(MalformedError):
 
 
 def walk(parsed: Parsed, visit: Callable[[RowList, int, Any], None]) -> RowList:
-    """Visit each parsed payload; one that does not follow its convention adds no rows and is bad.
-
-    Raises:
-        Exception: none but :class:`MalformedError` is the message's.
-    """
+    """Visit each parsed payload; one that does not follow its convention adds no rows and is bad."""
     rows = RowList(bad=dict(parsed.bad))
     for message, value in zip(parsed.message, parsed.values, strict=True):
         mine = RowList()
@@ -97,22 +93,14 @@ def field_of(value: Any, name: str) -> Any:
 
 
 def an_object(value: Any) -> dict[Any, Any]:
-    """A value that must be an object.
-
-    Raises:
-        MalformedError: it is none.
-    """
+    """A value that must be an object."""
     if type(value) is not dict:
         raise MalformedError("no object")
     return value
 
 
 def an_array(value: Any) -> list[Any]:
-    """A value that must be an array.
-
-    Raises:
-        MalformedError: it is none.
-    """
+    """A value that must be an array."""
     if type(value) is not list:
         raise MalformedError("no array")
     return value

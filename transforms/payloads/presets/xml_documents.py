@@ -85,19 +85,13 @@ class Value:
 
 
 def check_code(name: str) -> None:
-    """Check the name of the value under this preset.
-
-    Raises:
-        SettingsError: it is neither a unit nor the code of a reading type.
-    """
+    """Check the name of the value under this preset."""
     unit, _, direction = name.partition(" ")
     if _CODE.fullmatch(name) is None and (unit not in _UNITS or direction not in {"", _REVERSE_WORD}):
         raise SettingsError(
-            [
-                f"readings.value is {name!r}; under preset cim it is one of {', '.join(_UNITS)}, with "
-                f"{_REVERSE_WORD!r} behind it for what flows back, or the code of a reading type: eighteen numbers "
-                "with dots between"
-            ]
+            f"readings.value is {name!r}; under preset cim it is one of {', '.join(_UNITS)}, with "
+            f"{_REVERSE_WORD!r} behind it for what flows back, or the code of a reading type: eighteen numbers "
+            "with dots between"
         )
 
 
@@ -290,18 +284,12 @@ class IntervalBlock:
 
 
 def check_unit(name: str) -> None:
-    """Check the name of the value under this preset.
-
-    Raises:
-        SettingsError: it is no unit.
-    """
+    """Check the name of the value under this preset."""
     unit, _, direction = name.partition(" ")
     if unit not in _ESPI_UNITS or direction not in {"", _REVERSE_WORD}:
         raise SettingsError(
-            [
-                f"readings.value is {name!r}; under preset green-button it is one of {', '.join(_ESPI_UNITS)}, with "
-                f"{_REVERSE_WORD!r} behind it for what flows back"
-            ]
+            f"readings.value is {name!r}; under preset green-button it is one of {', '.join(_ESPI_UNITS)}, with "
+            f"{_REVERSE_WORD!r} behind it for what flows back"
         )
 
 
