@@ -65,8 +65,7 @@ def copy_tree(target: Path) -> Path:
 def run_tests(tree: Path, tests: Iterable[str], tier: str = "nightly") -> tuple[int, str]:
     """Run tests of a copy against the copy, as deep as a tier does; pytest's exit code and its output."""
     command = [Path(sysconfig.get_path("scripts")) / "pytest", "-n0", "-x", "-q", "-p", "no:cacheprovider", "-m", ""]
-    environment = os.environ | {"PYTHONPATH": str(tree / "namespace"), "PYTHONDONTWRITEBYTECODE": "1"}
-    environment["QUILTSTREAM_TESTS"] = tier
+    environment = os.environ | {"PYTHONPATH": str(tree / "namespace"), "QUILTSTREAM_TESTS": tier}
     # What the surrounding pytest says to its own workers is not for this one.
     environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
