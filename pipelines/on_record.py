@@ -9,7 +9,7 @@ from ..schemas.settings.job import Settings
 from ..store.address import StoreAddress
 from ..store.errors import StoreMissing, UnknownNameError
 from ..store.queries import DomainSummary
-from ..store.shared_series import Sharing
+from ..store.registration import Sharing
 from ..store.specs import Registration
 from ..store.store import Store
 from ..transforms.plan import Plan, ledger_address

@@ -26,8 +26,7 @@ from ...schemas.settings.job import Settings
 from ...schemas.settings.model import EstimatedModel
 from ...store.accounts import same_loss
 from ...store.queries import DomainSummary
-from ...store.release_rows import bins_of
-from ...store.specs import TRANSITIONS, Registration, first_difference
+from ...store.specs import TRANSITIONS, Registration, bins_of, first_difference
 from ...store.store import Store
 from ...transforms.plan import make_plan
 from ..console import facts, heading, paragraph, plural, print_json, results

@@ -23,9 +23,9 @@ from ...schemas.settings.job import Settings, is_settings, read_settings
 from ...schemas.slots import SlotGrid, format_instant, parse_instant
 from ...store.accounts import check_loss, costs_alone, loss_of_spans, priced_anew
 from ...store.address import StoreAddress
-from ...store.merge.merge import merge as merge_ledgers
+from ...store.merge import merge as merge_ledgers
 from ...store.queries import DomainSummary
-from ...store.shared_series import SHARING
+from ...store.registration import SHARING
 from ...store.specs import BeliefChange, DomainSpec
 from ...store.store import Store
 from ...store.verification import Head, Verified

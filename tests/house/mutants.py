@@ -224,10 +224,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="copies of a ledger that drew apart under one charge cost once",
-        file="store/merge/union.py",
+        file="store/union.py",
         old="for number in range(draws.get(charge, 1))",
         new="for number in range(1)",
-        tests=("tests/store/merge/test_merging.py",),
+        tests=("tests/store/test_merging.py",),
     ),
     Mutant(
         name="a writer does not wait for those who asked before it",
@@ -383,7 +383,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a job from the ledger alone forgets that its topic was made anew",
-        file="store/source_ids.py",
+        file="store/domain_changes.py",
         old="replaced=before is not None",
         new="replaced=False",
         tests=("tests/store/test_sources.py",),
@@ -567,14 +567,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="an older copy of the ledger is charged",
-        file="store/continuity.py",
+        file="store/address.py",
         old='if row["last_sequence"] < seen:',
         new='if row["last_sequence"] < 0:',
         tests=_STORE,
     ),
     Mutant(
         name="a process forgets what it has seen of a ledger with its connection",
-        file="store/continuity.py",
+        file="store/address.py",
         old="        return _SEEN[self.address.url, self.store_id]\n",
         new="        return self.__dict__.setdefault('seen', {})\n",
         tests=("tests/store/test_second_draws.py::test_a_process_remembers_a_ledger_after_its_connection_is_gone",),
@@ -686,7 +686,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="series have another budget under another name of their domain",
-        file="store/shared_series.py",
+        file="store/registration.py",
         old='if differs is None or row["name"] not in said:\n            raise',
         new='if row["name"] not in said:\n            raise',
         tests=(f"{_STORE[0]}::TestSqlite::test_the_same_domain_under_another_name_is_refused",),

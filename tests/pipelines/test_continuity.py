@@ -429,9 +429,9 @@ def _generation(settings: Settings, plan: Plan) -> Any:
 #: Every function of the package that opens a ledger which a job may know, and how it is reached.
 OPENINGS: dict[str, Opened | None] = {
     "store/store.py:Store": None,  # tests.store.continuity_contract goes through its methods
-    "store/merge/merge.py:_database": None,  # a file of the merge's own, and ledgers that an operator names
-    "store/merge/merge.py:_source": None,
-    "store/merge/merge.py:merge": None,
+    "store/merge.py:_database": None,  # a file of the merge's own, and ledgers that an operator names
+    "store/merge.py:_source": None,
+    "store/merge.py:merge": None,
     "transforms/plan.py:open_ledger": lambda _, plan: plan.opened() and registration.register(plan),
     "transforms/sources/wall_clock.py:policy_of": _clock,
     "transforms/checks.py:_held": lambda _, plan: checks.check_ends(plan),
@@ -494,7 +494,7 @@ def test_one_place_makes_the_ledger_of_a_job(repository: Path) -> None:
         for path in (repository / portion).rglob("*.py")
         if "create=True" in path.read_text(encoding="utf-8")
     }
-    assert making == {"transforms/plan.py", "store/merge/merge.py"}
+    assert making == {"transforms/plan.py", "store/merge.py"}
 
 
 @pytest.mark.parametrize("place", [name for name, opened in OPENINGS.items() if opened is not None])
