@@ -20,8 +20,7 @@ from ..store.store import Store
 from ..transforms.checks import check_hosts, check_plan
 from ..transforms.plan import Plan, ledger_address
 from .connectors.places import check_apart
-from .continuity import Memory, with_ledger
-from .on_record import Unknown, check_history, check_ledger, unknown_releases
+from .on_record import Memory, Unknown, check_history, check_ledger, unknown_releases, with_ledger
 from .runners import options_of, runner_name
 
 __all__ = ["Preflight", "Way", "Word", "check_command", "preflight"]

@@ -602,7 +602,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the memory of a job gives way to an older copy",
-        file="pipelines/continuity.py",
+        file="pipelines/on_record.py",
         old="known.entry_id in (None, newest) or store.has_entry(known.entry_id):",
         new="True:",
         tests=("tests/pipelines/test_continuity.py::test_what_is_remembered_gives_way_to_no_older_copy",),
@@ -630,7 +630,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a run begins with a ledger that lacks a block which left",
-        file="pipelines/continuity.py",
+        file="pipelines/on_record.py",
         old="absent = [one for one, found in zip(blocks, numbers, strict=True) if found is None]",
         new="absent: list[LoggedBlock] = []",
         tests=("tests/pipelines/test_continuity.py",),
@@ -892,7 +892,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the audit does not derive the band of a query",
-        file="pipelines/commands/audit.py",
+        file="pipelines/commands/ledger.py",
         old="        if said != band:",
         new="        if False:",
         tests=("tests/pipelines/commands/test_audit.py",),
