@@ -25,7 +25,7 @@ from quiltstream.pipelines.live.monitor import Follower
 from quiltstream.schemas.settings.connectors import FileSink
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store import Store, StoreAddress
-from quiltstream.store import continuity as continuity_of_store
+from quiltstream.store.address import forget
 from quiltstream.store.errors import StoreReplaced
 from quiltstream.transforms import PrivateHistograms, checks, registration
 from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
@@ -186,7 +186,7 @@ def test_a_copy_in_which_blocks_that_left_were_drawn_again_is_told(
         path.unlink()
     lose(made)
     shutil.copy(copy, made.ledger)
-    continuity_of_store.forget(StoreAddress(f"sqlite:///{made.ledger}"))  # by this process, which stands for two
+    forget(StoreAddress(f"sqlite:///{made.ledger}"))  # by this process, which stands for two
     assert call("run", made.settings).code == 0  # as a job on another machine, with a sink of its own
     made.sink.unlink()
     for path, content in kept.items():
