@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ...schemas.files import open_private, read_regular, sync_folder, write_whole
 from ...schemas.slots import SlotGrid, format_instant
-from ...store.continuity import newest_left
+from ...store.address import newest_left
 from ...store.errors import StoreReplaced, StoreUnavailable
 from ...store.queries import BlockName, NewestBlock
 from ...store.specs import Record, Registration
