@@ -3,8 +3,8 @@
 The tracked files are copied to a temporary folder and built there: the sdist from the copy, the wheel from the sdist.
 The wheel must hold the files of the portions and nothing else, and the metadata of both must be such as a package index
 accepts. The wheel is then installed into an empty environment elsewhere, where every module is imported and the demo
-runs. Every night the pipeline of Beam YAML in docs/index.md runs there too, by Beam's own program: its extra brings
-packages that nothing else here needs.
+runs. Every night the pipeline of Beam YAML in docs/guides/own-pipeline.md runs there too, by Beam's own program: its
+extra brings packages that nothing else here needs.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def beam_yaml(work: Path) -> None:
     """Run the pipeline of the page by Beam's own program, as the page says, and count its rows."""
     folder = work / "yaml"
     folder.mkdir()
-    page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "guides" / "own-pipeline.md").read_text(encoding="utf-8")
     (pipeline,) = (one for one in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "providers:" in one)
     (folder / "pipeline.yaml").write_text(pipeline, encoding="utf-8")
     (folder / "settings.yaml").write_text(YAML_SETTINGS, encoding="utf-8")

@@ -47,7 +47,7 @@ KINDS = {
         "estimates",
         "merging",
     ],
-    "Reference": ["settings", "cli", "releases", "ledger", "model"],
+    "Reference": ["settings", "settings-fields", "cli", "releases", "ledger", "model"],
     "Explanation": [
         "explanation/why-dp-fails",
         "explanation/*",

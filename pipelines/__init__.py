@@ -15,11 +15,11 @@
 ``estimation``
     models that a job estimates itself
 ``report``
-    figures and page of ``quiltstream report``
+    ``quiltstream report``: its contents, figures and page
 ``gateway``
     the process between an MQTT broker and the rest
-``on_record``, ``continuity``, ``released_series``
-    a job's record before and after it, what is remembered of a ledger between runs, released rows as series
+``on_record``, ``released_series``
+    what the ledger has on record for a job and what is remembered of it between runs, released rows as series
 ``data``
     the sample data
 """

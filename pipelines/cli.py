@@ -12,8 +12,7 @@ from .command import Group, leave_at_exit
 
 if TYPE_CHECKING:
     from ..schemas.release_ddl import Engine
-    from .commands.fit import Choice
-    from .commands.fit_beliefs import Believed
+    from .commands.fit import Believed, Choice
     from .commands.show import Format
 
 
@@ -315,10 +314,9 @@ def init(
         raise CommandError("give one of DATA, --from-topic TOPIC and --from-mqtt FILTER", ExitCode.SETTINGS)
     console = results()
     if data is None:
-        from .commands.init import GATEWAY_FILE, check_places, write
-        from .commands.init_messages import Wanted
-        from .commands.init_messages import from_mqtt as of_mqtt
-        from .commands.init_messages import from_topic as of_topic
+        from .commands.init import GATEWAY_FILE, Wanted, check_places, write
+        from .commands.init import from_mqtt as of_mqtt
+        from .commands.init import from_topic as of_topic
 
         # a look lasts, so what would stop its end stops its begin
         check_places(output, *([output.with_name(GATEWAY_FILE)] if broker is not None else []), force=force)
@@ -505,7 +503,7 @@ def try_(
       mosquitto_sub -v -t 'tele/#' -C 20 | quiltstream try settings.yaml - --topics
       quiltstream try settings.yaml --from-topic 20
     """
-    from .commands.try_ import Beside, try_file
+    from .commands.check import Beside, try_file
 
     given = tuple((name, value) for name, _, value in (one.partition("=") for one in headers))
     beside = Beside(topic, key, given, stamp, lines, topics)
@@ -866,7 +864,7 @@ def report(ledger_: str, output: Path, *, domain: str | None, model: Path | None
       quiltstream report quiltstream-demo/settings.yaml
       quiltstream report quiltstream-demo/ledger.db --model quiltstream-demo/model.json -o operator.html
     """
-    from .commands.report import write_report
+    from .report import write_report
 
     write_report(ledger_, output, domain=domain, model=model, title=title, pictured=pictured)
 
@@ -893,7 +891,7 @@ def audit(ledger_: str, published: tuple[Path, ...], *, as_json: bool) -> None:
       quiltstream audit settings.yaml
       quiltstream audit ledger.db --releases public/releases.parquet --json
     """
-    from .commands.audit import audit as derive
+    from .commands.ledger import audit as derive
 
     derive(ledger_, published, as_json=as_json)
 

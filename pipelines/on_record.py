@@ -1,20 +1,42 @@
-"""What is on record for a job, before and after it ran. Looking never creates a ledger."""
+"""What the ledger has on record for a job, and what is remembered of that ledger between two runs.
+
+Looking never creates a ledger. A ledger that is lost takes every charge with it, so which one it was, its newest charge
+and the newest block that left are remembered elsewhere: in small files beside the sink, and beside the settings, under
+the ledger's address. A run that finds another ledger there, an older copy or none stops before it publishes anything,
+and so does the same command when it is begun again.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import hashlib
+import json
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
 
+import click
+
+from ..schemas.files import read_regular, reason, write_whole
+from ..schemas.releases import release_ids
 from ..schemas.roster import Roster
+from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Settings
+from ..schemas.slots import SlotGrid, Window, format_instant
 from ..store.address import StoreAddress
-from ..store.errors import StoreMissing, UnknownNameError
+from ..store.errors import StoreMissing, StoreReplaced, UnknownNameError
 from ..store.queries import DomainSummary
-from ..store.shared_series import Sharing
+from ..store.registration import Sharing
 from ..store.specs import Registration
 from ..store.store import Store
-from ..transforms.plan import Plan, ledger_address
+from ..transforms.aggregate.ledger_access import BlockLog, LoggedBlock, compact, logged
+from ..transforms.aggregate.ledger_access import begin as begin_log
+from ..transforms.aggregate.ledger_access import read as read_log
+from ..transforms.formats.paths import everywhere, file_systems, is_elsewhere, is_local
+from ..transforms.plan import Plan, ledger_address, open_ledger
 from .console import plural
-from .continuity import ReplacedError
+from .errors import CommandError, ExitCode, explain
 
 _FEW = 3
 
@@ -245,3 +267,372 @@ def note_lost_history(plan: Plan, unknown: Unknown) -> bool:
         except (StoreMissing, UnknownNameError):
             return False
     return True
+
+
+#: How the files are named; no pattern of a source or of a sink's reader finds them.
+_SUFFIX = ".quiltstream.json"
+_LOG_SUFFIX = ".quiltstream.blocks"
+
+_MOST_BYTES = 64 << 10
+
+
+class ReplacedError(CommandError):
+    """The ledger is not the one that was known. The job is not begun again."""
+
+    def __init__(self, text: str) -> None:
+        """Keep the message."""
+        super().__init__(text, ExitCode.STORE)
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What is remembered of a ledger.
+
+    Attributes:
+        store_id: its random name.
+        ledger: its address, without secrets.
+        domain: of the job.
+        query: of the job.
+        underway: whether a run was under way when this was written: then there may be charges that it does not tell of.
+        entry_id: the newest charge of the query that was seen; ``None`` for none.
+        sequence: its number in the domain's account.
+        until: end of its window.
+        release_id: name of a row of its window.
+    """
+
+    store_id: str
+    ledger: str
+    domain: str
+    query: str
+    underway: bool = True
+    entry_id: str | None = None
+    sequence: int = 0
+    until: str | None = None
+    release_id: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The newest release in words."""
+        if self.until is None:
+            return f"ledger {self.store_id}, before its first release"
+        name = "" if self.release_id is None else f"{self.release_id}, "
+        return (
+            f"{name}window until {self.until} of query {self.query!r}, entry {self.sequence} of ledger {self.store_id}"
+        )
+
+
+def with_ledger(settings: Settings, *, history_lost: bool = False) -> tuple[Settings, bool]:
+    """The settings with the name of the ledger that is at their address; the first look of a command.
+
+    Args:
+        settings: the job.
+        history_lost: make a new ledger in the place of one that was emptied, by the operator's word.
+
+    Returns:
+        The settings, the same ones where there is no ledger yet; and whether a new one was made in its place.
+
+    Raises:
+        StoreReplaced: another ledger is there than the settings name, or one was there.
+        StoreError: the ledger cannot be used.
+    """
+    address, made = ledger_address(settings), False
+    try:
+        with Store(address) as store:
+            found = store.store_id
+    except StoreMissing:
+        return settings, False
+    except StoreReplaced:
+        if not history_lost or address.store_id is not None:
+            raise
+        found, made = open_ledger(address, over=True).store_id, True
+    return settings.changed({"ledger_id": found}), made
+
+
+class Memory:
+    """The files that remember a job's ledger.
+
+    Args:
+        settings: the job; with the name of its ledger, where that is known.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._places = _places_of(settings)
+        local = [everywhere(place) for place in self._places if is_local(place)]
+        self._logs = tuple(place.removesuffix(_SUFFIX) + _LOG_SUFFIX for place in local)
+        self._known: Remembered | None = None
+        self._forget = False
+
+    @property
+    def newest(self) -> str:
+        """The newest release that is remembered, as the end of a message; empty where nothing is."""
+        known = self._known
+        if known is None:
+            with suppress(CommandError, SettingsError):
+                known = next((one for place in self._places if (one := _read(place)) is not None), None)
+        return "" if known is None else f". The sink's newest release that is remembered: {known.text}"
+
+    @property
+    def of_workers_elsewhere(self) -> str:
+        """What a job's workers on other machines do not see to, in words."""
+        return (
+            f"workers on other machines log the blocks that leave only where {' and '.join(self._logs) or 'a file'} "
+            "can be written at the same path, on a disk that they share with this command; elsewhere an older copy of "
+            "the ledger that is put in place after this command's last look, every few seconds, is not noticed by the "
+            "next run where the sink's last rows are gone, too"
+        )
+
+    def lost(self, *, history_lost: bool) -> str | None:
+        """What is wrong with the ledger, by what is remembered of it, in words; ``None`` if it has all of that.
+
+        Args:
+            history_lost: the operator says that it is lost, so a file that cannot be read is only told.
+
+        Raises:
+            ReplacedError: a file cannot be read.
+            StoreError: the ledger cannot be used.
+        """
+        for place in self._places:
+            try:
+                remembered = _read(place)
+            except ReplacedError as error:
+                if not history_lost:
+                    raise
+                self._forget = True
+                return str(error)
+            why = None if remembered is None else _lost(self._settings, remembered)
+            if why is not None:
+                self._forget = history_lost
+                return f"{why}, as {place} remembers"
+        told: str | None = None
+        for path in self._logs:
+            try:
+                why = _lacks(self._settings, _logged(path))
+            except ReplacedError as error:
+                if not history_lost:
+                    raise
+                Path(path).unlink()
+                why = str(error)
+            if why is not None and told is None:
+                self._forget = history_lost
+                told = f"{why}, as {path} remembers"
+        return told
+
+    def log(self, *, here: bool) -> BlockLog:
+        """Where workers log blocks before their rows leave: the files of this machine that can be written.
+
+        Args:
+            here: whether the workers are on this machine.
+        """
+        return BlockLog(tuple(path for path in self._logs if begin_log(Path(path))), here)
+
+    def note(self, store: Store, query: str, registration: Registration | None = None, *, underway: bool) -> None:
+        """Remember the ledger and its newest charge; where no file can be written, nothing is.
+
+        Args:
+            store: the ledger.
+            query: the query that is published now.
+            registration: it, for the name of a row.
+            underway: whether more may be charged before this is said again.
+
+        Raises:
+            StoreReplaced: the ledger lacks the charge that is remembered.
+            StoreError: the ledger cannot be read.
+        """
+        domain, address = self._settings.domain, store.address
+        head = store.newest(domain, query)
+        self._check_kept(store, None if head is None else head.entry_id)
+        if self._known is None or not underway:
+            self._compact(store, query, registration)
+        if head is None and self._known is not None and self._known.query != query:
+            return  # a query that goes on for another has no charge yet
+        now = Remembered(store.store_id, str(replace(address, store_id=None)), domain, query, underway)
+        if head is not None:
+            until = format_instant(self._settings.grid.time_of(head.stop))
+            row = None if registration is None else _row_of(registration, Window(head.start, head.stop))
+            now = replace(now, entry_id=head.entry_id, sequence=head.sequence, until=until, release_id=row)
+        if now != self._known:
+            self._known = now
+            for place in self._places:
+                with suppress(OSError):
+                    _write(place, now)
+
+    def _check_kept(self, store: Store, newest: str | None) -> None:
+        """See that the charge that is remembered is on record, before another one takes its place.
+
+        Args:
+            store: the ledger.
+            newest: the newest charge of the query.
+
+        Raises:
+            StoreReplaced: it is not.
+        """
+        known = self._known
+        if known is None or known.entry_id in (None, newest) or store.has_entry(known.entry_id):
+            return
+        raise StoreReplaced(
+            f"ledger {store.address}: an older copy or a restored backup is there: entry {known.sequence} of domain "
+            f"{known.domain!r} (window until {known.until}) was on record, and is not any more. The job stops for good "
+            "before anything more is published: stop all jobs that use the ledger and put it back with everything it "
+            "held; if it is lost for good, `quiltstream run --history-lost` goes on without it and marks the account "
+            "for ever"
+        )
+
+    def _compact(self, store: Store, query: str, registration: Registration | None) -> None:
+        """Log the newest block, which stands for all on record: also for those of a worker that ended before it did."""
+        newest = None if registration is None else store.newest_block(registration.domain.name, query)
+        also = [] if newest is None or registration is None else [logged(registration, newest)]
+        for path in self._logs:
+            with suppress(OSError, ValueError):
+                compact(Path(path), store, also=also, forget=self._forget)
+
+    def check(self) -> None:
+        """Say where the loss of the ledger could not be noticed by the next run: no file remembers it."""
+        if not any(self._kept(place) for place in self._places):
+            click.echo(
+                f"ledger: no file could be written that remembers it ({', '.join(self._places)}), so the next run "
+                "cannot notice that it was lost, and would publish anew; write its id into the settings, "
+                f"ledger_id: {None if self._known is None else self._known.store_id}, or let this user write there",
+                err=True,
+            )
+
+    def _kept(self, place: str) -> bool:
+        with suppress(CommandError, SettingsError):
+            return _read(place) == self._known
+        return False
+
+
+@contextmanager
+def with_newest(settings: Settings) -> Generator[None]:
+    """Add the sink's newest release to the message where the ledger was found to be another one, or gone.
+
+    Raises:
+        ReplacedError: it was.
+    """
+    try:
+        yield
+    except Exception as error:
+        failure = explain(error)
+        if failure.kind not in (StoreReplaced.__name__, ReplacedError.__name__):
+            raise
+        newest = Memory(settings).newest
+        raise ReplacedError(f"{failure.text}{'' if newest in failure.text else newest}") from error
+
+
+def _lost(settings: Settings, remembered: Remembered) -> str | None:
+    """What is wrong with the ledger, in words; ``None`` if it has what is remembered."""
+    address = StoreAddress(settings.ledger_url)
+    entry = f"entry {remembered.sequence} of domain {remembered.domain!r} (window until {remembered.until})"
+    try:
+        with Store(address) as store:
+            found = store.store_id
+            if remembered.entry_id is not None:
+                if store.has_entry(remembered.entry_id):
+                    return None
+                if found == remembered.store_id:
+                    return f"is an older copy or a restored backup: {entry} is not on record in it"
+            elif found == remembered.store_id or not remembered.underway:
+                return None
+            return f"is another one: it has the id {found}, and the job's had {remembered.store_id}"
+    except StoreMissing:
+        if remembered.entry_id is None and not remembered.underway:
+            return None
+        return f"is not there: the job's had the id {remembered.store_id}"
+
+
+def _logged(path: str) -> list[LoggedBlock]:
+    """The blocks that left a job.
+
+    Raises:
+        ReplacedError: the file cannot be read.
+    """
+    try:
+        return read_log(Path(path))
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _lacks(settings: Settings, blocks: list[LoggedBlock]) -> str | None:
+    """What is wrong with the ledger, in words; ``None`` if it has all blocks that left a job."""
+    if not blocks:
+        return None
+    try:
+        with Store(StoreAddress(settings.ledger_url)) as store:
+            numbers = store.block_numbers([one.name for one in blocks])
+    except StoreMissing:
+        return "is not there"
+    absent = [one for one, found in zip(blocks, numbers, strict=True) if found is None]
+    if not absent:
+        return None
+    named = ", ".join(f"shard {one.shard} of the window until {one.until} of query {one.query!r}" for one in absent[:1])
+    more = "" if len(absent) == 1 else f" and {len(absent) - 1:,} more"
+    return f"is an older copy or a restored backup, or another one: it lacks rows that have left the job, {named}{more}"
+
+
+def _row_of(registration: Registration, window: Window) -> str | None:
+    keys = registration.roster_of(window).keys
+    if not keys:
+        return None
+    grid = SlotGrid(**registration.domain.grid)
+    names = (registration.domain.name, registration.query.name)
+    times = (grid.time_of(window.start), grid.time_of(window.stop))
+    return release_ids(*names, registration.digest, times, keys[:1])[0]
+
+
+def _places_of(settings: Settings) -> tuple[str, ...]:
+    """The files, the one beside the sink first."""
+    sink, beside = settings.sink, _beside(settings, f"ledger {StoreAddress(settings.ledger_url)}")
+    if sink is None:
+        return (beside,)
+    if not sink.is_files:
+        return _beside(settings, f"sink {sink.text}"), beside
+    # beside a folder too: what reads all files of a folder may fail of one that is not of releases
+    folder, slash, name = settings.path(sink.path).rstrip("/").rpartition("/")
+    return f"{folder}{slash}.{name}{_SUFFIX}", beside
+
+
+def _beside(settings: Settings, key: str) -> str:
+    """A file beside the settings for what has none beside itself."""
+    return settings.path(f".{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}{_SUFFIX}")
+
+
+def _read(place: str) -> Remembered | None:
+    """What a file remembers; ``None`` if there is none.
+
+    Raises:
+        CommandError: it cannot be read.
+        SettingsError: its place cannot be reached.
+    """
+    try:
+        if is_local(place):
+            text = read_regular(Path(place), _MOST_BYTES).decode()
+        else:
+            if not is_elsewhere(place, "sink"):
+                return None
+            with file_systems().open(place) as file:
+                text = file.read().decode()
+        plain: dict[str, Any] = json.loads(text)
+        return Remembered(**plain)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except SettingsError:
+        raise
+    except (OSError, ValueError, TypeError) as error:
+        raise _unreadable(place, error) from None
+
+
+def _unreadable(place: str, error: Exception) -> ReplacedError:
+    mend = "let this user read and write it" if isinstance(error, PermissionError) else "put it back from a backup"
+    return ReplacedError(
+        f"ledger: {place} remembers which one it is, and cannot be read ({reason(error)}); {mend}, or say "
+        "--history-lost, which marks the account for ever: it is written anew then"
+    )
+
+
+def _write(place: str, remembered: Remembered) -> None:
+    text = json.dumps(asdict(remembered), indent=1) + "\n"
+    if is_local(place):
+        write_whole(Path(place), text)
+        return
+    with file_systems().create(place, mime_type="application/json") as file:
+        file.write(text.encode())

@@ -32,7 +32,7 @@ from ..schemas.readings import RejectReason
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.connectors import FileSink
 from ..schemas.settings.job import Settings
-from ..store.source_ids import SourceId
+from ..store.domain_changes import SourceId
 from ..transforms.common.batches import Rejects
 from ..transforms.formats.rows import Decoded
 from ..transforms.payloads import PayloadDecoder

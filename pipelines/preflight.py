@@ -15,14 +15,12 @@ from typing import Any, Protocol
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from ..schemas.settings.job import Settings
-from ..store.address import StoreAddress
-from ..store.continuity import forget
+from ..store.address import StoreAddress, forget
 from ..store.store import Store
 from ..transforms.checks import check_hosts, check_plan
 from ..transforms.plan import Plan, ledger_address
 from .connectors.places import check_apart
-from .continuity import Memory, with_ledger
-from .on_record import Unknown, check_history, check_ledger, unknown_releases
+from .on_record import Memory, Unknown, check_history, check_ledger, unknown_releases, with_ledger
 from .runners import options_of, runner_name
 
 __all__ = ["Preflight", "Way", "Word", "check_command", "preflight"]

@@ -35,7 +35,7 @@ NIGHTLY: dict[str, str] = {
     "test_every_alert_fires_on_what_it_is_for_and_none_on_a_deployment_that_is_well": _DEPLOY,
     f"{_DOCS}[docs/ledger.md]": f"{_COMMANDS}/test_demo.py::test_its_settings_run_by_themselves",
     f"{_DOCS}[docs/merging.md]": (
-        "tests/store/merge/test_merging_files.py::test_the_command_unites_ledgers_and_says_what_became_of_each_domain"
+        "tests/store/test_merging_files.py::test_the_command_unites_ledgers_and_says_what_became_of_each_domain"
     ),
     f"{_DOCS}[docs/model.md]": (
         f"{_COMMANDS}/test_fit.py::test_a_class_of_most_series_is_fitted_with_what_it_costs_and_for_whom_it_holds"
@@ -63,8 +63,8 @@ NIGHTLY: dict[str, str] = {
     "tests/privacy/quilts/test_real_chains.py::test_the_methods_are_in_order_on_pooled_homes_and_on_every_home": (
         "tests/privacy/quilts/test_real_chains.py::test_the_methods_are_in_order_on_persons_and_hours"
     ),
-    "tests/store/merge/test_merging_algebra.py::test_merging_is_associative_commutative_and_idempotent": (
-        "tests/store/merge/test_merging.py::test_a_ledger_united_with_itself_is_itself"
+    "tests/store/test_merging_algebra.py::test_merging_is_associative_commutative_and_idempotent": (
+        "tests/store/test_merging.py::test_a_ledger_united_with_itself_is_itself"
     ),
     "tests/store/test_interleaver.py::test_a_block_of_a_transaction_that_was_not_committed_is_found": (
         "tests/store/test_interleaver.py::test_a_missing_lock_is_found"
@@ -204,7 +204,7 @@ SOME_CASES: dict[str, int] = {
     f"{_TRANSFORMS}/aggregate/test_discovery.py::"
     "test_one_given_end_or_width_that_is_not_on_record_is_refused_by_name": 7,
     "tests/store/test_faults.py::test_a_ledger_that_cannot_be_used_stops_the_job_before_it_reads": 4,
-    "tests/store/merge/test_merging_terms.py::test_other_content_under_one_name_is_refused_naming_the_field": 5,
+    "tests/store/test_merging_terms.py::test_other_content_under_one_name_is_refused_naming_the_field": 5,
     f"{_COMMANDS}/test_bad_input.py::test_a_broken_binary_file_ends_with_exit_code_5_and_quotes_nothing": 1,
     f"{_COMMANDS}/test_bad_input.py::test_an_empty_file_publishes_the_whole_schedule_only_where_that_is_meant": 1,
     f"{_COMMANDS}/test_cautions.py::test_two_units_without_a_factor_between_them_are_said": 1,

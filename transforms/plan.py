@@ -51,8 +51,7 @@ from ..schemas.slots import Schedule, SlotClasses, SlotGrid, format_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
 from ..store.errors import StoreError
-from ..store.release_rows import bins_of, classes_of, total_is_public
-from ..store.specs import LENGTHS, DomainSpec, Noise, QuerySpec, Registration
+from ..store.specs import LENGTHS, DomainSpec, Noise, QuerySpec, Registration, bins_of, classes_of, total_is_public
 
 if TYPE_CHECKING:
     # none of them is needed to plan, and SQLAlchemy takes as long as all the rest

@@ -1,13 +1,16 @@
-"""``quiltstream check``: what is in the data of a settings file, before anything is charged or published.
+"""``quiltstream check`` and ``quiltstream try``: what is in the data, and what a mapping makes of a message.
 
-Every number is an exact statistic of the data, for the operator's eyes: nothing is charged, no row is published, and no
-ledger is made or opened. The files are decoded as a run decodes them; all readings are in memory at once, 24 bytes
-each, and twice while they are sorted.
+Every number is an exact statistic of the data, and readings are printed as they are, for the operator's eyes: nothing
+is charged, no row is published, and no ledger is made or opened; of a topic nothing is committed. Files are decoded as
+a run decodes them; all readings are in memory at once, 24 bytes each, and twice while they are sorted. Messages come
+from a file, from standard input, or from the end of the topics that the settings name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,16 +20,22 @@ import numpy.typing as npt
 import pyarrow as pa
 from rich.console import Console
 
+from ...schemas.files import FileError, read_regular, reason
 from ...schemas.readings import RejectReason
 from ...schemas.roster import Roster
+from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings, read_roster, read_settings
+from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, RegisterValue
-from ...schemas.slots import format_duration, format_instant
+from ...schemas.settings.secrets import located
+from ...schemas.slots import format_duration, format_instant, parse_instant
 from ...transforms.common.batches import reading_columns
 from ...transforms.formats.rows import Decoded
+from ...transforms.payloads.messages import Messages, SourceAwayError
+from ...transforms.payloads.trial import Trial, Tried
 from ...transforms.sources.files import ReadReadings
 from ..console import facts, heading, listed, notes, paragraph, plural, print_json, results, working
-from ..errors import ExitCode
+from ..errors import CommandError, ExitCode
 from ..runners import read_source
 
 Ints = npt.NDArray[np.int64]
@@ -399,3 +408,177 @@ def show(console: Console, found: Checked) -> None:
         heading(console, "Look at this")
         notes(console, found.remarks)
     paragraph(console, "Nothing was charged or published, and no ledger was opened.")
+
+
+#: Bytes of a file of messages, or of standard input.
+_MOST = 1 << 26
+
+_STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What stands beside the payload of messages from a file.
+
+    Attributes:
+        topic: of messages whose line does not say it.
+        key: the key; empty for none.
+        headers: names and values.
+        stamp: the broker's stamp as an instant; empty for now.
+        lines: whether each line is a message.
+        topics: whether each line is a topic, a blank and a payload, as ``mosquitto_sub -v`` prints them.
+    """
+
+    topic: str = ""
+    key: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    stamp: str = ""
+    lines: bool = False
+    topics: bool = False
+
+
+def messages_of_file(given: str, beside: Beside) -> Messages:
+    """The messages of a file, or of standard input.
+
+    Raises:
+        CommandError: it cannot be read, or holds nothing.
+    """
+    body = _read(given)
+    if not (beside.lines or beside.topics):
+        payloads, topics = [body], [beside.topic]
+    else:
+        lines = [line for line in body.split(b"\n") if line.strip()]
+        split = [line.partition(b" ") if beside.topics else (beside.topic.encode(), b"", line) for line in lines]
+        payloads, topics = [one[2] for one in split], [one[0].decode("utf-8", "replace") for one in split]
+    if not payloads or not body:
+        raise CommandError(
+            f"{given}: it holds no message; give a file with one, or lines with --lines", ExitCode.SOURCE
+        )
+    try:
+        stamp = parse_instant(beside.stamp, "UTC") if beside.stamp else time.time_ns() // 1_000
+    except ValueError as error:
+        raise CommandError(f"--stamp: {error}", ExitCode.SETTINGS) from None
+    count = len(payloads)
+    return Messages(
+        payloads=payloads,
+        topics=topics,
+        keys=[beside.key.encode() or None] * count,
+        headers=[tuple((name, value.encode()) for name, value in beside.headers)] * count,
+        stamps_us=np.full(count, stamp, dtype=np.int64),
+        positions=np.arange(count, dtype=np.int64),
+    )
+
+
+def _read(given: str) -> bytes:
+    if given == _STDIN:
+        body = sys.stdin.buffer.read(_MOST + 1)
+        if len(body) > _MOST:
+            raise CommandError(f"standard input has more than {_MOST:,} bytes; give fewer messages", ExitCode.SOURCE)
+        return body
+    try:
+        return read_regular(Path(given), _MOST)
+    except FileError as error:
+        raise CommandError(str(error), ExitCode.SOURCE) from None
+    except OSError as error:
+        raise CommandError(f"{given}: cannot be read ({reason(error)})", ExitCode.SOURCE) from None
+
+
+def messages_of_topics(settings: Settings, count: int) -> Messages:
+    """The last messages of the topics that the settings name; nothing is committed.
+
+    Raises:
+        SettingsError: the source is no Kafka topic.
+        CommandError: the brokers cannot be read.
+    """
+    source = None if settings.source is None else settings.source.kafka
+    if source is None:
+        raise SettingsError(["--from-topic reads source.kafka, and the settings have none; give a FILE, or - "])
+    from ...transforms.kafka.client import Cluster, KafkaUnavailableError  # noqa: PLC0415 - of an extra
+    from ...transforms.kafka.topics import last_messages  # noqa: PLC0415
+
+    cluster = Cluster(source.servers, located(source.options, settings.path))
+    try:
+        return last_messages(cluster, source.all_topics, count)
+    except KafkaUnavailableError as error:
+        raise CommandError(f"source.kafka: {error}", ExitCode.SOURCE) from error
+
+
+def trial_of(settings: Settings) -> Trial:
+    """What tries messages by the mapping of a job.
+
+    Raises:
+        SettingsError: there is no mapping, or it cannot be used for messages.
+    """
+    readings = settings.readings
+    if readings is None:
+        raise SettingsError(["readings is missing: it says where the parts of a reading are in a message"])
+    group = settings.group_by if settings.roster is None and isinstance(settings.group_by, str) else None
+    schemas = None
+    kafka = None if settings.source is None else settings.source.kafka
+    if readings.payload == "avro" and kafka is not None and kafka.registry is not None:
+        from ...transforms.kafka.schema_registry import RegistrySchemas  # noqa: PLC0415 - of an extra
+
+        schemas = RegistrySchemas(kafka.registry.url, located(kafka.registry.options, settings.path))
+    return Trial(readings, settings.slots.timezone, group, schemas)
+
+
+def try_file(path: Path, given: str | None, beside: Beside, *, from_topic: int | None, as_json: bool) -> int:
+    """Try messages by the mapping of a settings file, print what became of each, return the exit code.
+
+    Returns:
+        0 if there is a reading, 5 if there is none.
+
+    Raises:
+        CommandError: there are no messages, or both kinds of them.
+    """
+    if (given is None) == (from_topic is None):
+        raise CommandError("give a FILE of messages (- for standard input), or --from-topic N", ExitCode.SETTINGS)
+    settings = read_settings(path)
+    trial = trial_of(settings)
+    messages = messages_of_file(given, beside) if given is not None else messages_of_topics(settings, from_topic or 1)
+    try:
+        tried = list(trial.of(messages))
+    except SourceAwayError as error:
+        raise CommandError(f"source.kafka.registry: {error}", ExitCode.SOURCE) from error
+    if as_json:
+        print_json([asdict(one) for one in tried])
+    else:
+        show_tried(results(), tried, settings)
+    return ExitCode.OK if any(one.readings for one in tried) else ExitCode.SOURCE
+
+
+#: Readings of one message that are printed.
+_SHOWN_READINGS = 10
+
+
+def show_tried(console: Console, tried: Sequence[Tried], settings: Settings) -> None:
+    """Print what became of messages."""
+    readings = settings.readings or Readings.model_construct()
+    unit = settings.states.unit
+    labels = settings.space.labels
+    for number, one in enumerate(tried, 1):
+        heading(
+            console, f"Message {number}" + (f" of {one.topic}" if one.topic else "") + f", {plural(one.size, 'byte')}"
+        )
+        rows: list[tuple[str, str]] = []
+        for series, instant, value in one.readings[:_SHOWN_READINGS]:
+            bin_ = labels[int(settings.space.encode(np.array([value]))[0])]
+            rows.append(("reading", f"{series}  {instant}  {value:g}{f' {unit}' if unit else ''}  (bin {bin_})"))
+        if len(one.readings) > _SHOWN_READINGS:
+            rows.append(("", f"and {len(one.readings) - _SHOWN_READINGS:,} more"))
+        rows += [(part, text) for part, text in one.places.items()]
+        if one.passed is not None:
+            rows.append(("passed over", one.passed))
+        if one.rejected is not None:
+            rows.append(("rejected", one.rejected))
+        facts(console, rows)
+    heading(console, "For the operator only, not to be published")
+    found = sum(len(one.readings) for one in tried)
+    passed, lost = sum(one.passed is not None for one in tried), sum(one.rejected is not None for one in tried)
+    paragraph(
+        console,
+        f"{plural(len(tried), 'message')}: {plural(found, 'reading')}, {passed:,} passed over, {lost:,} rejected. "
+        + ("Names become pseudonyms in a run. " if readings.pseudonyms is not None else "")
+        + "A counter is shown as it stands; a run takes what it rises in a slot. "
+        + "Nothing was charged or published, and no ledger was opened.",
+    )

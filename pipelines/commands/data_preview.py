@@ -737,7 +737,7 @@ def _times(path: Path, table: pa.Table) -> tuple[tuple[str, ...], str | None, st
                 return (name,), None, unit, whole // _NS_A_US if unit == "ns" else whole * _TO_US[unit]
     raise CommandError(
         f"{path}: none of its columns, {_listed(table.column_names)}, looks like a time; "
-        "convert the file, or build the readings in a pipeline of your own (docs/index.md)"
+        "convert the file, or build the readings in a pipeline of your own (docs/guides/own-pipeline.md)"
     )
 
 

@@ -27,11 +27,9 @@ from ...schemas.settings.job import Settings, read_settings
 from ...transforms.plan import Plan, make_plan
 from .. import data
 from ..connectors.files import released
-from ..console import facts, heading, notes, paragraph, plural, results, working
+from ..console import comparison, facts, heading, notes, paragraph, plural, results, working
 from ..errors import CommandError
-from .charts import comparison
-from .fit import Choice, fit_settings
-from .fit_beliefs import REGIMES, said_of
+from .fit import REGIMES, Choice, fit_settings, said_of
 from .run import Summary, run_job
 
 _FILE = "lcl2013_halfhourly_60hh.parquet"

@@ -38,9 +38,8 @@ from ...transforms.plan import Plan, make_plan
 from ...transforms.registration import register
 from ..connectors.places import check_apart
 from ..console import facts, finite, heading, lines, notes, number, plural, print_json, results
-from ..continuity import Memory
 from ..errors import ExitCode
-from ..on_record import Standing, on_record, standing_of
+from ..on_record import Memory, Standing, on_record, standing_of
 
 #: Losses for which the length of an event is printed.
 _WITHIN = (1.0, 2.0, 4.0)

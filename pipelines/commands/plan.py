@@ -571,7 +571,7 @@ def _check_picture(path: Path | None) -> None:
 
 
 def _draw(path: Path, subject: Subject, found: Utility) -> None:
-    from ..report.plan_figure import draw_errors  # noqa: PLC0415 - after the extra was looked for
+    from ..report.figures import draw_errors  # noqa: PLC0415 - after the extra was looked for
 
     windows = [_length(one, subject) for one in found.table.windows]
     made = draw_errors(found.table, windows, found.purpose.error, path.suffix.lower().removeprefix("."))

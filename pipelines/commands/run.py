@@ -36,10 +36,9 @@ from ..connectors.files import check_rejects, check_writable, labelled, released
 from ..connectors.places import refuse_topics
 from ..connectors.undelivered import SinkError, output_of, outputs_of
 from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
-from ..continuity import Memory, with_ledger, with_newest
 from ..errors import CommandError, ExitCode, explain
 from ..estimation.successors import generation_of
-from ..on_record import OnRecord, note_lost_history, on_record
+from ..on_record import Memory, OnRecord, note_lost_history, on_record, with_ledger, with_newest
 from ..preflight import Word, check_command, preflight
 from ..runners import counters, new_pipeline, options_of, read_source, runner_name
 from .dry_run import Cost, NoiseOfLength, assumptions, left_to_data, of_units

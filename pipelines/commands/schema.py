@@ -1,4 +1,4 @@
-"""The JSON Schema of the settings, and the table of ``docs/settings.md`` that is made from it."""
+"""The JSON Schema of the settings, and the table of ``docs/settings-fields.md`` that is made from it."""
 
 from __future__ import annotations
 

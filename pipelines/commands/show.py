@@ -26,10 +26,9 @@ from ...schemas.released_files import released_rows
 from ...schemas.releases import tidy
 from ...schemas.slots import format_duration, format_instant, parse_instant
 from ...schemas.states import StateSpace
-from ..console import facts, heading, number, plural, print_json, results
+from ..console import banded, facts, heading, number, plural, print_json, results
 from ..errors import CommandError, ExitCode
 from ..released_series import Period, ReleasedSeries, Span, days_between, series_in
-from .charts import banded
 
 Format = Literal["csv", "parquet", "json"]
 

@@ -15,9 +15,9 @@ from ...schemas.files import is_file, is_folder
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileFormat, FileSink, RejectSink
 from ...schemas.settings.job import Settings
+from ...store.domain_changes import SourceId
 from ...store.errors import StoreMissing
-from ...store.release_rows import rows_of
-from ...store.source_ids import SourceId
+from ...store.exports import rows_of
 from ...store.specs import Record, Registration
 from ...store.store import Store
 from ...transforms.formats.paths import everywhere, is_local, unreachable

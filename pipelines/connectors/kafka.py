@@ -19,8 +19,8 @@ from ...schemas.settings.job import Settings
 from ...schemas.settings.secrets import Option, SecretError, located, resolved
 from ...schemas.slots import parse_duration, parse_instant
 from ...schemas.table_files import RELEASES
+from ...store.domain_changes import SourceId
 from ...store.errors import StoreMissing
-from ...store.source_ids import SourceId
 from ...store.specs import Record, Registration
 from ...store.store import Store
 from ...transforms.kafka.client import Cluster, KafkaUnavailableError

@@ -30,9 +30,9 @@ from ..connectors.files import labelled_so_far
 from ..connectors.table import live_sink
 from ..connectors.undelivered import filling, outputs_of
 from ..console import plural, results
-from ..continuity import Memory, with_ledger, with_newest
 from ..errors import AwayError, CommandError, ExitCode
 from ..estimation.successors import Generation, decide, generation_of
+from ..on_record import Memory, with_ledger, with_newest
 from ..preflight import check_command
 from ..runners import options_of
 from .flink import APPEAR_S, FlinkJob, RestAway, RestError

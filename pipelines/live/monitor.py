@@ -28,10 +28,9 @@ from ..command import ASKED, ask_to_end, keep_quiet, settled
 from ..connectors.table import SourceRecord
 from ..connectors.undelivered import Output
 from ..console import plural
-from ..continuity import Memory
 from ..errors import CommandError, ExitCode
 from ..estimation.drift import DriftWatch
-from ..on_record import OnRecord, standing_in
+from ..on_record import Memory, OnRecord, standing_in
 from ..runners import counters
 from .flink import APPEAR_S, OPTION, Ended, FlinkHealth, FlinkJob, RestAway, RestError, Trouble, WorkerPool
 from .metrics import BOARD, Cause

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from ...store.errors import StoreReplaced
 from ..connectors.undelivered import Output, SinkError, output_of
 from ..console import plural
-from ..continuity import ReplacedError
 from ..errors import AwayError, CommandError, ExitCode, Part, explain, failed_step
+from ..on_record import ReplacedError
 from .metrics import BOARD, Cause
 from .watchdog import Say
 

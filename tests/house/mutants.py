@@ -65,8 +65,7 @@ def copy_tree(target: Path) -> Path:
 def run_tests(tree: Path, tests: Iterable[str], tier: str = "nightly") -> tuple[int, str]:
     """Run tests of a copy against the copy, as deep as a tier does; pytest's exit code and its output."""
     command = [Path(sysconfig.get_path("scripts")) / "pytest", "-n0", "-x", "-q", "-p", "no:cacheprovider", "-m", ""]
-    environment = os.environ | {"PYTHONPATH": str(tree / "namespace"), "PYTHONDONTWRITEBYTECODE": "1"}
-    environment["QUILTSTREAM_TESTS"] = tier
+    environment = os.environ | {"PYTHONPATH": str(tree / "namespace"), "QUILTSTREAM_TESTS": tier}
     # What the surrounding pytest says to its own workers is not for this one.
     environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
@@ -224,10 +223,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="copies of a ledger that drew apart under one charge cost once",
-        file="store/merge/union.py",
+        file="store/union.py",
         old="for number in range(draws.get(charge, 1))",
         new="for number in range(1)",
-        tests=("tests/store/merge/test_merging.py",),
+        tests=("tests/store/test_merging.py",),
     ),
     Mutant(
         name="a writer does not wait for those who asked before it",
@@ -383,7 +382,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a job from the ledger alone forgets that its topic was made anew",
-        file="store/source_ids.py",
+        file="store/domain_changes.py",
         old="replaced=before is not None",
         new="replaced=False",
         tests=("tests/store/test_sources.py",),
@@ -567,14 +566,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="an older copy of the ledger is charged",
-        file="store/continuity.py",
+        file="store/address.py",
         old='if row["last_sequence"] < seen:',
         new='if row["last_sequence"] < 0:',
         tests=_STORE,
     ),
     Mutant(
         name="a process forgets what it has seen of a ledger with its connection",
-        file="store/continuity.py",
+        file="store/address.py",
         old="        return _SEEN[self.address.url, self.store_id]\n",
         new="        return self.__dict__.setdefault('seen', {})\n",
         tests=("tests/store/test_second_draws.py::test_a_process_remembers_a_ledger_after_its_connection_is_gone",),
@@ -602,7 +601,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the memory of a job gives way to an older copy",
-        file="pipelines/continuity.py",
+        file="pipelines/on_record.py",
         old="known.entry_id in (None, newest) or store.has_entry(known.entry_id):",
         new="True:",
         tests=("tests/pipelines/test_continuity.py::test_what_is_remembered_gives_way_to_no_older_copy",),
@@ -630,7 +629,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a run begins with a ledger that lacks a block which left",
-        file="pipelines/continuity.py",
+        file="pipelines/on_record.py",
         old="absent = [one for one, found in zip(blocks, numbers, strict=True) if found is None]",
         new="absent: list[LoggedBlock] = []",
         tests=("tests/pipelines/test_continuity.py",),
@@ -686,7 +685,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="series have another budget under another name of their domain",
-        file="store/shared_series.py",
+        file="store/registration.py",
         old='if differs is None or row["name"] not in said:\n            raise',
         new='if row["name"] not in said:\n            raise',
         tests=(f"{_STORE[0]}::TestSqlite::test_the_same_domain_under_another_name_is_refused",),
@@ -892,7 +891,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the audit does not derive the band of a query",
-        file="pipelines/commands/audit.py",
+        file="pipelines/commands/ledger.py",
         old="        if said != band:",
         new="        if False:",
         tests=("tests/pipelines/commands/test_audit.py",),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from quiltstream.pipelines import continuity, on_record
+from quiltstream.pipelines import on_record
 from quiltstream.pipelines.commands import run as batch
 from quiltstream.pipelines.connectors import folders
 from quiltstream.pipelines.errors import explain
@@ -25,7 +25,7 @@ from quiltstream.pipelines.live.monitor import Follower
 from quiltstream.schemas.settings.connectors import FileSink
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store import Store, StoreAddress
-from quiltstream.store import continuity as continuity_of_store
+from quiltstream.store.address import forget
 from quiltstream.store.errors import StoreReplaced
 from quiltstream.transforms import PrivateHistograms, checks, registration
 from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
@@ -136,7 +136,7 @@ def test_an_older_copy_of_any_moment_of_a_run_is_told(
     made = job(tmp_path)
     copy, remember, publish = tmp_path / "older.db", batch._remember, Store.publish
 
-    def remember_once(memory: continuity.Memory, plan: Plan, *, underway: bool) -> None:
+    def remember_once(memory: on_record.Memory, plan: Plan, *, underway: bool) -> None:
         if underway or looks == "with its last look":
             remember(memory, plan, underway=underway)
         if underway and since == "the first look":
@@ -186,7 +186,7 @@ def test_a_copy_in_which_blocks_that_left_were_drawn_again_is_told(
         path.unlink()
     lose(made)
     shutil.copy(copy, made.ledger)
-    continuity_of_store.forget(StoreAddress(f"sqlite:///{made.ledger}"))  # by this process, which stands for two
+    forget(StoreAddress(f"sqlite:///{made.ledger}"))  # by this process, which stands for two
     assert call("run", made.settings).code == 0  # as a job on another machine, with a sink of its own
     made.sink.unlink()
     for path, content in kept.items():
@@ -241,7 +241,7 @@ def test_what_is_remembered_gives_way_to_no_older_copy(tmp_path: Path) -> None:
     change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-08"})
     assert call("run", made.settings).code == 0
     settings = read_settings(made.settings)
-    memory, plan = continuity.Memory(settings), make_plan(settings)
+    memory, plan = on_record.Memory(settings), make_plan(settings)
     with Store(plan.address) as store:
         memory.note(store, plan.query_name, store.registered(plan.domain.name, plan.query_name), underway=True)
     kept = [path.read_bytes() for path in remembered(made)]
@@ -352,7 +352,7 @@ def test_a_memory_of_another_user_is_told_as_that(tmp_path: Path, monkeypatch: p
 
     made = job(tmp_path)
     call("run", made.settings)
-    monkeypatch.setattr(continuity, "read_regular" if read == "_read" else read, refused)
+    monkeypatch.setattr(on_record, "read_regular" if read == "_read" else read, refused)
     done = call("run", made.settings)
     assert done.code == 4
     assert done.said("cannot be read (Permission denied); let this user read and write it")
@@ -399,7 +399,7 @@ def test_where_no_file_remembers_the_ledger_it_is_said_with_what_to_do(
         raise PermissionError(errno.EACCES, "refused")
 
     made = job(tmp_path)
-    monkeypatch.setattr(continuity, "_write", refuse)
+    monkeypatch.setattr(on_record, "_write", refuse)
     done = call("run", made.settings)
     assert done.code == 0
     with Store(f"sqlite:///{made.ledger}") as store:
@@ -429,9 +429,9 @@ def _generation(settings: Settings, plan: Plan) -> Any:
 #: Every function of the package that opens a ledger which a job may know, and how it is reached.
 OPENINGS: dict[str, Opened | None] = {
     "store/store.py:Store": None,  # tests.store.continuity_contract goes through its methods
-    "store/merge/merge.py:_database": None,  # a file of the merge's own, and ledgers that an operator names
-    "store/merge/merge.py:_source": None,
-    "store/merge/merge.py:merge": None,
+    "store/merge.py:_database": None,  # a file of the merge's own, and ledgers that an operator names
+    "store/merge.py:_source": None,
+    "store/merge.py:merge": None,
     "transforms/plan.py:open_ledger": lambda _, plan: plan.opened() and registration.register(plan),
     "transforms/private_histograms.py:policy_of": _clock,
     "transforms/checks.py:_held": lambda _, plan: checks.check_ends(plan),
@@ -446,14 +446,14 @@ OPENINGS: dict[str, Opened | None] = {
     "pipelines/on_record.py:standing_of": lambda _, plan: on_record.standing_of(plan, plan.roster),
     "pipelines/on_record.py:unknown_releases": lambda settings, _: on_record.unknown_releases(settings, ["0" * 32]),
     "pipelines/on_record.py:note_lost_history": lambda _, plan: on_record.note_lost_history(plan, on_record.Unknown()),
-    "pipelines/continuity.py:with_ledger": lambda settings, _: continuity.with_ledger(settings, history_lost=True),
-    "pipelines/continuity.py:_lost": None,  # asks for what is at the address, whatever it is, to say so
-    "pipelines/continuity.py:_lacks": None,
+    "pipelines/on_record.py:with_ledger": lambda settings, _: on_record.with_ledger(settings, history_lost=True),
+    "pipelines/on_record.py:_lost": None,  # asks for what is at the address, whatever it is, to say so
+    "pipelines/on_record.py:_lacks": None,
     "pipelines/commands/run.py:_remember": lambda settings, plan: batch._remember(
-        continuity.Memory(settings), plan, underway=True
+        on_record.Memory(settings), plan, underway=True
     ),
-    "pipelines/commands/report.py:write_report": None,  # ledgers that an operator names, as those below
-    "pipelines/commands/audit.py:audit": None,
+    "pipelines/report/__init__.py:write_report": None,  # ledgers that an operator names, as those below
+    "pipelines/commands/ledger.py:audit": None,
     "pipelines/commands/ledger.py:change_belief": None,
     "pipelines/commands/ledger.py:_open": None,
     "pipelines/commands/ledger.py:merge": None,
@@ -494,7 +494,7 @@ def test_one_place_makes_the_ledger_of_a_job(repository: Path) -> None:
         for path in (repository / portion).rglob("*.py")
         if "create=True" in path.read_text(encoding="utf-8")
     }
-    assert making == {"transforms/plan.py", "store/merge/merge.py"}
+    assert making == {"transforms/plan.py", "store/merge.py"}
 
 
 @pytest.mark.parametrize("place", [name for name, opened in OPENINGS.items() if opened is not None])

@@ -26,7 +26,7 @@ from typing import TypeVar
 
 from ...schemas.files import open_private, read_regular, sync_folder, write_whole
 from ...schemas.slots import SlotGrid, Window, format_instant
-from ...store.continuity import newest_left
+from ...store.address import newest_left
 from ...store.errors import StoreReplaced, StoreUnavailable
 from ...store.queries import BlockName, NewestBlock
 from ...store.specs import BlockToPublish, Record, Registration

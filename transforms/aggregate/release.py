@@ -27,8 +27,8 @@ from ...schemas.ledger import LEDGER_SCHEMA
 from ...schemas.process import keep_memory_private
 from ...schemas.releases import LIVE, least_complete
 from ...schemas.slots import Window
-from ...store.release_rows import Layout, bins_of, classes_of, layout_of, rows_of
-from ...store.specs import BlockToPublish, NoisyBlock, Registration
+from ...store.exports import rows_of
+from ...store.specs import BlockToPublish, Layout, NoisyBlock, Registration, bins_of, classes_of, layout_of
 from ...store.store import Store
 from ..common.batches import METRICS
 from ..completeness.punctuation import WindowEnd, window_ends_of

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
-from quiltstream.pipelines.commands import audit as command
+from quiltstream.pipelines.commands import ledger as command
 from quiltstream.privacy import Ledger
 from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram
 from quiltstream.privacy.models.classes import MixingBounds

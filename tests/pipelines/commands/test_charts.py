@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quiltstream.pipelines.commands.charts import band, bar, comparison, shares
+from quiltstream.pipelines.console import band, bar, comparison, shares
 
 
 def test_a_bar_is_as_long_as_its_share_in_eighths_of_a_column() -> None:

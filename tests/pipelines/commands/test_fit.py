@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from quiltstream.pipelines.commands.fit_beliefs import check, said_of
+from quiltstream.pipelines.commands.fit import check, said_of
 from quiltstream.privacy import FiniteClass, belief_from_dict, forward_backward
 from quiltstream.privacy.estimation.belief_checks import Path as SeriesPath
 from quiltstream.privacy.estimation.belief_checks import memory, stretches
@@ -55,7 +55,7 @@ def copied(leveled: tuple[Done, Job], folder: Path, **changes: Any) -> Job:
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the losses under richer beliefs, which take longer than the rest of a fit and have a test below."""
-    monkeypatch.setattr("quiltstream.pipelines.commands.fit_beliefs._MOST_ROWS", 0)
+    monkeypatch.setattr("quiltstream.pipelines.commands.fit._MOST_ROWS", 0)
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])

@@ -15,9 +15,9 @@ import fastavro
 import pytest
 import yaml
 
-from quiltstream.pipelines.commands.init_messages import Origin, _origin_of, guess_messages
+from quiltstream.pipelines.commands.check import trial_of
+from quiltstream.pipelines.commands.init import Origin, _origin_of, guess_messages
 from quiltstream.pipelines.commands.message_preview import MessageLook, look_at_messages
-from quiltstream.pipelines.commands.try_ import trial_of
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.schemas.settings.gateway import GatewaySettings
 from quiltstream.schemas.settings.job import load_settings, read_settings

@@ -17,10 +17,9 @@ from xml.etree import ElementTree as ET
 import polars as pl
 import pytest
 
-from quiltstream.pipelines.commands import report as command
+from quiltstream.pipelines import report as command
 from quiltstream.pipelines.released_series import days_between
-from quiltstream.pipelines.report.glossary import TERMS
-from quiltstream.pipelines.report.page import _KINDS
+from quiltstream.pipelines.report.page import _KINDS, TERMS
 from quiltstream.privacy.analysis.slower_beliefs import _SLOWED
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.models import Model, Provenance

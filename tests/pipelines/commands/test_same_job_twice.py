@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from quiltstream.schemas.releases import Release
-from quiltstream.store.release_rows import layout_of
-from quiltstream.store.specs import BlockToPublish, Record, Registration
+from quiltstream.store.specs import BlockToPublish, Record, Registration, layout_of
 from quiltstream.store.store import Store
 from quiltstream.transforms.aggregate.ledger_access import read
 

@@ -59,9 +59,9 @@ def test_the_schema_forbids_other_keys_everywhere() -> None:
 
 
 def test_the_table_of_the_documentation_is_that_of_the_schema(repository: Path) -> None:
-    page = (repository / "docs" / "settings.md").read_text(encoding="utf-8")
+    page = (repository / "docs" / "settings-fields.md").read_text(encoding="utf-8")
     shown = page.split("<!-- generated: settings -->\n")[1].split("<!-- end: settings -->")[0]
-    assert shown == settings_table(), "put what settings_table() returns between the marks of docs/settings.md"
+    assert shown == settings_table(), "put what settings_table() returns between the marks of docs/settings-fields.md"
 
 
 def test_the_table_holds_every_field_once() -> None:
@@ -79,7 +79,9 @@ def test_the_documentation_explains_every_column_of_a_release(repository: Path) 
     assert named == RELEASE_SCHEMA.names
 
 
-@pytest.mark.parametrize("page", ["settings.md", "guarantee.md", "ledger.md", "model.md", "releases.md", "cli.md"])
+@pytest.mark.parametrize(
+    "page", ["settings.md", "settings-fields.md", "guarantee.md", "ledger.md", "model.md", "releases.md", "cli.md"]
+)
 def test_the_index_links_every_page(repository: Path, page: str) -> None:
     assert f"({page})" in (repository / "docs" / "index.md").read_text(encoding="utf-8")
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines.commands.run import summary_of
-from quiltstream.pipelines.continuity import Memory
 from quiltstream.pipelines.live import command, job
+from quiltstream.pipelines.on_record import Memory
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines.connectors.table import live_source
-from quiltstream.pipelines.continuity import Memory
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live.job import stay_of
+from quiltstream.pipelines.on_record import Memory
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.ledger_access import BlockLog
