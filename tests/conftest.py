@@ -68,7 +68,7 @@ def pytest_make_collect_report(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
-    """On a push, leave out what runs nightly, unless it is asked for by a word or its whole name."""
+    """On a push, leave out what runs on another or nightly, unless it is asked for by a word or its name."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.path.parts)  # all workers must have the same order
     for item in items:
@@ -77,7 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.lower)
     yield
     if TIER == "push" and not config.option.keyword:
-        out = set(left_out(items, [word for word in config.args if "::" in word]))
+        out = left_out(items, config.args)
         items[:] = [item for item in items if item not in out]
         config.hook.pytest_deselected(items=list(out))
 
