@@ -15,7 +15,7 @@ from quiltstream.transforms.sources.contract import BEGIN
 from quiltstream.transforms.sources.progress import Reach
 
 from ..transforms.kafka.contract import KafkaPartitionsContract, pieces_until, read, rows, settle
-from ..transforms.kafka.source import JsonMessages, reading
+from ..transforms.kafka.messages import JsonMessages, reading
 from .kafka import PASSWORD, USER, KafkaBroker
 
 

@@ -23,7 +23,7 @@ from quiltstream.transforms.sinks.messages import release_messages
 from quiltstream.transforms.sources.contract import BEGIN
 
 from ..transforms.kafka.contract import pieces_until, read
-from ..transforms.kafka.source import JsonMessages, reading
+from ..transforms.kafka.messages import JsonMessages, reading
 from ..transforms.sinks.test_sinks import ROWS
 from .kafka import PASSWORD, STRANGER, USER, KafkaBroker
 

@@ -22,7 +22,7 @@ from quiltstream.transforms.sources.contract import BEGIN
 
 from ..examined import every
 from ..transforms.kafka.contract import read, settle
-from ..transforms.kafka.source import JsonMessages, reading
+from ..transforms.kafka.messages import JsonMessages, reading
 from .kafka import KafkaBroker
 from .live_bench import DAY, HERE, Bench, Running, day_of, readings, truth
 from .prism import prism_arguments

@@ -34,7 +34,7 @@ from quiltstream.transforms.sources.progress import Heartbeat
 
 from ..transforms.kafka.contract import pieces_until, rows
 from ..transforms.kafka.fake import FakeBroker
-from ..transforms.kafka.source import ORIGIN
+from ..transforms.kafka.messages import ORIGIN
 from ..transforms.sinks.test_sinks import ROWS
 from .registry import SchemaRegistry
 
