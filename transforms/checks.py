@@ -170,13 +170,11 @@ def _longer_units(plan: Plan, calendar: Calendar) -> Iterator[Remedy]:
 
 
 def _with_windows(plan: Plan, size: int) -> Plan:
-    """The plan with tumbling windows of another size."""
     given = plan.schedule
     return _stretched(plan, Schedule(size=size, every=size, start=given.start, stop=given.stop, anchor=given.anchor))
 
 
 def _stretched(plan: Plan, schedule: Schedule) -> Plan:
-    """The plan with other windows, which do not overlap."""
     given = plan.schedule
     stretched = replace(plan, schedule=schedule)
     if plan.domain.guarantee == "stream":
@@ -213,7 +211,6 @@ def _fitted(plan: Plan) -> Iterator[Remedy]:
 
 
 def _chosen(plan: Plan, mechanism: str) -> Plan:
-    """The plan with the noise of a mechanism for its model and windows."""
     found = choose(
         mechanism,
         plan.model.belief,

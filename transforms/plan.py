@@ -354,7 +354,6 @@ class Plan:
 
     @property
     def _noise_columns(self) -> dict[str, Any]:
-        """The columns of rows that say what noise they have."""
         mechanism, quilt = self.noisy, self.calibration.quilt
         return {
             "scale": float(self.scale),

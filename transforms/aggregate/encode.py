@@ -236,7 +236,6 @@ class Encoder:
         return EncodedBatch(parts, readings, outside, settled, rejects, at, unknown_series, batch, self, tickets)
 
     def _check(self, columns: ReadingColumns, numbers: Ints) -> tuple[npt.NDArray[np.bool_], dict[RejectReason, int]]:
-        """Which rows count, and how many do not for which reason."""
         keep = columns.good
         rejects = {reason: int(np.count_nonzero(bad)) for reason, bad in columns.problems}
 
@@ -269,7 +268,6 @@ class Encoder:
                 yield window_end_of(self.plan.grid, self.schedule, shard, closing)
 
     def _by_step(self, numbers: Ints, slots: Ints, packed: Ints) -> Iterator[tuple[int, Ints, Ints]]:
-        """Cut readings by the step of the windows they are in."""
         if not len(slots):
             return
         schedule = self.schedule
@@ -387,7 +385,6 @@ class EncodeCells(beam.DoFn):
             yield TaggedOutput(TALLIES, WindowedValue(self._tally, MIN_TIMESTAMP, (GlobalWindow(),)))
 
     def _encode(self, given: tuple[pa.RecordBatch, Timestamp]) -> EncodedBatch:
-        """Encode a batch, in the thread, with the encoder of the moment."""
         return self._current().encode(given)
 
     def _turn_to(self, registration: Registration) -> Iterator[Any]:
@@ -457,7 +454,6 @@ class EncodeCells(beam.DoFn):
             yield TaggedOutput(REJECTED, WindowedValue(_reject_batch(encoded.rejects), encoded.at, (GlobalWindow(),)))
 
     def _count(self, encoded: EncodedBatch) -> None:
-        """Add a batch to the bundle's tally."""
         counts = {READINGS: encoded.readings, OUTSIDE: encoded.outside}
         counts |= {counter_name(reason): count for reason, count in encoded.rejects.items()}
         for name, count in counts.items():
@@ -470,7 +466,6 @@ class EncodeCells(beam.DoFn):
         return self._encoder
 
     def _flush(self) -> Iterator[WindowedValue]:
-        """Emit what is held, one block per step and shard, and forget it."""
         held, self._steps, self._held = self._steps, {}, 0
         found, self._tickets = self._tickets, {}
         nothing = np.zeros(0, dtype=np.int64)
@@ -489,7 +484,6 @@ class EncodeCells(beam.DoFn):
                 yield from self._blocks(step, index, flat[index], cells.readings, told)
 
     def _whole_blocks(self, step: int, flat: Narrow, surplus: int, told: _Told) -> Iterator[WindowedValue]:
-        """One block per shard with all the cells of a step."""
         encoder = self._current()
         width = len(encoder.schedule.step(step))
         for shard in range(encoder.members.shards):

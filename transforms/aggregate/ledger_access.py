@@ -289,15 +289,12 @@ _Answer = TypeVar("_Answer")
 
 
 class _Job:
-    """The job whose workers are in this process, one after the other."""
-
     def __init__(self) -> None:
         self.number = 0
         self.endless = False
         self._over = threading.Condition()
 
     def end(self) -> None:
-        """Let those who wait give up: their job is over."""
         with self._over:
             self.number += 1
             self.endless = False

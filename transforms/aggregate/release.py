@@ -182,7 +182,6 @@ class ChargeAndCount(beam.DoFn):
             yield part.target, Tally({bit: sums} if one.complete else {}, part.needed, one.completeness)
 
     def _count(self, window: Window, collected: Collected, registration: Registration) -> Ints:
-        """How many cells of each series of the shard are in each bin of each class of slots."""
         schedule, classes, bins = registration.query.schedule, classes_of(registration), bins_of(registration)
         space, first = self._plan.space, schedule.number_of(window.start)
         steps, number = collected.steps, len(classes)

@@ -199,7 +199,6 @@ class RosterRows:
 
 
 def _group_rows(roster: Roster, members: Members) -> tuple[tuple[GroupRows, ...], ...]:
-    """Of each shard of series: where its series count."""
     shards = members.shards
     targets = [roster.shard_keys(target, shards) for target in range(shards)]
     home = {key: (target, place) for target, keys in enumerate(targets) for place, key in enumerate(keys)}

@@ -182,7 +182,6 @@ def closed_starts(schedule: Schedule, grid: SlotGrid, after_us: int, until_us: i
     """First slots of the schedule's windows that end after one instant and not after another."""
 
     def ended(instant: int) -> int:
-        """How many windows end by an instant."""
         return schedule.ended_by((instant - grid.origin_us) // grid.interval_us)  # whole slots that are over
 
     begin, end = ended(after_us), ended(until_us)

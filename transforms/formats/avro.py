@@ -246,7 +246,6 @@ class Shapes:
         return self._sizes[kind["name"]]
 
     def _is_empty(self, kind: Any) -> bool:
-        """Whether values of a type have no bytes."""
         return self.fewest(kind) == 0
 
     def fewest(self, kind: Any) -> int:
@@ -581,7 +580,6 @@ class Meaning:
             return self._array(values), sorted({*bad, *broken})
 
     def _read(self, values: list[Any]) -> tuple[list[Any], list[int]]:
-        """Decimals and UUIDs as Python's."""
         if self.decimal is None and not self.uuid:
             return values, []
         context = None if self.decimal is None else Context(prec=self.decimal[0])
@@ -735,7 +733,6 @@ def _opened(
     columns: Columns | Callable[[dict[str, Any]], Columns],
     reads: Callable[[str, Any], Reads],
 ) -> tuple[ReadRecord, dict[str, Reads], RecordBlocks]:
-    """What reads a record, what its columns mean, and the blocks, of a file whose header can be read."""
     try:
         header = check_header(stream)
         writer_schema = cast("Any", fastavro.block_reader(stream)).writer_schema
@@ -759,7 +756,6 @@ def _opened(
 
 
 def _block_rows(block: RecordBlock, read: ReadRecord, gathered: _Gathered, batch_rows: int) -> Iterator[RawRows]:
-    """The batches that a block makes full."""
     records = io.BytesIO(block.data)
     at = 0
     for _ in range(block.records):
@@ -789,7 +785,6 @@ class _Gathered:
         self.before, self.rows, self.size = 0, 0, 0
 
     def add(self, record: dict[str, Any], size: int) -> None:
-        """One more row."""
         for append, name in self._columns:
             append(record[name])
         self.rows += 1

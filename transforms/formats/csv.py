@@ -90,7 +90,6 @@ def header_of(stream: BinaryIO, path: str, delimiter: str) -> list[str] | None:
 
 
 def _find_form(block: LineBlock, path: str, columns: Columns, delimiter: str) -> CsvForm | None:
-    """The layout, if the header is in this block."""
     found = _find_header(block, path, delimiter)
     if found is None:
         return None
@@ -274,11 +273,9 @@ class _SortedLines:
     malformed: Bools
 
     def take(self, rows: Bools) -> bytes:
-        """The chosen lines as one block."""
         return np.frombuffer(self.data, np.uint8)[np.repeat(rows, self.ends - self.starts + 1)].tobytes()
 
     def lines(self, rows: Bools) -> list[bytes]:
-        """The chosen lines without their ends."""
         return [line.removesuffix(b"\r") for line in self.take(rows).split(b"\n")[:-1]]
 
 

@@ -247,8 +247,6 @@ class _AsUtf8(io.RawIOBase):
 
 
 class _Gunzip(gzip.GzipFile):
-    """A gzip stream that closes the file below it."""
-
     def __init__(self, raw: BinaryIO) -> None:
         super().__init__(fileobj=raw, mode="rb")
         self._raw = raw

@@ -99,7 +99,6 @@ def read_names(column: pa.Array, empty: RejectReason) -> tuple[pa.DictionaryArra
 
 
 def _as_text(dictionary: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Names as text, and which of them are not UTF-8."""
     try:
         names = dictionary.cast(pa.utf8())
         names.validate(full=True)
@@ -367,7 +366,6 @@ def missing_column(setting: str, column: str, path: str, available: Sequence[str
 
 
 def _like_a_value(name: str) -> bool:
-    """Whether a column's name may be a number or a date instead."""
     return _VALUE.search(name.strip()) is not None
 
 
@@ -527,13 +525,11 @@ class RowDecoder:
         return Decoded(readings, int(times.min()), tuple(rejects), positions)
 
     def _read(self, column: pa.Array) -> tuple[Floats, list[Problem]]:
-        """The values of a column: numbers, or the states of labels."""
         if self._labels is not None:
             return self._labels.read(column)
         return read_values(column, self._scale, self.columns.decimal)
 
     def _series(self, raw: RawRows) -> tuple[pa.DictionaryArray, list[Problem]]:
-        """The series of each row, under its pseudonym where there are pseudonyms, and the rows without one."""
         column = self.columns.series
         series, problems = (
             (constant_names(self._constant, len(raw.positions)), [])
@@ -564,7 +560,6 @@ class RowDecoder:
         return times, problems
 
     def _groups(self, raw: RawRows) -> tuple[list[pa.DictionaryArray], list[Problem]]:
-        """The column of the groups, where there is one, and the rows without one."""
         if self.columns.group is None:
             return [], []
         group, problems = read_names(raw.columns[self.columns.group], RejectReason.GROUP_CONFLICT)
@@ -632,7 +627,6 @@ def clock_times(names: Sequence[str]) -> Ints:
 
 
 def _times_problem(names: Sequence[str], numbers: Ints, header: Sequence[str], path: str) -> str | None:
-    """What is wrong with columns that are to be times of the day."""
     times = clock_columns(names)
     if not times:
         return (
@@ -782,7 +776,6 @@ class WideRows(RowDecoder):
         return self._made[1]
 
     def _values(self, columns: list[pa.Array]) -> tuple[Floats, list[Problem]]:
-        """The values of all columns, one below the other."""
         kind = columns[0].type
         if not pa.types.is_dictionary(kind) and all(column.type == kind for column in columns):
             return self._read(pa.concat_arrays(columns))
@@ -798,6 +791,5 @@ class WideRows(RowDecoder):
 
 
 def _of_columns(bad: Bools, reason: RejectReason, positions: Ints, cells: CellColumns) -> Iterator[Rejects]:
-    """The rejects of each column that has one; shape (columns, lines)."""
     for at in np.flatnonzero(bad.any(axis=1)).tolist():
         yield Rejects(reason, positions[bad[at]], column=int(cells.numbers[at]))

@@ -196,7 +196,6 @@ def _integers(text: pa.Array, default: int = 0) -> Ints:
 
 
 def _fraction(text: pa.Array) -> Ints:
-    """Digits after the point as microseconds, cut off after the sixth."""
     return _integers(pc.utf8_slice_codeunits(pc.utf8_rpad(pc.fill_null(text, ""), 9, "0"), 0, 6))
 
 
@@ -209,7 +208,6 @@ def _month(part: dict[str, pa.Array], rows: int) -> Ints:
 
 
 def _by_month(year: Ints, month: Ints, day: Ints) -> tuple[Ints, Bools]:
-    """Days since 1970 of a date, and whether there is such a date."""
     inside = (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1)  # noqa: PLR2004 - months of a year
     first = (np.where(inside, year, 1970) - 1970) * 12 + np.where(inside, month, 1) - 1
     start = first.astype("M8[M]").astype("M8[D]").astype(np.int64)
@@ -425,7 +423,6 @@ class TimeReader:
         return Stamps(stamps.stamp_us, stamps.zoned, good & inside)
 
     def _placed(self, stamp_us: Ints, zoned: Bools) -> tuple[Ints, Bools]:
-        """Stamps in UTC, and those on the local clock that it skipped."""
         if self.timezone == "UTC" or zoned.all():
             return stamp_us, np.zeros(len(stamp_us), dtype=np.bool_)
         utc, skipped = self._clock.to_utc(stamp_us)
@@ -512,7 +509,6 @@ def _as_text(column: pa.Array) -> pa.Array:
 
 
 def _stamps(integers: pa.Array, unit: str, *, zoned: bool) -> Stamps:
-    """Integers of a unit as stamps."""
     values = (integers.fill_null(0) if integers.null_count else integers).to_numpy(zero_copy_only=False)
     per_second = _PER_SECOND[unit]
     low, high = LOWEST_US * per_second // _US, HIGHEST_US * per_second // _US

@@ -226,7 +226,6 @@ class Health:
             self._tell()
 
     def _tell(self) -> None:
-        """Say it when it changes, and now and then."""
         now, (before, told) = time.monotonic(), self._said
         text = self.trouble
         if text != before or (text is not None and now - told > _SAID_AGAIN_S):
@@ -501,7 +500,6 @@ class KafkaReader(Reader):
         self._tell(text, f"{text}; trying again in {pause:.3g} s")
 
     def _tell(self, what: str, text: str) -> None:
-        """Say what is wrong when it changes, and now and then."""
         now = time.monotonic()
         again = self._told_of[0] == what and now - self._told_of[1] < _REPEAT_S
         LOG.log(logging.DEBUG if again else logging.WARNING, "%s", text)
@@ -545,7 +543,6 @@ class KafkaReader(Reader):
         self._ask_ends()
 
     def _consume(self) -> None:
-        """Make a consumer if there is none."""
         if self._consumer is None:
             own = {**READING, "group.id": self._source.group or NO_GROUP}
             self._consumer = self._source.cluster.consume(own, self._said)
@@ -575,7 +572,6 @@ class KafkaReader(Reader):
         return anew
 
     def _ask_ends(self) -> None:
-        """Have the leaders say where the partitions end."""
         asked = [place for place in self._offsets if place not in self._health]
         self._told, self._told_at = last_offsets(self._consumer, asked, _ANSWER_S), time.monotonic()
 
@@ -649,7 +645,6 @@ class KafkaReader(Reader):
         self._down, self._look_at = True, 0.0
 
     def _sort(self, messages: Iterable[Any]) -> None:
-        """Put the messages of each partition together."""
         groups: dict[Partition, list[Any]] = {}
         again = False
         for one in messages:

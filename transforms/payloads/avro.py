@@ -245,7 +245,6 @@ class _Batch:
         self._count = 0
 
     def readings(self, who: Ints, before: Ints) -> Ints:
-        """Numbers for the next readings of some messages."""
         self.owners.append(who)
         self.before.append(before)
         first, self._count = self._count, self._count + len(who)
@@ -368,7 +367,6 @@ class Vectorised:
     # The steps of a schema
 
     def _of(self, kind: Any, wanted: Wanted, *, inside: bool) -> _Step:
-        """The step over a type."""
         self._types += 1
         if self._types > _MOST_TYPES:
             raise UnfitError("too many types")
@@ -574,7 +572,6 @@ def is_bounded(schema: Any) -> bool:
 
 
 def _find(schema: Any, named: _Names) -> None:
-    """Note the named types of a schema."""
     for one in schema if isinstance(schema, list) else [schema]:
         if not isinstance(one, dict):
             continue
@@ -586,7 +583,6 @@ def _find(schema: Any, named: _Names) -> None:
 
 
 def _short(name: Any) -> Any:
-    """A name without its namespace."""
     return name.rpartition(".")[2] if isinstance(name, str) else name
 
 
@@ -768,7 +764,6 @@ class _Schema:
         return None if self._stamps is not None and found.type_of(TIME) not in {"int", "long"} else found
 
     def read(self, payloads: list[bytes], numbers: list[int], head: int) -> list[Parsed | ParsedColumns]:
-        """Read messages, vectorised if that works."""
         if self._vectorised is None or len(payloads) < FEW:
             return [self._plainly([one[head:] for one in payloads], numbers)]
         try:

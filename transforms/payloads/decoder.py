@@ -154,7 +154,6 @@ def _payloads(messages: Messages, chosen: list[int]) -> list[Any]:
 
 
 def _name_of(readings: Readings) -> str:
-    """The name that the value has under a preset."""
     value = readings.value
     name = value.register_.name if isinstance(value, RegisterValue) else value
     if name is not None:
@@ -334,8 +333,6 @@ def _lookback_slots(grid: SlotGrid, lateness_us: int) -> int:
 
 
 class _Worker:
-    """What a worker needs to decode; it is made where it is used."""
-
     def __init__(self, decoder: PayloadDecoder) -> None:
         readings = decoder.readings
         try:
@@ -439,12 +436,10 @@ class _Worker:
 
     @property
     def memory(self) -> str:
-        """The births."""
         return "" if self._births is None else self._births.text
 
 
 def _with_passed(parts: list[Decoded], passed: int) -> list[Decoded]:
-    """The decoded parts, the first of which says how many messages were passed over."""
     if not passed:
         return parts
     return [replace(parts[0], passed=passed), *parts[1:]] if parts else [Decoded(None, 0, (), passed=passed)]

@@ -260,7 +260,6 @@ def present(column: Column) -> Bools:
 
 
 def _torn(column: Column) -> Bools:
-    """The rows whose part of a column cannot be unpacked, shape (n,)."""
     if isinstance(column, Repeated):
         return unreadable(column.values)[column.at]
     array: Any = column
@@ -314,7 +313,6 @@ def scaled(one: Any, power: int) -> Any:
 
 
 def _converted(values: list[Any], units: list[Any] | None, wanted: str, decimal: str) -> tuple[list[Any], Bools]:
-    """Values in the wanted unit, and those that have none that can be converted to it."""
     if units is None:
         split = [quantity(one, decimal) if type(one) is str else (one, wanted) for one in values]
         values, units = [one for one, _ in split], [unit for _, unit in split]
@@ -548,7 +546,6 @@ def _rows(messages: Messages, parsed: Parsed, mapping: Mapping) -> Rows:
 
 
 def _stamped(times: Column, kind: pa.DataType | None) -> Column:
-    """A column of times whose integers are stamps of a kind."""
     if kind is None or isinstance(times, pa.Array):
         return times
     given = times.values if isinstance(times, Repeated) else times
@@ -685,7 +682,6 @@ class Tables:
             self._names[level] = [one for one, good in zip(self._names[level], kept, strict=True) if good]
 
     def _elements(self, level: Level) -> tuple[list[Any], list[str], Ints]:
-        """The elements of the arrays that a level is about, the names of fields, and the object that each is in."""
         if level.kind is Do.NTH:
             return self._side_by_side(level)
         nodes = self._at(level.starts[0][:-1])[1]
@@ -720,7 +716,6 @@ class Tables:
 
 
 def _fields_at(start: Steps, paths: Collection[Steps]) -> set[str]:
-    """The fields of an object that paths end at."""
     return {str(path[-1]) for path in paths if path and path[:-1] == start}
 
 

@@ -138,7 +138,6 @@ class _Last:
     high: float
 
     def take(self, offset: int, low: float, high: float) -> bool:
-        """Take a reading in; whether it changes anything."""
         if offset > self.offset:
             self.offset, self.low, self.high = offset, low, high
             return True
@@ -241,7 +240,6 @@ class Registers:
         self._forgotten = max(self._forgotten, latest)
 
     def _is_sure(self, known: _Slots, slot: int) -> bool:
-        """Whether no later reading in a slot was forgotten."""
         return self._since(slot, known[slot].offset) >= known.doubt
 
     def _since(self, slot: int, offset: int) -> int:
@@ -260,7 +258,6 @@ class Registers:
 
 
 def _take(known: _Slots, slot: int, offset: int, low: float, high: float) -> bool:
-    """Take a reading of a series in; whether it changes anything."""
     last = known.pop(slot, None)
     changed = last is None or last.take(offset, low, high)
     # the slots stand in the order in which they were last heard of

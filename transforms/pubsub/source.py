@@ -93,8 +93,6 @@ class PubSubSubscription(PartitionedSource):
 
 
 class _Held:
-    """Messages that the runner has not kept yet."""
-
     __slots__ = ("messages", "since_s", "size")
 
     def __init__(self, messages: list[Any], since_s: float) -> None:
@@ -213,7 +211,6 @@ class PubSubReader(Reader):
             self._hold(self._source.now())
 
     def _arrives(self, message: Any) -> None:
-        """Take a message, on a thread of the client."""
         if self._closed:
             message.nack()
         else:

@@ -168,8 +168,6 @@ _WRITERS = 8
 
 
 class _IntoFolder(beam.PTransform[Any, Any]):
-    """Write record batches to files of a folder, where they are."""
-
     writer: ClassVar[Callable[[str, FileFormat], beam.DoFn]]
 
     def __init__(self, folder: str, format_: FileFormat) -> None:
@@ -178,7 +176,6 @@ class _IntoFolder(beam.PTransform[Any, Any]):
         self._format: FileFormat = format_
 
     def expand(self, input_or_inputs: Any) -> Any:
-        """Write them where they are."""
         return input_or_inputs | "Write" >> beam.ParDo(type(self).writer(self._folder, self._format)).with_output_types(
             str
         )

@@ -152,7 +152,6 @@ class _FileReader(Reader):
         return self._next(half, self._raw(half), [])
 
     def _resume(self, half: _Half) -> SourceBatch:
-        """Go on in a file that another reader began."""
         self._look()
         stamp = self._stamp(half.path)
         if stamp == half.stamp:
@@ -163,7 +162,6 @@ class _FileReader(Reader):
         return self._next(half, self._raw(half), [_damaged()])
 
     def _next(self, half: _Half, batches: Iterator[tuple[int, int, RawRows]], decoded: list[Decoded]) -> SourceBatch:
-        """Some batches of a file."""
         rows = 0
         try:
             while rows < self._source.decoder.batch_rows:
@@ -253,7 +251,6 @@ class _Done:
             self.text += key
 
     def keep(self, paths: Iterable[str]) -> None:
-        """Forget all others."""
         kept = {_key(path) for path in paths}
         if not kept.issuperset(self._keys):
             self._keys = {key: None for key in self._keys if key in kept}
@@ -313,7 +310,6 @@ class _Lines:
             self.over.set()
 
     def take(self) -> bytes:
-        """The whole lines that are there."""
         taken: list[bytes] = []
         size = 0
         while size < _PIECE_BYTES:
@@ -328,7 +324,6 @@ class _Lines:
 
     @property
     def ended(self) -> bool:
-        """Whether all lines were taken and no more will come."""
         return self.over.is_set() and self._chunks.empty()
 
 
@@ -382,6 +377,5 @@ class _LineReader(Reader):
 
 
 def _moved(decoded: Decoded, lines: int) -> Decoded:
-    """The same with positions counted from the start of the input."""
     rejects = tuple(one._replace(positions=one.positions + lines) for one in decoded.rejects)
     return Decoded(decoded.readings, decoded.earliest_us, rejects)

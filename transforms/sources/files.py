@@ -182,7 +182,6 @@ class FileDecoder:
         return None if header is None else self._columns_of(header, path)
 
     def _columns_of(self, header: Sequence[str], path: str) -> Columns:
-        """The columns of a file, with those of values if it is a wide table."""
         columns = self.rows().columns
         if self.readings.wide is None:
             return columns

@@ -431,7 +431,6 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             yield TimestampedValue(said, _timestamp(horizon_us))
 
     def _advance(self, part: int, estimator: Any, progress: PartitionState) -> None:
-        """Let the watermark follow what was declared."""
         clock = progress.clock_us
         if self._waits_for_others:
             kept = {one: pulse.kept_us for one, pulse in Heartbeat.all().items() if pulse.kept_us is not None}

@@ -168,8 +168,6 @@ class SlotsOfIntervals(beam.PTransform[Any, Any]):
 
 
 class _Split(beam.DoFn):
-    """A batch by the parts that its series are in."""
-
     def process(self, readings: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         names = readings.column("series").dictionary.to_pylist()
         part_of = np.array([zlib.crc32(name.encode()) % _PARTS for name in names], dtype=np.int64)

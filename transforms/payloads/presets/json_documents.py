@@ -131,7 +131,6 @@ def edgex_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:  
 
 
 def _event(document: dict[Any, Any]) -> dict[Any, Any]:
-    """The event in a document."""
     payload = document.get("payload")
     if payload is not None and "readings" not in document:
         document = an_object(_unpacked(payload) if type(payload) is str else payload)
@@ -174,7 +173,6 @@ def ngsi_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:  #
 
 
 def _instance(instance: Any) -> tuple[Any, Any]:
-    """The time, if it says one, and the value of an attribute's instance."""
     if type(instance) is not dict:
         return None, instance
     metadata = instance.get("metadata")
@@ -285,7 +283,6 @@ def senml_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:
 
 
 def _named(record: dict[Any, Any]) -> dict[str, Any]:
-    """A record with the names of JSON."""
     named: dict[str, Any] = {}
     for key, value in record.items():
         name = _LABELS.get(key) if type(key) is int else key

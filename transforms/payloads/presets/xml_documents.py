@@ -133,7 +133,6 @@ def _chosen(name: str, *, registers: bool) -> Any:
 
 
 def _is_part(code: _Code) -> bool:
-    """Whether a code is of some phases or of one tariff."""
     return code[_PHASES] not in _WHOLE or any(code[_TARIFF])
 
 
@@ -157,7 +156,6 @@ def values_of(root: Any) -> list[Value]:
 
 
 def _types(root: Any) -> dict[str, _Code]:
-    """The reading types that a document defines: their codes by their ids and names."""
     found: dict[str, _Code] = {}
     for one in root.iter():
         if _local(one) != "ReadingType" or one.get("ref") is not None:
