@@ -34,7 +34,7 @@ from ..store.address import StoreAddress
 from ..store.specs import Noise, Registration
 from ..store.store import Store
 from .aggregate.collect import PIECES, CollectCells, GatherPanes, SortPanes, window_into
-from .aggregate.discovery import DiscoverSchedule, RegisterQuery, RehearseQuery, SumReadings
+from .aggregate.discovery import DiscoverSchedule, RegisterQuery, sum_tallies
 from .aggregate.encode import REJECTED, TALLIES, EncodeCells
 from .aggregate.ledger_access import BlockLog
 from .aggregate.release import (
@@ -181,7 +181,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         else:
             most = plan.most_series if plan.roster is None else None
             survey = readings | "Survey" >> beam.CombineGlobally(DiscoverSchedule(most))
-            registration = AsSingleton(survey | "Rehearse" >> beam.ParDo(RehearseQuery(plan)))
+            registration = AsSingleton(survey | "Rehearse" >> beam.Map(lambda seen: register(plan, seen, trial=True)))
             seen = AsSingleton(survey)
         # a live source's series cannot be gathered first: they join when they are seen
         declared = live and not by_watermark
@@ -191,7 +191,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         registered: Any = True
         if not live:
             keep = RegisterQuery(plan, even_if_empty=self._even_if_empty)
-            tally = encoded[TALLIES] | "Tally" >> beam.CombineGlobally(SumReadings())
+            tally = encoded[TALLIES] | "Tally" >> beam.CombineGlobally(sum_tallies)
             registered = AsSingleton(tally | "Register" >> beam.ParDo(keep, registration, seen))
         if not live:  # a live source says itself which windows are complete
             seed = readings.pipeline | "Seed" >> beam.Impulse()

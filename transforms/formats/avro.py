@@ -463,29 +463,11 @@ class RecordBlocks:
             yield RecordBlock(count, data)
 
 
-def _plain(data: bytes) -> bytes:
-    return data
-
-
-def _deflated(data: bytes) -> bytes:
-    unpacker = zlib.decompressobj(_RAW_DEFLATE)
-    return _whole(unpacker.decompress(data, MOST_BYTES + 1), unpacker.eof)
-
-
-def _bzipped(data: bytes) -> bytes:
-    unpacker = bz2.BZ2Decompressor()
-    return _whole(unpacker.decompress(data, MOST_BYTES + 1), unpacker.eof)
-
-
-def _xzipped(data: bytes) -> bytes:
-    unpacker = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-    return _whole(unpacker.decompress(data, MOST_BYTES + 1), unpacker.eof)
-
-
-def _whole(data: bytes, at_end: bool) -> bytes:
-    if not at_end and len(data) <= MOST_BYTES:
+def _decompressed(unpacker: Any, data: bytes) -> bytes:
+    found = unpacker.decompress(data, MOST_BYTES + 1)
+    if not unpacker.eof and len(found) <= MOST_BYTES:
         raise EOFError
-    return data
+    return found
 
 
 def _zstandard(data: bytes) -> bytes:
@@ -515,10 +497,10 @@ def _snappy(data: bytes) -> bytes:
 
 
 _CODECS: dict[str, Callable[[bytes], bytes]] = {
-    "null": _plain,
-    "deflate": _deflated,
-    "bzip2": _bzipped,
-    "xz": _xzipped,
+    "null": bytes,
+    "deflate": lambda data: _decompressed(zlib.decompressobj(_RAW_DEFLATE), data),
+    "bzip2": lambda data: _decompressed(bz2.BZ2Decompressor(), data),
+    "xz": lambda data: _decompressed(lzma.LZMADecompressor(memlimit=_XZ_MEMORY), data),
     "zstandard": _zstandard,
     "snappy": _snappy,
 }

@@ -64,29 +64,20 @@ def check_delimiter(delimiter: str) -> None:
         )
 
 
-def read_form(stream: BinaryIO, path: str, columns: Columns, delimiter: str) -> CsvForm | None:
-    """Read the header of a file.
+def header_of(stream: BinaryIO, path: str, delimiter: str) -> list[str] | None:
+    """The names in the header of a file; ``None`` for a file without a line."""
+    blocks = text_blocks(stream, path, _HEADER_BYTES)
+    return next((found[0] for block in blocks if (found := _find_header(block, path, delimiter)) is not None), None)
 
-    Returns:
-        The layout; ``None`` for a file without a line.
+
+def check_columns(stream: BinaryIO, path: str, columns: Columns, delimiter: str) -> bool:
+    """See whether the header of a file has the columns; ``False`` for a file without a line.
 
     Raises:
         SettingsError: there is no header, or it lacks a column.
     """
-    for block in text_blocks(stream, path, _HEADER_BYTES):
-        form = _find_form(block, path, columns, delimiter)
-        if form is not None:
-            return form
-    return None
-
-
-def header_of(stream: BinaryIO, path: str, delimiter: str) -> list[str] | None:
-    """The names in the header of a file; ``None`` for a file without a line."""
-    for block in text_blocks(stream, path, _HEADER_BYTES):
-        found = _find_header(block, path, delimiter)
-        if found is not None:
-            return found[0]
-    return None
+    header = header_of(stream, path, delimiter)
+    return header is not None and bool(_places(header, path, columns))
 
 
 def _find_form(block: LineBlock, path: str, columns: Columns, delimiter: str) -> CsvForm | None:

@@ -505,24 +505,15 @@ class RowDecoder:
             problems += more
             length = until - times
             problems.append(Problem((length <= 0) | (length > LONGEST_INTERVAL_US), RejectReason.BAD_INTERVAL))
-            ends = [pa.array(until).view(pa.timestamp("us", tz="UTC"))]
+            ends = [_utc(until)]
         keep = np.ones(rows, dtype=np.bool_)
         for bad, reason in first_of_each_row(problems):
             rejects.append(Rejects(reason, raw.positions[bad]))
             keep &= ~bad
-        arrays: list[Any] = [series, pa.array(times).view(pa.timestamp("us", tz="UTC")), pa.array(values), *groups]
-        arrays += ends
-        positions = raw.positions
-        if not keep.all():
-            if not keep.any():
-                return Decoded(None, 0, tuple(rejects))
-            kept = pa.array(keep)
-            arrays = [array.filter(kept) for array in arrays]
-            times, positions = times[keep], positions[keep]
         schema = GROUPED_READING_SCHEMA if groups else READING_SCHEMA
         schema = schema.append(UNTIL) if ends else schema
-        readings = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        return Decoded(readings, int(times.min()), tuple(rejects), positions)
+        arrays = [series, _utc(times), pa.array(values), *groups, *ends]
+        return _decoded(arrays, schema, times, raw.positions, keep, rejects)
 
     def _read(self, column: pa.Array) -> tuple[Floats, list[Problem]]:
         if self._labels is not None:
@@ -564,6 +555,23 @@ class RowDecoder:
             return [], []
         group, problems = read_names(raw.columns[self.columns.group], RejectReason.GROUP_CONFLICT)
         return [group], problems
+
+
+def _utc(times: Ints) -> pa.Array:
+    return pa.array(times).view(pa.timestamp("us", tz="UTC"))
+
+
+def _decoded(
+    arrays: list[Any], schema: pa.Schema, times: Ints, positions: Ints, keep: Bools, rejects: list[Rejects]
+) -> Decoded:
+    """The rows that are readings, and the rejects."""
+    if not keep.any():
+        return Decoded(None, 0, tuple(rejects))
+    if not keep.all():
+        kept = pa.array(keep)
+        arrays = [array.filter(kept) for array in arrays]
+        times, positions = times[keep], positions[keep]
+    return Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema), int(times.min()), tuple(rejects), positions)
 
 
 def first_of_each_row(problems: list[Problem]) -> list[Problem]:
@@ -754,18 +762,9 @@ class WideRows(RowDecoder):
         for bad, reason in first_of_each_row([Problem(one.rows & keep, one.reason) for one in wrong]):
             rejects += _of_columns(bad.reshape(width, lines), reason, raw.positions, cells)
             keep &= ~bad
-        if not keep.any():
-            return Decoded(None, 0, tuple(rejects))
-        arrays: list[pa.Array] = [
-            series, pa.array(times).view(pa.timestamp("us", tz="UTC")), pa.array(values), *groups,
-        ]  # fmt: skip
-        positions = np.tile(raw.positions, width)
-        if not keep.all():
-            kept = pa.array(keep)
-            arrays = [array.filter(kept) for array in arrays]
-            times, positions = times[keep], positions[keep]
-        readings = pa.RecordBatch.from_arrays(arrays, schema=GROUPED_READING_SCHEMA if groups else READING_SCHEMA)
-        return Decoded(readings, int(times.min()), tuple(rejects), positions)
+        schema = GROUPED_READING_SCHEMA if groups else READING_SCHEMA
+        arrays = [series, _utc(times), pa.array(values), *groups]
+        return _decoded(arrays, schema, times, np.tile(raw.positions, width), keep, rejects)
 
     def _series_of(self, cells: CellColumns) -> pa.DictionaryArray:
         """The series of each column, under its pseudonym where there are pseudonyms; made once for a file."""

@@ -287,8 +287,7 @@ class LocalClock:
         """
         if self.timezone == "UTC" or not len(local_us):
             return local_us, np.zeros(len(local_us), dtype=np.bool_)
-        first, last = (int(np.datetime64(int(us), "us").astype("M8[Y]").astype(int)) + 1970 for us in _ends(local_us))
-        periods = _periods(self.timezone, first, last)
+        periods = self._periods_around(local_us)
         if self.ambiguous == "earliest":
             at = np.searchsorted(periods.stops, local_us, side="right")
         else:
@@ -300,16 +299,15 @@ class LocalClock:
         """Which local times have two instants, the later one of each, and the number of its clock change; all (n,)."""
         if self.timezone == "UTC" or not len(local_us):
             return np.zeros(len(local_us), dtype=np.bool_), local_us, local_us
-        first, last = (int(np.datetime64(int(us), "us").astype("M8[Y]").astype(int)) + 1970 for us in _ends(local_us))
-        periods = _periods(self.timezone, first, last)
+        periods = self._periods_around(local_us)
         early = np.searchsorted(periods.stops, local_us, side="right")
         late = np.searchsorted(periods.starts, local_us, side="right") - 1
         # a period is named by its beginning, because its number depends on which years are looked up
         return late > early, local_us - periods.offsets[late], periods.starts[late]
 
-
-def _ends(values: Ints) -> tuple[int, int]:
-    return int(values.min()), int(values.max())
+    def _periods_around(self, local_us: Ints) -> _Periods:
+        ends = np.array([local_us.min(), local_us.max()]).astype("M8[us]").astype("M8[Y]").astype(int) + 1970
+        return _periods(self.timezone, *ends.tolist())
 
 
 #: Of rows with a doubled local time which are the second of the two: by row, stamp and clock change.

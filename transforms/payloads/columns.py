@@ -302,10 +302,14 @@ def field_column(place: Place | Constant, messages: Messages, chosen: Sequence[i
         known = {one: level_of(one, place.topic) for one in set(found)}
         return [known[one] for one in found]
     if place.stamp:
-        return stamps(messages, chosen)
+        return [_instant(int(messages.stamps_us[one])) for one in chosen]
     if place.payload:
         return [_whole_text(messages.payloads[one]) for one in chosen]
-    raw = [messages.keys[one] for one in chosen] if place.key else headers(messages, chosen, str(place.header))
+    raw = (
+        [messages.keys[one] for one in chosen]
+        if place.key
+        else [last_header(messages.headers[one], str(place.header)) for one in chosen]
+    )
     texts = [text_of(one) for one in raw]
     if place.level is None:
         return texts
@@ -345,22 +349,12 @@ def level_of(text: str, level: int) -> str | None:
         return None
 
 
-def headers(messages: Messages, chosen: Sequence[int], name: str) -> list[bytes | None]:
-    """The header of a name of each message."""
-    return [last_header(messages.headers[one], name) for one in chosen]
-
-
 def last_header(given: Headers, name: str) -> bytes | None:
     """The last header of a name: who writes one anew appends it."""
     for key, value in reversed(given):
         if key == name:
             return value
     return None
-
-
-def stamps(messages: Messages, chosen: Sequence[int]) -> list[dt.datetime | None]:
-    """The broker's own stamps; ``None`` where there is none, or none that a calendar has."""
-    return [_instant(int(messages.stamps_us[one])) for one in chosen]
 
 
 def _instant(stamp_us: int) -> dt.datetime | None:

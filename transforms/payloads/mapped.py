@@ -250,20 +250,21 @@ def finished(rows: Rows, tables: Tables, mapping: Mapping) -> Rows:
 
 def present(column: Column) -> Bools:
     """The rows that have something in a column, shape (n,)."""
-    if isinstance(column, Repeated):
-        each = np.fromiter((one is not None for one in column.values), np.bool_, len(column.values))
-        return each[column.at]
-    array: Any = column
-    if isinstance(array, pa.Array):
-        return array.is_valid().to_numpy(zero_copy_only=False)
-    return np.fromiter((one is not None for one in column), np.bool_, len(column))
+    if isinstance(column, pa.Array):
+        return column.is_valid().to_numpy(zero_copy_only=False)
+    return _each(column, lambda one: one is not None)
 
 
 def _torn(column: Column) -> Bools:
-    if isinstance(column, Repeated):
-        return unreadable(column.values)[column.at]
-    array: Any = column
-    return np.zeros(len(array), dtype=np.bool_) if isinstance(array, pa.Array) else unreadable(array)
+    if isinstance(column, pa.Array):
+        return np.zeros(len(column), dtype=np.bool_)
+    return _each(column, lambda one: one is UNREADABLE)
+
+
+def _each(column: Sequence[Any] | Repeated, asked: Callable[[Any], bool]) -> Bools:
+    values = column.values if isinstance(column, Repeated) else column
+    found = np.fromiter(map(asked, values), np.bool_, len(values))
+    return found[column.at] if isinstance(column, Repeated) else found
 
 
 def number(one: Any, decimal: str) -> Any:

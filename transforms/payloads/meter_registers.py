@@ -69,18 +69,38 @@ def slots_of(times: Ints, grid: SlotGrid) -> tuple[Ints, Ints]:
     return slots, (since - slots * grid.interval_us) // 2 * 2
 
 
-def last_of_slots(codes: Ints, slots: Ints, offsets: Ints) -> tuple[Ints, Ints]:
-    """Of sorted readings, the places of the last of each series and slot, and of the first with the same stamp.
+class LastReadings(NamedTuple):
+    """The last readings of each series and slot of a batch, and what they were found by.
 
-    Args:
-        codes: the series of each reading, shape (n,), n > 0.
-        slots: its slot.
-        offsets: its offset.
+    Attributes:
+        rows: of the highest reading with the latest stamp, in the order of series and slots.
+        low: of the lowest with that stamp.
+        codes: series of each row of the batch.
+        slots: slot of each row.
+        offsets: offset of each row.
+        values: value of each row.
     """
-    change = (np.diff(codes) != 0) | (np.diff(slots) != 0)
-    last = np.append(np.flatnonzero(change), len(codes) - 1)
-    stamp = np.concatenate([[True], change | (np.diff(offsets) != 0)])
-    return last, np.maximum.accumulate(np.where(stamp, np.arange(len(codes)), 0))[last]
+
+    rows: Ints
+    low: Ints
+    codes: Ints
+    slots: Ints
+    offsets: Ints
+    values: Floats
+
+    @classmethod
+    def of(cls, readings: pa.RecordBatch, grid: SlotGrid) -> LastReadings:
+        """Of a batch of readings of counters."""
+        codes = readings.column("series").indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        values = readings.column("value").to_numpy(zero_copy_only=False)
+        times = readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        slots, offsets = slots_of(times, grid)
+        order = np.lexsort((values, offsets, slots, codes))
+        change = (np.diff(codes[order]) != 0) | (np.diff(slots[order]) != 0)
+        last = np.append(np.flatnonzero(change), len(order) - 1)
+        stamp = np.concatenate([[True], change | (np.diff(offsets[order]) != 0)])
+        first = np.maximum.accumulate(np.where(stamp, np.arange(len(order)), 0))[last]
+        return cls(order[last], order[first], codes, slots, offsets, values)
 
 
 def increments_of(
@@ -199,19 +219,14 @@ class Registers:
     def differences(self, readings: pa.RecordBatch) -> Increments:
         """The slots' values that some readings give."""
         names = readings.column("series").dictionary.to_pylist()
-        codes = readings.column("series").indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        values = readings.column("value").to_numpy(zero_copy_only=False)
-        times = readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
-        slots, offsets = slots_of(times, self.grid)
-        order = np.lexsort((values, offsets, slots, codes))
-        last, first = last_of_slots(codes[order], slots[order], offsets[order])
+        rows, lows, codes, slots, offsets, values = LastReadings.of(readings, self.grid)
         touched: dict[tuple[str, int], int] = {}
         # of the series of this batch, also of one that is forgotten for another of it
         here = [names[code] for code in np.unique(codes)]
         met = {name: known for name in here if (known := self._known.get(name)) is not None}
         forgotten = self._forgotten
         crowding: list[int] = []
-        for row, low in zip(order[last].tolist(), order[first].tolist(), strict=True):
+        for row, low in zip(rows.tolist(), lows.tolist(), strict=True):
             name, slot = names[codes[row]], int(slots[row])
             known = met.get(name)
             if known is None:

@@ -126,8 +126,8 @@ class FileDecoder:
             with open_text(path, self.encoding) as stream:
                 if self.format == "jsonl":
                     jsonl_files.check_columns(stream, path, self.rows().columns)
-                elif (columns := self._csv_columns(path)) is None or (
-                    csv_files.read_form(stream, path, columns, self.delimiter) is None
+                elif (columns := self._csv_columns(path)) is None or not (
+                    csv_files.check_columns(stream, path, columns, self.delimiter)
                 ):
                     return []
         return [FileTask(path)]

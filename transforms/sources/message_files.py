@@ -76,20 +76,19 @@ class MessageFileDecoder(FileDecoder):
             yield from avro.avro_rows(stream, task.path, columns, min(self.batch_rows, _BATCH), _Held)
 
 
+@dataclass(frozen=True, slots=True)
 class _MessageColumns(Columns):
+    """The columns of a segment, which no setting names."""
+
+    more: tuple[str, ...] = ()
+
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:
-        return tuple(("source.avro, read as messages", name) for name in (TOPIC, RECEIVED, PAYLOAD))
-
-
-class _ColumnsWithDup(_MessageColumns):
-    @property
-    def settings(self) -> tuple[tuple[str, str], ...]:
-        return (*super().settings, ("source.avro, read as messages", DUP))
+        return tuple(("source.avro, read as messages", name) for name in (TOPIC, RECEIVED, PAYLOAD, *self.more))
 
 
 _COLUMNS = _MessageColumns(TOPIC, (RECEIVED,), PAYLOAD)
-_WITH_DUP = _ColumnsWithDup(TOPIC, (RECEIVED,), PAYLOAD)
+_WITH_DUP = _MessageColumns(TOPIC, (RECEIVED,), PAYLOAD, more=(DUP,))
 
 
 class MessageRows:

@@ -25,7 +25,7 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.sources.files import ReadReadings, decoder_of
-from quiltstream.transforms.sources.series_together import CompareRegisters, LastReadings
+from quiltstream.transforms.sources.series_together import CompareRegisters, LastOfSlots
 
 from ..formats.decoding import plain
 from ..payloads.payloads import NOON_S, messages, outcome
@@ -71,7 +71,7 @@ def batch(sent: Sent) -> pa.RecordBatch:
 def of_files(batches: list[Sent], rollover: float | None) -> Cells:
     shares: dict[int, list[pa.RecordBatch]] = {}
     for one in batches:
-        for part, lasts in LastReadings(GRID).process(batch(one)):
+        for part, lasts in LastOfSlots(GRID).process(batch(one)):
             shares.setdefault(part, []).append(lasts)
     compare = CompareRegisters(GRID, SCALE, rollover)
     rows = [row for share in shares.items() for found in compare.process(share) for row in plain(found.value)]
