@@ -45,11 +45,7 @@ _LONGEST = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change that would leave less noise beside the counts.
-
-    Attributes:
-        share: expected error of a count of the smallest histogram then, as a share of an evenly filled bin.
-    """
+    """A change that would leave less noise beside the counts."""
 
     text: str
     share: float
@@ -251,7 +247,7 @@ class HopelessNoise(SettingsError):  # noqa: N818 - the name says what is wrong
 def check_error(plan: Plan) -> None:
     """Stop a job whose noise drowns its counts, before anything is charged.
 
-    A query that is on record is not stopped: its noise was frozen, and its budget reserved, when it was registered.
+    A query that is on record is not stopped: its noise and its budget were put on record when it was registered.
     """
     if plan.accepted.noise or plan.noise == "none":
         return

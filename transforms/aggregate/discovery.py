@@ -1,7 +1,7 @@
-"""Survey: what the settings left to the data, namely the ends of the schedule, the series and their groups.
+"""Schedule discovery: what the settings left to the data, namely the ends of the schedule, the series and their groups.
 
 Taking these from the data means taking them as public: that a series exists, when its data begin and end, and which
-group its earliest reading names. The store freezes them with the query, so a rerun over other data keeps them.
+group its earliest reading names. They are put on record with the query, so a rerun over other data keeps them.
 """
 
 from __future__ import annotations

@@ -151,11 +151,8 @@ class EncodedBatch:
 
     Attributes:
         parts: (step, index, packed) of each step with readings; ``index`` is number * width + column.
-        readings: how many readings count.
-        outside: how many are before or after the schedule.
         settled: how many are of windows on record, and were read again because the job began anew.
         unknown_series: series, with their groups, that no roster has and whose readings would count.
-        tickets: the batch's, where its part gives any.
     """
 
     parts: tuple[tuple[int, Ints, Ints], ...]
@@ -261,7 +258,7 @@ class Encoder:
         return self.plan.grid.time_of(self.schedule.over_at(self.schedule.number_of(slots)))
 
     def closings(self, mark: Punctuation) -> Iterator[WindowedValue]:
-        """What a mark declares: each window that ends after the last mark and by this one, for every shard."""
+        """What a punctuation declares: each window that ends after the last one and by this one, for every shard."""
         for closing in window_ends_by(mark, self.schedule, self.plan.grid):
             # of every shard: a series may have joined that this worker does not know yet
             for shard in range(self.members.shards):
@@ -444,7 +441,7 @@ class EncodeCells(beam.DoFn):
                 self._steps[step] = Cells.empty(rows, width)
                 self._held += rows * width
             self._steps[step].put(index, packed)
-            # a ticket only ever goes where the readings are
+            # a sequence number only ever goes where the readings are
             self._tickets.setdefault(step, []).extend(ticket)
         for step, ticket in tickets.items():
             self._tickets.setdefault(step, []).extend(ticket)

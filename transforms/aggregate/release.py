@@ -56,7 +56,6 @@ class Tally:
         parts: bit of each shard of series that is complete -> what it counts here: int64, shape (keys of the shard,
             classes of slots * bins), in the order of ``Roster.shard_keys``. A shard that comes again counts once.
         needed: bits of the shards that count here.
-        completeness: how the source was read, as the rows say it.
     """
 
     parts: dict[int, Ints]

@@ -53,13 +53,6 @@ _TAKEN = (
 def batched(readings: Any, read: Mapping[str, Any], space: StateSpace, *, grouped: bool) -> Any:
     """A collection of readings of any kind that is taken as one of record batches; one of these is returned as it is.
 
-    Args:
-        readings: the collection.
-        read: how readings are read, as the domain has it on record: the zone of times without an offset, and which
-            instant a doubled one means.
-        space: the states; where they are categories, values may be their labels.
-        grouped: whether every reading has a field ``group``.
-
     Raises:
         ReadingsError: its elements are of a type that is not taken, or lack a field.
     """

@@ -546,11 +546,7 @@ class Meaning:
         return cls(time, decimal, is_uuid)
 
     def column(self, values: list[Any]) -> tuple[pa.Array, list[int]]:
-        """Values as an array; those of a union of text and numbers become text.
-
-        Returns:
-            The array, shape (n,), and the places of values that mean nothing, where it holds nulls.
-        """
+        """Values as an array, those of text and numbers as text; and the places of values that mean nothing."""
         values, bad = self._read(values)
         try:
             return self._array(values), bad
@@ -642,15 +638,7 @@ _SIMPLE = frozenset({"null", "boolean", "int", "long", "float", "double", "strin
 
 
 def check_columns(stream: BinaryIO, path: str, columns: Columns) -> dict[str, Any]:
-    """See whether the file's schema has the columns.
-
-    Returns:
-        The types of the fields of its records.
-
-    Raises:
-        SettingsError: a column is missing, or is not a simple value.
-        SourceFileError: it is not an Avro file.
-    """
+    """See whether the file's schema has the columns."""
     schema = _reader(stream, path).writer_schema
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SettingsError(f"source.avro: {path} holds no records; write one record for each reading")
@@ -687,12 +675,7 @@ def avro_rows(
     batch_rows: int,
     reads: Callable[[str, Any], Reads] = lambda _, kind: Meaning.of(kind),
 ) -> Iterator[RawRows]:
-    """Read a file.
-
-    Raises:
-        SourceFileError: a block is damaged.
-        Exception: what ``columns`` raises.
-    """
+    """Read a file."""
     read, meanings, blocks = _opened(stream, path, columns, reads)
     gathered = _Gathered(meanings)
     try:

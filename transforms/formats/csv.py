@@ -37,11 +37,9 @@ class CsvForm:
     """How the lines of one file are laid out.
 
     Attributes:
-        at: number of each needed column's field.
         values: the columns with numbers; one, but in a wide table, and none where the values are labels.
         fields: a name for each field of a line, which is its number.
         types: the type of each needed field; of values that are numbers the second one where a block has others.
-        decimal: mark before the decimals of a number.
         begin: bytes up to and including the header, without a byte order mark.
     """
 
@@ -71,11 +69,7 @@ def header_of(stream: BinaryIO, path: str, delimiter: str) -> list[str] | None:
 
 
 def check_columns(stream: BinaryIO, path: str, columns: Columns, delimiter: str) -> bool:
-    """See whether the header of a file has the columns; ``False`` for a file without a line.
-
-    Raises:
-        SettingsError: there is no header, or it lacks a column.
-    """
+    """See whether the header of a file has the columns; ``False`` for a file without a line."""
     header = header_of(stream, path, delimiter)
     return header is not None and bool(_places(header, path, columns))
 
@@ -149,7 +143,7 @@ def _places(header: list[str], path: str, columns: Columns) -> dict[str, int]:
 
 
 def csv_rows(stream: BinaryIO, path: str, columns: Columns, delimiter: str, block_bytes: int) -> Iterator[RawRows]:
-    """Take a file apart."""
+    """Parse a file."""
     form: CsvForm | None = None
     for block in text_blocks(stream, path, block_bytes):
         body = block
@@ -164,7 +158,7 @@ def csv_rows(stream: BinaryIO, path: str, columns: Columns, delimiter: str, bloc
 
 
 def block_rows(block: LineBlock, form: CsvForm) -> Iterator[RawRows]:
-    """Take a block of lines apart."""
+    """Parse a block of lines."""
     if not block.data:
         yield RawRows.lost(np.array([block.first_line], dtype=np.int64))
         return
@@ -182,7 +176,7 @@ def block_rows(block: LineBlock, form: CsvForm) -> Iterator[RawRows]:
     if good.any():
         columns = _parse(block.data if good.all() else lots.take(good), form, int(good.sum()))
         if columns is None:
-            single = single | good  # Arrow and we disagree about a line: each is taken apart alone
+            single = single | good  # Arrow and we disagree about a line: each is parsed alone
         else:
             yield RawRows(columns, numbers[good], none)
     if single.any():

@@ -69,15 +69,7 @@ def constant_names(name: str, rows: int) -> pa.DictionaryArray:
 
 
 def read_names(column: pa.Array, empty: RejectReason) -> tuple[pa.DictionaryArray, list[Problem]]:
-    """Read a column of names.
-
-    Args:
-        column: text, numbers, or a dictionary of them, shape (n,).
-        empty: the reason for rows whose name is null or empty.
-
-    Returns:
-        The names, shape (n,), and the rows without one.
-    """
+    """Read a column of names: the names, shape (n,), and the rows without one, whose reason is ``empty``."""
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     names, broken = _as_text(encoded.dictionary)
     # the numbers of names that cannot be one; the dictionary is small next to the rows
@@ -225,14 +217,7 @@ class Labels:
         return cls(space) if space.categories else None
 
     def read(self, column: pa.Array) -> tuple[Floats, list[Problem]]:
-        """Read a column of labels; blanks around a label do not matter.
-
-        Args:
-            column: text, or numbers that are written as text, shape (n,).
-
-        Returns:
-            The numbers of the states, shape (n,), and the rows without one; their values mean nothing.
-        """
+        """The states of labels, shape (n,), and the rows without one; blanks around a label do not matter."""
         labels, problems = read_names(column, RejectReason.MISSING_VALUE)
         each = labels.dictionary
         trimmed = pc.utf8_trim_whitespace(each)
@@ -286,12 +271,6 @@ class Columns:
 
     Attributes:
         series: column with the series; ``None`` where all rows belong to one.
-        times: columns with the event time.
-        value: column with the value; of a wide table none.
-        group: column with the group, if the grouping comes from the data.
-        decimal: mark before the decimals of numbers in files of text.
-        cells: the columns of values of a wide table, where its header is known.
-        until: column with the end of each interval, where readings are intervals.
         labels: whether the values are labels, which are text whatever they look like.
     """
 
@@ -376,8 +355,7 @@ class RawRows:
     Attributes:
         columns: arrays by name, n rows each, of any type.
         positions: line or row numbers from 1, shape (n,).
-        malformed: positions of what could not be taken apart, shape (m,).
-        cells: of a wide table the columns of values.
+        malformed: positions of what could not be parsed, shape (m,).
         shift: how much later than its time each row is, microseconds, shape (n,); ``None`` where none is.
     """
 
@@ -421,7 +399,7 @@ class FileOrder:
     """Which of two doubled hours a row is in, by the order of the rows of one file.
 
     The times of a series rise, so a doubled time that does not rise above the one before is in the second hour, and so
-    is what follows it. Rows of a block of text that are taken apart one by one, because of odd quotes, come after the
+    is what follows it. Rows of a block of text that are parsed one by one, because of irregular quotes, come after the
     others of the block.
     """
 

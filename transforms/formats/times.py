@@ -1,23 +1,16 @@
 """Event times of any spelling to microseconds since 1970, UTC.
 
-Timestamps, dates, numbers since 1970 and text are read column by column. Stamps without an offset are on the clock of
-the settings' time zone.
+Timestamps, dates, numbers since 1970 and text are read column by column. A format of strptime's directives becomes one
+regular expression for whole Arrow columns, and the calendar is checked in numpy: nothing depends on the process's
+locale, nothing raises for a row that does not match, and no Python runs per row.
 
-Text to calendar times by a pattern: strptime's directives and ISO 8601, for whole Arrow columns at once.
-
-A format becomes one regular expression whose groups are read as integers; the calendar is then checked in numpy.
-Nothing depends on the process's locale, nothing raises for a row that does not match, and no Python runs per row.
+Stamps without an offset are on the clock of the settings' time zone. A zone's clock changes are looked up once per zone
+and year; after that a local time is placed by binary search. A clock set back doubles local times: the settings say
+which instant is meant, so the answer never depends on the order of rows. A clock set forward skips local times.
 
 >>> times = TimePattern.compile("%m/%d/%Y %H").read(pa.array(["11/4/2012 1", "2/30/2012 1"]))
 >>> int(times.stamp_us[0]), times.good.tolist(), times.zoned.tolist()
 (1351990800000000, [True, False], [False, False])
-
-Local wall-clock time to UTC, for whole arrays at once.
-
-A zone's clock changes are looked up once per zone and year; after that a local time is placed by binary search. A clock
-set back doubles local times: the settings say whether the earlier or the later instant is meant, so the answer never
-depends on the order of rows. A clock set forward skips local times: no instant has them.
-
 >>> clock = LocalClock("America/Vancouver")
 >>> local = np.array(["2012-11-04T01:00", "2013-03-10T02:00"], "datetime64[us]").astype(np.int64)
 >>> utc, skipped = clock.to_utc(local)
@@ -101,11 +94,7 @@ class Stamps:
 
 @dataclass(frozen=True, slots=True)
 class TimePattern:
-    """A compiled format.
-
-    Attributes:
-        expression: regular expression of a whole text, in RE2's syntax, with named groups.
-    """
+    """A compiled format."""
 
     expression: str
 
@@ -266,11 +255,7 @@ def _periods(name: str, first_year: int, last_year: int) -> _Periods:
 
 @dataclass(frozen=True, slots=True)
 class LocalClock:
-    """The wall clock of a zone.
-
-    Attributes:
-        ambiguous: which of two instants a doubled local time means.
-    """
+    """The wall clock of a zone."""
 
     timezone: str
     ambiguous: Literal["earliest", "latest"] = "earliest"
@@ -338,7 +323,6 @@ class TimeReader:
         ambiguous: which instant a doubled local time means; where the order of rows says it, the earliest unless
             :meth:`read` has the order.
         time_format: strptime format of text; ``None`` for ISO 8601.
-        time_unit: unit of numbers since 1970.
     """
 
     timezone: str = "UTC"

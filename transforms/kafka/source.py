@@ -177,7 +177,7 @@ _NO_LEADER = "has no leader now, or is not there any more; its brokers may be aw
 
 
 class Health:
-    """The partitions of a lane that cannot be read."""
+    """The partitions of a partition group that cannot be read."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
@@ -234,12 +234,7 @@ class Health:
 
 
 def leaders(consumer: Any, topic: str, servers: str, timeout_s: float) -> dict[int, bool]:
-    """The partitions of a topic, and whether a broker leads each.
-
-    Raises:
-        KafkaUnavailableError: the topic cannot be read.
-        Exception: confluent-kafka's, if no broker answers.
-    """
+    """The partitions of a topic, and whether a broker leads each."""
     told = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
     if told.error is not None:
         raise unavailable(f"topic {topic} at {servers}", told.error)
@@ -305,7 +300,6 @@ class KafkaPartitions(PartitionedSource):
 
     Attributes:
         topics: names, in an order that stays.
-        lanes: how many parts there are.
         group: consumer group that a start names, or else that is told what was read.
         discover_s: seconds from one look for new partitions to the next.
         known: what is on record of the topics, for a run that begins without a position.
@@ -326,7 +320,7 @@ class KafkaPartitions(PartitionedSource):
         return self.lanes
 
     def reader(self, part: int, position: str) -> KafkaReader:
-        """A reader of a lane; it asks no broker before it reads."""
+        """A reader of a partition group; it asks no broker before it reads."""
         return KafkaReader(self, part, position)
 
     def lane_of(self, topic: str, partition: int) -> int:
@@ -335,7 +329,7 @@ class KafkaPartitions(PartitionedSource):
 
 
 class KafkaReader(Reader):
-    """Reads a lane."""
+    """Reads a partition group."""
 
     def __init__(self, source: KafkaPartitions, lane: int, position: str) -> None:
         self._source = source
@@ -400,7 +394,7 @@ class KafkaReader(Reader):
     def sources(self) -> Mapping[str, Reach]:
         """The lane's partitions; before the broker has named them, the topics."""
         away = self._down
-        # a lane without a partition follows the wall clock, but not while one may be made unseen
+        # a partition group without a partition follows the wall clock, but not while one may be made unseen
         if not self._named or (away and not self._offsets):
             return dict.fromkeys(self._source.topics, Reach.UNKNOWN)
         places = {*self._offsets, *self._health.leaderless}
@@ -683,7 +677,7 @@ class KafkaReader(Reader):
         return False
 
     def _lost(self, place: Partition) -> bool:
-        """The offset is not there: retention has overtaken the lane, or the topic was made anew. Begin at its start."""
+        """The offset is gone by retention, or the topic was made anew: begin at its start."""
         try:
             found = first_offsets(self._consumer, [place], EARLIEST, _ANSWER_S)
         except Exception as error:

@@ -44,11 +44,7 @@ _TOO_OLD = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"})
 
 
 def look(cluster: Cluster, topics: Iterable[str]) -> None:
-    """See that topics are there; whether their messages may be read is only known when somebody reads them.
-
-    Raises:
-        KafkaUnavailableError: one is not, the user may not even see it, or the brokers cannot be asked.
-    """
+    """See that topics are there; whether their messages may be read is only known when somebody reads them."""
     said: list[object] = []
     consumer = cluster.consume(LOOKING, said.append)
     try:
@@ -175,13 +171,6 @@ def read_ids(
     topic: Topic, domain: str, query: str, take: Callable[[str], None], *, patience_s: float = _PATIENCE_S
 ) -> bool:
     """Read a topic of releases to its end; rows that are there twice are given twice.
-
-    Args:
-        topic: the topic; releases of other queries in it are passed over, and so are tombstones.
-        domain: the query's domain.
-        query: its name.
-        take: is given the release id of each row.
-        patience_s: how long nothing may come.
 
     Returns:
         Whether the topic has lost its beginning, as topics that are not compacted do.

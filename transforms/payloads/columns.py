@@ -59,11 +59,7 @@ SERIES, TIME, VALUE, GROUP = "series", "time", "value", "group"
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """A column whose values stand for several rows each.
-
-    Attributes:
-        at: number of the value of each row, shape (n,).
-    """
+    """A column whose values stand for several rows each."""
 
     values: list[Any]
     at: Ints
@@ -78,11 +74,7 @@ class Rows:
 
     Attributes:
         message: number of each row's message, shape (n,).
-        series: whatever the messages hold as names, n of them.
-        times: likewise.
-        values: likewise.
-        groups: likewise; ``None`` without groups.
-        bad: messages that could not be taken apart, and why.
+        bad: messages that could not be parsed, and why.
         shift: how much later than its time each reading is, microseconds, shape (n,); ``None`` where none is.
     """
 
@@ -290,11 +282,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 def field_column(place: Place | Constant, messages: Messages, chosen: Sequence[int]) -> list[Any]:
-    """What a place beside the payload holds.
-
-    Returns:
-        One value for each that counts: text, an instant, or ``None`` where there is nothing readable.
-    """
+    """What a place beside the payload holds for each message that counts; ``None`` where there is nothing readable."""
     if isinstance(place, Constant):
         return [place.constant] * len(chosen)
     if place.topic is not None:
@@ -394,7 +382,7 @@ def text_of(value: bytes | None) -> Any:
         return None
 
 
-#: Fields in which conventions say unit or measurand: OCPP 1.6 and 2, EdgeX, NGSI-LD, Home Assistant, and plain ones.
+#: Fields in which platforms say unit or measurand: OCPP 1.6 and 2, EdgeX, NGSI-LD, Home Assistant, and plain ones.
 FIELDS = frozenset({"unit", "units", "uom", "unitCode", "unitOfMeasure", "unit_of_measurement", "measurand"})
 
 _PREFIXES = {"": 0, "k": 3, "M": 6, "G": 9}

@@ -65,7 +65,7 @@ def time_unit_of(readings: Readings) -> Any:
 
 
 def births_of(readings: Readings, memory: str) -> Births | None:
-    """What is remembered of births; ``None`` under conventions that have none."""
+    """What is remembered of births; ``None`` under presets that have none."""
     if readings.preset != "sparkplug":
         return None
     from .presets.sparkplug import Births
@@ -80,7 +80,7 @@ def payload_format_of(
     schemas: SchemaLookup | None,
     births: Births | None,
 ) -> PayloadFormat:
-    """What takes messages apart."""
+    """What parses messages."""
     if readings.preset in NAMED:
         return _named(readings, timezone, None if group is None else readings.attributes[group], births)
     try:
@@ -164,7 +164,7 @@ def _name_of(readings: Readings) -> str:
 
 
 def _named(readings: Readings, timezone: str, group: str | Place | None, births: Births | None) -> PayloadFormat:
-    """The convention of a preset that takes payloads apart by itself."""
+    """The payload format of a preset that parses payloads by itself."""
     from .presets.json_documents import Wanted
 
     name, place, unit = _name_of(readings), readings.series, readings.unit.strip()
@@ -241,9 +241,7 @@ class PayloadDecoder(MessageDecoder):
     """Decodes messages by the mapping of the settings; a plain value, whose memory stays with one reader.
 
     Attributes:
-        timezone: zone of stamps without an offset.
         group: the attribute, or path, with the group; ``None`` without groups.
-        grid: the slots, for registers.
         lateness_us: how long windows wait for late readings, for registers.
         schemas: gives the schema of an id of Avro's wire format; must travel to any machine.
         encrypted: to whom the content of rejected messages is encrypted; ``None``: it is kept nowhere.
@@ -289,12 +287,7 @@ class PayloadDecoder(MessageDecoder):
         _Worker(self)
 
     def decode(self, messages: Messages) -> list[Decoded]:
-        """The readings of some messages, and what could not be read; never raises for a message's content.
-
-        Raises:
-            SettingsError: the mapping cannot be used, or a key or library is missing on this machine.
-            Exception: ``schemas`` could not tell whether there is a schema.
-        """
+        """The readings of some messages, and what could not be read; never raises for a message's content."""
         if not self._worker:
             self._worker.append(_Worker(self))
         return self._worker[0].decode(messages)

@@ -386,10 +386,6 @@ class Mapping:
     """Where the parts of a reading are; made once of the settings.
 
     Attributes:
-        series: a path, or a place beside the payload, or operators.
-        time: likewise.
-        value: likewise.
-        group: likewise; ``None`` without groups.
         levels: the wildcards of all paths.
         where: what messages and elements must say to be read, by the level that each is asked at.
         beside: what must stand beside the payload; a message that is passed over for it need not be parsed.
@@ -497,7 +493,7 @@ def mapped_rows(messages: Messages, parsed: Parsed | ParsedColumns, mapping: Map
 
 
 def _rows_of_columns(messages: Messages, apart: ParsedColumns, mapping: Mapping) -> Rows:
-    """The readings of messages that were taken apart already, with what stands beside their payloads."""
+    """The readings of messages that are parsed already, with what stands beside their payloads."""
 
     def column(part: str, source: Steps | Place | Constant) -> Column:
         if isinstance(source, tuple):

@@ -1,27 +1,20 @@
 """Cumulative meter registers: how much a register increments in each slot.
 
-So that the outcome does not depend on the order in which readings come, each
-of the two that it is made of is the latest by its stamp, and every change of one of them gives the slot's value anew,
-under a time within the slot that rises with both stamps: of the values of one slot the cells keep the one with the
-latest time, which is the one that knows both readings. A value that is given twice is the same value.
-
-What is remembered reaches back as far as a window waits for late readings. A reader that begins at a position must
-read so far back before it (:attr:`.messages.MessageDecoder.lookback_us`); one that does not loses the first slot of
-each series, and nothing else. So many series are remembered. One that is forgotten for another loses the difference of
-the slot in which it is heard of again, and the message for which it was forgotten is told.
-
-Who was forgotten is not remembered, but the stamp of the latest reading that ever was. A series that is heard of for
-the first time, or again, behind that may have had later readings in its slots than those that come now: with a late one
-in the place of the last of its slot, a rise would be counted twice. So a reading with a stamp before that one is
-compared with nothing. A series that comes back in the slot in which another was forgotten so loses two differences, and
-one whose late readings come first those of the slots that these are in. Series that are remembered lose nothing, and as
-far behind the first reading as slots are remembered any is compared again: a clock far ahead stops no series for good.
-
-Increments: how much a counter rose in a slot, and where it went over its end or began at 0 again.
-
 The value of a slot is the last reading in it less the last one in the slot before; a reading on a boundary belongs to
-the slot that ends there. Of two readings with the same stamp the larger rise is taken: the higher one of the slot, the
-lower one of the slot before.
+the slot that ends there. Of two readings with the same stamp the larger increment is taken. So that the outcome does
+not depend on the order in which readings come, every change of one of the two gives the slot's value anew, under a time
+within the slot that rises with both stamps: the cell keeps the value that knows both readings.
+
+What is remembered reaches back as far as a window waits for late readings, and a reader that begins at an offset must
+read so far back before it (:attr:`.messages.MessageDecoder.lookback_us`); one that does not loses the first slot of
+each series. A series that is forgotten for another loses the difference of the slot in which it is heard of again, and
+the message for which it was forgotten is a reject.
+
+Of what was forgotten the stamp of the latest reading is remembered. A series that is heard of for the first time, or
+again, behind that may have had later readings in its slots than those that come now: with a late one in the place of
+the last of its slot, an increment would be counted twice. So a reading with a stamp before that one is compared with
+nothing, unless it is as many slots behind the series' first reading as are remembered: a clock far ahead stops no
+series for good.
 """
 
 from __future__ import annotations
@@ -75,10 +68,6 @@ class LastReadings(NamedTuple):
     Attributes:
         rows: of the highest reading with the latest stamp, in the order of series and slots.
         low: of the lowest with that stamp.
-        codes: series of each row of the batch.
-        slots: slot of each row.
-        offsets: offset of each row.
-        values: value of each row.
     """
 
     rows: Ints
@@ -116,15 +105,6 @@ def increments_of(
 
     The time of a value lies within its slot and rises with the stamps of both readings: of the values of one slot the
     cells keep the one with the latest time, which is the one that knows both of its readings.
-
-    Args:
-        readings: the counters.
-        rows: the reading that tells each rise, shape (n,).
-        slots: the slot of each rise.
-        ends: the readings that it is made of.
-        grid: the slots.
-        scale: factor to the unit of the states' edges.
-        rollover: where the counter begins at 0 again; ``None`` if a fall is always a reset.
     """
     with np.errstate(over="ignore"):
         rise = ends.high - ends.before_low
@@ -185,7 +165,6 @@ class Increments(NamedTuple):
     """What some readings of registers gave.
 
     Attributes:
-        readings: the slots' values, as readings of the same form; ``None`` if there are none.
         crowding: numbers of the readings for whose series others were forgotten, shape (n,).
     """
 
@@ -198,10 +177,7 @@ class Registers:
     """The registers of the series that one reader reads.
 
     Attributes:
-        scale: factor to the unit of the states' edges.
         rollover: where the counter begins at 0 again; ``None`` if a fall is always a reset.
-        keep: slots of a series that are remembered.
-        most: series that are remembered.
     """
 
     grid: SlotGrid

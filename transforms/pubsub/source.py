@@ -1,28 +1,20 @@
 """Pub/Sub subscriptions as a live source, acknowledged when the runner keeps what was read.
 
-Beam has a transform of its own for Pub/Sub, which the Dataflow service replaces by its own reader. It is not used here,
-because a window is published only if its source *declared* it complete (see :mod:`..completeness.punctuation`), and
-behind that transform nothing but the runner's watermark could declare it. A watermark at infinity is what a drained
-job, a cancelled source and a complete window all look like, no step can see which of them it is, and what a timer would
-declare then comes too late for the window that fires with the same watermark. So this reads the subscription itself, as
-the other sources do, through :class:`ReadPart`: its restriction is truncated by a drain, which declares nothing, and it
-behaves the same on Prism, Flink and Dataflow.
+Beam's own transform is not used, because a window is published only if its source *declared* it complete (see
+:mod:`..completeness.punctuation`), and behind that transform only the runner's watermark could: a watermark at infinity
+is what a drained job, a cancelled source and a complete window all look like. So this reads the subscription itself
+through :class:`.reader.ReadPart`, and behaves the same on Prism, Flink and Dataflow. What that costs:
 
-What that costs, and how it is met:
-
-- Pub/Sub has no positions. A runner that goes back to an earlier bundle gets what was not acknowledged, and messages
-  are acknowledged only when the runner has kept the bundle (its finalizer). What was acknowledged and then lost with a
+- Pub/Sub has no offsets. A runner that goes back to an earlier bundle gets what was not acknowledged, and messages are
+  acknowledged only when the runner has kept the bundle (its finalizer). What was acknowledged and then lost with a
   runner's state comes back only by a seek (``reread``); without one a new run declares no window that began before it.
-- Pub/Sub keeps no order. The clock is the latest reading less the allowed lateness, as everywhere; but it stands still
-  while messages may come that were waiting: for ``settle`` after the start, after a silence of that length, and after
-  each message that was older than that when it came. A message that is later than the lateness all the same is counted
-  as late.
-- There is one part, because a message that one reader lost comes to any other, whose clock may be past it. One stream
-  carries what one worker can decode.
-- Readings that come twice are no matter, because cells take maxima; messages that come twice within ten minutes are
-  passed on once, by their id.
+- Pub/Sub keeps no order. The watermark is the latest reading less the allowed lateness; but it stands still while
+  messages may come that were waiting: for ``settle`` after the start, after a silence of that length, and after each
+  message that was older than that when it came.
+- There is one partition, because a message that one reader lost comes to any other, whose watermark may be past it.
+- Messages that come twice within ten minutes are passed on once, by their id; readings that do change nothing.
 
-A message without a body is no reading. Its time moves the clock like one, so a message every minute by a scheduler
+A message without a body is no reading. Its time moves the watermark like one, so a message every minute by a scheduler
 keeps windows closing when no meter speaks. Silence alone never closes one: a broken connection looks the same.
 """
 

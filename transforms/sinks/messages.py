@@ -42,27 +42,15 @@ class MessageSender(ABC):
 
     @abstractmethod
     def send(self, messages: Iterable[Message]) -> None:
-        """Hand messages to the client; it sends them in the background.
-
-        Raises:
-            BrokerUnavailableError: the client cannot be made, or something was refused.
-        """
+        """Hand messages to the client; it sends them in the background."""
 
     def head(self, schema: Mapping[str, Any]) -> bytes:
-        """What stands before an Avro body.
-
-        Raises:
-            BrokerUnavailableError: it has to be fetched, and there is no answer.
-        """
+        """What stands before an Avro body."""
         return single_object_head(schema)
 
     @abstractmethod
     def finish(self) -> None:
-        """Wait until the broker has everything.
-
-        Raises:
-            BrokerUnavailableError: it refused something, or did not take it in time.
-        """
+        """Wait until the broker has everything."""
 
     @abstractmethod
     def close(self) -> None:

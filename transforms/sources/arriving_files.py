@@ -71,7 +71,6 @@ class _Half:
     """Where a reader stopped in a file.
 
     Attributes:
-        path: the file.
         stamp: what it was like then.
         tasks: how many of its parts were given whole.
         batches: how many batches of the next part were given.
@@ -264,11 +263,7 @@ def _key(path: str) -> str:
 
 @dataclass(frozen=True)
 class StandardInput(PartitionedSource):
-    """Lines of standard input, as they come; they can be read once, in the process that has it.
-
-    Attributes:
-        decoder: how lines are read: ``jsonl``, or ``csv`` with a first line of names.
-    """
+    """Lines of standard input, as they come; they can be read once, in the process that has it."""
 
     decoder: FileDecoder
 

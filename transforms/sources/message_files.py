@@ -51,7 +51,7 @@ class MessageFileDecoder(FileDecoder):
 
     @property
     def payloads(self) -> PayloadDecoder:
-        """What takes the messages apart."""
+        """What parses the messages."""
         return PayloadDecoder(self.readings, timezone=self.timezone, group=self.group)
 
     def rows(self, memory: str = "") -> RowReader:

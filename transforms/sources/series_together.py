@@ -212,10 +212,7 @@ def slots_of_intervals(
 
 
 def _scheduled(first: Ints, last: Ints, schedule: Schedule | None) -> tuple[Ints, Ints, Ints]:
-    """Ranges of slots that are needed: the interval of each, its first slot and its last one.
-
-    The ranges are the first slot of each interval, and its slots within the schedule.
-    """
+    """Ranges of slots that are needed: the interval of each, its first slot and its last one."""
     every = np.arange(len(first))
     if schedule is None:
         return every, first, last

@@ -42,10 +42,8 @@ class Wanted:
     """What of a message is a reading.
 
     Attributes:
-        name: the name of the value.
         series: the series of each message by its number, where the settings say where it is; otherwise the convention
             says it.
-        timezone: zone of stamps without an offset.
         unit: of the value, as the settings say it; empty if they do not.
         times: the time of each message by its number, for what has none of its own; ``None`` if the settings name none.
     """
@@ -62,7 +60,7 @@ class Wanted:
 
 
 class MalformedError(QuiltstreamError, ValueError):
-    """A message does not follow its convention."""
+    """A message does not follow its format."""
 
     reason = RejectReason.MALFORMED_ROW
 
@@ -74,7 +72,7 @@ class MixedUnitsError(MalformedError):
 
 
 def walk(parsed: Parsed, visit: Callable[[RowList, int, Any], None]) -> RowList:
-    """Visit each parsed payload; one that does not follow its convention adds no rows and is bad."""
+    """Visit each parsed payload; one that does not follow its format adds no rows and is bad."""
     rows = RowList(bad=dict(parsed.bad))
     for message, value in zip(parsed.message, parsed.values, strict=True):
         mine = RowList()

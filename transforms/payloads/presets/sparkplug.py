@@ -101,7 +101,6 @@ class Birth:
     """What a birth told.
 
     Attributes:
-        time: when, in milliseconds.
         wanted: the aliases of the wanted metric, and the type that each has.
         kind: the type that the metric has by its name; 0 without one.
         others: runs of the other aliases, increasing: the first and last of each.

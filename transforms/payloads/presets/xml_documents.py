@@ -155,11 +155,7 @@ def _numbers(code: str) -> _Code:
 
 
 def values_of(root: Any) -> list[Value]:
-    """The values of a document that their sender believes.
-
-    Raises:
-        MalformedError: a reading has no reading type, or one that is not known.
-    """
+    """The values of a document that their sender believes."""
     named = _types(root)
     found: list[Value] = []
     for reading in root.iter():
@@ -311,11 +307,7 @@ def espi_rows(parsed: Parsed, wanted: Wanted) -> RowList:
 
 
 def blocks_of(root: Any) -> list[IntervalBlock]:
-    """The interval blocks of a feed.
-
-    Raises:
-        ValueError: one has no reading type, or what should be a number is none.
-    """
+    """The interval blocks of a feed."""
     entries = [root] if root.tag == f"{_ATOM}entry" else root.findall(f"{_ATOM}entry")
     kinds: dict[str, _Kind] = {}
     kind_of: dict[str, str] = {}
