@@ -367,8 +367,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="the end of an endless source completes every window until now",
         file="transforms/sources/reader.py",
-        old="        if ended and pace.end_us is not None:\n            clock = max(clock, min(pace.end_us, now))",
-        new="        if ended:\n            clock = max(clock, min(pace.end_us or now, now))",
+        old="        if ended and policy.end_us is not None:\n            clock = max(clock, min(policy.end_us, now))",
+        new="        if ended:\n            clock = max(clock, min(policy.end_us or now, now))",
         tests=("tests/transforms/sources/test_stdin.py",),
     ),
     Mutant(
@@ -410,21 +410,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a condition of a mapping keeps every message",
-        file="transforms/payloads/operators.py",
+        file="transforms/payloads/mapped.py",
         old="return ~inside if condition.negated else inside",
         new="return np.ones(len(found), dtype=np.bool_)",
         tests=("tests/transforms/payloads/test_operators.py",),
     ),
     Mutant(
         name="a text that cannot be unpacked is a missing part",
-        file="transforms/payloads/operators.py",
+        file="transforms/payloads/mapped.py",
         old="return np.fromiter((one is UNREADABLE for one in found), np.bool_, len(found))",
         new="return np.zeros(len(found), dtype=np.bool_)",
         tests=("tests/transforms/payloads/test_operators.py",),
     ),
     Mutant(
         name="the names of two devices join to one",
-        file="transforms/payloads/operators.py",
+        file="transforms/payloads/mapped.py",
         old='.replace("/", "~1")',
         new="",
         tests=("tests/transforms/payloads/test_operators.py",),
@@ -438,7 +438,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a value whose unit is of another quantity is a reading",
-        file="transforms/payloads/operators.py",
+        file="transforms/payloads/mapped.py",
         old="        keep &= ~other\n",
         new="",
         tests=("tests/transforms/payloads/test_operators.py",),
@@ -462,7 +462,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the columns of a wide table are given to each other's series",
-        file="transforms/formats/wide.py",
+        file="transforms/formats/rows.py",
         old="series = each.take(pa.array(np.repeat(np.arange(width), lines)))",
         new="series = each.take(pa.array(np.tile(np.arange(width), lines)))",
         tests=("tests/transforms/formats/test_wide.py::test_both_layouts_are_the_same_cells_as_the_long_form",),
@@ -500,7 +500,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a slot has the label of its first interval",
-        file="transforms/sources/intervals.py",
+        file="transforms/sources/series_together.py",
         old="order = np.lexsort((states[of], begins, -covers, slots, codes[of]))",
         new="order = np.lexsort((states[of], -covers, begins, slots, codes[of]))",
         tests=("tests/transforms/sources/test_intervals.py::test_each_slot_has_the_label_that_covers_most_of_it",),
@@ -615,17 +615,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a row leaves before the log of blocks has its block",
-        file="transforms/common/ledger_waits.py",
+        file="transforms/aggregate/ledger_access.py",
         old="        self._log.append(registration, records)\n",
         new="            pass\n",
-        tests=("tests/transforms/aggregate/test_block_log.py", "tests/pipelines/test_continuity.py"),
+        tests=("tests/transforms/aggregate/test_ledger_access.py", "tests/pipelines/test_continuity.py"),
     ),
     Mutant(
         name="the newest block of the log is not the one that was committed last",
-        file="transforms/aggregate/block_log.py",
+        file="transforms/aggregate/ledger_access.py",
         old="newest[found.query_id][0] < found.number:",
         new="newest[found.query_id][0] > found.number:",
-        tests=("tests/transforms/aggregate/test_block_log.py",),
+        tests=("tests/transforms/aggregate/test_ledger_access.py",),
     ),
     Mutant(
         name="a run begins with a ledger that lacks a block which left",
@@ -646,14 +646,14 @@ MUTANTS: tuple[Mutant, ...] = (
         file="store/queries.py",
         old="        return draws.get(name.digest) if name.digest else next(iter(draws.values()), None)",
         new="        return next(iter(draws.values()), None)",
-        tests=("tests/transforms/aggregate/test_block_log.py",),
+        tests=("tests/transforms/aggregate/test_ledger_access.py",),
     ),
     Mutant(
         name="rows leave although the ledger lacks a block of the log",
-        file="transforms/aggregate/block_log.py",
+        file="transforms/aggregate/ledger_access.py",
         old="        self._check()\n",
         new="",
-        tests=("tests/transforms/aggregate/test_block_log.py",),
+        tests=("tests/transforms/aggregate/test_ledger_access.py",),
     ),
     Mutant(
         name="a job is begun again with whatever ledger is there",
@@ -1038,7 +1038,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the wall clock begins after the first window that is missing",
-        file="transforms/sources/wall_clock.py",
+        file="transforms/private_histograms.py",
         old="found[0].stop - 1",
         new="found[0].stop",
         tests=("tests/transforms/sources/test_wall_clock.py",),
