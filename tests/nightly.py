@@ -12,6 +12,7 @@ _COMMANDS = "tests/pipelines/commands"
 _PLACES = "tests/pipelines/connectors"
 _LIVE = "tests/transforms/sources"
 _TRANSFORMS = "tests/transforms"
+_SAMPLING = "tests/privacy/mechanisms/test_sampling.py"
 _SAMPLED = "tests/transforms/aggregate/test_sampled_loss.py"
 _60_HOMES = (
     "tests/transforms/test_histograms.py::test_histograms_of_60_homes_equal_a_plain_computation_whatever_the_order"
@@ -109,6 +110,31 @@ LOWER = (
     f"{_TRANSFORMS}/aggregate/test_panes.py",
     f"{_TRANSFORMS}/sinks/test_sinks.py",
 )
+
+#: What the lowest Beam need not show again nightly either: what Beam, numpy and Arrow have no part in, and what others
+#: of the same parts show there. Both ends have the same SQLAlchemy, alembic, drivers and scipy.
+SAME_AT_BOTH_ENDS = (
+    # Looks at texts, and runs the commands of the pages, each of which has tests of its own.
+    *(f"tests/house/test_{name}.py" for name in ("docs", "mutants", "packaging", "readme", "references", "runners")),
+    *(f"tests/house/test_{name}.py" for name in ("text", "tutorials")),
+    # These enumerate worlds to show that the theory's bounds hold, which is no matter of versions; what the code
+    # computes is compared with exact and published numbers by all the others.
+    *(f"{_ACCOUNTING}/test_{name}.py" for name in ("belief_changes", "folding", "ledger_truth", "running")),
+    "tests/privacy/analysis/test_audit.py",
+    _SAMPLING,
+    "tests/privacy/quilts/test_exact_quilts.py",
+    "tests/privacy/quilts/test_real_chains.py",
+    # Where a process that is killed or a disk that is full leaves a transaction, how its cost grows and what a merge
+    # may do is the store's alone; what is written, which is numpy's and Arrow's, is tested by all the others.
+    "tests/store/test_faults.py",
+    "tests/store/test_merging_algebra.py",
+    "tests/store/test_ten_years.py",
+)
+
+#: Folders of which the lowest Beam need show the files alone whose text has one of the words. The gateway uses none of
+#: the three in most of its files; ``deploy/`` is read by tools: only the workers of Flink's image run on that end, and
+#: what jobs keep there has its shape.
+CONCERNED = {"tests/deploy": r"pool|SHAPES", "tests/pipelines/gateway": r"apache_beam|numpy|pyarrow"}
 
 #: Random tests whose examples take long -> how many of them a push tries, where the others try a fifth.
 EXAMPLES: dict[str, int] = {

@@ -9,16 +9,19 @@ would have none. What is left out by name stands in ``nightly.py``.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from .nightly import EXAMPLES, LOWER, NIGHTLY
+from .nightly import CONCERNED, EXAMPLES, LOWER, NIGHTLY, SAME_AT_BOTH_ENDS
+
+ROOT = Path(__file__).resolve().parent.parent
 
 TIERS = ("push", "nightly")
 TIER = os.environ.get("QUILTSTREAM_TESTS", "push")
@@ -48,9 +51,7 @@ HEAVY = {
 @cache
 def _commit() -> int:
     """A number that the commit decides; 0 where the tests are in no checkout."""
-    done = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     return int(done.stdout[:8] or "0", 16)
 
 
@@ -90,8 +91,17 @@ def left_out(items: Sequence[pytest.Item], asked: Sequence[str] = ()) -> set[pyt
 
 
 def on_lowest_beam(item: pytest.Item) -> bool:
-    """Whether a push runs a test on the lowest Beam, too."""
-    return _file(item) in LOWER
+    """Whether a test runs on the lowest Beam, too."""
+    file = _file(item)
+    if TIER == "push":
+        return file in LOWER
+    return not file.startswith(SAME_AT_BOTH_ENDS) and "killed_at_any_boundary" not in item.nodeid and _concerned(file)
+
+
+@cache
+def _concerned(file: str) -> bool:
+    words = CONCERNED.get(str(PurePosixPath(file).parent))
+    return words is None or re.search(words, (ROOT / file).read_text(encoding="utf-8")) is not None
 
 
 def shorten(item: pytest.Item) -> None:
@@ -116,5 +126,8 @@ def _function(item: pytest.Item) -> str:
 
 
 def _seconds(item: pytest.Item) -> float:
-    """What a heavy test takes; 0 for a light one. A test keeps its name where its file gets another."""
+    """What a heavy test takes; 0 for a light one, and for one end to end: which of those run, order.py says."""
+    if item.nodeid.startswith("tests/e2e/"):
+        return 0
+    # a test keeps its name where its file gets another
     return HEAVY.get(_function(item).rpartition("::")[2], 0)

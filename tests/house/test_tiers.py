@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from .. import tiers
 from ..heavy import heavy
-from ..nightly import EXAMPLES, LOWER, NIGHTLY
+from ..nightly import CONCERNED, EXAMPLES, LOWER, NIGHTLY, SAME_AT_BOTH_ENDS
 from .tree import ROOT
 
 
@@ -34,7 +34,7 @@ def test_what_runs_nightly_is_there_and_a_test_of_a_push_stands_for_it() -> None
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert [step for step in steps if f"\nstep_{step.removeprefix('.ci/run ')}() {{" not in script] == []
     assert [name for name in NIGHTLY.values() if name in NIGHTLY] == []
-    assert [name for name in LOWER if not (ROOT / name).is_file()] == []
+    assert [name for name in (*LOWER, *SAME_AT_BOTH_ENDS) if not (ROOT / name).is_file()] == []
 
 
 def test_a_name_that_no_test_has_is_found() -> None:
@@ -55,6 +55,23 @@ def test_what_takes_long_is_told_by_a_report() -> None:
     cases = [("test_long", 2.5), ("test_many[1]", 0.04), ("test_many[b::c [d]]", 0.08), ("test_short", 0.01)]
     report = f"<testsuites><testsuite>{''.join(case.format(*each) for each in cases)}</testsuite></testsuites>"
     assert heavy(report) == "2.500 test_long\n0.060 test_many\n"
+
+
+def test_what_cannot_differ_there_is_left_out_on_the_lowest_beam(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(files: Iterable[str], name: str = "test_it") -> set[str]:
+        items: Any = [Asked(f"{file}::{name}") for file in files]
+        return {item.nodeid.partition("::")[0] for item in items if tiers.on_lowest_beam(item)}
+
+    files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
+    monkeypatch.setattr(tiers, "TIER", "push")
+    assert taken(files) == set(LOWER)
+    monkeypatch.setattr(tiers, "TIER", "nightly")
+    assert taken(files).isdisjoint(SAME_AT_BOTH_ENDS)
+    assert taken(LOWER) == set(LOWER)
+    assert taken(LOWER, "test_a_job_killed_at_any_boundary") == set()
+    for folder in CONCERNED:
+        inside = {file for file in files if file.rpartition("/")[0] == folder}
+        assert set() < taken(inside) < inside
 
 
 class Asked:
