@@ -22,7 +22,7 @@ from apache_beam.testing import test_stream
 from apache_beam.transforms.window import IntervalWindow, TimestampedValue
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
-from quiltstream.privacy.models.reading import belief_from_dict
+from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.store.store import Store
