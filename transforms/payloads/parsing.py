@@ -440,9 +440,6 @@ def remote_write_parser(most: int) -> Parser:
         raise SettingsError("readings.payload is prometheus-remote-write, and this pyarrow has no snappy")
     codec = pa.Codec("snappy")
     parse = protobuf_class("quiltstream.remotewrite", "WriteRequest", "proto3", _WRITE_REQUEST).FromString
-        pa.Codec("snappy"),
-        protobuf_class("quiltstream.remotewrite", "WriteRequest", "proto3", _WRITE_REQUEST).FromString,
-    )
 
     def parse_all(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
         parsed = Parsed()
