@@ -103,10 +103,10 @@ LOWER = (
     f"{_TRANSFORMS}/kafka/test_sink.py",
     f"{_TRANSFORMS}/completeness/test_punctuation.py",
     f"{_TRANSFORMS}/common/test_coders.py",
-    f"{_TRANSFORMS}/sources/test_counters.py",
+    f"{_TRANSFORMS}/sources/test_series_together.py",
     f"{_TRANSFORMS}/test_histograms.py",
     f"{_TRANSFORMS}/common/test_modes.py",
-    f"{_TRANSFORMS}/aggregate/test_panes.py",
+    f"{_TRANSFORMS}/aggregate/test_collect.py",
     f"{_TRANSFORMS}/sinks/test_sinks.py",
 )
 
