@@ -109,7 +109,11 @@ def choose(
     if mechanism not in MECHANISMS:
         raise SettingsError(f"privacy.mechanism is {mechanism!r}, but must be one of {', '.join(MECHANISMS)}")
     given, method = belief_from_dict(belief), METHODS[mechanism]
-    _check_states(given, states)
+    if given.states is not None and given.states != states:
+        raise SettingsError(
+            f"model: its chains have {given.states} states, and the settings have {states}; fit a model with the "
+            "settings' edges and missing rule"
+        )
     if interval_us is not None:
         given.check_interval(interval_us)
     if guarantee == "stream":
@@ -145,15 +149,6 @@ def sigma_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
     ledger = Ledger(held)
     ledger.switch(0, held)
     return 1 / ledger.density_for(epsilon)
-
-
-def _check_states(belief: Belief, states: int) -> None:
-    found = belief.states
-    if found is not None and found != states:
-        raise SettingsError(
-            f"model: its chains have {found} states, and the settings have {states}; fit a model with the settings' "
-            "edges and missing rule"
-        )
 
 
 def _check_rare(bounds: MixingBounds, states: int) -> None:

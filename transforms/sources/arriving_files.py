@@ -357,10 +357,12 @@ class _LineReader(Reader):
             return None
         header = self._lines.header or b""
         before, self._count = self._count, self._count + data.count(b"\n")
-        decoded = [
-            _moved(self._rows.decode(raw), before - header.count(b"\n"))
-            for raw in self._source.decoder.raw_lines(header + data, "standard input")
-        ]
+        shift = before - header.count(b"\n")
+        decoded: list[Decoded] = []
+        for raw in self._source.decoder.raw_lines(header + data, "standard input"):
+            one = self._rows.decode(raw)
+            rejects = tuple(reject._replace(positions=reject.positions + shift) for reject in one.rejects)
+            decoded.append(Decoded(one.readings, one.earliest_us, rejects))
         return source_batch_of("standard input", decoded, str(self._count), settled=True)
 
     @property
@@ -369,8 +371,3 @@ class _LineReader(Reader):
 
     def close(self) -> None:
         """Nothing: standard input is the process's."""
-
-
-def _moved(decoded: Decoded, lines: int) -> Decoded:
-    rejects = tuple(one._replace(positions=one.positions + lines) for one in decoded.rejects)
-    return Decoded(decoded.readings, decoded.earliest_us, rejects)
