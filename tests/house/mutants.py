@@ -938,8 +938,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="noise that keeps the total has the scale sigma, not 2 sigma",
         file="privacy/mechanisms/histogram.py",
-        old="        noise = self._law.draw(len(counts), entropy)",
-        new="        noise = ZeroSumLaplace(self.scale / 2, self.bins).draw(len(counts), entropy)",
+        old="        return self._law.draw(rows, entropy)",
+        new="        return ZeroSumLaplace(self.scale / 2, self.bins).draw(rows, entropy)",
         tests=("tests/privacy/mechanisms/test_mechanisms.py::TestFixedTotalHistogram",),
     ),
     Mutant(
