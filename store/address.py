@@ -285,9 +285,6 @@ class Continuity:
 
         Args:
             ask: gives the first row that a statement finds.
-
-        Raises:
-            StoreReplaced: it is another one, or none.
         """
         if self.store_id is None:
             return
@@ -297,20 +294,12 @@ class Continuity:
         self.check_store(None if found is None else found[0])
 
     def check_store(self, found: str | None) -> None:
-        """Compare the name of a ledger with the one that is known.
-
-        Raises:
-            StoreReplaced: it is another one.
-        """
+        """Compare the name of a ledger with the one that is known."""
         if self.store_id is not None and found != self.store_id:
             raise self.replaced("another ledger is there", found)
 
     def check_domain(self, name: str, row: Mapping[Any, Any] | None) -> None:
-        """Compare a domain's row, read under its lock, with what this process has seen.
-
-        Raises:
-            StoreReplaced: the row has the name of another ledger, or fewer entries than were seen.
-        """
+        """Compare a domain's row, read under its lock, with what this process has seen."""
         seen = self.heads.get(name, 0)
         if row is None:
             if seen:
@@ -322,11 +311,7 @@ class Continuity:
         self.heads[name] = max(self.heads.get(name, 0), row["last_sequence"])
 
     def check_domains(self, found: Mapping[str, int]) -> None:
-        """Compare the last sequence numbers of all domains with what this process has seen.
-
-        Raises:
-            StoreReplaced: one is lower, or a domain is not there.
-        """
+        """Compare the last sequence numbers of all domains with what this process has seen."""
         for name, seen in self.heads.items():
             if found.get(name, 0) < seen:
                 raise self.older(name, seen, found.get(name, 0))
@@ -353,11 +338,7 @@ class Continuity:
 
 
 def check_domain(connection: Connection, name: str, row: Mapping[Any, Any] | None) -> None:
-    """Compare a domain's row with what the process of a transaction has seen (:meth:`Continuity.check_domain`).
-
-    Raises:
-        StoreReplaced: the ledger is another one, or an older copy.
-    """
+    """Compare a domain's row with what the process of a transaction has seen (:meth:`Continuity.check_domain`)."""
     watch = connection.get_execution_options().get(WATCH)
     if isinstance(watch, Continuity):
         watch.check_domain(name, row)
@@ -371,11 +352,7 @@ def entered(connection: Connection, name: str, sequence: int) -> None:
 
 
 def forgotten(connection: Connection, name: str, seen: int) -> None:
-    """Refuse a ledger in which an entry is not on record that this process has entered into a domain's account.
-
-    Raises:
-        StoreReplaced: always, inside a transaction of a :class:`~quiltstream.store.connection.Database`.
-    """
+    """Refuse a ledger in which an entry is not on record that this process has entered into a domain's account."""
     watch = connection.get_execution_options().get(WATCH)
     if isinstance(watch, Continuity):
         raise watch.older(name, seen)

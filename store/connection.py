@@ -444,22 +444,13 @@ class Database:
         self._file = sqlite_file.identity(path)
 
     def _check_place(self, path: Path) -> None:
-        """See that a ledger may be kept at a path.
-
-        Raises:
-            StoreMisplaced: it may not.
-        """
+        """See that a ledger may be kept at a path."""
         why = sqlite_file.misplaced(path.resolve(), sqlite_file.mounts())
         if why is not None:
             raise StoreMisplaced(f"ledger {self.address}: {why}. Nothing was charged or published")
 
     def _check_names(self, path: Path) -> None:
-        """See that a file has one name alone.
-
-        Raises:
-            StoreMisplaced: it has more.
-            OSError: it cannot be looked at.
-        """
+        """See that a file has one name alone."""
         names = sqlite_file.names_of(path.resolve())
         if names > 1:
             raise StoreMisplaced(
@@ -491,11 +482,7 @@ class Database:
         return self._engine
 
     def _nothing_there(self, sign: str | None) -> StoreError:
-        """What is wrong where no ledger is.
-
-        Args:
-            sign: that there was one, in words.
-        """
+        """What is wrong where no ledger is."""
         if sign is not None or self._known.store_id is not None:
             return self._known.replaced(sign or "there is none any more")
         return StoreMissing(f"ledger {self.address}: there is none; check the address, or run the job that creates it")
@@ -534,11 +521,7 @@ class Database:
                 known.__context__ = None
 
     def _check_names_of_record(self) -> None:
-        """Where a name is not on record: see that this is the ledger that was known, with all that was seen of it.
-
-        Raises:
-            StoreReplaced: it is not.
-        """
+        """Where a name is not on record: see that this is the ledger that was known, with all that was seen of it."""
         if self._known.store_id is None or not self._ready:
             return
         domains = tables.domains
@@ -559,11 +542,7 @@ class Database:
             self._check_log(plain)
 
     def _check_log(self, connection: Connection) -> None:
-        """See that the log that a connection writes to is the one beside the file.
-
-        Raises:
-            StoreReplaced: it is not.
-        """
+        """See that the log that a connection writes to is the one beside the file."""
         log, opened = connection.info.get(LOG, (None, None))
         if opened is not None and sqlite_file.identity(log) != opened:
             raise self._known.replaced(f"its log {log.name} was moved, removed or replaced while the job ran")
@@ -579,11 +558,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def check_folder(address: StoreAddress) -> None:
-    """Try whether a new SQLite ledger could be made.
-
-    Raises:
-        StoreReadOnly: nothing can be written in its folder, or the folder cannot be made.
-    """
+    """Try whether a new SQLite ledger could be made."""
     path = Path(address.resolve().database or "")
     trial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:

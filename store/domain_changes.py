@@ -31,16 +31,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from ..privacy.models.markov_chain import ChainError
 from ..privacy.models.reading import belief_from_dict
-from ..schemas.slots import SlotGrid, format_instant
 from ..schemas.states import StateSpace
 from . import tables
 from .accounts import admitted_end, charged_spans, ledger_of, loss_of, priced, promised
-from .codec import Row, changes_text, domain_from_row, plain, query_from_row
+from .codec import Row, changes_text, domain_from_row, plain
 from .errors import BudgetRefused, EstimateOnRecord, StoreError, UnknownNameError
 from .integrity import alter
 from .lookups import (
@@ -48,11 +46,12 @@ from .lookups import (
     end_of,
     events_of,
     find_domain,
+    first_open,
     locked_domain_row,
     queries_of,
     query_row,
-    read_roster,
-    registration_of,
+    recorded_query_row,
+    registration_from_rows,
 )
 from .registration import Registrar, as_protected, end_schedule, record_event, reserve, say_again, set_reserved_loss
 from .specs import BeliefChange, DomainSpec, QuerySpec, Registration
@@ -102,23 +101,10 @@ class Changed:
 
 
 def change_belief(connection: Connection, name: str, change: BeliefChange, note: Note | None = None) -> Changed:
-    """Change a domain's belief inside a transaction that may write; saying the same twice changes nothing.
-
-    Args:
-        connection: the transaction.
-        name: the domain's name.
-        change: the other belief.
-        note: the estimate that led to it, put on record with it.
-
-    Raises:
-        UnknownNameError: there is no such domain.
-        EstimateOnRecord: another estimate of its slot is on record.
-        BudgetRefused: what is charged or promised would pass the budget.
-        StoreError: the belief cannot be priced, or its slot lies before an earlier change.
-    """
+    """Change a domain's belief inside a transaction that may write; saying the same twice changes nothing."""
     row = locked_domain_row(connection, name)
     domain = domain_from_row(row)
-    change = as_protected(connection, row, _recorded(change))
+    change = as_protected(connection, row, replace(change, belief=plain(change.belief)))
     if domain.holds(change):
         say_again(connection, row, change)
         lost = _lost(connection, row, domain)
@@ -152,20 +138,6 @@ def succeed(
 
     The first window of the successor is the one after the last that ends by the slot. If another job did it before,
     its answer is returned.
-
-    Args:
-        connection: the transaction.
-        registration: the query that ends.
-        change: the switch.
-        domain: the domain as the successor's job knows it, with the new belief.
-        query: the successor.
-        note: the estimate that led to it, put on record with it.
-
-    Raises:
-        BudgetRefused: not all of it fits into the budget.
-        EstimateOnRecord: another estimate of its slot is on record, and did not lead to a successor.
-        RegistrationConflict: the successor's name has other content.
-        StoreError: windows behind the slot are charged, or no window ends by it.
     """
     names = (registration.domain.name, registration.query.name)
     row = locked_domain_row(connection, names[0])
@@ -173,7 +145,7 @@ def succeed(
     if known is None or change.slot is None:
         raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record, or no slot is given")
     if known["successor"] is not None:
-        return _registration(connection, row, known["successor"])
+        return registration_from_rows(connection, row, recorded_query_row(connection, row, known["successor"]))
     _check_first(connection, names[0], note)
     end_schedule(connection, row, known, registration, change.slot)
     alter(connection, tables.queries, known["id"], successor=query.name)
@@ -194,11 +166,6 @@ def succeed(
 def note_estimate(connection: Connection, domain: str, note: Note) -> bool:
     """Put an estimate on record inside a transaction that may write, unless there is one of its slot.
 
-    Args:
-        connection: the transaction.
-        domain: name of the domain.
-        note: the query that the settings name, whatever goes on for it now, and the estimate.
-
     Returns:
         Whether this one is on record now.
     """
@@ -212,11 +179,7 @@ def note_estimate(connection: Connection, domain: str, note: Note) -> bool:
 
 
 def _check_first(connection: Connection, domain: str, note: Note | None) -> None:
-    """See that an estimate is the first one of its slot; the transaction holds the domain's lock.
-
-    Raises:
-        EstimateOnRecord: there is one on record.
-    """
+    """See that an estimate is the first one of its slot; the transaction holds the domain's lock."""
     if note is not None and any(one.slot == note[1].slot for one in estimates_of(connection, domain, note[0])):
         raise EstimateOnRecord(
             f"query {note[0]!r} of domain {domain!r}: another job made the estimate of slot {note[1].slot} before, and "
@@ -249,19 +212,10 @@ def _check_states(domain: DomainSpec, change: BeliefChange) -> None:
         )
 
 
-def _recorded(change: BeliefChange) -> BeliefChange:
-    """A change as it will be read back."""
-    return replace(change, belief=plain(change.belief))
-
-
 def _said(domain: DomainSpec, change: BeliefChange) -> dict[str, Any]:
     """A change in the list of decisions: without the belief itself, which is beside the domain."""
     said: dict[str, Any] = {"model_id": change.model_id, "given_model": change.given_model, "source": change.source}
-    return said if change.slot is None else {**said, "from": _instant(domain, change.slot)}
-
-
-def _instant(domain: DomainSpec, slot: int) -> str:
-    return format_instant(SlotGrid(**domain.grid).time_of(slot))
+    return said if change.slot is None else {**said, "from": domain.instant(change.slot)}
 
 
 def _lost(connection: Connection, row: Row, domain: DomainSpec) -> float:
@@ -291,21 +245,8 @@ def _write(connection: Connection, row: Mapping[Any, Any], changed: DomainSpec, 
     set_reserved_loss(connection, row["id"], found.reserved_after)
 
 
-def _registration(connection: Connection, row: Row, name: str) -> Registration:
-    known = query_row(connection, row["id"], name)
-    if known is None:
-        raise UnknownNameError(f"query {name!r} of domain {row['name']!r} is not on record in this ledger")
-    spec = query_from_row(known, row["name"], read_roster(connection, known["roster_id"]))
-    return registration_of(connection, row, known, spec)
-
-
 def raise_budget(connection: Connection, name: str, budget: float) -> None:
-    """Raise a domain's budget inside a transaction that may write.
-
-    Raises:
-        UnknownNameError: there is no such domain.
-        StoreError: the new budget is not above the one in force.
-    """
+    """Raise a domain's budget inside a transaction that may write."""
     row = locked_domain_row(connection, name)
     old = float(row["budget"])
     if not (math.isfinite(budget) and budget > old):
@@ -320,28 +261,21 @@ def raise_budget(connection: Connection, name: str, budget: float) -> None:
 
 
 def _admit_more(connection: Connection, row: Row, query_row: Row) -> None:
-    domain = domain_from_row(row)
-    query = query_from_row(query_row, domain.name, read_roster(connection, query_row["roster_id"]))
-    admitted = registration_of(connection, row, query_row, query).admitted_stop
-    if admitted is None:
+    registration = registration_from_rows(connection, row, query_row)
+    query = registration.query
+    admitted = registration.admitted_stop
+    start = None if admitted is None else first_open(connection, query_row["id"], query.schedule)
+    if admitted is None or start is None:
         return
-    charges = tables.charges
-    last = connection.scalar(
-        sa.select(sa.func.max(charges.c.window_start)).where(charges.c.query_id == query_row["id"])
-    )
-    schedule = query.schedule
     # windows up to here are promised or have their entry, and an entry is final
-    start = schedule.start_behind(admitted)
-    if last is not None:
-        start = max(start, schedule.start_after(int(last)))
-    end = end_of(schedule)
-    if end is not None and schedule.window_at(start).stop > end:
+    start = max(start, query.schedule.start_behind(admitted))
+    end = end_of(query.schedule)
+    if end is not None and query.schedule.window_at(start).stop > end:
         return
-    held = promised(connection, row)
-    asked = priced(replace(schedule, start=start), query.losses)
-    fits, reserved = admitted_end(domain, asked, held)
+    asked = priced(replace(query.schedule, start=start), query.losses)
+    fits, reserved = admitted_end(registration.domain, asked, promised(connection, row))
     if fits != asked.start:
-        reserve(connection, query_row["id"], asked.start, schedule.stop if fits is None else fits)
+        reserve(connection, query_row["id"], asked.start, query.schedule.stop if fits is None else fits)
         set_reserved_loss(connection, row["id"], reserved)
 
 
@@ -349,16 +283,7 @@ _LOST = "history-lost"
 
 
 def note_history_lost(connection: Connection, name: str, releases: int) -> None:
-    """Mark a domain inside a transaction that may write.
-
-    Args:
-        connection: the transaction.
-        name: the domain.
-        releases: how many releases are known to be missing.
-
-    Raises:
-        UnknownNameError: there is no such domain.
-    """
+    """Mark a domain inside a transaction that may write."""
     row = locked_domain_row(connection, name)
     record_event(connection, row["id"], _LOST, old=0, new=releases)
 
@@ -407,17 +332,8 @@ def source_ids(connection: Connection, domain: str) -> dict[str, SourceId]:
 def note_source_ids(connection: Connection, domain: str, query: str, ids: Mapping[str, str]) -> dict[str, SourceId]:
     """Put ids on record that are not the last ones of their topics, inside a transaction that may write.
 
-    Args:
-        connection: the transaction.
-        domain: its name.
-        query: whose job has seen them.
-        ids: by the topics' names.
-
     Returns:
         What is on record then.
-
-    Raises:
-        UnknownNameError: there is no such domain.
     """
     row = locked_domain_row(connection, domain)
     known = source_ids(connection, domain)

@@ -115,31 +115,18 @@ _FORMATS: dict[str, FileFormat] = {".parquet": "parquet", ".avro": "avro", ".jso
 
 
 def export_entries(path: Path, entries: Iterable[LedgerEntry]) -> int:
-    """Write ledger entries; the suffix chooses Parquet, Avro or JSON lines. Returns how many.
-
-    Raises:
-        ExportError: another suffix, or the file cannot be written.
-    """
+    """Write ledger entries; the suffix chooses Parquet, Avro or JSON lines. Returns how many."""
     batch = pa.RecordBatch.from_pylist([entry.to_dict() for entry in entries], schema=LEDGER_SCHEMA)
     return _write(path, [batch], ENTRIES)
 
 
 def export_releases(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write released rows; the suffix chooses Parquet, Avro or JSON lines. Returns how many.
-
-    Raises:
-        ExportError: another suffix, or the file cannot be written.
-    """
+    """Write released rows; the suffix chooses Parquet, Avro or JSON lines. Returns how many."""
     return _write(path, batches, RELEASES)
 
 
 def back_up(target: Path, address: StoreAddress, opened: Callable[[], AbstractContextManager[Any]]) -> None:
     """Copy an SQLite ledger to a new file while jobs may be running.
-
-    Args:
-        target: the file.
-        address: of the ledger.
-        opened: gives a connection to it, for this use only.
 
     Raises:
         ExportError: the ledger is not SQLite, the file exists, or it cannot be written.

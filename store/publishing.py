@@ -12,7 +12,7 @@ refusal is the loss that the budget does not allow, and depends on what is reser
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -47,11 +47,12 @@ from .integrity import (
     link_of,
     named,
     row_digest,
-    sealed,
+    with_digest,
 )
 from .lookups import (
     ChargedThrough,
     Progress,
+    batched,
     domain_rows,
     lock_domain,
     payers_of,
@@ -62,6 +63,7 @@ from .lookups import (
     revision,
 )
 from .specs import (
+    BlockKey,
     BlockToPublish,
     DomainSpec,
     Layout,
@@ -89,17 +91,7 @@ _COUNT_ON = (
 
 @dataclass(frozen=True)
 class Charger:
-    """Charges the windows of one query inside a transaction that holds the domain's lock.
-
-    Attributes:
-        connection: the transaction.
-        account: the domain's running ledger; the charges are entered into it.
-        domain: the domain of record.
-        domain_row: its row.
-        query: the query of record.
-        query_row: its row.
-        progress: how far it has come.
-    """
+    """Charges the windows of one query inside a transaction that holds the domain's lock."""
 
     connection: Connection
     account: Account
@@ -127,8 +119,8 @@ class Charger:
             values: list[dict[str, Any]] = []
             for window in windows:
                 sequence += 1
-                made = sealed(tables.charges, self._entry(window, sequence))
-                self.account.enter(link_of(made))
+                made = with_digest(tables.charges, self._entry(window, sequence))
+                self.account.enter([link_of(made)])
                 values.append(made)
             self.connection.execute(_CHARGE, values)
             head = self.account.chain.head
@@ -215,25 +207,18 @@ def _up_to(schedule: Schedule, start: int, last: Window, most: int) -> Iterator[
 # SQLite takes at least 999 parameters in a statement; a pair is two.
 _PAIRS = 400
 
-Place = tuple[int, int]
-"""A window's start, and a shard."""
-
 
 class RecordedBlock(NamedTuple):
-    """A block of record.
-
-    Attributes:
-        block: it.
-        payer: the name of the flagged charge that paid for it, if one did.
-        digest: of its draw.
-    """
+    """A block of record, the name of the flagged charge that paid for it, if one did, and the digest of its draw."""
 
     block: NoisyBlock
     payer: str | None
     digest: str
 
 
-OnRecord = tuple[Row, dict[int, Row], dict[Place, RecordedBlock]]
+Blocks = dict[BlockKey, RecordedBlock]
+
+OnRecord = tuple[Row, dict[int, Row], Blocks]
 """A query's row, charges by the start of their window, and blocks."""
 
 
@@ -278,12 +263,7 @@ _DRAWN = (
 
 @dataclass(frozen=True)
 class Publisher:
-    """Publishes drafts of one query inside a transaction.
-
-    Attributes:
-        connection: a transaction that may write.
-        accounts: the process's running ledgers.
-    """
+    """Publishes drafts of one query inside a transaction that may write, with the process's running ledgers."""
 
     connection: Connection
     accounts: dict[int, Account]
@@ -292,13 +272,8 @@ class Publisher:
         """Put the drafts on record, or find what is.
 
         Returns:
-            One record a draft, in their order; ``None`` where so many windows came before these that only some of
-            them were charged: the caller commits and calls again.
-
-        Raises:
-            ChargeMismatch: the query on record, or the charge of a window, is not what the registration says.
-            RosterChanged: the roster of a window is not the registration's.
-            BlockError: a block does not have the keys and the shape of its shard.
+            One record a draft, in their order; ``None`` where so many windows came before these that only some of them
+            were charged: the caller commits and calls again.
         """
         domain_row = self._domain_row(registration)
         domain = domain_from_row(domain_row)
@@ -308,16 +283,15 @@ class Publisher:
         query_row, charges, held = found
         for charge in charges.values():
             self._check_charge(registration, charge)
-        wanted: dict[Place, BlockToPublish] = {}
+        wanted: dict[BlockKey, BlockToPublish] = {}
         for draft in drafts:
             if charges[draft.window.start]["decision"] == "charged":
                 wanted.setdefault((draft.window.start, draft.shard), draft)
         blocks = {place: held[place] for place in wanted if place in held}
         fresh = wanted.keys() - blocks.keys()
         if fresh:
-            blocks |= self._insert(
-                registration, query_row["id"], charges, {place: wanted[place] for place in wanted if place in fresh}
-            )
+            absent = {place: wanted[place] for place in wanted if place in fresh}
+            blocks |= self._insert(registration, query_row["id"], charges, absent)
         payers = payers_of(self.connection, (held.payer for held in blocks.values()))
         entries = {start: entry_from_row(row, domain, query_row) for start, row in charges.items()}
         records: list[Record] = []
@@ -325,13 +299,11 @@ class Publisher:
             place = (draft.window.start, draft.shard)
             # of two drafts of one place in a batch, the first is the one on record
             is_fresh = place in fresh and wanted[place] is draft
-            entry, found = entries[place[0]], blocks.get(place)
-            if found is None:
-                records.append(Record(draft.window, draft.shard, entry, None, is_fresh))
-                continue
-            if found.payer is not None:
-                entry = entry_from_row(payers[found.payer], domain, query_row)
-            records.append(Record(draft.window, draft.shard, entry, found.block, is_fresh, found.digest))
+            entry, block, digest = entries[place[0]], None, ""
+            if place in blocks:
+                block, payer, digest = blocks[place]
+                entry = entry if payer is None else entry_from_row(payers[payer], domain, query_row)
+            records.append(Record(draft.window, draft.shard, entry, block, is_fresh, digest))
         return records
 
     def charge_windows(self, registration: Registration, last: Window) -> ChargedThrough | None:
@@ -339,9 +311,6 @@ class Publisher:
 
         Returns:
             How far the query is charged then; ``None`` where the caller has to commit and call again.
-
-        Raises:
-            ChargeMismatch: the query on record is not what the registration says.
         """
         domain_row = self._domain_row(registration)
         found = revised_query_row(self.connection, domain_row["id"], registration.query.name)
@@ -390,27 +359,19 @@ class Publisher:
         return row
 
     def _not_here(self, registration: Registration, domain: Row | None) -> UnknownNameError:
-        """The error for a query that is not on record.
-
-        Raises:
-            StoreDamaged: it is not, because rows were removed.
-        """
+        """The error for a query that is not on record."""
         queries_of(self.connection, domain) if domain is not None else domain_rows(self.connection)
         return UnknownNameError(
             f"query {registration.query.name!r} of domain {registration.domain.name!r} is not on record here: another "
             f"ledger, or an older copy of it? register the query again, or restore the newer copy"
         )
 
-    def _on_record(self, registration: Registration, domain_row: Row, places: set[Place]) -> OnRecord:
-        """A query's row, the charges of the windows of some places, and the blocks of the places.
-
-        Raises:
-            StoreDamaged: one of them is not what was written, or a block that was drawn is missing.
-        """
+    def _on_record(self, registration: Registration, domain_row: Row, places: set[BlockKey]) -> OnRecord:
+        """A query's row, the charges of the windows of some places, and the blocks of the places."""
         query_row: Row | None = None
         charges: dict[int, Row] = {}
-        found: dict[Place, Row] = {}
-        for part in _parts(sorted(places), _PAIRS):
+        found: dict[BlockKey, Row] = {}
+        for part in batched(sorted(places), _PAIRS):
             asked = {
                 "domain_id": domain_row["id"],
                 "name": registration.query.name,
@@ -433,40 +394,35 @@ class Publisher:
         return query_row, charges, _blocks(places, charges, found)
 
     def _insert(
-        self, registration: Registration, query_id: int, charges: dict[int, Row], drafts: dict[Place, BlockToPublish]
-    ) -> dict[Place, RecordedBlock]:
+        self, registration: Registration, query_id: int, charges: dict[int, Row], drafts: dict[BlockKey, BlockToPublish]
+    ) -> Blocks:
         """Draw blocks and put them on record; they come back as everyone reads them from there."""
         with_totals = total_is_public(registration)
         values: list[dict[str, Any]] = []
-        kept: dict[Place, RecordedBlock] = {}
+        kept: Blocks = {}
         drawn: dict[int, dict[int, bytes]] = {}
         for (start, shard), draft in drafts.items():
             block = draft.draw()
             _check_block(registration, layout_of(registration, draft.window), draft, block)
-            made = sealed(
-                tables.releases,
-                {
-                    "query_id": query_id,
-                    "window_start": start,
-                    "shard": shard,
-                    "charge_id": charges[start]["id"],
-                    "completeness": block.completeness,
-                    "block": block_bytes(block, with_totals=with_totals),
-                    "created_us": now_us(),
-                },
-            )
-            values.append(made)
+            made = {
+                "query_id": query_id,
+                "window_start": start,
+                "shard": shard,
+                "charge_id": charges[start]["id"],
+                "completeness": block.completeness,
+                "block": block_bytes(block, with_totals=with_totals),
+                "created_us": now_us(),
+            }
+            values.append(made := with_digest(tables.releases, made))
             drawn.setdefault(start, drawn_of(charges[start]))[shard] = made["row_digest"]
             as_read = block if with_totals else replace(block, totals=np.zeros_like(block.totals))
             kept[start, shard] = RecordedBlock(as_read, None, draw_digest(made))
         self.connection.execute(_KEEP, values)
-        self.connection.execute(
-            _DRAWN,
-            [
-                {"charge": charges[start]["id"], "drawn_now": drawn_bytes(charges[start]["entry_id"], shards)}
-                for start, shards in drawn.items()
-            ],
-        )
+        noted = [
+            {"charge": charges[start]["id"], "drawn_now": drawn_bytes(charges[start]["entry_id"], shards)}
+            for start, shards in drawn.items()
+        ]
+        self.connection.execute(_DRAWN, noted)
         return kept
 
     def _check_charge(self, registration: Registration, charge: Row) -> None:
@@ -480,7 +436,7 @@ class Publisher:
         ):
             if recorded != given:
                 raise ChargeMismatch(query.name, field, recorded, given)
-        digest = layout_of(registration, window).roster_digest
+        digest = registration.roster_of(window).digest
         if charge["roster_digest"] != digest:
             # either it was changed, or what is on record is not what was written
             recorded = read_roster(self.connection, charge["roster_id"]).digest
@@ -488,11 +444,7 @@ class Publisher:
 
 
 def check_drafts(registration: Registration, drafts: Sequence[BlockToPublish]) -> None:
-    """Refuse drafts of windows or shards that the query does not have, before anything is locked.
-
-    Raises:
-        BlockError: a window is not in the schedule, or there is no such shard.
-    """
+    """Refuse drafts of windows or shards that the query does not have, before anything is locked."""
     query = registration.query
     for draft in drafts:
         if not query.schedule.contains(draft.window):
@@ -507,9 +459,9 @@ def check_drafts(registration: Registration, drafts: Sequence[BlockToPublish]) -
             )
 
 
-def _blocks(places: set[Place], charges: dict[int, Row], found: dict[Place, Row]) -> dict[Place, RecordedBlock]:
+def _blocks(places: set[BlockKey], charges: dict[int, Row], found: dict[BlockKey, Row]) -> Blocks:
     """Blocks of record, each held against its window's charge; a charge whose block is not there never had one."""
-    blocks: dict[Place, RecordedBlock] = {}
+    blocks: Blocks = {}
     for start, shard in places:
         charge, block = charges.get(start), found.get((start, shard))
         if charge is None:
@@ -526,14 +478,8 @@ def _blocks(places: set[Place], charges: dict[int, Row], found: dict[Place, Row]
 
 
 def _check_same(registration: Registration, row: Row) -> None:
-    query = registration.query
-    stop = query.schedule.stop
-    recorded_stop = row["stop"]
-    given: dict[str, Any] = {
-        "digest": registration.digest,
-        "scale": scale_text(query.scale),
-        "shards": query.shards,
-    }
+    query, stop, recorded_stop = registration.query, registration.query.schedule.stop, row["stop"]
+    given = {"digest": registration.digest, "scale": scale_text(query.scale), "shards": query.shards}
     for field, value in given.items():
         if row[field] != value:
             raise ChargeMismatch(query.name, field, row[field], value)
@@ -550,21 +496,14 @@ def _check_block(registration: Registration, layout: Layout, draft: BlockToPubli
             f"{where}: its block has {len(block.keys)} keys that are not the {len(keys)} of the shard in their order; "
             f"take them from the registration's roster"
         )
-    if block.counts.dtype != np.int64 or block.counts.ndim != 2 or block.counts.shape != (len(keys), layout.columns):  # noqa: PLR2004 - a matrix
-        raise BlockError(
-            f"{where}: its counts are {block.counts.dtype} of shape {block.counts.shape}; they must be int64 of shape "
-            f"{(len(keys), layout.columns)}"
-        )
-    if block.totals.shape != (len(keys),) or block.totals.dtype != np.int64:
-        raise BlockError(
-            f"{where}: its totals are {block.totals.dtype} of shape {block.totals.shape}; they must be int64 of shape "
-            f"{(len(keys),)}"
-        )
+    shapes = {"counts": (len(keys), layout.columns), "totals": (len(keys),)}
+    for name, found in (("counts", block.counts), ("totals", block.totals)):
+        if found.dtype != np.int64 or found.shape != shapes[name]:
+            raise BlockError(
+                f"{where}: its {name} are {found.dtype} of shape {found.shape}; they must be int64 of shape "
+                f"{shapes[name]}"
+            )
     if block.completeness not in COMPLETENESS:
         raise BlockError(
             f"{where}: completeness is {block.completeness!r} and must be one of {', '.join(COMPLETENESS)}"
         )
-
-
-def _parts(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
-    return (items[at : at + size] for at in range(0, len(items), size))

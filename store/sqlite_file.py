@@ -57,12 +57,7 @@ _STOPPED_S = 5.0
 
 
 class WriterQueue:
-    """The queue of one ledger's writers, as one connection sees it; used by one thread at a time.
-
-    Args:
-        ledger: the ledger's file.
-        wait: seconds to wait for a turn.
-    """
+    """The queue of one ledger's writers, as one connection sees it; used by one thread at a time."""
 
     def __init__(self, ledger: Path, wait: float) -> None:
         self._path = ledger.with_name(f"{ledger.name}{SUFFIX}")
@@ -237,11 +232,7 @@ def absence(path: Path) -> str | None:
 
 
 def is_absent(path: Path) -> bool:
-    """Whether no ledger is at a path, or the empty file of one.
-
-    Raises:
-        OSError: the path cannot be looked at.
-    """
+    """Whether no ledger is at a path, or the empty file of one."""
     return absence(path) is not None or not path.exists()
 
 
@@ -250,9 +241,6 @@ def check_usable(path: Path) -> None:
 
     It is not opened: to close it again would drop all locks that connections of this process hold on it, and the next
     process to close the ledger would take the log away that they still write to.
-
-    Raises:
-        OSError: it may not.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -362,12 +350,7 @@ def mounts() -> str:
 
 
 def misplaced(path: Path, mounted: str) -> str | None:
-    """Why a ledger cannot be kept at a path, in words; ``None`` if it can be.
-
-    Args:
-        path: of the file, without symbolic links.
-        mounted: what is mounted, as :func:`mounts` says it.
-    """
+    """Why a ledger cannot be kept at a path, in words; ``None`` if it can be."""
     kinds = dict(_kinds(mounted))  # of two mounts at one place the later one is seen
     for file, what in ((path, "its file"), (log_of(path), f"its log {path.name}-wal")):
         if str(file) in kinds:

@@ -33,22 +33,11 @@ from .domain_changes import (
     source_ids,
     succeed,
 )
-from .errors import StoreDamaged, StoreMissing, UnknownNameError
+from .errors import StoreDamaged, StoreMissing
 from .exports import has_keys, rows_of
 from .lookups import ChargedThrough
 from .publishing import Publisher, check_drafts
-from .queries import (
-    BlockName,
-    BlockNumber,
-    Charged,
-    DomainSummary,
-    Newest,
-    NewestBlock,
-    block_numbers,
-    has_entry,
-    newest_block,
-    newest_of,
-)
+from .queries import BlockName, BlockNumber, Charged, DomainSummary, Newest, NewestBlock
 from .registration import Also, Registrar, Sharing, check_apart, sharings
 from .specs import BeliefChange, BlockToPublish, DomainSpec, QuerySpec, Record, Registration
 from .verification import Head, Verified, head_of, verify
@@ -61,7 +50,9 @@ class Store:
     """The ledger of record at an address.
 
     Every method is one or a few short transactions. A method that changes anything does all of it or nothing, and
-    returns only after it is on the disk. Stores of one process share one connection, and none is carried over a fork.
+    returns only after it is on the disk. Stores of one process share one connection, and none is carried over a fork. A
+    ledger that cannot be used is a :class:`StoreError` of every method, and a name that is not on record an
+    :class:`UnknownNameError`.
 
     A store that was opened once insists on the ledger that it found, also after it travelled to another process: each
     later opening that finds another ledger there, an older copy or none raises :class:`StoreReplaced`.
@@ -90,12 +81,7 @@ class Store:
 
     @property
     def store_id(self) -> str:
-        """The random name of the ledger.
-
-        Raises:
-            StoreMissing: there is none.
-            StoreError: the store cannot be used.
-        """
+        """The random name of the ledger."""
         return self._opened().store_id or ""
 
     def register(self, domain: DomainSpec, query: QuerySpec, note: Note | None = None, also: Also = ()) -> Registration:
@@ -105,7 +91,7 @@ class Store:
         first hold; shards and header are always those of the first. A given ``windows.stop`` that is later than the
         recorded one extends the schedule, if budget can be reserved for all of the new windows. Another given roster
         holds from the first window on that is not charged, if no series is in more groups than was calibrated for; of
-        two jobs that change it at once, the second one is told.
+        two jobs that change it at once, the second one fails.
 
         Args:
             domain: the domain.
@@ -119,16 +105,11 @@ class Store:
                 readings, or without the domain's word that they may be shared.
             BudgetRefused: the budget does not allow the first window, or not all of an extension.
             ModeError: the store holds rows of the other kind (real, or noise-free rows of tests).
-            StoreError: the store cannot be used, or a specification is malformed.
         """
         return self._register(domain, query, note, also, keep=True)
 
     def rehearse(self, domain: DomainSpec, query: QuerySpec, note: Note | None = None, also: Also = ()) -> Registration:
-        """What :meth:`register` would answer now; nothing is put on record, and no budget is promised.
-
-        Raises:
-            StoreError: as :meth:`register`.
-        """
+        """What :meth:`register` would answer or raise now; nothing is put on record, and no budget is promised."""
         return self._register(domain, query, note, also, keep=False)
 
     def _register(
@@ -153,11 +134,7 @@ class Store:
             return queries.registered(connection, domain, query)
 
     def current(self, registration: Registration) -> Registration:
-        """The registration with the rosters that are on record now; the same one if there is no other.
-
-        Raises:
-            UnknownNameError: the query is not on record.
-        """
+        """The registration with the rosters that are on record now; the same one if there is no other."""
         names = (registration.domain.name, registration.query.name)
         database = self._database()
         with database.glance() as connection:
@@ -167,7 +144,7 @@ class Store:
         with database.read() as connection:
             found = queries.registered(connection, *names)
             if found is None:
-                raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record in this ledger")
+                raise lookups.unknown_query(*names)
         return found
 
     def join(
@@ -175,8 +152,8 @@ class Store:
     ) -> Registration:
         """Let series join the roster of the windows that are not charged yet; known ones keep the groups they have.
 
-        Saying the same again changes nothing, and where no window is left nobody joins. A series of another domain of
-        the ledger stays out, unless the two may share it.
+        Saying the same again changes nothing, and where no window is left no series joins. A series of another domain
+        of the ledger stays out, unless the two may share it.
 
         Args:
             registration: the query, of any age.
@@ -185,9 +162,6 @@ class Store:
 
         Returns:
             The query as it is now: the same registration where nothing changed since it was read.
-
-        Raises:
-            StoreError: the store cannot be used, or the entries are not of the query's kind.
         """
         held = self.current(registration)
         if held.query.roster.joined_by(entries, most) is held.query.roster:
@@ -211,7 +185,6 @@ class Store:
 
         Raises:
             ChargeMismatch: what is on record is not what the registration says; stop the job.
-            StoreError: the store cannot be used.
         """
         last = max(windows, default=None)
         if last is None:
@@ -250,10 +223,8 @@ class Store:
 
         Raises:
             ChargeMismatch: what is on record is not what the registration says; stop the job.
-            RosterChanged: the same, because the roster was changed since: :meth:`charge_windows` gives the new
-                one.
+            RosterChanged: the same, because the roster was changed since: :meth:`charge_windows` gives the new one.
             BlockError: a draft does not belong to the query.
-            StoreError: the store cannot be used.
         """
         check_drafts(registration, drafts)
         if not drafts:
@@ -275,11 +246,7 @@ class Store:
 
         Refused windows and shards without a key are not missing. An endless schedule misses endlessly many. Windows
         that are not charged have the newest roster, which may be newer than the registration; while it has no series,
-        the first shard stands for the window.
-
-        Args:
-            registration: the query.
-            start: leave out windows that start before this slot, where another look found none missing.
+        the first shard stands for the window. Windows that start before the slot ``start`` are left out.
         """
         for windows in queries.pages(registration, start):
             held = self.current(registration)
@@ -293,12 +260,7 @@ class Store:
             return queries.entries(connection, domain)
 
     def charged(self, domain: str, last: int | None = None) -> Charged:
-        """Everything that a domain was charged, and so many of its last charges and refusals in full, or all.
-
-        Raises:
-            UnknownNameError: there is no such domain.
-            StoreDamaged: a charge was changed or removed.
-        """
+        """Everything that a domain was charged, and so many of its last charges and refusals in full, or all."""
         with self._database().read() as connection:
             return queries.charged(connection, domain, last)
 
@@ -313,14 +275,10 @@ class Store:
             after = (page[-1].window.start, page[-1].shard)
 
     def releases(self, domain: str, query: str) -> Iterator[pa.RecordBatch]:
-        """The released rows of a query, as they left the job, by window and shard.
-
-        Raises:
-            UnknownNameError: there is no such query.
-        """
+        """The released rows of a query, as they left the job, by window and shard."""
         registration = self.registered(domain, query)
         if registration is None:
-            raise UnknownNameError(f"query {query!r} of domain {domain!r} is not on record in this ledger")
+            raise lookups.unknown_query(domain, query)
         for record in self.records(domain, query):
             if not has_keys(registration, record):  # a window of a roster that came since
                 registration = self.current(registration)
@@ -342,20 +300,12 @@ class Store:
             return [(domain["name"], query["name"]) for domain, query in queries.query_rows(connection)]
 
     def summary(self, domain: str) -> DomainSummary:
-        """What a domain has spent and promised.
-
-        Raises:
-            UnknownNameError: there is no such domain.
-        """
+        """What a domain has spent and promised."""
         with self._database().read() as connection:
             return queries.summary(connection, domain)
 
     def check_apart(self, domain: DomainSpec, series: Collection[str]) -> tuple[Sharing, ...]:
-        """What a domain will share with each other domain when it has some series, without a change.
-
-        Args:
-            domain: the domain, on record or not.
-            series: its series.
+        """What a domain, on record or not, will share with each other one when it has some series, without a change.
 
         Raises:
             SharedSeries: a registration of them would be refused.
@@ -368,7 +318,6 @@ class Store:
         """Raise a domain's budget, on record with its time; windows refused before stay refused.
 
         Raises:
-            UnknownNameError: there is no such domain.
             StoreError: the new budget is not above the one in force.
         """
         with self._database().write() as connection:
@@ -376,7 +325,7 @@ class Store:
         return self.summary(domain)
 
     def change_belief(self, domain: str, change: BeliefChange, note: Note | None = None) -> Changed:
-        """Let another belief join a domain's, or follow it, if the budget allows it (theory section 4, item 5).
+        """Add another belief to a domain's, or let it follow them, if the budget allows it (theory section 4, item 5).
 
         Args:
             domain: its name.
@@ -384,7 +333,6 @@ class Store:
             note: the estimate that led to it, for the record.
 
         Raises:
-            UnknownNameError: there is no such domain.
             BudgetRefused: what is charged or promised would pass the budget; nothing was changed.
             EstimateOnRecord: another estimate of its slot is on record.
             StoreError: the belief cannot be priced, or its slot lies before an earlier change.
@@ -434,9 +382,6 @@ class Store:
         Args:
             domain: its name.
             releases: how many releases were found that are not on record.
-
-        Raises:
-            UnknownNameError: there is no such domain.
         """
         with self._database().write() as connection:
             note_history_lost(connection, domain, releases)
@@ -453,9 +398,6 @@ class Store:
         Args:
             registration: the query whose job has seen them.
             ids: by the topics' names.
-
-        Raises:
-            UnknownNameError: the query's domain is not on record.
         """
         with self._database().write() as connection:
             return note_source_ids(connection, registration.domain.name, registration.query.name, ids)
@@ -463,34 +405,28 @@ class Store:
     def newest(self, domain: str, query: str) -> Newest | None:
         """The newest charge of a query; ``None`` if it has none."""
         with self._database().read() as connection:
-            return newest_of(connection, domain, query)
+            return queries.newest_of(connection, domain, query)
 
     def has_entry(self, entry_id: str) -> bool:
         """Whether a charge is on record; if one that was seen is not, the ledger is another one or an older copy."""
         with self._database().read() as connection:
-            return has_entry(connection, entry_id)
+            return queries.has_entry(connection, entry_id)
 
     def newest_block(self, domain: str, query: str) -> NewestBlock | None:
         """The block of a query that was put on record last; ``None`` if it has none."""
         with self._database().read() as connection:
-            return newest_block(connection, domain, query)
+            return queries.newest_block(connection, domain, query)
 
     def block_numbers(self, blocks: Sequence[BlockName]) -> list[BlockNumber | None]:
-        """Where blocks are on record that were seen.
+        """Where blocks are on record that were seen, in their order.
 
-        Returns:
-            One for each, in their order; ``None`` for what is not on record, or was drawn another time: then the ledger
-            is another one or an older copy.
+        ``None`` for what is not on record, or was drawn another time: then the ledger is another one or an older copy.
         """
         with self._database().read() as connection:
-            return block_numbers(connection, blocks)
-
-    def has_releases(self, ids: Iterable[str]) -> bool:
-        """Whether all these release ids are on record; if a sink has one that is not, the ledger forgot charges."""
-        return not self.unknown_releases(ids)
+            return queries.block_numbers(connection, blocks)
 
     def unknown_releases(self, ids: Iterable[str]) -> frozenset[str]:
-        """Those of some release ids that are not on record: the newest blocks are looked at first."""
+        """Those of some release ids that are not on record; if a sink has one, the ledger forgot charges."""
         wanted = set(ids)
         for domain, query in self.queries():
             if not wanted:
@@ -558,19 +494,13 @@ class Store:
         """Read all blocks of a domain for damage.
 
         Raises:
-            UnknownNameError: there is no such domain.
             StoreDamaged: a block was changed or removed.
         """
         with self._database().read() as connection:
             queries.check_all_blocks(connection, lookups.domain_row(connection, domain))
 
     def head(self, domain: str) -> Head:
-        """What is on record of a domain now, in a few words to be kept elsewhere: see :meth:`verify`.
-
-        Raises:
-            UnknownNameError: there is no such domain.
-            StoreDamaged: a charge or a decision was changed or removed.
-        """
+        """What is on record of a domain now, in a few words to be kept elsewhere: see :meth:`verify`."""
         with self._database().read() as connection:
             return head_of(connection, domain)
 
@@ -583,9 +513,6 @@ class Store:
 
         Returns:
             What there is, its heads, and all that is wrong; nothing is raised for a damaged row.
-
-        Raises:
-            StoreError: the ledger cannot be opened or read at all.
         """
         with self._database().read() as connection:
             return verify(connection, expected)
@@ -595,7 +522,6 @@ class Store:
 
         Raises:
             StoreReadOnly: the ledger, or the folder for a new one, cannot be written.
-            StoreError: the ledger cannot be used.
         """
         database = self._borrowed()
         try:
