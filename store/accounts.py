@@ -24,7 +24,7 @@ from ..privacy.accounting.schedules import Schedule as Priced
 from ..privacy.accounting.theorems import SeedsBound
 from ..privacy.models.reading import belief_from_dict
 from ..schemas.slots import Schedule
-from .address import forgotten
+from .address import watch_of
 from .codec import query_losses, query_schedule
 from .integrity import LINK, Chain, Row, broken, checked_rows, counted, damaged, link_of
 from .lookups import queries_of
@@ -145,8 +145,9 @@ def account_of(connection: Connection, remembered: dict[int, Account], row: Row,
     known = remembered.get(row["id"])
     fits = known is not None and (known.budget, known.changes) == (domain.budget, domain.changes)
     caught_up = known is not None and known.catch_up(connection, row)
-    if known is not None and not caught_up:
-        forgotten(connection, domain.name, known.sequence)
+    watch = watch_of(connection)
+    if known is not None and not caught_up and watch is not None:
+        raise watch.older(domain.name, known.sequence)
     if known is None or not fits or not caught_up:
         known = Account.empty(domain)
         if not known.catch_up(connection, row):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
 from fractions import Fraction
@@ -26,15 +26,13 @@ from ..schemas.ledger import Decision, LedgerEntry
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, SlotGrid
 from .errors import StoreDamaged
-from .integrity import Chain, damaged
+from .integrity import Chain, Row, damaged
 from .specs import LENGTHS, BeliefChange, DomainSpec, NoisyBlock, QuerySpec
 
 BLOCK_VERSION = b"1"
 
 #: Name of the calendar in a query's header on record.
 _CALENDAR = "calendar"
-
-Row = Mapping[Any, Any]
 
 _Given = ParamSpec("_Given")
 _Read = TypeVar("_Read")

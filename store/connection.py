@@ -16,7 +16,6 @@ import os
 import re
 import secrets
 import select
-import selectors
 import sqlite3
 import threading
 import time
@@ -95,11 +94,7 @@ def _engine(url: sa.URL | str, **options: Any) -> Engine:
     )
 
 
-def _unchecked(_ask: Ask) -> None:
-    """Take a new connection whatever ledger it leads to."""
-
-
-def still_engine(path: Path, wait: float, check: Check = _unchecked) -> Engine:
+def still_engine(path: Path, wait: float, check: Check | None = None) -> Engine:
     """An engine that reads a file on a disk that is mounted read-only, and takes no lock."""
 
     def connect() -> sqlite3.Connection:
@@ -108,13 +103,14 @@ def still_engine(path: Path, wait: float, check: Check = _unchecked) -> Engine:
             f"{path.absolute().as_uri()}?mode=ro&immutable=1", timeout=wait, check_same_thread=False, uri=True
         )
         connection.isolation_level = None
-        check(lambda statement: connection.execute(statement).fetchone())
+        if check is not None:
+            check(lambda statement: connection.execute(statement).fetchone())
         return connection
 
     return _sqlite("sqlite://", creator=connect)
 
 
-def sqlite_engine(path: Path, wait: float, check: Check = _unchecked) -> Engine:
+def sqlite_engine(path: Path, wait: float, check: Check | None = None) -> Engine:
     """An engine of an SQLite file that is there, whose commits are on the disk when they return. It makes no file."""
 
     def connect() -> sqlite3.Connection:
@@ -132,7 +128,8 @@ def sqlite_engine(path: Path, wait: float, check: Check = _unchecked) -> Engine:
             connection.execute(f"PRAGMA {pragma}")
         connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # the log is opened by what reads
         record.info[LOG] = (log := log_of(path)), identity(log)
-        check(lambda statement: connection.execute(statement).fetchone())
+        if check is not None:
+            check(lambda statement: connection.execute(statement).fetchone())
 
     return engine
 
@@ -171,7 +168,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection, wait: float) -> None:
         return
 
 
-def server_engine(url: sa.URL, wait: float, check: Check = _unchecked) -> Engine:
+def server_engine(url: sa.URL, wait: float, check: Check | None = None) -> Engine:
     """An engine of PostgreSQL; a connection to a server that may forget a commit is refused."""
     defaults: dict[str, Any] = {
         "connect_timeout": 10,
@@ -205,7 +202,8 @@ def server_engine(url: sa.URL, wait: float, check: Check = _unchecked) -> Engine
             cursor.execute("SELECT set_config('lock_timeout', %s, false)", (str(milliseconds),))
             # a worker that froze inside a transaction must not stop all others for ever
             cursor.execute("SET idle_in_transaction_session_timeout = '10min'")
-            check(lambda statement: cursor.execute(statement).fetchone())
+            if check is not None:
+                check(lambda statement: cursor.execute(statement).fetchone())
         connection.commit()
 
     @event.listens_for(engine, "checkin")
@@ -228,10 +226,6 @@ def server_engine(url: sa.URL, wait: float, check: Check = _unchecked) -> Engine
 
 def _says_something(connection: Any) -> bool:
     """Whether there is something to read from a server."""
-    if not hasattr(select, "poll"):  # not on every system; this takes a descriptor more
-        with selectors.DefaultSelector() as selector:
-            selector.register(connection.fileno(), selectors.EVENT_READ)
-            return bool(selector.select(0))
     asked = select.poll()
     asked.register(connection.fileno(), select.POLLIN)
     return bool(asked.poll(0))
@@ -344,8 +338,7 @@ class Database:
         """A transaction that holds SQLite's only write lock from its start; committed durably, or all undone."""
         if self._read_only:
             raise StoreReadOnly(
-                f"ledger {self.address}: its disk is mounted read-only, so it can be looked at only; the job stops; "
-                "nothing is published that is not on record"
+                f"ledger {self.address}: its disk is mounted read-only, so it can be looked at only; {_STOPS}"
             )
         with self.lock:
             self._known.entered.clear()
@@ -383,12 +376,8 @@ class Database:
         if self._queue is not None:
             self._queue.close()
 
-    @property
-    def replaced(self) -> bool:
-        """Whether the file that was opened is no longer the one at the address."""
-        return self._changed() is not None
-
-    def _changed(self) -> str | None:
+    def change(self) -> str | None:
+        """What happened to the file since it was opened, in words; ``None`` if it is still the one at the address."""
         return None if self._file is None or self._path is None else sqlite_file.change(self._path, self._file)
 
     def _prepare(self, *, create: bool = False, over: bool = False) -> None:
@@ -400,7 +389,9 @@ class Database:
             self._engine = server_engine(url, self._wait, self._known.check_connection)
             return
         path = self._path = Path(url.database or "")
-        self._check_place(path)
+        misplaced = sqlite_file.misplaced(path.resolve(), sqlite_file.mounts())
+        if misplaced is not None:
+            raise StoreMisplaced(f"ledger {self.address}: {misplaced}. Nothing was charged or published")
         try:
             sign = sqlite_file.absence(path)
             if sqlite_file.is_absent(path):
@@ -443,12 +434,6 @@ class Database:
             raise self._unusable(error) from None
         self._file = sqlite_file.identity(path)
 
-    def _check_place(self, path: Path) -> None:
-        """See that a ledger may be kept at a path."""
-        why = sqlite_file.misplaced(path.resolve(), sqlite_file.mounts())
-        if why is not None:
-            raise StoreMisplaced(f"ledger {self.address}: {why}. Nothing was charged or published")
-
     def _check_names(self, path: Path) -> None:
         """See that a file has one name alone."""
         names = sqlite_file.names_of(path.resolve())
@@ -461,21 +446,16 @@ class Database:
             )
 
     def _unusable(self, error: OSError) -> StoreUnavailable:
+        kind = StoreReadOnly if isinstance(error, PermissionError) or error.errno == errno.EROFS else StoreUnavailable
+        why = f"the file cannot be opened or created ({os.strerror(error.errno or 0)}); check the path"
         if isinstance(error, PermissionError):
-            return StoreReadOnly(
-                f"ledger {self.address}: the file or its folder cannot be written by this user; grant it the right; "
-                f"the job stops; nothing is published that is not on record"
-            )
-        kind = StoreReadOnly if error.errno == errno.EROFS else StoreUnavailable
-        return kind(
-            f"ledger {self.address}: the file cannot be opened or created ({os.strerror(error.errno or 0)}); "
-            f"check the path; the job stops; nothing is published that is not on record"
-        )
+            why = "the file or its folder cannot be written by this user; grant it the right"
+        return kind(f"ledger {self.address}: {why}; {_STOPS}")
 
     def _require(self) -> Engine:
         if self._engine is None:
             raise StoreUnavailable(f"ledger {self.address}: it is not open")
-        changed = self._changed()
+        changed = self.change()
         if changed is not None:
             # the open connection would go on writing to a file that no other process sees
             raise self._known.replaced(changed)
@@ -568,7 +548,7 @@ def check_folder(address: StoreAddress) -> None:
     except OSError as error:
         raise StoreReadOnly(
             f"ledger {address}: nothing can be written in its folder ({os.strerror(error.errno or 0)}); check the path "
-            f"and the rights of this user; the job stops; nothing is published that is not on record"
+            f"and the rights of this user; {_STOPS}"
         ) from None
 
 
@@ -581,7 +561,7 @@ def borrow(address: StoreAddress, wait: float) -> Database:
     with _shared_lock:
         key = (address.url, wait)
         database = _shared.get(key)
-        if database is None or database.replaced:
+        if database is None or database.change() is not None:
             database = _shared[key] = Database(address, wait)
         database.users += 1
         return database
@@ -655,11 +635,7 @@ _SQLITE: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
         StoreReadOnly,
         "it cannot be written; allow this user to write the file and its folder",
     ),
-    (
-        ("malformed", "not a database", "file is encrypted", "corrupt", "could not decode"),
-        StoreDamaged,
-        _DAMAGED,
-    ),
+    (("malformed", "not a database", "file is encrypted", "corrupt", "could not decode"), StoreDamaged, _DAMAGED),
     (
         ("unable to open", "disk i/o error", "cannot open"),
         StoreUnavailable,

@@ -21,6 +21,8 @@ is unknown; the account is marked for ever instead.
 A job that begins from the ledger alone has no position of the source. A topic that was deleted and made anew meanwhile
 has the same name, and its offsets begin at 0 as those of the first one did: only the id that the broker gives a topic
 tells that what the old one held is gone.
+
+Each function that changes something runs inside a transaction that may write, and locks the domain first.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from ..privacy.models.markov_chain import ChainError
 from ..privacy.models.reading import belief_from_dict
 from ..schemas.states import StateSpace
 from . import tables
-from .accounts import admitted_end, charged_spans, ledger_of, loss_of, priced, promised
+from .accounts import admitted_end, charged_spans, loss_of, loss_of_spans, priced, promised
 from .codec import Row, changes_text, domain_from_row, plain
 from .errors import BudgetRefused, EstimateOnRecord, StoreError, UnknownNameError
 from .integrity import alter
@@ -85,14 +87,7 @@ Note = tuple[str, Estimated]
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a change of belief did.
-
-    Attributes:
-        before: loss of everything charged, epsilon.
-        after: the same under the new account.
-        reserved_before: loss when everything promised is published, epsilon.
-        reserved_after: the same under the new account.
-    """
+    """What a change of belief did to the loss of everything charged, and to that when everything promised is published."""
 
     before: float
     after: float
@@ -101,7 +96,7 @@ class Changed:
 
 
 def change_belief(connection: Connection, name: str, change: BeliefChange, note: Note | None = None) -> Changed:
-    """Change a domain's belief inside a transaction that may write; saying the same twice changes nothing."""
+    """Change a domain's belief; saying the same twice changes nothing."""
     row = locked_domain_row(connection, name)
     domain = domain_from_row(row)
     change = as_protected(connection, row, replace(change, belief=plain(change.belief)))
@@ -113,14 +108,17 @@ def change_belief(connection: Connection, name: str, change: BeliefChange, note:
     _check_states(domain, change)
     changed = replace(domain, changes=(*domain.changes, change))
     found = _priced(connection, row, domain, changed)
-    _write(connection, row, changed, found)
-    record_event(
-        connection,
-        row["id"],
-        "belief-joined" if change.slot is None else "belief-switched",
-        old=domain.beliefs[-1][1],
-        new=_said(changed, change),
-    )
+    values: dict[str, Any] = {"changes": changes_text(changed.changes)}
+    if found.after > found.before:
+        # the entries say what was lost before
+        values["merged_loss"] = max(found.after, float(row["merged_loss"] or 0.0))
+    alter(connection, tables.domains, row["id"], **values)
+    set_reserved_loss(connection, row["id"], found.reserved_after)
+    kind = "belief-joined" if change.slot is None else "belief-switched"
+    # without the belief itself, which is beside the domain
+    said = {"model_id": change.model_id, "given_model": change.given_model, "source": change.source}
+    new = said if change.slot is None else {**said, "from": domain.instant(change.slot)}
+    record_event(connection, row["id"], kind, old=domain.beliefs[-1][1], new=new)
     if note is not None:
         note_estimate(connection, name, note)
     return found
@@ -134,10 +132,10 @@ def succeed(
     query: QuerySpec,
     note: Note | None = None,
 ) -> Registration:
-    """End a query where a belief is switched, and let another go on; inside a transaction that may write.
+    """End a query where a belief is switched, and let another go on.
 
-    The first window of the successor is the one after the last that ends by the slot. If another job did it before,
-    its answer is returned.
+    The first window of the successor is the one after the last that ends by the slot. If another job did it before, its
+    answer is returned.
     """
     names = (registration.domain.name, registration.query.name)
     row = locked_domain_row(connection, names[0])
@@ -164,14 +162,10 @@ def succeed(
 
 
 def note_estimate(connection: Connection, domain: str, note: Note) -> bool:
-    """Put an estimate on record inside a transaction that may write, unless there is one of its slot.
-
-    Returns:
-        Whether this one is on record now.
-    """
+    """Put an estimate on record, unless there is one of its slot; whether this one is on record now."""
     query, estimated = note
     row = locked_domain_row(connection, domain)
-    if any(one.slot == estimated.slot for one in estimates_of(connection, domain, query)):
+    if _is_estimated(connection, domain, note):
         return False
     said = {"slot": estimated.slot, "outcome": estimated.outcome, "query": estimated.query}
     record_event(connection, row["id"], _ESTIMATED, old=said, new=estimated.model, query=query)
@@ -180,11 +174,15 @@ def note_estimate(connection: Connection, domain: str, note: Note) -> bool:
 
 def _check_first(connection: Connection, domain: str, note: Note | None) -> None:
     """See that an estimate is the first one of its slot; the transaction holds the domain's lock."""
-    if note is not None and any(one.slot == note[1].slot for one in estimates_of(connection, domain, note[0])):
+    if note is not None and _is_estimated(connection, domain, note):
         raise EstimateOnRecord(
             f"query {note[0]!r} of domain {domain!r}: another job made the estimate of slot {note[1].slot} before, and "
             "what became of it is on record; run this job again, and it goes on from there"
         )
+
+
+def _is_estimated(connection: Connection, domain: str, note: Note) -> bool:
+    return any(one.slot == note[1].slot for one in estimates_of(connection, domain, note[0]))
 
 
 def estimates_of(connection: Connection, domain: str, query: str) -> list[Estimated]:
@@ -212,41 +210,26 @@ def _check_states(domain: DomainSpec, change: BeliefChange) -> None:
         )
 
 
-def _said(domain: DomainSpec, change: BeliefChange) -> dict[str, Any]:
-    """A change in the list of decisions: without the belief itself, which is beside the domain."""
-    said: dict[str, Any] = {"model_id": change.model_id, "given_model": change.given_model, "source": change.source}
-    return said if change.slot is None else {**said, "from": domain.instant(change.slot)}
-
-
 def _lost(connection: Connection, row: Row, domain: DomainSpec) -> float:
-    return ledger_of(domain).replay(charged_spans(connection, row))
+    return loss_of_spans(domain, charged_spans(connection, row))
 
 
 def _priced(connection: Connection, row: Row, domain: DomainSpec, changed: DomainSpec) -> Changed:
     """What a change does to the account, if the budget allows it."""
-    what = f"the new belief about domain {domain.name!r}"
     try:
         after = _lost(connection, row, changed)
         reserved = loss_of(changed, promised(connection, row))
     except (ChainError, ValueError) as error:
         raise StoreError(f"domain {domain.name!r}: {error}") from None
     before, held = _lost(connection, row, domain), float(row["reserved_loss"])
-    if max(after, reserved) > domain.budget:
-        raise BudgetRefused(what, held, max(after, reserved) - held, domain.budget)
+    most = max(after, reserved)
+    if most > domain.budget:
+        raise BudgetRefused(f"the new belief about domain {domain.name!r}", held, most - held, domain.budget)
     return Changed(before, after, held, reserved)
 
 
-def _write(connection: Connection, row: Mapping[Any, Any], changed: DomainSpec, found: Changed) -> None:
-    values: dict[str, Any] = {"changes": changes_text(changed.changes)}
-    if found.after > found.before:
-        # the entries say what was lost before
-        values["merged_loss"] = max(found.after, float(row["merged_loss"] or 0.0))
-    alter(connection, tables.domains, row["id"], **values)
-    set_reserved_loss(connection, row["id"], found.reserved_after)
-
-
 def raise_budget(connection: Connection, name: str, budget: float) -> None:
-    """Raise a domain's budget inside a transaction that may write."""
+    """Raise a domain's budget."""
     row = locked_domain_row(connection, name)
     old = float(row["budget"])
     if not (math.isfinite(budget) and budget > old):
@@ -283,7 +266,7 @@ _LOST = "history-lost"
 
 
 def note_history_lost(connection: Connection, name: str, releases: int) -> None:
-    """Mark a domain inside a transaction that may write."""
+    """Mark a domain, by an operator's word that charges are missing from its account."""
     row = locked_domain_row(connection, name)
     record_event(connection, row["id"], _LOST, old=0, new=releases)
 
@@ -330,23 +313,11 @@ def source_ids(connection: Connection, domain: str) -> dict[str, SourceId]:
 
 
 def note_source_ids(connection: Connection, domain: str, query: str, ids: Mapping[str, str]) -> dict[str, SourceId]:
-    """Put ids on record that are not the last ones of their topics, inside a transaction that may write.
-
-    Returns:
-        What is on record then.
-    """
+    """Put ids on record that are not the last ones of their topics; what is on record then."""
     row = locked_domain_row(connection, domain)
-    known = source_ids(connection, domain)
+    known = {name: held.id for name, held in source_ids(connection, domain).items()}
     for name, new in sorted(ids.items()):
-        old = known.get(name)
-        if old is None or old.id != new:
-            before = None if old is None else old.id
-            record_event(
-                connection,
-                row["id"],
-                _IDENTIFIED,
-                old={"name": name, "id": before},
-                new={"name": name, "id": new},
-                query=query,
-            )
+        if known.get(name) != new:
+            old = {"name": name, "id": known.get(name)}
+            record_event(connection, row["id"], _IDENTIFIED, old=old, new=old | {"id": new}, query=query)
     return source_ids(connection, domain)

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, Window
 from . import tables
-from .address import check_domain
+from .address import watch_of
 from .codec import Row, domain_from_row, names_from_bytes, query_from_row, roster_from_bytes
 from .errors import UnknownNameError
 from .integrity import checked, checked_rows, counted, damaged
@@ -125,7 +125,9 @@ def lock_domain(connection: Connection, name: str) -> Row | None:
         StoreReplaced: the row is of another ledger than the process knows, or of an older copy.
     """
     found = connection.execute(_LOCKED, {"name": name}).mappings().first()
-    check_domain(connection, name, found)
+    watch = watch_of(connection)
+    if watch is not None:
+        watch.check_domain(name, found)
     return None if found is None else checked(tables.domains, found)
 
 

@@ -25,7 +25,7 @@ from ..schemas.releases import COMPLETENESS
 from ..schemas.slots import Schedule, Window
 from . import lookups, tables
 from .accounts import Account, account_of, loss_of, priced, promised
-from .address import entered
+from .address import watch_of
 from .codec import (
     Row,
     block_bytes,
@@ -134,7 +134,9 @@ class Charger:
                     "digest_of_row": row_digest(tables.domains, counted),
                 },
             )
-            entered(self.connection, self.domain.name, sequence)
+            watch = watch_of(self.connection)
+            if watch is not None:
+                watch.entered[self.domain.name] = sequence
         return not windows or windows[-1].start >= last.start
 
     def _entry(self, window: Window, sequence: int) -> dict[str, Any]:

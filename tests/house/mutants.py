@@ -568,8 +568,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="an older copy of the ledger is charged",
         file="store/address.py",
-        old='if row["last_sequence"] < seen:',
-        new='if row["last_sequence"] < 0:',
+        old="if found < seen:",
+        new="if found < 0:",
         tests=_STORE,
     ),
     Mutant(
