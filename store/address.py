@@ -256,7 +256,7 @@ def forget(address: StoreAddress) -> None:
 
 @dataclass
 class Continuity:
-    """What this process knows of the ledger at an address: its name, and the numbers of a transaction not committed yet."""
+    """What this process knows of the ledger at an address; ``entered`` are numbers that are not committed yet."""
 
     address: StoreAddress
     store_id: str | None = None
@@ -275,7 +275,7 @@ class Continuity:
         self.entered.clear()
 
     def check_connection(self, ask: Ask) -> None:
-        """Compare the ledger of a new connection, which answers a statement with its first row, with the one that is known."""
+        """Compare the ledger of a new connection with the one that is known; ``ask`` gives a statement's first row."""
         if self.store_id is None:
             return
         if not self.address.is_sqlite and ask(f"SELECT to_regclass('{_META}')") in (None, (None,)):

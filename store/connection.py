@@ -20,7 +20,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,49 +94,31 @@ def _engine(url: sa.URL | str, **options: Any) -> Engine:
     )
 
 
-def still_engine(path: Path, wait: float, check: Check | None = None) -> Engine:
-    """An engine that reads a file on a disk that is mounted read-only, and takes no lock."""
+def sqlite_engine(path: Path, wait: float, check: Check | None = None, *, immutable: bool = False) -> Engine:
+    """An engine of an SQLite file that is there, whose commits are on the disk when they return. It makes no file.
+
+    An immutable one, on a disk that is mounted read-only, is read without a lock.
+    """
+    # as a URI the path must not end at a question mark or a hash sign of its own
+    uri = f"{path.absolute().as_uri()}?mode={'ro&immutable=1' if immutable else 'rw'}"
 
     def connect() -> sqlite3.Connection:
-        # as a URI the path must not end at a question mark or a hash sign of its own
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=ro&immutable=1", timeout=wait, check_same_thread=False, uri=True
-        )
-        connection.isolation_level = None
-        if check is not None:
-            check(lambda statement: connection.execute(statement).fetchone())
-        return connection
+        return sqlite3.connect(uri, timeout=wait, check_same_thread=False, uri=True)
 
-    return _sqlite("sqlite://", creator=connect)
-
-
-def sqlite_engine(path: Path, wait: float, check: Check | None = None) -> Engine:
-    """An engine of an SQLite file that is there, whose commits are on the disk when they return. It makes no file."""
-
-    def connect() -> sqlite3.Connection:
-        # a file that vanished since it was looked for is not made anew
-        return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", timeout=wait, check_same_thread=False, uri=True)
-
-    engine = _sqlite("sqlite://", creator=connect)
+    engine = _engine("sqlite://", creator=connect)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
         # transactions begin where `begin` below says so, not where the driver guesses
         connection.isolation_level = None
-        _use_write_ahead_log(connection, wait)
-        for pragma in ("synchronous=FULL", "fullfsync=ON", "secure_delete=ON", "foreign_keys=ON"):
-            connection.execute(f"PRAGMA {pragma}")
-        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # the log is opened by what reads
-        record.info[LOG] = (log := log_of(path)), identity(log)
+        if not immutable:
+            _use_write_ahead_log(connection, wait)
+            for pragma in ("synchronous=FULL", "fullfsync=ON", "secure_delete=ON", "foreign_keys=ON"):
+                connection.execute(f"PRAGMA {pragma}")
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # the log is opened by what reads
+            record.info[LOG] = (log := log_of(path)), identity(log)
         if check is not None:
             check(lambda statement: connection.execute(statement).fetchone())
-
-    return engine
-
-
-def _sqlite(url: sa.URL | str, **options: Any) -> Engine:
-    """An engine of SQLite, whose transactions begin where they say so."""
-    engine = _engine(url, **options)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -384,9 +366,9 @@ class Database:
         if self._engine is not None:
             return
         self.address.check_driver()
-        url = self.address.resolve()
+        url, check = self.address.resolve(), self._known.check_connection
         if not self.address.is_sqlite:
-            self._engine = server_engine(url, self._wait, self._known.check_connection)
+            self._engine = server_engine(url, self._wait, check)
             return
         path = self._path = Path(url.database or "")
         misplaced = sqlite_file.misplaced(path.resolve(), sqlite_file.mounts())
@@ -403,11 +385,11 @@ class Database:
         except OSError as error:
             if error.errno == errno.EROFS and not create and _is_whole(path):
                 # nothing can write there, so what is read cannot change meanwhile
-                self._engine, self._read_only = still_engine(path, self._wait, self._known.check_connection), True
+                self._engine, self._read_only = sqlite_engine(path, self._wait, check, immutable=True), True
                 self._file = sqlite_file.identity(path)
                 return
             raise self._unusable(error) from None
-        self._engine = sqlite_engine(path, self._wait, self._known.check_connection)
+        self._engine = sqlite_engine(path, self._wait, check)
         self._queue = WriterQueue(path, self._wait)
         self._file = sqlite_file.identity(path)
 
@@ -513,22 +495,16 @@ class Database:
 
     @contextmanager
     def _transaction(self, **options: Any) -> Generator[Connection]:
-        with self._used(), self._explained(), self._require().connect() as plain, self._turn(**options):
+        turn = self._queue.turn() if self._queue is not None and options.get(WRITES, False) else nullcontext()
+        with self._used(), self._explained(), self._require().connect() as plain, turn:
             connection = plain.execution_options(**options, **{WATCH: self._known})
             with connection.begin():
                 yield connection
             # what was committed to a file that is gone meanwhile is on no record that a later job finds
             self._require()
-            self._check_log(plain)
-
-    def _check_log(self, connection: Connection) -> None:
-        """See that the log that a connection writes to is the one beside the file."""
-        log, opened = connection.info.get(LOG, (None, None))
-        if opened is not None and sqlite_file.identity(log) != opened:
-            raise self._known.replaced(f"its log {log.name} was moved, removed or replaced while the job ran")
-
-    def _turn(self, **options: Any) -> AbstractContextManager[None]:
-        return self._queue.turn() if self._queue is not None and options.get(WRITES, False) else nullcontext()
+            log, opened = plain.info.get(LOG, (None, None))
+            if opened is not None and sqlite_file.identity(log) != opened:
+                raise self._known.replaced(f"its log {log.name} was moved, removed or replaced while the job ran")
 
 
 def _is_whole(path: Path) -> bool:

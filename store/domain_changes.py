@@ -87,7 +87,7 @@ Note = tuple[str, Estimated]
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a change of belief did to the loss of everything charged, and to that when everything promised is published."""
+    """What a change of belief did to the loss of everything charged, and of everything promised."""
 
     before: float
     after: float

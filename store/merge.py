@@ -392,7 +392,11 @@ class NewLedger:
             for part in batched(rows, _BATCH):
                 self._connection.execute(table.insert(), part)
         for name, sequence in sequences.items():
-            values = {"last_sequence": sequence, "head": chains[name].head, "flagged_charge_rows": beside[name]}
+            values: dict[str, Any] = {
+                "last_sequence": sequence,
+                "head": chains[name].head,
+                "flagged_charge_rows": beside[name],
+            }
             alter(self._connection, tables.domains, self._domains[name][0], **values)
 
     def put_values(self, key: tuple[str, str], place: BlockKey, values: Sequence[Value]) -> None:

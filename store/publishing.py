@@ -108,14 +108,14 @@ class Charger:
             Whether the window itself is on record now; ``False`` where so many come before it that the caller has to
             commit and call again.
         """
-        schedule = self.query.schedule
+        schedule, domain_row = self.query.schedule, self.domain_row
         if self.progress.last != self.account.starts.get(self.query_row["id"]):
             # the account reads them in another way
             raise damaged(f"query {self.query.name!r}", "has other charges than its domain's account")
         begin = lookups.start_after(self.progress.last, schedule)
         windows = list(_up_to(schedule, begin, last, MOST_AT_ONCE))
         if windows:
-            sequence = int(self.domain_row["last_sequence"])
+            sequence = int(domain_row["last_sequence"])
             values: list[dict[str, Any]] = []
             for window in windows:
                 sequence += 1
@@ -124,16 +124,9 @@ class Charger:
                 values.append(made)
             self.connection.execute(_CHARGE, values)
             head = self.account.chain.head
-            counted = {**self.domain_row, "last_sequence": sequence, "head": head}
-            self.connection.execute(
-                _COUNT_ON,
-                {
-                    "domain": self.domain_row["id"],
-                    "sequence": sequence,
-                    "chained": head,
-                    "digest_of_row": row_digest(tables.domains, counted),
-                },
-            )
+            digest = row_digest(tables.domains, {**domain_row, "last_sequence": sequence, "head": head})
+            counted = {"domain": domain_row["id"], "sequence": sequence, "chained": head, "digest_of_row": digest}
+            self.connection.execute(_COUNT_ON, counted)
             watch = watch_of(self.connection)
             if watch is not None:
                 watch.entered[self.domain.name] = sequence
@@ -141,7 +134,8 @@ class Charger:
 
     def _entry(self, window: Window, sequence: int) -> dict[str, Any]:
         query = self.query.of_length(len(window))
-        values = {
+        decision, before, after, rule = self._decide(window, query.epsilon_dp)
+        return {
             "entry_id": secrets.token_hex(16),
             "domain_id": self.domain_row["id"],
             "sequence": sequence,
@@ -155,39 +149,28 @@ class Charger:
             "budget": self.domain.budget,
             "created_us": now_us(),
             "given_model": self.query.given_model or any(change.given_model for change in self.domain.changes),
+            "decision": decision,
+            "loss_before": before,
+            "loss_after": after,
+            "rule": rule,
         }
-        span = (window.start, window.stop, query.epsilon_dp)
+
+    def _decide(self, window: Window, epsilon_dp: float) -> tuple[str, float, float, str]:
+        """Charge a window or refuse it: the decision, the loss before and after it, and what decided."""
+        ledger, span = self.account.ledger, (window.start, window.stop, epsilon_dp)
         if lookups.is_closed(self.domain_row):
-            lost = self.account.ledger.loss
-            return values | {
-                "decision": "refused",
-                "loss_before": lost,
-                "loss_after": lost + self.account.ledger.would_cost(*span),
-                "rule": "refused: the domain is closed, the ledgers it was united from have lost more than its budget",
-            }
+            why = "the domain is closed, the ledgers it was united from have lost more than its budget"
+            return "refused", ledger.loss, ledger.loss + ledger.would_cost(*span), f"refused: {why}"
         admitted = self.progress.admitted
-        if any(start <= window.start and (stop is None or window.stop <= stop) for start, stop in admitted):
-            try:
-                made = self.account.ledger.charge(*span)
-            except BudgetExceeded as refusal:
-                return values | {
-                    "decision": "refused",
-                    "loss_before": refusal.spent,
-                    "loss_after": refusal.spent + refusal.asked,
-                    "rule": "refused: the charge would pass the budget",
-                }
-            return values | {
-                "decision": "charged",
-                "loss_before": made.loss_before,
-                "loss_after": made.loss_after,
-                "rule": made.rule,
-            }
-        return values | {
-            "decision": "refused",
-            "loss_before": self.account.ledger.loss,
-            "loss_after": self._loss_through(window),
-            "rule": "refused: with all that is reserved, the query's windows up to this one would pass the budget",
-        }
+        if not any(start <= window.start and (stop is None or window.stop <= stop) for start, stop in admitted):
+            why = "with all that is reserved, the query's windows up to this one would pass the budget"
+            return "refused", ledger.loss, self._loss_through(window), f"refused: {why}"
+        try:
+            made = self.account.ledger.charge(*span)
+        except BudgetExceeded as refusal:
+            after = refusal.spent + refusal.asked
+            return "refused", refusal.spent, after, "refused: the charge would pass the budget"
+        return "charged", made.loss_before, made.loss_after, made.rule
 
     def _loss_through(self, window: Window) -> float:
         """What the domain would lose by all that is reserved and this query up to a window it has no budget for.

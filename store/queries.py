@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import itemgetter
@@ -50,7 +50,7 @@ from .lookups import (
     registration_from_rows,
 )
 from .registration import Sharing, sharings
-from .specs import BlockKey, Record, Registration, layout_of
+from .specs import BlockKey, DomainSpec, Record, Registration, layout_of
 from .tables import charges, domains, flagged_charges, flagged_releases, queries, releases
 from .union import MARK, base_of
 
@@ -255,34 +255,33 @@ def page_of_records(connection: Connection, domain: str, query: str, after: tupl
     spec, query_of = domain_from_row(found[0]), found[1]
     page = page_of_blocks(connection, query_of, after)
     payers = payers_of(connection, (block["paid_by"] for block, _ in page))
-    return [
-        Record(
-            window=Window(charge["window_start"], charge["window_stop"]),
-            shard=block["shard"],
-            entry=entry_from_row(payers.get(block["paid_by"], charge), spec, query_of),
-            block=block_from_bytes(block["block"], block["completeness"]),
-            fresh=False,
-            digest=draw_digest(block),
-        )
-        for block, charge in page
-    ]
+    return [_record(block, charge, payers.get(block["paid_by"], charge), spec, query_of) for block, charge in page]
 
 
 def page_of_blocks(connection: Connection, query: Row, after: BlockKey | None) -> list[tuple[Row, Row]]:
     """The rows of the next blocks of a query by window and shard, after a place, each with its window's charge."""
-    releases = tables.releases
-    chosen = (
-        sa.select(releases)
-        .where(releases.c.query_id == query["id"])
-        .order_by(releases.c.window_start, releases.c.shard)
-        .limit(PAGE)
-    )
+    chosen = sa.select(releases).where(releases.c.query_id == query["id"]).limit(PAGE)
+    chosen = chosen.order_by(releases.c.window_start, releases.c.shard)
+    asked = sa.select(charges).where(charges.c.query_id == query["id"])
     if after is not None:
         chosen = chosen.where(sa.tuple_(releases.c.window_start, releases.c.shard) > sa.tuple_(*after))
+        asked = asked.where(charges.c.window_start >= after[0])
     rows = checked_rows(connection, releases, chosen)
-    last = None if len(rows) < PAGE else (rows[-1]["window_start"], rows[-1]["shard"])
-    paid = charged_between(connection, query, after, last)
-    check_blocks(paid, rows, after, last)
+    held = {(row["window_start"], row["shard"]): row for row in rows}
+    last = max(held) if len(rows) == PAGE else None
+    if last is not None:
+        asked = asked.where(charges.c.window_start <= last[0])
+    paid = {row["window_start"]: row for row in checked_rows(connection, charges, asked)}
+    for (start, shard), block in held.items():
+        charge = paid.get(start)
+        if charge is None or block["charge_id"] != charge["id"]:
+            raise damaged(named(releases, block), "has no charge")
+        check_drawn(charge, shard, block)
+    for start, charge in paid.items():
+        for shard in drawn_of(charge):
+            place = (start, shard)
+            if place not in held and (after is None or place > after) and (last is None or place <= last):
+                check_drawn(charge, shard, None)
     return [(row, paid[row["window_start"]]) for row in rows]
 
 
@@ -310,45 +309,14 @@ def check_all_blocks(connection: Connection, domain: Row) -> None:
             check_drawn(charge, shard, None)
 
 
-def charged_between(
-    connection: Connection, query: Row, after: BlockKey | None, last: BlockKey | None
-) -> dict[int, Row]:
-    """The charges and refusals of a query by window, from that of one place to that of another; ``None`` is no end."""
-    chosen = sa.select(charges).where(charges.c.query_id == query["id"])
-    if after is not None:
-        chosen = chosen.where(charges.c.window_start >= after[0])
-    if last is not None:
-        chosen = chosen.where(charges.c.window_start <= last[0])
-    return {row["window_start"]: row for row in checked_rows(connection, charges, chosen)}
-
-
-def check_blocks(
-    charges: Mapping[int, Row], blocks: Iterable[Row], after: BlockKey | None, last: BlockKey | None
-) -> None:
-    """Hold all blocks of a query that lie behind one place and not behind another against what their charges say."""
-    held = {(block["window_start"], block["shard"]): block for block in blocks}
-    for place, block in held.items():
-        charge = charges.get(place[0])
-        if charge is None or block["charge_id"] != charge["id"]:
-            raise damaged(named(tables.releases, block), "has no charge")
-        check_drawn(charge, place[1], block)
-    for start, charge in charges.items():
-        for shard in drawn_of(charge):
-            place = (start, shard)
-            if place not in held and (after is None or place > after) and (last is None or place <= last):
-                check_drawn(charge, shard, None)
-
-
 def flagged_blocks(connection: Connection, domain: Row) -> int:
     """How many blocks a domain has beside those of record."""
     if not domain["flagged_release_rows"]:
         return 0
-    releases, queries = tables.flagged_releases, tables.queries
     of_domain = sa.select(queries.c.id).where(queries.c.domain_id == domain["id"])
-    found = connection.scalar(
-        sa.select(sa.func.count()).select_from(releases).where(releases.c.query_id.in_(of_domain))
-    )
-    if found is None or found != domain["flagged_release_rows"]:
+    chosen = sa.select(sa.func.count()).select_from(flagged_releases).where(flagged_releases.c.query_id.in_(of_domain))
+    found = connection.scalar(chosen) or 0
+    if found != domain["flagged_release_rows"]:
         raise damaged(f"flagged blocks of domain {domain['name']!r}", "were removed")
     return found
 
@@ -360,47 +328,47 @@ def flagged_records(connection: Connection, domain: str, query: str) -> list[Rec
         return []
     spec, query_of = domain_from_row(found[0]), found[1]
     flagged_blocks(connection, found[0])
-    releases = tables.flagged_releases
-    chosen = sa.select(releases).where(releases.c.query_id == query_of["id"])
-    chosen = chosen.order_by(releases.c.window_start, releases.c.shard, releases.c.id)
-    rows = checked_rows(connection, releases, chosen)
+    table = flagged_releases
+    chosen = sa.select(table).where(table.c.query_id == query_of["id"])
+    rows = checked_rows(connection, table, chosen.order_by(table.c.window_start, table.c.shard, table.c.id))
     payers = {row["entry_id"]: row for row in flagged_rows(connection, found[0])}
-    paid = sorted({row["entry_id"] for row in rows} - payers.keys())
-    for at in range(0, len(paid), PAGE):
-        chosen = sa.select(charges).where(charges.c.entry_id.in_(paid[at : at + PAGE]))
-        payers |= {row["entry_id"]: row for row in checked_rows(connection, charges, chosen)}
+    for paid in batched(sorted({row["entry_id"] for row in rows} - payers.keys()), PAGE):
+        of_record = checked_rows(connection, charges, sa.select(charges).where(charges.c.entry_id.in_(paid)))
+        payers |= {row["entry_id"]: row for row in of_record}
     for row in rows:
         if row["entry_id"] not in payers:
-            raise damaged(named(tables.flagged_releases, row), "has no charge")
-    return [
-        Record(
-            window=Window(payers[row["entry_id"]]["window_start"], payers[row["entry_id"]]["window_stop"]),
-            shard=row["shard"],
-            entry=entry_from_row(payers[row["entry_id"]], spec, query_of),
-            block=block_from_bytes(row["block"], row["completeness"]),
-            fresh=False,
-            digest=draw_digest(row),
-        )
-        for row in rows
-    ]
+            raise damaged(named(table, row), "has no charge")
+    return [_record(row, payers[row["entry_id"]], payers[row["entry_id"]], spec, query_of) for row in rows]
+
+
+def _record(block: Row, charge: Row, payer: Row, domain: DomainSpec, query: Row) -> Record:
+    """A block on record with its window's charge, and the charge that paid for it."""
+    return Record(
+        window=Window(charge["window_start"], charge["window_stop"]),
+        shard=block["shard"],
+        entry=entry_from_row(payer, domain, query),
+        block=block_from_bytes(block["block"], block["completeness"]),
+        fresh=False,
+        digest=draw_digest(block),
+    )
 
 
 def _decisions(connection: Connection, query: Row, starts: range) -> dict[int, str]:
     """What became of the windows of a query that start in a range."""
     chosen = sa.select(charges.c.window_start, charges.c.decision)
-    rows = connection.execute(_between(chosen, charges, query, starts))
+    rows = connection.execute(chosen.where(_between(charges, query, starts)))
     return {row.window_start: row.decision for row in rows}
 
 
 def _blocks_between(connection: Connection, query: Row, starts: range) -> set[tuple[int, int]]:
     """The (window start, shard) of the blocks of windows that start in a range."""
     chosen = sa.select(releases.c.window_start, releases.c.shard)
-    rows = connection.execute(_between(chosen, releases, query, starts))
+    rows = connection.execute(chosen.where(_between(releases, query, starts)))
     return {(row.window_start, row.shard) for row in rows}
 
 
-def _between(chosen: sa.Select[Any], table: sa.Table, query: Row, starts: range) -> sa.Select[Any]:
-    return chosen.where(table.c.query_id == query["id"], table.c.window_start.between(starts.start, starts.stop - 1))
+def _between(table: sa.Table, query: Row, starts: range) -> Any:
+    return sa.and_(table.c.query_id == query["id"], table.c.window_start.between(starts.start, starts.stop - 1))
 
 
 def summary(connection: Connection, name: str) -> DomainSummary:
@@ -468,17 +436,10 @@ def _told(kind: str, new: str) -> str:
 
 
 def _query_summary(connection: Connection, domain: Row, query: Row) -> QuerySummary:
-    counts: dict[str, int] = {
-        row[0]: row[1]
-        for row in connection.execute(
-            sa.select(charges.c.decision, sa.func.count())
-            .where(charges.c.query_id == query["id"])
-            .group_by(charges.c.decision)
-        )
-    }
-    blocks = connection.scalar(
-        sa.select(sa.func.count()).select_from(releases).where(releases.c.query_id == query["id"])
-    )
+    decided = sa.select(charges.c.decision, sa.func.count()).where(charges.c.query_id == query["id"])
+    counts: dict[str, int] = {row[0]: row[1] for row in connection.execute(decided.group_by(charges.c.decision))}
+    published = sa.select(sa.func.count()).select_from(releases).where(releases.c.query_id == query["id"])
+    blocks = connection.scalar(published)
     registration = registration_from_rows(connection, domain, query)
     schedule = registration.query.schedule
     epsilon: Any = registration.query.header.get("epsilon")

@@ -238,11 +238,6 @@ class QuerySpec:
         """The slots of the windows that have noise of their own; nothing where all windows have the same."""
         return tuple(sorted(map(int, self.header.get(LENGTHS, ()))))
 
-    @property
-    def columns(self) -> dict[str, Any]:
-        """The header's columns, those of the largest scale."""
-        return {name: value for name, value in self.header.items() if name != LENGTHS}
-
     def of_length(self, slots: int) -> QuerySpec:
         """The query as windows of a length have it: with their noise alone.
 
@@ -259,7 +254,7 @@ class QuerySpec:
             self,
             scale=Fraction(own["scale_exact"]),
             release_epsilon_dp=float(own["epsilon_dp"]),
-            header=self.columns | own,
+            header={name: value for name, value in self.header.items() if name != LENGTHS} | own,
             multiplicity=self.most,
         )
 

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from ..schemas.ledger import LedgerEntry
+from ..schemas.ledger import LEDGER_SCHEMA, LedgerEntry
 from ..schemas.slots import Window
+from ..schemas.table_files import ENTRIES, RELEASES
 from . import exports, lookups, queries, tables
 from .address import StoreAddress
 from .connection import Database, borrow, check_folder, give_back
@@ -454,10 +455,10 @@ class Store:
             ExportError: another suffix, or the file cannot be written.
         """
         if what == "ledger":
-            chosen = [entry for entry in self.entries(domain) if query in (None, entry.query)]
-            return exports.export_entries(Path(path), chosen)
+            chosen = [entry.to_dict() for entry in self.entries(domain) if query in (None, entry.query)]
+            return exports.export(Path(path), [pa.RecordBatch.from_pylist(chosen, schema=LEDGER_SCHEMA)], ENTRIES)
         names = [pair for pair in self.queries() if domain in (None, pair[0]) and query in (None, pair[1])]
-        return exports.export_releases(Path(path), (batch for pair in names for batch in self.releases(*pair)))
+        return exports.export(Path(path), (batch for pair in names for batch in self.releases(*pair)), RELEASES)
 
     def backup(self, path: Path | str) -> None:
         """Copy an SQLite ledger to a new file while jobs may be running.
