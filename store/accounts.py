@@ -59,15 +59,14 @@ def ledger_of(domain: DomainSpec, budget: float | None = None) -> Ledger:
 
 @dataclass
 class Account:
-    """A domain's running ledger.
+    """A domain's running ledger, with the budget and the changes of the belief that it was made for.
 
     Attributes:
         ledger: everything charged up to ``sequence``.
         chain: of every charge and refusal up to ``sequence``.
         budget: the budget the ledger enforces.
         changes: of the belief, in the ledger.
-        sequence: number of the last charge or refusal in it; 0 for none.
-        entry_id: random id of that one.
+        sequence: number of the last charge or refusal in it, whose random id is ``entry_id``; 0 for none.
         starts: first slot of the last window of each query, by the query's number.
     """
 
@@ -159,7 +158,7 @@ def account_of(connection: Connection, remembered: dict[int, Account], row: Row,
 def priced(
     schedule: Schedule, losses: float | Mapping[int, float], *, start: int | None = None, stop: int | None = None
 ) -> Priced:
-    """A schedule, or a part of it that begins and ends with whole windows, in the form the ledger prices."""
+    """A schedule, or a part of it of whole windows, as the ledger prices it; losses may be by the slots of a window."""
     start = schedule.first if start is None else start
     stop = schedule.stop if stop is None else stop
     ends = tuple(end for end in schedule.ends if start < end)

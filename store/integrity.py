@@ -68,12 +68,7 @@ _DRAWN = struct.Struct(f">I{DIGEST_BYTES}s")
 
 
 def damaged(what: str, why: str) -> StoreDamaged:
-    """The error for damage.
-
-    Args:
-        what: the part of the ledger, without any value of a block.
-        why: what is wrong with it.
-    """
+    """The error for damage of a part of the ledger, in which no value of a block is named."""
     return StoreDamaged(f"ledger: {what} {why}: the record is damaged; {ADVICE}")
 
 
@@ -175,7 +170,7 @@ def put(connection: Connection, table: sa.Table, values: Mapping[str, Any]) -> R
 
 
 def alter(connection: Connection, table: sa.Table, number: int, *, more: str | None = None, **values: Any) -> Row:
-    """Change a row that is whole, and its digest with it; the caller holds its lock.
+    """Change a row that is whole, and its digest with it; the caller holds its lock. The row as it is then.
 
     Args:
         connection: a transaction that may write.
@@ -184,8 +179,8 @@ def alter(connection: Connection, table: sa.Table, number: int, *, more: str | N
         more: a column that counts the row's children, of which there is one more now.
         values: what changes otherwise.
 
-    Returns:
-        The row as it is then.
+    Raises:
+        StoreDamaged: the row is gone, or not what was written.
     """
     row = connection.execute(sa.select(table).where(table.c.id == number)).mappings().first()
     if row is None:
@@ -309,15 +304,7 @@ def _as_read(column: sa.Column[Any], value: Any) -> Any:
 
 
 class _Form(NamedTuple):
-    """What of a table's rows is part of their digests, by name, and by place in rows that have all columns.
-
-    Attributes:
-        values: the values but for long ones.
-        blobs: the columns of those.
-        values_at: as ``values``.
-        blobs_at: as ``blobs``.
-        digest_at: the digest.
-    """
+    """What of a table's rows is part of their digests, by name, and by place in rows that have all columns."""
 
     values: Callable[[Any], tuple[Any, ...]]
     blobs: tuple[str, ...]

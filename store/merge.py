@@ -14,11 +14,12 @@ import heapq
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import combinations, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,10 @@ from .connection import Database, borrow, give_back
 from .errors import ExportError, ModeError, StoreError
 from .exports import whole_file
 from .integrity import Chain, alter, checked, checked_rows, damaged, drawn_bytes, link_of, put, with_digest
-from .lookups import batched, domain_row, domain_rows, events_of, meta_row, registration_from_rows, versions_of
 from .queries import PAGE, chained_rows, flagged_blocks, page_of_blocks, query_rows
 from .registration import process_difference, protect_all
 from .specs import TRANSITIONS, BlockKey
+from .sqlite_file import BESIDE
 from .store import Store
 from .union import (
     Charge,
@@ -95,8 +96,8 @@ class Source:
     def read(self) -> None:
         """Read everything but the blocks."""
         connection = self.connection
-        self.mode = meta_row(connection)["mode"]
-        for row in domain_rows(connection):
+        self.mode = lookups.meta_row(connection)["mode"]
+        for row in lookups.domain_rows(connection):
             self.domains[row["name"]] = self._domain(row)
         rows = checked_rows(connection, tables.rosters, sa.select(tables.rosters))
         self.rosters = {row["digest"]: row for row in rows}
@@ -106,7 +107,7 @@ class Source:
             names[query["id"]] = (domain["name"], query["name"])
             self.queries[names[query["id"]]] = self._query(domain, query, rosters)
             self._rows[names[query["id"]]] = query
-        for domain in domain_rows(connection):
+        for domain in lookups.domain_rows(connection):
             refused = [row for row in flagged_rows(connection, domain) if row["sequence"] is None]
             for row in [*(row for row, _ in chained_rows(connection, domain)), *refused]:
                 roster = rosters.get(row["roster_id"])
@@ -145,18 +146,18 @@ class Source:
     def _domain(self, row: Row) -> HeldDomain:
         events = frozenset[Event](
             (event["at_us"], event["kind"], event["query"], event["old"], event["new"])
-            for event in events_of(self.connection, row)
+            for event in lookups.events_of(self.connection, row)
         )
         spec = domain_from_row(row)
         budgets = [float(json.loads(old)) for _, kind, _, old, _ in events if kind == "budget-raised"]
         return HeldDomain(self.name, spec, min([*budgets, spec.budget]), events, row["created_us"])
 
     def _query(self, domain: Row, query: Row, rosters: dict[int, str]) -> HeldQuery:
-        registration = registration_from_rows(self.connection, domain, query)
+        registration = lookups.registration_from_rows(self.connection, domain, query)
         reserved = lookups.reservations_of(self.connection, query)
         versions = [
             HeldRoster(row["start"], rosters[row["roster_id"]], row["joined"], row["created_us"])
-            for row in versions_of(self.connection, query)
+            for row in lookups.versions_of(self.connection, query)
         ]
         if not versions:
             roster = registration.query.roster
@@ -199,11 +200,16 @@ def merge(sources: Sequence[StoreAddress], target: Path) -> StoreAddress:
             source.read()
         united = _united(opened)
         with whole_file(target, private=True) as temporary:
+            address = StoreAddress(f"sqlite:///{temporary.resolve()}")
             try:
-                with _database(StoreAddress(f"sqlite:///{temporary.resolve()}"), create=True) as database:
-                    _write(database, united, opened)
+                with _database(address, create=True) as database, database.write() as connection:
+                    ledger = NewLedger(connection, united)
+                    for key in united.queries:
+                        for place, values in _places(opened, key):
+                            ledger.put_values(key, place, values)
+                    ledger.finish()
             finally:
-                for ending in ("-wal", "-shm", "-queue"):
+                for ending in BESIDE:
                     with suppress(OSError):
                         Path(f"{temporary}{ending}").unlink()
     return StoreAddress(f"sqlite:///{target.resolve()}")
@@ -244,23 +250,21 @@ def _united(sources: Sequence[Source]) -> United:
         raise ModeError("ledgers: some hold the noise-free rows of tests and some real rows; they are never united")
     domains: dict[str, list[HeldDomain]] = {}
     queries: dict[tuple[str, str], list[HeldQuery]] = {}
+    rosters: dict[str, Row] = {}
     for source in sources:
         for name, domain in source.domains.items():
             domains.setdefault(name, []).append(domain)
         for key, query in source.queries.items():
             queries.setdefault(key, []).append(query)
+        for digest, row in source.rosters.items():
+            rosters[digest] = min(rosters.get(digest, row), row, key=itemgetter("created_us"))
     # domains first: where they differ, their queries do as well, and say less
-    matched = {name: reduce(merged_domain, held) for name, held in domains.items()}
+    merged = {name: reduce(merged_domain, held) for name, held in domains.items()}
     united = {key: reduce(merged_query, held) for key, held in queries.items()}
-    _check_apart(matched, united)
+    _check_apart(merged, united)
     draws = drawn(values for key in queries for _, values in _places(sources, key))
-    return United(
-        mode=next(iter(modes), None),
-        domains=matched,
-        queries=united,
-        rosters=_rosters(sources),
-        charges=with_draws((charge for source in sources for charge in source.charges.values()), draws),
-    )
+    charges = with_draws((charge for source in sources for charge in source.charges.values()), draws)
+    return United(next(iter(modes), None), merged, united, rosters, charges)
 
 
 def _places(sources: Sequence[Source], key: tuple[str, str]) -> Iterator[tuple[BlockKey, list[Value]]]:
@@ -287,26 +291,6 @@ def _check_apart(domains: dict[str, HeldDomain], queries: dict[tuple[str, str], 
             )
 
 
-def _rosters(sources: Sequence[Source]) -> dict[str, Row]:
-    found: dict[str, Row] = {}
-    for source in sources:
-        for digest, row in source.rosters.items():
-            if digest not in found or row["created_us"] < found[digest]["created_us"]:
-                found[digest] = row
-    return found
-
-
-def _write(database: Database, united: United, sources: Sequence[Source]) -> None:
-    with database.write() as connection:
-        ledger = NewLedger(connection)
-        ledger.begin(united.mode, united.domains, united.rosters, united.queries)
-        ledger.put_charges(united.charges)
-        for key in united.queries:
-            for place, values in _places(sources, key):
-                ledger.put_values(key, place, values)
-        ledger.finish()
-
-
 #: Columns of a charge that are on record afterwards as they were.
 _CONTENT = (
     *("window_start", "window_stop", "decision", "query_digest", "scale", "epsilon_dp"),
@@ -329,9 +313,9 @@ def _when(event: Event) -> tuple[int, str, str, str, str]:
 
 
 class NewLedger:
-    """An empty ledger that is filled inside one transaction."""
+    """A ledger that is filled inside one transaction: at once but for the blocks, and then with these."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, united: United) -> None:
         self._connection = connection
         self._domains: dict[str, tuple[int, HeldDomain]] = {}
         self._queries: dict[tuple[str, str], tuple[int, HeldQuery]] = {}
@@ -341,27 +325,24 @@ class NewLedger:
         self._waiting: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self._drawn: dict[int, tuple[str, dict[int, bytes]]] = {}
         self._flagged: Counter[str] = Counter()
+        self._begin(united)
+        self._put_charges(united.charges)
 
-    def begin(
-        self,
-        mode: str | None,
-        domains: Mapping[str, HeldDomain],
-        rosters: Mapping[str, Row],
-        queries: Mapping[tuple[str, str], HeldQuery],
-    ) -> None:
+    def _begin(self, united: United) -> None:
         """Write domains, what was decided about them, and queries with their rosters and reservations."""
-        held = meta_row(self._connection)
-        alter(self._connection, tables.meta, held["id"], mode=mode, domain_rows=len(domains))
-        for number, digest in enumerate(sorted(rosters), start=1):
+        held = lookups.meta_row(self._connection)
+        alter(self._connection, tables.meta, held["id"], mode=united.mode, domain_rows=len(united.domains))
+        for number, digest in enumerate(sorted(united.rosters), start=1):
             self._rosters[digest] = number
-            put(self._connection, tables.rosters, {**rosters[digest], "id": number})
-        for number, name in enumerate(sorted(domains), start=1):
-            self._put_domain(number, domains[name])
+            put(self._connection, tables.rosters, {**united.rosters[digest], "id": number})
+        for number, name in enumerate(sorted(united.domains), start=1):
+            self._put_domain(number, united.domains[name])
         # in the order of their registration
-        for number, key in enumerate(sorted(queries, key=lambda key: (queries[key].created_us, key)), start=1):
-            self._put_query(number, key, queries[key])
+        ordered = sorted(united.queries.items(), key=lambda pair: (pair[1].created_us, pair[0]))
+        for number, (key, query) in enumerate(ordered, start=1):
+            self._put_query(number, key, query)
 
-    def put_charges(self, charges: Iterable[Charge]) -> None:
+    def _put_charges(self, charges: Iterable[Charge]) -> None:
         """Write all charges, numbered in the order of their windows."""
         self._kept = place_charges(charges, self._fits)
         sequences, beside = dict.fromkeys(self._domains, 0), Counter[str]()
@@ -389,7 +370,7 @@ class NewLedger:
             if sequence is not None:
                 chains[charge.domain].add([link_of(made)])
         for table, rows in ((tables.charges, of_record), (tables.flagged_charges, flagged)):
-            for part in batched(rows, _BATCH):
+            for part in lookups.batched(rows, _BATCH):
                 self._connection.execute(table.insert(), part)
         for name, sequence in sequences.items():
             values: dict[str, Any] = {
@@ -427,12 +408,12 @@ class NewLedger:
             self._flush(table)
         drawn = [{"charge": number, "drawn_there": drawn_bytes(*named)} for number, named in self._drawn.items()]
         changed = tables.charges.update().where(tables.charges.c.id == sa.bindparam("charge"))
-        for part in batched(drawn, _BATCH):
+        for part in lookups.batched(drawn, _BATCH):
             self._connection.execute(changed.values(drawn=sa.bindparam("drawn_there")), part)
         for number, held in self._domains.values():
             name = held.spec.name
             # a series of one ledger may be what a belief in the other rests on
-            row = protect_all(self._connection, domain_row(self._connection, name))
+            row = protect_all(self._connection, lookups.domain_row(self._connection, name))
             lost = ledger_of(held.spec).replay(
                 (charge.window_start, charge.window_stop, charge.epsilon_dp)
                 for charge in self._kept

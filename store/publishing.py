@@ -23,7 +23,7 @@ from sqlalchemy.engine import Connection
 from ..privacy.accounting.charges import BudgetExceeded
 from ..schemas.releases import COMPLETENESS
 from ..schemas.slots import Schedule, Window
-from . import lookups, tables
+from . import integrity, lookups, tables
 from .accounts import Account, account_of, loss_of, priced, promised
 from .address import watch_of
 from .codec import (
@@ -37,31 +37,8 @@ from .codec import (
     scale_text,
 )
 from .errors import BlockError, ChargeMismatch, RosterChanged, UnknownNameError
-from .integrity import (
-    check_drawn,
-    checked,
-    damaged,
-    draw_digest,
-    drawn_bytes,
-    drawn_of,
-    link_of,
-    named,
-    row_digest,
-    with_digest,
-)
-from .lookups import (
-    ChargedThrough,
-    Progress,
-    batched,
-    domain_rows,
-    lock_domain,
-    payers_of,
-    progress,
-    queries_of,
-    read_roster,
-    revised_query_row,
-    revision,
-)
+from .integrity import damaged
+from .lookups import ChargedThrough, Progress
 from .specs import (
     BlockKey,
     BlockToPublish,
@@ -119,12 +96,12 @@ class Charger:
             values: list[dict[str, Any]] = []
             for window in windows:
                 sequence += 1
-                made = with_digest(tables.charges, self._entry(window, sequence))
-                self.account.enter([link_of(made)])
+                made = integrity.with_digest(tables.charges, self._entry(window, sequence))
+                self.account.enter([integrity.link_of(made)])
                 values.append(made)
             self.connection.execute(_CHARGE, values)
             head = self.account.chain.head
-            digest = row_digest(tables.domains, {**domain_row, "last_sequence": sequence, "head": head})
+            digest = integrity.row_digest(tables.domains, {**domain_row, "last_sequence": sequence, "head": head})
             counted = {"domain": domain_row["id"], "sequence": sequence, "chained": head, "digest_of_row": digest}
             self.connection.execute(_COUNT_ON, counted)
             watch = watch_of(self.connection)
@@ -277,7 +254,7 @@ class Publisher:
         if fresh:
             absent = {place: wanted[place] for place in wanted if place in fresh}
             blocks |= self._insert(registration, query_row["id"], charges, absent)
-        payers = payers_of(self.connection, (held.payer for held in blocks.values()))
+        payers = lookups.payers_of(self.connection, (held.payer for held in blocks.values()))
         entries = {start: entry_from_row(row, domain, query_row) for start, row in charges.items()}
         records: list[Record] = []
         for draft in drafts:
@@ -298,7 +275,7 @@ class Publisher:
             How far the query is charged then; ``None`` where the caller has to commit and call again.
         """
         domain_row = self._domain_row(registration)
-        found = revised_query_row(self.connection, domain_row["id"], registration.query.name)
+        found = lookups.revised_query_row(self.connection, domain_row["id"], registration.query.name)
         if found is None:
             raise self._not_here(registration, domain_row)
         query_row, done = found
@@ -306,7 +283,7 @@ class Publisher:
         if not self._charger(registration, domain_row, query_row, done).charge_through(last):
             return None
         made = done.last is None or done.last < last.start
-        return ChargedThrough(last.start, revision(query_row["version_rows"]), mine=made)
+        return ChargedThrough(last.start, lookups.revision(query_row["version_rows"]), mine=made)
 
     def _charged(
         self, registration: Registration, domain_row: Row, drafts: Sequence[BlockToPublish]
@@ -317,7 +294,7 @@ class Publisher:
         _check_same(registration, query_row)
         absent = [draft.window for draft in drafts if draft.window.start not in charges]
         if absent:
-            done = progress(self.connection, query_row)
+            done = lookups.progress(self.connection, query_row)
             if not self._charger(registration, domain_row, query_row, done).charge_through(max(absent)):
                 return None
             _, charges, blocks = self._on_record(registration, domain_row, places)
@@ -338,14 +315,14 @@ class Publisher:
         )
 
     def _domain_row(self, registration: Registration) -> Row:
-        row = lock_domain(self.connection, registration.domain.name)
+        row = lookups.lock_domain(self.connection, registration.domain.name)
         if row is None:
             raise self._not_here(registration, None)
         return row
 
     def _not_here(self, registration: Registration, domain: Row | None) -> UnknownNameError:
         """The error for a query that is not on record."""
-        queries_of(self.connection, domain) if domain is not None else domain_rows(self.connection)
+        lookups.queries_of(self.connection, domain) if domain is not None else lookups.domain_rows(self.connection)
         return UnknownNameError(
             f"query {registration.query.name!r} of domain {registration.domain.name!r} is not on record here: another "
             f"ledger, or an older copy of it? register the query again, or restore the newer copy"
@@ -356,7 +333,7 @@ class Publisher:
         query_row: Row | None = None
         charges: dict[int, Row] = {}
         found: dict[BlockKey, Row] = {}
-        for part in batched(sorted(places), _PAIRS):
+        for part in lookups.batched(sorted(places), _PAIRS):
             asked = {
                 "domain_id": domain_row["id"],
                 "name": registration.query.name,
@@ -365,12 +342,14 @@ class Publisher:
             }
             for row in self.connection.execute(_ON_RECORD, asked).mappings():
                 if query_row is None:
-                    query_row = checked(tables.queries, {name: row[label] for name, label in _OF_QUERY.items()})
+                    query_row = integrity.checked(
+                        tables.queries, {name: row[label] for name, label in _OF_QUERY.items()}
+                    )
                 start = row["window_start"]
                 if start is None:
                     break  # no window has a charge
                 if start not in charges:
-                    charges[start] = checked(tables.charges, row)
+                    charges[start] = integrity.checked(tables.charges, row)
                 place = (start, row[_OF_RELEASE["shard"]])
                 if place in places and place not in found:
                     found[place] = {name: row[label] for name, label in _OF_RELEASE.items()}
@@ -398,13 +377,13 @@ class Publisher:
                 "block": block_bytes(block, with_totals=with_totals),
                 "created_us": now_us(),
             }
-            values.append(made := with_digest(tables.releases, made))
-            drawn.setdefault(start, drawn_of(charges[start]))[shard] = made["row_digest"]
+            values.append(made := integrity.with_digest(tables.releases, made))
+            drawn.setdefault(start, integrity.drawn_of(charges[start]))[shard] = made["row_digest"]
             as_read = block if with_totals else replace(block, totals=np.zeros_like(block.totals))
-            kept[start, shard] = RecordedBlock(as_read, None, draw_digest(made))
+            kept[start, shard] = RecordedBlock(as_read, None, integrity.draw_digest(made))
         self.connection.execute(_KEEP, values)
         noted = [
-            {"charge": charges[start]["id"], "drawn_now": drawn_bytes(charges[start]["entry_id"], shards)}
+            {"charge": charges[start]["id"], "drawn_now": integrity.drawn_bytes(charges[start]["entry_id"], shards)}
             for start, shards in drawn.items()
         ]
         self.connection.execute(_DRAWN, noted)
@@ -424,7 +403,7 @@ class Publisher:
         digest = registration.roster_of(window).digest
         if charge["roster_digest"] != digest:
             # either it was changed, or what is on record is not what was written
-            recorded = read_roster(self.connection, charge["roster_id"]).digest
+            recorded = lookups.read_roster(self.connection, charge["roster_id"]).digest
             raise RosterChanged(query.name, f"the roster of window {window}", recorded, digest)
 
 
@@ -451,14 +430,14 @@ def _blocks(places: set[BlockKey], charges: dict[int, Row], found: dict[BlockKey
         charge, block = charges.get(start), found.get((start, shard))
         if charge is None:
             continue
-        check_drawn(charge, shard, block)
+        integrity.check_drawn(charge, shard, block)
         if block is None:
             continue
-        checked(tables.releases, block)
+        integrity.checked(tables.releases, block)
         if block["charge_id"] != charge["id"]:
-            raise damaged(named(tables.releases, block), "belongs to another charge")
+            raise damaged(integrity.named(tables.releases, block), "belongs to another charge")
         decoded = block_from_bytes(block["block"], block["completeness"])
-        blocks[start, shard] = RecordedBlock(decoded, block["paid_by"], draw_digest(block))
+        blocks[start, shard] = RecordedBlock(decoded, block["paid_by"], integrity.draw_digest(block))
     return blocks
 
 

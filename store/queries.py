@@ -18,37 +18,12 @@ from ..schemas.digests import canonical_json
 from ..schemas.ledger import LedgerEntry
 from ..schemas.releases import release_ids
 from ..schemas.slots import SlotGrid, Window
-from . import tables
+from . import integrity, lookups, tables
 from .accounts import Link, flagged_rows
 from .codec import Row, block_from_bytes, domain_from_row, entry_from_row, entry_reader
 from .connection import Database
 from .domain_changes import history_lost
-from .integrity import (
-    LINK,
-    Chain,
-    broken,
-    check_drawn,
-    checked,
-    checked_rows,
-    checked_stream,
-    damaged,
-    draw_digest,
-    drawn_of,
-    link_of,
-    named,
-)
-from .lookups import (
-    MOST_PARAMETERS,
-    batched,
-    domain_row,
-    domain_rows,
-    events_of,
-    find_domain,
-    is_closed,
-    payers_of,
-    queries_of,
-    registration_from_rows,
-)
+from .integrity import Chain, damaged
 from .registration import Sharing, sharings
 from .specs import BlockKey, DomainSpec, Record, Registration, layout_of
 from .tables import charges, domains, flagged_charges, flagged_releases, queries, releases
@@ -150,7 +125,7 @@ class DomainSummary:
 def registered(connection: Connection, domain: str, query: str) -> Registration | None:
     """What is on record for a query."""
     found = _rows_of(connection, domain, query)
-    return None if found is None else registration_from_rows(connection, *found)
+    return None if found is None else lookups.registration_from_rows(connection, *found)
 
 
 def _rows_of(connection: Connection, domain: str, query: str) -> tuple[Row, Row] | None:
@@ -161,12 +136,14 @@ def _rows_of(connection: Connection, domain: str, query: str) -> tuple[Row, Row]
 def query_rows(connection: Connection, domain: str | None = None) -> list[tuple[Row, Row]]:
     """The rows of all queries, each with its domain's, by domain and order of registration."""
     if domain is None:
-        chosen = domain_rows(connection)
+        chosen = lookups.domain_rows(connection)
     else:
-        found = find_domain(connection, domain)
+        found = lookups.find_domain(connection, domain)
         # one that is not found may have been removed
-        chosen = [found] if found is not None else [row for row in domain_rows(connection) if row["name"] == domain]
-    return [(row, query) for row in chosen for query in queries_of(connection, row)]
+        chosen = (
+            [found] if found is not None else [row for row in lookups.domain_rows(connection) if row["name"] == domain]
+        )
+    return [(row, query) for row in chosen for query in lookups.queries_of(connection, row)]
 
 
 def entries(connection: Connection, domain: str | None = None) -> list[LedgerEntry]:
@@ -202,12 +179,12 @@ class Charged:
 
 def charged(connection: Connection, domain: str, last: int | None) -> Charged:
     """What a domain was charged, each row held against its digest and all of them against the chain."""
-    row = domain_row(connection, domain)
-    held = {query["id"]: query for query in queries_of(connection, row)}
+    row = lookups.domain_row(connection, domain)
+    held = {query["id"]: query for query in lookups.queries_of(connection, row)}
     flagged = [one for one in flagged_rows(connection, row) if one["sequence"] is not None]
     if flagged or last is None:
         rows = chained_rows(connection, row)
-        links = [link_of(charge) for charge, _ in rows]
+        links = [integrity.link_of(charge) for charge, _ in rows]
         ending = rows if last is None else rows[max(0, len(rows) - last) :]
     else:
         links, ending = _links_and_last(connection, row, last)
@@ -224,25 +201,25 @@ def _links_and_last(connection: Connection, domain: Row, last: int) -> tuple[lis
     """The links of a domain's charges, and the last rows, each with the head of the chain up to it."""
     table = tables.charges
     chosen = sa.select(table).where(table.c.domain_id == domain["id"]).order_by(table.c.sequence)
-    links: list[Link] = list(checked_stream(connection, table, chosen, LINK))
+    links: list[Link] = list(integrity.checked_stream(connection, table, chosen, integrity.LINK))
     before = max(0, len(links) - last)
     chain = Chain(domain["name"])
     chain.add(links[:before])
     heads = chain.heads(links[before:])
     chain.check(domain)
-    return links, list(zip(checked_rows(connection, table, chosen.offset(before)), heads, strict=True))
+    return links, list(zip(integrity.checked_rows(connection, table, chosen.offset(before)), heads, strict=True))
 
 
 def chained_rows(connection: Connection, domain: Row) -> list[tuple[Row, bytes]]:
     """The charges and refusals of a domain by sequence, also flagged ones, each with the head of the chain up to it."""
     table = tables.charges
     chosen = sa.select(table).where(table.c.domain_id == domain["id"]).order_by(table.c.sequence)
-    rows = checked_rows(connection, table, chosen)
+    rows = integrity.checked_rows(connection, table, chosen)
     flagged = [row for row in flagged_rows(connection, domain) if row["sequence"] is not None]
     if flagged:
         rows = sorted([*rows, *flagged], key=itemgetter("sequence"))
     chain = Chain(domain["name"])
-    heads = chain.heads(map(link_of, rows))
+    heads = chain.heads(map(integrity.link_of, rows))
     chain.check(domain)
     return list(zip(rows, heads, strict=True))
 
@@ -254,7 +231,7 @@ def page_of_records(connection: Connection, domain: str, query: str, after: tupl
         return []
     spec, query_of = domain_from_row(found[0]), found[1]
     page = page_of_blocks(connection, query_of, after)
-    payers = payers_of(connection, (block["paid_by"] for block, _ in page))
+    payers = lookups.payers_of(connection, (block["paid_by"] for block, _ in page))
     return [_record(block, charge, payers.get(block["paid_by"], charge), spec, query_of) for block, charge in page]
 
 
@@ -266,22 +243,22 @@ def page_of_blocks(connection: Connection, query: Row, after: BlockKey | None) -
     if after is not None:
         chosen = chosen.where(sa.tuple_(releases.c.window_start, releases.c.shard) > sa.tuple_(*after))
         asked = asked.where(charges.c.window_start >= after[0])
-    rows = checked_rows(connection, releases, chosen)
+    rows = integrity.checked_rows(connection, releases, chosen)
     held = {(row["window_start"], row["shard"]): row for row in rows}
     last = max(held) if len(rows) == PAGE else None
     if last is not None:
         asked = asked.where(charges.c.window_start <= last[0])
-    paid = {row["window_start"]: row for row in checked_rows(connection, charges, asked)}
+    paid = {row["window_start"]: row for row in integrity.checked_rows(connection, charges, asked)}
     for (start, shard), block in held.items():
         charge = paid.get(start)
         if charge is None or block["charge_id"] != charge["id"]:
-            raise damaged(named(releases, block), "has no charge")
-        check_drawn(charge, shard, block)
+            raise damaged(integrity.named(releases, block), "has no charge")
+        integrity.check_drawn(charge, shard, block)
     for start, charge in paid.items():
-        for shard in drawn_of(charge):
+        for shard in integrity.drawn_of(charge):
             place = (start, shard)
             if place not in held and (after is None or place > after) and (last is None or place <= last):
-                check_drawn(charge, shard, None)
+                integrity.check_drawn(charge, shard, None)
     return [(row, paid[row["window_start"]]) for row in rows]
 
 
@@ -291,11 +268,11 @@ def check_all_blocks(connection: Connection, domain: Row) -> None:
     paid = connection.execute(
         sa.select(*(charges.c[name] for name in names)).where(charges.c.domain_id == domain["id"])
     )
-    waiting = {row["id"]: (row["window_start"], row, drawn_of(row)) for row in paid.mappings()}
+    waiting = {row["id"]: (row["window_start"], row, integrity.drawn_of(row)) for row in paid.mappings()}
     of_domain = sa.select(queries.c.id).where(queries.c.domain_id == domain["id"])
     chosen = sa.select(releases).where(releases.c.query_id.in_(of_domain))
     asked = ("id", "charge_id", "window_start", "shard", "row_digest")
-    for number, charge_id, window, shard, digest in checked_stream(connection, releases, chosen, asked):
+    for number, charge_id, window, shard, digest in integrity.checked_stream(connection, releases, chosen, asked):
         start, _, drawn = waiting.get(charge_id, (None, None, None))
         problem = None
         if drawn is None or start != window:
@@ -303,10 +280,10 @@ def check_all_blocks(connection: Connection, domain: Row) -> None:
         elif drawn.pop(shard, None) != digest:
             problem = "is not the one that was drawn"
         if problem is not None:
-            raise damaged(named(releases, {"id": number, "window_start": window, "shard": shard}), problem)
+            raise damaged(integrity.named(releases, {"id": number, "window_start": window, "shard": shard}), problem)
     for _, charge, drawn in waiting.values():
         for shard in drawn:
-            check_drawn(charge, shard, None)
+            integrity.check_drawn(charge, shard, None)
 
 
 def flagged_blocks(connection: Connection, domain: Row) -> int:
@@ -330,14 +307,14 @@ def flagged_records(connection: Connection, domain: str, query: str) -> list[Rec
     flagged_blocks(connection, found[0])
     table = flagged_releases
     chosen = sa.select(table).where(table.c.query_id == query_of["id"])
-    rows = checked_rows(connection, table, chosen.order_by(table.c.window_start, table.c.shard, table.c.id))
+    rows = integrity.checked_rows(connection, table, chosen.order_by(table.c.window_start, table.c.shard, table.c.id))
     payers = {row["entry_id"]: row for row in flagged_rows(connection, found[0])}
-    for paid in batched(sorted({row["entry_id"] for row in rows} - payers.keys()), PAGE):
-        of_record = checked_rows(connection, charges, sa.select(charges).where(charges.c.entry_id.in_(paid)))
+    for paid in lookups.batched(sorted({row["entry_id"] for row in rows} - payers.keys()), PAGE):
+        of_record = integrity.checked_rows(connection, charges, sa.select(charges).where(charges.c.entry_id.in_(paid)))
         payers |= {row["entry_id"]: row for row in of_record}
     for row in rows:
         if row["entry_id"] not in payers:
-            raise damaged(named(table, row), "has no charge")
+            raise damaged(integrity.named(table, row), "has no charge")
     return [_record(row, payers[row["entry_id"]], payers[row["entry_id"]], spec, query_of) for row in rows]
 
 
@@ -349,7 +326,7 @@ def _record(block: Row, charge: Row, payer: Row, domain: DomainSpec, query: Row)
         entry=entry_from_row(payer, domain, query),
         block=block_from_bytes(block["block"], block["completeness"]),
         fresh=False,
-        digest=draw_digest(block),
+        digest=integrity.draw_digest(block),
     )
 
 
@@ -373,7 +350,7 @@ def _between(table: sa.Table, query: Row, starts: range) -> Any:
 
 def summary(connection: Connection, name: str) -> DomainSummary:
     """What a domain has spent and promised."""
-    row = domain_row(connection, name)
+    row = lookups.domain_row(connection, name)
     domain = domain_from_row(row)
     latest = (
         connection.execute(
@@ -385,22 +362,22 @@ def summary(connection: Connection, name: str) -> DomainSummary:
         .mappings()
         .first()
     )
-    loss = 0.0 if latest is None else float(checked(charges, latest)["loss_after"])
+    loss = 0.0 if latest is None else float(integrity.checked(charges, latest)["loss_after"])
     # entries of a united ledger say what was lost in the ledgers they were made in
     loss = max(loss, float(row["merged_loss"] or 0.0))
     queries = tuple(_query_summary(connection, *pair) for pair in query_rows(connection, name))
     flagged = flagged_rows(connection, row)
     entries = sum(query.charged + query.refused for query in queries)
     if entries + sum(one["sequence"] is not None for one in flagged) != row["last_sequence"]:
-        raise broken(name)
+        raise integrity.broken(name)
     epsilons = [query.epsilon for query in queries if query.charged]
     naive = None
     if None not in epsilons:
-        names: dict[int, str] = {query["id"]: query["name"] for query in queries_of(connection, row)}
+        names: dict[int, str] = {query["id"]: query["name"] for query in lookups.queries_of(connection, row)}
         again = Counter(names[one["query_id"]] for one in flagged if one["decision"] == "charged")
         naive = sum((query.charged + again[query.name]) * (query.epsilon or 0.0) for query in queries)
     reserved = float(row["reserved_loss"])
-    decided = events_of(connection, row)
+    decided = lookups.events_of(connection, row)
     return DomainSummary(
         name=name,
         guarantee=domain.guarantee,
@@ -415,7 +392,7 @@ def summary(connection: Connection, name: str) -> DomainSummary:
         naive=naive,
         given_model=any(one.given_model for one in (*queries, *domain.changes)),
         history_lost=history_lost(decided),
-        closed=is_closed(row),
+        closed=lookups.is_closed(row),
         flagged_charges=len(flagged),
         flagged_blocks=flagged_blocks(connection, row),
         events=tuple(
@@ -440,7 +417,7 @@ def _query_summary(connection: Connection, domain: Row, query: Row) -> QuerySumm
     counts: dict[str, int] = {row[0]: row[1] for row in connection.execute(decided.group_by(charges.c.decision))}
     published = sa.select(sa.func.count()).select_from(releases).where(releases.c.query_id == query["id"])
     blocks = connection.scalar(published)
-    registration = registration_from_rows(connection, domain, query)
+    registration = lookups.registration_from_rows(connection, domain, query)
     schedule = registration.query.schedule
     epsilon: Any = registration.query.header.get("epsilon")
     return QuerySummary(
@@ -568,14 +545,16 @@ def newest_block(connection: Connection, domain: str, query: str) -> NewestBlock
     )
     if found is None:
         return None
-    return NewestBlock(found["payer"], found["shard"], found["window_stop"], draw_digest(checked(releases, found)))
+    return NewestBlock(
+        found["payer"], found["shard"], found["window_stop"], integrity.draw_digest(integrity.checked(releases, found))
+    )
 
 
 def block_numbers(connection: Connection, blocks: Sequence[BlockName]) -> list[BlockNumber | None]:
     """Where blocks are on record; ``None`` for each that is not, or is as it was drawn another time."""
     wanted = [one._replace(entry_id=base_of(one.entry_id)) for one in blocks]
     found = _Found()
-    for part in batched(wanted, MOST_PARAMETERS):
+    for part in lookups.batched(wanted, lookups.MOST_PARAMETERS):
         asked = {"paid": sorted({one.entry_id for one in part}), "shards": sorted({one.shard for one in part})}
         found.add(releases, connection.execute(_OWN_DRAWS, asked))
     for one in sorted(dict.fromkeys(one for one in wanted if found.number(one) is None)):
@@ -599,7 +578,7 @@ class _Found:
         for row in rows.mappings():
             draws = self._draws.setdefault((base_of(row["payer"]), row["shard"]), {})
             number = BlockNumber(row["query_id"], row["id"] if table is releases else 0)
-            draws.setdefault(draw_digest(checked(table, row)), number)
+            draws.setdefault(integrity.draw_digest(integrity.checked(table, row)), number)
 
     def number(self, name: BlockName) -> BlockNumber | None:
         """Where it is on record."""

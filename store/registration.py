@@ -41,21 +41,9 @@ from ..schemas.digests import canonical_json
 from ..schemas.models import hash_of_series
 from ..schemas.roster import Roster
 from ..schemas.slots import SlotGrid, format_duration
-from . import tables
+from . import codec, lookups, tables
 from .accounts import admitted_end, loss_of, priced, promised
-from .codec import (
-    Row,
-    as_recorded,
-    changes_from_text,
-    changes_text,
-    domain_from_row,
-    domain_values,
-    names_bytes,
-    names_from_bytes,
-    now_us,
-    plain,
-    query_values,
-)
+from .codec import Row, now_us, plain
 from .errors import (
     QUERY_ADVICE,
     BudgetRefused,
@@ -65,32 +53,12 @@ from .errors import (
     StoreError,
 )
 from .integrity import alter, checked_rows, damaged, put, rewrite, with_digest
-from .lookups import (
-    domain_rows,
-    end_of,
-    events_of,
-    events_of_all,
-    find_domain,
-    first_open,
-    lock_domain,
-    locked_domain_row,
-    meta_row,
-    next_start,
-    queries_of,
-    query_row,
-    query_spec,
-    recorded_query_row,
-    registration_of,
-    reservations_of,
-    series_of_all,
-    versions_of,
-)
 from .specs import TRANSITIONS, BeliefChange, DomainSpec, Noise, QuerySpec, Registration, first_difference, roster_text
 
 
 def protect(connection: Connection, row: Row, series: Iterable[str]) -> Row:
     """Note that a domain protects some series, inside a transaction that holds its lock; its row as it is then."""
-    changes = changes_from_text(row["changes"])
+    changes = codec.changes_from_text(row["changes"])
     if all(one.given_model or not one.series_hashes for one in changes):
         return row
     hashes = {hash_of_series(name) for name in series}
@@ -103,17 +71,19 @@ def say_again(connection: Connection, row: Row, change: BeliefChange) -> Row:
     def content(one: BeliefChange) -> tuple[Any, ...]:
         return one.belief, one.model_id, one.slot
 
-    changes = changes_from_text(row["changes"])
+    changes = codec.changes_from_text(row["changes"])
     return _kept(connection, row, [one.agreed(change) if content(one) == content(change) else one for one in changes])
 
 
 def protect_all(connection: Connection, row: Row) -> Row:
     """Note that a domain protects the series of all of its rosters; otherwise as :func:`protect`."""
-    return _kept(connection, row, [as_protected(connection, row, one) for one in changes_from_text(row["changes"])])
+    return _kept(
+        connection, row, [as_protected(connection, row, one) for one in codec.changes_from_text(row["changes"])]
+    )
 
 
 def _kept(connection: Connection, row: Row, changes: Sequence[BeliefChange]) -> Row:
-    text = changes_text(changes)
+    text = codec.changes_text(changes)
     if text == row["changes"]:
         return row
     return alter(connection, tables.domains, row["id"], changes=text)
@@ -123,7 +93,7 @@ def as_protected(connection: Connection, row: Row, change: BeliefChange) -> Beli
     """A change of belief that knows whether it rests on a series of the domain, of whichever roster."""
     if change.given_model or not change.series_hashes:
         return change
-    series = series_of_all(connection, [row])[row["id"]]
+    series = lookups.series_of_all(connection, [row])[row["id"]]
     return change.protecting({hash_of_series(name) for name in series})
 
 
@@ -179,9 +149,9 @@ class Registrar:
         asked = ((domain, query), *also)
         for one in asked:
             _check(*one)
-        if also and any(find_domain(self.connection, one.name) is None for one, _ in asked):
+        if also and any(lookups.find_domain(self.connection, one.name) is None for one, _ in asked):
             # before any domain, so that no two jobs wait for each other
-            meta_row(self.connection, lock=True)
+            lookups.meta_row(self.connection, lock=True)
         made = self._register(domain, query)
         for one in also:
             Registrar(self.connection).register(*one)
@@ -191,7 +161,7 @@ class Registrar:
         self._claim_mode(query.noise)
         row = self._lock_domain(domain)
         check_parts(self.connection, row)
-        recorded = domain_from_row(row)
+        recorded = codec.domain_from_row(row)
         known_by_job = (plain(domain.belief), domain.model_id)
         # the first where it is none of them, so that the difference is found
         belief = recorded.beliefs.index(known_by_job) if known_by_job in recorded.beliefs else 0
@@ -199,25 +169,25 @@ class Registrar:
         recorded = replace(recorded, shares_with=domain.shares_with)
         for other in sorted(set(domain.shares_with) - declared_by(self.connection, row)):
             record_event(self.connection, row["id"], SHARING, old=None, new=other)
-            row = lock_domain(self.connection, domain.name) or row
-        known = query_row(self.connection, row["id"], query.name)
+            row = lookups.lock_domain(self.connection, domain.name) or row
+        known = lookups.query_row(self.connection, row["id"], query.name)
         if known is None:
             return self._create(row, recorded, query, belief)
-        held = query_spec(self.connection, row, known)
+        held = lookups.query_spec(self.connection, row, known)
         _compare_queries((recorded.under(known["belief"]), held), (recorded.under(belief), query))
         if query.schedule_given:
             held = self._compare_schedules(row, recorded, known, held, query)
-            row = lock_domain(self.connection, domain.name) or row
-            known = query_row(self.connection, row["id"], query.name) or known
+            row = lookups.lock_domain(self.connection, domain.name) or row
+            known = lookups.query_row(self.connection, row["id"], query.name) or known
         if query.roster_given and query.roster != held.roster:
             known, held = self._change_roster(row["id"], recorded, known, held, query.roster)
             row = protect(self.connection, row, query.roster.series)
-        return registration_of(self.connection, row, known, held)
+        return lookups.registration_of(self.connection, row, known, held)
 
     def _claim_mode(self, noise: Noise) -> None:
-        mode = meta_row(self.connection)["mode"]
+        mode = lookups.meta_row(self.connection)["mode"]
         if mode is None:
-            held = meta_row(self.connection, lock=True)
+            held = lookups.meta_row(self.connection, lock=True)
             # another job may have been first
             mode = held["mode"] or rewrite(self.connection, tables.meta, held, mode=noise)["mode"]
         if mode != noise:
@@ -226,19 +196,19 @@ class Registrar:
 
     def _lock_domain(self, domain: DomainSpec) -> Row:
         """The domain's row, made if absent, and locked until the transaction ends."""
-        row = lock_domain(self.connection, domain.name)
+        row = lookups.lock_domain(self.connection, domain.name)
         if row is not None:
             return row
         # the maker of a domain locks this first, so another job may have made it meanwhile
-        held = meta_row(self.connection, lock=True)
-        if any(one["name"] == domain.name for one in domain_rows(self.connection, held)):
-            row = lock_domain(self.connection, domain.name)
+        held = lookups.meta_row(self.connection, lock=True)
+        if any(one["name"] == domain.name for one in lookups.domain_rows(self.connection, held)):
+            row = lookups.lock_domain(self.connection, domain.name)
             if row is None:
                 raise damaged(f"domain {domain.name!r}", "is on record and not found there by its name")
             return row
         rewrite(self.connection, tables.meta, held, domain_rows=held["domain_rows"] + 1)
         return put(
-            self.connection, tables.domains, domain_values(replace(domain, changes=())) | {"created_us": now_us()}
+            self.connection, tables.domains, codec.domain_values(replace(domain, changes=())) | {"created_us": now_us()}
         )
 
     def _compare_domains(self, row: Row, recorded: DomainSpec, given: DomainSpec) -> None:
@@ -250,14 +220,14 @@ class Registrar:
         if given.budget == recorded.budget:
             return
         # a job with settings older than a raise still runs, under the new budget
-        events = events_of(self.connection, row)
+        events = lookups.events_of(self.connection, row)
         if given.budget not in {float(one["old"]) for one in events if one["kind"] == "budget-raised"}:
             raise RegistrationConflict(name, "privacy.budget", recorded.budget, given.budget, _BUDGET_ADVICE)
 
     def _create(self, row: Row, domain: DomainSpec, query: QuerySpec, belief: int) -> Registration:
         connection = self.connection
         if query.mechanism != TRANSITIONS:
-            meta_row(connection, lock=True)  # two jobs at once could share series unseen
+            lookups.meta_row(connection, lock=True)  # two jobs at once could share series unseen
             check_apart(connection, domain, query.roster.series)
         held = promised(connection, row)
         asked = priced(query.schedule, query.losses)
@@ -268,7 +238,7 @@ class Registrar:
         if end == asked.start:
             # one window alone, so that the number says what would have to be freed
             raise _refused(f"the first window of query {query.name!r}", row, domain, [*held, asked.first(1)])
-        values = query_values(query) | {
+        values = codec.query_values(query) | {
             "domain_id": row["id"],
             "digest": query.digest(domain.under(belief)),
             "roster_id": roster_id(connection, query.roster),
@@ -283,7 +253,7 @@ class Registrar:
         more = row["query_rows"] + 1
         changed = rewrite(connection, tables.domains, row, query_rows=more, reserved_loss=reserved)
         changed = protect(connection, changed, query.roster.series)
-        return replace(registration_of(connection, changed, known, as_recorded(query)), fresh=True)
+        return replace(lookups.registration_of(connection, changed, known, codec.as_recorded(query)), fresh=True)
 
     def join(
         self, domain: str, name: str, entries: Iterable[tuple[str, str | None]], most: int | None = None
@@ -292,23 +262,23 @@ class Registrar:
 
         Those stay out that another domain of the ledger has, and that this one may not have as well.
         """
-        row = locked_domain_row(self.connection, domain)
-        known = recorded_query_row(self.connection, row, name)
-        held = query_spec(self.connection, row, known)
+        row = lookups.locked_domain_row(self.connection, domain)
+        known = lookups.recorded_query_row(self.connection, row, name)
+        held = lookups.query_spec(self.connection, row, known)
         new = [pair for pair in entries if pair[0] not in held.roster.groups_of]
         away = set[str]()
         if new:
-            meta_row(self.connection, lock=True)
-            away = left_alone(self.connection, domain_from_row(row), (series for series, _ in new))
+            lookups.meta_row(self.connection, lock=True)
+            away = left_alone(self.connection, codec.domain_from_row(row), (series for series, _ in new))
         roster = held.roster.joined_by((pair for pair in new if pair[0] not in away), most)
         if roster.kind != held.roster.kind:
             raise StoreError(f"query {name!r}: its histograms are of a {held.roster.kind}; let series join as such")
-        start = first_open(self.connection, known["id"], held.schedule)
+        start = lookups.first_open(self.connection, known["id"], held.schedule)
         if roster is not held.roster and start is not None:
             add_version(self.connection, known, held, roster, start)
             row = protect(self.connection, row, roster.series)
-            known, held = query_row(self.connection, row["id"], name) or known, replace(held, roster=roster)
-        return registration_of(self.connection, row, known, held)
+            known, held = lookups.query_row(self.connection, row["id"], name) or known, replace(held, roster=roster)
+        return lookups.registration_of(self.connection, row, known, held)
 
     def _change_roster(
         self, domain_id: int, domain: DomainSpec, known: Row, held: QuerySpec, roster: Roster
@@ -318,15 +288,15 @@ class Registrar:
         conflict = partial(RegistrationConflict, f"query {held.name!r}", "roster", old, new)
         if held.roster.digest != self.roster:
             raise conflict(_RACE_ADVICE)
-        start = first_open(self.connection, known["id"], held.schedule)
+        start = lookups.first_open(self.connection, known["id"], held.schedule)
         if start is None:
             raise conflict(_CHARGED_ADVICE)
-        meta_row(self.connection, lock=True)
+        lookups.meta_row(self.connection, lock=True)
         check_apart(self.connection, domain, roster.series)
         add_version(self.connection, known, held, roster, start)
         new = f"{new}, from {domain.instant(start)} on"
         record_event(self.connection, domain_id, "roster-changed", old=old, new=new, query=held.name)
-        changed = query_row(self.connection, domain_id, held.name)
+        changed = lookups.query_row(self.connection, domain_id, held.name)
         return changed or known, replace(held, roster=roster)
 
     def _compare_schedules(
@@ -341,13 +311,13 @@ class Registrar:
         if old.first != new.first:
             starts = domain.instant(old.start), domain.instant(new.start)
             raise RegistrationConflict(name, "windows.start", *starts, QUERY_ADVICE)
-        old_end, new_end = end_of(old), end_of(new)
+        old_end, new_end = lookups.end_of(old), lookups.end_of(new)
         if old_end == new_end:
             return held
         stops = domain.instant(old.stop), domain.instant(new.stop)
         if known["successor"] is not None:
             raise RegistrationConflict(name, "windows.stop", *stops, _ENDED)
-        registered = registration_of(self.connection, row, known, held)
+        registered = lookups.registration_of(self.connection, row, known, held)
         if old.difference(new) is not None and new_end is not None:
             # the zone data differ behind the end that is asked for, so that no later one can be
             end_schedule(self.connection, row, known, registered, new_end)
@@ -378,7 +348,7 @@ def end_schedule(connection: Connection, row: Row, known: Row, registration: Reg
     name = f"query {registration.query.name!r}"
     if not schedule.is_end(slot):
         raise StoreError(f"{name}: no window of its schedule ends at slot {slot}; end it where one does")
-    charged = next_start(connection, known["id"], schedule)
+    charged = lookups.next_start(connection, known["id"], schedule)
     if charged > schedule.start_behind(slot):
         raise StoreError(
             f"{name}: windows behind slot {slot} are charged already, up to slot {charged}; another belief can be "
@@ -387,7 +357,7 @@ def end_schedule(connection: Connection, row: Row, known: Row, registration: Reg
     if schedule.stop is not None and schedule.stop < slot:
         raise StoreError(f"{name}: its schedule ends at slot {schedule.stop}, before slot {slot}")
     reservations, kept = tables.reservations, 0
-    for one in reservations_of(connection, known):
+    for one in lookups.reservations_of(connection, known):
         if one["start"] > schedule.start_before(slot):
             connection.execute(reservations.delete().where(reservations.c.id == one["id"]))
             continue
@@ -395,7 +365,7 @@ def end_schedule(connection: Connection, row: Row, known: Row, registration: Reg
         if one["stop"] is None or one["stop"] > slot:
             alter(connection, reservations, one["id"], stop=slot)
     alter(connection, tables.queries, known["id"], stop=slot, reservation_rows=kept)
-    domain = domain_from_row(row)
+    domain = codec.domain_from_row(row)
     set_reserved_loss(connection, row["id"], loss_of(domain, promised(connection, row)))
     old, new = domain.instant(schedule.stop) or "endless", domain.instant(slot)
     record_event(connection, row["id"], "schedule-ended", old=old, new=new, query=registration.query.name)
@@ -408,16 +378,16 @@ def add_version(connection: Connection, known: Row, held: QuerySpec, roster: Ros
     workers that know different versions count the same cells under the same numbers.
     """
     versions = tables.roster_versions
-    earlier = versions_of(connection, known)
+    earlier = lookups.versions_of(connection, known)
     if earlier:
-        series = {name for one in earlier for name in names_from_bytes(one["joined"])}
+        series = {name for one in earlier for name in codec.names_from_bytes(one["joined"])}
     else:
         series = set(held.roster.series)
         first = {"roster_id": known["roster_id"], "start": held.schedule.first, "created_us": known["created_us"]}
-        put(connection, versions, first | {"query_id": known["id"], "joined": names_bytes(held.roster.series)})
+        put(connection, versions, first | {"query_id": known["id"], "joined": codec.names_bytes(held.roster.series)})
     number = roster_id(connection, roster)
     new = [name for name in roster.series if name not in series]
-    values = {"query_id": known["id"], "roster_id": number, "start": start, "joined": names_bytes(new)}
+    values = {"query_id": known["id"], "roster_id": number, "start": start, "joined": codec.names_bytes(new)}
     put(connection, versions, values | {"created_us": now_us()})
     alter(connection, tables.queries, known["id"], roster_id=number, version_rows=(len(earlier) or 1) + 1)
 
@@ -435,8 +405,8 @@ def roster_id(connection: Connection, roster: Roster) -> int:
 
 def check_parts(connection: Connection, row: Row) -> None:
     """Hold a domain's row against how much there is of it, at the start of a job."""
-    queries_of(connection, row)
-    events_of(connection, row)
+    lookups.queries_of(connection, row)
+    lookups.events_of(connection, row)
     last = [
         sa.select(sa.func.coalesce(sa.func.max(table.c.sequence), 0))
         .where(table.c.domain_id == row["id"])
@@ -576,13 +546,13 @@ def _barred(
     connection: Connection, domain: DomainSpec, series: Iterable[str]
 ) -> Iterator[tuple[str, set[str], str | None]]:
     """Every other domain that has some of the series and may not share them, with these and how its process differs."""
-    asked, domains = set(series), domain_rows(connection)
+    asked, domains = set(series), lookups.domain_rows(connection)
     said = _declared(connection, domains, domain.name) | set(domain.shares_with)
-    series_of = series_of_all(connection, domains)
+    series_of = lookups.series_of_all(connection, domains)
     for row in domains:
         shared = set[str]() if row["name"] == domain.name else asked & series_of[row["id"]]
         if shared:
-            differs = process_difference(domain_from_row(row), domain)
+            differs = process_difference(codec.domain_from_row(row), domain)
             if differs is None or row["name"] not in said:
                 yield row["name"], shared, differs
 
@@ -591,10 +561,10 @@ def sharings(
     connection: Connection, name: str, more: Iterable[str] = (), said: Iterable[str] = ()
 ) -> tuple[Sharing, ...]:
     """What a domain shares with each other one, by name; none where it shares nothing."""
-    domains = domain_rows(connection)
+    domains = lookups.domain_rows(connection)
     if all(row["name"] == name for row in domains):
         return ()
-    series = series_of_all(connection, domains)
+    series = lookups.series_of_all(connection, domains)
     own = set(more).union(*(series[row["id"]] for row in domains if row["name"] == name))
     said = _declared(connection, domains, name) | set(said)
     found = ((row["name"], len(own & series[row["id"]])) for row in domains if row["name"] != name)
@@ -603,7 +573,7 @@ def sharings(
 
 def declared_by(connection: Connection, domain: Row) -> set[str]:
     """The domains that jobs of one domain named as ones that it may share series with."""
-    return _named(events_of(connection, domain))
+    return _named(lookups.events_of(connection, domain))
 
 
 def _named(events: Iterable[Row]) -> set[str]:
@@ -612,7 +582,7 @@ def _named(events: Iterable[Row]) -> set[str]:
 
 def _declared(connection: Connection, domains: Sequence[Row], name: str) -> set[str]:
     """The domains with which one may share series: by its own word, or by theirs."""
-    events = events_of_all(connection, domains)
+    events = lookups.events_of_all(connection, domains)
     pairs = [(row["name"], other) for row in domains for other in _named(events[row["id"]])]
     return {other for one, other in pairs if one == name} | {one for one, other in pairs if other == name}
 

@@ -193,7 +193,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a job that publishes does not compare a block with its digest",
         file="store/publishing.py",
-        old='        checked(tables.releases, block)\n        if block["charge_id"]',
+        old='        integrity.checked(tables.releases, block)\n        if block["charge_id"]',
         new='        if block["charge_id"]',
         tests=("tests/store/test_interleaver.py::test_every_schedule_keeps_what_is_promised[damage]",),
     ),
