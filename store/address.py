@@ -120,15 +120,8 @@ class StoreAddress:
                 "ledger: the SQLite path is relative once its ${...} parts are filled in, and would be another file in "
                 "another folder; give an absolute path there"
             )
-        return URL.create(
-            parsed.drivername,
-            username=_filled(parsed.username),
-            password=password,
-            host=_filled(parsed.host),
-            port=parsed.port,
-            database=database,
-            query=query,
-        )
+        names = {"username": _filled(parsed.username), "host": _filled(parsed.host), "database": database}
+        return URL.create(parsed.drivername, **names, password=password, port=parsed.port, query=query)
 
     def check_driver(self) -> None:
         """Refuse to connect where the database's driver is not installed.

@@ -375,11 +375,11 @@ class Database:
         if misplaced is not None:
             raise StoreMisplaced(f"ledger {self.address}: {misplaced}. Nothing was charged or published")
         try:
-            sign = sqlite_file.absence(path)
-            if sqlite_file.is_absent(path):
+            absent, sign = sqlite_file.absence(path)
+            if absent:
                 if not create or (sign is not None and not over):
                     raise self._nothing_there(sign)
-                self._make(over=(lambda: sqlite_file.is_absent(path)) if over else None)
+                self._make(over=(lambda: sqlite_file.absence(path)[0]) if over else None)
             sqlite_file.check_usable(path)
             self._check_names(path)
         except OSError as error:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import pyarrow as pa
+from sqlalchemy.engine import Connection
 
 from ..schemas.ledger import LEDGER_SCHEMA, LedgerEntry
 from ..schemas.slots import Window
@@ -42,6 +43,9 @@ from .queries import BlockName, BlockNumber, Charged, DomainSummary, Newest, New
 from .registration import Also, Registrar, Sharing, check_apart, sharings
 from .specs import BeliefChange, BlockToPublish, DomainSpec, QuerySpec, Record, Registration
 from .verification import Head, Verified, head_of, verify
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 #: Largest SQLite file that is read through for damage before a job starts, in bytes; it takes about a second.
 _CHECKED_BYTES = 2**28
@@ -131,8 +135,7 @@ class Store:
 
     def registered(self, domain: str, query: str) -> Registration | None:
         """What is on record for a query; ``None`` if there is no such query."""
-        with self._database().read() as connection:
-            return queries.registered(connection, domain, query)
+        return self._read(queries.registered, domain, query)
 
     def current(self, registration: Registration) -> Registration:
         """The registration with the rosters that are on record now; the same one if there is no other."""
@@ -239,8 +242,7 @@ class Store:
 
     def next_start(self, registration: Registration) -> int:
         """Start of the first window without an entry: all before it are charged or refused."""
-        with self._database().read() as connection:
-            return lookups.begun(connection, registration)
+        return self._read(lookups.begun, registration)
 
     def missing(self, registration: Registration, *, start: int | None = None) -> Iterator[tuple[Window, int]]:
         """The (window, shard) of the schedule that should have a block and do not, in order.
@@ -257,13 +259,11 @@ class Store:
 
     def entries(self, domain: str | None = None) -> list[LedgerEntry]:
         """Every charge and refusal, of one domain or of all, by domain and sequence. It may be published."""
-        with self._database().read() as connection:
-            return queries.entries(connection, domain)
+        return self._read(queries.entries, domain)
 
     def charged(self, domain: str, last: int | None = None) -> Charged:
         """Everything that a domain was charged, and so many of its last charges and refusals in full, or all."""
-        with self._database().read() as connection:
-            return queries.charged(connection, domain, last)
+        return self._read(queries.charged, domain, last)
 
     def records(self, domain: str, query: str, *, after: tuple[int, int] | None = None) -> Iterator[Record]:
         """Every block on record of a query, by window and shard; or those after a window's first slot and a shard."""
@@ -287,8 +287,7 @@ class Store:
 
     def flagged(self, domain: str, query: str) -> list[Record]:
         """The blocks of a query that a merge found beside those of record, each with the charge that paid for it."""
-        with self._database().read() as connection:
-            return queries.flagged_records(connection, domain, query)
+        return self._read(queries.flagged_records, domain, query)
 
     def domains(self) -> tuple[str, ...]:
         """The names of all domains."""
@@ -302,8 +301,7 @@ class Store:
 
     def summary(self, domain: str) -> DomainSummary:
         """What a domain has spent and promised."""
-        with self._database().read() as connection:
-            return queries.summary(connection, domain)
+        return self._read(queries.summary, domain)
 
     def check_apart(self, domain: DomainSpec, series: Collection[str]) -> tuple[Sharing, ...]:
         """What a domain, on record or not, will share with each other one when it has some series, without a change.
@@ -338,8 +336,7 @@ class Store:
             EstimateOnRecord: another estimate of its slot is on record.
             StoreError: the belief cannot be priced, or its slot lies before an earlier change.
         """
-        with self._database().write() as connection:
-            return change_belief(connection, domain, change, note)
+        return self._write(change_belief, domain, change, note)
 
     def succeed(
         self,
@@ -364,18 +361,15 @@ class Store:
             RegistrationConflict: the name of the query that goes on has other content.
             StoreError: windows behind the slot are charged.
         """
-        with self._database().write() as connection:
-            return succeed(connection, registration, change, domain, query, note)
+        return self._write(succeed, registration, change, domain, query, note)
 
     def note_estimate(self, domain: str, note: Note) -> bool:
         """Put what became of an estimate on record; ``False`` if there is one of its slot, which then holds."""
-        with self._database().write() as connection:
-            return note_estimate(connection, domain, note)
+        return self._write(note_estimate, domain, note)
 
     def estimates(self, domain: str, query: str) -> list[Estimated]:
         """The estimates on record for a query of the settings, in the order of their slots."""
-        with self._database().read() as connection:
-            return estimates_of(connection, domain, query)
+        return self._read(estimates_of, domain, query)
 
     def note_history_lost(self, domain: str, *, releases: int) -> DomainSummary:
         """Mark a domain for ever as one whose account lacks charges, because an operator says that they are lost.
@@ -390,8 +384,7 @@ class Store:
 
     def source_ids(self, domain: str) -> dict[str, SourceId]:
         """The ids on record of the topics that a domain's readings came from, by the topics' names."""
-        with self._database().read() as connection:
-            return source_ids(connection, domain)
+        return self._read(source_ids, domain)
 
     def note_source_ids(self, registration: Registration, ids: Mapping[str, str]) -> dict[str, SourceId]:
         """Put ids of topics on record that are not the last ones there; what is on record then.
@@ -400,31 +393,26 @@ class Store:
             registration: the query whose job has seen them.
             ids: by the topics' names.
         """
-        with self._database().write() as connection:
-            return note_source_ids(connection, registration.domain.name, registration.query.name, ids)
+        return self._write(note_source_ids, registration.domain.name, registration.query.name, ids)
 
     def newest(self, domain: str, query: str) -> Newest | None:
         """The newest charge of a query; ``None`` if it has none."""
-        with self._database().read() as connection:
-            return queries.newest_of(connection, domain, query)
+        return self._read(queries.newest_of, domain, query)
 
     def has_entry(self, entry_id: str) -> bool:
         """Whether a charge is on record; if one that was seen is not, the ledger is another one or an older copy."""
-        with self._database().read() as connection:
-            return queries.has_entry(connection, entry_id)
+        return self._read(queries.has_entry, entry_id)
 
     def newest_block(self, domain: str, query: str) -> NewestBlock | None:
         """The block of a query that was put on record last; ``None`` if it has none."""
-        with self._database().read() as connection:
-            return queries.newest_block(connection, domain, query)
+        return self._read(queries.newest_block, domain, query)
 
     def block_numbers(self, blocks: Sequence[BlockName]) -> list[BlockNumber | None]:
         """Where blocks are on record that were seen, in their order.
 
         ``None`` for what is not on record, or was drawn another time: then the ledger is another one or an older copy.
         """
-        with self._database().read() as connection:
-            return queries.block_numbers(connection, blocks)
+        return self._read(queries.block_numbers, blocks)
 
     def unknown_releases(self, ids: Iterable[str]) -> frozenset[str]:
         """Those of some release ids that are not on record; if a sink has one, the ledger forgot charges."""
@@ -502,8 +490,7 @@ class Store:
 
     def head(self, domain: str) -> Head:
         """What is on record of a domain now, in a few words to be kept elsewhere: see :meth:`verify`."""
-        with self._database().read() as connection:
-            return head_of(connection, domain)
+        return self._read(head_of, domain)
 
     def verify(self, expected: Mapping[str, Sequence[Head]] | None = None) -> Verified:
         """Read everything for damage, and price every account anew; a second for some thousand charges.
@@ -515,8 +502,7 @@ class Store:
         Returns:
             What there is, its heads, and all that is wrong; nothing is raised for a damaged row.
         """
-        with self._database().read() as connection:
-            return verify(connection, expected)
+        return self._read(verify, expected)
 
     def check_writable(self) -> None:
         """Find out whether a job could write here, and change nothing: no ledger is made where there is none.
@@ -548,6 +534,14 @@ class Store:
         if self._return is not None:
             self._return()
         self._shared = self._return = None
+
+    def _read(self, function: Callable[Concatenate[Connection, _P], _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._database().read() as connection:
+            return function(connection, *args, **kwargs)
+
+    def _write(self, function: Callable[Concatenate[Connection, _P], _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._database().write() as connection:
+            return function(connection, *args, **kwargs)
 
     def _borrowed(self) -> Database:
         if self._shared is None or self._shared.process != os.getpid():

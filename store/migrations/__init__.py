@@ -86,18 +86,8 @@ def upgrade(connection: Connection, address: StoreAddress) -> None:
     tables.metadata.create_all(connection, checkfirst=False)
     _version.create(connection)
     connection.execute(_version.insert(), {"version_num": HEAD})
-    put(
-        connection,
-        tables.meta,
-        {
-            "id": 1,
-            "store_id": secrets.token_hex(16),
-            "mode": None,
-            "created_us": now_us(),
-            "created_by": library_version(),
-            "domain_rows": 0,
-        },
-    )
+    values = {"id": 1, "store_id": secrets.token_hex(16), "mode": None, "domain_rows": 0}
+    put(connection, tables.meta, values | {"created_us": now_us(), "created_by": library_version()})
 
 
 def run_migrations(connection: Connection) -> None:
