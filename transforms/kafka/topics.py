@@ -82,7 +82,7 @@ def _may_write(topic: Topic) -> bool:
         AclOperation,  # pyright: ignore[reportPrivateImportUsage] - its documented place
     )
 
-    admin = topic.cluster.administer({})
+    admin = topic.cluster.administer()
     asked: Any = admin.describe_topics(
         TopicCollection([topic.name]), include_authorized_operations=True, request_timeout=_LOOK_S
     )

@@ -203,6 +203,8 @@ def _with_cells(rows: Iterator[RawRows], cells: CellColumns | None) -> Iterator[
 
 
 REJECTED = "rejected"
+#: Items that may lie ready, so that memory stays bounded.
+_READY = 2
 _Item = TypeVar("_Item")
 _FOLLOWED = (
     "readings.value is a register, whose rise is known only where the messages of a series come one after another, and "
@@ -327,14 +329,14 @@ class ReadReadings(beam.PTransform[Any, Any]):
         return DecodedReadings(readings, decoded[REJECTED])
 
 
-def read_ahead(source: Iterator[_Item], *, waiting: int = 2) -> Iterator[_Item]:
+def read_ahead(source: Iterator[_Item]) -> Iterator[_Item]:
     """The items of an iterator, of which a thread takes the next ones while the caller works on one."""
     end = object()
     pieces: deque[Future[Any]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="quiltstream-read") as pool:
         try:
             while True:
-                while len(pieces) <= waiting:
+                while len(pieces) <= _READY:
                     pieces.append(pool.submit(next, source, end))
                 item = pieces.popleft().result()
                 if item is end:
