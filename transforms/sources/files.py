@@ -254,18 +254,17 @@ class ReadReadings(beam.PTransform[Any, Any]):
         if (batch_rows := how.get("batch_rows", 1)) < 1:
             raise ValueError(f"batch_rows {batch_rows} must be at least 1; leave it out for the usual size")
         self._by_series: RegisterIncrements | SlotsOfIntervals | None = None
-        if isinstance(readings.value, RegisterValue):
+        of_registers = isinstance(readings.value, RegisterValue)
+        if of_registers or readings.until is not None:
             if grid is None:
-                raise SettingsError("readings.value: a register needs the slots of the settings")
-            from .series_together import RegisterIncrements  # noqa: PLC0415 - as in decoder_of
+                what = "value: a register" if of_registers else "until: an interval"
+                raise SettingsError(f"readings.{what} needs the slots of the settings")
+            from .series_together import RegisterIncrements, SlotsOfIntervals  # noqa: PLC0415 - as in decoder_of
 
-            self._by_series = RegisterIncrements(readings.value.register_, readings.scale, grid)
-        elif readings.until is not None:
-            if grid is None:
-                raise SettingsError("readings.until: an interval needs the slots of the settings")
-            from .series_together import SlotsOfIntervals  # noqa: PLC0415 - as above
-
-            self._by_series = SlotsOfIntervals(grid, schedule)
+            if isinstance(readings.value, RegisterValue):
+                self._by_series = RegisterIncrements(readings.value.register_, readings.scale, grid)
+            else:
+                self._by_series = SlotsOfIntervals(grid, schedule)
         self._decoder = decoder_of(source, readings, whole_series=self._by_series is not None, **how)
         self._tasks: list[FileTask] = []
         problems: list[str] = []
