@@ -36,7 +36,7 @@ from ..privacy.mechanisms.histogram import (
 from ..privacy.models.belief import Belief
 from ..privacy.models.classes import MixingBounds, everywhere, has_quilts, mixing_bounds
 from ..privacy.models.markov_chain import ChainError
-from ..privacy.models.reading import belief_from_dict
+from ..privacy.models.serialisation import belief_from_dict
 from ..privacy.quilts.calibration import Calibration
 from ..schemas.models import STAND_IN_METHOD, Model, Provenance
 from ..schemas.roster import MOST_SERIES, Roster

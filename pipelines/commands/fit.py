@@ -32,7 +32,7 @@ from ...privacy.accounting.ledger import Ledger
 from ...privacy.analysis.methods import METHODS
 from ...privacy.estimation.belief_checks import LEAST_STRETCHES, memory, pooled_rhythm, rhythm, stretches
 from ...privacy.estimation.belief_checks import Path as SeriesPath
-from ...privacy.estimation.diagnostics import diagnose, outside
+from ...privacy.estimation.hypothesis_tests import diagnose, outside
 from ...privacy.estimation.per_series import DIGITS, PSEUDO_VISITS, Contractions, contractions, rank_of
 from ...privacy.estimation.transition_counts import EstimationError, TransitionCounts, chain_from_counts
 from ...privacy.models.belief import Belief
@@ -40,7 +40,7 @@ from ...privacy.models.classes import FiniteClass, MixingBounds, has_quilts
 from ...privacy.models.directions import NotContracting
 from ...privacy.models.markov_chain import ChainError, FloatArray, MarkovChain
 from ...privacy.models.periodic import PeriodicChain
-from ...privacy.models.reading import belief_from_dict
+from ...privacy.models.serialisation import belief_from_dict
 from ...privacy.quilts.calibration import mqm_approx, mqm_exact
 from ...schemas.files import MOST_ROSTER_BYTES, check_replaceable, open_table, reason
 from ...schemas.models import Model, Provenance, hash_of_series

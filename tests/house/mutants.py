@@ -822,7 +822,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a certificate that is read is not checked",
-        file="privacy/models/certified.py",
+        file="privacy/models/serialisation.py",
         old="            certify(pair, one, [",
         new="            one.density > 0 and bool([",
         tests=("tests/privacy/models/test_certified.py",),
@@ -916,21 +916,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="every candidate of the noise that keeps the total is accepted",
-        file="privacy/mechanisms/zero_sum.py",
+        file="privacy/mechanisms/discrete_laplace.py",
         old="    return noise[kept]",
         new="    return noise",
         tests=("tests/privacy/mechanisms/test_sampling.py::test_noise_of_sum_zero_has_exactly_its_law",),
     ),
     Mutant(
         name="every sum of the noise that keeps the total is accepted",
-        file="privacy/mechanisms/zero_sum.py",
+        file="privacy/mechanisms/discrete_laplace.py",
         old="    return np.column_stack([noise, -total])[kept]",
         new="    return np.column_stack([noise, -total])",
         tests=("tests/privacy/mechanisms/test_sampling.py::test_noise_of_sum_zero_has_exactly_its_law",),
     ),
     Mutant(
         name="gaps of the noise that keeps the total are drawn at its scale, not at half of it",
-        file="privacy/mechanisms/zero_sum.py",
+        file="privacy/mechanisms/discrete_laplace.py",
         old="    gaps = magnitudes(scale / 2,",
         new="    gaps = magnitudes(scale,",
         tests=("tests/privacy/mechanisms/test_sampling.py::test_noise_of_sum_zero_has_exactly_its_law",),

@@ -24,7 +24,7 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiltstream.privacy.models.reading import belief_from_dict
+from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.slots import SlotGrid
