@@ -114,7 +114,7 @@ def main() -> None:
 
     def folded(number: int) -> None:
         ledger.charge(50 * number, 50 * number + 20, 0.01)
-        ledger.fold(50 * number)
+        ledger.compact(50 * number)
 
     taken = [milliseconds(lambda number=number: folded(number)) for number in range(2_000)]
     row("mixing bounds", "folding as it goes, 2,000 windows", taken[0], max(taken), float(np.median(taken[-100:])))

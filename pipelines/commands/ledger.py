@@ -20,7 +20,7 @@ import click
 import pyarrow as pa
 from rich.console import Console
 
-from ...privacy.accounting.theorems import SeedsBound
+from ...privacy.accounting.theorems import TheoremBound
 from ...privacy.mechanisms.discrete_laplace import epsilon_dp_of
 from ...privacy.mechanisms.histogram import LaplaceHistogram, noisy_histogram
 from ...privacy.models.classes import from_any_start, mixing_bounds
@@ -111,7 +111,7 @@ class _Account:
     entries: list[LedgerEntry]
     total: int
     alone: Mapping[str, float] = field(default_factory=dict[str, float])
-    bounds: Mapping[str, SeedsBound] = field(default_factory=dict[str, SeedsBound])
+    bounds: Mapping[str, TheoremBound] = field(default_factory=dict[str, TheoremBound])
 
     @classmethod
     def of(cls, store: Store, name: str, *, every: bool) -> _Account:
@@ -185,7 +185,7 @@ def _show_domain(console: Console, account: _Account, *, every: bool) -> None:
     )
 
 
-def _bounds(bounds: Mapping[str, SeedsBound]) -> list[tuple[str, str]]:
+def _bounds(bounds: Mapping[str, TheoremBound]) -> list[tuple[str, str]]:
     """The quilts and a line for each theorem, or one for all if the same reason rules out all of them."""
     texts = {name: bound.reason if bound.loss is None else f"{bound.loss:.9f}" for name, bound in bounds.items()}
     lines = [("by quilts", texts.pop("quilts"))] if "quilts" in texts else []
