@@ -17,8 +17,16 @@ from .charges import BudgetExceeded, Charge, Span, outward
 from .density import Density, Run, Timeline
 from .forward_backward import around as around_of
 from .forward_backward import constant_loss, grid_density, on_grid
-from .quilt_account import Pricer, density_by_quilts, is_above, priced, prices_of, worst_by_quilts, worst_of
-from .quilt_account import Worst as QuiltWorst
+from .quilt_account import (
+    Pricer,
+    WorstQuilt,
+    density_by_quilts,
+    is_above,
+    priced,
+    prices_of,
+    worst_by_quilts,
+    worst_of,
+)
 from .schedules import Schedule
 from .sweep import Behind, Lane, World, Worst, constant_stream, endless_loss, largest, passed, settled
 from .theorems import CHANGES, NOTHING, TheoremBound, theorem_bounds
@@ -80,7 +88,7 @@ class _Part:
         total = float_above(line.mass) if self.behind is None else math.inf
         return self.lane.update(line.slots, line.shown, total, start, stop)
 
-    def by_quilts(self, line: Timeline) -> QuiltWorst | None:
+    def by_quilts(self, line: Timeline) -> WorstQuilt | None:
         """The account by quilts; None where the worst slot of the sweep shows that it is above the sweep."""
         swept = self.lane.worst
         if self.pricer is None or swept.slot is None or is_above(self.pricer, line, swept.slot, swept.loss):
@@ -342,7 +350,7 @@ class Ledger:
         beliefs = [belief for ((_, belief), *_) in self.worlds]
         changes = any(world.changes for world in self._worlds)
 
-        def alone(charges: Iterable[Span]) -> QuiltWorst:
+        def alone(charges: Iterable[Span]) -> WorstQuilt:
             listed = list(charges)
             found = (worst_by_quilts(belief, listed, self._bound) for belief in beliefs)
             return max(found, key=lambda one: one.loss)
@@ -550,7 +558,7 @@ class Ledger:
         ]
         return max(found, key=lambda worst: worst.loss)
 
-    def _smallest_of(self, part: _Part, swept: Worst, top: Fraction, quilts: QuiltWorst | None) -> Worst:
+    def _smallest_of(self, part: _Part, swept: Worst, top: Fraction, quilts: WorstQuilt | None) -> Worst:
         if self._compacted is not None:
             compacted = Worst(self._compacted.loss)
             # where the sweep is above the budget nothing bounds F of the horizon
@@ -566,7 +574,7 @@ class Ledger:
         self, part: _Part, swept: Worst, top: Fraction, density: Density, schedules: Sequence[Schedule] = ()
     ) -> Worst:
         """The worst slot of a density and schedules, by the least bound."""
-        quilts = None if part.pricer is None else QuiltWorst(priced(part.pricer, density, schedules))
+        quilts = None if part.pricer is None else WorstQuilt(priced(part.pricer, density, schedules))
         return self._smallest_of(part, swept, max(top, self._top), quilts)
 
     def _density_of(self, belief: Belief, epsilon: float) -> float:
@@ -632,7 +640,7 @@ class Ledger:
         return self._budget is None or self.extended_loss(schedules) <= self._budget
 
 
-def _smallest(swept: Worst, ceiling: float, quilts: QuiltWorst | None, top: float) -> Worst:
+def _smallest(swept: Worst, ceiling: float, quilts: WorstQuilt | None, top: float) -> Worst:
     """The least of the three bounds."""
     found = swept
     if quilts is not None and quilts.loss < found.loss:

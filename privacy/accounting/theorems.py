@@ -46,11 +46,11 @@ from ..errors import PrivacyError
 from ..models.belief import Belief
 from ..models.markov_chain import MarkovChain
 from ..quilts.calibration import Calibration
-from ..quilts.influence import Bound, Quilt, SidedInfluence, sided_influence
+from ..quilts.influence import Bound, Quilt, SidedInfluence
 from ..quilts.influence_curves import InfluenceCurve, table_curve
 from ..validation import positive, whole
 from .charges import OUTWARD, Span
-from .quilt_account import Pricer, Worst, pricer_of
+from .quilt_account import Pricer, WorstQuilt, prices_of
 
 _QUILT_METHODS = ("mqm", "pairwise")
 
@@ -337,7 +337,7 @@ class _Charges:
         return sorted({(start, stop) for start, stop, _ in self.spans})
 
 
-Alone: TypeAlias = Callable[[Iterable[Span]], Worst]
+Alone: TypeAlias = Callable[[Iterable[Span]], WorstQuilt]
 """The worst slot of some charges alone by the quilts, rounded outward."""
 
 
@@ -364,7 +364,7 @@ def theorem_bounds(
         return {name: TheoremBound(None, NOTHING) for name in names}
     if changes:
         return {name: TheoremBound(None, CHANGES) for name in names}
-    pricers = [pricer_of(sided_influence(belief, bound)) for belief in beliefs]
+    pricers = [prices_of(belief, bound) for belief in beliefs]
     segments = _Segments.of(charges, alone)
     found = (
         _same_quilts(charges, alone),
@@ -382,7 +382,7 @@ class _Segments:
     """Two windows one after the other, and what the charges of each lose alone."""
 
     windows: tuple[tuple[int, int], tuple[int, int]]
-    worst: tuple[Worst, Worst]
+    worst: tuple[WorstQuilt, WorstQuilt]
     releases: tuple[int, int]
 
     @classmethod
