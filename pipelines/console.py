@@ -177,15 +177,7 @@ def comparison(
     *,
     width: int,
 ) -> list[Text]:
-    """True and private counts under each other, one pair of lines a bin.
-
-    Args:
-        labels: names of the k bins.
-        true: true counts, k of them.
-        private: published counts, k of them.
-        half_width: of the noise band around the private ones.
-        width: columns in all.
-    """
+    """True and private counts under each other, one pair of lines a bin."""
     left = max(len(label) for label in labels)
     numbers = max(len(f"{value:,.0f}") for value in (*true, *private))
     room = max(10, width - left - numbers - 13)
@@ -214,16 +206,7 @@ def banded(
     width: int,
     percent: bool = False,
 ) -> list[Text]:
-    """Published numbers with the bands of their noise, one line each.
-
-    Args:
-        labels: names of the k bins.
-        values: published numbers, k of them.
-        half_width: of the band, of all or of each.
-        total: of what the numbers are shares, where that is to be said.
-        width: columns in all.
-        percent: whether the numbers are shares of one themselves.
-    """
+    """Published numbers with the bands of their noise, one line each."""
     halves = [half_width] * len(values) if isinstance(half_width, (int, float)) else list(half_width)
     said = [f"{value:.1%}" if percent else f"{value:,.0f}" for value in values]
     off = [f"± {half:.1%}" if percent else f"± {half:,.0f}" for half in halves]

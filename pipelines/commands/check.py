@@ -57,70 +57,42 @@ _CROWDED = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Rows that are no readings for one reason.
-
-    Attributes:
-        reason: its name.
-        rows: how many there are.
-        places: the first of them, ``FILE:LINE``, or row of files without lines; of a wide table also the column.
-    """
+    """Rows that are no readings for one reason."""
 
     reason: str
-    rows: int
+    rows: int  # how many there are
+    # the first of them, ``FILE:LINE``, or row of files without lines; of a wide table also the column
     places: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What is in the data of a job; for the operator only.
+    """What is in the data of a job; for the operator only."""
 
-    Attributes:
-        files: files that were read.
-        readings: rows that are readings.
-        series: distinct series among them.
-        first: instant of the earliest reading; ``None`` without readings.
-        last: instant of the latest.
-        timezone: zone of times without an offset.
-        fewest: fewest readings of a series.
-        most: most readings of a series.
-        step: most frequent distance between two readings of a series, microseconds; ``None`` if there are no two.
-        rejected: the other rows, by reason.
-        doubled: readings in a cell that had one already.
-        contradicting: those of them whose value differs from that of the reading before in the cell.
-        never_fall: series of many readings whose value never falls and rises somewhere.
-        apart: series whose usual value is hundreds of times that of the others, or a small part of it.
-        bins: share of the readings in each bin.
-        not_in_roster: readings of series that the roster does not have.
-        before: readings before the first window.
-        after: readings after the last window.
-        counts: readings in a window of a series of the roster; those of one cell each count here.
-        filled: share of the cells of the schedule that have a reading; ``None`` where schedule or roster is not given.
-        silent: series of the roster without a reading that counts.
-        remarks: what to look at.
-    """
-
-    files: int
-    readings: int
-    series: int
-    first: str | None
-    last: str | None
-    timezone: str
-    fewest: int
-    most: int
+    files: int  # files that were read
+    readings: int  # rows that are readings
+    series: int  # distinct series among them
+    first: str | None  # instant of the earliest reading; ``None`` without readings
+    last: str | None  # instant of the latest
+    timezone: str  # zone of times without an offset
+    fewest: int  # fewest readings of a series
+    most: int  # most readings of a series
+    # most frequent distance between two readings of a series, microseconds; ``None`` if there are no two
     step: int | None
-    rejected: tuple[Rejected, ...]
-    doubled: int
-    contradicting: int
-    never_fall: tuple[str, ...]
-    apart: tuple[str, ...]
-    bins: dict[str, float]
-    not_in_roster: int
-    before: int
-    after: int
-    counts: int
+    rejected: tuple[Rejected, ...]  # the other rows, by reason
+    doubled: int  # readings in a cell that had one already
+    contradicting: int  # those of them whose value differs from that of the reading before in the cell
+    never_fall: tuple[str, ...]  # series of many readings whose value never falls and rises somewhere
+    apart: tuple[str, ...]  # series whose usual value is hundreds of times that of the others, or a small part of it
+    bins: dict[str, float]  # share of the readings in each bin
+    not_in_roster: int  # readings of series that the roster does not have
+    before: int  # readings before the first window
+    after: int  # readings after the last window
+    counts: int  # readings in a window of a series of the roster; those of one cell each count here
+    # share of the cells of the schedule that have a reading; ``None`` where schedule or roster is not given
     filled: float | None
-    silent: tuple[str, ...]
-    remarks: tuple[str, ...]
+    silent: tuple[str, ...]  # series of the roster without a reading that counts
+    remarks: tuple[str, ...]  # what to look at
 
     @property
     def code(self) -> ExitCode:
@@ -130,23 +102,14 @@ class Checked:
 
 @dataclass(frozen=True)
 class Gathered:
-    """All readings in the order of their series and times, and the rejects.
-
-    Attributes:
-        names: the series.
-        series: position of each reading's series in ``names``, shape (n,).
-        times: microseconds since the epoch, shape (n,).
-        values: in the unit of the edges, shape (n,).
-        rejects: rows and first places by reason.
-        files: files that were read.
-    """
+    """All readings in the order of their series and times, and the rejects."""
 
     names: tuple[str, ...]
-    series: Ints
-    times: Ints
-    values: Floats
-    rejects: dict[RejectReason, tuple[int, list[str]]]
-    files: int
+    series: Ints  # position of each reading's series in ``names``, shape (n,)
+    times: Ints  # microseconds since the epoch, shape (n,)
+    values: Floats  # in the unit of the edges, shape (n,)
+    rejects: dict[RejectReason, tuple[int, list[str]]]  # rows and first places by reason
+    files: int  # files that were read
 
     def runs(self) -> Iterator[tuple[str, slice]]:
         """Each series with the place of its readings."""
@@ -182,11 +145,7 @@ class _Gathering:
 
 
 def gather(source: ReadReadings) -> Gathered:
-    """Read every file of a source as a run does, without Beam; of counters what they rise, of intervals the slots.
-
-    Raises:
-        SourceFileError: a file is damaged.
-    """
+    """Read every file of a source as a run does, without Beam; of counters what they rise, of intervals the slots."""
     found, held = _Gathering(), list[pa.RecordBatch]()
     for path, decoded in source.decoded():
         if source.by_series is not None and decoded.readings is not None:
@@ -210,13 +169,7 @@ def gather(source: ReadReadings) -> Gathered:
 
 
 def check(settings: Settings) -> Checked:
-    """Look at the data of a job.
-
-    Raises:
-        SettingsError: the source is missing, is none of files, or names what is not there.
-        RosterError: the roster cannot be read.
-        CommandError: a file cannot be read.
-    """
+    """Look at the data of a job."""
     roster = read_roster(settings)
     only = None if settings.readings is None else settings.readings.series
     if roster is None and isinstance(only, Constant):
@@ -226,13 +179,7 @@ def check(settings: Settings) -> Checked:
 
 
 def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checked:
-    """What is to be said of readings.
-
-    Args:
-        settings: the job.
-        data: the readings.
-        roster: the series that are published; ``None`` where they come from the data.
-    """
+    """What is to be said of readings."""
     grid, space, schedule = settings.grid, settings.space, settings.schedule
     slots = grid.slots_of(data.times)
     of_one, steps = np.diff(data.series) == 0, np.diff(data.times)
@@ -418,31 +365,18 @@ _STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What stands beside the payload of messages from a file.
+    """What stands beside the payload of messages from a file."""
 
-    Attributes:
-        topic: of messages whose line does not say it.
-        key: the key; empty for none.
-        headers: names and values.
-        stamp: the broker's stamp as an instant; empty for now.
-        lines: whether each line is a message.
-        topics: whether each line is a topic, a blank and a payload, as ``mosquitto_sub -v`` prints them.
-    """
-
-    topic: str = ""
-    key: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
-    stamp: str = ""
-    lines: bool = False
-    topics: bool = False
+    topic: str = ""  # of messages whose line does not say it
+    key: str = ""  # the key; empty for none
+    headers: tuple[tuple[str, str], ...] = ()  # names and values
+    stamp: str = ""  # the broker's stamp as an instant; empty for now
+    lines: bool = False  # whether each line is a message
+    topics: bool = False  # whether each line is a topic, a blank and a payload, as ``mosquitto_sub -v`` prints them
 
 
 def messages_of_file(given: str, beside: Beside) -> Messages:
-    """The messages of a file, or of standard input.
-
-    Raises:
-        CommandError: it cannot be read, or holds nothing.
-    """
+    """The messages of a file, or of standard input."""
     body = _read(given)
     if not (beside.lines or beside.topics):
         payloads, topics = [body], [beside.topic]
@@ -484,12 +418,7 @@ def _read(given: str) -> bytes:
 
 
 def messages_of_topics(settings: Settings, count: int) -> Messages:
-    """The last messages of the topics that the settings name; nothing is committed.
-
-    Raises:
-        SettingsError: the source is no Kafka topic.
-        CommandError: the brokers cannot be read.
-    """
+    """The last messages of the topics that the settings name; nothing is committed."""
     source = None if settings.source is None else settings.source.kafka
     if source is None:
         raise SettingsError(["--from-topic reads source.kafka, and the settings have none; give a FILE, or - "])
@@ -504,11 +433,7 @@ def messages_of_topics(settings: Settings, count: int) -> Messages:
 
 
 def trial_of(settings: Settings) -> Trial:
-    """What tries messages by the mapping of a job.
-
-    Raises:
-        SettingsError: there is no mapping, or it cannot be used for messages.
-    """
+    """What tries messages by the mapping of a job."""
     readings = settings.readings
     if readings is None:
         raise SettingsError(["readings is missing: it says where the parts of a reading are in a message"])
@@ -523,14 +448,7 @@ def trial_of(settings: Settings) -> Trial:
 
 
 def try_file(path: Path, given: str | None, beside: Beside, *, from_topic: int | None, as_json: bool) -> int:
-    """Try messages by the mapping of a settings file, print what became of each, return the exit code.
-
-    Returns:
-        0 if there is a reading, 5 if there is none.
-
-    Raises:
-        CommandError: there are no messages, or both kinds of them.
-    """
+    """Try messages by the mapping of a settings file, print what became of each, return the exit code."""
     if (given is None) == (from_topic is None):
         raise CommandError("give a FILE of messages (- for standard input), or --from-topic N", ExitCode.SETTINGS)
     settings = read_settings(path)

@@ -57,26 +57,15 @@ _MARK = "quiltstream-mark"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a CSV file is written.
-
-    Attributes:
-        encoding: of its text.
-        delimiter: between its columns.
-        decimal: mark before the decimals of its numbers.
-    """
+    """How a CSV file is written."""
 
     encoding: Encoding = "utf-8"
-    delimiter: str = ","
-    decimal: Literal[".", ","] = "."
+    delimiter: str = ","  # between its columns
+    decimal: Literal[".", ","] = "."  # mark before the decimals of its numbers
 
 
 def layout_of(path: Path) -> Layout:
-    """Look at the beginning of a CSV file.
-
-    Raises:
-        CommandError: it has no line, its first line is no text, or its first line is data.
-        SourceFileError: it cannot be unpacked.
-    """
+    """Look at the beginning of a CSV file."""
     with open_text(str(path)) as file:
         sample = file.read(_MOST)
     encoding = _encoding(sample)
@@ -258,71 +247,39 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the first rows of a file suggest.
+    """What the first rows of a file suggest."""
 
-    Attributes:
-        path: the file; of a folder or a pattern the first.
-        files: what was given: the file, or a pattern.
-        format: its format.
-        layout: how a CSV file is written.
-        complete: whether every row was looked at.
-        columns: its columns.
-        series: column of the series; ``None`` if there is only one series.
-        names: distinct series seen.
-        time: columns of the time.
-        time_format: strptime format of text times that are not ISO 8601.
-        time_unit: unit of times given as numbers.
-        ambiguous: the format with day and month exchanged, where it reads the times too.
-        value: column of the value; of a wide table one of them.
-        unit: unit that the value's name suggests.
-        times_us: instants of the rows, naive ones read as UTC, sorted, int64.
-        interval_us: most frequent distance between two readings of a series, microseconds.
-        values: the finite values; of a counter how much it rises from one reading to the next.
-        others: further columns of numbers.
-        rises: whether the value of every series never falls, and most often rises: a meter's counter.
-        wide: what the columns of values are named by, in a wide table.
-        wide_columns: how many there are.
-        without: columns of a wide table that are none of them.
-        labels: the labels of a column of few texts, in their order; empty where the value is a number.
-        until: column with the end of each interval.
-        naive: whether the times have no offset and are no counts since 1970, so that a zone is to be named.
-        other_labels: further columns of few texts.
-    """
-
-    path: Path
-    files: Path
+    path: Path  # the file; of a folder or a pattern the first
+    files: Path  # what was given: the file, or a pattern
     format: FileFormat
-    layout: Layout
-    complete: bool
+    layout: Layout  # how a CSV file is written
+    complete: bool  # whether every row was looked at
     columns: tuple[str, ...]
-    series: str | None
-    names: int
+    series: str | None  # column of the series; ``None`` if there is only one series
+    names: int  # distinct series seen
     time: tuple[str, ...]
-    time_format: str | None
-    time_unit: str | None
-    ambiguous: str | None
-    value: str
-    unit: str
-    times_us: npt.NDArray[np.int64]
-    interval_us: int
-    values: npt.NDArray[np.float64]
-    others: tuple[str, ...] = ()
-    rises: bool = False
-    wide: Literal["series", "times"] | None = None
-    wide_columns: int = 0
-    without: tuple[str, ...] = ()
+    time_format: str | None  # strptime format of text times that are not ISO 8601
+    time_unit: str | None  # unit of times given as numbers
+    ambiguous: str | None  # the format with day and month exchanged, where it reads the times too
+    value: str  # column of the value; of a wide table one of them
+    unit: str  # unit that the value's name suggests
+    times_us: npt.NDArray[np.int64]  # instants of the rows, naive ones read as UTC, sorted, int64
+    interval_us: int  # most frequent distance between two readings of a series, microseconds
+    values: npt.NDArray[np.float64]  # the finite values; of a counter how much it rises from one reading to the next
+    others: tuple[str, ...] = ()  # further columns of numbers
+    rises: bool = False  # whether the value of every series never falls, and most often rises: a meter's counter
+    wide: Literal["series", "times"] | None = None  # what the columns of values are named by, in a wide table
+    wide_columns: int = 0  # how many there are
+    without: tuple[str, ...] = ()  # columns of a wide table that are none of them
+    # the labels of a column of few texts, in their order; empty where the value is a number
     labels: tuple[str, ...] = ()
-    until: str | None = None
-    naive: bool = True
-    other_labels: tuple[str, ...] = ()
+    until: str | None = None  # column with the end of each interval
+    naive: bool = True  # whether the times have no offset and are no counts since 1970, so that a zone is to be named
+    other_labels: tuple[str, ...] = ()  # further columns of few texts
 
 
 def format_of(path: Path) -> FileFormat:
-    """The format that a file's name says it has; of a ``.zip`` without another ending that of the file in it.
-
-    Raises:
-        CommandError: the name says nothing.
-    """
+    """The format that a file's name says it has; of a ``.zip`` without another ending that of the file in it."""
     named = Path(path.stem) if path.suffix.lower() in PACKED else path
     if path.suffix.lower() == ".zip" and named.suffix.lower() not in FORMATS and is_file(path):
         with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
@@ -337,51 +294,27 @@ def format_of(path: Path) -> FileFormat:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The readings of the first rows, as far as their columns are found.
-
-    Attributes:
-        series: column of the series.
-        names: distinct series.
-        time: columns of the time.
-        time_format: strptime format of text times.
-        time_unit: unit of times given as numbers.
-        value: column of the value, or one of them.
-        codes: the series of each reading, -1 where there is none, shape (n,).
-        instants: microseconds since 1970 of each, -1 where there is none, shape (n,).
-        numbers: the value of each, shape (n,).
-        wide: what the columns of values are named by, in a wide table.
-        columns: the columns of values.
-        labels: the labels, where the value is one.
-        until: column with the end of each interval.
-        ends: microseconds since 1970 of the end of each, -1 where there is none; of readings without an end none.
-    """
+    """The readings of the first rows, as far as their columns are found."""
 
     series: str | None
-    names: int
+    names: int  # distinct series
     time: tuple[str, ...]
-    time_format: str | None
-    time_unit: str | None
-    value: str
-    codes: npt.NDArray[np.int64]
-    instants: npt.NDArray[np.int64]
-    numbers: npt.NDArray[np.float64]
-    wide: Literal["series", "times"] | None = None
-    columns: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-    until: str | None = None
+    time_format: str | None  # strptime format of text times
+    time_unit: str | None  # unit of times given as numbers
+    value: str  # column of the value, or one of them
+    codes: npt.NDArray[np.int64]  # the series of each reading, -1 where there is none, shape (n,)
+    instants: npt.NDArray[np.int64]  # microseconds since 1970 of each, -1 where there is none, shape (n,)
+    numbers: npt.NDArray[np.float64]  # the value of each, shape (n,)
+    wide: Literal["series", "times"] | None = None  # what the columns of values are named by, in a wide table
+    columns: tuple[str, ...] = ()  # the columns of values
+    labels: tuple[str, ...] = ()  # the labels, where the value is one
+    until: str | None = None  # column with the end of each interval
+    # microseconds since 1970 of the end of each, -1 where there is none; of readings without an end none
     ends: npt.NDArray[np.int64] | None = None
 
 
 def look_at(path: Path, value: str | None = None) -> Look:
-    """Look at a data file.
-
-    Args:
-        path: the file, a folder or a pattern.
-        value: the column of the value; guessed if left out.
-
-    Raises:
-        CommandError: it cannot be read, or holds nothing that looks like readings.
-    """
+    """Look at a data file."""
     given, path = path, _first_file(path)
     ends = path.suffixes[-2:] if path.suffix.lower() in PACKED else [path.suffix]
     files = given / f"*{''.join(ends)}" if is_folder(given) else given

@@ -59,18 +59,12 @@ ledger:   sqlite:///ledger.db
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """How far the published counts are from the truth; only a demo can know this.
+    """How far the published counts are from the truth; only a demo can know this."""
 
-    Attributes:
-        counts: median relative error of the noisy counts, over all windows and bins that are not empty.
-        estimates: the same of the projected estimates; ``None`` where there are none.
-        covered: share of the counts within their 95 % half-width.
-        share: absolute errors of a row's estimates, or counts, added up, over the row's total; the mean of all windows.
-    """
-
-    counts: float
-    estimates: float | None
-    covered: float
+    counts: float  # median relative error of the noisy counts, over all windows and bins that are not empty
+    estimates: float | None  # the same of the projected estimates; ``None`` where there are none
+    covered: float  # share of the counts within their 95 % half-width
+    # absolute errors of a row's estimates, or counts, added up, over the row's total; the mean of all windows
     share: float
 
 
@@ -138,11 +132,7 @@ def errors_of(rows: list[Release], truth: npt.NDArray[np.int64]) -> Errors:
 
 
 def demonstrate(out: Path) -> None:
-    """Run the demo and print it.
-
-    Raises:
-        CommandError: the folder cannot be written.
-    """
+    """Run the demo and print it."""
     began = perf_counter()
     _, feeder = split_households()
     with working("reading 60 households, fitting on 30 of them"):

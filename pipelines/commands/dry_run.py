@@ -51,25 +51,16 @@ _SAME = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the windows of one query cost on an empty account.
+    """What the windows of one query cost on an empty account."""
 
-    Attributes:
-        calibrated: epsilon that the noise was calibrated to: of the stream, or of each window alone.
-        guarantee: ``stream`` or ``window``.
-        loss: what all windows cost together, epsilon: the loss for any single slot.
-        quilts: the same by the quilts alone, never less.
-        alone: what the first window costs alone.
-        events: for some losses how many slots an event may have to stay within; ``None`` for any number.
-        interval_us: length of a slot in microseconds.
-    """
-
-    calibrated: float
-    guarantee: str
-    loss: float
-    quilts: float
-    alone: float
+    calibrated: float  # epsilon that the noise was calibrated to: of the stream, or of each window alone
+    guarantee: str  # ``stream`` or ``window``
+    loss: float  # what all windows cost together, epsilon: the loss for any single slot
+    quilts: float  # the same by the quilts alone, never less
+    alone: float  # what the first window costs alone
+    # for some losses how many slots an event may have to stay within; ``None`` for any number
     events: tuple[tuple[float, int | None], ...]
-    interval_us: int
+    interval_us: int  # length of a slot in microseconds
 
     @classmethod
     def of(cls, plan: Plan, charged: Schedule) -> Cost:
@@ -125,14 +116,7 @@ def of_units(settings: Settings) -> tuple[str, ...]:
 
 
 def cautions(settings: Settings, plan: Plan, *, endless: bool, now_us: int | None = None) -> tuple[str, ...]:
-    """What to look at before a job runs.
-
-    Args:
-        settings: the job.
-        plan: the plan made of them.
-        endless: whether it follows its source, and publishes a window only when it is over.
-        now_us: microseconds since 1970; the clock's, if left out.
-    """
+    """What to look at before a job runs."""
     return (*of_units(settings), *_left_out(settings, plan), *(() if endless else _ahead(plan, now_us)))
 
 
@@ -178,30 +162,14 @@ def said_by_quilts(found: dict[str, float]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What ``run`` will do, by the settings and the ledger as they are now.
+    """What ``run`` will do, by the settings and the ledger as they are now."""
 
-    Attributes:
-        code: its exit code; ``None`` where that depends on data.
-        text: in words.
-    """
-
-    code: ExitCode | None
+    code: ExitCode | None  # its exit code; ``None`` where that depends on data
     text: str
 
 
 def course_of(plan: Plan, account: Standing, admitted: int | None, *, live: bool, hopeless: bool) -> Course:
-    """Find out what a run will do, by trying its registration in the ledger that is there; nothing is put on record.
-
-    Args:
-        plan: the query.
-        account: what is on record of its domain.
-        admitted: windows that the budget allows on an empty account; ``None`` for all.
-        live: whether the run follows its source.
-        hopeless: whether the noise drowns the counts.
-
-    Raises:
-        StoreError: the ledger cannot be read.
-    """
+    """Find out what a run will do, by trying its registration in the ledger that is there; nothing is put on record."""
     before = on_record(plan.address, plan.domain.name, plan.query_name)
     words = [word for word, needed in (("--accept-noise", hopeless and before.registration is None),
                                        ("--accept-stand-in", plan.stand_in)) if needed]  # fmt: skip
@@ -242,23 +210,14 @@ def _published(complete: int, admitted: int | None) -> Course:
 
 @dataclass(frozen=True, slots=True)
 class NoiseOfLength:
-    """The noise of windows of a length.
+    """The noise of windows of a length."""
 
-    Attributes:
-        slots: of such a window.
-        length: of it, as settings say durations.
-        sigma: noise scale per unit of sensitivity.
-        scale: scale of the noise in each count.
-        expected_error: mean absolute error of a count, in cells.
-        half_width_95: a count is within so many cells of the true one with probability 0.95.
-    """
-
-    slots: int
-    length: str
-    sigma: float
-    scale: float
-    expected_error: float
-    half_width_95: int
+    slots: int  # of such a window
+    length: str  # of it, as settings say durations
+    sigma: float  # noise scale per unit of sensitivity
+    scale: float  # scale of the noise in each count
+    expected_error: float  # mean absolute error of a count, in cells
+    half_width_95: int  # a count is within so many cells of the true one with probability 0.95
 
     @classmethod
     def of(cls, slots: int, interval_us: int, noise: tuple[float, Fraction, HistogramMechanism]) -> NoiseOfLength:
@@ -302,112 +261,65 @@ class Forecast:
     """What ``run`` would do.
 
     Where windows have noise by their length, what it says of noise is of the windows that need most.
-
-    Attributes:
-        query: the query's name.
-        domain: the domain's name.
-        labels: the bins.
-        windows: number of windows; ``None`` where an end is not known yet.
-        first: start of the first window, ISO 8601; ``None`` likewise.
-        last: end of the last window.
-        endless: whether the source goes on, so that a schedule without a last window never ends.
-        size: length of a window; ``day``, ``week`` or ``month`` where windows are those of the calendar.
-        every: from one window's start to the next.
-        slots: slots in a window; of the calendar, in the longest one.
-        lengths: fewest and most slots in the windows of the schedule.
-        zone: whose calendar the windows are of; ``None`` for windows of one length.
-        key_kind: ``series`` or ``group``; ``None`` while the roster comes from the data.
-        keys: histograms per window.
-        members: fewest and most series in a histogram.
-        mechanism: how the noise is calibrated.
-        guarantee: ``stream`` or ``window``.
-        epsilon: target of the query.
-        sigma: noise scale per unit of sensitivity that the calibration gives.
-        share: how many histograms share that density in a slot; the noise grows by this factor.
-        quilt: the quilt that decides.
-        influence: its max-influence.
-        scale: scale of the noise in each count.
-        noise_law: the law of the noise, as the rows name it.
-        by: what tells the classes of slots apart that have a histogram each.
-        classes: how many classes there are; 1 where there are none.
-        expected_error: mean absolute error of a count, in cells.
-        half_width_95: a count is within so many cells of the true one with probability 0.95, in cells.
-        by_length: the noise of each length that windows of the schedule have; empty where all have the same.
-        epsilon_dp: loss per slot of one histogram.
-        cells_per_bin: cells of the smallest histogram, of the class with the fewest slots in the first window,
-            divided by the states; ``None`` without a roster.
-        relative_error: expected error over that number.
-        schedule_loss: loss of the whole schedule on an empty account, epsilon.
-        cost: the same beside what the noise was calibrated to, and how long an event is protected.
-        certified: whether the noise rests on a certificate of the forward-backward account.
-        lower_bound: a sigma below which raw counts of an endless stream lose more than epsilon; None if not known.
-        median_share: expected error over an evenly filled bin, median of the histograms; of a single series' where no
-            roster is known.
-        hopeless: how much the noise is, and what would help, one line each; empty where the error is within
-            ``most_error``.
-        stand_in: whether the belief is a stand-in.
-        run: what ``run`` will do without another word, with its exit code, as far as that is known.
-        by_quilts: sigma that mqm-exact and mqm-approx would need for the same belief, where they have an answer and the
-            noise is of another account.
-        naive_loss: the windows' epsilons added up, as if nothing were known about composition.
-        budget: the domain's budget.
-        account: what is on record already.
-        admitted: number of windows the budget allows on an empty account; ``None`` for all of them.
-        from_data: what is left to the data.
-        assumptions: what the promise rests on.
-        cautions: what is allowed and most likely not meant.
-        silence: what a source that sends nothing does to windows; ``None`` where all readings are there.
     """
 
-    query: str
-    domain: str
+    query: str  # the query's name
+    domain: str  # the domain's name
     labels: tuple[str, ...]
-    windows: int | None
-    first: str | None
-    last: str | None
-    endless: bool
-    size: str
-    every: str
-    slots: int
-    lengths: tuple[int, int]
-    zone: str | None
-    key_kind: str | None
-    keys: int | None
-    members: tuple[int, int] | None
-    mechanism: str
-    guarantee: str
-    epsilon: float
-    sigma: float
-    share: int
-    quilt: dict[str, int | None]
+    windows: int | None  # number of windows; ``None`` where an end is not known yet
+    first: str | None  # start of the first window, ISO 8601; ``None`` likewise
+    last: str | None  # end of the last window
+    endless: bool  # whether the source goes on, so that a schedule without a last window never ends
+    size: str  # length of a window; ``day``, ``week`` or ``month`` where windows are those of the calendar
+    every: str  # from one window's start to the next
+    slots: int  # slots in a window; of the calendar, in the longest one
+    lengths: tuple[int, int]  # fewest and most slots in the windows of the schedule
+    zone: str | None  # whose calendar the windows are of; ``None`` for windows of one length
+    key_kind: str | None  # ``series`` or ``group``; ``None`` while the roster comes from the data
+    keys: int | None  # histograms per window
+    members: tuple[int, int] | None  # fewest and most series in a histogram
+    mechanism: str  # how the noise is calibrated
+    guarantee: str  # ``stream`` or ``window``
+    epsilon: float  # target of the query
+    sigma: float  # noise scale per unit of sensitivity that the calibration gives
+    share: int  # how many histograms share that density in a slot; the noise grows by this factor
+    quilt: dict[str, int | None]  # the quilt that decides
     influence: float
-    scale: float
-    noise_law: str
-    by: tuple[str, ...]
-    classes: int
-    expected_error: float
-    half_width_95: int
+    scale: float  # scale of the noise in each count
+    noise_law: str  # the law of the noise, as the rows name it
+    by: tuple[str, ...]  # what tells the classes of slots apart that have a histogram each
+    classes: int  # how many classes there are; 1 where there are none
+    expected_error: float  # mean absolute error of a count, in cells
+    half_width_95: int  # a count is within so many cells of the true one with probability 0.95, in cells
+    # the noise of each length that windows of the schedule have; empty where all have the same
     by_length: tuple[NoiseOfLength, ...]
-    epsilon_dp: float
+    epsilon_dp: float  # loss per slot of one histogram
+    # cells of the smallest histogram, of the class with the fewest slots in the first window, divided by the states;
+    # ``None`` without a roster
     cells_per_bin: float | None
-    relative_error: float | None
-    schedule_loss: float
-    cost: Cost
-    certified: bool
+    relative_error: float | None  # expected error over that number
+    schedule_loss: float  # loss of the whole schedule on an empty account, epsilon
+    cost: Cost  # the same beside what the noise was calibrated to, and how long an event is protected
+    certified: bool  # whether the noise rests on a certificate of the forward-backward account
+    # a sigma below which raw counts of an endless stream lose more than epsilon; None if not known
     lower_bound: float | None
+    # expected error over an evenly filled bin, median of the histograms; of a single series' where no roster is known
     median_share: float
+    # how much the noise is, and what would help, one line each; empty where the error is within ``most_error``
     hopeless: tuple[str, ...]
-    stand_in: bool
-    run: Course
+    stand_in: bool  # whether the belief is a stand-in
+    run: Course  # what ``run`` will do without another word, with its exit code, as far as that is known
+    # sigma that mqm-exact and mqm-approx would need for the same belief, where they have an answer and the noise is of
+    # another account
     by_quilts: dict[str, float]
-    naive_loss: float | None
+    naive_loss: float | None  # the windows' epsilons added up, as if nothing were known about composition
     budget: float
-    account: Standing
-    admitted: int | None
-    from_data: tuple[str, ...]
-    assumptions: tuple[str, ...]
-    cautions: tuple[str, ...]
-    silence: str | None
+    account: Standing  # what is on record already
+    admitted: int | None  # number of windows the budget allows on an empty account; ``None`` for all of them
+    from_data: tuple[str, ...]  # what is left to the data
+    assumptions: tuple[str, ...]  # what the promise rests on
+    cautions: tuple[str, ...]  # what is allowed and most likely not meant
+    silence: str | None  # what a source that sends nothing does to windows; ``None`` where all readings are there
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form; a loss without a bound is null."""
@@ -415,16 +327,7 @@ class Forecast:
 
 
 def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
-    """Say what a job will do.
-
-    Args:
-        settings: the job.
-        plan: the plan made of them.
-        live: whether it follows its source; so does a job whose source cannot be read otherwise.
-
-    Raises:
-        StoreError: there is a ledger of record and it cannot be read.
-    """
+    """Say what a job will do."""
     schedule, grid = plan.schedule, plan.grid
     noisiest = max((plan.of_length(slots) for slots in schedule.own_lengths), key=lambda one: one.scale)
     calibration = noisiest.calibration
@@ -708,9 +611,6 @@ def dry(path: Path, beam_options: Sequence[str] = (), *, as_json: bool, live: bo
     """Say what a settings file would do, in a live run or in one that ends.
 
     Beam is imported only where its options are given, or a model is estimated: it takes as long as all the rest.
-
-    Raises:
-        SettingsError: the settings do not make a job, or one for a stream only.
     """
     settings = read_settings(path).accepting(Accepted(noise=True, stand_in=True))  # it says what a run would
     check_apart(settings)
@@ -734,12 +634,7 @@ def _plan_of(settings: Settings, *, live: bool) -> Plan:
 
 
 def _workers_here(beam_options: Sequence[str], *, live: bool) -> bool:
-    """Whether the workers are in this process, as they are without options.
-
-    Raises:
-        CommandError: a word is not an option.
-        SettingsError: an option would break the promise, or log data.
-    """
+    """Whether the workers are in this process, as they are without options."""
     from ..runners import options_of, reads_here, runner_name  # noqa: PLC0415 - with Beam, see dry
 
     options = options_of(beam_options)

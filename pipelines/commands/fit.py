@@ -70,61 +70,37 @@ _NUMBERS = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What of a history to use.
+    """What of a history to use."""
 
-    Attributes:
-        only: CSV file with the series to use; all where left out.
-        only_column: its column with the series; found by the settings' names where left out.
-        exclude: CSV file with the series to leave out.
-        exclude_column: its column with the series, likewise.
-        start: use readings from this instant on.
-        stop: use readings before this instant.
-        smoothing: added to the count of every transition.
-        belief: ``level``, the class of chains that forget as fast as most series do; ``series``, the list of the chains
-            of most series; ``periodic``, the chain of all series together with a kernel for every slot of the day;
-            ``pooled``, the chain of all series together.
-        cover: probability with which a further series is to be covered, for ``level`` and ``series``; 0.9 if left out.
-        certify: for ``pooled``: keep a certificate of the exact account at epsilon 1 with the chain.
-        quick: leave out the checks under richer beliefs that take more than a second.
-    """
-
-    only: Path | None = None
-    only_column: str | None = None
-    exclude: Path | None = None
-    exclude_column: str | None = None
-    start: str | None = None
-    stop: str | None = None
-    smoothing: float = 0.0
+    only: Path | None = None  # CSV file with the series to use; all where left out
+    only_column: str | None = None  # its column with the series; found by the settings' names where left out
+    exclude: Path | None = None  # CSV file with the series to leave out
+    exclude_column: str | None = None  # its column with the series, likewise
+    start: str | None = None  # use readings from this instant on
+    stop: str | None = None  # use readings before this instant
+    smoothing: float = 0.0  # added to the count of every transition
+    # ``level``, the class of chains that forget as fast as most series do; ``series``, the list of the chains of most
+    # series; ``periodic``, the chain of all series together with a kernel for every slot of the day; ``pooled``, the
+    # chain of all series together
     belief: Believed = "level"
+    # probability with which a further series is to be covered, for ``level`` and ``series``; 0.9 if left out
     cover: str | None = None
-    certify: bool = False
-    quick: bool = False
+    certify: bool = False  # for ``pooled``: keep a certificate of the exact account at epsilon 1 with the chain
+    quick: bool = False  # leave out the checks under richer beliefs that take more than a second
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A model that was written.
-
-    Attributes:
-        model: the model.
-        path: where it is.
-        protected: how many of its series the settings' roster protects; ``None`` without a roster.
-        mechanism: the mechanism of the settings; ``None`` where a data file was fitted on.
-    """
+    """A model that was written."""
 
     model: Model
     path: Path
-    protected: int | None
-    mechanism: str | None = None
+    protected: int | None  # how many of its series the settings' roster protects; ``None`` without a roster
+    mechanism: str | None = None  # the mechanism of the settings; ``None`` where a data file was fitted on
 
 
 def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Path | None) -> Fitted:
-    """Fit from a settings file or a data file and write the model.
-
-    Raises:
-        SettingsError: the settings, or what stands for them, are wrong.
-        CommandError: nothing can be fitted.
-    """
+    """Fit from a settings file or a data file and write the model."""
     mechanism = None
     if is_settings(path):
         given = [name for name, value in columns.items() if value not in (None, "", 1.0, "UTC", "public")]
@@ -170,12 +146,7 @@ def _kind_of(settings: Settings) -> str:
 
 
 def _check_output(settings: Settings, output: Path, read: list[Path]) -> None:
-    """Refuse to write the model over anything that the settings or the command name, or over what is no file.
-
-    Raises:
-        SettingsError: it is one of those.
-        CommandError: something else than a regular file is there.
-    """
+    """Refuse to write the model over anything that the settings or the command name, or over what is no file."""
     try:
         check_replaceable(output)
     except OSError as error:
@@ -187,17 +158,7 @@ def _check_output(settings: Settings, output: Path, read: list[Path]) -> None:
 
 
 def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
-    """Fit a model on the source of some settings.
-
-    Args:
-        settings: source, readings, slots, states and missing rule are used.
-        choice: what of the history to use.
-        source: what the model is to say about where it comes from.
-
-    Raises:
-        SettingsError: the source cannot be found.
-        CommandError: the counts make no belief.
-    """
+    """Fit a model on the source of some settings; ``source`` is what it says about where it comes from."""
     wanted = _listed("only", choice.only, choice.only_column, settings)
     unwanted = _listed("exclude", choice.exclude, choice.exclude_column, settings)
     counts, paths = _history(settings, choice)
@@ -241,11 +202,7 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
 
 
 def _certified(model: Model) -> Model:
-    """A model whose chain carries a certificate, so that jobs account it by the exact map and need not compute it.
-
-    Raises:
-        CommandError: the chain mixes too slowly for one.
-    """
+    """A model whose chain carries a certificate, so that jobs account it by the exact map and need not compute it."""
     try:
         return replace(model, belief=certified(belief_from_dict(model.belief)).to_dict())
     except (ChainError, NotContracting) as error:
@@ -253,11 +210,7 @@ def _certified(model: Model) -> Model:
 
 
 def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing: float, source: str) -> Model:
-    """The model of pooled counts, with its diagnostics.
-
-    Raises:
-        CommandError: a state was never visited, or the chain does not mix.
-    """
+    """The model of pooled counts, with its diagnostics."""
     pooled, visits = counts.pooled(), counts.pooled_visits()
     labels = settings.space.labels
     try:
@@ -315,16 +268,9 @@ def _history(settings: Settings, choice: Choice) -> tuple[TransitionCounts, dict
 def transitions_in(
     settings: Settings, first: int | None, last: int | None, series: Sequence[str] | None = None
 ) -> TransitionCounts:
-    """Count the transitions of a source between two slots, in this process.
+    """Count the transitions of a source from a slot until before another, in this process.
 
-    Args:
-        settings: source, readings, slots, states and missing rule are used.
-        first: first slot; all if left out.
-        last: first slot that is not counted.
-        series: those to count, whether they have readings or not; all that turn up if left out.
-
-    Raises:
-        SettingsError: the source cannot be found.
+    The series that are given are counted whether they have readings or not; without them all that turn up.
     """
     return _counted(settings, first, last, series)[0]
 
@@ -370,11 +316,7 @@ def _listed(option: str, path: Path | None, column: str | None, settings: Settin
 
 
 def names_in(path: Path, columns: Sequence[str], option: str) -> frozenset[str]:
-    """The series a CSV file lists, in the first of some columns that it has.
-
-    Raises:
-        CommandError: the file cannot be read, or has none of the columns.
-    """
+    """The series a CSV file lists, in the first of some columns that it has."""
     try:
         with open_table(path, MOST_ROSTER_BYTES) as file:
             rows = csv.reader(file)
@@ -513,19 +455,10 @@ def check(
     *,
     quick: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Check the series of a history.
+    """Check the series of a history, whose states are None where they were too many to keep, at a noise for epsilon.
 
-    Args:
-        paths: their states; None where they were too many to keep.
-        states: number of states.
-        interval_us: length of a slot in microseconds.
-        sigma: noise at epsilon.
-        epsilon: what a series is to lose at most.
-        quick: leave out what takes more than a second.
-
-    Returns:
-        By name, ``within``, ``series`` and the ``largest`` loss, ``None`` where it has no bound, or why it was
-        ``skipped``.
+    By name, ``within``, ``series`` and the ``largest`` loss, ``None`` where it has no bound, or why it was ``skipped``.
+    ``quick`` leaves out what takes more than a second.
     """
     density = 1 / sigma
     if paths is None:
@@ -588,14 +521,7 @@ def _said(name: str, found: Mapping[str, Any]) -> str:
 
 
 def show_checks(console: Console, found: Mapping[str, Any], own: str) -> None:
-    """Print what was checked, and what it does not say.
-
-    Args:
-        console: where to.
-        found: ``checks``, and where it was not epsilon 1 ``checked``, the epsilon and the sigma that they are about.
-        own: what the series lose by their own chains at epsilon 1, which ``checked`` says for another; empty where that
-            is not known.
-    """
+    """Print what was checked; ``own`` says what the series lose by their own chains at epsilon 1, if that is known."""
     checks, checked = found["checks"], found.get("checked", {"epsilon": 1.0})
     epsilon = checked["epsilon"]
     at = "this noise" if epsilon == 1 else f"epsilon {epsilon:g} and its noise, sigma {number(checked['sigma'])}"
@@ -645,16 +571,6 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
 
     The numbers of the belief are rounded outward to few digits before anything is made of them; a list of chains has no
     outward, so there the rounded chains are what is believed.
-
-    Args:
-        model: the model of the pooled chain.
-        counts: what it was made of.
-        belief: ``level`` or ``series``.
-        cover: probability with which a further series is to be covered.
-        epsilon: whose noise the checks under richer beliefs are about.
-
-    Raises:
-        CommandError: the history has too few series for the cover, or says nothing of a state.
     """
     labels = None if model.states is None else model.states.labels
     rank = _rank(cover, len(counts.series))
@@ -713,11 +629,7 @@ def _losses(chains: Iterable[MarkovChain], sigma: float) -> Floats:
 
 
 def _rank(cover: str, series: int) -> int:
-    """The rank of a cover.
-
-    Raises:
-        CommandError: the history has too few series for it, or it is no number.
-    """
+    """The rank of a cover."""
     try:
         return rank_of(cover, series)
     except EstimationError as error:
@@ -886,13 +798,6 @@ def periodic_model(model: Model, paths: Sequence[SeriesPath] | None) -> Model:
     """The model with a kernel for every slot of the day in the place of the pooled chain.
 
     The rows are rounded to few decimals, and the rounded chain is what is believed.
-
-    Args:
-        model: the model of the pooled chain; it knows its states and interval.
-        paths: the states of the series it was made of; None where they were too many to keep.
-
-    Raises:
-        CommandError: the interval does not divide the day, or the history is too large or makes no such chain.
     """
     assert model.states is not None  # noqa: S101 - a model that was just fitted
     assert model.interval_us is not None  # noqa: S101 - likewise

@@ -67,18 +67,12 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A settings file and what it assumes.
-
-    Attributes:
-        text: the file.
-        said: what was guessed, for people.
-        grouped: whether the settings name a roster, which is to be written beside them.
-        gateway: settings of a gateway that brings the messages, which are to be written beside them; empty for none.
-    """
+    """A settings file and what it assumes."""
 
     text: str
-    said: tuple[tuple[str, str], ...]
-    grouped: bool = False
+    said: tuple[tuple[str, str], ...]  # what was guessed, for people
+    grouped: bool = False  # whether the settings name a roster, which is to be written beside them
+    # settings of a gateway that brings the messages, which are to be written beside them; empty for none
     gateway: str = ""
 
 
@@ -125,16 +119,7 @@ def name_of(text: str) -> str:
 
 
 def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
-    """Write the settings for a file that was looked at.
-
-    Args:
-        look: what was seen.
-        output: where the settings are to be; paths in them are relative to its folder.
-        zone: of times without an offset, and of the days that windows are.
-
-    Raises:
-        CommandError: there is no such zone.
-    """
+    """Write the settings for a file that was looked at."""
     interval = look.interval_us
     windows = _windows(look, zone)
     per_unit = WATTS.get(look.unit)
@@ -180,21 +165,13 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
 
 @dataclass(frozen=True, slots=True)
 class _Windows:
-    """The windows of the settings; instants are what a clock of the zone shows, as microseconds since 1970.
+    """The windows of the settings; instants are what a clock of the zone shows, as microseconds since 1970."""
 
-    Attributes:
-        start: a midnight no later than the first reading.
-        first: start of the first window.
-        stop: end of the last one.
-        count: how many there are.
-        size: length of each as the settings say it.
-    """
-
-    start: int
-    first: int
-    stop: int
-    count: int
-    size: str
+    start: int  # a midnight no later than the first reading
+    first: int  # start of the first window
+    stop: int  # end of the last one
+    count: int  # how many there are
+    size: str  # length of each as the settings say it
 
     def said(self, *, complete: bool) -> str:
         """What they are, for people; and how many, where every row was looked at."""
@@ -377,11 +354,7 @@ def _made_public(names: tuple[str, ...]) -> str:
 
 
 def check_places(output: Path, *beside: Path, force: bool) -> None:
-    """Check that nothing is there where settings are to be written, with their schema and what else goes beside them.
-
-    Raises:
-        CommandError: there is.
-    """
+    """Check that nothing is there where settings are to be written, their schema and what else goes beside them."""
     schema = output.with_name(SCHEMA_FILE)
     for path in (output, schema, *beside):
         if os.path.lexists(path) and not force and not (path == schema and is_schema_of_settings(path)):
@@ -389,23 +362,10 @@ def check_places(output: Path, *beside: Path, force: bool) -> None:
 
 
 def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -> tuple[int, int] | None:
-    """Write the settings file, and beside it ``roster.csv`` with the series that are published, in one group.
+    """Write the settings file with its JSON Schema, and ``roster.csv`` with the published series in one group.
 
-    A file with the JSON Schema of the settings, which their first line names to editors, is written there too.
-
-    Args:
-        guessed: the settings.
-        output: where they are written.
-        force: replace files that are there.
-        hold_out: share of the series that are not published, below 1: the history that a model is fitted on. Which
-            series these are depends on the order of their names alone.
-
-    Returns:
-        How many series the roster has, and how many are held out; ``None`` where there is no roster.
-
-    Raises:
-        CommandError: there is one already, or it cannot be written; or no series can be held out.
-        SourceFileError: the data cannot be read to their end.
+    A share of the series may be held out: the history that a model is fitted on, chosen by the order of names alone.
+    Returns how many series the roster has and how many are held out; ``None`` where there is no roster.
     """
     roster, schema = output.with_name("roster.csv"), output.with_name(SCHEMA_FILE)
     gateway = output.with_name(GATEWAY_FILE)
@@ -455,12 +415,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def series_of(settings: Settings) -> list[str]:
-    """The names of all series in the files of a source, sorted.
-
-    Raises:
-        SettingsError: a file lacks a column.
-        SourceFileError: a file is damaged.
-    """
+    """The names of all series in the files of a source, sorted."""
     names = set[str]()
     for _, decoded in read_source(settings).decoded():
         if decoded.readings is not None:
@@ -604,34 +559,18 @@ _MESSAGE_COUNTER = "it never falls in the look: read as a meter's counter, whose
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the command line asks of a look at messages.
+    """What the command line asks of a look at messages."""
 
-    Attributes:
-        output: where the settings are to be; paths in them are relative to its folder.
-        messages: how many are looked at, at most.
-        value: path, or name, of the value; guessed if left out.
-        timezone: of times without an offset, and of days.
-    """
-
-    output: Path
-    messages: int
-    value: str | None = None
-    timezone: str = "UTC"
+    output: Path  # where the settings are to be; paths in them are relative to its folder
+    messages: int  # how many are looked at, at most
+    value: str | None = None  # path, or name, of the value; guessed if left out
+    timezone: str = "UTC"  # of times without an offset, and of days
 
 
 def from_topic(topic: str, servers: str | None, options: Sequence[str], registry: str | None, wanted: Wanted) -> Guess:
     """Settings from the last messages of a Kafka topic; nothing is committed, and no group is left.
 
-    Args:
-        topic: its name.
-        servers: HOST:PORT of the brokers.
-        options: ``NAME=VALUE`` of librdkafka, a secret by its place: ``sasl.password={env: KAFKA_PASSWORD}``.
-        registry: address of a schema registry, for Avro.
-        wanted: what the command line asks of the look.
-
-    Raises:
-        SettingsError: a setting of the source is none.
-        CommandError: the brokers cannot be read, or nothing looks like readings.
+    Options of librdkafka are ``NAME=VALUE``, a secret by its place: ``sasl.password={env: KAFKA_PASSWORD}``.
     """
     from ...transforms.kafka.client import Cluster, KafkaUnavailableError  # noqa: PLC0415 - of an extra
     from ...transforms.kafka.topics import last_messages  # noqa: PLC0415
@@ -685,19 +624,7 @@ def _checked(given: Mapping[str, Any]) -> KafkaSource:
 
 
 def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: float, wanted: Wanted) -> Guess:
-    """Settings of a job, and of a gateway unless there is one, from what an MQTT broker sends meanwhile.
-
-    Args:
-        filter_: of the topics.
-        broker: ``HOST``, ``HOST:PORT``, ``mqtt://...`` or ``mqtts://...``, without a user.
-        gateway: settings of a gateway, whose broker, user and certificates are used.
-        seconds: how long the look lasts at most.
-        wanted: what the command line asks of the look.
-
-    Raises:
-        SettingsError: the gateway's settings cannot be used.
-        CommandError: the broker cannot be reached or refuses, or nothing looks like readings.
-    """
+    """Settings of a job, and of a gateway unless there is one, from what an MQTT broker sends meanwhile."""
     from ..gateway.connection import Session  # noqa: PLC0415 - of an extra
     from ..gateway.listening import listen  # noqa: PLC0415
     from ..gateway.run import broker_of  # noqa: PLC0415
@@ -778,13 +705,7 @@ def _origin_of(
 ) -> Origin:
     """What brings the messages to the job: the gateway that there is, or one of its own.
 
-    Args:
-        filter_: of the topics.
-        name: of the topic, for names in the settings.
-        where: the messages are from, in words.
-        mqtt: the broker.
-        gateway: the gateway that there is.
-        lines: whether each message is a line; one of several, as a telegram, is tried by itself.
+    Where messages are not ``lines``, as telegrams are not, each is tried by itself.
     """
     listening = f"mosquitto_sub {_client_options(mqtt)} -t {shlex.quote(filter_)}"
     topic = "TOPIC" if set("+#") & set(filter_) else shlex.quote(filter_)
@@ -823,16 +744,7 @@ def _client_options(mqtt: Broker) -> str:
 
 
 def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Guess:
-    """Write the settings for messages that were looked at.
-
-    Args:
-        look: what was seen.
-        origin: where they come from.
-        zone: of times without an offset, and of the days that windows are.
-
-    Raises:
-        CommandError: there is no such zone.
-    """
+    """Write the settings for messages that were looked at."""
     interval = look.interval_us or _UNSEEN_INTERVAL_US
     per_unit = WATTS.get(look.unit)
     energy = look.unit in ("kWh", "Wh")
@@ -881,25 +793,15 @@ def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Gues
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where messages come from.
-
-    Attributes:
-        text: in words.
-        name: of the topic, for the names of the query and the domain.
-        source: the section ``source`` of the settings.
-        trying: the command that tries the mapping on more of them.
-        live: whether the source is followed.
-        rereads: whether it gives messages before a position again, as counters need.
-        gateway: settings of a gateway that brings them; empty where there is one, or none is needed.
-    """
+    """Where messages come from."""
 
     text: str
-    name: str
-    source: dict[str, Any]
-    trying: str
-    live: bool = True
-    rereads: bool = True
-    gateway: str = ""
+    name: str  # of the topic, for the names of the query and the domain
+    source: dict[str, Any]  # the section ``source`` of the settings
+    trying: str  # the command that tries the mapping on more of them
+    live: bool = True  # whether the source is followed
+    rereads: bool = True  # whether it gives messages before a position again, as counters need
+    gateway: str = ""  # settings of a gateway that brings them; empty where there is one, or none is needed
 
 
 def _flow(value: Any) -> str:

@@ -56,22 +56,12 @@ _SQLITE = b"SQLite format 3\0"
 
 
 def settings_of(text: str) -> Settings | None:
-    """The settings, where a ledger is given as a settings file.
-
-    Raises:
-        SettingsError: the settings cannot be used.
-    """
+    """The settings, where a ledger is given as a settings file."""
     return read_settings(Path(text)) if "://" not in text and is_settings(Path(text)) else None
 
 
 def address_of(text: str) -> StoreAddress:
-    """The address of a ledger given as a URL, a SQLite file, or a settings file.
-
-    Raises:
-        CommandError: there is no such file, or it is no ledger.
-        SettingsError: the settings cannot be used.
-        AddressError: the URL cannot be used.
-    """
+    """The address of a ledger given as a URL, a SQLite file, or a settings file."""
     if "://" in text:
         return StoreAddress(text)
     settings, path = settings_of(text), Path(text)
@@ -97,32 +87,20 @@ def _open(text: str) -> Store:
 
 @dataclass(frozen=True)
 class _Account:
-    """A domain's account as it is on record.
+    """A domain's account as it is on record."""
 
-    Attributes:
-        said: what it has spent and promised.
-        entries: its last charges and refusals, or every one.
-        total: how many it has.
-        alone: what the charges of each query would cost without the others, epsilon.
-        bounds: what the quilts and each theorem of the sources say of the charges; none for a domain without queries,
-            and none where they are not asked for.
-    """
-
-    said: DomainSummary
-    entries: list[LedgerEntry]
-    total: int
+    said: DomainSummary  # what it has spent and promised
+    entries: list[LedgerEntry]  # its last charges and refusals, or every one
+    total: int  # how many it has
+    # what the charges of each query would cost without the others, epsilon
     alone: Mapping[str, float] = field(default_factory=dict[str, float])
+    # what the quilts and each theorem of the sources say of the charges; none for a domain without queries, and none
+    # where they are not asked for
     bounds: Mapping[str, SeedsBound] = field(default_factory=dict[str, SeedsBound])
 
     @classmethod
     def of(cls, store: Store, name: str, *, every: bool) -> _Account:
-        """Read an account; all of it is checked, also what is not given.
-
-        Args:
-            store: the ledger.
-            name: of the domain.
-            every: give every entry and the bounds, which take as long again.
-        """
+        """Read an account; all of it is checked, and with ``every`` all entries and the bounds are given."""
         said, charged = store.summary(name), store.charged(name, None if every else _LAST)
         found = cls(said, charged.entries, charged.total)
         held = store.registered(name, said.queries[0].name) if said.queries else None
@@ -142,11 +120,7 @@ class _Account:
 
 
 def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
-    """Print the accounts of a ledger.
-
-    Raises:
-        StoreError: it cannot be read, or has no such domain.
-    """
+    """Print the accounts of a ledger."""
     with _open(text) as store:
         names = store.domains() if domain is None else (domain,)
         found = [_Account.of(store, name, every=every or as_json) for name in names]
@@ -283,12 +257,7 @@ def _day(time_us: int) -> str:
 
 
 def export(text: str, folder: Path, kind: str) -> None:
-    """Write what may be published of a ledger to files.
-
-    Raises:
-        StoreError: the ledger cannot be read, or a file cannot be written.
-        CommandError: likewise, for the accounts.
-    """
+    """Write what may be published of a ledger to files."""
     with _open(text) as store:
         console = results()
         for what, name in (("ledger", "ledger-entries"), ("releases", "releases")):
@@ -308,12 +277,7 @@ def export(text: str, folder: Path, kind: str) -> None:
 
 
 def verify(text: str, expected: Sequence[str], *, as_json: bool) -> None:
-    """Read a whole ledger for damage and print the heads of its domains.
-
-    Raises:
-        CommandError: something is not as it was written, or an expected head is no head.
-        StoreError: the ledger cannot be read at all.
-    """
+    """Read a whole ledger for damage and print the heads of its domains."""
     heads: dict[str, list[Head]] = {}
     for one in expected:
         domain, _, head = one.rpartition("=")
@@ -354,11 +318,7 @@ def _show_verified(console: Console, found: Verified) -> None:
 
 
 def raise_budget(text: str, domain: str, budget: float, *, ask: bool) -> None:
-    """Raise a domain's budget after asking.
-
-    Raises:
-        StoreError: there is no such domain, or the budget would not rise.
-    """
+    """Raise a domain's budget after asking."""
     with _open(text) as store:
         before = store.summary(domain)
         if ask:
@@ -376,11 +336,7 @@ def raise_budget(text: str, domain: str, budget: float, *, ask: bool) -> None:
 
 
 def backup(text: str, output: Path) -> None:
-    """Copy a SQLite ledger.
-
-    Raises:
-        StoreError: it is not SQLite, or the copy cannot be written.
-    """
+    """Copy a SQLite ledger."""
     with _open(text) as store:
         store.backup(output)
     paragraph(
@@ -391,11 +347,7 @@ def backup(text: str, output: Path) -> None:
 
 
 def migrate(text: str) -> None:
-    """Bring a ledger's tables to this version.
-
-    Raises:
-        StoreError: it is newer than this program, or cannot be written.
-    """
+    """Bring a ledger's tables to this version."""
     with _open(text) as store:
         store.migrate()
     results().print("The tables are those of this version.")
@@ -406,16 +358,7 @@ _LEAST = 2
 
 
 def merge(texts: Sequence[str], output: Path) -> None:
-    """Unite ledgers and print the new accounts.
-
-    Args:
-        texts: each a SQLite file, a URL, or a settings file that names one.
-        output: the new SQLite file.
-
-    Raises:
-        CommandError: fewer than two are given, or one is not there.
-        StoreError: they cannot be united, read or written.
-    """
+    """Unite ledgers and print the new accounts."""
     if len(texts) < _LEAST:
         raise CommandError(f"{texts[0]}: one ledger alone cannot be merged; give two or more")
     if output.suffix.lower() in _ENDINGS:
@@ -451,20 +394,7 @@ Kind = Literal["joined", "switched"]
 
 
 def change_belief(text: str, domain: str, path: Path, instant: str | None, *, ask: bool) -> None:
-    """Change a domain's belief after asking.
-
-    Args:
-        text: the ledger: a URL, a file, or settings.
-        domain: its name.
-        path: a model file.
-        instant: from when on it is believed in the place of the others; ``None``: it joins them for all time.
-        ask: whether to ask first.
-
-    Raises:
-        CommandError: the model does not fit the domain.
-        ModelError: the model cannot be used.
-        StoreError: there is no such domain, or its budget does not allow it.
-    """
+    """Change a domain's belief after asking: from an instant on, or without one joined to the others for all time."""
     model = Model.load(path)
     with Store(address_of(text)) as store:
         said = store.summary(domain)
@@ -520,45 +450,23 @@ _LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as it is derived.
+    """One thing that is not as it is derived."""
 
-    Attributes:
-        row: which row, by its names.
-        what: what it says, and what is derived.
-    """
-
-    row: str
-    what: str
+    row: str  # which row, by its names
+    what: str  # what it says, and what is derived
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look compared.
-
-    Attributes:
-        name: of the look.
-        compared: what was held together, in words.
-        differences: every one that was found; empty where all agrees.
-    """
+    """What one look compared."""
 
     name: str
-    compared: str
-    differences: tuple[Difference, ...]
+    compared: str  # what was held together, in words
+    differences: tuple[Difference, ...]  # every one that was found; empty where all agrees
 
 
 def audit(text: str, published: Sequence[Path], *, as_json: bool) -> None:
-    """Derive a ledger again and print what agrees and what does not.
-
-    Args:
-        text: a settings file, a ledger file or a URL; settings say which belief and which noise there must be.
-        published: files and folders of released rows to hold against the record; with settings their sink, too.
-        as_json: print the looks as JSON.
-
-    Raises:
-        CommandError: something differs.
-        StoreError: the ledger cannot be read at all.
-        SettingsError: the settings cannot be used.
-    """
+    """Derive a ledger again and print what differs; settings say which belief and which noise there must be."""
     settings = settings_of(text)
     with Store(address_of(text)) as store:
         looks = list(_looks(store, settings, published))

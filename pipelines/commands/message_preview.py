@@ -120,58 +120,33 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 @dataclass(frozen=True, slots=True)
 class MessageLook:
-    """What some messages suggest.
+    """What some messages suggest."""
 
-    Attributes:
-        readings: the section of the settings.
-        called: what the mapping is, in words.
-        count: messages that were looked at.
-        read: those of them with a reading.
-        passed: those that are of another kind.
-        rejected: those that cannot be read.
-        names: distinct series seen.
-        interval_us: a usual length of slot near the distance of two readings; ``None`` if no series had two.
-        rises: whether the value is a counter.
-        unit: of the values; empty if it is not known.
-        latest_us: the latest reading.
-        naive: whether the times have no offset.
-    """
-
-    readings: dict[str, Any]
-    called: str
-    count: int
-    read: int
-    passed: int
-    rejected: int
-    names: int
-    interval_us: int | None
-    rises: bool
-    unit: str
-    latest_us: int
-    naive: bool
+    readings: dict[str, Any]  # the section of the settings
+    called: str  # what the mapping is, in words
+    count: int  # messages that were looked at
+    read: int  # those of them with a reading
+    passed: int  # those that are of another kind
+    rejected: int  # those that cannot be read
+    names: int  # distinct series seen
+    interval_us: int | None  # a usual length of slot near the distance of two readings; ``None`` if no series had two
+    rises: bool  # whether the value is a counter
+    unit: str  # of the values; empty if it is not known
+    latest_us: int  # the latest reading
+    naive: bool  # whether the times have no offset
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What a proposal makes of the messages.
-
-    Attributes:
-        readings: the section.
-        read: messages with a reading.
-        rejected: messages that cannot be read.
-        passed: messages of another kind.
-        codes: the series of each reading, shape (n,).
-        instants: the time of each in microseconds, shape (n,).
-        values: its value, shape (n,).
-    """
+    """What a proposal makes of the messages."""
 
     readings: dict[str, Any]
-    read: int
-    rejected: int
-    passed: int
-    codes: npt.NDArray[np.int64]
-    instants: npt.NDArray[np.int64]
-    values: npt.NDArray[np.float64]
+    read: int  # messages with a reading
+    rejected: int  # messages that cannot be read
+    passed: int  # messages of another kind
+    codes: npt.NDArray[np.int64]  # the series of each reading, shape (n,)
+    instants: npt.NDArray[np.int64]  # the time of each in microseconds, shape (n,)
+    values: npt.NDArray[np.float64]  # its value, shape (n,)
 
     @property
     def names(self) -> int:
@@ -236,10 +211,10 @@ def look_at_messages(
     schemas: SchemaLookup | None = None,
     hint: str = "",
 ) -> MessageLook:
-    """Look at messages.
+    """Look at messages of one topic or of several.
 
     Args:
-        messages: some, of one topic or of several.
+        messages: some of them.
         where: they come from, for errors.
         value: path, or name, of the value; guessed if left out.
         timezone: zone of times without an offset.
@@ -247,9 +222,6 @@ def look_at_messages(
         only: the name of a series, where messages come from one place and have none.
         schemas: gives the schema of an id of Avro's wire format.
         hint: what else may help where nothing is found.
-
-    Raises:
-        CommandError: there are no messages, or nothing in them looks like readings.
     """
     messages = _with_payload(messages)
     if not len(messages):
@@ -326,17 +298,11 @@ def _chosen(messages: Messages, kept: Sequence[int]) -> Messages:
 
 @dataclass
 class _Leaf:
-    """A field at the end of a path.
-
-    Attributes:
-        steps: the path.
-        values: what stands there, without nulls.
-        documents: numbers of the documents that have it.
-    """
+    """A field at the end of a path."""
 
     steps: Steps
-    values: list[Any] = field(default_factory=list[Any])
-    documents: set[int] = field(default_factory=set[int])
+    values: list[Any] = field(default_factory=list[Any])  # what stands there, without nulls
+    documents: set[int] = field(default_factory=set[int])  # numbers of the documents that have it
 
     @property
     def name(self) -> str:
@@ -371,33 +337,19 @@ class _Leaf:
 
 @dataclass(frozen=True)
 class _Fields:
-    """What the messages have.
+    """What the messages have."""
 
-    Attributes:
-        payload: how payloads are written; ``None`` where they are not in a form with fields.
-        packed: whether they are packed by gzip.
-        plain: whether the payload as a whole is a value.
-        leaves: the fields, by their paths.
-        documents: how many documents there are.
-        levels: levels of the topic that differ, from 1.
-        words: of each such level what stands there.
-        keyed: whether messages have keys of text.
-        only: the name of a series where there is no other.
-        bodies: what the payloads hold.
-        said_unit: the unit that stands behind numbers in payloads; empty for none that is known.
-    """
-
-    payload: str | None
-    packed: bool
-    plain: bool
-    leaves: Mapping[Steps, _Leaf]
-    documents: int
-    levels: tuple[int, ...]
-    words: Mapping[int, Counter[str]]
-    keyed: bool
-    only: str
-    bodies: Sequence[Any]
-    said_unit: str
+    payload: str | None  # how payloads are written; ``None`` where they are not in a form with fields
+    packed: bool  # whether they are packed by gzip
+    plain: bool  # whether the payload as a whole is a value
+    leaves: Mapping[Steps, _Leaf]  # the fields, by their paths
+    documents: int  # how many documents there are
+    levels: tuple[int, ...]  # levels of the topic that differ, from 1
+    words: Mapping[int, Counter[str]]  # of each such level what stands there
+    keyed: bool  # whether messages have keys of text
+    only: str  # the name of a series where there is no other
+    bodies: Sequence[Any]  # what the payloads hold
+    said_unit: str  # the unit that stands behind numbers in payloads; empty for none that is known
 
     @classmethod
     def of(cls, messages: Messages, levels: Sequence[int], only: str, schemas: SchemaLookup | None) -> _Fields:
@@ -650,12 +602,7 @@ def _is_step(leaf: _Leaf, value: _Leaf) -> bool:
 
 
 def _series(fields: _Fields, inside: Steps | None) -> list[Any]:
-    """Places of the series, the likeliest first.
-
-    Args:
-        fields: what the messages have.
-        inside: the array that the value is in; ``None`` for any.
-    """
+    """Places of the series for a value inside an array, or anywhere, the likeliest first."""
     found: list[Any] = []
     if inside is not None and Do.FIELDS in inside:
         at = len(inside) - 1 - inside[::-1].index(Do.FIELDS)

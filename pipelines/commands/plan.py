@@ -50,61 +50,35 @@ _LONGEST_US = 366 * DAY_US
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line asks; ``None`` and empty for what the settings, or the defaults, say.
-
-    Attributes:
-        window: length of a window.
-        group: series in the smallest group.
-        epsilon: target.
-        error: wanted error, in per cent or as a share.
-        mechanism: its name.
-        windows: lengths of the table, with commas.
-        groups: group sizes of the table, with commas.
-        epsilons: of the table, with commas.
-        rule: a rule of aggregation.
-        largest_share: of a member, for the rule.
-    """
+    """What the command line asks; ``None`` and empty for what the settings, or the defaults, say."""
 
     window: str | None = None
-    group: int | None = None
+    group: int | None = None  # series in the smallest group
     epsilon: float | None = None
-    error: str = "5%"
+    error: str = "5%"  # wanted error, in per cent or as a share
     mechanism: str | None = None
-    windows: str | None = None
-    groups: str | None = None
-    epsilons: str | None = None
-    rule: str | None = None
-    largest_share: str | None = None
+    windows: str | None = None  # lengths of the table, with commas
+    groups: str | None = None  # group sizes of the table, with commas
+    epsilons: str | None = None  # of the table, with commas
+    rule: str | None = None  # a rule of aggregation
+    largest_share: str | None = None  # of a member, for the rule
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is planned: a belief, its slots and states, and what the settings say of the purpose.
+    """What is planned: a belief, its slots and states, and what the settings say of the purpose."""
 
-    Attributes:
-        name: for the heading.
-        belief: what is believed about every series.
-        interval_us: length of a slot in microseconds.
-        space: the states.
-        purpose: the purpose of the settings, or of the defaults.
-        longest: slots of the longest window that the settings to start from may have.
-        document: the settings as plain data, those to start from before what is planned is put into them.
-        stand_in: whether the belief is a stand-in.
-        mechanism: the mechanism that the settings name; None where there are none.
-        notes: what was assumed of the purpose.
-        own: slots of a window of the settings, of the longest one of a calendar; None where there are no settings.
-    """
-
-    name: str
-    belief: Belief
-    interval_us: int
+    name: str  # for the heading
+    belief: Belief  # what is believed about every series
+    interval_us: int  # length of a slot in microseconds
     space: StateSpace
-    purpose: Purpose
-    longest: int
-    document: dict[str, Any]
-    stand_in: bool
-    mechanism: str | None
-    notes: tuple[str, ...]
+    purpose: Purpose  # the purpose of the settings, or of the defaults
+    longest: int  # slots of the longest window that the settings to start from may have
+    document: dict[str, Any]  # the settings as plain data, those to start from before what is planned is put into them
+    stand_in: bool  # whether the belief is a stand-in
+    mechanism: str | None  # the mechanism that the settings name; None where there are none
+    notes: tuple[str, ...]  # what was assumed of the purpose
+    # slots of a window of the settings, of the longest one of a calendar; None where there are no settings
     own: int | None = None
 
 
@@ -117,21 +91,7 @@ def plan(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Plan, print, and write what is asked for.
-
-    Args:
-        settings: a settings file; or
-        model: a model file.
-        asked: what the command line asks.
-        picture: where to draw the errors, SVG or PNG.
-        output: where to write the settings to start from.
-        as_json: print JSON instead of text.
-
-    Raises:
-        CommandError: a file cannot be written, or an option cannot be used.
-        ModelError: the model cannot be used.
-        SettingsError: the settings cannot.
-    """
+    """Plan, print, and write what is asked for."""
     if (settings is None) == (model is None):
         raise CommandError("plan takes either a settings file or --model FILE: give one of them")
     _check_picture(picture)
@@ -167,11 +127,7 @@ def plan(
 
 
 def of_settings(path: Path, asked: Asked) -> Subject:
-    """What a settings file plans, with what the command line changes.
-
-    Raises:
-        SettingsError: the settings, or what is asked, cannot be used.
-    """
+    """What a settings file plans, with what the command line changes."""
     settings = read_settings(path).accepting(Accepted(noise=True, stand_in=True))  # it says what a run would
     made = make_plan(settings)
     roster, schedule, interval = made.roster, made.schedule, made.grid.interval_us
@@ -232,17 +188,7 @@ def _sigmas(plan: Plan) -> list[float]:
 
 
 def of_model(path: Path, asked: Asked, output: Path | None) -> Subject:
-    """What a model file plans, with the purpose of the command line.
-
-    Args:
-        path: the model file.
-        asked: the purpose.
-        output: where the settings to start from are to be written, if anywhere.
-
-    Raises:
-        ModelError: the model cannot be used.
-        SettingsError: what is asked cannot.
-    """
+    """What a model file plans, with the purpose of the command line; settings at ``output`` will name the file."""
     model = Model.load(path)
     if model.states is None or model.interval_us is None:
         raise CommandError(f"{path}: the model has no states or no interval: plan a settings file that names it")

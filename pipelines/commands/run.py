@@ -47,65 +47,38 @@ from .dry_run import Cost, NoiseOfLength, assumptions, left_to_data, of_units
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run did.
-
-    Attributes:
-        query: the query.
-        domain: the domain.
-        windows: windows of the schedule; of an endless one those until now.
-        windows_published: windows whose rows are all on record now and were not before the run.
-        windows_drawn: those of them whose first block this run drew, and no other job that ran at the same time;
-            ``None`` where the runner may count otherwise.
-        windows_completed: those of them that were charged before the run.
-        windows_on_record: windows whose rows were on record before.
-        windows_refused: windows the budget refused, in this run or before.
-        rows: released rows in the sink.
-        sink: where they are.
-        epsilon: what the query was calibrated for.
-        loss_before: loss of the domain before the run, epsilon.
-        loss_after: loss of the domain after it.
-        budget: the domain's budget in force.
-        scale: scale of the noise in each count, cells; where windows have noise by their length, the largest.
-        half_width_95: a count is within so many cells of the true one with probability 0.95.
-        by_length: where windows have noise by their length, that of each length of the schedule's windows.
-        median_share: expected error of a count over an evenly filled bin, median of the histograms.
-        stand_in: whether the belief is a stand-in.
-        cost: what the query's schedule costs alone, what it was calibrated to, and how long an event is protected.
-        naive_loss: the epsilons of all charged windows of the domain added up; ``None`` if not known.
-        from_data: what was taken from the data, as public, and what it came to.
-        given_model: whether the model was estimated from series it protects.
-        history_lost: whether charges are missing from the account by the operator's word, now or in an earlier run.
-        assumptions: what the promise rests on.
-        cautions: what is allowed and most likely not meant.
-        operator_only: tallies of readings and rejects, not to be published; ``None`` where the runner reports none.
-    """
+    """What a run did."""
 
     query: str
     domain: str
-    windows: int
-    windows_published: int
+    windows: int  # windows of the schedule; of an endless one those until now
+    windows_published: int  # windows whose rows are all on record now and were not before the run
+    # those of them whose first block this run drew, and no other job that ran at the same time; ``None`` where the
+    # runner may count otherwise
     windows_drawn: int | None
-    windows_completed: int
-    windows_on_record: int
-    windows_refused: int
-    rows: int
-    sink: str
-    epsilon: float
-    loss_before: float
-    loss_after: float
-    budget: float
-    scale: float
-    half_width_95: int
+    windows_completed: int  # those of them that were charged before the run
+    windows_on_record: int  # windows whose rows were on record before
+    windows_refused: int  # windows the budget refused, in this run or before
+    rows: int  # released rows in the sink
+    sink: str  # where they are
+    epsilon: float  # what the query was calibrated for
+    loss_before: float  # loss of the domain before the run, epsilon
+    loss_after: float  # loss of the domain after it
+    budget: float  # the domain's budget in force
+    scale: float  # scale of the noise in each count, cells; where windows have noise by their length, the largest
+    half_width_95: int  # a count is within so many cells of the true one with probability 0.95
+    # where windows have noise by their length, that of each length of the schedule's windows
     by_length: tuple[NoiseOfLength, ...]
-    median_share: float
-    stand_in: bool
-    cost: Cost
-    naive_loss: float | None
-    from_data: tuple[str, ...]
-    given_model: bool
-    history_lost: bool
-    assumptions: tuple[str, ...]
-    cautions: tuple[str, ...]
+    median_share: float  # expected error of a count over an evenly filled bin, median of the histograms
+    stand_in: bool  # whether the belief is a stand-in
+    cost: Cost  # what the query's schedule costs alone, what it was calibrated to, and how long an event is protected
+    naive_loss: float | None  # the epsilons of all charged windows of the domain added up; ``None`` if not known
+    from_data: tuple[str, ...]  # what was taken from the data, as public, and what it came to
+    given_model: bool  # whether the model was estimated from series it protects
+    history_lost: bool  # whether charges are missing from the account by the operator's word, now or in an earlier run
+    assumptions: tuple[str, ...]  # what the promise rests on
+    cautions: tuple[str, ...]  # what is allowed and most likely not meant
+    # tallies of readings and rejects, not to be published; ``None`` where the runner reports none
     operator_only: dict[str, Any] | None
 
     @property
@@ -145,20 +118,7 @@ def run_job(
     history_lost: bool = False,
     even_if_empty: bool = False,
 ) -> Summary:
-    """Publish what the settings say.
-
-    Args:
-        settings: the job.
-        beam_options: Beam's, as words.
-        history_lost: go on although the sink holds releases that are not on record.
-        even_if_empty: publish although no reading counts in any window.
-
-    Raises:
-        SettingsError: the settings do not make a job.
-        ModelError: the model cannot be used.
-        CommandError: the runner, the sink or the input cannot be used.
-        StoreError: the ledger of record cannot be used, or does not fit the job.
-    """
+    """Publish what the settings say."""
     check_command(settings, beam_options, BATCH)
     with with_newest(settings):
         known, made = with_ledger(settings, history_lost=history_lost)
@@ -178,22 +138,7 @@ def publish(
     history_lost: bool = False,
     emptied: bool = False,
 ) -> Summary:
-    """Run the graph around a transform that was made from the settings.
-
-    Args:
-        settings: the job.
-        histograms: made from them.
-        beam_options: Beam's, as words.
-        history_lost: go on although the ledger lacks what was published.
-        emptied: whether the ledger was made just now in the place of one that was emptied.
-
-    Raises:
-        SettingsError: source or sink is missing, names what is not there or cannot be written, or is also another
-            file of the job.
-        CommandError: a file cannot be read, sink or rejects hold something else, the sink holds releases that are not
-            on record, or it could not be written in the end.
-        StoreError: the ledger of record cannot be used, or does not fit the job.
-    """
+    """Run the graph around a transform that was made from the settings."""
     options = options_of(beam_options)
     ready = preflight(settings, histograms.plan, options, BATCH, Word(history_lost=history_lost, emptied=emptied))
     settings, plan, memory = ready.settings, ready.plan, ready.memory
@@ -330,11 +275,7 @@ def summary_of(
     after: OnRecord,
     tallies: dict[str, int] | None,
 ) -> Summary:
-    """What a run did, from what was on record before and after it.
-
-    Raises:
-        SettingsError: the query is not on record.
-    """
+    """What a run did, from what was on record before and after it."""
     plan, registration = histograms.plan, after.registration
     if registration is None or after.account.budget is None:
         raise SettingsError([f"query {plan.query_name!r}: the job ended without putting it on record; run it again"])
@@ -407,12 +348,7 @@ _EMPTY = (
 
 
 def _operator(tallies: dict[str, int], missing: str = "") -> dict[str, Any]:
-    """Tallies for the operator.
-
-    Args:
-        tallies: Beam's counters.
-        missing: the rule for cells without a reading.
-    """
+    """Tallies for the operator."""
     rejected = {
         reason.value: tallies[counter_name(reason)] for reason in RejectReason if tallies.get(counter_name(reason))
     }

@@ -22,11 +22,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def settings_schema(left_out: list[str] | None = None) -> dict[str, Any]:
-    """The schema for editors, with the sections of plug-ins; every mistake it lets through is found before a job runs.
-
-    Args:
-        left_out: gets a line for each plug-in that cannot be used, and so is not in the schema.
-    """
+    """The schema for editors, with the sections of plug-ins; a line of each that cannot be used is added to a list."""
     schema: dict[str, Any] = {"$schema": _DIALECT, **Settings.model_json_schema(by_alias=True)}
     forms = schema["$defs"]
     errors: list[str] = []
@@ -93,14 +89,7 @@ def settings_table() -> str:
 def _fields(
     form: dict[str, Any], prefix: str, forms: dict[str, Any], shown: dict[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Path and other cells of each field of a section, those of its own sections after it.
-
-    Args:
-        form: Schema of the section.
-        prefix: Its path with a dot, or empty.
-        forms: Schemas of all sections by name.
-        shown: Paths of the sections that were shown, by name; added to.
-    """
+    """Path and other cells of each field of a section, those of its own sections after it, unless they were shown."""
     required = set(form.get("required", ()))
     for name, field in form["properties"].items():
         path = f"{prefix}{name}"

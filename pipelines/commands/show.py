@@ -48,47 +48,27 @@ _OTHER_DAYS = (
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What to show.
+    """What to show."""
 
-    Attributes:
-        domain: of this domain only.
-        query: of this query only.
-        key: of this series or group.
-        window: an instant in the window; the last window where it is left out.
-        of_class: label of a class of slots; all of them where it is left out.
-        period: windows are added up by this period of the calendar.
-        zone: time zone of the calendar, and of instants without an offset.
-        level: of the bands.
-        duration: the load-duration curve.
-        quantiles: which quantiles.
-        ends: lower and upper end of the values, for bounds on mean and total; an end that is not known is infinite.
-        change: against the window, or sum of windows, before.
-        profile: a line for each class of slots.
-        edge: from which edge on a profile counts; the middle one where it is left out.
-    """
-
-    domain: str | None = None
-    query: str | None = None
-    key: str | None = None
-    window: str | None = None
-    of_class: str | None = None
-    period: Period | None = None
-    zone: str = "UTC"
+    domain: str | None = None  # of this domain only
+    query: str | None = None  # of this query only
+    key: str | None = None  # of this series or group
+    window: str | None = None  # an instant in the window; the last window where it is left out
+    of_class: str | None = None  # label of a class of slots; all of them where it is left out
+    period: Period | None = None  # windows are added up by this period of the calendar
+    zone: str = "UTC"  # time zone of the calendar, and of instants without an offset
     level: float = 0.95
-    duration: bool = False
+    duration: bool = False  # the load-duration curve
     quantiles: tuple[float, ...] = ()
+    # lower and upper end of the values, for bounds on mean and total; an end that is not known is infinite
     ends: tuple[float, float] | None = None
-    change: bool = False
-    profile: bool = False
-    edge: float | None = None
+    change: bool = False  # against the window, or sum of windows, before
+    profile: bool = False  # a line for each class of slots
+    edge: float | None = None  # from which edge on a profile counts; the middle one where it is left out
 
 
 def show(paths: Sequence[Path], view: View, *, as_json: bool) -> None:
-    """Print one window, or one sum of windows, of one series or group.
-
-    Raises:
-        CommandError: the files hold no such releases, or what is asked does not fit them.
-    """
+    """Print one window, or one sum of windows, of one series or group."""
     table = chosen(paths, view)
     names = table.select(["domain", "query", "key"]).group_by(["domain", "query", "key"]).aggregate([]).num_rows
     series = series_in(_of_first(table))[0]
@@ -114,11 +94,7 @@ def _check_order(space: StateSpace, view: View) -> None:
 
 
 def write_table(paths: Sequence[Path], view: View, format_: Format, output: Path | None) -> None:
-    """Write the chosen rows, or their sums, with one row a count, to a file or to standard output.
-
-    Raises:
-        CommandError: the files hold no such releases, or the file cannot be written.
-    """
+    """Write the chosen rows, or their sums, with one row a count, to a file or to standard output."""
     table = chosen(paths, view)
     found = tidy(table) if view.period is None else _summed_table(table, view)
     if output is None:
@@ -153,11 +129,7 @@ def as_bytes(table: pa.Table, format_: Format) -> bytes:
 
 
 def chosen(paths: Sequence[Path], view: View) -> pa.Table:
-    """The released rows in files that a view is of.
-
-    Raises:
-        CommandError: there are none.
-    """
+    """The released rows in files that a view is of."""
     try:
         table = released_rows(paths)
     except FileError as error:

@@ -54,21 +54,13 @@ _STYLE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure for the page.
+    """A figure for the page."""
 
-    Attributes:
-        title: what it shows.
-        alternative: the same in words, with its numbers.
-        source: the SVG as a data URL.
-        columns: headings of its table.
-        rows: the numbers it draws; none where the page has them elsewhere.
-    """
-
-    title: str
-    alternative: str
-    source: str
-    columns: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
+    title: str  # what it shows
+    alternative: str  # the same in words, with its numbers
+    source: str  # the SVG as a data URL
+    columns: tuple[str, ...] = ()  # headings of its table
+    rows: tuple[tuple[str, ...], ...] = ()  # the numbers it draws; none where the page has them elsewhere
 
 
 def epsilon_over_time(facts: DomainFacts) -> Picture | None:
@@ -280,17 +272,7 @@ def _when(time_us: int) -> datetime:
 
 
 def draw_errors(table: ErrorTable, windows: Sequence[str], wanted: float, form: str) -> bytes:
-    """Draw a table of errors.
-
-    Args:
-        table: the errors.
-        windows: what each of its windows is called.
-        wanted: the wanted error, as a share.
-        form: ``svg`` or ``png``.
-
-    Returns:
-        The content of the file; the same for the same table.
-    """
+    """Draw a table of errors."""
     made = io.BytesIO()
     height = 1.2 + 1.2 * len(table.groups)
     with drawing(height, panels=len(table.groups)) as (figure, panels):

@@ -36,17 +36,11 @@ from .contents import DomainFacts, Report
 
 @dataclass(frozen=True)
 class Term:
-    """A word and what it means.
+    """A word and what it means."""
 
-    Attributes:
-        name: as the glossary has it.
-        meaning: in plain language.
-        forms: as a page has it, as regular expressions; the name where left out.
-    """
-
-    name: str
-    meaning: str
-    forms: tuple[str, ...] = field(default=())
+    name: str  # as the glossary has it
+    meaning: str  # in plain language
+    forms: tuple[str, ...] = field(default=())  # as a page has it, as regular expressions; the name where left out
     _form: re.Pattern[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -169,28 +163,15 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Download:
-    """Data in the page.
-
-    Attributes:
-        name: of the file.
-        said: what it is.
-        source: its bytes as a data URL.
-    """
+    """Data in the page."""
 
     name: str
     said: str
-    source: str
+    source: str  # its bytes as a data URL
 
 
 def page_of(report: Report, *, title: str, version: str, pictured: int = PICTURED) -> str:
-    """The report as HTML.
-
-    Args:
-        report: what it says.
-        title: its title.
-        version: of this program.
-        pictured: how many series or groups of each domain have figures.
-    """
+    """The report as HTML."""
     text = resources.files(__package__ or "").joinpath("page.html.jinja").read_text(encoding="utf-8")
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(text)
     domains = [_domain(facts, place, report.model, pictured) for place, facts in enumerate(report.domains)]
@@ -410,12 +391,7 @@ def _belief(facts: DomainFacts, model: Model | None) -> Iterator[tuple[str, str]
 
 
 def _latest(series: Sequence[ReleasedSeries], zone: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The last window of each series or group, where all have the same bins; else of those that have the first's.
-
-    Args:
-        series: released series and groups.
-        zone: by whose clock windows are named.
-    """
+    """The last window of each series or group, where all have the same bins; else of those that have the first's."""
     if not series:
         return (), []
     labels = _space(series[0])
