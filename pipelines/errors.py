@@ -12,12 +12,16 @@ import builtins
 import dis
 import re
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
 from ..schemas.errors import QuiltstreamError
+from ..schemas.files import reason
 
 
 class ExitCode(IntEnum):
@@ -125,6 +129,19 @@ class AwayError(CommandError):
         """Keep the message, the code and the part."""
         super().__init__(text, code)
         self.part: Part = part
+
+
+@contextmanager
+def writing(path: Path, mend: str = "check the folder", code: ExitCode = ExitCode.SINK) -> Generator[None]:
+    """Say which file cannot be written, and how to mend it.
+
+    Raises:
+        CommandError: it cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(f"{path}: cannot be written ({reason(error)}); {mend}", code) from error
 
 
 def explain(error: BaseException) -> Failure:
