@@ -369,7 +369,7 @@ class Beside:
 
     topic: str = ""  # of messages whose line does not say it
     key: str = ""  # the key; empty for none
-    headers: tuple[tuple[str, str], ...] = ()  # names and values
+    headers: tuple[str, ...] = ()  # each NAME=VALUE
     stamp: str = ""  # the broker's stamp as an instant; empty for now
     lines: bool = False  # whether each line is a message
     topics: bool = False  # whether each line is a topic, a blank and a payload, as ``mosquitto_sub -v`` prints them
@@ -393,11 +393,12 @@ def messages_of_file(given: str, beside: Beside) -> Messages:
     except ValueError as error:
         raise CommandError(f"--stamp: {error}", ExitCode.SETTINGS) from None
     count = len(payloads)
+    headers = tuple((name, value.encode()) for name, _, value in (one.partition("=") for one in beside.headers))
     return Messages(
         payloads=payloads,
         topics=topics,
         keys=[beside.key.encode() or None] * count,
-        headers=[tuple((name, value.encode()) for name, value in beside.headers)] * count,
+        headers=[headers] * count,
         stamps_us=np.full(count, stamp, dtype=np.int64),
         positions=np.arange(count, dtype=np.int64),
     )

@@ -1,10 +1,6 @@
-"""``run --dry-run``: what a job will do and cost, from settings, model and roster alone.
+"""``run --dry-run``: what a job will do and cost, and what of it is most likely not meant.
 
-Everything here follows from the settings, the model and the roster. The ledger of record is looked at, never changed.
-
-What is allowed and most likely not meant: said by the dry run, and by a run where it concerns what was published.
-
-Everything here follows from the settings; nothing of it looks at data.
+Everything follows from the settings, the model and the roster. The ledger of record is looked at, never changed.
 """
 
 from __future__ import annotations
@@ -22,7 +18,6 @@ from rich.console import Console
 from ...privacy.accounting.ledger import Ledger
 from ...privacy.accounting.quilt_account import loss_by_quilts
 from ...privacy.accounting.schedules import Schedule
-from ...privacy.accounting.schedules import Schedule as ChargedSchedule
 from ...privacy.analysis.methods import METHODS, by_quilts
 from ...privacy.mechanisms.histogram import FixedTotalHistogram, HistogramMechanism
 from ...privacy.models.reading import belief_from_dict
@@ -116,48 +111,30 @@ def of_units(settings: Settings) -> tuple[str, ...]:
 
 
 def cautions(settings: Settings, plan: Plan, *, endless: bool, now_us: int | None = None) -> tuple[str, ...]:
-    """What to look at before a job runs."""
-    return (*of_units(settings), *_left_out(settings, plan), *(() if endless else _ahead(plan, now_us)))
-
-
-def _left_out(settings: Settings, plan: Plan) -> tuple[str, ...]:
-    """Slots before the given end that make no whole window."""
-    schedule, grid = plan.schedule, plan.grid
-    if schedule.start is None or schedule.stop is None or schedule.stop == schedule.covered.stop:
-        return ()
-    rest = (schedule.stop - schedule.covered.stop) * grid.interval_us
-    size = schedule.size * grid.interval_us
-    zone = settings.slots.timezone
-    changes = (
-        f"; a window of {format_duration(size)} always has {size // HOUR_US} hours, and in {zone} a day has 23 "
-        "or 25 where the clock changes: windows.size: day follows it"
-        if zone != "UTC" and size % DAY_US == 0 and schedule.calendar is None
-        else ""
-    )
-    return (
-        f"windows.stop: the last {format_duration(rest)} before it make no whole window and are left out: the windows "
-        f"end at {format_instant(grid.time_of(schedule.covered.stop))}{changes}",
-    )
-
-
-def _ahead(plan: Plan, now_us: int | None) -> tuple[str, ...]:
-    """An end that is yet to come, of a job that publishes everything up to it at once."""
-    schedule, grid = plan.schedule, plan.grid
+    """What to look at before a job runs: units, an end that makes no whole window, and one that is yet to come."""
+    schedule, grid, found = plan.schedule, plan.grid, [*of_units(settings)]
     if schedule.start is None or schedule.stop is None:
-        return ()
-    now = time.time_ns() // 1_000 if now_us is None else now_us
-    days = (grid.time_of(schedule.covered.stop) - now) // DAY_US
-    if days < 1:
-        return ()
-    return (
-        f"windows.stop lies {days:,} day{'' if days == 1 else 's'} ahead: this run publishes and charges the windows "
-        "until then too, which are on record for ever as they are now, most likely without readings",
-    )
-
-
-def said_by_quilts(found: dict[str, float]) -> str:
-    """``mqm-exact 41.5, mqm-approx 81.2``; nothing where there is nothing."""
-    return ", ".join(f"{name} {sigma:.1f}" for name, sigma in found.items())
+        return tuple(found)
+    stop = grid.time_of(schedule.covered.stop)
+    if schedule.stop != schedule.covered.stop:
+        rest, size = grid.time_of(schedule.stop) - stop, schedule.size * grid.interval_us
+        found.append(
+            f"windows.stop: the last {format_duration(rest)} before it make no whole window and are left out: the "
+            f"windows end at {format_instant(stop)}"
+        )
+        zone = settings.slots.timezone
+        if zone != "UTC" and size % DAY_US == 0 and schedule.calendar is None:
+            found[-1] += (
+                f"; a window of {format_duration(size)} always has {size // HOUR_US} hours, and in {zone} a day has 23 "
+                "or 25 where the clock changes: windows.size: day follows it"
+            )
+    days = (stop - (time.time_ns() // 1_000 if now_us is None else now_us)) // DAY_US
+    if days >= 1 and not endless:
+        found.append(
+            f"windows.stop lies {plural(days, 'day')} ahead: this run publishes and charges the windows until then "
+            "too, which are on record for ever as they are now, most likely without readings"
+        )
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,17 +314,17 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
     most = 1 if roster is None else roster.multiplicity
     if schedule.start is None:
         density = max(plan.of_length(slots).noisy.epsilon_dp for slots in schedule.own_lengths) * most
-        charged = ChargedSchedule(schedule.size, schedule.every, start=0, stop=None, epsilon_dp=density)
+        charged = Schedule(schedule.size, schedule.every, start=0, stop=None, epsilon_dp=density)
     else:
         charged = priced(schedule, plan.losses(most))
-    ledger = Ledger(belief_from_dict(plan.domain.belief), plan.domain.budget)
+    believed = belief_from_dict(plan.domain.belief)
     cost = Cost.of(plan, charged)
-    admitted = ledger.admitted_prefix(charged)
+    admitted = Ledger(believed, plan.domain.budget).admitted_prefix(charged)
     allowed = None if admitted is None else replace(charged, stop=admitted).windows
     windows = len(schedule) if schedule.bounded else None
-    fewest = fewest_slots(plan)
-    hopeless = noise_problem(plan)
-    cells = None if roster is None else fewest * int(roster.members.min()) / plan.histogram.size
+    hopeless, size = noise_problem(plan), schedule.said_length(grid.interval_us)
+    members = None if roster is None else (int(roster.members.min()), int(roster.members.max()))
+    cells = None if members is None else fewest_slots(plan) * members[0] / plan.histogram.size
     account = standing_of(plan, roster)
     return Forecast(
         query=plan.query_name,
@@ -357,16 +334,14 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         first=None if schedule.start is None else format_instant(grid.time_of(schedule.first)),
         last=format_instant(grid.time_of(schedule.covered.stop)) if schedule.bounded else None,
         endless=endless,
-        size=schedule.said_length(grid.interval_us),
-        every=schedule.said_length(grid.interval_us)
-        if schedule.calendar is not None
-        else format_duration(schedule.every * grid.interval_us),
+        size=size,
+        every=size if schedule.calendar is not None else format_duration(schedule.every * grid.interval_us),
         slots=schedule.size,
         lengths=(schedule.own_lengths[0], schedule.own_lengths[-1]),
         zone=None if schedule.calendar is None else schedule.calendar.timezone,
         key_kind=None if roster is None else roster.kind,
         keys=None if roster is None else len(roster.keys),
-        members=None if roster is None else (int(roster.members.min()), int(roster.members.max())),
+        members=members,
         mechanism=calibration.method,
         guarantee=plan.domain.guarantee,
         epsilon=plan.epsilon,
@@ -392,9 +367,7 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         hopeless=hopeless,
         stand_in=plan.stand_in,
         run=course_of(plan, account, allowed, live=endless, hopeless=bool(hopeless)),
-        by_quilts=by_quilts(belief_from_dict(plan.domain.belief), plan.epsilon, calibration.length)
-        if calibration.certificates
-        else {},
+        by_quilts=by_quilts(believed, plan.epsilon, calibration.length) if calibration.certificates else {},
         naive_loss=None if windows is None else windows * plan.epsilon,
         budget=plan.domain.budget,
         account=account,
@@ -427,15 +400,12 @@ def goes_on(settings: Settings) -> bool:
 
 def left_to_data(plan: Plan, settings: Settings, *, live: bool = False) -> tuple[str, ...]:
     """What the settings leave to the data, which takes it as public; a live job's schedule is never left to them."""
-    return tuple(
-        name
-        for name, open_ in (
-            ("windows.start", plan.schedule.start is None),
-            ("windows.stop", plan.schedule.stop is None and not live),
-            ("roster", plan.roster is None and _constant(settings) is None),
-        )
-        if open_
-    )
+    left = {
+        "windows.start": plan.schedule.start is None,
+        "windows.stop": plan.schedule.stop is None and not live,
+        "roster": plan.roster is None and _constant(settings) is None,
+    }
+    return tuple(name for name, open_ in left.items() if open_)
 
 
 def _constant(settings: Settings) -> Roster | None:
@@ -475,11 +445,9 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
         )
     if plan.roster is not None and plan.given_model(plan.roster):
         used = origin.used(plan.roster.series)
-        what = (
-            f"{used:,} series that it is to protect"
-            if used
-            else "a file of this run, which may hold what it is to protect"
-        )
+        what = "a file of this run, which may hold what it is to protect"
+        if used:
+            what = f"{used:,} series that it is to protect"
         found.append(
             f"the model was estimated from {what}: noise and loss hold only given the model, which is itself a "
             "function of their data"
@@ -494,18 +462,17 @@ def show(console: Console, said: Forecast) -> None:
     if said.members is not None and said.key_kind == "group":
         least, most = said.members
         keys += f" of {least:,} series" if least == most else f" of {least:,} to {most:,} series"
+    noise = f"{said.mechanism}, guarantee {said.guarantee}, epsilon {said.epsilon:g}: sigma {said.sigma:.4f}"
+    quilts = ", ".join(f"{name} {sigma:.1f}" for name, sigma in said.by_quilts.items())
     facts(
         console,
         [
             ("schedule", _schedule(said)),
             ("", f"{said.first or 'from the first reading'}{_end(said)}"),
             ("publishes", f"{keys}, {_counts(said)}: {', '.join(said.labels)}"),
-            (
-                "noise",
-                f"{said.mechanism}, guarantee {said.guarantee}, epsilon {said.epsilon:g}: sigma {said.sigma:.4f}",
-            ),
+            ("noise", noise),
             ("quilt", _quilt(said)),
-            *([("by quilts", f"sigma by {said_by_quilts(said.by_quilts)}")] if said.by_quilts else []),
+            *([("by quilts", f"sigma by {quilts}")] if quilts else []),
             ("scale", f"{said.scale:.4f} cells in each count{_share(said)}{_keeps(said)}"),
             ("expected error", f"{number(said.expected_error)} cells a count; 95 % within {said.half_width_95:,}"),
             *(("" if at else "by length", one.text) for at, one in enumerate(said.by_length)),
@@ -614,7 +581,12 @@ def dry(path: Path, beam_options: Sequence[str] = (), *, as_json: bool, live: bo
     """
     settings = read_settings(path).accepting(Accepted(noise=True, stand_in=True))  # it says what a run would
     check_apart(settings)
-    plan = _plan_of(settings, live=live)
+    if settings.estimate is None:
+        plan = make_plan(settings)
+    else:
+        from ..estimation.successors import generation_of  # noqa: PLC0415 - with Beam, as said above
+
+        plan = generation_of(settings, live=live).histograms.plan
     check_plan(plan, live=live or goes_on(settings))
     said = forecast(settings, plan, live=live)
     if beam_options and not _workers_here(beam_options, live=live):
@@ -623,14 +595,6 @@ def dry(path: Path, beam_options: Sequence[str] = (), *, as_json: bool, live: bo
         print_json(said.to_dict())
     else:
         show(results(), said)
-
-
-def _plan_of(settings: Settings, *, live: bool) -> Plan:
-    if settings.estimate is None:
-        return make_plan(settings)
-    from ..estimation.successors import generation_of  # noqa: PLC0415 - with Beam, see dry
-
-    return generation_of(settings, live=live).histograms.plan
 
 
 def _workers_here(beam_options: Sequence[str], *, live: bool) -> bool:
