@@ -97,4 +97,4 @@ def _limits(field: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    print(settings_table(), end="")
+    print(settings_table(), end="")  # noqa: T201 - to be put into the page
