@@ -122,10 +122,12 @@ def run_job(
     check_command(settings, beam_options, BATCH)
     with with_newest(settings):
         known, made = with_ledger(settings, history_lost=history_lost)
-        if settings.estimate is not None:
-            plan = generation_of(known, live=False).histograms.plan
-        else:
-            plan = make_plan(known, labelled(known, model_of(known)))
+        estimated = settings.estimate is not None
+        plan = (
+            generation_of(known, live=False).histograms.plan
+            if estimated
+            else make_plan(known, labelled(known, model_of(known)))
+        )
         histograms = PrivateHistograms.of(plan, even_if_empty=even_if_empty)
         return publish(known, histograms, beam_options, history_lost=history_lost, emptied=made)
 
@@ -144,7 +146,7 @@ def publish(
     settings, plan, memory = ready.settings, ready.plan, ready.memory
     before = on_record(plan.address, plan.domain.name, plan.query_name)
 
-    histograms = histograms.in_ledger(open_ledger(plan.address), memory.log(here=_is_here(options)))
+    histograms = histograms.in_ledger(open_ledger(plan.address), memory.log(here=runner_name(options) is None))
     plan = histograms.plan
     if ready.marked and plan.resolved and plan.schedule.bounded:
         register(plan)  # a domain that is on record can be marked before anything else is done
@@ -213,11 +215,6 @@ class _Batch:
 BATCH = _Batch()
 
 
-def _is_here(options: PipelineOptions) -> bool:
-    """Whether the workers are in this process."""
-    return runner_name(options) is None
-
-
 def _remember(memory: Memory, plan: Plan, *, underway: bool) -> None:
     with Store(plan.address) as store:
         held = store.registered(plan.domain.name, plan.query_name)
@@ -261,13 +258,6 @@ def _nothing_read(settings: Settings, group: str | None, beam_options: Sequence[
     return f"{files} was read: {plural(read, 'reading')}" + (f", and rows rejected: {reasons}" if rejected else "")
 
 
-def _sink_text(settings: Settings) -> str:
-    sink = settings.sink
-    if sink is None:
-        return ""
-    return settings.path(sink.path) if sink.is_files else sink.text
-
-
 def summary_of(
     settings: Settings,
     histograms: PrivateHistograms,
@@ -288,7 +278,8 @@ def summary_of(
         elif name == "windows.start" or schedule.bounded:
             slot = schedule.first if name == "windows.start" else schedule.covered.stop
             found.append(f"{name}: {format_instant(plan.grid.time_of(slot))}")
-    query = registration.query
+    query, sink = registration.query, settings.sink
+    stand_in = (f"THE BELIEF IS A STAND-IN: {STAND_IN_TEXT[0]}; every row says so",) if plan.stand_in else ()
     noisiest = max((query.of_length(slots) for slots in schedule.own_lengths), key=lambda one: one.scale)
     return Summary(
         query=plan.query_name,
@@ -301,7 +292,7 @@ def summary_of(
         windows_on_record=len(before.complete),
         windows_refused=len(after.refused),
         rows=sum(len(registration.roster_of(schedule.window_at(start)).keys) for start in after.complete),
-        sink=_sink_text(settings),
+        sink="" if sink is None else settings.path(sink.path) if sink.is_files else sink.text,
         epsilon=plan.epsilon,
         loss_before=before.account.loss,
         loss_after=after.account.loss,
@@ -317,13 +308,9 @@ def summary_of(
         given_model=registration.query.given_model,
         history_lost=after.account.history_lost,
         assumptions=assumptions(plan.resolve(schedule, roster)),
-        cautions=(*_of_belief(plan), *(one.text for one in after.account.shares), *of_units(settings)),
+        cautions=(*stand_in, *(one.text for one in after.account.shares), *of_units(settings)),
         operator_only=None if tallies is None else _operator(tallies, plan.domain.missing),
     )
-
-
-def _of_belief(plan: Plan) -> tuple[str, ...]:
-    return (f"THE BELIEF IS A STAND-IN: {STAND_IN_TEXT[0]}; every row says so",) if plan.stand_in else ()
 
 
 #: Counters that only a live job has something to say by.
@@ -348,20 +335,20 @@ _EMPTY = (
 
 
 def _operator(tallies: dict[str, int], missing: str = "") -> dict[str, Any]:
-    """Tallies for the operator."""
-    rejected = {
-        reason.value: tallies[counter_name(reason)] for reason in RejectReason if tallies.get(counter_name(reason))
+    """Tallies for the operator, from Beam's counters, under a rule for cells without a reading."""
+    rejected = {reason: tallies.get(counter_name(reason), 0) for reason in RejectReason}
+    found: dict[str, Any] = {name.replace("-", "_"): tallies.get(name, 0) for name in (READINGS, "duplicates", OUTSIDE)}
+    return found | {
+        "rejected": {reason.value: count for reason, count in rejected.items() if count},
+        "values_told_by_totals": 0 if missing == "state" else sum(rejected[reason] for reason in OF_VALUES),
     }
-    names = (READINGS, "duplicates", OUTSIDE)
-    found: dict[str, Any] = {name.replace("-", "_"): tallies.get(name, 0) for name in names}
-    told = 0 if missing == "state" else sum(tallies.get(counter_name(reason), 0) for reason in OF_VALUES)
-    return found | {"rejected": rejected, "values_told_by_totals": told}
 
 
 def show(console: Console, summary: Summary) -> None:
     """Print a summary."""
     heading(console, f"{summary.query} over {summary.domain}")
     naive = "" if summary.naive_loss is None else f"; naive adding says {summary.naive_loss:g}"
+    loss = f"{summary.loss_before:.9g} before, {summary.loss_after:.9g} after, of {summary.budget:g}{naive}"
     facts(
         console,
         [
@@ -373,10 +360,7 @@ def show(console: Console, summary: Summary) -> None:
                 f"error is {summary.median_share:.1%} of an evenly filled bin (median of the histograms)",
             ),
             *(("" if at else "by length", one.text) for at, one in enumerate(summary.by_length)),
-            (
-                "loss",
-                f"{summary.loss_before:.9g} before, {summary.loss_after:.9g} after, of {summary.budget:g}{naive}",
-            ),
+            ("loss", loss),
             *([] if summary.cost.calibration is None else [("", summary.cost.calibration)]),
             ("event", summary.cost.protection),
         ],
@@ -414,27 +398,22 @@ def show(console: Console, summary: Summary) -> None:
 
 
 def _windows(summary: Summary) -> str:
-    published = f"{summary.windows_published:,} newly on record"
     of_them: list[str] = []
     if summary.windows_published and summary.windows_drawn is not None:
         of_them.append(f"{summary.windows_drawn:,} of them drawn by this job")
     if summary.windows_completed:
         of_them.append(f"{summary.windows_completed:,} of them charged before it began")
-    published += f" ({', '.join(of_them)})" if of_them else ""
-    parts = [published, f"{summary.windows_on_record:,} on record before"]
-    if summary.windows_refused:
-        parts.append(f"{summary.windows_refused:,} refused")
-    return f"{', '.join(parts)}, of {summary.windows:,}"
+    new = f"{summary.windows_published:,} newly on record" + (f" ({', '.join(of_them)})" if of_them else "")
+    refused = f", {summary.windows_refused:,} refused" if summary.windows_refused else ""
+    return f"{new}, {summary.windows_on_record:,} on record before{refused}, of {summary.windows:,}"
 
 
 def _tallies(operator: dict[str, Any] | None) -> list[tuple[str, str]]:
     if operator is None:
         return [("tallies", "not known: this runner reports none, or not of a job that was stopped")]
+    readings, doubled = operator["readings"], operator["duplicates"]
     rows = [
-        (
-            "readings",
-            f"{operator['readings']:,} in the schedule, {operator['duplicates']:,} of them in a cell that had one",
-        ),
+        ("readings", f"{readings:,} in the schedule, {doubled:,} of them in a cell that had one"),
         ("outside", f"{operator['outside_schedule']:,} before or after the schedule"),
     ]
     if "readings_on_record" in operator:
