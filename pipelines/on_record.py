@@ -35,7 +35,7 @@ from ..transforms.aggregate.block_log import begin as begin_log
 from ..transforms.aggregate.block_log import read as read_log
 from ..transforms.formats.paths import everywhere, file_systems, is_elsewhere, is_local
 from ..transforms.plan import Plan, ledger_address, open_ledger
-from .console import plural
+from .console import listed, plural
 from .errors import CommandError, ExitCode, explain
 
 _FEW = 3
@@ -158,13 +158,13 @@ def unknown_releases(settings: Settings, ids: list[str]) -> Unknown:
         return Unknown()
     with Store(ledger_address(settings)) as store:
         try:
-            return Unknown(
-                tuple(sorted(store.unknown_releases(ids))),
-                len(ids),
+            names, why = (
+                store.unknown_releases(ids),
                 "does not know them: it is an older copy, a restored backup or another one",
             )
         except StoreMissing:
-            return Unknown(tuple(sorted(set(ids))), len(ids), "is not there")
+            names, why = set(ids), "is not there"
+    return Unknown(tuple(sorted(names)), len(ids), why)
 
 
 def check_history(settings: Settings, unknown: Unknown, lost: str | None) -> None:
@@ -179,7 +179,7 @@ def check_history(settings: Settings, unknown: Unknown, lost: str | None) -> Non
                 "ever"
             )
         return
-    shown = ", ".join(names[:_FEW]) + (" and others" if len(names) > _FEW else "")
+    shown = listed(names, _FEW)
     raise ReplacedError(
         f"sink: it holds {len(names):,} of {plural(unknown.of, 'release')} that are not on record ({shown}): "
         f"the ledger {StoreAddress(settings.ledger_url)} {unknown.why}, so what they cost is in no account and "
@@ -209,7 +209,6 @@ class ReplacedError(CommandError):
     """The ledger is not the one that was known. The job is not begun again."""
 
     def __init__(self, text: str) -> None:
-        """Keep the message."""
         super().__init__(text, ExitCode.STORE)
 
 

@@ -362,7 +362,7 @@ def show(console: Console, fitted: Fitted) -> None:
     model, origin, found = fitted.model, fitted.model.provenance, fitted.model.diagnostics
     belief = belief_from_dict(model.belief)
     heading(console, f"{fitted.path}: {origin.series:,} series, {origin.transitions:,} transitions")
-    interval = ("interval", "" if model.interval_us is None else format_duration(model.interval_us))
+    interval = "" if model.interval_us is None else format_duration(model.interval_us)
     if "rhythm" in found:
         _show_rhythm(console, model, interval)
     elif "cover" in found:
@@ -386,7 +386,7 @@ def show(console: Console, fitted: Fitted) -> None:
     notes(console, said)
 
 
-def _show_pooled(console: Console, model: Model, belief: Belief, interval: tuple[str, str]) -> None:
+def _show_pooled(console: Console, model: Model, belief: Belief, interval: str) -> None:
     (chain,) = belief.members
     origin, found = model.provenance, model.diagnostics
     console.print("  How often each state is visited in the long run")
@@ -394,24 +394,22 @@ def _show_pooled(console: Console, model: Model, belief: Belief, interval: tuple
     for line in shares(labels, chain.stationary.tolist(), width=console.width - 4):
         console.print("  ", line, sep="")
     noise = mqm_approx(belief, epsilon=1.0)
-    kept: list[tuple[str, str]] = []
+    kept: dict[str, str] = {}
     if belief.certificates:
         sigma = 1 / min(one.density for one in belief.certificates)
-        kept = [("certified", f"forward-backward at epsilon 1, endless: sigma {sigma:.4f}, kept in the model")]
+        kept["certified"] = f"forward-backward at epsilon 1, endless: sigma {sigma:.4f}, kept in the model"
+    out = f"{origin.outside} of the {origin.series} series, by their own counts: the loss does not hold for them"
     facts(
         console,
-        [
-            interval,
-            ("pi_min", f"{found['pi_min']:.6g}; the rarest state was visited {found['rarest_visits']:,} times"),
-            ("gap", f"{found['gap']:.6g} of P P*"),
-            ("noise", f"MQMApprox at epsilon 1, endless: sigma {noise.sigma:.4f}, quilt {noise.quilt}"),
-            *kept,
-            (
-                "outside",
-                f"{origin.outside} of the {origin.series} series, by their own counts: the loss does not hold for them",
-            ),
-            ("model id", model.model_id),
-        ],
+        {
+            "interval": interval,
+            "pi_min": f"{found['pi_min']:.6g}; the rarest state was visited {found['rarest_visits']:,} times",
+            "gap": f"{found['gap']:.6g} of P P*",
+            "noise": f"MQMApprox at epsilon 1, endless: sigma {noise.sigma:.4f}, quilt {noise.quilt}",
+            **kept,
+            "outside": out,
+            "model id": model.model_id,
+        },
     )
 
 
@@ -568,16 +566,11 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
     own = {} if exact is None else {"within": int((exact <= sigma).sum()), "largest": finite(float(exact.max()))}
     order = np.argsort(history.scores if belief == "level" or exact is None else exact, kind="stable")
     low, high = history.share_range(rank)
-    form = made.to_dict()
     method = f"contraction class, cover {cover}" if belief == "level" else f"chains of single series, cover {cover}"
     return replace(
         model,
-        belief=form,
-        provenance=replace(
-            model.provenance,
-            method=f"{method}, {PSEUDO_VISITS} pseudo-visits",
-            outside=outside,
-        ),
+        belief=made.to_dict(),
+        provenance=replace(model.provenance, method=f"{method}, {PSEUDO_VISITS} pseudo-visits", outside=outside),
         diagnostics={
             **model.diagnostics,
             "cover": {
@@ -682,7 +675,7 @@ def _table(history: Contractions, exact: FloatArray | None, cover: str) -> list[
     return found
 
 
-def _show_covers(console: Console, model: Model, interval: tuple[str, str]) -> None:
+def _show_covers(console: Console, model: Model, interval: str) -> None:
     """Print what a belief that covers most series costs, and for whom it holds."""
     found = model.diagnostics["cover"]
     rank, n, table = found["rank"], found["series"], found["table"]
@@ -705,50 +698,37 @@ def _show_covers(console: Console, model: Model, interval: tuple[str, str]) -> N
             points = "  ".join(f"{m}: {eta:g}" for m, eta in bounds[name])
             console.print(f"  {name:<9} {points}", soft_wrap=True)
     low, high = found["range"]
-    said = [
-        interval,
-        ("noise", f"forward-backward at epsilon 1, endless: sigma {number(found['sigma'])}"),
-        (
-            "promise",
-            "against someone who believes a chain with these mixing rates, also one that changes in time"
-            if found["belief"] == "level"
-            else "against someone who believes one of these chains",
-        ),
-        (
-            "a new series",
-            f"exchangeable with the history's {n}: by its own chain, fitted in the same way, it loses at most epsilon "
-            f"with probability at least {rank}/{n + 1} = {found['probability']:.2f}; for this history the share of "
-            f"such series may be {low:.2f} to {high:.2f}",
-        ),
-    ]
+    whom = "one of these chains"
+    if found["belief"] == "level":
+        whom = "a chain with these mixing rates, also one that changes in time"
+    said = {
+        "interval": interval,
+        "noise": f"forward-backward at epsilon 1, endless: sigma {number(found['sigma'])}",
+        "promise": f"against someone who believes {whom}",
+        "a new series": f"exchangeable with the history's {n}: by its own chain, fitted in the same way, it loses at "
+        f"most epsilon with probability at least {rank}/{n + 1} = {found['probability']:.2f}; for this history the "
+        f"share of such series may be {low:.2f} to {high:.2f}",
+    }
     others = found.get("others", {})
     if others.get("least") is not None:
-        said.append(
-            (
-                "at least",
-                f"below sigma {number(others['least'])} the slowest of the {rank} chains would lose more; for the list "
-                f"of them {_shown(others['own'])} is enough",
-            )
+        said["at least"] = (
+            f"below sigma {number(others['least'])} the slowest of the {rank} chains would lose more; for the list of "
+            f"them {_shown(others['own'])} is enough"
         )
-    whom = {"chains": "the list of these chains", "bounds": "bounds on pi_min and gap that hold them"}
+    given = {"chains": "the list of these chains", "bounds": "bounds on pi_min and gap that hold them"}
     quilts = [
-        f"{name} {number(others[name])} for {whom[METHODS[name].reads]}"
+        f"{name} {number(others[name])} for {given[METHODS[name].reads]}"
         for name in reversed([*METHODS])
         if others.get(name) is not None
     ]
     if quilts:
-        said.append(("by quilts", ", ".join(quilts)))
-    said.append(("model id", f"{model.model_id}, of the belief rounded to {DIGITS} decimals"))
-    facts(console, said)
+        said["by quilts"] = ", ".join(quilts)
+    facts(console, said | {"model id": f"{model.model_id}, of the belief rounded to {DIGITS} decimals"})
     own = found["own"]
-    show_checks(
-        console,
-        found,
-        f"{own['within']} of the {n} series lose at most epsilon by their own chains"
-        + ("" if own["largest"] is None else f"; the slowest needs sigma {number(own['largest'])}")
-        if own
-        else "",
-    )
+    chains = f"{own['within']} of the {n} series {_SAID['own'][1]}" if own else ""
+    if own and own["largest"] is not None:
+        chains += f"; the slowest needs sigma {number(own['largest'])}"
+    show_checks(console, found, chains)
     console.print(f"  {REGIMES[0].upper()}{REGIMES[1:]}.")
 
 
@@ -797,21 +777,18 @@ def periodic_model(model: Model, paths: Sequence[SeriesPath] | None) -> Model:
     )
 
 
-def _show_rhythm(console: Console, model: Model, interval: tuple[str, str]) -> None:
+def _show_rhythm(console: Console, model: Model, interval: str) -> None:
     """Print what such a belief costs, and for whom it holds."""
     found = model.diagnostics["rhythm"]
     facts(
         console,
-        [
-            interval,
-            ("noise", f"forward-backward at epsilon 1, endless: sigma {number(found['sigma'])}"),
-            (
-                "promise",
-                f"against someone who believes that every series follows this chain, with a kernel for each of the "
-                f"{found['slots']} slots of the day",
-            ),
-            ("model id", model.model_id),
-        ],
+        {
+            "interval": interval,
+            "noise": f"forward-backward at epsilon 1, endless: sigma {number(found['sigma'])}",
+            "promise": "against someone who believes that every series follows this chain, with a kernel for each of "
+            f"the {found['slots']} slots of the day",
+            "model id": model.model_id,
+        },
     )
     show_checks(console, found, "")
     console.print("  Holidays and seasons are regimes that this chain does not know.")

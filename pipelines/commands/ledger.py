@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 import pyarrow as pa
@@ -254,8 +254,8 @@ def export(text: str, folder: Path, kind: str) -> None:
     """Write what may be published of a ledger to files."""
     with _open(text) as store:
         console = results()
-        entries, releases, accounts = (folder / f"ledger-entries.{kind}", folder / f"releases.{kind}",
-                                       folder / "domains.json")  # fmt: skip
+        entries, releases = folder / f"ledger-entries.{kind}", folder / f"releases.{kind}"
+        accounts = folder / "domains.json"
         console.print(f"{entries}: {plural(store.export(entries, 'ledger'), 'row')}", soft_wrap=True)
         console.print(f"{releases}: {plural(store.export(releases, 'releases'), 'row')}", soft_wrap=True)
         domains = [
@@ -390,10 +390,10 @@ def change_belief(text: str, domain: str, path: Path, instant: str | None, *, as
             slot = SlotGrid(**held.domain.grid).slot_at(parse_instant(instant, zone), "--from")
         belief = _like(held.domain, model)
         origin = model.provenance
+        kind: Literal["joined", "switched"] = "joined" if slot is None else "switched"
         change = BeliefChange(
-            "joined" if slot is None else "switched",
-            belief, model.model_id, slot, origin.from_protected, origin.text, origin.series_hashes,
-        )  # fmt: skip
+            kind, belief, model.model_id, slot, origin.from_protected, origin.text, origin.series_hashes
+        )
         if ask:
             how = "joins the others for the whole history" if slot is None else f"is believed alone from {instant} on"
             click.confirm(

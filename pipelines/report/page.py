@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from importlib import resources
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -194,7 +193,7 @@ def _domain(facts: DomainFacts, place: int, model: Model | None, pictured: int) 
         "anchor": f"domain-{place + 1}",
         "summary": _summary(facts),
         "warnings": list(_warnings(facts)),
-        "promise": list(_promise(facts)),
+        "promise": list(_promise(facts).items()),
         "epsilon": figures.epsilon_over_time(facts),
         "cost": list(_cost(facts)),
         "refusals": [
@@ -224,17 +223,12 @@ def _domain(facts: DomainFacts, place: int, model: Model | None, pictured: int) 
 def _summary(facts: DomainFacts) -> str:
     said = facts.said
     naive = "" if said.naive is None else f" Adding the windows up would say {said.naive:g}."
+    odds = 1 / (1 + math.exp(-said.loss))  # what a guess of one half becomes at most
     return (
         f"Epsilon {said.loss:.4f} of a budget of {said.budget:g} after {plural(said.charged, 'window')}. Who knows of "
         "a series that it follows a chain of the belief, and holds two states of one of its slots equally likely, "
-        f"gives one of them at most {_odds(said.loss):.1%} against the other after reading all that was released."
-        f"{naive}"
+        f"gives one of them at most {odds:.1%} against the other after reading all that was released.{naive}"
     )
-
-
-def _odds(epsilon: float) -> float:
-    """What a guess of one half becomes at most."""
-    return 1 / (1 + math.exp(-epsilon))
 
 
 def _warnings(facts: DomainFacts) -> Iterator[str]:
@@ -254,83 +248,46 @@ def _warnings(facts: DomainFacts) -> Iterator[str]:
         yield one.text
 
 
-def _promise(facts: DomainFacts) -> Iterator[tuple[str, str]]:
+def _promise(facts: DomainFacts) -> dict[str, str]:
     said, rows = facts.said, [query.row for query in facts.queries if query.row is not None]
+
+    def named(column: str, otherwise: str) -> str:
+        return ", ".join(sorted({str(row[column]) for row in rows})) or otherwise
+
     people = "; ".join(
         f"query {query.name}: {query.series:,} series"
         + (f" in {plural(query.groups, 'group')}" if query.groups < query.series else "")
         for query in facts.queries
     )
-    yield "privacy parameter", f"epsilon, pure (no delta): {said.loss:.6f} lost, never more than {said.budget:g}"
-    yield (
-        "definition",
-        (
-            "Pufferfish privacy, a generalisation of differential privacy for correlated data: for each two states "
-            "that a slot of a series can be in, what is published is at most e^epsilon times as likely under the one "
-            "as under the other, for every chain of the belief. It is not differential privacy with independent records"
-        ),
-    )
-    yield (
-        "unit of privacy",
-        (
-            f"one slot ({facts.slot}) of one series, for example of one meter or one wearer; not a day and not a "
-            "habit. Longer events lose more, as drawn below"
-        ),
-    )
-    yield "to whom", f"{people}; to series that follow the belief, and to no others"
-    yield (
-        "privacy budget",
-        (
-            f"{said.budget:g} for everything published of the domain, by all queries together, now and later; a window "
-            "that does not fit is refused, and that is final"
-        ),
-    )
-    yield (
-        "composition",
-        (
-            "the ledger prices all charges together by the forward-backward account: what overlaps in time adds its "
-            "density, windows that adjoin do not add their epsilons"
-        ),
-    )
-    laws = sorted({str(row["noise_law"]) for row in rows}) or ["none released"]
-    yield (
-        "mechanism",
-        (
-            f"histograms with exact integer noise, {', '.join(laws)}; calibrated by "
-            f"{', '.join(sorted({str(row['mechanism']) for row in rows})) or 'nothing yet'}"
-        ),
-    )
-    yield (
-        "trust model",
-        (
-            "central: the operator, its machines and the ledger of record see readings or noise and are trusted; "
-            "readers of releases and of this report are not"
-        ),
-    )
-    yield (
-        "public by assumption",
-        (
-            "settings, roster, schedule, bins; with the rule for missing cells "
-            f"{', '.join(sorted({str(row['missing']) for row in rows})) or facts.domain.missing!r}: "
-            "which cells have no reading"
-            if not facts.domain.missing.startswith("state")
-            else "settings, roster, schedule, bins; cells without a reading are a state of their own and protected"
-        ),
-    )
-    yield (
-        "not protected",
-        (
-            "what series have in common (weather, a holiday), what a better model than the belief knows, several "
-            "devices of the same people in different series, and the time at which a row appears (side channel)"
-        ),
-    )
-    yield (
-        "left to the operator",
-        (
-            "the lower layers of the guidelines' pyramid: security and access control of readings, ledger and logs, "
-            "exposure while data are collected, retention"
-        ),
-    )
+    assumed = "settings, roster, schedule, bins; cells without a reading are a state of their own and protected"
+    if not facts.domain.missing.startswith("state"):
+        rule = named("missing", repr(facts.domain.missing))
+        assumed = (
+            f"settings, roster, schedule, bins; with the rule for missing cells {rule}: which cells have no reading"
+        )
+    return {
+        "privacy parameter": f"epsilon, pure (no delta): {said.loss:.6f} lost, never more than {said.budget:g}",
+        "definition": "Pufferfish privacy, a generalisation of differential privacy for correlated data: for each two "
+        "states that a slot of a series can be in, what is published is at most e^epsilon times as likely under the "
+        "one as under the other, for every chain of the belief. It is not differential privacy with independent "
+        "records",
+        "unit of privacy": f"one slot ({facts.slot}) of one series, for example of one meter or one wearer; not a day "
+        "and not a habit. Longer events lose more, as drawn below",
+        "to whom": f"{people}; to series that follow the belief, and to no others",
+        "privacy budget": f"{said.budget:g} for everything published of the domain, by all queries together, now and "
+        "later; a window that does not fit is refused, and that is final",
+        "composition": "the ledger prices all charges together by the forward-backward account: what overlaps in time "
+        "adds its density, windows that adjoin do not add their epsilons",
+        "mechanism": f"histograms with exact integer noise, {named('noise_law', 'none released')}; calibrated by "
+        f"{named('mechanism', 'nothing yet')}",
+        "trust model": "central: the operator, its machines and the ledger of record see readings or noise and are "
+        "trusted; readers of releases and of this report are not",
+        "public by assumption": assumed,
+        "not protected": "what series have in common (weather, a holiday), what a better model than the belief knows, "
+        "several devices of the same people in different series, and the time at which a row appears (side channel)",
+        "left to the operator": "the lower layers of the guidelines' pyramid: security and access control of readings, "
+        "ledger and logs, exposure while data are collected, retention",
+    }
 
 
 def _cost(facts: DomainFacts) -> Iterator[tuple[str, str]]:
@@ -340,19 +297,20 @@ def _cost(facts: DomainFacts) -> Iterator[tuple[str, str]]:
     for query in said.queries:
         windows = "an endless schedule" if query.windows is None else plural(query.windows, "window")
         calibrated = "" if query.epsilon is None else f", calibrated to {query.epsilon:g}"
-        yield (
-            f"query {query.name}",
-            (f"{query.charged:,} charged, {query.refused:,} refused of {windows}; {query.charged_text}{calibrated}"),
-        )
+        text = f"{query.charged:,} charged, {query.refused:,} refused of {windows}; {query.charged_text}{calibrated}"
+        yield f"query {query.name}", text
     for accepted, slots in facts.longest:
-        if slots is None:
-            text = "any event"
-        elif slots == 0:
-            text = "not even one slot"
-        else:
+        text = "any event" if slots is None else "not even one slot"
+        if slots:
             text = f"events up to {plural(slots, 'slot')} ({said_duration(slots * facts.slot_us)})"
         yield f"within {accepted:g}", text
     yield "head", f"{facts.head} (quiltstream ledger verify --expect tells later whether the record is as it was)"
+
+
+_NOT_SAID = (
+    "how many series of the history lie inside the belief is an exact statistic of the history, which no ledger "
+    "counts; --model FILE adds it for the operator"
+)
 
 
 def _belief(facts: DomainFacts, model: Model | None) -> Iterator[tuple[str, str]]:
@@ -366,26 +324,18 @@ def _belief(facts: DomainFacts, model: Model | None) -> Iterator[tuple[str, str]
         since = "for the whole history" if change.slot is None else f"from slot {change.slot} on"
         yield "changed", f"{since}: model {change.model_id}, {change.source}"
     if model is None or model.model_id not in {one for _, one in facts.domain.beliefs}:
-        yield (
-            "share inside",
-            (
-                "how many series of the history lie inside the belief is an exact statistic of the history, which no "
-                "ledger counts; --model FILE adds it for the operator"
-            ),
-        )
+        yield "share inside", _NOT_SAID
         return
     origin, cover = model.provenance, model.diagnostics.get("cover")
     yield "history", f"{origin.series:,} series, {origin.transitions:,} transitions; {origin.source}"
     if cover is not None:
         low, high = cover["range"]
-        yield (
-            "share inside",
-            (
-                f"{cover['rank']} of the {cover['series']} series of the history lie inside; a further one that is "
-                f"exchangeable with them lies inside with probability at least {cover['probability']:.2f} (for this "
-                f"history {low:.2f} to {high:.2f})"
-            ),
+        text = (
+            f"{cover['rank']} of the {cover['series']} series of the history lie inside; a further one that is "
+            f"exchangeable with them lies inside with probability at least {cover['probability']:.2f} (for this "
+            f"history {low:.2f} to {high:.2f})"
         )
+        yield "share inside", text
     elif origin.outside is not None:
         yield "share inside", f"{origin.series - origin.outside} of the {origin.series} series of the history"
 
@@ -394,20 +344,16 @@ def _latest(series: Sequence[ReleasedSeries], zone: str) -> tuple[tuple[str, ...
     """The last window of each series or group, where all have the same bins; else of those that have the first's."""
     if not series:
         return (), []
-    labels = _space(series[0])
+    latest = [(one, one.spans()[-1]) for one in series]
+    labels = latest[0][1].space.labels
     rows: list[tuple[str, ...]] = []
-    for one in islice((one for one in series if _space(one) == labels), _MOST_ROWS):
-        span = one.spans()[-1]
+    for one, span in [(one, span) for one, span in latest if span.space.labels == labels][:_MOST_ROWS]:
         found = span.histogram()
         half = found.half_width()
         total = "not public" if found.total is None else f"{found.total:,}"
         cells = [f"{count:,}" for count in found.counts.tolist()]
         rows.append((one.key, one.query, days_between(span.start, span.stop, zone), *cells, f"± {number(half)}", total))
     return ("series or group", "query", "window", *labels, "band", "cells"), rows
-
-
-def _space(series: ReleasedSeries) -> tuple[str, ...]:
-    return series.spans()[-1].space.labels
 
 
 def _note(facts: DomainFacts, shown: int) -> str:
