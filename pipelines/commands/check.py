@@ -37,6 +37,7 @@ from ...transforms.sources.batch_files import ReadReadings
 from ..console import facts, heading, listed, notes, paragraph, plural, print_json, results, working
 from ..errors import CommandError, ExitCode
 from ..runners import read_source
+from .data_preview import most_frequent
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -201,6 +202,7 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         filled = cells / (len(roster.series) * (stop - first))
     shares = np.bincount(space.encode(data.values), minlength=space.bins) / max(len(slots), 1)
     numbers = np.bincount(data.series, minlength=max(len(data.names), 1))
+    is_register = settings.readings is not None and isinstance(settings.readings.value, RegisterValue)
     found = Checked(
         files=data.files,
         readings=len(slots),
@@ -210,13 +212,13 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         timezone=settings.slots.timezone,
         fewest=int(numbers.min()),
         most=int(numbers.max()),
-        step=_most_frequent(steps[of_one & (steps > 0)]),
+        step=most_frequent(steps[of_one & (steps > 0)]),
         rejected=tuple(
-            Rejected(reason.value, count, tuple(places)) for reason, (count, places) in sorted(data.rejects.items())
+            Rejected(one.value, rows, tuple(places)) for one, (rows, places) in sorted(data.rejects.items())
         ),
         doubled=int(doubled.sum()),
         contradicting=int((doubled & (np.diff(data.values) != 0)).sum()),
-        never_fall=() if _is_register(settings) or space.categories else tuple(_counters(data)),
+        never_fall=() if is_register or space.categories else tuple(_counters(data)),
         apart=() if space.categories else tuple(_apart(data)),
         bins=dict(zip(space.labels, shares.tolist(), strict=False)),
         not_in_roster=int((~inside).sum()),
@@ -227,18 +229,7 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         silent=() if roster is None else tuple(name for name in roster.series if name not in heard),
         remarks=(),
     )
-    return _with_remarks(found, settings, data)
-
-
-def _most_frequent(steps: Ints) -> int | None:
-    if not len(steps):
-        return None
-    found, counts = np.unique(steps, return_counts=True)
-    return int(found[np.argmax(counts)])
-
-
-def _is_register(settings: Settings) -> bool:
-    return settings.readings is not None and isinstance(settings.readings.value, RegisterValue)
+    return replace(found, remarks=(*_of_values(found, settings, data), *_of_counts(found)))
 
 
 def _counters(data: Gathered) -> Iterator[str]:
@@ -261,62 +252,56 @@ def _apart(data: Gathered) -> Iterator[str]:
     yield from (name for name, size in usual.items() if not middle / _APART < size < middle * _APART)
 
 
-def _with_remarks(found: Checked, settings: Settings, data: Gathered) -> Checked:
-    remarks: list[str] = []
+def _of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[str]:
+    """What to look at in the values and times: counters, units, edges, the interval."""
     interval = settings.grid.interval_us
     if found.never_fall:
-        remarks.append(
-            f"{_named(found.never_fall, 'series')} never fall{'s' if len(found.never_fall) == 1 else ''}, as a meter's "
-            "counter does: if they count, set readings.value: {register: {column: NAME}}, so that a slot has what the "
-            "counter rose in it"
+        yield (
+            f"{_named(found.never_fall)} never fall{'s' if len(found.never_fall) == 1 else ''}, as a meter's counter "
+            "does: if they count, set readings.value: {register: {column: NAME}}, so that a slot has what the counter "
+            "rose in it"
         )
     if found.apart:
-        remarks.append(
-            f"the usual value of {_named(found.apart, 'series')} is more than {_APART:g} times, or less than a "
-            f"{_APART:g}th of, that of the others: look whether they are in another unit, such as W and kW"
+        yield (
+            f"the usual value of {_named(found.apart)} is more than {_APART:g} times, or less than a {_APART:g}th of, "
+            "that of the others: look whether they are in another unit, such as W and kW"
         )
-    remarks += _of_edges(found, settings, data)
+    label, share = max(found.bins.items(), key=lambda pair: pair[1])
+    if found.readings and share >= _CROWDED and not settings.space.categories:
+        text = f"{share:.1%} of the values are in the bin {label!r}"
+        for factor in (_THOUSAND, 1 / _THOUSAND):
+            other = np.bincount(settings.space.encode(data.values * factor), minlength=settings.space.bins)
+            if other.max() < _CROWDED * found.readings:
+                text += f"; times {factor:g} they would spread over the bins: look at readings.scale and the units"
+                break
+        yield text
     if found.step is not None and found.step != interval:
-        remarks.append(
+        yield (
             f"most readings of a series are {format_duration(found.step)} apart, and slots.interval is "
             f"{format_duration(interval)}: "
             + ("of the readings in a slot only the latest counts" if found.step < interval else "most cells stay empty")
         )
+
+
+def _of_counts(found: Checked) -> Iterator[str]:
+    """What to look at in what counts: contradictions, and what no window or roster has."""
     if found.contradicting:
-        remarks.append(
+        yield (
             f"{found.contradicting:,} readings are in a cell that had another value: the latest counts, of equally "
             "late ones that in the higher bin"
         )
     if found.silent:
-        remarks.append(f"no reading counts of {_named(found.silent, 'series')} of the roster: a typing error, or gone?")
+        yield f"no reading counts of {_named(found.silent)} of the roster: a typing error, or gone?"
     if found.not_in_roster:
-        share = found.not_in_roster / found.readings
-        remarks.append(f"{share:.1%} of the readings are of series that the roster does not have")
-    if found.before + found.after:
-        share = (found.before + found.after) / found.readings
-        remarks.append(f"{share:.1%} of the readings are before the first window or after the last")
+        yield f"{found.not_in_roster / found.readings:.1%} of the readings are of series that the roster does not have"
+    if outside := found.before + found.after:
+        yield f"{outside / found.readings:.1%} of the readings are before the first window or after the last"
     if not found.counts:
-        remarks.append("no reading counts: a run stops before anything is charged, with exit code 5")
-    return replace(found, remarks=tuple(remarks))
+        yield "no reading counts: a run stops before anything is charged, with exit code 5"
 
 
-def _of_edges(found: Checked, settings: Settings, data: Gathered) -> Iterator[str]:
-    """One bin has nearly all readings; another unit may be why."""
-    label, share = max(found.bins.items(), key=lambda pair: pair[1])
-    if not found.readings or share < _CROWDED or settings.space.categories:
-        return
-    text = f"{share:.1%} of the values are in the bin {label!r}"
-    for factor in (_THOUSAND, 1 / _THOUSAND):
-        other = np.bincount(settings.space.encode(data.values * factor), minlength=settings.space.bins)
-        if other.max() < _CROWDED * found.readings:
-            text += f"; times {factor:g} they would spread over the bins: look at readings.scale and the units"
-            break
-    yield text
-
-
-def _named(names: tuple[str, ...], noun: str) -> str:
-    shown = listed(names, _SHOWN)
-    return f"{len(names):,} {noun} ({shown})"
+def _named(names: tuple[str, ...]) -> str:
+    return f"{len(names):,} series ({listed(names, _SHOWN)})"
 
 
 def check_file(path: Path, *, as_json: bool) -> int:
@@ -391,7 +376,7 @@ def messages_of_file(given: str, beside: Beside) -> Messages:
     try:
         stamp = parse_instant(beside.stamp, "UTC") if beside.stamp else time.time_ns() // 1_000
     except ValueError as error:
-        raise CommandError(f"--stamp: {error}", ExitCode.SETTINGS) from None
+        raise CommandError(f"--stamp: {error}") from None
     count = len(payloads)
     headers = tuple((name, value.encode()) for name, _, value in (one.partition("=") for one in beside.headers))
     return Messages(
@@ -412,10 +397,9 @@ def _read(given: str) -> bytes:
         return body
     try:
         return read_regular(Path(given), _MOST)
-    except FileError as error:
-        raise CommandError(str(error), ExitCode.SOURCE) from None
     except OSError as error:
-        raise CommandError(f"{given}: cannot be read ({reason(error)})", ExitCode.SOURCE) from None
+        text = str(error) if isinstance(error, FileError) else f"{given}: cannot be read ({reason(error)})"
+        raise CommandError(text, ExitCode.SOURCE) from None
 
 
 def messages_of_topics(settings: Settings, count: int) -> Messages:
@@ -451,7 +435,7 @@ def trial_of(settings: Settings) -> Trial:
 def try_file(path: Path, given: str | None, beside: Beside, *, from_topic: int | None, as_json: bool) -> int:
     """Try messages by the mapping of a settings file, print what became of each, return the exit code."""
     if (given is None) == (from_topic is None):
-        raise CommandError("give a FILE of messages (- for standard input), or --from-topic N", ExitCode.SETTINGS)
+        raise CommandError("give a FILE of messages (- for standard input), or --from-topic N")
     settings = read_settings(path)
     trial = trial_of(settings)
     messages = messages_of_file(given, beside) if given is not None else messages_of_topics(settings, from_topic or 1)

@@ -735,8 +735,13 @@ def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
 def _interval(path: Path, codes: npt.NDArray[Any], instants: npt.NDArray[np.int64]) -> int:
     order = np.lexsort((instants, codes))
     steps = np.diff(instants[order])[np.diff(codes[order]) == 0]
-    steps = steps[steps > 0]
-    if not len(steps):
+    found = most_frequent(steps[steps > 0])
+    if found is None:
         raise CommandError(f"{path}: no series has two readings at different times, so the interval cannot be seen")
+    return found
+
+
+def most_frequent(steps: npt.NDArray[np.int64]) -> int | None:
+    """The most frequent of some distances; ``None`` where there is none."""
     found, counts = np.unique(steps, return_counts=True)
-    return int(found[np.argmax(counts)])
+    return int(found[np.argmax(counts)]) if len(found) else None
