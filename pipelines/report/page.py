@@ -40,19 +40,19 @@ class Term:
 
     name: str
     meaning: str  # in plain language
-    forms: Sequence[str] = ()  # as a page has it, as regular expressions; the name where left out
+    pattern: re.Pattern[str]  # as a page has it
 
-    def is_in(self, text: str) -> bool:
-        """Whether a text uses the word."""
-        forms = "|".join(self.forms or (re.escape(self.name),))
-        return re.search(rf"\b(?:{forms})\b", text, re.IGNORECASE) is not None
+    @classmethod
+    def of(cls, name: str, meaning: str, forms: Sequence[str] = ()) -> Term:
+        """A word of the file, with the forms that are not its name alone."""
+        return cls(name, meaning, re.compile(rf"\b(?:{'|'.join(forms or [re.escape(name)])})\b", re.IGNORECASE))
 
 
 def _text(name: str) -> str:
     return resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
 
 
-TERMS = tuple(Term(**one) for one in yaml.safe_load(_text("glossary.yaml")))
+TERMS = tuple(Term.of(**one) for one in yaml.safe_load(_text("glossary.yaml")))
 
 
 class _Words(HTMLParser):
@@ -79,7 +79,7 @@ def used_on(page: str) -> tuple[Term, ...]:
     parser.feed(page)
     parser.close()
     text = " ".join(parser.words)
-    return tuple(one for one in TERMS if one.is_in(text))
+    return tuple(one for one in TERMS if one.pattern.search(text))
 
 
 #: So many series or groups have figures of their own; all are in the table and the data.
