@@ -32,7 +32,7 @@ from quiltstream.schemas.slots import Schedule, Window
 from quiltstream.schemas.states import StateSpace
 from quiltstream.schemas.table_files import RELEASES, in_one, write_stream
 from quiltstream.store import BlockToPublish, NoisyBlock, Record, Registration, Store
-from quiltstream.store.release_rows import rows_of
+from quiltstream.store.exports import rows_of
 from quiltstream.transforms.sinks.messages import release_messages
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -26,8 +26,8 @@ from scipy.stats import ks_2samp, mannwhitneyu
 from quiltstream.schemas.releases import LIVE
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.settings.job import Settings
-from quiltstream.store.release_rows import layout_of, rows_of
-from quiltstream.store.specs import BlockToPublish, NoisyBlock, Record
+from quiltstream.store.exports import rows_of
+from quiltstream.store.specs import BlockToPublish, NoisyBlock, Record, layout_of
 from quiltstream.store.store import Store
 from quiltstream.transforms.plan import make_plan
 

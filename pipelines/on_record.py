@@ -27,12 +27,12 @@ from ..schemas.slots import SlotGrid, Window, format_instant
 from ..store.address import StoreAddress
 from ..store.errors import StoreMissing, StoreReplaced, UnknownNameError
 from ..store.queries import DomainSummary
-from ..store.shared_series import Sharing
+from ..store.registration import Sharing
 from ..store.specs import Registration
 from ..store.store import Store
-from ..transforms.aggregate.block_log import BlockLog, LoggedBlock, compact, logged
-from ..transforms.aggregate.block_log import begin as begin_log
-from ..transforms.aggregate.block_log import read as read_log
+from ..transforms.aggregate.ledger_access import BlockLog, LoggedBlock, compact, logged
+from ..transforms.aggregate.ledger_access import begin as begin_log
+from ..transforms.aggregate.ledger_access import read as read_log
 from ..transforms.formats.paths import everywhere, file_systems, is_elsewhere, is_local
 from ..transforms.plan import Plan, ledger_address, open_ledger
 from .console import listed, plural

@@ -15,8 +15,7 @@ from typing import Any, Protocol
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from ..schemas.settings.job import Settings
-from ..store.address import StoreAddress
-from ..store.continuity import forget
+from ..store.address import StoreAddress, forget
 from ..store.store import Store
 from ..transforms.checks import check_hosts, check_plan
 from ..transforms.plan import Plan, ledger_address

@@ -6,19 +6,18 @@
     the facade, the URL, and the plain values that go in and out
 ``registration``, ``publishing``, ``domain_changes``
     what writes: a query with its budget, a block with its charge, a belief or a budget that changes
-``queries``, ``lookups``, ``accounts``, ``shared_series``, ``source_ids``
-    what reads: the queries of the facade, rows that several tasks need, the loss of a domain, series of two domains,
-    the ids of a broker's topics
-``tables``, ``codec``, ``release_rows``, ``exports``
-    tables and columns, values to and from them, released rows of a block, files for publication
-``connection``, ``sqlite_file``, ``sqlite_place``, ``table_versions``, ``migrations``
-    engines and transactions, the SQLite file and where it may be, and the version of the tables
-``integrity``, ``verification``, ``continuity``
-    digests checked at each reading, a whole ledger checked, and a ledger that vanished or was replaced
-``errors``, ``driver_errors``
-    the store's errors, and a driver's errors in these words
-``merge``
-    ledgers that were kept apart, merged into a new one
+``queries``, ``lookups``, ``accounts``
+    what reads: the queries of the facade, rows that several tasks need, the loss of a domain
+``tables``, ``codec``, ``exports``
+    tables and columns, values to and from them, released rows and files for publication
+``connection``, ``sqlite_file``, ``migrations``
+    engines, transactions and their errors, the SQLite file and where it may be, the version of the tables
+``integrity``, ``verification``
+    digests checked at each reading, and a whole ledger checked
+``merge``, ``union``
+    ledgers that were kept apart, merged into a new one, and what is of record in it
+``errors``
+    the store's errors
 """
 
 from __future__ import annotations

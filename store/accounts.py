@@ -24,8 +24,8 @@ from ..privacy.accounting.theorems import SeedsBound
 from ..privacy.models.reading import belief_from_dict
 from ..schemas.ledger import LedgerEntry
 from ..schemas.slots import Schedule
+from .address import forgotten
 from .codec import query_losses, query_schedule
-from .continuity import forgotten
 from .errors import StoreDamaged
 from .integrity import LINK, Chain, Row, checked_rows, counted, damaged, link_of
 from .lookups import queries_of

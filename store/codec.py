@@ -7,6 +7,7 @@ was, it is bytes to the database, so that no value of it can make a write fail.
 from __future__ import annotations
 
 import json
+import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -69,6 +70,11 @@ _UNDECODED = (
 def plain(value: Any) -> Any:
     """Plain data as it comes back from the store: tuples become lists."""
     return json.loads(canonical_json(value))
+
+
+def now_us() -> int:
+    """Microseconds since the epoch, UTC; for people, nothing is decided by it."""
+    return time.time_ns() // 1_000
 
 
 def scale_text(scale: Fraction) -> str:

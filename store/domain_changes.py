@@ -1,4 +1,4 @@
-"""Changes of a domain by an operator or an estimate: beliefs, budgets, and history that was lost.
+"""Changes of a domain on record: beliefs, estimates, budgets, history that was lost, and the ids of its sources.
 
 Two things may become of a new belief, and both keep one account of the whole history; the larger of two accounts, one
 for each belief, would be too small.
@@ -12,14 +12,15 @@ before, so the query ends there and another one, its successor, goes on with noi
 Either way everything charged and everything promised is priced anew, endless schedules to their end, and the change is
 refused if that passes the budget; then nothing is changed.
 
-Raising a budget: an explicit decision, kept with its time and both values.
+What was refused stays refused when a budget is raised. For every query, in the order of registration, budget is then
+reserved for as many of the windows without an entry as fit.
 
-What was refused stays refused. For every query, in the order of registration, budget is then reserved for as many of
-the windows without an entry as fit.
+Where charges are missing from an account, by an operator's word, nothing is added to the loss, because what is missing
+is unknown; the account is marked for ever instead.
 
-An operator's word that charges are missing from an account: kept for ever, and never taken back.
-
-Nothing is added to the loss, because what is missing is unknown; the account is marked instead.
+A job that begins from the ledger alone has no position of the source. A topic that was deleted and made anew meanwhile
+has the same name, and its offsets begin at 0 as those of the first one did: only the id that the broker gives a topic
+tells that what the old one held is gone.
 """
 
 from __future__ import annotations
@@ -55,9 +56,6 @@ from .lookups import (
 )
 from .registration import Registrar, as_protected, end_schedule, record_event, reserve, say_again, set_reserved_loss
 from .specs import BeliefChange, DomainSpec, QuerySpec, Registration
-
-__all__ = ["Changed", "Estimated", "Note", "Outcome", "change_belief", "estimates_of", "note_estimate", "succeed"]
-
 
 Outcome = Literal["first", "kept", "joined", "switched", "refused"]
 """What became of an estimate: the first belief, none needed, or a change."""
@@ -347,7 +345,7 @@ def _admit_more(connection: Connection, row: Row, query_row: Row) -> None:
         set_reserved_loss(connection, row["id"], reserved)
 
 
-_KIND = "history-lost"
+_LOST = "history-lost"
 
 
 def note_history_lost(connection: Connection, name: str, releases: int) -> None:
@@ -362,9 +360,77 @@ def note_history_lost(connection: Connection, name: str, releases: int) -> None:
         UnknownNameError: there is no such domain.
     """
     row = locked_domain_row(connection, name)
-    record_event(connection, row["id"], _KIND, old=0, new=releases)
+    record_event(connection, row["id"], _LOST, old=0, new=releases)
 
 
 def history_lost(events: Iterable[Row]) -> bool:
     """Whether what was decided about a domain marks it."""
-    return any(event["kind"] == _KIND for event in events)
+    return any(event["kind"] == _LOST for event in events)
+
+
+_IDENTIFIED = "source-identified"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceId:
+    """What is on record of a topic now.
+
+    Attributes:
+        id: the brokers' name of it.
+        since_us: when it was put on record, microseconds since the epoch.
+        replaced: whether another id was on record before: readings that came before ``since_us`` may be gone with it.
+    """
+
+    id: str
+    since_us: int
+    replaced: bool = False
+
+    @property
+    def lost_us(self) -> int | None:
+        """The instant before which readings may be gone; ``None`` where none is known to be."""
+        return self.since_us if self.replaced else None
+
+
+def source_ids(connection: Connection, domain: str) -> dict[str, SourceId]:
+    """The ids on record of a domain's topics, by their names; those of all its queries, none if it is not on record."""
+    held = find_domain(connection, domain)
+    rows = [] if held is None else [row for row in events_of(connection, held) if row["kind"] == _IDENTIFIED]
+    found: dict[str, SourceId] = {}
+    for row in sorted(rows, key=lambda row: (row["at_us"], row["id"])):
+        new = json.loads(row["new"])
+        before = found.get(new["name"])
+        if before is None or before.id != new["id"]:
+            found[new["name"]] = SourceId(new["id"], row["at_us"], replaced=before is not None)
+    return found
+
+
+def note_source_ids(connection: Connection, domain: str, query: str, ids: Mapping[str, str]) -> dict[str, SourceId]:
+    """Put ids on record that are not the last ones of their topics, inside a transaction that may write.
+
+    Args:
+        connection: the transaction.
+        domain: its name.
+        query: whose job has seen them.
+        ids: by the topics' names.
+
+    Returns:
+        What is on record then.
+
+    Raises:
+        UnknownNameError: there is no such domain.
+    """
+    row = locked_domain_row(connection, domain)
+    known = source_ids(connection, domain)
+    for name, new in sorted(ids.items()):
+        old = known.get(name)
+        if old is None or old.id != new:
+            before = None if old is None else old.id
+            record_event(
+                connection,
+                row["id"],
+                _IDENTIFIED,
+                old={"name": name, "id": before},
+                new={"name": name, "id": new},
+                query=query,
+            )
+    return source_ids(connection, domain)

@@ -11,8 +11,8 @@ from sqlalchemy.engine import Connection
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, Window
 from . import tables
+from .address import check_domain
 from .codec import Row, domain_from_row, names_from_bytes, roster_from_bytes
-from .continuity import check_domain
 from .errors import UnknownNameError
 from .integrity import checked, checked_rows, counted, damaged
 from .specs import TRANSITIONS, QuerySpec, Registration, RosterVersion

@@ -1,12 +1,10 @@
-"""Publishing: charge windows and keep blocks, in one transaction; the first write wins.
+"""Publishing: charge windows and keep blocks, in one transaction under the domain's lock.
 
-All of it is one transaction under the domain's lock. The first write wins for ever: a later attempt at the same window
-and shard gets the first block back, and its own noise is never even drawn (theory, section 7, items 2 and 3).
+The first write wins for ever: a later attempt at the same window and shard gets the first block back, and its own noise
+is never even drawn (theory, section 7, items 2 and 3).
 
-Charging windows, or refusing them, in the order of the schedule.
-
-A job that needs a window charges all earlier ones of the query as well, so the entries of a query are always the
-first so many windows of its schedule, whatever arrived first. Whether a window is charged was settled when budget was
+A job that needs a window charges all earlier ones of the query as well, so the entries of a query are always the first
+so many windows of its schedule, whatever arrived first. Whether a window is charged was settled when budget was
 reserved; the ledger is asked again all the same, and what would pass the budget is refused. The ``loss_after`` of a
 refusal is the loss that the budget does not allow, and depends on what is reserved alone.
 """
@@ -27,8 +25,17 @@ from ..schemas.releases import COMPLETENESS
 from ..schemas.slots import Schedule, Window
 from . import lookups, tables
 from .accounts import Account, account_of, loss_of, priced, promised
-from .codec import Row, block_bytes, block_from_bytes, domain_from_row, entry_from_row, query_from_row, scale_text
-from .continuity import entered
+from .address import entered
+from .codec import (
+    Row,
+    block_bytes,
+    block_from_bytes,
+    domain_from_row,
+    entry_from_row,
+    now_us,
+    query_from_row,
+    scale_text,
+)
 from .errors import BlockError, ChargeMismatch, RosterChanged, UnknownNameError
 from .integrity import (
     check_drawn,
@@ -54,9 +61,17 @@ from .lookups import (
     revised_query_row,
     revision,
 )
-from .release_rows import Layout, layout_of, total_is_public
-from .specs import BlockToPublish, DomainSpec, NoisyBlock, QuerySpec, Record, Registration
-from .table_versions import now_us
+from .specs import (
+    BlockToPublish,
+    DomainSpec,
+    Layout,
+    NoisyBlock,
+    QuerySpec,
+    Record,
+    Registration,
+    layout_of,
+    total_is_public,
+)
 
 #: Windows charged in one transaction at most: a late start must not keep the other writers of a domain waiting.
 MOST_AT_ONCE = 1_000

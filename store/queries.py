@@ -45,11 +45,10 @@ from .lookups import (
     read_roster,
     registration_of,
 )
-from .merge.union import MARK, base_of
-from .release_rows import layout_of
-from .shared_series import Sharing, sharings
-from .specs import Record, Registration
+from .registration import Sharing, sharings
+from .specs import Record, Registration, layout_of
 from .tables import charges, domains, flagged_charges, flagged_releases, queries, releases
+from .union import MARK, base_of
 
 __all__ = [
     "BlockName",

@@ -2,26 +2,31 @@
 
 Reserving for the whole schedule at once is what makes refusals independent of the order in which windows arrive: which
 ones are refused is known before the first reading. The first registration of a name wins; a later one of the same
-content gets the same answer, and one of other content is told what differs.
+content gets the same answer, and one of other content is an error that names what differs.
 
 Two things may change later: the schedule may end later, if budget can be reserved for that, and the roster may be
-another one for the windows that are not charged yet. A series that joins or leaves changes nothing in the account. The
-ledger holds one charge a window, which is the loss to any one of the series that the domain protects, whichever they
-are: the scale of the noise, the density and the windows are the same for all, and a series that is not in a window's
-roster merely loses less. What a window costs depends on its roster only by the number of histograms in which one cell
-counts, and that may not grow. So what is reserved stays reserved, and no entry changes.
+another one for the windows that are not charged yet. The ledger holds one charge a window, which is the loss to any one
+of the series that the domain protects: scale, density and windows are the same for all, and a series that is not in a
+window's roster merely loses less. What a window costs depends on its roster only by the number of histograms in which
+one cell counts, and that may not grow. So what is reserved stays reserved, and no entry changes.
 
-Beliefs that rest on series which the domain protects, on record as such (theory section 7, item 5).
+What is promised holds 'given the model' only, where the model was estimated from series that it is to protect (theory
+section 7, item 5). Which series a domain protects may grow after a belief was added: from the transaction on in which
+such a series joins, every charge of the domain says so. What was charged before did not hold the series.
 
-What is promised holds 'given the model' only, where the model was estimated from series that it is to protect. Which
-series a domain protects may grow after a belief has joined it: from the transaction on in which such a series joins,
-every charge of the domain says so. What was charged before did not hold the series, and stays as it is.
+A budget belongs to the series, not to the name of a domain. Two domains that see the same state process of a series are
+one domain under two names: each account would show half of what is lost, so the second one is refused. Two domains over
+different state processes of the same series are allowed where a job says so. What they tell together is in no account:
+the loss of both is not bounded by the sum of their losses (two sequences of independent fair coins, of which each slot
+of the second is the first slot of the first plus another one modulo 2, lose 0.5 each and 2.56 together after 14 slots).
+Every series that a roster ever had counts, also after it left: what was published of it stays published.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -45,17 +50,27 @@ from .codec import (
     domain_from_row,
     names_bytes,
     names_from_bytes,
+    now_us,
     plain,
     query_from_row,
     query_values,
     roster_from_bytes,
 )
-from .errors import QUERY_ADVICE, BudgetRefused, ModeError, RegistrationConflict, StoreError, UnknownNameError
+from .errors import (
+    QUERY_ADVICE,
+    BudgetRefused,
+    ModeError,
+    RegistrationConflict,
+    SharedSeries,
+    StoreError,
+    UnknownNameError,
+)
 from .integrity import Chain, alter, checked, checked_rows, damaged, put, rewrite, sealed
 from .lookups import (
     domain_rows,
     end_of,
     events_of,
+    events_of_all,
     find_domain,
     lock_domain,
     locked_domain_row,
@@ -66,13 +81,10 @@ from .lookups import (
     read_roster,
     registration_of,
     reservations_of,
+    series_of_all,
     versions_of,
 )
-from .shared_series import SHARING, check_apart, declared_by, left_alone
 from .specs import TRANSITIONS, BeliefChange, DomainSpec, Noise, QuerySpec, Registration, first_difference
-from .table_versions import now_us
-
-__all__ = ["as_protected", "protect", "protect_all", "say_again"]
 
 
 def protect(connection: Connection, row: Row, series: Iterable[str]) -> Row:
@@ -628,3 +640,110 @@ def _check(domain: DomainSpec, query: QuerySpec) -> None:
     for field, slot in (("windows.start", schedule.start), ("windows.stop", schedule.stop)):
         if slot is not None and not -_INT64 <= grid.time_of(slot) <= _INT64:
             raise StoreError(f"{field}: slot {slot} lies beyond what microseconds in 64 bits can say; move it")
+
+
+#: Kind of the event that keeps an operator's word that two domains share series.
+SHARING = "series-shared"
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Series that a domain shares with another one of the ledger.
+
+    Attributes:
+        domain: name of the other domain.
+        series: how many series.
+        declared: whether a job of either said so, by ``shares_series_with``.
+    """
+
+    domain: str
+    series: int
+    declared: bool
+
+    @property
+    def text(self) -> str:
+        """What is to be known of it, in words."""
+        return (
+            f"{self.series:,} series of this domain {'is' if self.series == 1 else 'are'} in domain {self.domain} of "
+            "the ledger too: what the two tell together is in no account, and their losses do not add up to it"
+        )
+
+
+def check_apart(connection: Connection, domain: DomainSpec, series: Collection[str]) -> None:
+    """Refuse series of a domain that another domain of the ledger has, unless it may have them as well.
+
+    Raises:
+        SharedSeries: there are such series.
+    """
+    domains = domain_rows(connection)
+    said = _declared(connection, domains, domain.name) | set(domain.shares_with)
+    for row, theirs in _others(connection, domains, domain.name):
+        shared = len(theirs.intersection(series))
+        if not shared:
+            continue
+        differs = process_difference(domain_from_row(row), domain)
+        if differs is None or row["name"] not in said:
+            raise SharedSeries(domain.name, row["name"], shared, differs)
+
+
+def left_alone(connection: Connection, domain: DomainSpec, series: Iterable[str]) -> set[str]:
+    """Those of some series that may not join a domain, because another one of the ledger has them."""
+    asked, found = set(series), set[str]()
+    domains = domain_rows(connection)
+    said = _declared(connection, domains, domain.name) | set(domain.shares_with)
+    for row, theirs in _others(connection, domains, domain.name):
+        if row["name"] not in said or process_difference(domain_from_row(row), domain) is None:
+            found |= asked & theirs
+    return found
+
+
+def sharings(
+    connection: Connection, name: str, more: Iterable[str] = (), said: Iterable[str] = ()
+) -> tuple[Sharing, ...]:
+    """What a domain shares with each other one, by name; none where it shares nothing.
+
+    Args:
+        connection: a transaction.
+        name: the domain, which may not be on record yet.
+        more: series that it is about to have.
+        said: domains that it is about to name.
+    """
+    domains = domain_rows(connection)
+    if all(row["name"] == name for row in domains):
+        return ()
+    series = series_of_all(connection, domains)
+    own = set(more).union(*(series[row["id"]] for row in domains if row["name"] == name))
+    said = _declared(connection, domains, name) | set(said)
+    found = ((row["name"], len(own & series[row["id"]])) for row in domains if row["name"] != name)
+    return tuple(Sharing(other, count, other in said) for other, count in found if count)
+
+
+def declared_by(connection: Connection, domain: Row) -> set[str]:
+    """The domains that jobs of one domain named as ones that it may share series with."""
+    return _named(events_of(connection, domain))
+
+
+def _named(events: Iterable[Row]) -> set[str]:
+    return {json.loads(event["new"]) for event in events if event["kind"] == SHARING}
+
+
+# What follows reads all domains of a ledger, in as many statements for many as for one.
+
+
+def _declared(connection: Connection, domains: Sequence[Row], name: str) -> set[str]:
+    """The domains with which one may share series: by its own word, or by theirs."""
+    events = events_of_all(connection, domains)
+    pairs = [(row["name"], other) for row in domains for other in _named(events[row["id"]])]
+    return {other for one, other in pairs if one == name} | {one for one, other in pairs if other == name}
+
+
+def _others(connection: Connection, domains: Sequence[Row], name: str) -> Iterator[tuple[Row, frozenset[str]]]:
+    """Every other domain, by name, with its series."""
+    series = series_of_all(connection, domains)
+    return ((row, series[row["id"]]) for row in domains if row["name"] != name)
+
+
+def process_difference(one: DomainSpec, other: DomainSpec) -> str | None:
+    """The field in which the state processes of two domains differ, named as in the settings; ``None`` for the same."""
+    found = first_difference(plain(one.process), plain(other.process))
+    return None if found is None else found[0]

@@ -16,10 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..privacy.mechanisms.histogram import ExactHistogram, FixedTotalHistogram, LaplaceHistogram
-from ..schemas.digests import canonical_json, digest
+from ..schemas.digests import canonical_json, digest, stable_hashes
 from ..schemas.ledger import LedgerEntry
 from ..schemas.roster import Roster
-from ..schemas.slots import Schedule, Window
+from ..schemas.slots import Schedule, SlotClasses, Window
+from ..schemas.states import StateSpace
+from .errors import StoreError
 
 #: Whether a store holds noisy rows, or the noise-free rows of tests; one store never holds both.
 Noise = Literal["private", "none"]
@@ -455,3 +457,105 @@ def first_difference(recorded: Any, given: Any, field: str = "") -> tuple[str, A
                 return found
         return None
     return None if canonical_json(recorded) == canonical_json(given) else (field, recorded, given)
+
+
+@dataclass
+class Layout:
+    """A roster cut into shards.
+
+    Attributes:
+        roster: the series and groups.
+        shards: parallel parts.
+        columns: counts of a histogram: its bins, for each class of slots.
+        roster_digest: digest of the roster.
+    """
+
+    roster: Roster
+    shards: int
+    columns: int
+    roster_digest: str = field(init=False)
+    _parts: list[tuple[tuple[str, ...], npt.NDArray[np.int64]]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.roster_digest = self.roster.digest
+        keys, members = self.roster.keys, self.roster.members
+        shard = stable_hashes(keys) % np.uint64(self.shards)
+        self._parts = []
+        for number in range(self.shards):
+            rows = np.flatnonzero(shard == number)
+            self._parts.append((tuple(keys[row] for row in rows.tolist()), members[rows]))
+
+    def keys(self, shard: int) -> tuple[str, ...]:
+        """The keys of a shard, sorted: ``Roster.shard_keys``."""
+        return self._parts[shard][0]
+
+    def members(self, shard: int) -> npt.NDArray[np.int64]:
+        """How many series each of them sums over."""
+        return self._parts[shard][1]
+
+    @property
+    def occupied(self) -> tuple[int, ...]:
+        """The shards that hold a key."""
+        return tuple(number for number, (keys, _) in enumerate(self._parts) if keys)
+
+
+#: One class, of queries without any.
+ALL_SLOTS = SlotClasses()
+
+#: The last cuts, newest first; threads that race make one twice, nothing else.
+_remembered: tuple[Layout, ...] = ()
+
+#: A job works on few rosters at once: that of the windows being published, and the next one.
+_MOST = 4
+
+
+def layout_of(registration: Registration, window: Window) -> Layout:
+    """The layout of a window of a query of record."""
+    global _remembered  # noqa: PLW0603 - remembered values
+    roster, shards = registration.roster_of(window), registration.query.shards
+    columns = bins_of(registration).size * len(classes_of(registration))
+    held = _remembered
+    for layout in held:
+        if (layout.shards, layout.columns) == (shards, columns) and layout.roster == roster:
+            return layout
+    layout = Layout(roster, shards, columns)
+    _remembered = (layout, *held[: _MOST - 1])
+    return layout
+
+
+def classes_of(registration: Registration) -> SlotClasses:
+    """The classes of slots for which a query of record has histograms, by the wall clock of its domain's readings.
+
+    Raises:
+        StoreError: it names classes that are unknown here.
+    """
+    query = registration.query
+    if not query.by:
+        return ALL_SLOTS
+    try:
+        return SlotClasses(query.by, registration.domain.reading.get("timezone", "UTC"))
+    except ValueError as error:
+        raise StoreError(f"query {query.name!r}: {error}; a later version may know it") from None
+
+
+def bins_of(registration: Registration) -> StateSpace:
+    """The bins of a query of record: the states of its domain, or unions of them.
+
+    Raises:
+        StoreError: they are no unions of its domain's states.
+    """
+    query, states = registration.query, StateSpace.from_dict(registration.domain.states)
+    if query.bins is None:
+        return states
+    try:
+        return states.merged(query.bins)
+    except ValueError as error:
+        raise StoreError(f"query {query.name!r}: {error}; check this record with `quiltstream ledger verify`") from None
+
+
+def total_is_public(registration: Registration) -> bool:
+    """Whether the totals of a query's rows are public: those of histograms where `DomainSpec.total_is_public` holds.
+
+    How many transitions leave a state is never public.
+    """
+    return registration.domain.total_is_public and registration.query.mechanism != TRANSITIONS

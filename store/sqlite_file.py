@@ -1,16 +1,19 @@
-"""The file of an SQLite ledger: its identity, its creation, and the order of its writers.
+"""The file of an SQLite ledger: its identity, its creation, where it may be, and the order of its writers.
 
 A new ledger appears under its name with all its tables or not at all. So an empty file is never one that is being made:
 it is one that was emptied, and is not taken for none.
 
-The order of an SQLite ledger's writers: first come, first served.
+SQLite finds the log of a file by the file's name, and the index of the log is memory that processes share. So three
+places make two histories of one ledger, each without the other's charges, and without an error of SQLite: a file with
+two names (hard links) has two logs; a file that is mounted by itself, as a container's volume may be, has its log in a
+folder that others do not see and that ends with the container; and of two machines that mount one network file system
+each has an index of its own.
 
-SQLite's lock goes to the process that asks at the right moment: a waiting process sleeps up to 0.1 s between two
-tries, and one that writes again at once overtakes it. Of 24 processes one waited for seconds, the median milliseconds.
-So a writer takes a number first, from a small file beside the ledger, and waits until no smaller number is held. A
-number is held by a lock on one byte of that file, which the kernel releases when the process ends, however it ends.
-
-The queue orders writers and protects nothing: SQLite's own lock does. Where the file cannot be used, there is no queue.
+SQLite's lock goes to the process that asks at the right moment: a waiting process sleeps up to 0.1 s between two tries,
+and one that writes again at once overtakes it. Of 24 processes one waited for seconds, the median milliseconds. So a
+writer takes a number first, from a small file beside the ledger, and waits until no smaller number is held. A number is
+held by a lock on one byte of that file, which the kernel releases when the process ends, however it ends. The queue
+orders writers and protects nothing: SQLite's own lock does. Where the file cannot be used, there is no queue.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import secrets
 import sqlite3
 import struct
@@ -25,21 +29,6 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-
-__all__ = [
-    "BESIDE",
-    "Identity",
-    "absence",
-    "change",
-    "check_usable",
-    "identity",
-    "is_absent",
-    "locked",
-    "log_of",
-    "make",
-    "temporaries",
-]
-
 
 #: What the file's name ends with, behind the ledger's.
 SUFFIX = "-queue"
@@ -346,3 +335,78 @@ def _sync(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+#: File systems that several machines mount, as Linux names them.
+_SHARED = frozenset(
+    {
+        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs"),
+        *("ocfs2", "gfs2", "orangefs", "pvfs2"),
+        *("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone"),
+        *("fuse.mount-s3", "fuse.goofys", "fuse.juicefs", "fuse.beegfs", "fuse.lizardfs", "fuse.mfs", "fuse.davfs"),
+    }
+)
+
+_MOUNTS = Path("/proc/self/mountinfo")
+
+#: How the kernel writes a blank, a tab, a line end and a backslash in a path.
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def mounts() -> str:
+    """What is mounted for this process, as Linux tells it; empty on other systems."""
+    try:
+        return _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+
+
+def misplaced(path: Path, mounted: str) -> str | None:
+    """Why a ledger cannot be kept at a path, in words; ``None`` if it can be.
+
+    Args:
+        path: of the file, without symbolic links.
+        mounted: what is mounted, as :func:`mounts` says it.
+    """
+    kinds = dict(_kinds(mounted))  # of two mounts at one place the later one is seen
+    for file, what in ((path, "its file"), (log_of(path), f"its log {path.name}-wal")):
+        if str(file) in kinds:
+            return (
+                f"{what} is mounted by itself, and SQLite keeps file and log together by their names: what is charged "
+                "here would be missing elsewhere, and lost with the container. Mount the folder and not the file"
+            )
+    kind = next((kinds[str(folder)] for folder in path.parents if str(folder) in kinds), "")
+    if kind not in _SHARED:
+        return None
+    return (
+        f"it is on a network file system ({kind}), where jobs on two machines do not see each other's charges; use a "
+        "disk of this machine, or use PostgreSQL"
+    )
+
+
+def _kinds(mounted: str) -> Iterator[tuple[str, str]]:
+    """The mount points with their file systems' kinds."""
+    for line in mounted.splitlines():
+        before, separator, after = line.partition(" - ")
+        with suppress(IndexError):
+            if separator:
+                yield _ESCAPED.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4]), after.split(" ")[0]
+
+
+def names_of(path: Path) -> int:
+    """How many names the file of a ledger has; what a maker left behind that was killed is removed.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    found = path.stat().st_nlink
+    if found == 1:
+        return found
+    # a ledger that is just being made has two for a moment, under this lock
+    with locked(path.parent):
+        here = path.stat()
+        for left in temporaries(path):
+            with suppress(OSError):
+                if os.path.samestat(left.lstat(), here):
+                    left.unlink()
+        return path.stat().st_nlink

@@ -16,24 +16,25 @@ import pyarrow as pa
 
 from ..schemas.ledger import LedgerEntry
 from ..schemas.slots import Window
-from . import exports, lookups, shared_series, tables
-from . import queries as finding
-from . import queries as missing
-from . import queries as reading
+from . import exports, lookups, queries, tables
 from .address import StoreAddress
 from .connection import Database, borrow, check_folder, give_back
 from .domain_changes import (
     Changed,
     Estimated,
     Note,
+    SourceId,
     change_belief,
     estimates_of,
     note_estimate,
     note_history_lost,
+    note_source_ids,
     raise_budget,
+    source_ids,
     succeed,
 )
 from .errors import StoreDamaged, StoreMissing, UnknownNameError
+from .exports import has_keys, rows_of
 from .lookups import ChargedThrough
 from .publishing import Publisher, check_drafts
 from .queries import (
@@ -48,10 +49,7 @@ from .queries import (
     newest_block,
     newest_of,
 )
-from .registration import Also, Registrar
-from .release_rows import has_keys, rows_of
-from .shared_series import Sharing
-from .source_ids import SourceId, note_source_ids, source_ids
+from .registration import Also, Registrar, Sharing, check_apart, sharings
 from .specs import BeliefChange, BlockToPublish, DomainSpec, QuerySpec, Record, Registration
 from .verification import Head, Verified, head_of, verify
 
@@ -152,7 +150,7 @@ class Store:
     def registered(self, domain: str, query: str) -> Registration | None:
         """What is on record for a query; ``None`` if there is no such query."""
         with self._database().read() as connection:
-            return reading.registered(connection, domain, query)
+            return queries.registered(connection, domain, query)
 
     def current(self, registration: Registration) -> Registration:
         """The registration with the rosters that are on record now; the same one if there is no other.
@@ -167,7 +165,7 @@ class Store:
         if charged is not None and charged.revision == registration.revision:
             return registration
         with database.read() as connection:
-            found = reading.registered(connection, *names)
+            found = queries.registered(connection, *names)
             if found is None:
                 raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record in this ledger")
         return found
@@ -283,16 +281,16 @@ class Store:
             registration: the query.
             start: leave out windows that start before this slot, where another look found none missing.
         """
-        for windows in missing.pages(registration, start):
+        for windows in queries.pages(registration, start):
             held = self.current(registration)
             with self._database().read() as connection:
-                found = missing.places(connection, held, windows)
+                found = queries.places(connection, held, windows)
             yield from found
 
     def entries(self, domain: str | None = None) -> list[LedgerEntry]:
         """Every charge and refusal, of one domain or of all, by domain and sequence. It may be published."""
         with self._database().read() as connection:
-            return reading.entries(connection, domain)
+            return queries.entries(connection, domain)
 
     def charged(self, domain: str, last: int | None = None) -> Charged:
         """Everything that a domain was charged, and so many of its last charges and refusals in full, or all.
@@ -302,15 +300,15 @@ class Store:
             StoreDamaged: a charge was changed or removed.
         """
         with self._database().read() as connection:
-            return reading.charged(connection, domain, last)
+            return queries.charged(connection, domain, last)
 
     def records(self, domain: str, query: str, *, after: tuple[int, int] | None = None) -> Iterator[Record]:
         """Every block on record of a query, by window and shard; or those after a window's first slot and a shard."""
         while True:
             with self._database().read() as connection:
-                page = reading.page_of_records(connection, domain, query, after)
+                page = queries.page_of_records(connection, domain, query, after)
             yield from page
-            if len(page) < reading.PAGE:
+            if len(page) < queries.PAGE:
                 return
             after = (page[-1].window.start, page[-1].shard)
 
@@ -331,7 +329,7 @@ class Store:
     def flagged(self, domain: str, query: str) -> list[Record]:
         """The blocks of a query that a merge found beside those of record, each with the charge that paid for it."""
         with self._database().read() as connection:
-            return reading.flagged_records(connection, domain, query)
+            return queries.flagged_records(connection, domain, query)
 
     def domains(self) -> tuple[str, ...]:
         """The names of all domains."""
@@ -341,7 +339,7 @@ class Store:
     def queries(self) -> list[tuple[str, str]]:
         """The (domain, query) names of all queries."""
         with self._database().read() as connection:
-            return [(domain["name"], query["name"]) for domain, query in reading.query_rows(connection)]
+            return [(domain["name"], query["name"]) for domain, query in queries.query_rows(connection)]
 
     def summary(self, domain: str) -> DomainSummary:
         """What a domain has spent and promised.
@@ -350,7 +348,7 @@ class Store:
             UnknownNameError: there is no such domain.
         """
         with self._database().read() as connection:
-            return reading.summary(connection, domain)
+            return queries.summary(connection, domain)
 
     def check_apart(self, domain: DomainSpec, series: Collection[str]) -> tuple[Sharing, ...]:
         """What a domain will share with each other domain when it has some series, without a change.
@@ -363,8 +361,8 @@ class Store:
             SharedSeries: a registration of them would be refused.
         """
         with self._database().read() as connection:
-            shared_series.check_apart(connection, domain, series)
-            return shared_series.sharings(connection, domain.name, series, domain.shares_with)
+            check_apart(connection, domain, series)
+            return sharings(connection, domain.name, series, domain.shares_with)
 
     def raise_budget(self, domain: str, budget: float) -> DomainSummary:
         """Raise a domain's budget, on record with its time; windows refused before stay refused.
@@ -442,7 +440,7 @@ class Store:
         """
         with self._database().write() as connection:
             note_history_lost(connection, domain, releases)
-            return reading.summary(connection, domain)
+            return queries.summary(connection, domain)
 
     def source_ids(self, domain: str) -> dict[str, SourceId]:
         """The ids on record of the topics that a domain's readings came from, by the topics' names."""
@@ -500,7 +498,7 @@ class Store:
             registration = self.registered(domain, query)
             if registration is not None:
                 starts = [entry.window_start for entry in self.entries(domain) if entry.query == query]
-                finding.strike(self._database(), registration, starts, wanted)
+                queries.strike(self._database(), registration, starts, wanted)
         return frozenset(wanted)
 
     def export(
@@ -564,7 +562,7 @@ class Store:
             StoreDamaged: a block was changed or removed.
         """
         with self._database().read() as connection:
-            reading.check_all_blocks(connection, lookups.domain_row(connection, domain))
+            queries.check_all_blocks(connection, lookups.domain_row(connection, domain))
 
     def head(self, domain: str) -> Head:
         """What is on record of a domain now, in a few words to be kept elsewhere: see :meth:`verify`.

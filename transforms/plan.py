@@ -51,13 +51,12 @@ from ..schemas.slots import Schedule, SlotClasses, SlotGrid, format_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
 from ..store.errors import StoreError
-from ..store.release_rows import bins_of, classes_of, total_is_public
-from ..store.specs import LENGTHS, DomainSpec, Noise, QuerySpec, Registration
+from ..store.specs import LENGTHS, DomainSpec, Noise, QuerySpec, Registration, bins_of, classes_of, total_is_public
 
 if TYPE_CHECKING:
     # none of them is needed to plan, and SQLAlchemy takes as long as all the rest
     from ..store.domain_changes import Note
-    from .aggregate.block_log import BlockLog
+    from .aggregate.ledger_access import BlockLog
 
 #: Every mechanism of the settings.
 MECHANISMS: tuple[str, ...] = get_args(Mechanism)
@@ -206,33 +205,22 @@ class Plan:
     """Everything a worker needs to know about a query; plain values that travel to any machine.
 
     Attributes:
-        grid: the slots.
-        space: the states.
         histogram: the bins of the query: the states, or unions of them.
         schedule: the windows; its ends may still be open.
         roster: the series and groups; ``None`` while they are to come from the data.
         group_column: column of the readings that names the group; ``None`` if no column does.
         domain: what the store freezes for the domain.
-        query_name: name of the query.
         calibration: how the noise was calibrated for ``epsilon``; of the window that needs most.
         lengths: the same for each length of windows that has noise of its own; nothing where all have this one.
         share: how many releases share the calibrated density in every slot: windows that overlap times groups of a
             series.
         scale: exact scale of the noise; the largest.
-        epsilon: what the query is to cost, as set.
-        shards: parallel parts.
-        model: the belief's file.
         noise: ``private``, or ``none`` for the tests' noise-free rows.
-        address: where the ledger of record is.
         by: what tells the classes of slots apart that have a histogram each; empty for one histogram of all slots.
         note: the estimate that the model comes from, which is put on record with the query.
         also: queries that are registered with it, each under its domain.
-        most_series: how many series may be taken from the data.
-        most_windows: how many windows a schedule that ends may have.
         log: where workers log blocks before their rows leave; nowhere if left out.
-        mechanism: how the noise was calibrated, as the settings name it.
         most_error: expected error of a count, as a share of an evenly filled bin, up to which a job goes on unasked.
-        accepted: what the operator accepts.
     """
 
     grid: SlotGrid
@@ -294,10 +282,6 @@ class Plan:
     def histogram_of(self, registration: Registration, slots: int) -> HistogramMechanism:
         """The mechanism of a query of record, by the law and the scale that were frozen with it.
 
-        Args:
-            registration: the query.
-            slots: of the window that the histogram is of.
-
         Raises:
             StoreError: its law keeps totals that are not public, or is none.
             ValueError: windows of that length have no noise on record.
@@ -345,11 +329,7 @@ class Plan:
         return self.calibrated(replace(self.calibration, sigma=sigma))
 
     def of_length(self, slots: int) -> Plan:
-        """The plan of windows of a length alone.
-
-        Raises:
-            KeyError: other lengths have noise of their own, and this one has none.
-        """
+        """The plan of windows of a length alone."""
         return self.calibrated(dict(self.lengths)[slots]) if self.lengths else self
 
     def losses(self, most: int) -> float | dict[int, float]:
@@ -443,10 +423,6 @@ def open_ledger(address: StoreAddress, *, over: bool = False) -> StoreAddress:
 
     From here on the ledger is known: each opening of the address, on any machine, insists on it.
 
-    Args:
-        address: where the ledger is to be.
-        over: make it also in the place of an SQLite file that was emptied, by the operator's word.
-
     Raises:
         StoreReplaced: one was there, and is not.
         StoreError: the ledger cannot be used.
@@ -468,7 +444,7 @@ def model_of(settings: Settings) -> Model:
     """
     if isinstance(settings.model, EstimatedModel):
         raise SettingsError(
-            ["model.estimate is made by `quiltstream run`; where there is no such run, give a model file or bounds"]
+            "model.estimate is made by `quiltstream run`; where there is no such run, give a model file or bounds"
         )
     return loaded(settings.model, settings)
 
@@ -489,7 +465,7 @@ def loaded(given: str | Bounds, settings: Settings) -> Model:
         try:
             bounds = MixingBounds(given.pi_min, given.gap, kind=given.kind)
         except ChainError as error:
-            raise SettingsError([f"model.{error}"]) from None
+            raise SettingsError(f"model.{error}") from None
         return Model(
             belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method="bounds given by hand")
         )
@@ -506,10 +482,6 @@ def stand_in(interval_us: int, states: int) -> MixingBounds:
     A chain that is watched more often forgets less from one slot to the next: P P* of a chain of continuous time has
     the second eigenvalue exp(-2 r t) over slots of t, so that 1 - gap is a power of what it is over half an hour. Slots
     that are longer have no larger gap, because what lasts for days does not follow from what lasts for hours.
-
-    Args:
-        interval_us: length of a slot in microseconds.
-        states: states of the query.
 
     >>> stand_in(1_800_000_000, 5).gap, round(stand_in(60_000_000, 5).gap, 6)
     (0.1, 0.003506)
@@ -545,9 +517,7 @@ def make_plan(
     model.check_fits(space, grid.interval_us)
     _check_widths(grid, space, schedule)
     if space.size < 2:  # noqa: PLR2004 - a single bin holds every value
-        raise SettingsError(
-            ["states.edges is empty: a single bin says nothing about the values; give at least one edge"]
-        )
+        raise SettingsError("states.edges is empty: a single bin says nothing about the values; give at least one edge")
 
     roster = read_roster(settings, locate)
     model = label_model(settings, model, locate)
@@ -571,10 +541,8 @@ def make_plan(
     except ValueError:
         fit = "smaller" if calibration.sigma * share < 1 else "larger"
         raise SettingsError(
-            [
-                f"privacy.epsilon is {settings.privacy.epsilon:g}: the noise for it has no whole numbers of 64 bits; "
-                f"write a {fit} epsilon, for example 1.0"
-            ]
+            f"privacy.epsilon is {settings.privacy.epsilon:g}: the noise for it has no whole numbers of 64 bits; "
+            f"write a {fit} epsilon, for example 1.0"
         ) from None
     domain = DomainSpec(
         name=settings.domain,
@@ -633,15 +601,11 @@ def _check_widths(grid: SlotGrid, space: StateSpace, schedule: Schedule) -> None
     # local midnights are whole seconds
     if schedule.calendar is None and (step % _MILLISECOND_US or anchor % _MILLISECOND_US):
         raise SettingsError(
-            [
-                f"windows: one every {format_duration(step)} does not begin on whole milliseconds, and runners tell "
-                "windows apart no finer; use a multiple of 1ms"
-            ]
+            f"windows: one every {format_duration(step)} does not begin on whole milliseconds, and runners tell "
+            "windows apart no finer; use a multiple of 1ms"
         )
     if (grid.interval_us << (space.size - 1).bit_length()) >> _PACKED_BITS:
         raise SettingsError(
-            [
-                f"slots.interval {format_duration(grid.interval_us)} with {space.size} states does not fit 64 bits; "
-                "use a shorter interval or fewer states"
-            ]
+            f"slots.interval {format_duration(grid.interval_us)} with {space.size} states does not fit 64 bits; "
+            "use a shorter interval or fewer states"
         )

@@ -33,7 +33,7 @@ from ...transforms.common.batches import reading_columns
 from ...transforms.formats.rows import Decoded
 from ...transforms.payloads.messages import Messages, SourceAwayError
 from ...transforms.payloads.trial import Trial, Tried
-from ...transforms.sources.batch_files import ReadReadings
+from ...transforms.sources.files import ReadReadings
 from ..console import facts, heading, listed, notes, paragraph, plural, print_json, results, working
 from ..errors import CommandError, ExitCode
 from ..runners import read_source

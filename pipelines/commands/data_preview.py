@@ -36,10 +36,8 @@ import pyarrow.parquet as pq
 from ...schemas.files import is_file, is_folder, open_regular, reason
 from ...schemas.settings.connectors import Encoding, FileFormat
 from ...transforms.formats.avro import whole_records
-from ...transforms.formats.paths import SourceFileError, open_text
-from ...transforms.formats.rows import MISSING
-from ...transforms.formats.text import is_utf8
-from ...transforms.formats.wide import clock_columns, clock_times
+from ...transforms.formats.paths import SourceFileError, is_utf8, open_text
+from ...transforms.formats.rows import MISSING, clock_columns, clock_times
 from ..errors import CommandError, ExitCode
 
 _MOST = 1 << 20

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ...schemas.dead_letters import KEY_BYTES, LetterError, decoded_key, new_keys, open_letter
 from ...schemas.files import MOST_SECRET_BYTES, open_regular, read_regular, reason, whole_file
 from ...schemas.table_files import read_rows
-from ...transforms.sinks.files import LETTERS
+from ...transforms.sinks.files import DEAD_LETTERS
 from ..console import plural
 from ..errors import CommandError, ExitCode
 
@@ -94,7 +94,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 stream.seek(0)
                 yield from map(_line, stream)
                 return
-        yield from read_rows(path, LETTERS).to_pylist()
+        yield from read_rows(path, DEAD_LETTERS).to_pylist()
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise CommandError(
             f"{path}: holds no rejects with letters ({reason(error)}); give a file that `rejects` names, or the "

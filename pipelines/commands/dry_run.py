@@ -28,8 +28,7 @@ from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, p
 from ...store.accounts import priced
 from ...store.errors import BudgetRefused, StoreError
 from ...store.specs import Registration
-from ...transforms.checks import STAND_IN_TEXT, check_plan
-from ...transforms.expected_error import error_shares, fewest_slots, first_error, noise_problem
+from ...transforms.checks import STAND_IN_TEXT, check_plan, error_shares, fewest_slots, first_error, noise_problem
 from ...transforms.plan import Plan, make_plan
 from ...transforms.registration import register
 from ..connectors.places import check_apart

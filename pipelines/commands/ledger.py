@@ -36,11 +36,10 @@ from ...schemas.settings.model import EstimatedModel
 from ...schemas.slots import SlotGrid, format_instant, parse_instant
 from ...store.accounts import check_loss, costs_alone, loss_of_spans, priced_anew, same_loss
 from ...store.address import StoreAddress
-from ...store.merge.merge import merge as merge_ledgers
+from ...store.merge import merge as merge_ledgers
 from ...store.queries import DomainSummary
-from ...store.release_rows import bins_of
-from ...store.shared_series import SHARING
-from ...store.specs import TRANSITIONS, BeliefChange, DomainSpec, Registration, first_difference
+from ...store.registration import SHARING
+from ...store.specs import TRANSITIONS, BeliefChange, DomainSpec, Registration, bins_of, first_difference
 from ...store.store import Store
 from ...store.verification import Head, Verified
 from ...transforms.plan import make_plan

@@ -37,8 +37,7 @@ from ...schemas.settings.base import read_document
 from ...schemas.settings.job import Accepted, load_settings, read_settings
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_duration
 from ...schemas.states import StateSpace
-from ...transforms.checks import STAND_IN_TEXT
-from ...transforms.expected_error import class_share
+from ...transforms.checks import STAND_IN_TEXT, class_share
 from ...transforms.plan import make_plan
 from ..console import facts, heading, lines, notes, plural, print_json, results, working
 from ..errors import CommandError, writing

@@ -25,13 +25,12 @@ from ...store.accounts import priced
 from ...store.errors import StoreError
 from ...store.store import Store
 from ...transforms.aggregate.discovery import NothingCountsError
-from ...transforms.checks import STAND_IN_TEXT
-from ...transforms.common.rejects import DECODED, OUTSIDE, READINGS, counter_name
-from ...transforms.expected_error import error_shares
+from ...transforms.checks import STAND_IN_TEXT, error_shares
+from ...transforms.common.batches import DECODED, OUTSIDE, READINGS, counter_name
 from ...transforms.plan import Plan, make_plan, model_of, open_ledger
 from ...transforms.private_histograms import PrivateHistograms
 from ...transforms.registration import NoReadingsError, register
-from ...transforms.sources.batch_files import ReadReadings
+from ...transforms.sources.files import ReadReadings
 from ..command import settled
 from ..connectors.files import check_rejects, check_writable, labelled, released_ids, write_rejects, write_releases
 from ..connectors.places import refuse_topics

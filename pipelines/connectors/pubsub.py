@@ -15,7 +15,7 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileSink, PubSubSource
 from ...schemas.settings.job import Settings
 from ...schemas.slots import format_instant, parse_duration
-from ...store.source_ids import SourceId
+from ...store.domain_changes import SourceId
 from ...transforms.payloads import PayloadDecoder
 from ...transforms.pubsub.client import is_clients, new_subscriber, unavailable
 from ...transforms.pubsub.sink import PubSubTopic

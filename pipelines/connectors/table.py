@@ -20,7 +20,7 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import CONNECTORS, FileSink, RejectSink
 from ...schemas.settings.job import Settings
 from ...schemas.settings.plugins import CONNECTOR_PLUGINS, Connector, Plugin
-from ...store.source_ids import SourceId
+from ...store.domain_changes import SourceId
 from ...store.specs import Registration
 from ...store.store import Store
 from ...transforms.sources.reader import PollingPolicy

@@ -16,7 +16,7 @@ from ...schemas.releases import release_ids
 from ...schemas.settings.connectors import FileSink
 from ...schemas.settings.job import Settings
 from ...schemas.slots import SlotGrid
-from ...store.release_rows import rows_of
+from ...store.exports import rows_of
 from ...store.specs import Record, Registration
 from ...store.store import Store
 from ...transforms.sinks.messages import MessageTopic, release_messages

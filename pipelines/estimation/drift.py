@@ -18,8 +18,7 @@ from ...privacy.estimation.drift import Drift, judge_drift
 from ...privacy.models.reading import belief_from_dict
 from ...schemas.slots import DAY_US, Schedule, SlotGrid, Window, format_instant
 from ...schemas.states import StateSpace
-from ...store.release_rows import classes_of, layout_of, total_is_public
-from ...store.specs import TRANSITIONS, Registration
+from ...store.specs import TRANSITIONS, Registration, classes_of, layout_of, total_is_public
 from ...store.store import Store
 
 __all__ = ["DriftWatch", "Published", "published_between"]

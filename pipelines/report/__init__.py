@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ...schemas.files import reason, write_whole
 from ...schemas.models import Model
+from ...store.migrations import library_version
 from ...store.store import Store
-from ...store.table_versions import library_version
 from ..commands.ledger import address_of
 from ..console import plural, results, working
 from ..errors import CommandError, ExitCode

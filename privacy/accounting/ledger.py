@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass
 from fractions import Fraction
 
 from ..models.belief import Belief
@@ -16,7 +17,7 @@ from .charges import BudgetExceeded, Charge, Span, outward
 from .density import Density, Run, Timeline
 from .forward_backward import around as around_of
 from .forward_backward import constant_loss, grid_density, on_grid
-from .quilt_account import Patch, Pricer, Running, density_by_quilts, priced, prices_of, worst_by_quilts
+from .quilt_account import Pricer, density_by_quilts, is_above, priced, prices_of, worst_by_quilts, worst_of
 from .quilt_account import Worst as QuiltWorst
 from .schedules import Schedule
 from .sweep import Behind, Lane, World, Worst, constant_stream, endless_loss, largest, passed, settled
@@ -71,7 +72,6 @@ class _Part:
         self.lane = Lane(world, ends=(None if behind is None else behind.states, None))
         alone = behind is None and not world.changes
         self.pricer: Pricer | None = prices_of(world.segments[0][1], bound) if alone else None
-        self.quilts = None if self.pricer is None else Running(self.pricer, line)
         if line.count:
             self.update(line, line.slots[0], line.slots[-1])
 
@@ -80,13 +80,12 @@ class _Part:
         total = float_above(line.mass) if self.behind is None else math.inf
         return self.lane.update(line.slots, line.shown, total, start, stop)
 
-
-@dataclass(frozen=True, eq=False)
-class _Entered:
-    """A charge that is entered and not yet committed."""
-
-    commit: Callable[[], None]
-    undo: Callable[[], None]
+    def by_quilts(self, line: Timeline) -> QuiltWorst | None:
+        """The account by quilts; None where the worst slot of the sweep shows that it is above the sweep."""
+        swept = self.lane.worst
+        if self.pricer is None or swept.slot is None or is_above(self.pricer, line, swept.slot, swept.loss):
+            return None
+        return worst_of(self.pricer, line)
 
 
 class Ledger:
@@ -191,13 +190,12 @@ class Ledger:
         """
         span = self._entering(start, stop, epsilon_dp)
         before = self.loss
-        entered = self._enter(span)
+        take_back = self._enter(span)
         try:
             self._afford(before, self.loss, "the charge")
         except BaseException:
-            entered.undo()
+            take_back()
             raise
-        entered.commit()
         self._spans.append(span)
         return Charge(*span, before, self.loss, _rule_of(self._worst), self._worst.slot)
 
@@ -213,7 +211,7 @@ class Ledger:
         spans = [self._entering(*charge) for charge in charges]
         if len(spans) <= _ONE_BY_ONE:
             for span in spans:
-                self._enter(span).commit()
+                self._enter(span)
         else:
             self._open(self._worlds, self._line.density().with_spans(spans))
         self._spans += spans
@@ -227,9 +225,9 @@ class Ledger:
         """
         span = self._entering(start, stop, epsilon_dp)
         before = self.loss
-        entered = self._enter(span)
+        take_back = self._enter(span)
         after = self.loss
-        entered.undo()
+        take_back()
         return max(0.0, after - before)
 
     def loss_of(self, charges: Iterable[Span]) -> float:
@@ -531,42 +529,24 @@ class Ledger:
             _Part(world, self._line, self._bound, behind) for world, behind in zip(worlds, behinds, strict=True)
         )
         self._top: Fraction = max([Fraction(0) if kept is None else kept.top, *self._line.levels])
-        self._worst = self._decided([None if part.quilts is None else part.quilts.worst for part in self._parts])
+        self._worst = self._decided()
 
-    def _enter(self, span: Span) -> _Entered:
-        """Enter a charge, to be committed or taken back before the next."""
+    def _enter(self, span: Span) -> Callable[[], None]:
+        """Enter a charge; what is returned takes it back, as long as it is the last one."""
         start, stop, epsilon_dp = span
-        kept = self._top, self._worst
-        takes_back = [self._line.add(start, stop, Fraction(epsilon_dp))]
-        patches: list[tuple[Running, Patch] | None] = []
-
-        def undo() -> None:
-            for take_back in takes_back:
-                take_back()
-            self._top, self._worst = kept
-
-        def commit() -> None:
-            for patch in patches:
-                if patch is not None:
-                    patch[0].commit(patch[1])
-
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.__dict__.update, {"_top": self._top, "_worst": self._worst})
+            undo.callback(self._line.add(start, stop, Fraction(epsilon_dp)))
             for part in self._parts:
-                takes_back.append(part.update(self._line, start, stop))
-                quilts, mass = part.quilts, Fraction(epsilon_dp) * (stop - start)
-                patches.append(None if quilts is None else (quilts, quilts.patch(start, stop, mass)))
+                undo.callback(part.update(self._line, start, stop))
             self._top = max(self._top, self._line.top(start, stop))
-            self._worst = self._decided([None if patch is None else patch[1].worst for patch in patches])
-        except BaseException:
-            undo()
-            raise
-        return _Entered(commit, undo)
+            self._worst = self._decided()
+            return undo.pop_all().close
 
-    def _decided(self, quilts: Sequence[QuiltWorst | None]) -> Worst:
+    def _decided(self) -> Worst:
         """The worst slot of all worlds, by the least bound of each."""
         found = [
-            self._smallest_of(part, part.lane.worst, self._top, None if one is None else _raised(one))
-            for part, one in zip(self._parts, quilts, strict=True)
+            self._smallest_of(part, part.lane.worst, self._top, part.by_quilts(self._line)) for part in self._parts
         ]
         return max(found, key=lambda worst: worst.loss)
 
@@ -650,10 +630,6 @@ class Ledger:
 
     def _fits(self, schedules: Sequence[Schedule]) -> bool:
         return self._budget is None or self.extended_loss(schedules) <= self._budget
-
-
-def _raised(quilts: QuiltWorst) -> QuiltWorst:
-    return replace(quilts, loss=outward(quilts.loss))
 
 
 def _smallest(swept: Worst, ceiling: float, quilts: QuiltWorst | None, top: float) -> Worst:

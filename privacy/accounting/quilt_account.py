@@ -1,4 +1,4 @@
-"""The account by Markov quilts: the largest loss of any slot over all quilts, as charges are added.
+"""The account by Markov quilts: the largest loss of any slot over all quilts.
 
 loss = max over slots i and secret pairs of min over quilts [ sum of d inside the quilt + influence of the quilt ].
 
@@ -14,19 +14,6 @@ numbers has no larger ratio than the numbers. In a run of equal density the slot
 edges see either an end within the run, the same for all, or none: the sum of both sides is concave and piecewise linear
 there, so its maximum is at a kink. All other slots are looked at, those of density 0 between windows included.
 
-The worst loss of an account as it grows, at a cost that does not grow with it.
-
-Every run of the timeline has a value: the loss of its worst slot, or the bound that is smaller. The worst of all is
-found from above: runs wait in a heap under an upper bound, and only the one on top is looked at more closely, first by
-a cheaper bound and then exactly. A long stream of adjacent windows never gets beyond its first bound, a repeated week
-is recognised as a place known already.
-
-A charge changes the values of the runs that see it, and of those for which "no end" was still the cheapest choice on
-the side of the charge, because less density than the last influence lay out of sight there. They are found by walking
-outward from the charge until a run is met that has enough density beyond its sight already; all runs further out have
-at least as much. So a charge costs what its neighbourhood holds, however long the account is. The value of a run is a
-function of the density alone, and so is the maximum: the order of charges leaves no trace.
-
 The worst slot of one run of equal density, given all that its slots can see.
 
 A ``Place`` is a run with its surroundings. Equal places have equal losses wherever they lie, so what was computed for
@@ -37,10 +24,10 @@ What is computed, and what is not:
 1. A secret pair whose influence is at no lag of neither side above another pair's never decides; such pairs are dropped
    once for a belief.
 2. No slot loses more than an endless stream of the largest density in sight (``ceilings``, one number per pair), so
-   pairs are taken by falling ceiling, and the rest is left out as soon as the worst so far has reached theirs.
+   runs and pairs are taken by falling ceiling, and the rest is left out once the worst so far has reached theirs.
 3. The largest influence over the pairs that are left, lag by lag, makes one imaginary pair that loses at least as much
    as each of them at every slot. It costs what one pair costs, and only the slots where it loses more than the worst so
-   far are looked at again.
+   far are priced by pairs.
 
 One side of a slot: the cheapest end of a quilt, or none, over slots of piecewise constant density.
 
@@ -51,15 +38,13 @@ end costs all the density on this side.
 
 from __future__ import annotations
 
-import heapq
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -254,6 +239,8 @@ def cheapest_end(row: FloatArray, density: float, offset: int, around: Surroundi
 _REMEMBERED = 2**20
 """So many runs are kept in remembered places, some 100 MB."""
 _CEILINGS = 1024
+#: More than the rounding of a slot that is priced by itself and with others.
+_MARGIN = 2.0**-40
 _SAMPLES = 24
 _GROWTH = 4
 
@@ -353,12 +340,10 @@ class Pricer:
         return float(self.left[:, -1].max()), float(self.right[:, -1].max())
 
     @cached_property
-    def _outer(self) -> Pricer | None:
-        """The imaginary pair that loses at least as much as every pair; None where there is only one."""
-        if len(self.rows) <= 1:
-            return None
-        left, right = (side.max(axis=0, keepdims=True) for side in (self.left, self.right))
-        return Pricer(SidedInfluence(left, right, (), self.tables.basis))
+    def heaviest(self) -> int:
+        """The pair whose influence is largest, summed over all lags."""
+        tables = np.concatenate([self.left, self.right], axis=1)
+        return int(np.argmax(np.minimum(tables, 1e9).sum(axis=1)))
 
     def ceiling(self, density: float) -> float:
         """A bound on the loss of every slot that sees no density above this within the reach, and no change of belief.
@@ -366,14 +351,6 @@ class Pricer:
         It is the loss of an endless stream of constant density.
         """
         return self._ceiling(density)[1]
-
-    def bound(self, place: Place) -> float:
-        """A number that no slot of a place loses more than, cheaper than the loss itself."""
-        if place in self._places:
-            return self._places[place].loss
-        outer = self._outer
-        loss = np.inf if outer is None else outer.found(place).loss
-        return min(loss, self.ceiling(place.seen))
 
     def found(self, place: Place) -> Found:
         """The worst node of a place."""
@@ -426,7 +403,7 @@ class Pricer:
         nodes = min(place.length, self.reach)
         left, right = (
             SideCosts(table[rows], place.density, _around(runs, total), nodes)
-            for table, runs, total in self._each_side(place)
+            for table, runs, total in self.each_side(place)
         )
         return left, right
 
@@ -434,19 +411,18 @@ class Pricer:
         nodes = min(place.length, self.reach)
         left, right = (
             SideCosts(table[rows].max(axis=0, keepdims=True), place.density, _around(runs, total), nodes)
-            for table, runs, total in self._each_side(place)
+            for table, runs, total in self.each_side(place)
         )
         return _sums(left, right, place, offsets)[0]
 
-    def _each_side(self, place: Place) -> tuple[tuple[FloatArray, tuple[tuple[int, float], ...], float], ...]:
+    def each_side(self, place: Place) -> tuple[tuple[FloatArray, tuple[tuple[int, float], ...], float], ...]:
+        """Influence, runs and total to the left and to the right."""
         return (self.left, place.left, place.totals[0]), (self.right, place.right, place.totals[1])
 
     def _quilt(self, place: Place, offset: int, row: int) -> Quilt:
         ends = [
             cheapest_end(table[row], place.density, at, _around(runs, total))[0]
-            for (table, runs, total), at in zip(
-                self._each_side(place), (offset, place.length - 1 - offset), strict=True
-            )
+            for (table, runs, total), at in zip(self.each_side(place), (offset, place.length - 1 - offset), strict=True)
         ]
         return Quilt(ends[0], ends[1])
 
@@ -521,27 +497,6 @@ class Worst:
     density: float | None = None
 
 
-@dataclass(eq=False, slots=True)
-class _Item:
-    """A run's value, known as far as it had to be."""
-
-    start: int
-    bound: float
-    stage: Literal["ceiling", "bound", "exact"] = "ceiling"
-    place: Place | None = None
-    found: Found | None = None
-
-
-@dataclass(slots=True)
-class Patch:
-    """What a charge changes: the starts of the runs that go, the runs that come, and the worst loss with them."""
-
-    low: int
-    high: int
-    items: dict[int, _Item] = field(default_factory=dict[int, _Item])
-    worst: Worst = field(default_factory=Worst)
-
-
 @dataclass(slots=True)
 class View:
     """Which slots are looked at.
@@ -559,112 +514,56 @@ class View:
     open_right: bool = False
 
 
-class Running:
-    """The worst loss of a timeline under one belief."""
+class Sight:
+    """What the slots of a timeline see under one belief."""
 
     def __init__(self, pricer: Pricer, line: Timeline, view: View | None = None) -> None:
-        """Take prices and a timeline, which only the owner changes, and only around ``patch``.
-
-        Args:
-            pricer: The prices of the belief's quilts.
-            line: The account.
-            view: Which slots to look at.
-        """
+        """Take prices, a timeline that does not change, and the slots that are looked at (None for all)."""
         self._pricer, self._line = pricer, line
         self._view = View() if view is None else view
-        self._starts: list[int] = []
-        self._items: dict[int, _Item] = {}
-        self._heap: list[tuple[float, int, int, _Item]] = []
-        self._minted = 0
-        self._worst = Worst()
-        if line.count:
-            patch = Patch(0, 0)
-            self._price_all(patch)
-            self.commit(patch)
 
-    @property
     def worst(self) -> Worst:
-        """The worst slot of what is committed."""
-        return self._worst
+        """The worst slot, the earliest among equals."""
+        line, pricer, view = self._line, self._pricer, self._view
+        if pricer.is_idle or not line.count:
+            return Worst()
+        if not closes(pricer):
+            return self._total()
+        first = 0 if view.first is None else bisect_left(line.slots, view.first)
+        stop = line.count if view.stop is None else min(line.count, bisect_left(line.slots, view.stop))
+        ceilings = [pricer.ceiling(seen) for seen in self._largest_seen(first, stop)]
+        worst = Worst()
+        for place in sorted(range(len(ceilings)), key=lambda index: -ceilings[index]):
+            if ceilings[place] < worst.loss:
+                break
+            index = first + place
+            found = pricer.found(self._place(index))
+            loss, slot = min(ceilings[place], found.loss), line.slots[index] + found.offset
+            if loss > worst.loss or (loss == worst.loss and worst.slot is not None and slot < worst.slot):
+                worst = Worst(loss, slot, found.row, found.quilt)
+        return worst
 
-    def patch(self, start: int, stop: int, mass: Fraction) -> Patch:
-        """Price the timeline after a charge has been added to it; nothing is changed before ``commit``.
-
-        Args:
-            start: First slot charged.
-            stop: Slot after the last.
-            mass: Density summed over the slots charged.
-        """
-        line = self._line
-        if self._pricer.is_idle:
-            return Patch(0, 0)
-        if not closes(self._pricer):
-            return Patch(0, 0, worst=self._total())
-        sight = self._pricer.reach
-        low = line.find(start - sight)
-        high = min(line.count, bisect_left(line.slots, stop + sight))
-        # those that see the charge now; then those that did not have enough density beyond their sight before it
-        while low > 0 and not self._is_settled(low - 1, mass, right=True):
-            low -= 1
-        while high < line.count and not self._is_settled(high, mass, right=False):
-            high += 1
-        patch = Patch(
-            bisect_left(self._starts, line.slots[low]),
-            bisect_left(self._starts, line.slots[high]),
-            self._made(low, high),
+    def at(self, slot: int) -> float:
+        """What one pair loses at a slot, the one of the largest influence: the account is nowhere below it."""
+        line, pricer = self._line, self._pricer
+        if not closes(pricer):
+            return float(line.mass)
+        index = line.find(slot)
+        place, offset = self._place(index), slot - line.slots[index]
+        return place.density + sum(
+            cheapest_end(table[pricer.heaviest], place.density, at, _around(runs, total))[1]
+            for (table, runs, total), at in zip(
+                pricer.each_side(place), (offset, place.length - 1 - offset), strict=True
+            )
         )
-        self._decide(patch)
-        return patch
-
-    def commit(self, patch: Patch) -> None:
-        """Let a patch be the truth."""
-        self._worst = patch.worst
-        for start in self._starts[patch.low : patch.high]:
-            self._items.pop(start, None)
-        self._starts[patch.low : patch.high] = sorted(patch.items)
-        for start, item in patch.items.items():
-            self._items[start] = item
-            self._push(item)
-        if len(self._heap) > 4 * len(self._items) + 64:
-            self._heap = [entry for entry in self._heap if self._items.get(entry[1]) is entry[3]]
-            heapq.heapify(self._heap)
 
     def _total(self) -> Worst:
         """All density there is: the loss of the slot at one end, for a pair without a usable end on its other side."""
         line, pricer = self._line, self._pricer
-        if not line.count:
-            return Worst(float(line.mass))
         slot, side = (
             (line.slots[-1] - 1, pricer.left) if math.isfinite(pricer.tails[1]) else (line.slots[0], pricer.right)
         )
         return Worst(float(line.mass), slot, int(pricer.rows[int(np.argmax(side[:, -1]))]), Quilt(None, None))
-
-    def _price_all(self, patch: Patch) -> None:
-        if self._pricer.is_idle:
-            return
-        if not closes(self._pricer):
-            patch.worst = self._total()
-            return
-        patch.items = self._made(0, self._line.count)
-        self._decide(patch)
-
-    def _is_settled(self, index: int, mass: Fraction, *, right: bool) -> bool:
-        low, high = self._in_sight(index)
-        left_limit, right_limit = self._pricer.tails
-        if right:
-            return self._line.mass_from(high, float(mass) + right_limit + 1) - mass >= right_limit
-        return self._line.mass_before(low, float(mass) + left_limit + 1) - mass >= left_limit
-
-    def _made(self, low: int, high: int) -> dict[int, _Item]:
-        line, view = self._line, self._view
-        made: dict[int, _Item] = {}
-        seen = self._largest_seen(low, high)
-        for index in range(low, high):
-            start = line.slots[index]
-            if (view.first is not None and start < view.first) or (view.stop is not None and start >= view.stop):
-                continue
-            made[start] = _Item(start, self._pricer.ceiling(seen[index - low]))
-        return made
 
     def _largest_seen(self, low: int, high: int) -> list[float]:
         """For each run the largest density in its sight."""
@@ -684,59 +583,6 @@ class Running:
         )
         # reduceat takes the maximum from each index to the next: every other one is a range asked for
         return np.maximum.reduceat(shown, ranges.ravel())[::2].tolist()
-
-    def _push(self, item: _Item) -> None:
-        self._minted += 1
-        heapq.heappush(self._heap, (-item.bound, item.start, self._minted, item))
-
-    def _decide(self, patch: Patch) -> None:
-        """Find the worst of the runs that stay and those that come, the earliest among equals."""
-        gone = set(self._starts[patch.low : patch.high])
-        coming = [(-item.bound, item.start, index, item) for index, item in enumerate(patch.items.values())]
-        heapq.heapify(coming)
-        aside: list[tuple[float, int, int, _Item]] = []
-        try:
-            while True:
-                self._clear_top(gone, aside)
-                new = bool(coming) and (not self._heap or coming[0][:2] < self._heap[0][:2])
-                queue = coming if new else self._heap
-                if not queue:
-                    return
-                item = queue[0][3]
-                if item.stage == "exact":
-                    patch.worst = self._named(item)
-                    return
-                self._refine(item)
-                heapq.heapreplace(queue, (-item.bound, item.start, queue[0][2], item))
-        finally:
-            for entry in aside:
-                heapq.heappush(self._heap, entry)
-
-    def _clear_top(self, gone: set[int], aside: list[tuple[float, int, int, _Item]]) -> None:
-        """Take runs off the top of the heap that are no more, or would go with a patch; the latter are put aside."""
-        heap, items = self._heap, self._items
-        while heap and (heap[0][1] in gone or items.get(heap[0][1]) is not heap[0][3]):
-            entry = heapq.heappop(heap)
-            if items.get(entry[1]) is entry[3]:
-                aside.append(entry)
-
-    def _refine(self, item: _Item) -> None:
-        if item.place is None:
-            item.place = self._place(self._line.find(item.start))
-        if item.stage == "ceiling":
-            item.stage = "bound"
-            item.bound = min(item.bound, self._pricer.bound(item.place))
-        else:
-            item.stage = "exact"
-            item.found = self._pricer.found(item.place)
-            item.bound = min(item.bound, item.found.loss)
-
-    @staticmethod
-    def _named(item: _Item) -> Worst:
-        found = item.found
-        if found is None or found.loss < 0:
-            return Worst(max(item.bound, 0.0))
-        return Worst(item.bound, item.start + found.offset, found.row, found.quilt)
 
     def _in_sight(self, index: int) -> tuple[int, int]:
         """First run that a run sees, and the first behind the last one."""
@@ -857,8 +703,7 @@ def worst_by_quilts(belief: Belief, charges: Iterable[Span], bound: Bound = "lem
         ChainError: If a stationary chain is reducible.
     """
     density = Density().with_spans(charges)
-    worst = Running(prices_of(belief, bound), Timeline(density)).worst
-    return replace(worst, loss=outward(worst.loss))
+    return worst_of(prices_of(belief, bound), Timeline(density))
 
 
 def loss_by_quilts(
@@ -873,6 +718,17 @@ def loss_by_quilts(
     return priced(prices_of(belief, bound), density, schedules)
 
 
+def worst_of(pricer: Pricer, line: Timeline) -> Worst:
+    """The slot, pair and quilt that decide what a timeline loses at a belief's prices, the loss rounded outward."""
+    worst = Sight(pricer, line).worst()
+    return replace(worst, loss=outward(worst.loss))
+
+
+def is_above(pricer: Pricer, line: Timeline, slot: int, loss: float) -> bool:
+    """Whether the account by quilts is above a loss for what one pair loses at a slot."""
+    return pricer.is_idle is False and Sight(pricer, line).at(slot) > loss * (1 + _MARGIN)
+
+
 def priced(pricer: Pricer, density: Density, schedules: Sequence[Schedule] = ()) -> float:
     """What a density and schedules lose together at a belief's prices; epsilon, rounded outward.
 
@@ -883,7 +739,7 @@ def priced(pricer: Pricer, density: Density, schedules: Sequence[Schedule] = ())
     if not closes(pricer) and any(schedule.stop is None for schedule in schedules):
         return math.inf
     found = (
-        Running(pricer, Timeline(scene.density, cuts=scene.cuts), scene.view).worst.loss
+        Sight(pricer, Timeline(scene.density, cuts=scene.cuts), scene.view).worst().loss
         for scene in scenes(density, schedules, pricer.reach)
     )
     return outward(max(found, default=0.0))

@@ -1,1 +1,133 @@
-"""Versioned changes of the ledger's tables; :mod:`quiltstream.store.table_versions` has Alembic run them."""
+"""The version of a ledger's tables: made on first use, checked on every other, changed by an explicit command.
+
+New tables are made from :mod:`.tables` as they are today, old ones go through the migrations one by one; a test holds
+the two against each other. Alembic is imported only where there is something to migrate: it costs a fifth of a second.
+
+Two processes may create a ledger at the same moment: the one that waits for the lock finds it made.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from importlib import metadata as packages
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from .. import tables
+from ..address import StoreAddress
+from ..codec import now_us
+from ..errors import SchemaVersionError, StoreDamaged
+from ..integrity import damaged, put
+
+VERSION_TABLE = "quiltstream_version"
+
+#: Every version there ever was, in order; a test compares them with the migrations.
+REVISIONS = ("0001",)
+HEAD = REVISIONS[-1]
+
+# Any number will do, so long as every process uses the same one.
+_ADVISORY_LOCK = 7_016_996_765_293_437_281
+
+# As Alembic makes it.
+_version = sa.Table(
+    VERSION_TABLE,
+    sa.MetaData(),
+    sa.Column("version_num", sa.String(32), nullable=False),
+    sa.PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+)
+
+# Alembic keeps the migration that runs in module variables.
+_one_at_a_time = threading.Lock()
+
+
+def version_of(connection: Connection, address: StoreAddress) -> str | None:
+    """The version of the tables; ``None`` where there are none.
+
+    Raises:
+        StoreDamaged: an SQLite file holds other tables and no ledger, or the version was removed.
+    """
+    inspector = sa.inspect(connection)
+    if inspector.has_table(VERSION_TABLE):
+        versions = connection.scalars(sa.select(_version.c.version_num)).all()
+        if len(versions) != 1:
+            raise damaged(f"table {VERSION_TABLE}", f"has {len(versions)} rows and not one")
+        return versions[0]
+    if address.is_sqlite and inspector.get_table_names():
+        raise StoreDamaged(f"ledger {address}: the file is a database of something else; name another file")
+    return None
+
+
+def check(version: str, address: StoreAddress) -> None:
+    """Refuse tables of another version.
+
+    Raises:
+        SchemaVersionError: the tables are newer, or older and to be migrated first.
+    """
+    if version == HEAD:
+        return
+    if version in REVISIONS:
+        raise SchemaVersionError(
+            f"ledger {address}: its tables have version {version} and this program needs {HEAD}; "
+            f"make a backup, then run `quiltstream ledger migrate`"
+        )
+    raise SchemaVersionError(
+        f"ledger {address}: its tables have version {version}, which this program does not know (it writes {HEAD}); "
+        f"use the quiltstream that wrote it, or a later one"
+    )
+
+
+def upgrade(connection: Connection, address: StoreAddress) -> None:
+    """Bring the tables to the newest version inside the caller's transaction; make them where there are none.
+
+    Raises:
+        SchemaVersionError: the tables are of a version this program does not know.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+    version = version_of(connection, address)
+    if version == HEAD:
+        return
+    if version is not None and version not in REVISIONS:
+        check(version, address)
+    if version is not None:
+        run_migrations(connection)
+        return
+    tables.metadata.create_all(connection, checkfirst=False)
+    _version.create(connection)
+    connection.execute(_version.insert(), {"version_num": HEAD})
+    put(
+        connection,
+        tables.meta,
+        {
+            "id": 1,
+            "store_id": secrets.token_hex(16),
+            "mode": None,
+            "created_us": now_us(),
+            "created_by": library_version(),
+            "domain_rows": 0,
+        },
+    )
+
+
+def run_migrations(connection: Connection) -> None:
+    """Apply every migration that is not applied yet, from none at all where there is no version, in the transaction."""
+    from alembic import command  # noqa: PLC0415 - seldom needed and slow to import
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    # the option is read with % as an escape
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.attributes.update(connection=connection, version_table=VERSION_TABLE)
+    with _one_at_a_time:
+        command.upgrade(config, "head")
+
+
+def library_version() -> str:
+    """The version of this package, for the record."""
+    try:
+        return packages.version("quiltstream")
+    except packages.PackageNotFoundError:
+        return "not installed"

@@ -1,4 +1,4 @@
-"""Runs the migrations on the connection of :mod:`quiltstream.store.table_versions`, inside its transaction.
+"""Runs the migrations on the connection of :mod:`quiltstream.store.migrations`, inside its transaction.
 
 Alembic loads this file by its path and not as a part of the package, so it imports nothing of it.
 """

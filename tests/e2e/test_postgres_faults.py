@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from quiltstream.store import NoisyBlock, Store
 from quiltstream.store import connection as engines
 from quiltstream.store.errors import StoreBusy, StoreUnavailable
-from quiltstream.store.merge.merge import merge
+from quiltstream.store.merge import merge
 from quiltstream.store.specs import BlockToPublish
 
 from ..examined import Tally

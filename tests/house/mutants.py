@@ -65,8 +65,7 @@ def copy_tree(target: Path) -> Path:
 def run_tests(tree: Path, tests: Iterable[str], tier: str = "nightly") -> tuple[int, str]:
     """Run tests of a copy against the copy, as deep as a tier does; pytest's exit code and its output."""
     command = [Path(sysconfig.get_path("scripts")) / "pytest", "-n0", "-x", "-q", "-p", "no:cacheprovider", "-m", ""]
-    environment = os.environ | {"PYTHONPATH": str(tree / "namespace"), "PYTHONDONTWRITEBYTECODE": "1"}
-    environment["QUILTSTREAM_TESTS"] = tier
+    environment = os.environ | {"PYTHONPATH": str(tree / "namespace"), "QUILTSTREAM_TESTS": tier}
     # What the surrounding pytest says to its own workers is not for this one.
     environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
@@ -224,10 +223,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="copies of a ledger that drew apart under one charge cost once",
-        file="store/merge/union.py",
+        file="store/union.py",
         old="for number in range(draws.get(charge, 1))",
         new="for number in range(1)",
-        tests=("tests/store/merge/test_merging.py",),
+        tests=("tests/store/test_merging.py",),
     ),
     Mutant(
         name="a writer does not wait for those who asked before it",
@@ -368,8 +367,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="the end of an endless source completes every window until now",
         file="transforms/sources/reader.py",
-        old="        if ended and pace.end_us is not None:\n            clock = max(clock, min(pace.end_us, now))",
-        new="        if ended:\n            clock = max(clock, min(pace.end_us or now, now))",
+        old="        if ended and policy.end_us is not None:\n            clock = max(clock, min(policy.end_us, now))",
+        new="        if ended:\n            clock = max(clock, min(policy.end_us or now, now))",
         tests=("tests/transforms/sources/test_stdin.py",),
     ),
     Mutant(
@@ -383,7 +382,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a job from the ledger alone forgets that its topic was made anew",
-        file="store/source_ids.py",
+        file="store/domain_changes.py",
         old="replaced=before is not None",
         new="replaced=False",
         tests=("tests/store/test_sources.py",),
@@ -411,21 +410,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a condition of a mapping keeps every message",
-        file="transforms/payloads/operators.py",
+        file="transforms/payloads/mapped.py",
         old="return ~inside if condition.negated else inside",
         new="return np.ones(len(found), dtype=np.bool_)",
         tests=("tests/transforms/payloads/test_operators.py",),
     ),
     Mutant(
         name="a text that cannot be unpacked is a missing part",
-        file="transforms/payloads/operators.py",
+        file="transforms/payloads/mapped.py",
         old="return np.fromiter((one is UNREADABLE for one in found), np.bool_, len(found))",
         new="return np.zeros(len(found), dtype=np.bool_)",
         tests=("tests/transforms/payloads/test_operators.py",),
     ),
     Mutant(
         name="the names of two devices join to one",
-        file="transforms/payloads/operators.py",
+        file="transforms/payloads/mapped.py",
         old='.replace("/", "~1")',
         new="",
         tests=("tests/transforms/payloads/test_operators.py",),
@@ -439,7 +438,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a value whose unit is of another quantity is a reading",
-        file="transforms/payloads/operators.py",
+        file="transforms/payloads/mapped.py",
         old="        keep &= ~other\n",
         new="",
         tests=("tests/transforms/payloads/test_operators.py",),
@@ -463,7 +462,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the columns of a wide table are given to each other's series",
-        file="transforms/formats/wide.py",
+        file="transforms/formats/rows.py",
         old="series = each.take(pa.array(np.repeat(np.arange(width), lines)))",
         new="series = each.take(pa.array(np.tile(np.arange(width), lines)))",
         tests=("tests/transforms/formats/test_wide.py::test_both_layouts_are_the_same_cells_as_the_long_form",),
@@ -501,7 +500,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a slot has the label of its first interval",
-        file="transforms/sources/intervals.py",
+        file="transforms/sources/series_together.py",
         old="order = np.lexsort((states[of], begins, -covers, slots, codes[of]))",
         new="order = np.lexsort((states[of], -covers, begins, slots, codes[of]))",
         tests=("tests/transforms/sources/test_intervals.py::test_each_slot_has_the_label_that_covers_most_of_it",),
@@ -567,14 +566,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="an older copy of the ledger is charged",
-        file="store/continuity.py",
+        file="store/address.py",
         old='if row["last_sequence"] < seen:',
         new='if row["last_sequence"] < 0:',
         tests=_STORE,
     ),
     Mutant(
         name="a process forgets what it has seen of a ledger with its connection",
-        file="store/continuity.py",
+        file="store/address.py",
         old="        return _SEEN[self.address.url, self.store_id]\n",
         new="        return self.__dict__.setdefault('seen', {})\n",
         tests=("tests/store/test_second_draws.py::test_a_process_remembers_a_ledger_after_its_connection_is_gone",),
@@ -616,17 +615,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a row leaves before the log of blocks has its block",
-        file="transforms/common/ledger_waits.py",
+        file="transforms/aggregate/ledger_access.py",
         old="        self._log.append(registration, records)\n",
         new="            pass\n",
-        tests=("tests/transforms/aggregate/test_block_log.py", "tests/pipelines/test_continuity.py"),
+        tests=("tests/transforms/aggregate/test_ledger_access.py", "tests/pipelines/test_continuity.py"),
     ),
     Mutant(
         name="the newest block of the log is not the one that was committed last",
-        file="transforms/aggregate/block_log.py",
+        file="transforms/aggregate/ledger_access.py",
         old="newest[found.query_id][0] < found.number:",
         new="newest[found.query_id][0] > found.number:",
-        tests=("tests/transforms/aggregate/test_block_log.py",),
+        tests=("tests/transforms/aggregate/test_ledger_access.py",),
     ),
     Mutant(
         name="a run begins with a ledger that lacks a block which left",
@@ -647,14 +646,14 @@ MUTANTS: tuple[Mutant, ...] = (
         file="store/queries.py",
         old="        return draws.get(name.digest) if name.digest else next(iter(draws.values()), None)",
         new="        return next(iter(draws.values()), None)",
-        tests=("tests/transforms/aggregate/test_block_log.py",),
+        tests=("tests/transforms/aggregate/test_ledger_access.py",),
     ),
     Mutant(
         name="rows leave although the ledger lacks a block of the log",
-        file="transforms/aggregate/block_log.py",
+        file="transforms/aggregate/ledger_access.py",
         old="        self._check()\n",
         new="",
-        tests=("tests/transforms/aggregate/test_block_log.py",),
+        tests=("tests/transforms/aggregate/test_ledger_access.py",),
     ),
     Mutant(
         name="a job is begun again with whatever ledger is there",
@@ -686,7 +685,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="series have another budget under another name of their domain",
-        file="store/shared_series.py",
+        file="store/registration.py",
         old='if differs is None or row["name"] not in said:\n            raise',
         new='if row["name"] not in said:\n            raise',
         tests=(f"{_STORE[0]}::TestSqlite::test_the_same_domain_under_another_name_is_refused",),
@@ -1039,7 +1038,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="the wall clock begins after the first window that is missing",
-        file="transforms/sources/wall_clock.py",
+        file="transforms/private_histograms.py",
         old="found[0].stop - 1",
         new="found[0].stop",
         tests=("tests/transforms/sources/test_wall_clock.py",),

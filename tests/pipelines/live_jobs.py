@@ -19,8 +19,7 @@ from quiltstream.pipelines.live import monitor
 from quiltstream.pipelines.live.monitor import LiveJob, LiveProgress
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store import BlockToPublish, NoisyBlock
-from quiltstream.store.release_rows import layout_of
-from quiltstream.store.specs import Registration
+from quiltstream.store.specs import Registration, layout_of
 from quiltstream.transforms import PrivateHistograms
 
 from .jobs import Done, Job, Row, call, job, readings, write_csv

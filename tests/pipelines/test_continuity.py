@@ -25,12 +25,12 @@ from quiltstream.pipelines.live.monitor import Follower
 from quiltstream.schemas.settings.connectors import FileSink
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store import Store, StoreAddress
-from quiltstream.store import continuity as continuity_of_store
+from quiltstream.store.address import forget
 from quiltstream.store.errors import StoreReplaced
 from quiltstream.transforms import PrivateHistograms, checks, registration
 from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
+from quiltstream.transforms.private_histograms import policy_of
 from quiltstream.transforms.sinks.files import read_releases
-from quiltstream.transforms.sources.wall_clock import policy_of
 
 from ..transforms.stubborn import StubbornFileSystem
 from .jobs import Job, call, job
@@ -186,7 +186,7 @@ def test_a_copy_in_which_blocks_that_left_were_drawn_again_is_told(
         path.unlink()
     lose(made)
     shutil.copy(copy, made.ledger)
-    continuity_of_store.forget(StoreAddress(f"sqlite:///{made.ledger}"))  # by this process, which stands for two
+    forget(StoreAddress(f"sqlite:///{made.ledger}"))  # by this process, which stands for two
     assert call("run", made.settings).code == 0  # as a job on another machine, with a sink of its own
     made.sink.unlink()
     for path, content in kept.items():
@@ -429,11 +429,11 @@ def _generation(settings: Settings, plan: Plan) -> Any:
 #: Every function of the package that opens a ledger which a job may know, and how it is reached.
 OPENINGS: dict[str, Opened | None] = {
     "store/store.py:Store": None,  # tests.store.continuity_contract goes through its methods
-    "store/merge/merge.py:_database": None,  # a file of the merge's own, and ledgers that an operator names
-    "store/merge/merge.py:_source": None,
-    "store/merge/merge.py:merge": None,
+    "store/merge.py:_database": None,  # a file of the merge's own, and ledgers that an operator names
+    "store/merge.py:_source": None,
+    "store/merge.py:merge": None,
     "transforms/plan.py:open_ledger": lambda _, plan: plan.opened() and registration.register(plan),
-    "transforms/sources/wall_clock.py:policy_of": _clock,
+    "transforms/private_histograms.py:policy_of": _clock,
     "transforms/checks.py:_held": lambda _, plan: checks.check_ends(plan),
     "transforms/aggregate/discovery.py:RegisterQuery": None,  # on a worker, as those below
     "transforms/registration.py:register": lambda _, plan: registration.register(plan),
@@ -492,7 +492,7 @@ def test_one_place_makes_the_ledger_of_a_job(repository: Path) -> None:
         for path in (repository / portion).rglob("*.py")
         if "create=True" in path.read_text(encoding="utf-8")
     }
-    assert making == {"transforms/plan.py", "store/merge/merge.py"}
+    assert making == {"transforms/plan.py", "store/merge.py"}
 
 
 @pytest.mark.parametrize("place", [name for name, opened in OPENINGS.items() if opened is not None])

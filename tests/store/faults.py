@@ -16,7 +16,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.engine.default import DefaultDialect
 
 from quiltstream.store import Store, StoreError
-from quiltstream.store.release_rows import rows_of
+from quiltstream.store.exports import rows_of
 from quiltstream.store.specs import Registration
 
 from ..examined import Examined, Tally, examine, on_record

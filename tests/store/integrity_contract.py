@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from quiltstream.schemas.slots import Window
 from quiltstream.store import BlockToPublish, Registration, Store, StoreDamaged, tables
-from quiltstream.store.continuity import forget
+from quiltstream.store.address import forget
 from quiltstream.store.errors import StoreError
 from quiltstream.store.integrity import is_whole
 from quiltstream.store.verification import Head

@@ -34,9 +34,9 @@ from quiltstream.privacy.accounting.charges import BudgetExceeded
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.models.reading import belief_from_dict
 from quiltstream.store import Store
+from quiltstream.store.address import Continuity
 from quiltstream.store.codec import block_from_bytes, changes_from_text
 from quiltstream.store.connection import Database
-from quiltstream.store.continuity import Continuity
 from quiltstream.store.specs import NoisyBlock, Record, Registration
 
 from .samples import BELIEF

@@ -12,7 +12,7 @@ import pytest
 from quiltstream.schemas.roster import Roster
 from quiltstream.store import Store
 from quiltstream.store.errors import SharedSeries
-from quiltstream.store.shared_series import Sharing
+from quiltstream.store.registration import Sharing
 from quiltstream.store.specs import TRANSITIONS, DomainSpec, QuerySpec, Registration
 
 from .engines import OnLedger

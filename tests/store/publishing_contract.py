@@ -16,7 +16,7 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, Window
 from quiltstream.store import BlockToPublish, NoisyBlock, Store, StoreError, publishing, tables
 from quiltstream.store.errors import BlockError, ChargeMismatch, UnknownNameError
-from quiltstream.store.release_rows import rows_of
+from quiltstream.store.exports import rows_of
 from quiltstream.store.specs import Registration
 
 from .forging import reseal

@@ -16,7 +16,7 @@ from quiltstream.schemas.releases import RELEASE_SCHEMA, releases_from_batch
 from quiltstream.schemas.slots import Window
 from quiltstream.schemas.table_files import RELEASES, read_rows
 from quiltstream.store import Store, StoreError
-from quiltstream.store.release_rows import rows_of
+from quiltstream.store.exports import rows_of
 from quiltstream.store.specs import Registration
 
 from .proofs import Registered, windows_of

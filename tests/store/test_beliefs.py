@@ -8,7 +8,7 @@ import pytest
 
 from quiltstream.store import Store, StoreAddress
 from quiltstream.store.errors import MergeConflict
-from quiltstream.store.merge.merge import merge
+from quiltstream.store.merge import merge
 
 from .beliefs import FASTER, BeliefContract, joined
 from .engines import OnSqlite

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from quiltstream.store import Store, StoreAddress, StoreError, table_versions
-from quiltstream.store.merge.merge import merge
+from quiltstream.store import Store, StoreAddress, StoreError, migrations
+from quiltstream.store.merge import merge
 
 from ..examined import Examined, Tally, examine
 from ..pipelines.jobs import Job, call, job, readings, write_as
@@ -199,7 +199,7 @@ def test_a_ledger_that_cannot_be_used_stops_the_job_before_it_reads(
             store.publish(held, drafts(held))
             if fault == "version":
                 with store._database().write() as connection:
-                    connection.execute(table_versions._version.update().values(version_num="9999"))
+                    connection.execute(migrations._version.update().values(version_num="9999"))
     if fault == "damaged":
         made.ledger.write_bytes(b"not a database" * 1000)
     elif fault == "cut":

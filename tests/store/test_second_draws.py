@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.store import Store, sqlite_place
-from quiltstream.store.continuity import forget
+from quiltstream.store import Store, sqlite_file
+from quiltstream.store.address import forget
 from quiltstream.store.errors import StoreError, StoreMisplaced, StoreReplaced
-from quiltstream.store.sqlite_place import misplaced
+from quiltstream.store.sqlite_file import misplaced
 
 from .proofs import windows_of
 from .samples import domain, drafts, query, seen
@@ -85,7 +85,7 @@ def test_a_misplaced_ledger_is_neither_made_nor_opened(
     assert store.domains() == ()
     store.close()
     text = mounts(f"30 22 0:40 / {tmp_path.resolve()} rw - nfs4 server:/data rw")
-    monkeypatch.setattr(sqlite_place, "mounts", lambda: text)
+    monkeypatch.setattr(sqlite_file, "mounts", lambda: text)
     for one in (path, tmp_path / "new.db"):
         with Store(f"sqlite:///{one}", create=True) as other, pytest.raises(StoreMisplaced, match="use PostgreSQL"):
             other.domains()

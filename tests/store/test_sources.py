@@ -8,7 +8,7 @@ import pytest
 
 from quiltstream.store import Store
 from quiltstream.store import registration as clock
-from quiltstream.store.source_ids import SourceId
+from quiltstream.store.domain_changes import SourceId
 
 from .samples import domain, query
 

@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.engine.default import DefaultDialect
 
 import quiltstream.store
-from quiltstream.store import Store, StoreAddress, StoreDamaged, StoreError, table_versions, tables
+from quiltstream.store import Store, StoreAddress, StoreDamaged, StoreError, migrations, tables
 from quiltstream.store.connection import Database
 from quiltstream.store.errors import ExportError, StoreBusy, StoreFull, StoreReplaced, StoreUnavailable
 
@@ -235,7 +235,7 @@ def test_two_jobs_that_make_a_ledger_over_an_emptied_one_make_one(path: Path, em
     elif emptied == "no tables":
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA user_version=1")
-    both, opened, upgrade = Barrier(2), Event(), table_versions.upgrade
+    both, opened, upgrade = Barrier(2), Event(), migrations.upgrade
 
     def make_and_wait(connection: Connection, address: StoreAddress) -> None:
         upgrade(connection, address)
@@ -244,7 +244,7 @@ def test_two_jobs_that_make_a_ledger_over_an_emptied_one_make_one(path: Path, em
             assert opened.wait(60)
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as threads:
-        patch.setattr(table_versions, "upgrade", make_and_wait)
+        patch.setattr(migrations, "upgrade", make_and_wait)
         databases = [Database(StoreAddress(f"sqlite:///{path}"), 30.0 + job) for job in range(2)]
         made = [threads.submit(one.open, create=True, over=True) for one in databases]
         for one in made:
@@ -314,8 +314,8 @@ def test_the_program_knows_every_migration() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(quiltstream.store.__path__[0]) / "migrations"))
     scripts = ScriptDirectory.from_config(config)
-    assert tuple(s.revision for s in reversed(list(scripts.walk_revisions()))) == table_versions.REVISIONS
-    assert scripts.get_heads() == [table_versions.HEAD]
+    assert tuple(s.revision for s in reversed(list(scripts.walk_revisions()))) == migrations.REVISIONS
+    assert scripts.get_heads() == [migrations.HEAD]
 
 
 def test_a_path_with_odd_characters_is_a_path(tmp_path: Path) -> None:

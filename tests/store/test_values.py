@@ -20,8 +20,8 @@ from quiltstream.schemas.slots import Window
 from quiltstream.store import NoisyBlock, Record, Registration, StoreDamaged, errors
 from quiltstream.store.codec import block_bytes, block_from_bytes, roster_from_bytes
 from quiltstream.store.errors import BlockError
-from quiltstream.store.release_rows import layout_of, rows_of, total_is_public
-from quiltstream.store.specs import TRANSITIONS, first_difference
+from quiltstream.store.exports import rows_of
+from quiltstream.store.specs import TRANSITIONS, first_difference, layout_of, total_is_public
 
 from .samples import GRID, block, domain, query
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from quiltstream.store import BlockToPublish, Store, StoreError, StoreMissing, table_versions, tables
+from quiltstream.store import BlockToPublish, Store, StoreError, StoreMissing, migrations, tables
 from quiltstream.store.errors import SchemaVersionError
 from quiltstream.store.specs import Registration
 
@@ -29,13 +29,13 @@ class VersionContract(Registered):
         store.domains()
         with store._database().write() as connection:
             made = _described(connection)
-            context = MigrationContext.configure(connection, opts={"version_table": table_versions.VERSION_TABLE})
+            context = MigrationContext.configure(connection, opts={"version_table": migrations.VERSION_TABLE})
             assert compare_metadata(context, tables.metadata) == []
             tables.metadata.drop_all(connection)
-            table_versions._version.drop(connection)
+            migrations._version.drop(connection)
             assert _described(connection) == {}
-            table_versions.run_migrations(connection)
-            assert connection.scalars(sa.select(table_versions._version.c.version_num)).all() == [table_versions.HEAD]
+            migrations.run_migrations(connection)
+            assert connection.scalars(sa.select(migrations._version.c.version_num)).all() == [migrations.HEAD]
             assert compare_metadata(context, tables.metadata) == []
             assert _described(connection) == made
 
@@ -43,12 +43,12 @@ class VersionContract(Registered):
         self, store: Store, url: str, registration: Registration, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with store._database().write() as connection:
-            connection.execute(table_versions._version.update().values(version_num="9999"))
+            connection.execute(migrations._version.update().values(version_num="9999"))
         store.close()
         for use in (Store.domains, Store.migrate, lambda s: s.register(domain(), query())):
             with Store(url, create=True) as newer, pytest.raises(SchemaVersionError, match=r"9999.*later one"):
                 use(newer)
-        monkeypatch.setattr(table_versions, "REVISIONS", ("9999", *table_versions.REVISIONS))
+        monkeypatch.setattr(migrations, "REVISIONS", ("9999", *migrations.REVISIONS))
         with Store(url, create=True) as older, pytest.raises(SchemaVersionError, match="ledger migrate"):
             older.domains()
         assert registration.fresh

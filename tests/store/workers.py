@@ -26,7 +26,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.engine.default import DefaultDialect
 
 from quiltstream.store import Store, StoreAddress, StoreError
-from quiltstream.store.merge.merge import merge
+from quiltstream.store.merge import merge
 
 _spec = importlib.util.spec_from_file_location("store_samples", Path(__file__).with_name("samples.py"))
 assert _spec is not None

@@ -26,7 +26,7 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.release import Held, NoisyBlocks
-from quiltstream.transforms.expected_error import remedies
+from quiltstream.transforms.checks import remedies
 from quiltstream.transforms.plan import make_plan
 
 from .sources.feed import feed

@@ -15,7 +15,7 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.states import StateSpace
 from quiltstream.store import Store, StoreError
 from quiltstream.store.errors import RegistrationConflict
-from quiltstream.store.release_rows import bins_of, layout_of
+from quiltstream.store.specs import bins_of, layout_of
 from quiltstream.transforms.plan import make_plan
 
 from .test_histograms import EDGES, batches, publish, settings

@@ -21,8 +21,7 @@ from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.store import QuerySpec, Registration, Store, StoreError
 from quiltstream.store.errors import RegistrationConflict
-from quiltstream.store.release_rows import total_is_public
-from quiltstream.store.specs import TRANSITIONS
+from quiltstream.store.specs import TRANSITIONS, total_is_public
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.release import ReleaseHistograms, Tally
 from quiltstream.transforms.plan import Plan, make_plan

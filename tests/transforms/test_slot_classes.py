@@ -21,8 +21,7 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
 from quiltstream.store import Store, StoreError
 from quiltstream.store.errors import BlockError, RegistrationConflict
-from quiltstream.store.release_rows import classes_of, layout_of
-from quiltstream.store.specs import BlockToPublish, NoisyBlock
+from quiltstream.store.specs import BlockToPublish, NoisyBlock, classes_of, layout_of
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.plan import make_plan
 

@@ -5,15 +5,17 @@ runner without combiner lifting then moves cells instead of readings, and one wi
 
 Everything here is numpy over whole batches; only the blocks become Beam elements. Sliding windows are made of steps,
 and a block lies in exactly one step, so Beam can put it into every window that contains the step and no batch
-straddles a boundary.
+straddles a boundary. Batches are encoded in a thread while the decoder prepares the next ones.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
 import numpy as np
@@ -30,24 +32,72 @@ from ...schemas.readings import REJECT_SCHEMA, RejectReason
 from ...schemas.slots import Schedule
 from ...store.specs import Registration
 from ...store.store import Store
-from ..common.batches import ReadingColumns, ReadingsError, reading_columns
-from ..common.ledger_waits import PatientStore
-from ..common.prefetch import Ahead, keep_large_blocks
-from ..common.rejects import METRICS, OUTSIDE, READINGS, counter_name
+from ..common.batches import METRICS, OUTSIDE, READINGS, ReadingColumns, ReadingsError, counter_name, reading_columns
 from ..completeness.punctuation import (
     MILLISECOND_US,
     Punctuation,
     batch_numbers_of,
     horizon_of,
+    on_record_of,
     punctuation_of,
-    settled_of,
     window_end_of,
     window_ends_by,
 )
 from ..completeness.sequence_numbers import BatchNumbers, Range, ranges
 from ..plan import Plan
 from .cells import ABSENT, Cells, Narrow, narrowed, pack, state_bits
+from .ledger_access import PatientStore
 from .rosters import Members, Presence, first_sight, newest
+
+#: glibc's limit for its own threshold, less what the block's header takes.
+_LARGEST_KEPT = (32 << 20) - (64 << 10)
+
+
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
+
+
+class Ahead(Generic[_Given, _Made]):
+    """Applies a function to pieces in a thread, and gives the results back in the order of the pieces."""
+
+    def __init__(self, function: Callable[[_Given], _Made], *, waiting: int = 3) -> None:
+        self._function = function
+        self._waiting = waiting
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="quiltstream-ahead")
+        self._pieces: deque[Future[_Made]] = deque()
+
+    def give(self, piece: _Given) -> Iterator[_Made]:
+        """Hand a piece over; yields results only where too many pieces wait."""
+        self._pieces.append(self._pool.submit(self._function, piece))
+        while len(self._pieces) > self._waiting:
+            yield self._pieces.popleft().result()
+
+    def rest(self) -> Iterator[_Made]:
+        """The results of all that was handed over."""
+        while self._pieces:
+            yield self._pieces.popleft().result()
+
+    def forget(self) -> None:
+        """Drop what was handed over: its bundle failed."""
+        for piece in self._pieces:
+            piece.cancel()
+        self._pieces.clear()
+
+    def close(self) -> None:
+        """End the thread."""
+        self.forget()
+        self._pool.shutdown(wait=True)
+
+
+def keep_large_blocks() -> None:
+    """Have the C library keep the memory of large arrays for the next ones.
+
+    Until a program has freed a large block, glibc returns each one to the kernel, and the page faults of the next one
+    cost as much as the work on it. It raises its threshold to the largest block it has seen freed. Elsewhere this does
+    nothing.
+    """
+    np.empty(_LARGEST_KEPT, dtype=np.uint8)
+
 
 REJECTED = "rejected"
 
@@ -104,11 +154,7 @@ class EncodedBatch:
         readings: how many readings count.
         outside: how many are before or after the schedule.
         settled: how many are of windows on record, and were read again because the job began anew.
-        rejects: how many are no readings of the roster, by reason.
-        at: the batch's instant.
-        strangers: series, with their groups, that no roster has and whose readings would count; where they may join.
-        given: the batch.
-        encoder: what encoded it.
+        unknown_series: series, with their groups, that no roster has and whose readings would count.
         tickets: the batch's, where its part gives any.
     """
 
@@ -118,7 +164,7 @@ class EncodedBatch:
     settled: int
     rejects: dict[RejectReason, int]
     at: Timestamp
-    strangers: tuple[tuple[str, str | None], ...]
+    unknown_series: tuple[tuple[str, str | None], ...]
     given: pa.RecordBatch
     encoder: Encoder
     tickets: BatchNumbers | None
@@ -129,11 +175,7 @@ class Encoder:
     """Batches to cells; it holds nothing that changes.
 
     Attributes:
-        plan: what is published.
-        registration: what is on record for the query.
-        members: where each series lives.
         presence: which series are in the roster of a window; ``None`` where all are.
-        sight: whether series that no roster has are looked at.
     """
 
     plan: Plan
@@ -176,7 +218,7 @@ class Encoder:
                 keep &= ~absent
         horizon, settled = horizon_of(batch), 0
         if horizon is not None:
-            ends, before = self._ends_us(slots), settled_of(batch)
+            ends, before = self._ends_us(slots), on_record_of(batch)
             late = ends <= horizon
             scheduled &= ~late
             if count := int(np.count_nonzero(late & keep)):
@@ -184,14 +226,14 @@ class Encoder:
                 if count > settled:
                     rejects[RejectReason.LATE] = count - settled
                 keep &= ~late
-        strangers = () if strange is None else first_sight(columns, strange & scheduled)
+        unknown_series = () if strange is None else first_sight(columns, strange & scheduled)
         readings = int(np.count_nonzero(keep))
         if readings < len(keep):
             numbers, values, times, slots = numbers[keep], values[keep], times[keep], slots[keep]
         packed = pack(times - grid.time_of(slots), self.plan.space.encode(values), state_bits(self.plan.space.size))
         parts = tuple(self._by_step(numbers, slots, packed))
         tickets = batch_numbers_of(batch)
-        return EncodedBatch(parts, readings, outside, settled, rejects, at, strangers, batch, self, tickets)
+        return EncodedBatch(parts, readings, outside, settled, rejects, at, unknown_series, batch, self, tickets)
 
     def _check(self, columns: ReadingColumns, numbers: Ints) -> tuple[npt.NDArray[np.bool_], dict[RejectReason, int]]:
         """Which rows count, and how many do not for which reason."""
@@ -316,16 +358,7 @@ class EncodeCells(beam.DoFn):
     def process(
         self, batch: pa.RecordBatch, registration: Registration, timestamp: Any = beam.DoFn.TimestampParam
     ) -> Iterator[Any]:
-        """Encode one batch.
-
-        Args:
-            batch: rows of ``READING_SCHEMA``, with a ``group`` column where the plan names one.
-            registration: what is on record for the query.
-            timestamp: the batch's instant.
-
-        Raises:
-            ReadingsError: the batch is of a source that would never be published.
-        """
+        """Encode one batch."""
         known = None if self._encoder is None else self._encoder.registration
         used = newest(known, registration)
         if self._encoder is None or used is not known:
@@ -366,18 +399,18 @@ class EncodeCells(beam.DoFn):
     def _rosters(self, encoded: EncodedBatch) -> Registration:
         """The rosters to encode a batch with: newer ones where it has series that are in none."""
         held = encoded.encoder.registration
-        strangers = [pair for pair in encoded.strangers if pair[0] not in self._unwanted]
+        unknown_series = [pair for pair in encoded.unknown_series if pair[0] not in self._unwanted]
         # names may be made up without an end; those that find no room stay outside, and their readings are rejects
-        if strangers and len(held.query.roster.series) < self._plan.most_series:
+        if unknown_series and len(held.query.roster.series) < self._plan.most_series:
             # what the model was made from is not protected by what is promised without 'given the model'
             origin = self._plan.model.provenance
             if not held.query.given_model:
-                self._unwanted |= {name for name, _ in strangers if origin.used([name])}
-            wanted = [pair for pair in strangers if pair[0] not in self._unwanted]
+                self._unwanted |= {name for name, _ in unknown_series if origin.used([name])}
+            wanted = [pair for pair in unknown_series if pair[0] not in self._unwanted]
             found = self._store.join(held, wanted, self._plan.most_series)
             if len(self._unwanted) < self._plan.most_series:
                 # those of another domain stay out, and are not asked about again
-                self._unwanted |= {name for name, _ in strangers if name not in found.query.roster.groups_of}
+                self._unwanted |= {name for name, _ in unknown_series if name not in found.query.roster.groups_of}
             return found
         if self._follow and RejectReason.NOT_IN_ROSTER in encoded.rejects:
             now = time.monotonic()

@@ -56,13 +56,7 @@ class Members:
 
     @classmethod
     def made(cls, series: tuple[str, ...], shards: int, rosters: tuple[Roster, ...]) -> Members:
-        """Place series by their stable hash.
-
-        Args:
-            series: every series that was ever in a roster, in the order in which they joined.
-            shards: parallel parts.
-            rosters: the versions of the roster, the newest last.
-        """
+        """Place series by their stable hash."""
         shard = (stable_hashes(series) % np.uint64(shards)).astype(np.int64)
         order = np.argsort(shard, kind="stable")
         names = [series[i] for i in order.tolist()]
@@ -146,12 +140,7 @@ class Presence:
         return None if masks.all() else cls(np.array(starts, dtype=np.int64), masks, schedule.overlap)
 
     def absent(self, numbers: Ints, steps: Ints) -> Mask:
-        """Which readings count in no window, shape (n,).
-
-        Args:
-            numbers: numbers of their series; anything where there is none.
-            steps: the steps that they are in.
-        """
+        """Which readings count in no window, shape (n,)."""
         lowest = np.searchsorted(self.starts, steps - self.overlap + 1, side="right")
         highest = np.searchsorted(self.starts, steps, side="right")
         pairs = lowest * len(self.masks) + highest
@@ -183,7 +172,7 @@ class GroupRows:
 
 
 @dataclass(frozen=True)
-class Places:
+class RosterRows:
     """Where the cells of each shard of series count under one roster.
 
     Attributes:
@@ -195,7 +184,7 @@ class Places:
     groups: tuple[tuple[GroupRows, ...], ...] = ()
 
     @classmethod
-    def of(cls, roster: Roster, members: Members) -> Places:
+    def of(cls, roster: Roster, members: Members) -> RosterRows:
         """Under a roster."""
         shards = members.shards
         if roster.kind == "group":
@@ -231,18 +220,18 @@ def _group_rows(roster: Roster, members: Members) -> tuple[tuple[GroupRows, ...]
 
 
 @dataclass
-class PlacesByRoster:
+class RosterRowsCache:
     """The places of the rosters that are in use; it belongs to one worker."""
 
-    _held: dict[str, Places] = field(default_factory=dict[str, Places])
+    _held: dict[str, RosterRows] = field(default_factory=dict[str, RosterRows])
 
-    def of(self, registration: Registration, roster: Roster) -> Places:
+    def of(self, registration: Registration, roster: Roster) -> RosterRows:
         """Under a roster of a query; a row never moves, so they hold for every later revision as well."""
         found = self._held.get(roster.digest)
         if found is None:
             while len(self._held) >= _REMEMBERED:
                 del self._held[next(iter(self._held))]
-            found = self._held[roster.digest] = Places.of(roster, Members.of(registration))
+            found = self._held[roster.digest] = RosterRows.of(roster, Members.of(registration))
         return found
 
 
@@ -266,6 +255,3 @@ def newest(one: Registration | None, other: Registration) -> Registration:
     if one is None or one.digest != other.digest or one.revision < other.revision:
         return other
     return one
-
-
-__all__ = ["GroupRows", "Members", "Places", "PlacesByRoster", "Presence", "first_sight", "newest", "rosters_of"]

@@ -78,13 +78,7 @@ class Traces:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is counted.
-
-    Attributes:
-        start: first slot; ``None`` for all.
-        stop: first slot that is not; ``None`` for all.
-        series: names of the series; ``None`` for all that turn up.
-    """
+    """What is counted."""
 
     start: int | None = None
     stop: int | None = None
@@ -141,14 +135,7 @@ class SplitSeries(beam.DoFn):
 
 
 class CountTransitions(beam.CombineFn):
-    """``{series: Trace}`` elements to :class:`TransitionCounts`.
-
-    Args:
-        space: the states.
-        scope: what is counted.
-        most: how many series there may be in all shards; any number if left out.
-        shards: parallel parts.
-    """
+    """``{series: Trace}`` elements to :class:`TransitionCounts`."""
 
     def __init__(self, space: StateSpace, scope: Scope, most: int | None = None, shards: int = 1) -> None:
         super().__init__()
@@ -257,13 +244,6 @@ class SeriesPaths(beam.PTransform[Any, Any]):
     """Readings to the states of every series, slot by slot: ``{series: Path}``, exact and secret.
 
     None in its place where there are more than ``MOST_PATHS`` series, or one of more than ``MOST_SLOTS`` slots.
-
-    Args:
-        grid: the slots.
-        space: the states, at most 127.
-        start: first slot to use; all if left out.
-        stop: first slot not to use.
-        shards: parallel parts.
     """
 
     def __init__(

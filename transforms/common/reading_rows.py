@@ -29,11 +29,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from ...schemas.states import StateSpace
-from ..formats.text import is_text
+from ..formats.paths import is_text
 from ..formats.times import TimeReader
 from .batches import ReadingsError, finite_float, whole
-
-__all__ = ["BatchRows", "batched"]
 
 #: Readings gathered before a bundle ends.
 _ROWS = 8_192
@@ -102,11 +100,6 @@ class BatchRows(beam.DoFn):
     """Elements to record batches of readings; record batches pass as they are.
 
     A batch has the earliest timestamp of its elements, so that the watermark does not pass any of them.
-
-    Args:
-        times: how times without an offset are read.
-        space: the states; where they are categories, values may be their labels.
-        grouped: whether every reading has a field ``group``.
     """
 
     def __init__(self, times: TimeReader, space: StateSpace, *, grouped: bool) -> None:
@@ -121,11 +114,7 @@ class BatchRows(beam.DoFn):
         self._held, self._earliest = [], MAX_TIMESTAMP
 
     def process(self, element: Any, timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
-        """Take one element.
-
-        Raises:
-            ReadingsError: it is none that is taken.
-        """
+        """Take one element."""
         if isinstance(element, pa.RecordBatch):
             yield element
         elif hasattr(element, "__arrow_c_stream__"):

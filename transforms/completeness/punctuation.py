@@ -26,23 +26,6 @@ from ...schemas.slots import Schedule, SlotGrid
 from ..aggregate.rosters import Members
 from .sequence_numbers import BatchNumbers
 
-__all__ = [
-    "MILLISECOND_US",
-    "Punctuation",
-    "WindowEnd",
-    "batch_numbers_of",
-    "closed_starts",
-    "horizon_of",
-    "punctuation_batch",
-    "punctuation_of",
-    "settled_of",
-    "window_end_of",
-    "window_ends_by",
-    "window_ends_of",
-    "with_horizon",
-]
-
-
 _MARK = b"quiltstream.mark"
 _HORIZON = b"quiltstream.horizon_us"
 _NUMBERS = b"quiltstream.tickets"
@@ -111,18 +94,18 @@ def _pairs(plain: list[list[int]]) -> tuple[tuple[int, int], ...]:
 
 
 def with_horizon(
-    batch: pa.RecordBatch, horizon_us: int, *, settled_us: int | None = None, numbers: BatchNumbers | None = None
+    batch: pa.RecordBatch, horizon_us: int, *, on_record_us: int | None = None, numbers: BatchNumbers | None = None
 ) -> pa.RecordBatch:
     """A batch with the instant up to which its partition had declared windows complete before it.
 
     Args:
         batch: readings.
         horizon_us: the instant.
-        settled_us: for readings that were there when the job started, the instant up to which windows were on record
+        on_record_us: for readings that were there when the job started, the instant up to which windows were on record
             then: readings of these are read again, and only those of later windows are late.
         numbers: the batch's sequence numbers, if it has any.
     """
-    said = {_HORIZON: f"{horizon_us}{'' if settled_us is None else f'+{settled_us}'}".encode()}
+    said = {_HORIZON: f"{horizon_us}{'' if on_record_us is None else f'+{on_record_us}'}".encode()}
     if numbers is not None:
         said[_NUMBERS] = json.dumps([numbers.part, numbers.run, numbers.numbers]).encode()
     return batch.replace_schema_metadata(said)
@@ -134,7 +117,7 @@ def horizon_of(batch: pa.RecordBatch) -> int | None:
     return None if found is None else int(found.partition(b"+")[0])
 
 
-def settled_of(batch: pa.RecordBatch) -> int | None:
+def on_record_of(batch: pa.RecordBatch) -> int | None:
     """The instant up to which windows were on record before readings of a backlog; ``None`` of those that just came."""
     horizon, plus, settled = (batch.schema.metadata or {}).get(_HORIZON, b"").partition(b"+")
     # an older version wrote only that the readings were there at the start

@@ -85,8 +85,6 @@ class BatchNumbers:
     """The sequence numbers of a batch.
 
     Attributes:
-        part: number of the partition that sent it.
-        run: epoch of the numbers.
         numbers: (step, number of the batch among those with readings of the step).
     """
 
@@ -176,6 +174,3 @@ def _united(found: list[Range]) -> Iterator[Range]:
 def covers(found: tuple[Range, ...], count: int) -> bool:
     """Whether every number from 1 to a count is in united ranges."""
     return any(first <= 1 and count <= last for first, last in found)
-
-
-__all__ = ["BatchNumbers", "Given", "Range", "SequenceNumbers", "Steps", "covers", "ranges", "united"]

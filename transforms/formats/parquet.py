@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 
 from ...schemas.settings.base import SettingsError
 from ..common.batches import whole
-from .csv import missing_column
 from .paths import SourceFileError, is_local, open_bytes
-from .rows import CellColumns, Columns, RawRows
+from .rows import CellColumns, Columns, RawRows, missing_column
 
 #: Row groups up to so many batches are read whole; larger ones batch by batch.
 _WHOLE_BATCHES = 4
@@ -138,13 +137,6 @@ def parquet_rows(
     file: pq.ParquetFile, path: str, columns: Columns, groups: tuple[int, int, int], batch_rows: int
 ) -> Iterator[RawRows]:
     """Read a range of row groups.
-
-    Args:
-        file: the open file.
-        path: for messages.
-        columns: the needed columns.
-        groups: as :func:`row_groups` yields them.
-        batch_rows: rows in a batch, about.
 
     Raises:
         SourceFileError: a page is damaged.

@@ -39,8 +39,7 @@ import pyarrow as pa
 
 from ...schemas.readings import RejectReason
 from ...schemas.slots import DAY_US, local_of, offsets_between, parse_instant
-from ..common.batches import pc, truths
-from ..common.rejects import Problem
+from ..common.batches import Problem, pc, truths
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -153,11 +152,7 @@ class TimePattern:
         return cls(expression)
 
     def read(self, text: pa.Array) -> Stamps:
-        """Read texts; nulls and texts that do not match are not good.
-
-        Args:
-            text: strings, shape (n,).
-        """
+        """Read texts; nulls and texts that do not match are not good."""
         rows = len(text)
         found = pc.extract_regex(text, self.expression)
         good = truths(pc.is_valid(found))
@@ -276,7 +271,6 @@ class LocalClock:
     """The wall clock of a zone.
 
     Attributes:
-        timezone: IANA name.
         ambiguous: which of two instants a doubled local time means.
     """
 

@@ -41,29 +41,7 @@ from typing import Any, Literal, NamedTuple
 from ...schemas.settings.base import SettingsError
 from .client import LOG, Cluster, is_kafkas, meaning_of, topic_partition
 
-__all__ = [
-    "EARLIEST",
-    "Begin",
-    "Gaps",
-    "KnownTopic",
-    "Place",
-    "Start",
-    "TopicIds",
-    "begins",
-    "first_offsets",
-    "ids_of",
-    "lane_of",
-    "last_offsets",
-    "memory_of",
-    "name_of_place",
-    "offsets_of",
-    "position_text",
-    "seek_again",
-    "stamps_of",
-]
-
-
-Place = tuple[str, int]
+Partition = tuple[str, int]
 """A topic and a partition of it."""
 
 
@@ -92,7 +70,7 @@ _THE_END = -1
 EARLIEST = Start()
 
 
-def first_offsets(consumer: Any, places: Iterable[Place], start: Start, timeout_s: float) -> dict[Place, int]:
+def first_offsets(consumer: Any, places: Iterable[Partition], start: Start, timeout_s: float) -> dict[Partition, int]:
     """The offsets where some partitions begin: those of :func:`begins`, alone."""
     return {place: one.offset for place, one in begins(consumer, places, start, timeout_s).items()}
 
@@ -111,24 +89,14 @@ class Begin(NamedTuple):
     last_passed: int | None = None
 
 
-def begins(consumer: Any, places: Iterable[Place], start: Start, timeout_s: float) -> dict[Place, Begin]:
-    """Where some partitions begin.
-
-    Args:
-        consumer: of confluent-kafka; for ``group`` it has the group's name.
-        places: the partitions.
-        start: where.
-        timeout_s: how long one question to the broker may take.
-
-    Raises:
-        Exception: confluent-kafka's, if the broker does not answer.
-    """
+def begins(consumer: Any, places: Iterable[Partition], start: Start, timeout_s: float) -> dict[Partition, Begin]:
+    """Where some partitions begin."""
     wanted = list(places)
     ends = {
         place: consumer.get_watermark_offsets(topic_partition(*place, -1), timeout=timeout_s, cached=False)
         for place in wanted
     }
-    found: dict[Place, int] = {}
+    found: dict[Partition, int] = {}
     if start.kind == "instant":
         asked = [topic_partition(*place, start.instant_us // 1_000) for place in wanted]
         found = _offsets(consumer.offsets_for_times(asked, timeout=timeout_s))
@@ -145,23 +113,14 @@ def _begin(offset: int, first: int, start: Start) -> Begin:
     return Begin(offset, first, offset - 1 if passed else None)
 
 
-def last_offsets(consumer: Any, places: Iterable[Place], timeout_s: float) -> dict[Place, int]:
-    """The offsets where some partitions end, as their leaders say now; those without an answer are left out.
-
-    Args:
-        consumer: of confluent-kafka.
-        places: the partitions.
-        timeout_s: how long it may take.
-
-    Raises:
-        Exception: confluent-kafka's, if a broker does not answer.
-    """
+def last_offsets(consumer: Any, places: Iterable[Partition], timeout_s: float) -> dict[Partition, int]:
+    """The offsets where some partitions end, as their leaders say now; those without an answer are left out."""
     asked = [topic_partition(*place, _THE_END) for place in places]
     answered = consumer.offsets_for_times(asked, timeout=timeout_s) if asked else []
     return {(one.topic, one.partition): one.offset for one in answered if one.error is None and one.offset >= 0}
 
 
-def seek_again(consumer: Any, offsets: Mapping[Place, int]) -> None:
+def seek_again(consumer: Any, offsets: Mapping[Partition, int]) -> None:
     """Have some partitions that are assigned asked for again from some offsets on."""
     for place, offset in offsets.items():
         try:
@@ -172,8 +131,8 @@ def seek_again(consumer: Any, offsets: Mapping[Place, int]) -> None:
                 raise
 
 
-def _offsets(answered: Iterable[Any]) -> dict[Place, int]:
-    found: dict[Place, int] = {}
+def _offsets(answered: Iterable[Any]) -> dict[Partition, int]:
+    found: dict[Partition, int] = {}
     for one in answered:
         if one.error is not None:
             raise _failed(one.error)
@@ -188,14 +147,9 @@ def _failed(error: Any) -> Exception:
 
 
 class Gaps:
-    """The last gap of each partition of a lane.
+    """The last gap of each partition of a lane."""
 
-    Args:
-        until_us: of each partition with a gap, the instant up to which messages may not have been read.
-        open_: the partitions of which no message behind the gap was read.
-    """
-
-    def __init__(self, until_us: dict[Place, int], open_: Iterable[Place]) -> None:
+    def __init__(self, until_us: dict[Partition, int], open_: Iterable[Partition]) -> None:
         self._until_us = until_us
         self._open = set(open_)
 
@@ -218,20 +172,13 @@ class Gaps:
         """The instant up to which the lane may not have read everything; ``None`` without a gap."""
         return max(self._until_us.values(), default=None)
 
-    def found(self, place: Place, now_us: int) -> None:
+    def found(self, place: Partition, now_us: int) -> None:
         """Messages of a partition are gone that were not read."""
         self._until_us[place] = max(now_us, self._until_us.get(place, 0))
         self._open.add(place)
 
-    def begun(self, place: Place, begin: Begin, start: Start, now_us: int) -> None:
-        """A lane begins in a partition.
-
-        Args:
-            place: the partition.
-            begin: where it begins.
-            start: why it begins there.
-            now_us: the wall clock.
-        """
+    def begun(self, place: Partition, begin: Begin, start: Start, now_us: int) -> None:
+        """A lane begins in a partition."""
         if not begin.offset:
             return
         self.found(place, now_us)
@@ -239,13 +186,8 @@ class Gaps:
             # what was passed over came before that was said, whenever the next message comes
             self._open.discard(place)
 
-    def read(self, place: Place, came_us: int | None) -> None:
-        """A message behind a gap was read, or the last one within it.
-
-        Args:
-            place: the partition.
-            came_us: when it came, by the broker's clock; ``None`` if the broker does not say.
-        """
+    def read(self, place: Partition, came_us: int | None) -> None:
+        """A message behind a gap was read, or the last one within it."""
         if place in self._open:
             self._open.discard(place)
             if came_us is not None:
@@ -253,8 +195,8 @@ class Gaps:
 
 
 def position_text(
-    offsets: Mapping[Place, int],
-    stamps: Mapping[Place, int],
+    offsets: Mapping[Partition, int],
+    stamps: Mapping[Partition, int],
     gaps: Gaps,
     lanes: int,
     memory: str = "",
@@ -282,14 +224,8 @@ def position_text(
     return json.dumps(plain, separators=(",", ":"))
 
 
-def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> dict[Place, int]:
+def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> dict[Partition, int]:
     """The offsets of a position; none at the beginning.
-
-    Args:
-        position: the text.
-        topics: those that are read now, in their order.
-        lane: whose position it is.
-        lanes: how many lanes there are now.
 
     Raises:
         SettingsError: there were another number of lanes, or the lane no longer reads a partition that it read then.
@@ -299,10 +235,8 @@ def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> d
     plain = json.loads(position)
     if plain["lanes"] != lanes:
         raise SettingsError(
-            [
-                f"source.kafka.lanes is {lanes}, and the runner's state was made with {plain['lanes']}: set it "
-                "back, or begin the job anew without the state; it reads the topics again and publishes what is missing"
-            ]
+            f"source.kafka.lanes is {lanes}, and the runner's state was made with {plain['lanes']}: set it "
+            "back, or begin the job anew without the state; it reads the topics again and publishes what is missing"
         )
     offsets = {
         (topic, int(partition)): offset
@@ -313,21 +247,19 @@ def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> d
     # another lane would read them from their beginning, and both declare windows by half of what they read
     if moved := [place for place in offsets if lane_of(topics, place, lanes) != lane]:
         raise SettingsError(
-            [
-                f"source.kafka.topics: the runner's state was made with {moved[0][0]} at another place in their order, "
-                "by which lanes share the partitions: set the order back and add topics at the end, or begin the job "
-                "anew without the state; it reads the topics again and publishes what is missing"
-            ]
+            f"source.kafka.topics: the runner's state was made with {moved[0][0]} at another place in their order, "
+            "by which lanes share the partitions: set the order back and add topics at the end, or begin the job "
+            "anew without the state; it reads the topics again and publishes what is missing"
         )
     return offsets
 
 
-def lane_of(topics: Sequence[str], place: Place, lanes: int) -> int:
+def lane_of(topics: Sequence[str], place: Partition, lanes: int) -> int:
     """The lane that reads a partition; topics take turns, so that small ones do not all meet in lane 0."""
     return (topics.index(place[0]) + place[1]) % lanes
 
 
-def stamps_of(position: str) -> dict[Place, int]:
+def stamps_of(position: str) -> dict[Partition, int]:
     """The broker's stamps, in milliseconds, of the last messages before a position."""
     topics: dict[str, dict[str, int]] = json.loads(position).get("stamps", {}) if position else {}
     return {(topic, int(one)): stamp for topic, mine in topics.items() for one, stamp in mine.items()}
@@ -344,14 +276,14 @@ def ids_of(position: str) -> dict[str, str]:
     return dict(ids)
 
 
-def _by_topic(values: Mapping[Place, int]) -> dict[str, dict[str, int]]:
+def _by_topic(values: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), value in sorted(values.items()):
         topics.setdefault(topic, {})[str(partition)] = value
     return topics
 
 
-def name_of_place(place: Place) -> str:
+def partition_name(place: Partition) -> str:
     """The name of a partition, as clocks and rejects have it."""
     return f"{place[0]}/{place[1]}"
 
@@ -369,13 +301,8 @@ class KnownTopic:
     lost_us: int | None = None
 
 
-class TopicIds:
-    """The ids of the topics of a lane.
-
-    Args:
-        cluster: where the brokers are.
-        ids: what is known of them, by their names.
-    """
+class TopicIdentities:
+    """The ids of the topics of a lane."""
 
     def __init__(self, cluster: Cluster, ids: Mapping[str, str]) -> None:
         self._cluster = cluster
@@ -386,10 +313,6 @@ class TopicIds:
         """The topics whose ids are others than they were; from now on the new ones are known.
 
         Where the brokers do not say, because they are too old or away, nothing is found, and what was known stays.
-
-        Args:
-            topics: their names.
-            timeout_s: how long it may take.
         """
         found = self._asked(list(topics), timeout_s)
         anew = frozenset(topic for topic, one in found.items() if self.known.get(topic, one) != one)

@@ -29,9 +29,6 @@ from ...schemas.settings.secrets import Option, SecretError, resolved
 from ..payloads.messages import SourceAwayError
 from .client import LOG, KafkaUnavailableError
 
-__all__ = ["AskedRegistry", "RegistryNumbers", "RegistrySchemas", "new_client", "subject_of", "text_of", "wire_head"]
-
-
 #: Of a client that is asked again anyway.
 _PATIENCE = {"timeout": 5, "max.retries": 1}
 
@@ -49,11 +46,7 @@ _REFUSED = {
 
 
 def new_client(options: Mapping[str, Any]) -> Any:
-    """A client of Confluent's.
-
-    Raises:
-        KafkaUnavailableError: an option is wrong, or the package is not here.
-    """
+    """A client of Confluent's."""
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
@@ -71,13 +64,7 @@ def new_client(options: Mapping[str, Any]) -> Any:
 
 @dataclass
 class AskedRegistry:
-    """A registry to be asked; a plain value that travels to any worker, where it has a client of its own.
-
-    Attributes:
-        url: of the registry.
-        options: of Confluent's client, secrets by their place.
-        client: makes a client; the tests' own.
-    """
+    """A registry to be asked; a plain value that travels to any worker, where it has a client of its own."""
 
     url: str
     options: Mapping[str, Option] = field(default_factory=dict[str, Option])
@@ -128,11 +115,7 @@ _MOST_UNKNOWN = 10_000
 
 @dataclass
 class RegistrySchemas(AskedRegistry):
-    """Number to schema; a plain value that travels to any worker, where it has a client and a cache of its own.
-
-    Attributes:
-        clock: monotonic seconds; the tests' own.
-    """
+    """Number to schema; a plain value that travels to any worker, where it has a client and a cache of its own."""
 
     clock: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
     _known: dict[int, Any] = field(default_factory=dict[int, Any], init=False, repr=False, compare=False)

@@ -24,12 +24,9 @@ from .client import (
     topic_partition,
     unavailable,
 )
-from .messages import headers_of, messages_of
-from .partitions import EARLIEST, Place, first_offsets
+from .partitions import EARLIEST, Partition, first_offsets
 from .sink import Topic
-
-__all__ = ["LOOKING", "last_messages", "look", "look_to_write", "read_ids"]
-
+from .source import headers_of, messages_of
 
 #: How long the look may take.
 _LOOK_S = 5.0
@@ -77,9 +74,6 @@ def look_to_write(topic: Topic) -> None:
     """See that a topic is there and that the user may send to it; nothing is sent.
 
     Brokers that do not say what a user may do are not asked further: the first message tells.
-
-    Raises:
-        KafkaUnavailableError: it is not, the user may not, or the brokers cannot be asked.
     """
     look(topic.cluster, (topic.name,))
     if not _may_write(topic):
@@ -108,16 +102,7 @@ def _may_write(topic: Topic) -> bool:
 
 
 def last_messages(cluster: Cluster, topics: Sequence[str], count: int) -> Messages:
-    """The last messages of topics, by their stamps; nothing is committed, and no offset is kept.
-
-    Args:
-        cluster: the brokers.
-        topics: one or several.
-        count: how many at most.
-
-    Raises:
-        KafkaUnavailableError: a topic cannot be read, or no broker answers in time.
-    """
+    """The last messages of topics, by their stamps; nothing is committed, and no offset is kept."""
     look(cluster, topics)
     consumer = cluster.consume(LOOKING)
     try:
@@ -217,7 +202,7 @@ def _read(
     told = consumer.list_topics(topic.name, timeout=_ANSWER_S).topics[topic.name]
     if told.error is not None:
         raise unavailable(topic.text, told.error)
-    places: list[Place] = [(topic.name, one) for one in told.partitions]
+    places: list[Partition] = [(topic.name, one) for one in told.partitions]
     starts = first_offsets(consumer, places, EARLIEST, _ANSWER_S)
     consumer.assign([topic_partition(*place, offset) for place, offset in starts.items()])
     left, heard = set(places), time.monotonic()

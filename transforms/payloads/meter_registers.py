@@ -17,7 +17,7 @@ compared with nothing. A series that comes back in the slot in which another was
 one whose late readings come first those of the slots that these are in. Series that are remembered lose nothing, and as
 far behind the first reading as slots are remembered any is compared again: a clock far ahead stops no series for good.
 
-Rises: how much a counter rose in a slot, and where it went over its end or began at 0 again.
+Increments: how much a counter rose in a slot, and where it went over its end or began at 0 again.
 
 The value of a slot is the last reading in it less the last one in the slot before; a reading on a boundary belongs to
 the slot that ends there. Of two readings with the same stamp the larger rise is taken: the higher one of the slot, the
@@ -35,10 +35,7 @@ import pyarrow as pa
 
 from ...schemas.slots import SlotGrid
 from ..common.batches import pc
-from .bounded_cache import Bounded
-
-__all__ = ["MOST_SERIES", "Ends", "Registers", "Rises", "last_of_slots", "risen", "slots_of"]
-
+from .messages import Bounded
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -86,7 +83,7 @@ def last_of_slots(codes: Ints, slots: Ints, offsets: Ints) -> tuple[Ints, Ints]:
     return last, np.maximum.accumulate(np.where(stamp, np.arange(len(codes)), 0))[last]
 
 
-def risen(
+def increments_of(
     readings: pa.RecordBatch,
     rows: Ints,
     slots: Ints,
@@ -165,7 +162,7 @@ class _Slots(dict[int, _Last]):
         self.doubt = doubt
 
 
-class Rises(NamedTuple):
+class Increments(NamedTuple):
     """What some readings of registers gave.
 
     Attributes:
@@ -182,7 +179,6 @@ class Registers:
     """The registers of the series that one reader reads.
 
     Attributes:
-        grid: the slots.
         scale: factor to the unit of the states' edges.
         rollover: where the counter begins at 0 again; ``None`` if a fall is always a reset.
         keep: slots of a series that are remembered.
@@ -201,7 +197,7 @@ class Registers:
     def __post_init__(self) -> None:
         self._known = Bounded(self.most, forgotten=self._forget)
 
-    def differences(self, readings: pa.RecordBatch) -> Rises:
+    def differences(self, readings: pa.RecordBatch) -> Increments:
         """The slots' values that some readings give."""
         names = readings.column("series").dictionary.to_pylist()
         codes = readings.column("series").indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -238,7 +234,7 @@ class Registers:
             while len(known) > self.keep:
                 del known[next(iter(known))]
         given = self._given(readings, found) if found else None
-        return Rises(given, np.array(crowding, dtype=np.int64))
+        return Increments(given, np.array(crowding, dtype=np.int64))
 
     def _forget(self, known: _Slots) -> None:
         latest = max(self._since(slot, last.offset) for slot, last in known.items())
@@ -260,7 +256,7 @@ class Registers:
             np.array([one.offset for _, _, _, one in found], dtype=np.int64),
             np.array([one.low for _, _, _, one in found]),
         )
-        return risen(readings, rows, slots, ends, self.grid, self.scale, self.rollover)
+        return increments_of(readings, rows, slots, ends, self.grid, self.scale, self.rollover)
 
 
 def _take(known: _Slots, slot: int, offset: int, low: float, high: float) -> bool:

@@ -19,8 +19,6 @@ from .avro import SchemaLookup
 from .decoder import PayloadDecoder
 from .messages import Messages
 
-__all__ = ["Trial", "Tried", "shown"]
-
 #: The part of a reading that a reason is about.
 _PART = {
     RejectReason.MISSING_SERIES: "series",
@@ -39,8 +37,6 @@ class Tried:
     """What became of one message.
 
     Attributes:
-        topic: where it came from.
-        size: its bytes.
         readings: series, instant and value of each reading, values times ``readings.scale``.
         places: where series, time and value came from, in words.
         passed: why it was passed over; ``None`` if it was not.
@@ -56,17 +52,7 @@ class Tried:
 
 
 class Trial:
-    """Tries messages; it belongs to one command.
-
-    Args:
-        readings: the mapping.
-        timezone: zone of stamps without an offset.
-        group: the attribute, or path, with the group; ``None`` without groups.
-        schemas: gives the schema of an id of Avro's wire format.
-
-    Raises:
-        SettingsError: the mapping cannot be used, or a library for it is missing.
-    """
+    """Tries messages; it belongs to one command."""
 
     def __init__(
         self, readings: Readings, timezone: str, group: str | None = None, schemas: SchemaLookup | None = None

@@ -47,12 +47,7 @@ class PubSubUnavailableError(BrokerUnavailableError):
 
 
 def unavailable(what: str, error: BaseException) -> PubSubUnavailableError:
-    """An error as one that can be shown.
-
-    Args:
-        what: what could not be used.
-        error: the client's.
-    """
+    """An error as one that can be shown."""
     if isinstance(error, PubSubUnavailableError):
         return error
     name = type(error).__name__
@@ -85,29 +80,15 @@ def new_subscriber() -> Any:
 
 
 def new_publisher() -> Any:
-    """A publisher of google-cloud-pubsub, which retries by itself.
-
-    Raises:
-        PubSubUnavailableError: the package is not here.
-        Exception: google.auth's, without credentials.
-    """
+    """A publisher of google-cloud-pubsub, which retries by itself."""
     return _library().PublisherClient()
 
 
 def stream_of(client: Any, subscription: str, callback: Callable[[Any], None], messages: int) -> Any:
     """Have the messages of a subscription streamed; the client keeps those that are not acknowledged from others.
 
-    Args:
-        client: a subscriber.
-        subscription: its whole name.
-        callback: takes each message, on a thread of the client.
-        messages: how many may wait to be acknowledged.
-
     Returns:
         A future that ends when the stream does.
-
-    Raises:
-        Exception: the client's.
     """
     limits = _library().types.FlowControl(
         max_messages=messages,
@@ -116,17 +97,3 @@ def stream_of(client: Any, subscription: str, callback: Callable[[Any], None], m
         max_duration_per_lease_extension=LEASE_S,
     )
     return client.subscribe(subscription, callback=callback, flow_control=limits, await_callbacks_on_shutdown=True)
-
-
-__all__ = [
-    "HELD_S",
-    "LEASE_S",
-    "LOG",
-    "MOST_BYTES",
-    "PubSubUnavailableError",
-    "is_clients",
-    "new_publisher",
-    "new_subscriber",
-    "stream_of",
-    "unavailable",
-]

@@ -41,25 +41,10 @@ import numpy as np
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 
 from ...schemas.slots import parse_instant
-from ..common import batches
-from ..payloads.dead_letters import sealed
-from ..payloads.messages import MessageDecoder, Messages, SourceAwayError
+from ..payloads.messages import MessageDecoder, Messages, SourceAwayError, sealed
 from ..sources.contract import PartitionedSource, Reader, SourceBatch, source_batch_of
 from ..sources.reader import ReadLive, ReadPart
 from .client import HELD_S, LOG, MOST_BYTES, PubSubUnavailableError, is_clients, new_subscriber, stream_of, unavailable
-
-__all__ = [
-    "Acknowledging",
-    "PubSubReader",
-    "PubSubSubscription",
-    "ReadAcknowledged",
-    "ReadSubscription",
-    "RecentIds",
-    "batches",
-    "messages_of",
-    "stamp_of",
-]
-
 
 #: Messages that are decoded at once, and how long a look waits for the first.
 _MESSAGES = 10_000
@@ -84,16 +69,11 @@ class PubSubSubscription(PartitionedSource):
     """Messages of a subscription that has no other reader.
 
     Attributes:
-        subscription: its whole name.
-        decoder: takes messages apart.
         timestamp_attribute: attribute with a message's time; ``None``: when Pub/Sub took it.
         id_attribute: attribute that names a message; ``None``: Pub/Sub's own id.
         settle_s: how long the clock waits for what may be waiting.
         outstanding: messages that may wait to be acknowledged.
         most_bytes: bytes of them that may; the client's own limit.
-        subscriber: makes a client; the tests' own.
-        stream: begins to stream its messages; the tests' own.
-        now: the wall clock in seconds; the tests' own.
     """
 
     subscription: str
@@ -113,13 +93,7 @@ class PubSubSubscription(PartitionedSource):
 
 
 class _Held:
-    """Messages that the runner has not kept yet.
-
-    Attributes:
-        messages: the messages.
-        since_s: when they were read, by the wall clock.
-        size: their bytes, as the client counts them.
-    """
+    """Messages that the runner has not kept yet."""
 
     __slots__ = ("messages", "since_s", "size")
 
@@ -130,12 +104,7 @@ class _Held:
 
 
 class PubSubReader(Reader):
-    """Reads a subscription.
-
-    Args:
-        source: the subscription.
-        position: of the last reader; empty at the beginning.
-    """
+    """Reads a subscription."""
 
     def __init__(self, source: PubSubSubscription, position: str = "") -> None:
         self._source = source

@@ -37,38 +37,10 @@ from ...schemas.table_files import (
     read_rows,
     rows_in,
     write_parts,
-    write_rows,
     write_stream,
 )
-from ..common import batches
-from ..common import batches as coders
-from ..common.rejects import all_with_letters
+from ..common.batches import with_dead_letter_columns
 from ..formats.paths import is_local, open_bytes
-
-__all__ = [
-    "LETTERS",
-    "REJECTS",
-    "RELEASES",
-    "RowForm",
-    "WriteBlocks",
-    "WriteLetters",
-    "WriteRejects",
-    "WriteRows",
-    "batches",
-    "block_name",
-    "coders",
-    "in_folder",
-    "part_name",
-    "read_releases",
-    "read_rows",
-    "write_batches",
-    "write_block",
-    "write_parts",
-    "write_remote",
-    "write_rows",
-    "write_stream",
-]
-
 
 #: Rejected rows, by where they were.
 REJECTS = RowForm(
@@ -90,7 +62,7 @@ REJECTS = RowForm(
 
 
 #: The same with letters.
-LETTERS = RowForm(
+DEAD_LETTERS = RowForm(
     LETTER_SCHEMA,
     {
         **REJECTS.avro,
@@ -116,11 +88,6 @@ class WriteRows(beam.PTransform[Any, Any]):
     """Write the record batches of a bounded PCollection to one file.
 
     The rows are sorted, and a row that a runner delivered twice is written once. Without rows the file has none.
-
-    Args:
-        path: the file; it is replaced, and its folder made.
-        format_: how it is written.
-        form: what the rows are.
 
     Returns:
         A PCollection of the path, once it is written.
@@ -178,14 +145,7 @@ def _write(path: str, format_: FileFormat, parts: Parts, form: RowForm) -> None:
 
 
 def write_remote(path: str, format_: FileFormat, parts: Parts, form: RowForm) -> None:
-    """Write a file through Beam's file systems under another name, then rename it.
-
-    Args:
-        path: where, with a scheme.
-        format_: how.
-        parts: the rows, sorted.
-        form: what they are.
-    """
+    """Write a file through Beam's file systems under another name, then rename it."""
     folder, name = FileSystems.split(path)
     part = FileSystems.join(folder, part_name(name))
     # it may exist already, or the store may have no folders; otherwise creating the file fails and says so
@@ -208,12 +168,7 @@ _WRITERS = 8
 
 
 class _IntoFolder(beam.PTransform[Any, Any]):
-    """Write record batches to files of a folder, where they are.
-
-    Args:
-        folder: where; it is made if needed.
-        format_: how a file is written.
-    """
+    """Write record batches to files of a folder, where they are."""
 
     writer: ClassVar[Callable[[str, FileFormat], beam.DoFn]]
 
@@ -230,13 +185,7 @@ class _IntoFolder(beam.PTransform[Any, Any]):
 
 
 def block_name(start_us: int, ids: Sequence[str], format_: FileFormat) -> str:
-    """Name of a block's file: its window, and a digest of the names of its releases.
-
-    Args:
-        start_us: start of the window.
-        ids: the release ids.
-        format_: how the file is written.
-    """
+    """Name of a block's file: its window, and a digest of the names of its releases."""
     when = datetime.fromtimestamp(start_us // 1_000_000, timezone.utc).strftime("%Y%m%dT%H%M%S")
     digest = hashlib.blake2b("\n".join(sorted(ids)).encode(), digest_size=8).hexdigest()
     return f"{when}-{digest}.{format_}"
@@ -309,11 +258,11 @@ class _WriteRejects(beam.DoFn):
         write_batches(path, self._format, held, self.form)
 
 
-class _WriteLetters(_WriteRejects):
-    form = LETTERS
+class _WriteDeadLetters(_WriteRejects):
+    form = DEAD_LETTERS
 
     def process(self, batch: pa.RecordBatch) -> None:
-        super().process(all_with_letters(batch))
+        super().process(with_dead_letter_columns(batch))
 
 
 class WriteBlocks(_IntoFolder):
@@ -332,7 +281,7 @@ class WriteRejects(_IntoFolder):
     writer = _WriteRejects
 
 
-class WriteLetters(WriteRejects):
+class WriteDeadLetters(WriteRejects):
     """The same with the letters that hold the content of messages."""
 
-    writer = _WriteLetters
+    writer = _WriteDeadLetters

@@ -19,9 +19,8 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from ...schemas.releases import RELEASE_VERSION
 from ...schemas.table_files import RELEASES, RowForm, in_one, write_stream
-from ..common import batches
-from ..common.rejects import all_with_letters
-from .files import LETTERS, REJECTS
+from ..common.batches import with_dead_letter_columns
+from .files import DEAD_LETTERS, REJECTS
 
 MessageFormat = Literal["json", "avro", "avro-single-object"]
 """``avro`` is what the number of a schema in a registry stands before, ``avro-single-object`` its fingerprint."""
@@ -75,8 +74,6 @@ class MessageTopic(ABC):
 
     Attributes:
         kind: what the settings call such topics.
-        name: of the topic.
-        format: of the values.
     """
 
     kind: ClassVar[str]
@@ -85,11 +82,7 @@ class MessageTopic(ABC):
 
     @abstractmethod
     def sender(self, field: str) -> MessageSender:
-        """What sends to it.
-
-        Args:
-            field: the setting, for messages.
-        """
+        """What sends to it."""
 
 
 def single_object_head(schema: Mapping[str, Any]) -> bytes:
@@ -117,8 +110,8 @@ def reject_messages(
     """
     if format_ == "avro":
         # one schema for all that a topic may have, whatever the settings say of letters later
-        batch = all_with_letters(batch)
-    form = LETTERS if "letter" in batch.schema.names else REJECTS
+        batch = with_dead_letter_columns(batch)
+    form = DEAD_LETTERS if "letter" in batch.schema.names else REJECTS
     for value in _values(form.sorted(form.table([batch])), form, format_, head):
         yield None, value, _headers("reject", format_)
 
@@ -188,41 +181,14 @@ class _SendRows(beam.PTransform[Any, Any]):
 
 
 class SendReleases(_SendRows):
-    """Send record batches of releases to a topic.
-
-    Args:
-        topic: where to.
-    """
+    """Send record batches of releases to a topic."""
 
     section = "sink"
     messages = staticmethod(release_messages)
 
 
 class SendRejects(_SendRows):
-    """Send rejects to a topic, at least once.
-
-    Args:
-        topic: where to.
-    """
+    """Send rejects to a topic, at least once."""
 
     section = "rejects"
     messages = staticmethod(reject_messages)
-
-
-__all__ = [
-    "DOMAIN",
-    "QUERY",
-    "SCHEMA",
-    "VERSION",
-    "Head",
-    "Message",
-    "MessageFormat",
-    "MessageSender",
-    "MessageTopic",
-    "SendRejects",
-    "SendReleases",
-    "batches",
-    "reject_messages",
-    "release_messages",
-    "single_object_head",
-]

@@ -17,12 +17,9 @@ import pyarrow as pa
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
-from ..common.rejects import reject_batch
+from ..common.batches import reject_batch
 from ..formats.rows import Decoded
 from .progress import Reach
-
-__all__ = ["BEGIN", "BrokerUnavailableError", "PartitionedSource", "Reader", "SourceBatch", "source_batch_of"]
-
 
 #: Where a part begins.
 BEGIN = ""
@@ -76,9 +73,6 @@ class SourceBatch:
         Where only the producers say when they sent it, it came no earlier than that, nor than the middle one of its
         readings was taken: a producer whose clock is behind holds nothing back, and a few meters whose clocks are ahead
         count for no more than the others. Where both are unknown it counts as it is, up to the wall clock.
-
-        Args:
-            now_us: the wall clock.
         """
         latest, cap = self.latest_us, self._cap()
         limit = self._limit(now_us, cap)
@@ -176,14 +170,7 @@ class PartitionedSource(ABC):
 
 
 def source_batch_of(source: str, decoded: list[Decoded], position: str, *, settled: bool) -> SourceBatch:
-    """Decoded rows as a batch of a source.
-
-    Args:
-        source: name of the source in rejects.
-        decoded: the rows.
-        position: where to go on.
-        settled: whether nothing more was waiting.
-    """
+    """Decoded rows as a batch of a source."""
     batches = tuple(one.readings for one in decoded if one.readings is not None)
     rejected: dict[RejectReason, int] = {}
     for one in decoded:

@@ -34,21 +34,6 @@ from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 
 from ..completeness.sequence_numbers import SequenceNumbers
 
-__all__ = [
-    "Activity",
-    "PartitionState",
-    "PartitionTracker",
-    "Reach",
-    "Restriction",
-    "SpanCoder",
-    "activity_of",
-    "is_idle",
-    "left_out",
-    "silent_since",
-    "waited_for",
-    "watermark_of",
-]
-
 
 class Reach(Enum):
     """How far a reader has come in one source."""
@@ -120,13 +105,6 @@ def silent_since(heard_us: int, seen_us: int, *, now_us: int, look_us: int, idle
 
     Of the time between two polls only a part counts, because what held its readings back is unknown; where they are as
     far apart as ``idle``, the silence starts again.
-
-    Args:
-        heard_us: from when on it counted at the last look.
-        seen_us: the wall clock at the last look.
-        now_us: the wall clock.
-        look_us: what counts of the time between two looks at most.
-        idle_us: how long a silent source counts.
     """
     gap_us = now_us - max(heard_us, seen_us)
     if gap_us <= look_us:
@@ -285,11 +263,7 @@ class PartitionTracker(RestrictionTracker):
         return self._span, Restriction(at)
 
     def check_done(self) -> None:
-        """See that nothing of the span is left.
-
-        Raises:
-            ValueError: the reader returned in the middle.
-        """
+        """See that nothing of the span is left."""
         if self._span.stop is None and (self._claimed is None or not self._claimed.over):
             raise ValueError("the live reader returned without handing the rest of its part back")
 
@@ -319,9 +293,7 @@ class Heartbeat:
         beaten: monotonic seconds of the last sign of life, 0 before the first: a look at the source, or a call between
             two looks that are far apart.
         heard: monotonic seconds of the last reading.
-        latest_us: latest reading.
         clock_us: windows that end by this instant were declared complete.
-        rows: readings so far.
         trouble: why nothing can be read now, as the reader says.
         waited_for: sources that had no reading yet, and hold windows back.
         left_out: sources that had readings and are silent, so that windows are closed without waiting for them.

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from quiltstream.schemas.releases import Release
-from quiltstream.store.release_rows import layout_of
-from quiltstream.store.specs import BlockToPublish, Record, Registration
+from quiltstream.store.specs import BlockToPublish, Record, Registration, layout_of
 from quiltstream.store.store import Store
-from quiltstream.transforms.aggregate.block_log import read
+from quiltstream.transforms.aggregate.ledger_access import read
 
 from ...forked import COMMAND, forker
 from ..jobs import Job, call, fork, job, start

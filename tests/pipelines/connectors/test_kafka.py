@@ -29,7 +29,7 @@ from quiltstream.schemas.settings.connectors import KafkaSink
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.schemas.settings.secrets import FromFile
 from quiltstream.store import Store
-from quiltstream.store.release_rows import rows_of
+from quiltstream.store.exports import rows_of
 from quiltstream.store.specs import Registration
 from quiltstream.transforms.kafka.schema_registry import RegistryNumbers
 from quiltstream.transforms.kafka.sink import Topic

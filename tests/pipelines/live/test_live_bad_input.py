@@ -19,7 +19,7 @@ from quiltstream.pipelines.live import job
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.slots import Window
-from quiltstream.store import Store, table_versions
+from quiltstream.store import Store, migrations
 
 from ..jobs import HOMES, Done, Job, readings, write_as, write_csv
 from ..live_jobs import WINDOWS, made, run
@@ -139,7 +139,7 @@ def test_a_lateness_that_is_no_length_of_time_is_told(tmp_path: Path, lateness: 
 
 def other_version(one: Job) -> None:
     with Store(f"sqlite:///{one.ledger}", create=True) as store, store._database().write() as connection:
-        connection.execute(table_versions._version.update().values(version_num="9999"))
+        connection.execute(migrations._version.update().values(version_num="9999"))
 
 
 def damaged(one: Job) -> None:

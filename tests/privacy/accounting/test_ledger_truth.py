@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds, Schedule
 from quiltstream.privacy.accounting import quilt_account as sides_module
 from quiltstream.privacy.accounting.density import Density, Timeline
-from quiltstream.privacy.accounting.quilt_account import Pricer, Running, Surroundings, loss_by_quilts
+from quiltstream.privacy.accounting.quilt_account import Pricer, Sight, Surroundings, loss_by_quilts
 from quiltstream.privacy.models import Belief
 from quiltstream.privacy.quilts import SidedInfluence
 
@@ -145,7 +145,7 @@ def test_with_tables_of_any_shape_and_reach_the_sweep_is_the_rule_slot_by_slot(t
     density = Density()
     for charge in charges:
         density = density.plus(*charge)
-    worst = Running(Pricer(SidedInfluence(left, right, (), "any")), Timeline(density)).worst
+    worst = Sight(Pricer(SidedInfluence(left, right, (), "any")), Timeline(density)).worst()
     lefts = [lambda lag, row=row: float(row[lag - 1]) for row in left]
     rights = [lambda lag, row=row: float(row[lag - 1]) for row in right]
     assert worst.loss == pytest.approx(reference.rule(lefts, rights, charges, left.shape[1]), rel=1e-12)

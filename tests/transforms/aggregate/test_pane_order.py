@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.slots import SlotGrid
-from quiltstream.transforms.aggregate.collect import CollectCells, Collected, both
+from quiltstream.transforms.aggregate.collect import CollectCells, Collected, GatherPanes, SortPanes, both
 from quiltstream.transforms.aggregate.encode import CellBlock
-from quiltstream.transforms.aggregate.panes import GatherPanes, SortPanes
 from quiltstream.transforms.aggregate.release import SumTallies, Tally, together
 from quiltstream.transforms.completeness.punctuation import (
     Punctuation,

@@ -27,7 +27,7 @@ from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.aggregate.panes import Gather, SortPanes
+from quiltstream.transforms.aggregate.collect import Gather, SortPanes
 from quiltstream.transforms.completeness.punctuation import Punctuation, punctuation_batch, punctuation_of, with_horizon
 from quiltstream.transforms.completeness.sequence_numbers import SequenceNumbers, Steps
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles

@@ -18,7 +18,7 @@ import pytest
 from quiltstream.pipelines.commands.data_preview import look_at
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.schemas.settings.connectors import FileSource
-from quiltstream.transforms.formats.avro import MOST_BYTES, Blocks, LargeBlockError
+from quiltstream.transforms.formats.avro import MOST_BYTES, LargeBlockError, RecordBlocks
 from quiltstream.transforms.formats.paths import SourceFileError
 
 from ...forked import forker
@@ -137,7 +137,7 @@ LIMITED = """
 import resource, sys
 import pyarrow as pa
 from quiltstream.schemas.settings.job import Readings
-from quiltstream.transforms.sources.file_decoder import FileDecoder
+from quiltstream.transforms.sources.files import FileDecoder
 from quiltstream.transforms.formats.times import TimeReader
 readings = Readings.model_validate({"series": "id", "time": "ts", "value": "kwh"} | eval(sys.argv[3]))
 decoder = FileDecoder(sys.argv[2], ",", readings)
@@ -188,7 +188,7 @@ def test_blocks_of_every_codec_have_the_same_limit(codec: str, monkeypatch: pyte
     monkeypatch.setattr("quiltstream.transforms.formats.avro.MOST_BYTES", 100_000)
     for size, kind in ((100_000, None), (100_001, LargeBlockError), (5_000_000, LargeBlockError)):
         body = CODECS[codec](bytes(size))
-        blocks = Blocks(io.BytesIO(long(5) + long(len(body)) + body + SYNC), codec, SYNC, 1)
+        blocks = RecordBlocks(io.BytesIO(long(5) + long(len(body)) + body + SYNC), codec, SYNC, 1)
         if kind is None:
             assert [len(block.data) for block in blocks] == [size]
         else:

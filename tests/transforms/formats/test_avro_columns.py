@@ -17,7 +17,7 @@ from quiltstream.transforms.formats.avro import Meaning
 from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN
-from quiltstream.transforms.sources.file_decoder import FileDecoder
+from quiltstream.transforms.sources.files import FileDecoder
 
 from .decoding import READINGS, decode
 

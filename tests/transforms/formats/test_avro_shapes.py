@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.connectors import FileSource
-from quiltstream.transforms.formats.avro_schemas import Shapes, bare, check_header
+from quiltstream.transforms.formats.avro import Shapes, bare, check_header
 from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.payloads.avro import is_bounded
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN
-from quiltstream.transforms.sources.file_decoder import FileDecoder
+from quiltstream.transforms.sources.files import FileDecoder
 
 from ...forked import forker
 from .decoding import READINGS, decode

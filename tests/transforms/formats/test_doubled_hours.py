@@ -17,7 +17,7 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.job import EXAMPLE, load_settings
 from quiltstream.schemas.settings.mappings import Readings, check_message
-from quiltstream.transforms.sources.batch_files import ReadReadings
+from quiltstream.transforms.sources.files import ReadReadings
 
 ZONE = ZoneInfo("Europe/Berlin")
 #: Half-hours around the end of summer time in two years: 27 October 2013 and 26 October 2014 have 02:00 to 03:00 twice.

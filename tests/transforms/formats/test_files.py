@@ -10,7 +10,7 @@ import pytest
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.transforms.formats.paths import SourceFileError, expand, open_bytes, present
-from quiltstream.transforms.sources.batch_files import ReadReadings
+from quiltstream.transforms.sources.files import ReadReadings
 
 from .decoding import READINGS
 

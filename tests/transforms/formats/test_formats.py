@@ -21,7 +21,7 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.formats.paths import SourceFileError
-from quiltstream.transforms.sources.batch_files import ReadReadings
+from quiltstream.transforms.sources.files import ReadReadings
 
 from .decoding import READINGS, decode, decoded_parts
 

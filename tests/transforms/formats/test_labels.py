@@ -18,7 +18,7 @@ from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.states import StateSpace
 from quiltstream.transforms.formats.rows import Labels
-from quiltstream.transforms.sources.batch_files import ReadReadings, decoder_of
+from quiltstream.transforms.sources.files import ReadReadings, decoder_of
 
 from .decoding import decoded_parts
 

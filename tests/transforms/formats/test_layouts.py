@@ -15,7 +15,7 @@ import pytest
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.transforms.sources.batch_files import ReadReadings
+from quiltstream.transforms.sources.files import ReadReadings
 
 TEXT = "Zähler;Zeit;kWh\nhaus-ä;01.03.2024 00:00;1,25\nhaus-ä;01.03.2024 00:30;-0,5\nhaus-ß;01.03.2024 00:00;3\n"
 NAMED: dict[str, Any] = {"series": "Zähler", "time": "Zeit", "value": "kWh", "time_format": "%d.%m.%Y %H:%M"}

@@ -17,8 +17,8 @@ import pytest
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.transforms.formats.wide import clock_columns, clock_time, clock_times
-from quiltstream.transforms.sources.batch_files import ReadReadings
+from quiltstream.transforms.formats.rows import clock_columns, clock_time, clock_times
+from quiltstream.transforms.sources.files import ReadReadings
 
 from .decoding import decoded_parts
 

@@ -15,9 +15,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.transforms.formats.avro_schemas import plain_times
+from quiltstream.transforms.formats.avro import plain_times
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.payloads.avro_vectorised import FEW, Abreast, Cursors, UnfitError
+from quiltstream.transforms.payloads.avro import FEW, Cursors, UnfitError, Vectorised
 from quiltstream.transforms.payloads.messages import Messages
 
 from .avro_chance import Chance, zigzag
@@ -185,27 +185,27 @@ def test_only_odd_messages_are_left_to_the_library():
         "a number longer than it need be",
         "a value that is none",
     ]
-    abreast = Abreast(parsed(SCHEMA), PATHS)
+    vectorised = Vectorised(parsed(SCHEMA), PATHS)
     good = [whole(number)[5:] for number in range(MANY)]
     for name, payload in ODD.items():
-        found = abreast.read([*good, payload])
+        found = vectorised.read([*good, payload])
         # blocks are read as long as others have as many
-        assert found.odd.tolist() == ([] if name in read else [MANY]), name
+        assert found.irregular.tolist() == ([] if name in read else [MANY]), name
 
 
 def test_an_array_that_few_others_keep_company_is_left_to_the_library():
     """A round for each of its readings would be work for all that one message could ask for."""
     good = [whole(number)[5:] for number in range(MANY)]
     long = [whole(1, 20_000)[5:]] * (FEW - 1)
-    abreast = Abreast(parsed(SCHEMA), PATHS)
-    assert abreast.read([*good, *long]).odd.tolist() == list(range(MANY, MANY + FEW - 1))
-    assert abreast.read([*good, *long, long[0]]).odd.tolist() == []
+    vectorised = Vectorised(parsed(SCHEMA), PATHS)
+    assert vectorised.read([*good, *long]).irregular.tolist() == list(range(MANY, MANY + FEW - 1))
+    assert vectorised.read([*good, *long, long[0]]).irregular.tolist() == []
 
 
 def test_messages_of_too_many_bytes_are_left_to_the_library(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("quiltstream.transforms.payloads.avro_vectorised._MOST_BYTES", 1_000)
+    monkeypatch.setattr("quiltstream.transforms.payloads.avro._MOST_BYTES", 1_000)
     payloads = [whole(number) for number in range(MANY)]
-    assert Abreast(parsed(SCHEMA), PATHS).read(payloads, 5).read.tolist() == []
+    assert Vectorised(parsed(SCHEMA), PATHS).read(payloads, 5).read.tolist() == []
     assert len(same(MAPPING, SCHEMA, payloads)[0]) == 2 * MANY
 
 
@@ -213,9 +213,9 @@ def test_sizes_that_a_message_only_claims_take_no_memory():
     """Each claims a text as long as all messages together: kept as they stand they would be a gigabyte."""
     claim = zigzag(1) + zigzag(60_000)
     payloads = [whole(1)[5:]] * MANY + [claim + bytes(200)] * 20_000
-    found = Abreast(parsed(SCHEMA), PATHS).read(payloads)
+    found = Vectorised(parsed(SCHEMA), PATHS).read(payloads)
     assert found.read.tolist() == list(range(MANY))
-    assert found.odd.tolist() == list(range(MANY, MANY + 20_000))
+    assert found.irregular.tolist() == list(range(MANY, MANY + 20_000))
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -230,15 +230,15 @@ def test_things_that_a_message_only_claims_are_not_counted_out(wanted: bool):
     head = body({"type": "record", "name": "H", "fields": fields}, {"id": "m", "t": NOON_MS, "v": 1.0})
     least = 3 if wanted else 1
     claim = head + zigzag(size // least) + zigzag(size - 20) + b"a" * (size - 20) + bytes(50)
-    abreast, cost = Abreast(parsed(schema), paths), 0
+    vectorised, cost = Vectorised(parsed(schema), paths), 0
     payloads = [claim] * MANY
     tracemalloc.start()
     try:
-        found = abreast.read(payloads)
+        found = vectorised.read(payloads)
         cost = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert len(found.odd) == MANY
+    assert len(found.irregular) == MANY
     assert cost < 4 * sum(map(len, payloads))
 
 
@@ -248,7 +248,7 @@ def test_a_fixed_of_no_possible_size_goes_to_the_library(size: int):
     fixed = {"type": "fixed", "name": "F", "size": size}
     schema = flat("long", fields=[{"name": "f", "type": fixed}])
     with pytest.raises(UnfitError):
-        Abreast(parsed(schema), FLAT)
+        Vectorised(parsed(schema), FLAT)
     mapping = {"series": "id", "time": "t", "time_unit": "ms", "value": "v", "payload": "avro"}
     fields = [one for one in schema["fields"] if one["name"] != "f"]
     whole = body({"type": "record", "name": "W", "fields": fields}, {"id": "m", "t": NOON_MS, "v": 1.0})
@@ -262,7 +262,7 @@ def test_what_reading_abreast_stumbles_over_is_left_to_the_library(monkeypatch: 
     def stumble(*_: Any) -> None:
         raise OverflowError
 
-    monkeypatch.setattr(Abreast, "read", stumble)
+    monkeypatch.setattr(Vectorised, "read", stumble)
     decoder = PayloadDecoder(Readings.model_validate(MAPPING), schemas=lambda _: SCHEMA)
     assert outcome(decoder, messages(*[whole(number) for number in range(MANY)])) == expected
 
@@ -303,7 +303,7 @@ UNFIT: dict[str, tuple[Any, dict[str, Any]]] = {
 def test_what_is_not_written_as_a_rule_is_left_to_the_library(name: str):
     schema, wanted = UNFIT[name]
     with pytest.raises(UnfitError):
-        Abreast(parsed(schema), wanted)
+        Vectorised(parsed(schema), wanted)
 
 
 @pytest.mark.parametrize("stamp", ["timestamp-millis", "timestamp-micros", "local-timestamp-millis", "no-such"])
@@ -333,7 +333,7 @@ def test_numbers_of_every_length_are_the_librarys():
     found, at = cursors.long(cursors.begin, np.arange(len(data)))
     assert found.tolist() == numbers
     assert at.tolist() == cursors.end.tolist()
-    assert not cursors.odd.any()
+    assert not cursors.irregular.any()
 
 
 # Any schema and any damage
@@ -368,11 +368,11 @@ def test_most_random_schemas_are_read_abreast_and_most_whole_messages_of_them():
         paths = {part: tuple(_steps(path)) for part, path in mapping.items()}
         plain = parsed(plain_times(schema))
         try:
-            abreast = Abreast(plain, paths)
+            vectorised = Vectorised(plain, paths)
         except UnfitError:
             continue
         fit += 1
-        found = abreast.read([body(plain, made.value(schema)) for _ in range(4 * FEW)])
+        found = vectorised.read([body(plain, made.value(schema)) for _ in range(4 * FEW)])
         read, every = read + len(found.read), every + 4 * FEW
     assert fit >= 45
     assert read > every / 4

@@ -20,9 +20,8 @@ from pydantic import ValidationError
 from quiltstream.schemas.settings.base import problems_of
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.payloads.containers import line_values
 from quiltstream.transforms.payloads.messages import Messages
-from quiltstream.transforms.payloads.remote_write import remote_write_parser
+from quiltstream.transforms.payloads.parsing import line_values, remote_write_parser
 
 from ...tiers import TIER
 from .damage import Steps, counted_once, damaged

@@ -12,8 +12,7 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.sources.batch_files import decoder_of
-from quiltstream.transforms.sources.file_decoder import FileDecoder
+from quiltstream.transforms.sources.files import FileDecoder, decoder_of
 
 from .payloads import NOON_MS, NOON_S, NOON_US, decode, messages, outcome
 

@@ -24,8 +24,8 @@ from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.sources.batch_files import ReadReadings, decoder_of
-from quiltstream.transforms.sources.file_registers import CompareCounters, LastOfSlots
+from quiltstream.transforms.sources.files import ReadReadings, decoder_of
+from quiltstream.transforms.sources.series_together import CompareRegisters, LastReadings
 
 from ..formats.decoding import plain
 from ..payloads.payloads import NOON_S, messages, outcome
@@ -71,9 +71,9 @@ def batch(sent: Sent) -> pa.RecordBatch:
 def of_files(batches: list[Sent], rollover: float | None) -> Cells:
     shares: dict[int, list[pa.RecordBatch]] = {}
     for one in batches:
-        for part, lasts in LastOfSlots(GRID).process(batch(one)):
+        for part, lasts in LastReadings(GRID).process(batch(one)):
             shares.setdefault(part, []).append(lasts)
-    compare = CompareCounters(GRID, SCALE, rollover)
+    compare = CompareRegisters(GRID, SCALE, rollover)
     rows = [row for share in shares.items() for found in compare.process(share) for row in plain(found.value)]
     cells = {(name, time // 1_000_000 // SLOT_S - FIRST_SLOT): value for name, time, value in rows}
     assert len(cells) == len(rows)

@@ -21,8 +21,8 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.slots import Schedule, SlotGrid
 from quiltstream.schemas.states import StateSpace
 from quiltstream.transforms.formats.rows import UNTIL, Labels
-from quiltstream.transforms.sources.batch_files import ReadReadings
-from quiltstream.transforms.sources.intervals import slots_of_intervals
+from quiltstream.transforms.sources.files import ReadReadings
+from quiltstream.transforms.sources.series_together import slots_of_intervals
 
 from ..formats.decoding import decoded_parts
 

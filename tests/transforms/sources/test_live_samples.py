@@ -25,7 +25,7 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.completeness.punctuation import Punctuation, punctuation_batch, with_horizon
 from quiltstream.transforms.completeness.sequence_numbers import SequenceNumbers, Steps
-from quiltstream.transforms.sources.batch_files import decoder_of
+from quiltstream.transforms.sources.files import decoder_of
 
 from ...loading import load
 

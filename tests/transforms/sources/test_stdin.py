@@ -16,11 +16,11 @@ import pytest
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.transforms.completeness.punctuation import punctuation_of
 from quiltstream.transforms.formats.paths import SourceFileError
-from quiltstream.transforms.sources import stdin
+from quiltstream.transforms.sources import arriving_files
+from quiltstream.transforms.sources.arriving_files import StandardInput
 from quiltstream.transforms.sources.contract import BEGIN, Reader, SourceBatch
 from quiltstream.transforms.sources.progress import Restriction
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
-from quiltstream.transforms.sources.stdin import StandardInput
 
 from ..reading import ORIGIN, decoder, line, values
 from .streams import HOUR, Estimator, calls, stamped
@@ -33,7 +33,7 @@ class Pipe:
         out, into = os.pipe()
         self._into = os.fdopen(into, "wb", buffering=0)
         self.buffer = os.fdopen(out, "rb")
-        monkeypatch.setattr(stdin, "_standard_input", None)
+        monkeypatch.setattr(arriving_files, "_standard_input", None)
         monkeypatch.setattr("sys.stdin", self)
 
     def write(self, text: str | bytes) -> None:
@@ -139,7 +139,7 @@ def test_the_header_of_csv_comes_first_and_rejects_count_from_the_first_line(pip
 
 
 def test_a_line_without_end_is_cut_and_malformed(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stdin, "LONGEST_LINE", 1 << 12)
+    monkeypatch.setattr(arriving_files, "LONGEST_LINE", 1 << 12)
     reader = StandardInput(decoder("jsonl")).reader(0, BEGIN)
     writer = threading.Thread(target=pipe.write, args=(b"x" * (1 << 14) + b"\n" + line(1).encode(),))
     writer.start()
@@ -155,8 +155,8 @@ def test_a_line_without_end_is_cut_and_malformed(pipe: Pipe, monkeypatch: pytest
 
 PROGRAM = """
 import sys, time
-from quiltstream.transforms.sources import stdin as line_feed
-line_feed._lines_of(sys.stdin.buffer)
+from quiltstream.transforms.sources import arriving_files as line_source
+line_source._lines_of(sys.stdin.buffer)
 time.sleep(0.3)
 """
 

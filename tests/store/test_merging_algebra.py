@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from quiltstream.store import (
     Store,
 )
-from quiltstream.store.merge.union import Charge, place_charges
+from quiltstream.store.union import Charge, place_charges
 
-from ..merges import address, content, fill, recomputed, united
+from .merges import address, content, fill, recomputed, united
 
 LEDGERS = st.lists(
     st.tuples(

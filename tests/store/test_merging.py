@@ -20,11 +20,11 @@ from quiltstream.store.errors import ChargeMismatch
 from quiltstream.store.queries import BlockName
 from quiltstream.store.specs import BlockToPublish
 
-from ..calendar_contract import by_calendar
-from ..forging import reseal
-from ..merges import address, content, fill, recomputed, united
-from ..proofs import never
-from ..samples import BELIEF, domain, drafts, query, seen
+from .calendar_contract import by_calendar
+from .forging import reseal
+from .merges import address, content, fill, recomputed, united
+from .proofs import never
+from .samples import BELIEF, domain, drafts, query, seen
 
 
 def test_the_same_charge_in_two_copies_is_one(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from quiltstream.schemas.models import hash_of_series
 from quiltstream.store import Store, StoreDamaged, StoreMissing, tables
 from quiltstream.store.errors import ExportError
 
-from ..forging import reseal
-from ..merges import address, fill, united
-from ..samples import OTHER, BeliefChange, domain, query
+from .forging import reseal
+from .merges import address, fill, united
+from .samples import OTHER, BeliefChange, domain, query
 
 
 def test_a_file_that_exists_and_a_ledger_that_is_not_there_or_damaged_stop_a_merge(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_an_error_while_writing_leaves_no_file(tmp_path: Path, monkeypatch: pyte
     def broken(*_: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("quiltstream.store.merge.writer.NewLedger.finish", broken)
+    monkeypatch.setattr("quiltstream.store.merge.NewLedger.finish", broken)
     with pytest.raises(ZeroDivisionError):
         united(tmp_path / "both.db", first, first)
     assert [path.name for path in tmp_path.iterdir()] == ["a.db"]

@@ -15,11 +15,11 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule
 from quiltstream.store import Store, StoreError
 from quiltstream.store.errors import MergeConflict, ModeError
-from quiltstream.store.shared_series import Sharing
+from quiltstream.store.registration import Sharing
 from quiltstream.store.specs import Registration
 
-from ..merges import address, content, fill, recomputed, united
-from ..samples import BELIEF, SERIES, SPACE, domain, drafts, query
+from .merges import address, content, fill, recomputed, united
+from .samples import BELIEF, SERIES, SPACE, domain, drafts, query
 
 
 def test_budgets_raised_and_schedules_extended_in_one_hold_for_both(tmp_path: Path) -> None:
