@@ -20,7 +20,7 @@ from ...privacy.accounting.quilt_account import loss_by_quilts
 from ...privacy.accounting.schedules import Schedule
 from ...privacy.analysis.methods import METHODS, by_quilts
 from ...privacy.mechanisms.histogram import FixedTotalHistogram, HistogramMechanism
-from ...privacy.models.reading import belief_from_dict
+from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.roster import Roster
 from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.settings.places import Constant

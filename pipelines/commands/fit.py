@@ -40,7 +40,7 @@ from ...privacy.models.classes import FiniteClass, MixingBounds, has_quilts
 from ...privacy.models.directions import NotContracting
 from ...privacy.models.markov_chain import ChainError, FloatArray, MarkovChain
 from ...privacy.models.periodic import PeriodicChain
-from ...privacy.models.reading import belief_from_dict
+from ...privacy.models.serialisation import belief_from_dict
 from ...privacy.quilts.calibration import mqm_approx, mqm_exact
 from ...schemas.files import MOST_ROSTER_BYTES, check_replaceable, open_table, reason
 from ...schemas.models import Model, Provenance, hash_of_series

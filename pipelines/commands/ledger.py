@@ -24,7 +24,7 @@ from ...privacy.mechanisms.discrete_laplace import epsilon_dp_of
 from ...privacy.mechanisms.histogram import LaplaceHistogram, noisy_histogram
 from ...privacy.models.classes import from_any_start, mixing_bounds
 from ...privacy.models.markov_chain import ChainError
-from ...privacy.models.reading import belief_from_dict
+from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.files import FileError, is_file, is_folder, open_regular, write_whole
 from ...schemas.ledger import LedgerEntry
 from ...schemas.models import Model

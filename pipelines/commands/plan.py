@@ -29,7 +29,7 @@ from ...privacy.analysis.utility import (
     percent,
 )
 from ...privacy.models.belief import Belief
-from ...privacy.models.reading import belief_from_dict
+from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.calendars import UNITS, Unit, local_calendar
 from ...schemas.files import whole_file, write_whole
 from ...schemas.models import Model

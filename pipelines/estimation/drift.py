@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...privacy.estimation.drift import Drift, judge_drift
-from ...privacy.models.reading import belief_from_dict
+from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.slots import DAY_US, Schedule, SlotGrid, Window, format_instant
 from ...schemas.states import StateSpace
 from ...store.specs import TRANSITIONS, Registration, classes_of, layout_of, total_is_public

@@ -28,7 +28,7 @@ from ...privacy.estimation.transition_counts import EstimationError, TransitionC
 from ...privacy.mechanisms.discrete_laplace import DiscreteLaplace, epsilon_dp_of, rational_scale
 from ...privacy.models.classes import MixingBounds, mixing_bounds
 from ...privacy.models.markov_chain import ChainError
-from ...privacy.models.reading import belief_from_dict
+from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.models import Model, Provenance
 from ...schemas.roster import Roster
 from ...schemas.settings.base import SettingsError

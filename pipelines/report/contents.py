@@ -17,7 +17,7 @@ import pyarrow as pa
 from ...privacy.accounting.ledger import Ledger
 from ...privacy.analysis.slower_beliefs import slowed
 from ...privacy.models.markov_chain import ChainError
-from ...privacy.models.reading import belief_from_dict
+from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.ledger import LedgerEntry
 from ...schemas.models import Model
 from ...schemas.releases import RELEASE_SCHEMA

@@ -111,7 +111,7 @@ from ..mechanisms.discrete_laplace import DiscreteLaplace
 from ..models.belief import Belief
 from ..models.classes import MixingBounds, mixing_bounds, starts_stationary
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
-from ..models.reading import check_belief
+from ..models.serialisation import check_belief
 from ..validation import whole
 from .confidence import ConfidenceClass
 from .private_counts import NoisyCounts

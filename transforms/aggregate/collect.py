@@ -259,7 +259,6 @@ class _ByCalendar(beam.DoFn):
         self._grid, self._calendar = grid, calendar
 
     def process(self, element: Any, timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[WindowedValue]:
-        """Put one element into the window of its instant."""
         number = self._calendar.number_of(self._grid.slots_of(int(timestamp.micros)))
         bounds = self._calendar.start_of(number), self._calendar.stop_of(number)
         start, stop = (Timestamp(micros=self._grid.time_of(slot)) for slot in bounds)

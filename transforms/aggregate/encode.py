@@ -151,11 +151,8 @@ class EncodedBatch:
 
     Attributes:
         parts: (step, index, packed) of each step with readings; ``index`` is number * width + column.
-        readings: how many readings count.
-        outside: how many are before or after the schedule.
         settled: how many are of windows on record, and were read again because the job began anew.
         unknown_series: series, with their groups, that no roster has and whose readings would count.
-        tickets: the batch's, where its part gives any.
     """
 
     parts: tuple[tuple[int, Ints, Ints], ...]
@@ -236,7 +233,6 @@ class Encoder:
         return EncodedBatch(parts, readings, outside, settled, rejects, at, unknown_series, batch, self, tickets)
 
     def _check(self, columns: ReadingColumns, numbers: Ints) -> tuple[npt.NDArray[np.bool_], dict[RejectReason, int]]:
-        """Which rows count, and how many do not for which reason."""
         keep = columns.good
         rejects = {reason: int(np.count_nonzero(bad)) for reason, bad in columns.problems}
 
@@ -262,14 +258,13 @@ class Encoder:
         return self.plan.grid.time_of(self.schedule.over_at(self.schedule.number_of(slots)))
 
     def closings(self, mark: Punctuation) -> Iterator[WindowedValue]:
-        """What a mark declares: each window that ends after the last mark and by this one, for every shard."""
+        """What a punctuation declares: each window that ends after the last one and by this one, for every shard."""
         for closing in window_ends_by(mark, self.schedule, self.plan.grid):
             # of every shard: a series may have joined that this worker does not know yet
             for shard in range(self.members.shards):
                 yield window_end_of(self.plan.grid, self.schedule, shard, closing)
 
     def _by_step(self, numbers: Ints, slots: Ints, packed: Ints) -> Iterator[tuple[int, Ints, Ints]]:
-        """Cut readings by the step of the windows they are in."""
         if not len(slots):
             return
         schedule = self.schedule
@@ -387,7 +382,6 @@ class EncodeCells(beam.DoFn):
             yield TaggedOutput(TALLIES, WindowedValue(self._tally, MIN_TIMESTAMP, (GlobalWindow(),)))
 
     def _encode(self, given: tuple[pa.RecordBatch, Timestamp]) -> EncodedBatch:
-        """Encode a batch, in the thread, with the encoder of the moment."""
         return self._current().encode(given)
 
     def _turn_to(self, registration: Registration) -> Iterator[Any]:
@@ -447,7 +441,7 @@ class EncodeCells(beam.DoFn):
                 self._steps[step] = Cells.empty(rows, width)
                 self._held += rows * width
             self._steps[step].put(index, packed)
-            # a ticket only ever goes where the readings are
+            # a sequence number only ever goes where the readings are
             self._tickets.setdefault(step, []).extend(ticket)
         for step, ticket in tickets.items():
             self._tickets.setdefault(step, []).extend(ticket)
@@ -457,7 +451,6 @@ class EncodeCells(beam.DoFn):
             yield TaggedOutput(REJECTED, WindowedValue(_reject_batch(encoded.rejects), encoded.at, (GlobalWindow(),)))
 
     def _count(self, encoded: EncodedBatch) -> None:
-        """Add a batch to the bundle's tally."""
         counts = {READINGS: encoded.readings, OUTSIDE: encoded.outside}
         counts |= {counter_name(reason): count for reason, count in encoded.rejects.items()}
         for name, count in counts.items():
@@ -470,7 +463,6 @@ class EncodeCells(beam.DoFn):
         return self._encoder
 
     def _flush(self) -> Iterator[WindowedValue]:
-        """Emit what is held, one block per step and shard, and forget it."""
         held, self._steps, self._held = self._steps, {}, 0
         found, self._tickets = self._tickets, {}
         nothing = np.zeros(0, dtype=np.int64)
@@ -489,7 +481,6 @@ class EncodeCells(beam.DoFn):
                 yield from self._blocks(step, index, flat[index], cells.readings, told)
 
     def _whole_blocks(self, step: int, flat: Narrow, surplus: int, told: _Told) -> Iterator[WindowedValue]:
-        """One block per shard with all the cells of a step."""
         encoder = self._current()
         width = len(encoder.schedule.step(step))
         for shard in range(encoder.members.shards):

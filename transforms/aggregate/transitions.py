@@ -206,11 +206,9 @@ class _KeepPaths(CountTransitions):
         return _thinned(super().add_input(mutable_accumulator, element))
 
     def compact(self, accumulator: Traces) -> Traces:
-        """Join the pieces before they travel, where there are some."""
         return accumulator if len(accumulator.pieces) > MOST_PATHS else super().compact(accumulator)
 
     def merge_accumulators(self, accumulators: Iterable[Traces]) -> Traces:
-        """Unite the pieces of several workers, likewise."""
         merged = Traces()
         for one in accumulators:
             for series, pieces in one.pieces.items():

@@ -36,14 +36,11 @@ class Punctuation:
     """A partition of a source has read everything up to an instant.
 
     Attributes:
-        part: number of the partition, from 0.
-        parts: how many partitions the source has.
         after_us: the instant of the partition's last punctuation; windows that end by then were declared before.
         until_us: windows that end by this instant are complete.
         replayed: whether the readings were read again from the start of the source, not as they arrived.
         lost_us: windows that start before this instant may lack readings that the source has lost; ``None``: none.
         silent_us: windows that end after this instant closed without a silent source; ``None``: none.
-        run: epoch of the partition's sequence numbers.
         sent: (step, its last sequence number), of every step of the windows that are complete by this punctuation with
             any; ``None`` where batches have no sequence numbers.
     """
@@ -142,13 +139,9 @@ class WindowEnd:
     """A partition of the source declares a window complete, for one shard.
 
     Attributes:
-        start: first slot of the window.
-        part: number of the partition.
-        parts: how many partitions there are.
         replayed: whether the partition read the window again from its start.
         lost: whether the source may have lost readings of the window before the partition read them.
         silent: whether the window closed without a silent source.
-        run: epoch of the partition's sequence numbers.
         sent: (step, its last sequence number), of the steps of the window with any; ``None`` where batches have no
             sequence numbers.
     """
@@ -182,7 +175,6 @@ def closed_starts(schedule: Schedule, grid: SlotGrid, after_us: int, until_us: i
     """First slots of the schedule's windows that end after one instant and not after another."""
 
     def ended(instant: int) -> int:
-        """How many windows end by an instant."""
         return schedule.ended_by((instant - grid.origin_us) // grid.interval_us)  # whole slots that are over
 
     begin, end = ended(after_us), ended(until_us)

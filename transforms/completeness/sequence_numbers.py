@@ -82,11 +82,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class BatchNumbers:
-    """The sequence numbers of a batch.
-
-    Attributes:
-        numbers: (step, number of the batch among those with readings of the step).
-    """
+    """The sequence numbers of a batch."""
 
     part: int
     run: int
@@ -102,7 +98,6 @@ class SequenceNumbers:
     """The last sequence numbers of a partition.
 
     Attributes:
-        run: epoch of the numbers.
         sent: step -> how many batches with readings of it were sent, while a window over it is open.
     """
 

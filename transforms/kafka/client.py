@@ -126,11 +126,7 @@ def _client() -> Any:
 
 
 def new_consumer(options: Mapping[str, Any]) -> Any:
-    """A consumer of confluent-kafka.
-
-    Raises:
-        KafkaUnavailableError: an option is wrong, or the package is not here.
-    """
+    """A consumer of confluent-kafka."""
     return _made(_client().Consumer, options)
 
 

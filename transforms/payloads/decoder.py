@@ -65,7 +65,7 @@ def time_unit_of(readings: Readings) -> Any:
 
 
 def births_of(readings: Readings, memory: str) -> Births | None:
-    """What is remembered of births; ``None`` under conventions that have none."""
+    """What is remembered of births; ``None`` under presets that have none."""
     if readings.preset != "sparkplug":
         return None
     from .presets.sparkplug import Births
@@ -80,7 +80,7 @@ def payload_format_of(
     schemas: SchemaLookup | None,
     births: Births | None,
 ) -> PayloadFormat:
-    """What takes messages apart."""
+    """What parses messages."""
     if readings.preset in NAMED:
         return _named(readings, timezone, None if group is None else readings.attributes[group], births)
     try:
@@ -154,7 +154,6 @@ def _payloads(messages: Messages, chosen: list[int]) -> list[Any]:
 
 
 def _name_of(readings: Readings) -> str:
-    """The name that the value has under a preset."""
     value = readings.value
     name = value.register_.name if isinstance(value, RegisterValue) else value
     if name is not None:
@@ -165,7 +164,7 @@ def _name_of(readings: Readings) -> str:
 
 
 def _named(readings: Readings, timezone: str, group: str | Place | None, births: Births | None) -> PayloadFormat:
-    """The convention of a preset that takes payloads apart by itself."""
+    """The payload format of a preset that parses payloads by itself."""
     from .presets.json_documents import Wanted
 
     name, place, unit = _name_of(readings), readings.series, readings.unit.strip()
@@ -242,9 +241,7 @@ class PayloadDecoder(MessageDecoder):
     """Decodes messages by the mapping of the settings; a plain value, whose memory stays with one reader.
 
     Attributes:
-        timezone: zone of stamps without an offset.
         group: the attribute, or path, with the group; ``None`` without groups.
-        grid: the slots, for registers.
         lateness_us: how long windows wait for late readings, for registers.
         schemas: gives the schema of an id of Avro's wire format; must travel to any machine.
         encrypted: to whom the content of rejected messages is encrypted; ``None``: it is kept nowhere.
@@ -290,12 +287,7 @@ class PayloadDecoder(MessageDecoder):
         _Worker(self)
 
     def decode(self, messages: Messages) -> list[Decoded]:
-        """The readings of some messages, and what could not be read; never raises for a message's content.
-
-        Raises:
-            SettingsError: the mapping cannot be used, or a key or library is missing on this machine.
-            Exception: ``schemas`` could not tell whether there is a schema.
-        """
+        """The readings of some messages, and what could not be read; never raises for a message's content."""
         if not self._worker:
             self._worker.append(_Worker(self))
         return self._worker[0].decode(messages)
@@ -334,8 +326,6 @@ def _lookback_slots(grid: SlotGrid, lateness_us: int) -> int:
 
 
 class _Worker:
-    """What a worker needs to decode; it is made where it is used."""
-
     def __init__(self, decoder: PayloadDecoder) -> None:
         readings = decoder.readings
         try:
@@ -439,12 +429,10 @@ class _Worker:
 
     @property
     def memory(self) -> str:
-        """The births."""
         return "" if self._births is None else self._births.text
 
 
 def _with_passed(parts: list[Decoded], passed: int) -> list[Decoded]:
-    """The decoded parts, the first of which says how many messages were passed over."""
     if not passed:
         return parts
     return [replace(parts[0], passed=passed), *parts[1:]] if parts else [Decoded(None, 0, (), passed=passed)]

@@ -71,7 +71,6 @@ class _Half:
     """Where a reader stopped in a file.
 
     Attributes:
-        path: the file.
         stamp: what it was like then.
         tasks: how many of its parts were given whole.
         batches: how many batches of the next part were given.
@@ -152,7 +151,6 @@ class _FileReader(Reader):
         return self._next(half, self._raw(half), [])
 
     def _resume(self, half: _Half) -> SourceBatch:
-        """Go on in a file that another reader began."""
         self._look()
         stamp = self._stamp(half.path)
         if stamp == half.stamp:
@@ -163,7 +161,6 @@ class _FileReader(Reader):
         return self._next(half, self._raw(half), [_damaged()])
 
     def _next(self, half: _Half, batches: Iterator[tuple[int, int, RawRows]], decoded: list[Decoded]) -> SourceBatch:
-        """Some batches of a file."""
         rows = 0
         try:
             while rows < self._source.decoder.batch_rows:
@@ -253,7 +250,6 @@ class _Done:
             self.text += key
 
     def keep(self, paths: Iterable[str]) -> None:
-        """Forget all others."""
         kept = {_key(path) for path in paths}
         if not kept.issuperset(self._keys):
             self._keys = {key: None for key in self._keys if key in kept}
@@ -267,11 +263,7 @@ def _key(path: str) -> str:
 
 @dataclass(frozen=True)
 class StandardInput(PartitionedSource):
-    """Lines of standard input, as they come; they can be read once, in the process that has it.
-
-    Attributes:
-        decoder: how lines are read: ``jsonl``, or ``csv`` with a first line of names.
-    """
+    """Lines of standard input, as they come; they can be read once, in the process that has it."""
 
     decoder: FileDecoder
 
@@ -313,7 +305,6 @@ class _Lines:
             self.over.set()
 
     def take(self) -> bytes:
-        """The whole lines that are there."""
         taken: list[bytes] = []
         size = 0
         while size < _PIECE_BYTES:
@@ -328,7 +319,6 @@ class _Lines:
 
     @property
     def ended(self) -> bool:
-        """Whether all lines were taken and no more will come."""
         return self.over.is_set() and self._chunks.empty()
 
 
@@ -367,10 +357,12 @@ class _LineReader(Reader):
             return None
         header = self._lines.header or b""
         before, self._count = self._count, self._count + data.count(b"\n")
-        decoded = [
-            _moved(self._rows.decode(raw), before - header.count(b"\n"))
-            for raw in self._source.decoder.raw_lines(header + data, "standard input")
-        ]
+        shift = before - header.count(b"\n")
+        decoded: list[Decoded] = []
+        for raw in self._source.decoder.raw_lines(header + data, "standard input"):
+            one = self._rows.decode(raw)
+            rejects = tuple(reject._replace(positions=reject.positions + shift) for reject in one.rejects)
+            decoded.append(Decoded(one.readings, one.earliest_us, rejects))
         return source_batch_of("standard input", decoded, str(self._count), settled=True)
 
     @property
@@ -379,9 +371,3 @@ class _LineReader(Reader):
 
     def close(self) -> None:
         """Nothing: standard input is the process's."""
-
-
-def _moved(decoded: Decoded, lines: int) -> Decoded:
-    """The same with positions counted from the start of the input."""
-    rejects = tuple(one._replace(positions=one.positions + lines) for one in decoded.rejects)
-    return Decoded(decoded.readings, decoded.earliest_us, rejects)

@@ -69,11 +69,7 @@ class HowRead(TypedDict, total=False):
     """How files are read, where it is not as usual.
 
     Attributes:
-        timezone: zone of stamps without an offset.
-        group: column with the group, where the grouping comes from the data.
         batch_rows: readings in a batch, about; for text files so many lines of usual length.
-        encoding: of text files.
-        labels: what reads the values, where they are labels.
     """
 
     timezone: str
@@ -126,14 +122,14 @@ class FileDecoder:
             with open_text(path, self.encoding) as stream:
                 if self.format == "jsonl":
                     jsonl_files.check_columns(stream, path, self.rows().columns)
-                elif (columns := self._csv_columns(path)) is None or (
-                    csv_files.read_form(stream, path, columns, self.delimiter) is None
+                elif (columns := self._csv_columns(path)) is None or not (
+                    csv_files.check_columns(stream, path, columns, self.delimiter)
                 ):
                     return []
         return [FileTask(path)]
 
     def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:
-        """Take a part of the source apart."""
+        """Parse a part of the source."""
         if self.format == "parquet":
             with self._parquet(task.path, parquet) as file:
                 columns = self._columns_of(file.schema_arrow.names, task.path)
@@ -164,7 +160,7 @@ class FileDecoder:
             )
 
     def raw_lines(self, data: bytes, name: str) -> Iterator[RawRows]:
-        """Take whole lines of text apart, CSV with its header first."""
+        """Parse whole lines of text, CSV with its header first."""
         stream, size = io.BytesIO(data), len(data) + 1
         if self.format != "csv":
             yield from jsonl_files.jsonl_rows(stream, name, self.rows().columns, size)
@@ -182,7 +178,6 @@ class FileDecoder:
         return None if header is None else self._columns_of(header, path)
 
     def _columns_of(self, header: Sequence[str], path: str) -> Columns:
-        """The columns of a file, with those of values if it is a wide table."""
         columns = self.rows().columns
         if self.readings.wide is None:
             return columns
@@ -220,13 +215,7 @@ _SHOWN_PROBLEMS = 20
 
 
 class DecodedReadings(NamedTuple):
-    """What comes out of :class:`ReadReadings`.
-
-    Attributes:
-        readings: batches of ``READING_SCHEMA``, or ``GROUPED_READING_SCHEMA`` where a column names the group. The
-            timestamp of a batch is its earliest reading's.
-        rejected: batches of ``REJECT_SCHEMA``.
-    """
+    """What comes out of :class:`ReadReadings`."""
 
     readings: Any
     rejected: Any
@@ -314,11 +303,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
         return tuple(self._tasks)
 
     def decoded(self) -> Iterator[tuple[str, Decoded]]:
-        """Decode every part here and now, without Beam, as the pipeline does; counters and intervals as they are.
-
-        Yields:
-            The path of a part, and some of its rows.
-        """
+        """Decode every part here and now, without Beam, as the pipeline does; counters and intervals as they are."""
         rows = self._decoder.rows()
         for task in self._tasks:
             rows = self._decoder.rows() if self._decoder.in_order else rows
@@ -415,12 +400,7 @@ class DecodeFiles(beam.DoFn):
 def decoder_of(
     source: FileSource, readings: Readings, *, whole_series: bool = False, **how: Unpack[HowRead]
 ) -> FileDecoder:
-    """The decoder of the files of a source.
-
-    Raises:
-        SettingsError: the time format cannot be read, the delimiter cannot be used, or the readings are mapped in a way
-            that only messages have, or only files that are all there.
-    """
+    """The decoder of the files of a source."""
     csv_files.check_delimiter(source.delimiter)
     how = {"encoding": source.encoding, **how}
     of_registers, of_messages = isinstance(readings.value, RegisterValue), are_messages(source.format, readings)

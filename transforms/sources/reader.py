@@ -1,16 +1,15 @@
-"""The live reader: an unbounded splittable DoFn over the parts of a source.
+"""The live reader: an unbounded splittable DoFn over the partitions of a source.
 
 It checkpoints itself after some rows or some time, because portable runners never ask for it, and asks to be called
 again. What a runner keeps of a partition is its :class:`PartitionState`: offset and watermark. The watermark is the
-latest reading less the allowed lateness. A reading counts for no more than the instant at which it came (see
-:meth:`.contract.SourceBatch.vote`), so that a clock that runs ahead closes nothing that a right one would not, in a
-backlog neither. The watermark moves only when nothing more was waiting, so a backlog of files may be in any order. A
-part that is silent for longer than ``idle`` no longer holds windows back. When a source ends, a schedule with an end is
-complete up to now, as in a batch job; an endless one stays where its clock is. Where a part mixes several sources it
-follows the slowest of them (see :mod:`.progress`), also in a backlog.
+latest reading less the allowed lateness, and a reading counts for no more than the instant at which it came (see
+:meth:`.contract.SourceBatch.vote`). It moves only when nothing more was waiting, so a backlog of files may be in any
+order. A partition that is silent for longer than ``idle`` no longer holds windows back. When a source ends, a schedule
+with an end is complete up to now, as in a batch job; an endless one stays where its watermark is. A partition that
+mixes several sources follows the slowest of them (see :mod:`.progress`).
 
-Each batch says how far its part had come before it, and each move of the clock is declared by a mark (see
-:mod:`..completeness.punctuation`) *before* the watermark follows.
+Each batch says how far its partition had come before it, and each move of the watermark is declared by a punctuation
+(see :mod:`..completeness.punctuation`) *before* the watermark follows.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ def _now_us() -> int:
 
 
 class ReadPart(beam.DoFn, RestrictionProvider):
-    """Numbers of parts to record batches of readings and marks; rejects go to the output ``rejected``."""
+    """Numbers of partitions to record batches of readings and punctuations; rejects go to the output ``rejected``."""
 
     def __init__(
         self,
@@ -156,7 +155,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         return Restriction(PartitionState(BEGIN, self._policy.begin_us, heard_us=self._now(), issued=issued))
 
     def create_tracker(self, restriction: Restriction) -> PartitionTracker:
-        """A tracker of a span."""
+        """A tracker of a restriction."""
         return PartitionTracker(restriction)
 
     def restriction_size(self, element: int, restriction: Restriction) -> int:
@@ -168,7 +167,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         return SpanCoder()
 
     def split(self, element: int, restriction: Restriction) -> Generator[Restriction]:
-        """Never: the order in a part carries its clock."""
+        """Never: the order in a partition carries its watermark."""
         yield restriction
 
     def truncate(self, element: int, restriction: Restriction) -> None:
@@ -431,10 +430,9 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             yield TimestampedValue(said, _timestamp(horizon_us))
 
     def _advance(self, part: int, estimator: Any, progress: PartitionState) -> None:
-        """Let the watermark follow what was declared."""
         clock = progress.clock_us
         if self._waits_for_others:
-            kept = {one: pulse.kept_us for one, pulse in Heartbeat.all().items() if pulse.kept_us is not None}
+            kept = {one: beat.kept_us for one, beat in Heartbeat.all().items() if beat.kept_us is not None}
             others = [kept.get(one, self._policy.begin_us) for one in range(self._source.parts) if one != part]
             clock = min([clock, *others])
         reached = estimator.current_watermark()
