@@ -32,7 +32,7 @@ from ...privacy.accounting.ledger import Ledger
 from ...privacy.analysis.methods import METHODS
 from ...privacy.estimation.belief_checks import LEAST_STRETCHES, memory, pooled_rhythm, rhythm, stretches
 from ...privacy.estimation.belief_checks import Path as SeriesPath
-from ...privacy.estimation.diagnostics import diagnose, outside
+from ...privacy.estimation.hypothesis_tests import diagnose, outside
 from ...privacy.estimation.per_series import DIGITS, PSEUDO_VISITS, Contractions, contractions, rank_of
 from ...privacy.estimation.transition_counts import EstimationError, TransitionCounts, chain_from_counts
 from ...privacy.models.belief import Belief

@@ -20,7 +20,7 @@ import pytest
 from quiltstream.pipelines import report as command
 from quiltstream.pipelines.released_series import days_between
 from quiltstream.pipelines.report.page import _KINDS, TERMS
-from quiltstream.privacy.analysis.slower_beliefs import _SLOWED
+from quiltstream.privacy.analysis.close_adversaries import _SLOWED
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.models import Model, Provenance
 from quiltstream.schemas.roster import Roster
