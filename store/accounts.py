@@ -21,7 +21,7 @@ from ..privacy.accounting.forward_backward import ACCURACY
 from ..privacy.accounting.ledger import Ledger
 from ..privacy.accounting.schedules import Schedule as Priced
 from ..privacy.accounting.theorems import TheoremBound
-from ..privacy.models.reading import belief_from_dict
+from ..privacy.models.serialisation import belief_from_dict
 from ..schemas.ledger import LedgerEntry
 from ..schemas.slots import Schedule
 from .address import forgotten

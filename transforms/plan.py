@@ -36,7 +36,7 @@ from ..privacy.mechanisms.histogram import (
 from ..privacy.models.belief import Belief
 from ..privacy.models.classes import MixingBounds, everywhere, has_quilts, mixing_bounds
 from ..privacy.models.markov_chain import ChainError
-from ..privacy.models.reading import belief_from_dict
+from ..privacy.models.serialisation import belief_from_dict
 from ..privacy.quilts.calibration import Calibration
 from ..schemas.models import STAND_IN_METHOD, Model, Provenance
 from ..schemas.roster import MOST_SERIES, Roster
@@ -109,7 +109,11 @@ def choose(
     if mechanism not in MECHANISMS:
         raise SettingsError(f"privacy.mechanism is {mechanism!r}, but must be one of {', '.join(MECHANISMS)}")
     given, method = belief_from_dict(belief), METHODS[mechanism]
-    _check_states(given, states)
+    if given.states is not None and given.states != states:
+        raise SettingsError(
+            f"model: its chains have {given.states} states, and the settings have {states}; fit a model with the "
+            "settings' edges and missing rule"
+        )
     if interval_us is not None:
         given.check_interval(interval_us)
     if guarantee == "stream":
@@ -145,15 +149,6 @@ def sigma_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
     ledger = Ledger(held)
     ledger.switch(0, held)
     return 1 / ledger.density_for(epsilon)
-
-
-def _check_states(belief: Belief, states: int) -> None:
-    found = belief.states
-    if found is not None and found != states:
-        raise SettingsError(
-            f"model: its chains have {found} states, and the settings have {states}; fit a model with the settings' "
-            "edges and missing rule"
-        )
 
 
 def _check_rare(bounds: MixingBounds, states: int) -> None:
@@ -443,20 +438,18 @@ def loaded(given: str | Bounds, settings: Settings) -> Model:
         ModelError: the file cannot be used.
         SettingsError: no chain has such bounds.
     """
-    if given == STAND_IN:
-        bounds = stand_in(settings.grid.interval_us, settings.space.size)
-        return Model(
-            belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method=STAND_IN_METHOD)
-        )
+    if given != STAND_IN and not isinstance(given, Bounds):
+        return Model.load(Path(settings.path(given)))
+    method = STAND_IN_METHOD
     if isinstance(given, Bounds):
+        method = "bounds given by hand"
         try:
             bounds = MixingBounds(given.pi_min, given.gap, kind=given.kind)
         except ChainError as error:
             raise SettingsError(f"model.{error}") from None
-        return Model(
-            belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method="bounds given by hand")
-        )
-    return Model.load(Path(settings.path(given)))
+    else:
+        bounds = stand_in(settings.grid.interval_us, settings.space.size)
+    return Model(belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method=method))
 
 
 #: A stand-in's smallest stationary probability, and its eigengap of P P* over :data:`_STAND_IN_US`, half an hour.

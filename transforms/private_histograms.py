@@ -29,7 +29,7 @@ from apache_beam.transforms.window import GlobalWindows
 from ..schemas.models import Model
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Accepted, Settings
-from ..schemas.slots import Schedule, parse_duration
+from ..schemas.slots import parse_duration
 from ..store.address import StoreAddress
 from ..store.specs import Noise, Registration
 from ..store.store import Store
@@ -120,11 +120,12 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         self._lateness_us = 0 if lateness is None else parse_duration(lateness)
 
     def __repr__(self) -> str:
-        plan = self._plan
+        plan, calendar = self._plan, self._plan.schedule.calendar
+        length = f"{plan.schedule.size} slots" if calendar is None else f"a {calendar.unit}"
         return (
             f"PrivateHistograms(query={plan.query_name!r}, domain={plan.domain.name!r}, "
             f"mechanism={plan.calibration.method!r}, epsilon={plan.epsilon:g}, scale={float(plan.scale):.6g}, "
-            f"windows of {_length(plan.schedule)})"
+            f"windows of {length})"
         )
 
     @classmethod
@@ -195,9 +196,9 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             registered = AsSingleton(tally | "Register" >> beam.ParDo(keep, registration, seen))
         if not live:  # a live source says itself which windows are complete
             seed = readings.pipeline | "Seed" >> beam.Impulse()
-            closings = seed | "Schedule" >> beam.ParDo(ScheduledWindowEnds(plan), registration)
-            cells.element_type = closings.element_type = _SHARDED
-            cells = (cells, closings) | "Join" >> beam.Flatten()
+            ends = seed | "Schedule" >> beam.ParDo(ScheduledWindowEnds(plan), registration)
+            cells.element_type = ends.element_type = _SHARDED
+            cells = (cells, ends) | "Join" >> beam.Flatten()
         cells.element_type = _SHARDED
         windowed = cells | "Window" >> window_into(plan.grid, plan.schedule)
         collected = windowed | "Collect" >> beam.CombinePerKey(CollectCells()).with_output_types(_SHARDED)
@@ -210,10 +211,6 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             refused=released[REFUSED],
             rejected=encoded[REJECTED],
         )
-
-
-def _length(schedule: Schedule) -> str:
-    return f"{schedule.size} slots" if schedule.calendar is None else f"a {schedule.calendar.unit}"
 
 
 def _with_clock(readings: Any, clock: ReadLive) -> Any:

@@ -61,7 +61,7 @@ from ..models.belief import Belief
 from ..models.classes import MixingBounds, mixing_bounds, starts_stationary
 from ..models.directions import Certificate
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
-from ..models.reading import check_belief
+from ..models.serialisation import check_belief
 from ..validation import positive, whole
 from .influence import MAX_LAGS, WALL, Bound, ChainNodes, IntArray, Nodes, PairLabel, Quilt, check_bound, closed_form
 

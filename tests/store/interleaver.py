@@ -32,7 +32,7 @@ from sqlalchemy import event
 
 from quiltstream.privacy.accounting.charges import BudgetExceeded
 from quiltstream.privacy.accounting.ledger import Ledger
-from quiltstream.privacy.models.reading import belief_from_dict
+from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.store import Store
 from quiltstream.store.address import Continuity
 from quiltstream.store.codec import block_from_bytes, changes_from_text

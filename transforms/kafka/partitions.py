@@ -99,12 +99,12 @@ def begins(consumer: Any, places: Iterable[Partition], start: Start, timeout_s: 
         found = _offsets(consumer.committed([topic_partition(*place, -1) for place in wanted], timeout=timeout_s))
     elif start.kind == "latest":
         found = {place: end for place, (_, end) in ends.items()}
-    return {place: _begin(max(found.get(place, -1), first), first, start) for place, (first, _) in ends.items()}
-
-
-def _begin(offset: int, first: int, start: Start) -> Begin:
-    passed = start.kind == "instant" and offset > first
-    return Begin(offset, first, offset - 1 if passed else None)
+    begun: dict[Partition, Begin] = {}
+    for place, (first, _) in ends.items():
+        offset = max(found.get(place, -1), first)
+        passed = start.kind == "instant" and offset > first
+        begun[place] = Begin(offset, first, offset - 1 if passed else None)
+    return begun
 
 
 def last_offsets(consumer: Any, places: Iterable[Partition], timeout_s: float) -> dict[Partition, int]:
@@ -129,15 +129,11 @@ def _offsets(answered: Iterable[Any]) -> dict[Partition, int]:
     found: dict[Partition, int] = {}
     for one in answered:
         if one.error is not None:
-            raise _failed(one.error)
+            from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra; the consumer came from it
+
+            raise KafkaException(one.error)
         found[one.topic, one.partition] = one.offset
     return found
-
-
-def _failed(error: Any) -> Exception:
-    from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra; the consumer came from it
-
-    return KafkaException(error)
 
 
 class Gaps:
@@ -308,7 +304,7 @@ class TopicIdentities:
 
         try:
             if self._admin is None:
-                self._admin = self._cluster.administer({})
+                self._admin = self._cluster.administer()
             asked = self._admin.describe_topics(TopicCollection(topics), request_timeout=timeout_s)
             ids = {topic: one.result(timeout_s + 1.0).topic_id for topic, one in asked.items()}
         except Exception as error:
@@ -317,8 +313,8 @@ class TopicIdentities:
             LOG.debug("the ids of topics at %s are not told: %s", self._cluster.servers, meaning_of(error))
             return {}
         # brokers before 2.8 have none
-        return {topic: str(one) for topic, one in ids.items() if one is not None and _is_given(one)}
-
-
-def _is_given(one: Any) -> bool:
-    return bool(one.get_most_significant_bits() or one.get_least_significant_bits())
+        return {
+            topic: str(one)
+            for topic, one in ids.items()
+            if one is not None and (one.get_most_significant_bits() or one.get_least_significant_bits())
+        }

@@ -27,7 +27,6 @@ import zlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, NoReturn, cast
 from xml.etree.ElementTree import TreeBuilder
 
@@ -435,16 +434,12 @@ _STALE = struct.pack("<Q", 0x7FF0_0000_0000_0002)
 _LENGTH = 5
 
 
-@cache
-def _request_class() -> Any:
-    return protobuf_class("quiltstream.remotewrite", "WriteRequest", "proto3", _WRITE_REQUEST)
-
-
 def remote_write_parser(most: int) -> Parser:
     """The parser of write requests."""
     if not pa.Codec.is_available("snappy"):
         raise SettingsError("readings.payload is prometheus-remote-write, and this pyarrow has no snappy")
-    codec, parse = pa.Codec("snappy"), _request_class().FromString
+    codec = pa.Codec("snappy")
+    parse = protobuf_class("quiltstream.remotewrite", "WriteRequest", "proto3", _WRITE_REQUEST).FromString
 
     def parse_all(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
         parsed = Parsed()

@@ -23,7 +23,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -52,10 +52,6 @@ _LONGEST_PAUSE_S = 10.0
 _FULL = 0.9
 
 
-def _wall_s() -> float:
-    return time.time()
-
-
 @dataclass(frozen=True)
 class PubSubSubscription(PartitionedSource):
     """Messages of a subscription that has no other reader.
@@ -77,7 +73,7 @@ class PubSubSubscription(PartitionedSource):
     most_bytes: int = MOST_BYTES
     subscriber: Callable[[], Any] = field(default=new_subscriber, repr=False)
     stream: Callable[[Any, str, Callable[[Any], None], int], Any] = field(default=stream_of, repr=False)
-    now: Callable[[], float] = field(default=_wall_s, repr=False)
+    now: Callable[[], float] = field(default=time.time, repr=False)
 
     def reader(self, part: int, position: str) -> PubSubReader:  # noqa: ARG002 - the signature is every source's
         """A reader; Pub/Sub has no positions: one tells whether the last reader may go on, and the decoder's memory."""
@@ -164,7 +160,8 @@ class PubSubReader(Reader):
         client, self._client = self._client, None
         held = [self._unkept.popitem()[1] for _ in range(len(self._unkept))]
         unkept = [one for group in held for one in group.messages]
-        self._give_back([*self._drained(), *self._taken, *self._read, *unkept])
+        for message in (*self._drained(), *self._taken, *self._read, *unkept):
+            message.nack()
         self._taken, self._read = [], []
         if stream is not None:
             stream.cancel()
@@ -245,10 +242,6 @@ class PubSubReader(Reader):
         except Empty:
             pass
         return found
-
-    def _give_back(self, messages: Iterable[Any]) -> None:
-        for message in messages:
-            message.nack()
 
     def _id_of(self, message: Any) -> str:
         named = None if self._source.id_attribute is None else message.attributes.get(self._source.id_attribute)

@@ -110,8 +110,12 @@ class SourceBatch:
 
     def _times(self, limit_us: int) -> list[npt.NDArray[np.int64]]:
         """The times of each batch that are not after an instant, where there are any."""
-        times = [one.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False) for one in self.batches]
+        times = map(_times_of, self.batches)
         return [found for one in times if len(found := one[one <= limit_us])]
+
+
+def _times_of(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    return batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
 
 
 class Reader(ABC):
@@ -183,13 +187,9 @@ def source_batch_of(source: str, decoded: list[Decoded], position: str, *, settl
         rejects=tuple(reject_batch(source, one.rejects) for one in decoded if one.rejects),
         rejected=rejected,
         rows=sum(one.num_rows for one in batches),
-        latest_us=max((_latest(one) for one in batches), default=None),
+        latest_us=max((int(_times_of(one).max()) for one in batches), default=None),
         passed=sum(one.passed for one in decoded),
     )
-
-
-def _latest(batch: pa.RecordBatch) -> int:
-    return int(batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False).max())
 
 
 class BrokerUnavailableError(QuiltstreamError, RuntimeError):

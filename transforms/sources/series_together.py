@@ -46,13 +46,9 @@ def registers_as_values(readings: Readings) -> Readings:
     """How the counters themselves are read, as plain values; the same readings where there are none."""
     if not isinstance(readings.value, RegisterValue):
         return readings
-    return readings.model_copy(update={"value": _place_of(readings.value.register_), "scale": 1.0})
-
-
-def _place_of(register: Register) -> str | Place:
-    if register.path is not None:
-        return Place(path=register.path)
-    return str(register.column or register.name)
+    register = readings.value.register_
+    place = Place(path=register.path) if register.path is not None else str(register.column or register.name)
+    return readings.model_copy(update={"value": place, "scale": 1.0})
 
 
 class RegisterIncrements(beam.PTransform[Any, Any]):

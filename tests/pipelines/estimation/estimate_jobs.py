@@ -15,7 +15,7 @@ import pytest
 from quiltstream.pipelines.estimation import successors
 from quiltstream.pipelines.live import command
 from quiltstream.privacy.accounting.ledger import Ledger
-from quiltstream.privacy.models.reading import belief_from_dict
+from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.store import Store
 

@@ -85,6 +85,11 @@ def walk(parsed: Parsed, visit: Callable[[RowList, int, Any], None]) -> RowList:
     return rows
 
 
+def _check_units(units: set[Any]) -> None:
+    if len(units) > 1:
+        raise MixedUnitsError("several units")
+
+
 def field_of(value: Any, name: str) -> Any:
     """A field of an object; ``None`` where there is no such field, or no object."""
     return value.get(name) if type(value) is dict else None
@@ -122,8 +127,7 @@ def edgex_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:  
             series = wanted.series_of(message, reading.get("deviceName", event.get("deviceName")))
             units.add(plain(reading.get("units")))
             rows.add(message, series, reading.get("origin", event.get("origin")), reading.get("value"))
-        if len(units) > 1:
-            raise MixedUnitsError("several units")
+        _check_units(units)
 
     return walk(parsed, visit)
 
@@ -164,8 +168,7 @@ def ngsi_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:  #
                 time, found = _instance(instance)
                 units.add(plain(field_of(instance, "unitCode") or field_of(field_of(instance, "metadata"), "unitCode")))
                 rows.add(message, series, document.get("notifiedAt") if time is None else time, found)
-        if len(units) > 1:
-            raise MixedUnitsError("several units")
+        _check_units(units)
 
     return walk(parsed, visit)
 
@@ -256,7 +259,8 @@ def senml_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:
         units = set[Any]()
         for one in an_array(value):
             record = _named(an_object(one))
-            if record.get("bver", _VERSION) != _VERSION and not _is_older(record["bver"]):
+            version = record.get("bver", _VERSION)
+            if version != _VERSION and not (type(version) is int and version < _VERSION):
                 raise MalformedError("a later version")
             base_name = _text(record.get("bn", base_name))
             base_time = _number(record.get("bt", base_time))
@@ -274,8 +278,7 @@ def senml_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:
             own = name[: len(name) - len(wanted.name)].rstrip(_SEPARATORS)
             units.add(plain(record.get("u", base_unit)))
             rows.add(message, wanted.series_of(message, own or None), time, found)
-        if len(units) > 1:
-            raise MixedUnitsError("several units")
+        _check_units(units)
 
     return walk(parsed, visit)
 
@@ -289,10 +292,6 @@ def _named(record: dict[Any, Any]) -> dict[str, Any]:
                 raise MalformedError("a field that must be understood")
             named[name] = value
     return named
-
-
-def _is_older(version: Any) -> bool:
-    return type(version) is int and version < _VERSION
 
 
 def _text(value: Any) -> str:
