@@ -730,11 +730,11 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/privacy/accounting/test_belief_changes.py",),
     ),
     Mutant(
-        name="slots are folded without a ceiling",
+        name="slots are compacted without a ceiling",
         file="privacy/accounting/sweep.py",
         old="lane = Lane(world, ends=(states, ahead))\n    lane.update(slots, densities, np.inf",
         new="lane = Lane(world, ends=(states, None))\n    lane.update(slots, densities, np.inf",
-        tests=("tests/privacy/accounting/test_folding.py",),
+        tests=("tests/privacy/accounting/test_compaction.py",),
     ),
     Mutant(
         name="a run after a change uses the kernel before it",
