@@ -23,7 +23,7 @@ from pyarrow import csv as arrow_csv
 
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.transforms.sources.batch_files import ReadReadings
+from quiltstream.transforms.sources.files import ReadReadings
 
 SERIES = 1_000
 ROWS = {"parquet": 10_000_000, "csv": 2_000_000, "csv, all quoted": 2_000_000, "jsonl": 500_000, "avro": 200_000}

@@ -21,7 +21,7 @@ from ..schemas.settings.connectors import CONNECTORS
 from ..schemas.settings.job import Settings, load_settings
 from ..schemas.settings.mappings import PAYLOADS, Readings
 from ..schemas.settings.plugins import CONNECTOR_PLUGINS, PAYLOAD_PLUGINS
-from ..transforms.payloads.plugins import plugin_parser
+from ..transforms.payloads.parsing import plugin_parser
 from ..transforms.sources.contract import BEGIN, BrokerUnavailableError, PartitionedSource, SourceBatch
 from .commands.schema import settings_schema
 from .connectors.resent_topic import ResentTopic

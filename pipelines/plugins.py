@@ -33,11 +33,10 @@ from ..schemas.settings.base import SettingsError
 from ..schemas.settings.connectors import FileSink
 from ..schemas.settings.job import Settings
 from ..store.domain_changes import SourceId
-from ..transforms.common.rejects import Rejects
+from ..transforms.common.batches import Rejects
 from ..transforms.formats.rows import Decoded
 from ..transforms.payloads import PayloadDecoder
-from ..transforms.payloads.dead_letters import sealed
-from ..transforms.payloads.messages import MessageDecoder, Messages, SourceAwayError
+from ..transforms.payloads.messages import MessageDecoder, Messages, SourceAwayError, sealed
 from ..transforms.sinks.messages import Message, MessageFormat, MessageSender, MessageTopic
 from ..transforms.sources.contract import (
     BEGIN,

@@ -13,9 +13,9 @@ from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Settings
 from ..schemas.slots import Schedule
 from ..transforms.checks import check_modes
-from ..transforms.common.rejects import METRICS
+from ..transforms.common.batches import METRICS
 from ..transforms.formats.rows import Labels
-from ..transforms.sources.batch_files import ReadReadings
+from ..transforms.sources.files import ReadReadings
 from .command import keep_quiet
 from .errors import CommandError, ExitCode
 
@@ -25,7 +25,6 @@ def options_of(given: Sequence[str]) -> PipelineOptions:
 
     Raises:
         CommandError: a word is not an option, so it was most likely meant for this program.
-        SettingsError: an option would break the promise, or log data.
     """
     for word in given[:1]:
         if not word.startswith("-"):

@@ -21,8 +21,8 @@ from ..privacy.accounting.charges import Span
 from ..privacy.accounting.forward_backward import ACCURACY
 from ..privacy.accounting.ledger import Ledger
 from ..privacy.accounting.schedules import Schedule as Priced
-from ..privacy.accounting.theorems import SeedsBound
-from ..privacy.models.reading import belief_from_dict
+from ..privacy.accounting.theorems import TheoremBound
+from ..privacy.models.serialisation import belief_from_dict
 from ..schemas.slots import Schedule
 from .address import watch_of
 from .codec import query_losses, query_schedule
@@ -51,7 +51,7 @@ def ledger_of(domain: DomainSpec, budget: float | None = None) -> Ledger:
     for change in domain.changes:
         belief = belief_from_dict(change.belief)
         if change.slot is None:
-            ledger.join(belief)
+            ledger.add_belief(belief)
         else:
             ledger.switch(change.slot, belief)
     return ledger
@@ -257,7 +257,7 @@ _CLOSE = 1e-12
 
 def priced_anew(
     domain: DomainSpec, spans: Sequence[Span], *, most: int = MOST
-) -> tuple[float, Mapping[str, SeedsBound]]:
+) -> tuple[float, Mapping[str, TheoremBound]]:
     """The loss of charges by the core, epsilon, and what the quilts and every theorem say of them (theory section 4).
 
     Each bound rests on the same belief, so the loss on record is never above any of them. Of more than ``most`` charges
@@ -271,7 +271,7 @@ def priced_anew(
     lost = ledger.replay(spans)
     if len(spans) > most:
         reason = f"left out: {len(spans):,} charges would have to be priced again, and {most:,} are the most"
-        return lost, dict.fromkeys(empty, SeedsBound(None, reason))
+        return lost, dict.fromkeys(empty, TheoremBound(None, reason))
     return lost, ledger.bounds()
 
 

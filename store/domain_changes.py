@@ -36,7 +36,7 @@ from typing import Any, Literal
 from sqlalchemy.engine import Connection
 
 from ..privacy.models.markov_chain import ChainError
-from ..privacy.models.reading import belief_from_dict
+from ..privacy.models.serialisation import belief_from_dict
 from ..schemas.states import StateSpace
 from . import lookups, tables
 from .accounts import admitted_end, charged_spans, loss_of, loss_of_spans, priced, promised

@@ -1,23 +1,27 @@
 """How deep the tests go: on a push a share of what they could try, nightly all of it.
 
 ``QUILTSTREAM_TESTS=nightly`` asks for the second. The share of a push begins at a place that the commit decides, so
-that a few pushes go through all of it. What is left out by name stands in ``nightly.py``.
+that a few pushes go through all of it. Light tests run on every push. Of the heavy ones, which ``heavy.txt`` lists with
+their seconds, a push runs one in ``HEAVY_STRIDE``, and the shortest where else a file, or a claim of docs/assurance.md,
+would have none. What is left out by name stands in ``nightly.py``.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from .nightly import EXAMPLES, LOWER, NIGHTLY, SOME_CASES
+from .nightly import CONCERNED, EXAMPLES, LOWER, NIGHTLY, SAME_AT_BOTH_ENDS
+
+ROOT = Path(__file__).resolve().parent.parent
 
 TIERS = ("push", "nightly")
 TIER = os.environ.get("QUILTSTREAM_TESTS", "push")
@@ -34,13 +38,20 @@ STRIDE = 1 if TIER == "nightly" else 5
 EXAMPLES_STRIDE = 1 if TIER == "nightly" else 5
 LEAST_EXAMPLES = 5
 
+#: Heavy tests from one that a push runs to the next.
+HEAVY_STRIDE = 8
+
+#: What one case takes, in seconds, of the tests whose cases take long together; written by ``heavy.py``.
+HEAVY = {
+    name: float(seconds)
+    for seconds, name in map(str.split, Path(__file__).with_name("heavy.txt").read_text(encoding="utf-8").splitlines())
+}
+
 
 @cache
 def _commit() -> int:
     """A number that the commit decides; 0 where the tests are in no checkout."""
-    done = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     return int(done.stdout[:8] or "0", 16)
 
 
@@ -54,28 +65,43 @@ def boundaries() -> Iterator[int]:
     raise AssertionError(f"{_MOST} boundaries, and none is the last: does each try cross more than the one before?")
 
 
-def taken(count: int, most: int, place: int) -> set[int]:
-    """Which of ``count`` cases run: ``most`` of them, spread evenly, from a place that any number decides."""
-    return set(range(count)) if count <= most else {(place + number * count // most) % count for number in range(most)}
+def left_out(items: Sequence[pytest.Item], asked: Sequence[str] = ()) -> set[pytest.Item]:
+    """The tests that a push leaves out.
 
-
-def left_out(items: Sequence[pytest.Item], asked: Sequence[str] = ()) -> list[pytest.Item]:
-    """The tests that a push leaves out, but those that are asked for by their whole names."""
-    cases = Counter(_function(item) for item in items)
-    passed: Counter[str] = Counter()
-    out: list[pytest.Item] = []
-    for item in items:
-        name = _function(item)
-        most = SOME_CASES.get(name, cases[name])
-        if name in NIGHTLY or item.nodeid in NIGHTLY or passed[name] not in taken(cases[name], most, _commit()):
-            out += [item] * (not item.nodeid.startswith(tuple(asked)))
-        passed[name] += 1
-    return out
+    Args:
+        items: what was collected.
+        asked: words of the command line. What is named by its whole name runs in any case, and of a file that is named
+            all that does not run nightly alone.
+    """
+    named = tuple(word for word in asked if "::" in word)
+    left = [item for item in items if not item.nodeid.startswith(named)]
+    able = [item for item in left if not {item.nodeid, _function(item)} & NIGHTLY.keys()]
+    heavy = [item for item in able if _seconds(item) and _file(item) not in asked]
+    # sorted, so that each push gets of the long ones and of the short ones
+    heavy.sort(key=_seconds)
+    kept = set(able).difference(heavy).union(heavy[_commit() % HEAVY_STRIDE :: HEAVY_STRIDE])
+    promises: dict[Hashable, list[pytest.Item]] = {}
+    for item in able:
+        for promise in (_file(item), *(claim.args for claim in item.iter_markers("assures"))):
+            promises.setdefault(promise, []).append(item)
+    for tests in promises.values():
+        if kept.isdisjoint(tests):
+            kept.add(min(tests, key=_seconds))
+    return set(left) - kept
 
 
 def on_lowest_beam(item: pytest.Item) -> bool:
-    """Whether a push runs a test on the lowest Beam, too."""
-    return item.nodeid.partition("::")[0] in LOWER
+    """Whether a test runs on the lowest Beam, too."""
+    file = _file(item)
+    if TIER == "push":
+        return file in LOWER
+    return not file.startswith(SAME_AT_BOTH_ENDS) and "killed_at_any_boundary" not in item.nodeid and _concerned(file)
+
+
+@cache
+def _concerned(file: str) -> bool:
+    words = CONCERNED.get(str(PurePosixPath(file).parent))
+    return words is None or re.search(words, (ROOT / file).read_text(encoding="utf-8")) is not None
 
 
 def shorten(item: pytest.Item) -> None:
@@ -91,5 +117,17 @@ def shorten(item: pytest.Item) -> None:
         test._shortened = True
 
 
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
 def _function(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
+
+
+def _seconds(item: pytest.Item) -> float:
+    """What a heavy test takes; 0 for a light one, and for one end to end: which of those run, order.py says."""
+    if item.nodeid.startswith("tests/e2e/"):
+        return 0
+    # a test keeps its name where its file gets another
+    return HEAVY.get(_function(item).rpartition("::")[2], 0)

@@ -29,8 +29,6 @@ from ..schemas.settings.job import Settings, read_settings
 from ..schemas.slots import format_instant
 from .private_histograms import PrivateHistograms
 
-__all__ = ["PrivateHistogramsOfRows"]
-
 
 class PrivateHistogramsOfRows(beam.PTransform[Any, Any]):
     """Rows with the fields ``series``, ``time``, ``value`` to rows of releases.
@@ -43,10 +41,6 @@ class PrivateHistogramsOfRows(beam.PTransform[Any, Any]):
         by_watermark: likewise.
 
     Returns the outputs ``releases``, ``refused`` and ``rejected``.
-
-    Raises:
-        SettingsError: at construction, naming each mistake.
-        ModelError: the model cannot be used.
     """
 
     def __init__(

@@ -1,52 +1,230 @@
-"""The checks of a query that need no data: its runner, its schedule, its belief and its noise, before anything runs.
+"""Checks of a query that need no data: its runner, its schedule, its belief and its noise, before anything runs.
 
-The ends of a schedule that has to be gone over from one to the other, looked at before anything does so.
+A job over data that end publishes every window of its schedule, also those without readings, and puts the ends on
+record for ever. So a schedule of too many windows is refused before it is registered, and an earlier end before the
+windows up to the recorded one are read.
 
-A job over data that end goes over every window of its schedule, also over those without readings, and puts the ends on
-record for ever. A slip of a digit in a year is therefore told before it is registered, and an end that is taken back
-is told before the windows up to the recorded one are gone over.
+The noise is compared with the counts that it hides. The number of cells of a histogram is public: the slots of a window
+times the series that the roster has in the group; without a roster a histogram is of one series. No data are read, so
+whether a job stops says nothing about them.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
+from ..privacy.analysis.baselines import entry_dp
+from ..privacy.models.markov_chain import ChainError
+from ..schemas.calendars import UNITS, Calendar
+from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
-from ..schemas.slots import Schedule, format_instant
+from ..schemas.slots import Schedule, Window, format_duration, format_instant
 from ..store.address import StoreAddress
 from ..store.errors import QUERY_ADVICE, RegistrationConflict, StoreMissing
 from ..store.specs import Registration
-from .expected_error import noise_problem
-from .plan import Plan
+from .plan import Plan, choose
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-__all__ = [
-    "NOT_LIVE",
-    "STAND_IN_TEXT",
-    "HopelessNoise",
-    "check_belief",
-    "check_ends",
-    "check_error",
-    "check_hosts",
-    "check_live",
-    "check_modes",
-    "check_number",
-    "check_plan",
-    "check_watermarks",
-]
+
+#: How often a longer window is tried, where the noise of a window depends on its length.
+_TRIES = 6
+
+#: Windows are not stretched beyond so many slots for an offer.
+_LONGEST = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change that would leave less noise beside the counts."""
+
+    text: str
+    share: float
+
+
+def fewest_slots(plan: Plan) -> int:
+    """Slots of the smallest class that the first window has; of the window, where there are no classes."""
+    slots = plan.classes.slots_of(plan.grid, _window(plan.schedule))
+    return int(slots[slots > 0].min())
+
+
+def _window(schedule: Schedule) -> Window:
+    """The first window; where the start is to come from the data, one like it."""
+    if schedule.start is not None:
+        return schedule.window_at(schedule.first)
+    calendar = schedule.calendar
+    return schedule.window_at(0 if calendar is None else schedule.start_before(calendar.end))
+
+
+def class_share(plan: Plan) -> float:
+    """Share of the first window's slots that its smallest class has; 1 where there are no classes."""
+    return fewest_slots(plan) / len(_window(plan.schedule))
+
+
+def error_shares(plan: Plan, roster: Roster | None = None) -> npt.NDArray[np.float64]:
+    """Expected absolute error of a count, divided by the cells of an evenly filled bin, of each histogram.
+
+    Returns:
+        Shape (n,) for n series or groups, in the order of the roster's keys; shape (1,) where no roster is known.
+    """
+    roster = plan.roster if roster is None else roster
+    members = np.ones(1, np.int64) if roster is None or not roster.entries else roster.members
+    return first_error(plan) * plan.histogram.size / (fewest_slots(plan) * members.astype(np.float64))
+
+
+def first_error(plan: Plan) -> float:
+    """Expected error of a count of the first window, in cells."""
+    return plan.of_length(len(_window(plan.schedule))).noisy.mean_abs
+
+
+def noise_problem(plan: Plan) -> tuple[str, ...]:
+    """How much the noise is, and what would help; nothing where the expected error is within ``most_error``."""
+    shares = error_shares(plan)
+    worst, limit = float(shares.max()), plan.most_error
+    if worst <= limit:
+        return ()
+    cells = first_error(plan) / worst
+    number = "" if len(shares) == 1 else f" in the smallest, {int((shares > limit).sum())} of {len(shares)} are above"
+    unknown = plan.roster is None
+    series = " of a single series, as no roster says how many there are" if unknown and plan.group_column else ""
+    head = (
+        f"most_error is {limit:g}: the expected error of a count is {first_error(plan):,.4g} cells, "
+        f"{_percent(worst)} of an evenly filled bin of {cells:,.4g} cells{series}{number}. The noise drowns the "
+        "counts, and the budget would be spent on it. What would help, each alone, and the error that it leaves:"
+    )
+    found = [f"- {one.text}: {_percent(one.share)}" for one in remedies(plan)]
+    last = "- or publish it all the same: run --accept-noise, or PrivateHistograms(..., accept_noise=True)"
+    return head, *found, last
+
+
+def remedies(plan: Plan) -> tuple[Remedy, ...]:
+    """Changes of the settings that leave less noise beside the counts, each with the error of its own plan."""
+    before = float(error_shares(plan).max())
+    found: list[Remedy] = []
+    for offer in (_grouped, _longer, _fewer_bins, _without_classes, _forward_backward, _fitted):
+        with suppress(ChainError, SettingsError, ValueError):  # an offer that cannot be made is none
+            found += [one for one in offer(plan) if one.share < before]
+    return tuple(found)
+
+
+def _share(plan: Plan) -> float:
+    return float(error_shares(plan).max())
+
+
+def _grouped(plan: Plan) -> Iterator[Remedy]:
+    roster = plan.roster
+    if roster is None or not roster.entries:
+        needed = math.ceil(_share(plan) / plan.most_error)
+        yield Remedy(f"a roster with {needed:,} series or more in one group", _share(plan) / needed)
+        return
+    if len(roster.keys) == 1:
+        return
+    whole = Roster(tuple((name, "all") for name in roster.series))
+    grouped = replace(plan, roster=whole).with_share(plan.share // roster.multiplicity)
+    yield Remedy(f"a roster with all {len(roster.series):,} series in one group", _share(grouped))
+
+
+def _longer(plan: Plan) -> Iterator[Remedy]:
+    if plan.schedule.calendar is not None:
+        yield from _longer_units(plan, plan.schedule.calendar)
+        return
+    schedule, window, made = plan.schedule, plan.domain.guarantee == "window", plan
+    most = _LONGEST if schedule.start is None or schedule.stop is None else schedule.stop - schedule.first
+    most = min(most, _LONGEST) // schedule.size
+    times = 1
+    for _ in range(_TRIES if window else 1):
+        times = min(most, max(times + 1, math.ceil(times * _share(made) / plan.most_error)))
+        if times < 2:  # noqa: PLR2004 - no longer than they are
+            return
+        made = _with_windows(plan, schedule.size * times)
+        if _share(made) <= plan.most_error:
+            break
+    yield Remedy(f"windows.size: {format_duration(made.schedule.size * plan.grid.interval_us)}", _share(made))
+
+
+def _longer_units(plan: Plan, calendar: Calendar) -> Iterator[Remedy]:
+    """Weeks or months for days, months for weeks: the first that leaves little enough noise, or the longest."""
+    found: Remedy | None = None
+    for unit in UNITS[UNITS.index(calendar.unit) + 1 :]:
+        with suppress(ValueError):  # there is no whole one
+            given = plan.schedule
+            made = _stretched(plan, Schedule.of_calendar(replace(calendar, unit=unit), given.start, given.stop))
+            found = Remedy(f"windows.size: {unit}", _share(made))
+            if found.share <= plan.most_error:
+                break
+    if found is not None:
+        yield found
+
+
+def _with_windows(plan: Plan, size: int) -> Plan:
+    given = plan.schedule
+    return _stretched(plan, Schedule(size=size, every=size, start=given.start, stop=given.stop, anchor=given.anchor))
+
+
+def _stretched(plan: Plan, schedule: Schedule) -> Plan:
+    given = plan.schedule
+    stretched = replace(plan, schedule=schedule)
+    if plan.domain.guarantee == "stream":
+        return stretched.with_share(plan.share // given.overlap)
+    return _chosen(stretched, plan.mechanism)
+
+
+def _fewer_bins(plan: Plan) -> Iterator[Remedy]:
+    edges = plan.histogram.edges
+    if len(edges) < 2:  # noqa: PLR2004 - two bins are the fewest, and categories are in no order
+        return
+    middle = edges[len(edges) // 2]
+    coarse = replace(plan, histogram=plan.space.merged((middle,)))
+    yield Remedy(f"bins: [{middle:g}], {coarse.histogram.size} counts instead of {plan.histogram.size}", _share(coarse))
+
+
+def _without_classes(plan: Plan) -> Iterator[Remedy]:
+    if len(plan.classes) > 1:
+        yield Remedy("by left out, one histogram of all slots", _share(replace(plan, by=())))
+
+
+def _forward_backward(plan: Plan) -> Iterator[Remedy]:
+    if plan.mechanism != "forward-backward":
+        yield Remedy("privacy.mechanism: forward-backward", _share(_chosen(plan, "forward-backward")))
+
+
+def _fitted(plan: Plan) -> Iterator[Remedy]:
+    """The least that any belief needs is the noise of slots that tell nothing of each other, sigma 1 / epsilon."""
+    if plan.model.states is not None:
+        return
+    least = replace(plan.calibration, sigma=entry_dp(plan.epsilon).sigma)
+    text = "a model fitted on series that are not published (`quiltstream fit SETTINGS --cover 0.9`), at best"
+    yield Remedy(text, _share(plan.calibrated(least)))
+
+
+def _chosen(plan: Plan, mechanism: str) -> Plan:
+    found = choose(
+        mechanism,
+        plan.model.belief,
+        states=plan.space.size,
+        epsilon=plan.epsilon,
+        window=plan.schedule.lengths,
+        guarantee=plan.domain.guarantee,
+        interval_us=plan.grid.interval_us,
+    )
+    return plan.calibrated(found.calibration, found.lengths)
+
+
+def _percent(share: float) -> str:
+    return f"{share:,.0%}" if share >= 0.1 else f"{share:.1%}"  # noqa: PLR2004 - two digits of small shares
 
 
 def check_plan(plan: Plan, *, live: bool) -> None:
     """Everything that can be wrong with a plan by itself, in one order, for every way in which it is run.
-
-    Args:
-        plan: the query.
-        live: whether its source never ends.
 
     Raises:
         SettingsError: something is left to a source that never ends, the schedule has too many windows, the belief is
@@ -69,11 +247,7 @@ class HopelessNoise(SettingsError):  # noqa: N818 - the name says what is wrong
 def check_error(plan: Plan) -> None:
     """Stop a job whose noise drowns its counts, before anything is charged.
 
-    A query that is on record is not stopped: its noise was frozen, and its budget reserved, when it was registered.
-
-    Raises:
-        HopelessNoise: the expected error is above ``most_error``, and the operator did not accept it.
-        StoreError: there is a ledger and it cannot be read.
+    A query that is on record is not stopped: its noise and its budget were put on record when it was registered.
     """
     if plan.accepted.noise or plan.noise == "none":
         return
@@ -83,11 +257,7 @@ def check_error(plan: Plan) -> None:
 
 
 def check_belief(plan: Plan) -> None:
-    """Stop a job whose belief is a stand-in, before anything is charged.
-
-    Raises:
-        SettingsError: it is, and the operator did not accept it.
-    """
+    """Stop a job whose belief is a stand-in, before anything is charged."""
     if plan.stand_in and not plan.accepted.stand_in and plan.noise != "none":
         raise SettingsError(STAND_IN_TEXT)
 
@@ -110,15 +280,7 @@ _ONE_HOST = frozenset(
 
 
 def check_hosts(runner: str | None, address: StoreAddress) -> None:
-    """Refuse a ledger in a file for workers on several machines.
-
-    Args:
-        runner: name of the runner, with or without its module; ``None`` for the default, which is local.
-        address: where the ledger is.
-
-    Raises:
-        SettingsError: the runner may spread over hosts and the ledger is a file.
-    """
+    """Refuse a ledger in a file for workers on several machines."""
     if runner is None or runner.rpartition(".")[2].lower() in _ONE_HOST or address.multi_host_safe:
         return
     raise SettingsError(
@@ -144,12 +306,6 @@ def check_modes(options: PipelineOptions) -> None:
     """Refuse at-least-once modes and the logging of hot keys, by whichever option they are asked for.
 
     They may stand in options of their own, among the service options, or among the experiments of any spelling.
-
-    Args:
-        options: Beam's; also those that only the runner knows.
-
-    Raises:
-        SettingsError: naming each.
     """
     given = options.get_all_options(drop_default=True, retain_unknown_options=True)
     problems: list[str] = []
@@ -175,11 +331,6 @@ def check_ends(plan: Plan) -> None:
     """Compare the given ends with those on record, and count the windows between them, without going over any.
 
     A schedule that is on record as it is given is not counted: nothing about it can be changed any more.
-
-    Raises:
-        RegistrationConflict: ``windows.stop`` is before the one on record.
-        SettingsError: the schedule has more windows than ``windows.most``.
-        StoreError: there is a ledger and it cannot be read.
     """
     given = plan.schedule
     if given.stop is None:
@@ -214,20 +365,14 @@ def _held(plan: Plan) -> Registration | None:
 
 
 def check_number(plan: Plan, schedule: Schedule) -> None:
-    """Refuse a schedule that nobody can have meant.
-
-    Raises:
-        SettingsError: it has too many windows.
-    """
+    """Refuse a schedule that nobody can have meant."""
     if not schedule.bounded or len(schedule) <= plan.most_windows:
         return
     first, last = (format_instant(plan.grid.time_of(slot)) for slot in (schedule.covered.start, schedule.covered.stop))
     raise SettingsError(
-        [
-            f"windows: from {first} to {last} there are {len(schedule):,} windows, and a job over data that end takes "
-            f"at most {plan.most_windows:,}, because it publishes each, also those without readings; check the years "
-            "of windows.start and windows.stop, use longer windows, or raise windows.most if so many are meant"
-        ]
+        f"windows: from {first} to {last} there are {len(schedule):,} windows, and a job over data that end takes "
+        f"at most {plan.most_windows:,}, because it publishes each, also those without readings; check the years "
+        "of windows.start and windows.stop, use longer windows, or raise windows.most if so many are meant"
     )
 
 
@@ -236,15 +381,7 @@ NOT_LIVE = frozenset({"fnapirunner", "directrunner", "bundlebaseddirectrunner", 
 
 
 def check_watermarks(plan: Plan, runner: str) -> None:
-    """See that a runner keeps watermarks while windows are still to come, so that they are ever published.
-
-    Args:
-        plan: the query.
-        runner: name of the runner's class.
-
-    Raises:
-        SettingsError: it does not.
-    """
+    """See that a runner keeps watermarks while windows are still to come, so that they are ever published."""
     schedule = plan.schedule
     over = schedule.bounded and plan.grid.time_of(schedule.covered.stop) * 1_000 < time.time_ns()
     if runner.lower() in NOT_LIVE and not over:
@@ -255,11 +392,7 @@ def check_watermarks(plan: Plan, runner: str) -> None:
 
 
 def check_live(plan: Plan) -> None:
-    """See that nothing is left to come from the data of a source that never ends, and when its first window starts.
-
-    Raises:
-        SettingsError: naming each setting that is missing, or a first window of another age.
-    """
+    """See that nothing is left to come from the data of a source that never ends, and when its first window starts."""
     problems: list[str] = []
     if plan.schedule.start is None:
         problems.append("windows.start is missing: a live source never ends, so its first window must be set")

@@ -1,15 +1,12 @@
-"""The plan of a job, from its settings alone: belief, noise, charges, and what the store freezes.
+"""The plan of a job, from its settings alone: belief, noise, charges, and what is put on record.
 
 A plan needs no data. Where the settings leave the windows' ends or the roster to the data, :meth:`Plan.resolve`
-completes it from a survey; either way :meth:`Plan.query` is what the store freezes.
+completes it; either way :meth:`Plan.query` is what the store keeps.
 
-The belief of a domain and the noise of a query, by the mechanism that the settings name.
-
-The ledger of record prices every charge under the belief that is frozen with the domain, so mechanism and belief go
-together: noise from bounds needs an account under the same bounds, and noise from the exact influence of chains an
-account under these chains. Every mechanism here then costs at most its epsilon in the account, but for ``entry-dp``,
-which claims nothing about correlated slots: it costs what one release of its density loses under the belief. A domain
-whose noise is by ``forward-backward`` names that account in its belief.
+The ledger prices every charge under the belief that is on record with the domain, so mechanism and belief go together:
+noise from bounds needs an account under the same bounds, and noise from the exact influence of chains an account under
+these chains. Every mechanism here then costs at most its epsilon in the account, but for ``entry-dp``, which claims
+nothing about correlated slots: it costs what one release of its density loses under the belief.
 
 >>> bounds = {"kind": "mixing-bounds", "pi_min": 0.2, "gap": 0.75, "gap_kind": "unknown"}
 >>> chosen = choose("mqm-approx", bounds, states=2, epsilon=1.0, window=100, guarantee="stream")
@@ -39,7 +36,7 @@ from ..privacy.mechanisms.histogram import (
 from ..privacy.models.belief import Belief
 from ..privacy.models.classes import MixingBounds, everywhere, has_quilts, mixing_bounds
 from ..privacy.models.markov_chain import ChainError
-from ..privacy.models.reading import belief_from_dict
+from ..privacy.models.serialisation import belief_from_dict
 from ..privacy.quilts.calibration import Calibration
 from ..schemas.models import STAND_IN_METHOD, Model, Provenance
 from ..schemas.roster import MOST_SERIES, Roster
@@ -56,7 +53,7 @@ from ..store.specs import LENGTHS, DomainSpec, Noise, QuerySpec, Registration, b
 if TYPE_CHECKING:
     # none of them is needed to plan, and SQLAlchemy takes as long as all the rest
     from ..store.domain_changes import Note
-    from .aggregate.block_log import BlockLog
+    from .aggregate.ledger_access import BlockLog
 
 #: Every mechanism of the settings.
 MECHANISMS: tuple[str, ...] = get_args(Mechanism)
@@ -112,7 +109,11 @@ def choose(
     if mechanism not in MECHANISMS:
         raise SettingsError(f"privacy.mechanism is {mechanism!r}, but must be one of {', '.join(MECHANISMS)}")
     given, method = belief_from_dict(belief), METHODS[mechanism]
-    _check_states(given, states)
+    if given.states is not None and given.states != states:
+        raise SettingsError(
+            f"model: its chains have {given.states} states, and the settings have {states}; fit a model with the "
+            "settings' edges and missing rule"
+        )
     if interval_us is not None:
         given.check_interval(interval_us)
     if guarantee == "stream":
@@ -148,15 +149,6 @@ def sigma_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
     ledger = Ledger(held)
     ledger.switch(0, held)
     return 1 / ledger.density_for(epsilon)
-
-
-def _check_states(belief: Belief, states: int) -> None:
-    found = belief.states
-    if found is not None and found != states:
-        raise SettingsError(
-            f"model: its chains have {found} states, and the settings have {states}; fit a model with the settings' "
-            "edges and missing rule"
-        )
 
 
 def _check_rare(bounds: MixingBounds, states: int) -> None:
@@ -205,33 +197,22 @@ class Plan:
     """Everything a worker needs to know about a query; plain values that travel to any machine.
 
     Attributes:
-        grid: the slots.
-        space: the states.
         histogram: the bins of the query: the states, or unions of them.
         schedule: the windows; its ends may still be open.
         roster: the series and groups; ``None`` while they are to come from the data.
         group_column: column of the readings that names the group; ``None`` if no column does.
-        domain: what the store freezes for the domain.
-        query_name: name of the query.
+        domain: what is on record for the domain.
         calibration: how the noise was calibrated for ``epsilon``; of the window that needs most.
         lengths: the same for each length of windows that has noise of its own; nothing where all have this one.
         share: how many releases share the calibrated density in every slot: windows that overlap times groups of a
             series.
         scale: exact scale of the noise; the largest.
-        epsilon: what the query is to cost, as set.
-        shards: parallel parts.
-        model: the belief's file.
         noise: ``private``, or ``none`` for the tests' noise-free rows.
-        address: where the ledger of record is.
         by: what tells the classes of slots apart that have a histogram each; empty for one histogram of all slots.
         note: the estimate that the model comes from, which is put on record with the query.
         also: queries that are registered with it, each under its domain.
-        most_series: how many series may be taken from the data.
-        most_windows: how many windows a schedule that ends may have.
         log: where workers log blocks before their rows leave; nowhere if left out.
-        mechanism: how the noise was calibrated, as the settings name it.
         most_error: expected error of a count, as a share of an evenly filled bin, up to which a job goes on unasked.
-        accepted: what the operator accepts.
     """
 
     grid: SlotGrid
@@ -291,11 +272,7 @@ class Plan:
         return by_class(noisy_histogram(self.noise_law, self.histogram.size, self.scale), len(self.classes))
 
     def histogram_of(self, registration: Registration, slots: int) -> HistogramMechanism:
-        """The mechanism of a query of record, by the law and the scale that were frozen with it.
-
-        Args:
-            registration: the query.
-            slots: of the window that the histogram is of.
+        """The mechanism of a query of record, by the law and the scale that are on record with it.
 
         Raises:
             StoreError: its law keeps totals that are not public, or is none.
@@ -344,11 +321,7 @@ class Plan:
         return self.calibrated(replace(self.calibration, sigma=sigma))
 
     def of_length(self, slots: int) -> Plan:
-        """The plan of windows of a length alone.
-
-        Raises:
-            KeyError: other lengths have noise of their own, and this one has none.
-        """
+        """The plan of windows of a length alone."""
         return self.calibrated(dict(self.lengths)[slots]) if self.lengths else self
 
     def losses(self, most: int) -> float | dict[int, float]:
@@ -373,7 +346,6 @@ class Plan:
 
     @property
     def _noise_columns(self) -> dict[str, Any]:
-        """The columns of rows that say what noise they have."""
         mechanism, quilt = self.noisy, self.calibration.quilt
         return {
             "scale": float(self.scale),
@@ -385,7 +357,7 @@ class Plan:
         }
 
     def query(self, schedule: Schedule, roster: Roster, *, schedule_given: bool, roster_given: bool) -> QuerySpec:
-        """What the store freezes for the query."""
+        """What is put on record for the query."""
         given_model = self.given_model(roster)
         name = "none" if self.noise == "none" else self.calibration.method
         own = {str(slots): self.of_length(slots)._noise_columns for slots, _ in self.lengths}  # noqa: SLF001 - a plan
@@ -429,11 +401,7 @@ class Plan:
 
 
 def ledger_address(settings: Settings) -> StoreAddress:
-    """Where the settings have the ledger of record; with its name, where they or the command know it.
-
-    Raises:
-        AddressError: the URL cannot be used.
-    """
+    """Where the settings have the ledger of record; with its name, where they or the command know it."""
     return StoreAddress(settings.ledger_url, settings.ledger_id)
 
 
@@ -441,10 +409,6 @@ def open_ledger(address: StoreAddress, *, over: bool = False) -> StoreAddress:
     """The address with the name of its ledger, which is made if none is known or there. Nothing else ever makes one.
 
     From here on the ledger is known: each opening of the address, on any machine, insists on it.
-
-    Args:
-        address: where the ledger is to be.
-        over: make it also in the place of an SQLite file that was emptied, by the operator's word.
 
     Raises:
         StoreReplaced: one was there, and is not.
@@ -459,15 +423,10 @@ def open_ledger(address: StoreAddress, *, over: bool = False) -> StoreAddress:
 
 
 def model_of(settings: Settings) -> Model:
-    """The model a settings file names, or one made of the bounds it gives.
-
-    Raises:
-        ModelError: the file cannot be used.
-        SettingsError: the settings say only how a job estimates it.
-    """
+    """The model a settings file names, or one made of the bounds it gives."""
     if isinstance(settings.model, EstimatedModel):
         raise SettingsError(
-            ["model.estimate is made by `quiltstream run`; where there is no such run, give a model file or bounds"]
+            "model.estimate is made by `quiltstream run`; where there is no such run, give a model file or bounds"
         )
     return loaded(settings.model, settings)
 
@@ -479,20 +438,18 @@ def loaded(given: str | Bounds, settings: Settings) -> Model:
         ModelError: the file cannot be used.
         SettingsError: no chain has such bounds.
     """
-    if given == STAND_IN:
-        bounds = stand_in(settings.grid.interval_us, settings.space.size)
-        return Model(
-            belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method=STAND_IN_METHOD)
-        )
+    if given != STAND_IN and not isinstance(given, Bounds):
+        return Model.load(Path(settings.path(given)))
+    method = STAND_IN_METHOD
     if isinstance(given, Bounds):
+        method = "bounds given by hand"
         try:
             bounds = MixingBounds(given.pi_min, given.gap, kind=given.kind)
         except ChainError as error:
-            raise SettingsError([f"model.{error}"]) from None
-        return Model(
-            belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method="bounds given by hand")
-        )
-    return Model.load(Path(settings.path(given)))
+            raise SettingsError(f"model.{error}") from None
+    else:
+        bounds = stand_in(settings.grid.interval_us, settings.space.size)
+    return Model(belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method=method))
 
 
 #: A stand-in's smallest stationary probability, and its eigengap of P P* over :data:`_STAND_IN_US`, half an hour.
@@ -505,10 +462,6 @@ def stand_in(interval_us: int, states: int) -> MixingBounds:
     A chain that is watched more often forgets less from one slot to the next: P P* of a chain of continuous time has
     the second eigenvalue exp(-2 r t) over slots of t, so that 1 - gap is a power of what it is over half an hour. Slots
     that are longer have no larger gap, because what lasts for days does not follow from what lasts for hours.
-
-    Args:
-        interval_us: length of a slot in microseconds.
-        states: states of the query.
 
     >>> stand_in(1_800_000_000, 5).gap, round(stand_in(60_000_000, 5).gap, 6)
     (0.1, 0.003506)
@@ -544,9 +497,7 @@ def make_plan(
     model.check_fits(space, grid.interval_us)
     _check_widths(grid, space, schedule)
     if space.size < 2:  # noqa: PLR2004 - a single bin holds every value
-        raise SettingsError(
-            ["states.edges is empty: a single bin says nothing about the values; give at least one edge"]
-        )
+        raise SettingsError("states.edges is empty: a single bin says nothing about the values; give at least one edge")
 
     roster = read_roster(settings, locate)
     model = label_model(settings, model, locate)
@@ -570,10 +521,8 @@ def make_plan(
     except ValueError:
         fit = "smaller" if calibration.sigma * share < 1 else "larger"
         raise SettingsError(
-            [
-                f"privacy.epsilon is {settings.privacy.epsilon:g}: the noise for it has no whole numbers of 64 bits; "
-                f"write a {fit} epsilon, for example 1.0"
-            ]
+            f"privacy.epsilon is {settings.privacy.epsilon:g}: the noise for it has no whole numbers of 64 bits; "
+            f"write a {fit} epsilon, for example 1.0"
         ) from None
     domain = DomainSpec(
         name=settings.domain,
@@ -632,15 +581,11 @@ def _check_widths(grid: SlotGrid, space: StateSpace, schedule: Schedule) -> None
     # local midnights are whole seconds
     if schedule.calendar is None and (step % _MILLISECOND_US or anchor % _MILLISECOND_US):
         raise SettingsError(
-            [
-                f"windows: one every {format_duration(step)} does not begin on whole milliseconds, and runners tell "
-                "windows apart no finer; use a multiple of 1ms"
-            ]
+            f"windows: one every {format_duration(step)} does not begin on whole milliseconds, and runners tell "
+            "windows apart no finer; use a multiple of 1ms"
         )
     if (grid.interval_us << (space.size - 1).bit_length()) >> _PACKED_BITS:
         raise SettingsError(
-            [
-                f"slots.interval {format_duration(grid.interval_us)} with {space.size} states does not fit 64 bits; "
-                "use a shorter interval or fewer states"
-            ]
+            f"slots.interval {format_duration(grid.interval_us)} with {space.size} states does not fit 64 bits; "
+            "use a shorter interval or fewer states"
         )

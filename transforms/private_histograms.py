@@ -6,11 +6,18 @@ Readings are Arrow record batches of ``schemas.READING_SCHEMA``, or dicts, Beam 
 with the same fields (:mod:`.common.reading_rows`), with values in the unit of the edges. The result has three
 outputs: ``releases`` (``schemas.RELEASE_SCHEMA``), ``refused`` (``schemas.ledger.LEDGER_SCHEMA``) and ``rejected``
 (``schemas.readings.REJECT_SCHEMA``).
+
+A source of the user's own declares no window complete. Beside it stands the wall clock as a source without readings,
+which declares each window once it is over by the wall clock and the allowed lateness. The runner joins both watermarks,
+so a window fires when both have passed its end; and because these declarations name no sequence numbers, only panes on
+time are published (:mod:`.aggregate.collect`).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -22,21 +29,28 @@ from apache_beam.transforms.window import GlobalWindows
 from ..schemas.models import Model
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Accepted, Settings
-from ..schemas.slots import Schedule, parse_duration
+from ..schemas.slots import parse_duration
 from ..store.address import StoreAddress
-from ..store.specs import Noise
-from .aggregate.block_log import BlockLog
-from .aggregate.collect import CollectCells
-from .aggregate.discovery import RegisterQuery, RehearseQuery, SumReadings, SurveyReadings
+from ..store.specs import Noise, Registration
+from ..store.store import Store
+from .aggregate.collect import PIECES, CollectCells, GatherPanes, SortPanes, window_into
+from .aggregate.discovery import DiscoverSchedule, RegisterQuery, sum_tallies
 from .aggregate.encode import REJECTED, TALLIES, EncodeCells
-from .aggregate.panes import PIECES, GatherPanes, SortPanes, window_into
-from .aggregate.release import REFUSED, ChargeAndCount, GatherTallies, ReleaseHistograms, ScheduledClosings, SumTallies
+from .aggregate.ledger_access import BlockLog
+from .aggregate.release import (
+    REFUSED,
+    ChargeAndCount,
+    GatherTallies,
+    ReleaseHistograms,
+    ScheduledWindowEnds,
+    SumTallies,
+)
 from .checks import check_hosts, check_modes, check_plan, check_watermarks
 from .common.reading_rows import batched
 from .plan import Plan, make_plan
 from .registration import register
-from .sources.reader import ReadLive
-from .sources.wall_clock import WallClock, policy_of
+from .sources.contract import PartitionedSource, Reader, SourceBatch
+from .sources.reader import PollingPolicy, ReadLive
 
 #: A shard's number and its blocks: keys have a coder of their own on every runner.
 _SHARDED = typehints.Tuple[int, Any]
@@ -106,11 +120,12 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         self._lateness_us = 0 if lateness is None else parse_duration(lateness)
 
     def __repr__(self) -> str:
-        plan = self._plan
+        plan, calendar = self._plan, self._plan.schedule.calendar
+        length = f"{plan.schedule.size} slots" if calendar is None else f"a {calendar.unit}"
         return (
             f"PrivateHistograms(query={plan.query_name!r}, domain={plan.domain.name!r}, "
             f"mechanism={plan.calibration.method!r}, epsilon={plan.epsilon:g}, scale={float(plan.scale):.6g}, "
-            f"windows of {_length(plan.schedule)})"
+            f"windows of {length})"
         )
 
     @classmethod
@@ -125,12 +140,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         return made
 
     def in_ledger(self, address: StoreAddress, log: BlockLog | None = None) -> PrivateHistograms:
-        """The same transform, which insists on the ledger of an address, and logs blocks before their rows leave.
-
-        Args:
-            address: of the ledger.
-            log: where blocks are logged; as before if left out.
-        """
+        """The same transform, which insists on the ledger of an address, and logs blocks before their rows leave."""
         plan = replace(self._plan, address=address, log=self._plan.log if log is None else log)
         return PrivateHistograms.of(
             plan, even_if_empty=self._even_if_empty, by_watermark=self._by_watermark, lateness_us=self._lateness_us
@@ -171,8 +181,8 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
                 readings = _with_clock(readings, ReadLive(WallClock(), policy, grouped=grouped))
         else:
             most = plan.most_series if plan.roster is None else None
-            survey = readings | "Survey" >> beam.CombineGlobally(SurveyReadings(most))
-            registration = AsSingleton(survey | "Rehearse" >> beam.ParDo(RehearseQuery(plan)))
+            survey = readings | "Survey" >> beam.CombineGlobally(DiscoverSchedule(most))
+            registration = AsSingleton(survey | "Rehearse" >> beam.Map(lambda seen: register(plan, seen, trial=True)))
             seen = AsSingleton(survey)
         # a live source's series cannot be gathered first: they join when they are seen
         declared = live and not by_watermark
@@ -182,13 +192,13 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         registered: Any = True
         if not live:
             keep = RegisterQuery(plan, even_if_empty=self._even_if_empty)
-            tally = encoded[TALLIES] | "Tally" >> beam.CombineGlobally(SumReadings())
+            tally = encoded[TALLIES] | "Tally" >> beam.CombineGlobally(sum_tallies)
             registered = AsSingleton(tally | "Register" >> beam.ParDo(keep, registration, seen))
         if not live:  # a live source says itself which windows are complete
             seed = readings.pipeline | "Seed" >> beam.Impulse()
-            closings = seed | "Schedule" >> beam.ParDo(ScheduledClosings(plan), registration)
-            cells.element_type = closings.element_type = _SHARDED
-            cells = (cells, closings) | "Join" >> beam.Flatten()
+            ends = seed | "Schedule" >> beam.ParDo(ScheduledWindowEnds(plan), registration)
+            cells.element_type = ends.element_type = _SHARDED
+            cells = (cells, ends) | "Join" >> beam.Flatten()
         cells.element_type = _SHARDED
         windowed = cells | "Window" >> window_into(plan.grid, plan.schedule)
         collected = windowed | "Collect" >> beam.CombinePerKey(CollectCells()).with_output_types(_SHARDED)
@@ -201,10 +211,6 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             refused=released[REFUSED],
             rejected=encoded[REJECTED],
         )
-
-
-def _length(schedule: Schedule) -> str:
-    return f"{schedule.size} slots" if schedule.calendar is None else f"a {schedule.calendar.unit}"
 
 
 def _with_clock(readings: Any, clock: ReadLive) -> Any:
@@ -231,3 +237,56 @@ def _counted(collected: Any, plan: Plan, registration: Any, registered: Any, *, 
         if live:
             counted = counted | "Gather sums" >> beam.ParDo(GatherTallies()).with_output_types(_SHARDED)
     return counted
+
+
+#: Seconds between two looks at the clock.
+_LOOK_S = 1.0
+
+#: Seconds that a call stays, and that it asks to be called again after, where a runner keeps every call.
+_STAY_S, _REST_S = 5.0, 1.1
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000
+
+
+@dataclass(frozen=True)
+class WallClock(PartitionedSource):
+    """The wall clock."""
+
+    now: Callable[[], int] = _now_us
+
+    def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - it has one part, and no positions
+        """A reader of the time."""
+        return _ClockReader(self.now)
+
+
+class _ClockReader(Reader):
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._next = 0.0
+
+    def read(self) -> SourceBatch | None:
+        if time.monotonic() < self._next:
+            return None
+        self._next = time.monotonic() + _LOOK_S / 2
+        return SourceBatch("", settled=True, latest_us=self._now())
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def policy_of(plan: Plan, registration: Registration, lateness_us: int, runner: str) -> PollingPolicy:
+    """How the clock declares the windows of a query on record, from the first on that is missing there."""
+    schedule, grid = registration.query.schedule, plan.grid
+    with Store(plan.address) as store:
+        found = next(store.missing(registration), None)
+    # a window is declared that ends after this instant, so the first missing one is
+    begin = schedule.covered.stop if found is None else found[0].stop - 1
+    policy = PollingPolicy(
+        begin_us=grid.time_of(begin),
+        lateness_us=lateness_us,
+        poll_s=_LOOK_S,
+        end_us=grid.time_of(schedule.covered.stop) if schedule.bounded else None,
+    )
+    return policy if runner == "PrismRunner" else replace(policy, stay_s=_STAY_S, rest_s=_REST_S)

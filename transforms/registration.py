@@ -1,4 +1,4 @@
-"""A plan on record: what the store has of its query, or what the settings and a survey of the data make of it."""
+"""A plan on record: what the store has of its query, or what the settings and the data make of it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,16 @@ from ..store.store import Store
 from .checks import check_number
 from .plan import Plan
 
-__all__ = ["NoReadingsError", "Seen", "complete", "register"]
-
 
 class NoReadingsError(QuiltstreamError):
     """The source has no reading, and the settings leave something to its readings."""
 
 
 @dataclass(slots=True)
-class Seen:
+class Discovered:
     """What the readings say about themselves.
 
     Attributes:
-        first_us: earliest instant, or ``None`` without readings.
-        last_us: latest instant.
         groups: series -> (instant, group) of its earliest reading, ties by the group's name.
     """
 
@@ -47,7 +43,7 @@ class Seen:
         self.groups[series] = min(self.groups.get(series, (instant, group)), (instant, group))
 
 
-def complete(plan: Plan, seen: Seen) -> Plan:
+def complete(plan: Plan, seen: Discovered) -> Plan:
     """Fill in what a plan left to the data.
 
     Raises:
@@ -70,7 +66,7 @@ def complete(plan: Plan, seen: Seen) -> Plan:
             stop=plan.grid.slots_of(seen.last_us) + 1 if given.stop is None else given.stop,
         )
     except ValueError as error:
-        raise SettingsError([f"{error}; the ends come from the first and the last reading"]) from error
+        raise SettingsError(f"{error}; the ends come from the first and the last reading") from error
     check_number(plan, schedule)
     roster = plan.roster
     if roster is None:
@@ -79,8 +75,8 @@ def complete(plan: Plan, seen: Seen) -> Plan:
     return plan.resolve(schedule, roster)
 
 
-def register(plan: Plan, seen: Seen | None = None, *, trial: bool = False) -> Registration:
-    """Put a query on record, completed from a survey where needed, and return what is on record for it.
+def register(plan: Plan, seen: Discovered | None = None, *, trial: bool = False) -> Registration:
+    """Put a query on record, completed by what the data say where needed, and return what is on record for it.
 
     With ``trial`` nothing is put on record, and the answer is what would be.
 
@@ -104,7 +100,7 @@ def register(plan: Plan, seen: Seen | None = None, *, trial: bool = False) -> Re
             return _agree(put, plan, held, live=seen is None)
     completed = plan if seen is None else complete(plan, seen)
     if completed.schedule.start is None:
-        raise SettingsError(["windows.start is needed before the readings are known; set it"])
+        raise SettingsError("windows.start is needed before the readings are known; set it")
     # series that are left to a source that never ends join when they are first seen
     roster = completed.roster or Roster((), "group" if plan.grouped else "series")
     query = plan.query(completed.schedule, roster, schedule_given=given, roster_given=plan.roster is not None)

@@ -22,12 +22,11 @@ from ...store.specs import Record, Registration
 from ...store.store import Store
 from ...transforms.formats.paths import everywhere, is_local, unreachable
 from ...transforms.formats.rows import Labels
-from ...transforms.sinks.files import WriteBlocks, WriteLetters, WriteRejects, block_name, in_folder, write_block
-from ...transforms.sources.arriving_files import ArrivingFiles
-from ...transforms.sources.batch_files import decoder_of
+from ...transforms.sinks.files import WriteBlocks, WriteDeadLetters, WriteRejects, block_name, in_folder, write_block
+from ...transforms.sources.arriving_files import ArrivingFiles, StandardInput
 from ...transforms.sources.contract import PartitionedSource
+from ...transforms.sources.files import decoder_of
 from ...transforms.sources.reader import PollingPolicy, ReadLive
-from ...transforms.sources.stdin import StandardInput
 from .files import ids_in, try_folder, try_places
 from .places import Place, check_places, check_topics, places_of
 from .table import LiveSink, LiveSource
@@ -133,7 +132,7 @@ class SinkFolder(LiveSink):
     def rejects(self) -> WriteRejects:
         """The writing of rejects, those of a bundle a file."""
         encrypted = isinstance(self._given, RejectSink) and self._given.encrypted is not None
-        return (WriteLetters if encrypted else WriteRejects)(everywhere(self._folder), self._format)
+        return (WriteDeadLetters if encrypted else WriteRejects)(everywhere(self._folder), self._format)
 
     def unknown_ids(self, store: Store) -> list[str]:
         """The names of the releases in files that are not those of blocks on record.

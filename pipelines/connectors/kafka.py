@@ -24,13 +24,13 @@ from ...store.errors import StoreMissing
 from ...store.specs import Record, Registration
 from ...store.store import Store
 from ...transforms.kafka.client import Cluster, KafkaUnavailableError
-from ...transforms.kafka.partitions import EARLIEST, KnownTopic, Start, TopicIds
+from ...transforms.kafka.partitions import EARLIEST, KnownTopic, Start, TopicIdentities
 from ...transforms.kafka.schema_registry import RegistryNumbers, RegistrySchemas
 from ...transforms.kafka.sink import Topic
 from ...transforms.kafka.source import KafkaPartitions
 from ...transforms.kafka.topics import look, look_to_write, read_ids
 from ...transforms.payloads import PayloadDecoder
-from ...transforms.sinks.files import LETTERS
+from ...transforms.sinks.files import DEAD_LETTERS
 from ...transforms.sinks.messages import SendRejects, SendReleases
 from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ..errors import AwayError, CommandError, ExitCode
@@ -158,7 +158,7 @@ class SinkTopic(LiveSink):
         if _has_secrets(field, topic.cluster.options, "the topic is not looked at"):
             patiently(field, partial(look_to_write, topic), patience_s=self._patience_s)
         if topic.numbers is not None and _has_secrets(field, topic.numbers.options, "the schema registry is not asked"):
-            ask = partial(topic.head, RELEASES.avro if self._field == "sink" else LETTERS.avro)
+            ask = partial(topic.head, RELEASES.avro if self._field == "sink" else DEAD_LETTERS.avro)
             patiently(field, ask, patience_s=self._patience_s)
 
     def releases(self) -> SendReleases:
@@ -268,7 +268,7 @@ class TopicRecord(SourceRecord):
 
     def __init__(self, settings: Settings, given: KafkaSource, store: Store, registration: Registration) -> None:
         self._topics = given.all_topics
-        self._ids = TopicIds(_cluster_of(settings, given), {})
+        self._ids = TopicIdentities(_cluster_of(settings, given), {})
         self._store = store
         self._registration = registration
         self._known: dict[str, SourceId] | None = None

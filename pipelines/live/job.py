@@ -26,8 +26,8 @@ from ...schemas.settings.job import Settings, read_settings
 from ...schemas.slots import Schedule, SlotGrid, format_instant, parse_duration
 from ...store.specs import Registration
 from ...store.store import Store
-from ...transforms.common.ledger_waits import wait_without_end
-from ...transforms.completeness.sequence_numbers import Steps
+from ...transforms.aggregate.ledger_access import wait_without_end
+from ...transforms.completeness.punctuation import Steps
 from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, model_of
 from ...transforms.private_histograms import PrivateHistograms

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ...schemas.readings import RejectReason
-from ...transforms.common.rejects import DECODED, counter_name
+from ...transforms.common.batches import DECODED, counter_name
 
 #: The runner's counters that the page tells, and what is said of them.
 _COUNTED = {

@@ -20,7 +20,7 @@ from ...schemas.slots import format_instant
 from ...store.errors import StoreError, StoreUnavailable
 from ...store.specs import Registration
 from ...store.store import Store
-from ...transforms.common.ledger_waits import give_up
+from ...transforms.aggregate.ledger_access import give_up
 from ...transforms.plan import Plan
 from ...transforms.sources.progress import Heartbeat
 from ...transforms.sources.reader import PollingPolicy

@@ -64,7 +64,7 @@ def main(
     if end is not None:
         monitor._END_S = end  # pyright: ignore[reportPrivateUsage] - how long a job is left alone whose work is done
     if patience is not None:
-        from quiltstream.transforms.common import ledger_waits as waiting  # noqa: PLC0415 - as above
+        from quiltstream.transforms.aggregate import ledger_access as waiting  # noqa: PLC0415 - as above
 
         waiting.WAIT_S = patience  # how long a worker waits where it is
     if clock is not None:

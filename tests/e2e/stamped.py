@@ -25,7 +25,7 @@ from apache_beam.utils.windowed_value import PaneInfoTiming
 from quiltstream.privacy.mechanisms.histogram import ExactHistogram
 from quiltstream.store import Registration
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.aggregate.panes import SortPanes, is_whole, slots_of
+from quiltstream.transforms.aggregate.collect import SortPanes, is_whole, slots_of
 from quiltstream.transforms.plan import Plan
 from quiltstream.transforms.sinks.files import WriteBlocks
 from quiltstream.transforms.sources.reader import ReadPart

@@ -29,6 +29,8 @@ def of_beam(tree: ast.AST) -> set[str]:
 
 def pipelines(text: str) -> Iterator[ast.Call]:
     """Every call that makes one."""
+    if not any(f"{name}(" in text or f"{name} as " in text for name in MADE):
+        return
     tree = ast.parse(text)
     names = of_beam(tree)
     for node in ast.walk(tree):

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from .. import tiers
-from ..nightly import EXAMPLES, LOWER, NIGHTLY, SOME_CASES
+from ..heavy import heavy
+from ..nightly import CONCERNED, EXAMPLES, LOWER, NIGHTLY, SAME_AT_BOTH_ENDS
 from .tree import ROOT
 
 
@@ -27,14 +28,13 @@ def absent(names: Iterable[str]) -> list[str]:
 
 
 def test_what_runs_nightly_is_there_and_a_test_of_a_push_stands_for_it() -> None:
-    assert absent([*NIGHTLY, *SOME_CASES, *EXAMPLES]) == []
+    assert absent([*NIGHTLY, *EXAMPLES]) == []
     steps = {name for name in NIGHTLY.values() if name.startswith(".ci/run ")}
     assert absent(set(NIGHTLY.values()) - steps) == []
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert [step for step in steps if f"\nstep_{step.removeprefix('.ci/run ')}() {{" not in script] == []
     assert [name for name in NIGHTLY.values() if name in NIGHTLY] == []
-    assert [name for name, most in SOME_CASES.items() if most < 1] == []
-    assert [name for name in LOWER if not (ROOT / name).is_file()] == []
+    assert [name for name in (*LOWER, *SAME_AT_BOTH_ENDS) if not (ROOT / name).is_file()] == []
 
 
 def test_a_name_that_no_test_has_is_found() -> None:
@@ -43,32 +43,93 @@ def test_a_name_that_no_test_has_is_found() -> None:
     assert absent([f"{here}::test_a_name_that_no_test_has_is_found", *names]) == names
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 4, 7, 50])
-def test_a_few_pushes_go_through_all_cases(most: int) -> None:
-    picked = [tiers.taken(50, most, place) for place in range(50)]
-    assert {len(one) for one in picked} == {most}
-    assert set[int]().union(*picked[: 50 // most + 1]) == set(range(50))
+def test_the_table_of_heavy_tests_is_of_this_tree() -> None:
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    names = set(re.findall(r"\bdef (test_\w+)", source))
+    gone = [name for name in tiers.HEAVY if name not in names]
+    assert len(gone) < len(tiers.HEAVY) / 10, "what has no line runs on every push: write heavy.txt anew (heavy.py)"
+
+
+def test_what_takes_long_is_told_by_a_report() -> None:
+    case = '<testcase classname="a" name="{}" time="{}" />'
+    cases = [("test_long", 2.5), ("test_many[1]", 0.04), ("test_many[b::c [d]]", 0.08), ("test_short", 0.01)]
+    report = f"<testsuites><testsuite>{''.join(case.format(*each) for each in cases)}</testsuite></testsuites>"
+    assert heavy(report) == "2.500 test_long\n0.060 test_many\n"
+
+
+def test_what_cannot_differ_there_is_left_out_on_the_lowest_beam(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(files: Iterable[str], name: str = "test_it") -> set[str]:
+        items: Any = [Asked(f"{file}::{name}") for file in files]
+        return {item.nodeid.partition("::")[0] for item in items if tiers.on_lowest_beam(item)}
+
+    files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
+    monkeypatch.setattr(tiers, "TIER", "push")
+    assert taken(files) == set(LOWER)
+    monkeypatch.setattr(tiers, "TIER", "nightly")
+    assert taken(files).isdisjoint(SAME_AT_BOTH_ENDS)
+    assert taken(LOWER) == set(LOWER)
+    assert taken(LOWER, "test_a_job_killed_at_any_boundary") == set()
+    for folder in CONCERNED:
+        inside = {file for file in files if file.rpartition("/")[0] == folder}
+        assert set() < taken(inside) < inside
 
 
 class Asked:
     """A test as pytest collects it."""
 
-    def __init__(self, nodeid: str, obj: object = None) -> None:
+    def __init__(self, nodeid: str, obj: object = None, claims: tuple[str, ...] = ()) -> None:
         self.nodeid = nodeid
         self.obj = obj
+        self.claims = claims
+
+    def iter_markers(self, name: str) -> list[pytest.Mark]:
+        return [getattr(pytest.mark, name)("area", claim).mark for claim in self.claims]
 
 
-def test_a_push_leaves_out_what_the_tables_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiers, "NIGHTLY", {"a.py::test_long": "a.py::test_short", "a.py::test_b[2]": "a.py::test_b"})
-    monkeypatch.setattr(tiers, "SOME_CASES", {"a.py::test_many": 2})
-    monkeypatch.setattr(tiers, "_commit", lambda: 1)
-    names = ["a.py::test_long", "a.py::test_short", "a.py::test_b[1]", "a.py::test_b[2]"]
-    names += [f"a.py::test_many[{number}]" for number in range(6)]
-    items: Any = [Asked(name) for name in names]
-    kept = ["a.py::test_short", "a.py::test_b[1]", "a.py::test_many[1]", "a.py::test_many[4]"]
-    assert [one.nodeid for one in items if one not in tiers.left_out(items)] == kept
-    left_out = tiers.left_out(items, ["a.py::test_long", "a.py::test_many[0]"])
-    assert [one.nodeid for one in items if one not in left_out] == [names[0], *kept[:2], names[4], *kept[2:]]
+def pushed(monkeypatch: pytest.MonkeyPatch, commit: int, names: list[str], *asked: str) -> list[str]:
+    """What a push runs of tests; ``a.py::test_x+claim`` has a claim."""
+    monkeypatch.setattr(tiers, "_commit", lambda: commit)
+    items: Any = [Asked(name.partition("+")[0], None, tuple(name.split("+")[1:])) for name in names]
+    out = tiers.left_out(items, asked)
+    return [item.nodeid for item in items if item not in out]
+
+
+@pytest.fixture
+def tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "HEAVY_STRIDE", 3)
+    monkeypatch.setattr(tiers, "HEAVY", {"test_long": 9.0, "test_many": 0.5, "test_dear": 1.0})
+    monkeypatch.setattr(tiers, "NIGHTLY", {"a.py::test_night": "a.py::test_short", "a.py::test_b[2]": "a.py::test_b"})
+
+
+LIGHT = ["a.py::test_short", "a.py::test_b[1]"]
+MANY = [f"a.py::test_many[{number}]" for number in range(5)]
+
+
+@pytest.mark.usefixtures("tables")
+def test_a_few_pushes_go_through_all_that_is_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [*LIGHT, *MANY, "a.py::test_long"]
+    taken = [pushed(monkeypatch, 30 + number, names) for number in range(3)]
+    assert sorted(name for each in taken for name in each if name not in LIGHT) == sorted(names[len(LIGHT) :])
+    assert all(each[: len(LIGHT)] == LIGHT and len(each) >= len(LIGHT) + 2 for each in taken)
+
+
+@pytest.mark.usefixtures("tables")
+def test_a_file_or_a_claim_that_would_have_none_has_its_shortest(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [*LIGHT, "a.py::test_many[0]+kept", "a.py::test_long+lost", "a.py::test_dear+lost", "b.py::test_long"]
+    for commit in range(6):
+        found = pushed(monkeypatch, commit, names)
+        assert "a.py::test_many[0]" in found
+        assert {"a.py::test_dear", "a.py::test_long"} & set(found)
+        assert "b.py::test_long" in found
+
+
+@pytest.mark.usefixtures("tables")
+def test_what_is_named_runs_on_every_push(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [*LIGHT, "a.py::test_night", "a.py::test_b[2]", *MANY]
+    assert pushed(monkeypatch, 2, names) == [*LIGHT, MANY[2]]
+    assert pushed(monkeypatch, 2, names, "a.py") == [*LIGHT, *MANY]
+    assert pushed(monkeypatch, 2, names, "a.py::test_night") == [*LIGHT, "a.py::test_night", MANY[2]]
+    assert pushed(monkeypatch, 2, names, "a.py::test_many") == [*LIGHT, *MANY]
 
 
 @pytest.mark.parametrize(("asked", "stride", "tried"), [(40, 4, 10), (12, 4, 5), (3, 4, 3), (60, 1, 60)])

@@ -29,8 +29,8 @@ from quiltstream.store.address import forget
 from quiltstream.store.errors import StoreReplaced
 from quiltstream.transforms import PrivateHistograms, checks, registration
 from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
+from quiltstream.transforms.private_histograms import policy_of
 from quiltstream.transforms.sinks.files import read_releases
-from quiltstream.transforms.sources.wall_clock import policy_of
 
 from ..transforms.stubborn import StubbornFileSystem
 from .jobs import Job, call, job
@@ -433,7 +433,7 @@ OPENINGS: dict[str, Opened | None] = {
     "store/merge.py:_source": None,
     "store/merge.py:merge": None,
     "transforms/plan.py:open_ledger": lambda _, plan: plan.opened() and registration.register(plan),
-    "transforms/sources/wall_clock.py:policy_of": _clock,
+    "transforms/private_histograms.py:policy_of": _clock,
     "transforms/checks.py:_held": lambda _, plan: checks.check_ends(plan),
     "transforms/aggregate/discovery.py:RegisterQuery": None,  # on a worker, as those below
     "transforms/registration.py:register": lambda _, plan: registration.register(plan),
@@ -453,8 +453,6 @@ OPENINGS: dict[str, Opened | None] = {
         on_record.Memory(settings), plan, underway=True
     ),
     "pipelines/report/__init__.py:write_report": None,  # ledgers that an operator names, as those below
-    "pipelines/commands/ledger.py:audit": None,
-    "pipelines/commands/ledger.py:change_belief": None,
     "pipelines/commands/ledger.py:_open": None,
     "pipelines/commands/ledger.py:merge": None,
     "pipelines/preflight.py:preflight": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),

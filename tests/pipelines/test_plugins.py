@@ -22,7 +22,7 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import EXAMPLE, Settings, load_settings
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import MessageDecoder, Messages, SourceAwayError
-from quiltstream.transforms.payloads.plugins import checked_value
+from quiltstream.transforms.payloads.parsing import checked_value
 
 from ..installing import install, install_redis_streams
 from .jobs import call

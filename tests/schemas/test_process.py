@@ -30,7 +30,7 @@ cli.program()
 """
 
 STEPS = """
-from quiltstream.transforms.sources.batch_files import DecodeFiles
+from quiltstream.transforms.sources.files import DecodeFiles
 from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.sources.reader import ReadPart
 from quiltstream.transforms.aggregate.release import ChargeAndCount, ReleaseHistograms

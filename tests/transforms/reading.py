@@ -7,7 +7,7 @@ from typing import Any
 
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.sources.contract import SourceBatch
-from quiltstream.transforms.sources.file_decoder import FileDecoder
+from quiltstream.transforms.sources.files import FileDecoder
 
 ORIGIN = 1_356_998_400_000_000
 

@@ -18,7 +18,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.mechanisms.histogram import LaplaceHistogram
 from quiltstream.privacy.models.classes import MixingBounds
-from quiltstream.privacy.models.reading import belief_from_dict
+from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.privacy.quilts.calibration import mqm_approx
 from quiltstream.schemas.calendars import local_calendar
 from quiltstream.schemas.releases import Release
@@ -26,7 +26,7 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.release import Held, NoisyBlocks
-from quiltstream.transforms.expected_error import remedies
+from quiltstream.transforms.checks import remedies
 from quiltstream.transforms.plan import make_plan
 
 from .sources.feed import feed

@@ -14,8 +14,14 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Accepted, Settings
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.checks import HopelessNoise, check_belief, check_error
-from quiltstream.transforms.expected_error import error_shares, noise_problem, remedies
+from quiltstream.transforms.checks import (
+    HopelessNoise,
+    check_belief,
+    check_error,
+    error_shares,
+    noise_problem,
+    remedies,
+)
 from quiltstream.transforms.plan import make_plan, stand_in
 from quiltstream.transforms.registration import register
 

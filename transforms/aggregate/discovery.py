@@ -1,13 +1,13 @@
-"""Survey: what the settings left to the data, namely the ends of the schedule, the series and their groups.
+"""Schedule discovery: what the settings left to the data, namely the ends of the schedule, the series and their groups.
 
 Taking these from the data means taking them as public: that a series exists, when its data begin and end, and which
-group its earliest reading names. The store freezes them with the query, so a rerun over other data keeps them.
+group its earliest reading names. They are put on record with the query, so a rerun over other data keeps them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import reduce
 
 import apache_beam as beam
 import numpy as np
@@ -20,37 +20,32 @@ from ...schemas.roster import check_number as check_series
 from ...store.errors import StoreError
 from ...store.specs import Registration
 from ...store.store import Store
-from ..common.batches import reading_columns
-from ..common.rejects import OUTSIDE, READINGS, counter_name
+from ..common.batches import OUTSIDE, READINGS, counter_name, reading_columns
 from ..plan import Plan
-from ..registration import Seen, register
+from ..registration import Discovered, register
 
 
 class NothingCountsError(QuiltstreamError):
     """No reading of the source counts in any window, and nothing is charged for nothing."""
 
 
-class SurveyReadings(beam.CombineFn):
-    """Record batches of readings to one :class:`Seen`.
-
-    Args:
-        most: how many series it may see; ``None`` where series are not asked for.
-    """
+class DiscoverSchedule(beam.CombineFn):
+    """Record batches of readings to one :class:`Discovered`."""
 
     def __init__(self, most: int | None = MOST_SERIES) -> None:
         super().__init__()
         self._most = most
 
-    def _check(self, seen: Seen) -> Seen:
+    def _check(self, seen: Discovered) -> Discovered:
         if self._most is not None:
             check_series(len(seen.groups), self._most, "source, whose series are the roster")
         return seen
 
-    def create_accumulator(self) -> Seen:
+    def create_accumulator(self) -> Discovered:
         """Nothing seen."""
-        return Seen()
+        return Discovered()
 
-    def add_input(self, mutable_accumulator: Seen, element: pa.RecordBatch) -> Seen:
+    def add_input(self, mutable_accumulator: Discovered, element: pa.RecordBatch) -> Discovered:
         """Look at a batch."""
         seen = mutable_accumulator
         columns = reading_columns(element, grouped="group" in element.schema.names)
@@ -75,9 +70,9 @@ class SurveyReadings(beam.CombineFn):
             seen.sight(names[pair // len(groups)], instant, groups[pair % len(groups)])
         return self._check(seen)
 
-    def merge_accumulators(self, accumulators: Iterable[Seen]) -> Seen:
+    def merge_accumulators(self, accumulators: Iterable[Discovered]) -> Discovered:
         """Unite what several workers saw."""
-        merged = Seen()
+        merged = Discovered()
         for one in accumulators:
             if one.first_us is not None and one.last_us is not None:
                 merged.extend(one.first_us, one.last_us)
@@ -86,46 +81,21 @@ class SurveyReadings(beam.CombineFn):
             self._check(merged)
         return merged
 
-    def extract_output(self, accumulator: Seen) -> Seen:
+    def extract_output(self, accumulator: Discovered) -> Discovered:
         """What was seen."""
         return accumulator
-
-
-class RehearseQuery(beam.DoFn):
-    """What was seen to the :class:`Registration` that the query will have; nothing is on record yet."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-
-    def process(self, seen: Seen) -> Iterator[Registration]:
-        """Try to register the query."""
-        yield register(self._plan, seen, trial=True)
 
 
 Tally = dict[str, int]
 """How many readings count, by the name of the operator's counter, and how many do not."""
 
 
-class SumReadings(beam.CombineFn):
-    """Tallies of the batches to one of all."""
-
-    def create_accumulator(self) -> Tally:
-        """No reading."""
-        return {}
-
-    def add_input(self, mutable_accumulator: Tally, element: Tally) -> Tally:
-        """Add a tally."""
-        for name, count in element.items():
-            mutable_accumulator[name] = mutable_accumulator.get(name, 0) + count
-        return mutable_accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[Tally]) -> Tally:
-        """Add all up."""
-        return reduce(self.add_input, accumulators, {})
-
-    def extract_output(self, accumulator: Tally) -> Tally:
-        """The sum."""
-        return accumulator
+def sum_tallies(tallies: Iterable[Tally]) -> Tally:
+    """The sum of some tallies."""
+    total: Counter[str] = Counter()
+    for tally in tallies:
+        total.update(tally)
+    return dict(total)
 
 
 class RegisterQuery(beam.DoFn):
@@ -134,23 +104,14 @@ class RegisterQuery(beam.DoFn):
     Where no reading counts nothing is put on record: a wrong delimiter, unit of time or roster would be charged the
     whole budget for rows of noise, and its settings could not be corrected any more. What is on record already comes
     out as it is.
-
-    Args:
-        plan: the query.
-        even_if_empty: whether windows are published although no reading counts in any.
     """
 
     def __init__(self, plan: Plan, *, even_if_empty: bool) -> None:
         self._plan = plan
         self._even_if_empty = even_if_empty
 
-    def process(self, tally: Tally, planned: Registration, seen: Seen | None = None) -> Iterator[bool]:
+    def process(self, tally: Tally, planned: Registration, seen: Discovered | None = None) -> Iterator[bool]:
         """Register the query.
-
-        Args:
-            tally: of all readings.
-            planned: what the readings were encoded with.
-            seen: what the readings say about themselves, where the settings leave something to them.
 
         Raises:
             NothingCountsError: no reading counts, and something is not published yet.

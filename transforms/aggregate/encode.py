@@ -5,15 +5,17 @@ runner without combiner lifting then moves cells instead of readings, and one wi
 
 Everything here is numpy over whole batches; only the blocks become Beam elements. Sliding windows are made of steps,
 and a block lies in exactly one step, so Beam can put it into every window that contains the step and no batch
-straddles a boundary.
+straddles a boundary. Batches are encoded in a thread while the decoder prepares the next ones.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
 import numpy as np
@@ -30,24 +32,77 @@ from ...schemas.readings import REJECT_SCHEMA, RejectReason
 from ...schemas.slots import Schedule
 from ...store.specs import Registration
 from ...store.store import Store
-from ..common.batches import ReadingColumns, ReadingsError, reading_columns
-from ..common.ledger_waits import PatientStore
-from ..common.prefetch import Ahead, keep_large_blocks
-from ..common.rejects import METRICS, OUTSIDE, READINGS, counter_name
+from ..common.batches import METRICS, OUTSIDE, READINGS, ReadingColumns, ReadingsError, counter_name, reading_columns
 from ..completeness.punctuation import (
     MILLISECOND_US,
+    BatchNumbers,
     Punctuation,
+    Range,
     batch_numbers_of,
     horizon_of,
+    on_record_of,
     punctuation_of,
-    settled_of,
+    ranges,
     window_end_of,
     window_ends_by,
 )
-from ..completeness.sequence_numbers import BatchNumbers, Range, ranges
 from ..plan import Plan
 from .cells import ABSENT, Cells, Narrow, narrowed, pack, state_bits
+from .ledger_access import PatientStore
 from .rosters import Members, Presence, first_sight, newest
+
+#: glibc's limit for its own threshold, less what the block's header takes.
+_LARGEST_KEPT = (32 << 20) - (64 << 10)
+
+
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
+
+
+#: Batches that may wait for the thread or lie finished, so that memory stays bounded.
+_WAITING = 3
+
+
+class Ahead(Generic[_Given, _Made]):
+    """Applies a function to batches in a thread, and gives the results back in the order of the batches."""
+
+    def __init__(self, function: Callable[[_Given], _Made]) -> None:
+        self._function = function
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="quiltstream-ahead")
+        self._batches: deque[Future[_Made]] = deque()
+
+    def give(self, batch: _Given) -> Iterator[_Made]:
+        """Hand a batch over; yields results only where too many batches wait."""
+        self._batches.append(self._pool.submit(self._function, batch))
+        while len(self._batches) > _WAITING:
+            yield self._batches.popleft().result()
+
+    def rest(self) -> Iterator[_Made]:
+        """The results of all that was handed over."""
+        while self._batches:
+            yield self._batches.popleft().result()
+
+    def forget(self) -> None:
+        """Drop what was handed over: its bundle failed."""
+        for batch in self._batches:
+            batch.cancel()
+        self._batches.clear()
+
+    def close(self) -> None:
+        """End the thread."""
+        self.forget()
+        self._pool.shutdown(wait=True)
+
+
+def keep_large_blocks() -> None:
+    """Have the C library keep the memory of large arrays for the next ones.
+
+    Until a program has freed a large block, glibc returns each one to the kernel, and the page faults of the next one
+    cost as much as the work on it. It raises its threshold to the largest block it has seen freed. Elsewhere this does
+    nothing.
+    """
+    np.empty(_LARGEST_KEPT, dtype=np.uint8)
+
 
 REJECTED = "rejected"
 
@@ -101,15 +156,8 @@ class EncodedBatch:
 
     Attributes:
         parts: (step, index, packed) of each step with readings; ``index`` is number * width + column.
-        readings: how many readings count.
-        outside: how many are before or after the schedule.
         settled: how many are of windows on record, and were read again because the job began anew.
-        rejects: how many are no readings of the roster, by reason.
-        at: the batch's instant.
-        strangers: series, with their groups, that no roster has and whose readings would count; where they may join.
-        given: the batch.
-        encoder: what encoded it.
-        tickets: the batch's, where its part gives any.
+        unknown_series: series, with their groups, that no roster has and whose readings would count.
     """
 
     parts: tuple[tuple[int, Ints, Ints], ...]
@@ -118,7 +166,7 @@ class EncodedBatch:
     settled: int
     rejects: dict[RejectReason, int]
     at: Timestamp
-    strangers: tuple[tuple[str, str | None], ...]
+    unknown_series: tuple[tuple[str, str | None], ...]
     given: pa.RecordBatch
     encoder: Encoder
     tickets: BatchNumbers | None
@@ -129,11 +177,7 @@ class Encoder:
     """Batches to cells; it holds nothing that changes.
 
     Attributes:
-        plan: what is published.
-        registration: what is on record for the query.
-        members: where each series lives.
         presence: which series are in the roster of a window; ``None`` where all are.
-        sight: whether series that no roster has are looked at.
     """
 
     plan: Plan
@@ -176,7 +220,7 @@ class Encoder:
                 keep &= ~absent
         horizon, settled = horizon_of(batch), 0
         if horizon is not None:
-            ends, before = self._ends_us(slots), settled_of(batch)
+            ends, before = self._ends_us(slots), on_record_of(batch)
             late = ends <= horizon
             scheduled &= ~late
             if count := int(np.count_nonzero(late & keep)):
@@ -184,17 +228,16 @@ class Encoder:
                 if count > settled:
                     rejects[RejectReason.LATE] = count - settled
                 keep &= ~late
-        strangers = () if strange is None else first_sight(columns, strange & scheduled)
+        unknown_series = () if strange is None else first_sight(columns, strange & scheduled)
         readings = int(np.count_nonzero(keep))
         if readings < len(keep):
             numbers, values, times, slots = numbers[keep], values[keep], times[keep], slots[keep]
         packed = pack(times - grid.time_of(slots), self.plan.space.encode(values), state_bits(self.plan.space.size))
         parts = tuple(self._by_step(numbers, slots, packed))
         tickets = batch_numbers_of(batch)
-        return EncodedBatch(parts, readings, outside, settled, rejects, at, strangers, batch, self, tickets)
+        return EncodedBatch(parts, readings, outside, settled, rejects, at, unknown_series, batch, self, tickets)
 
     def _check(self, columns: ReadingColumns, numbers: Ints) -> tuple[npt.NDArray[np.bool_], dict[RejectReason, int]]:
-        """Which rows count, and how many do not for which reason."""
         keep = columns.good
         rejects = {reason: int(np.count_nonzero(bad)) for reason, bad in columns.problems}
 
@@ -219,15 +262,14 @@ class Encoder:
         """When the last window that contains each slot ends."""
         return self.plan.grid.time_of(self.schedule.over_at(self.schedule.number_of(slots)))
 
-    def closings(self, mark: Punctuation) -> Iterator[WindowedValue]:
-        """What a mark declares: each window that ends after the last mark and by this one, for every shard."""
-        for closing in window_ends_by(mark, self.schedule, self.plan.grid):
+    def window_ends(self, punctuation: Punctuation) -> Iterator[WindowedValue]:
+        """What a punctuation declares: each window that ends after the last one and by this one, for every shard."""
+        for end in window_ends_by(punctuation, self.schedule, self.plan.grid):
             # of every shard: a series may have joined that this worker does not know yet
             for shard in range(self.members.shards):
-                yield window_end_of(self.plan.grid, self.schedule, shard, closing)
+                yield window_end_of(self.plan.grid, self.schedule, shard, end)
 
     def _by_step(self, numbers: Ints, slots: Ints, packed: Ints) -> Iterator[tuple[int, Ints, Ints]]:
-        """Cut readings by the step of the windows they are in."""
         if not len(slots):
             return
         schedule = self.schedule
@@ -316,25 +358,16 @@ class EncodeCells(beam.DoFn):
     def process(
         self, batch: pa.RecordBatch, registration: Registration, timestamp: Any = beam.DoFn.TimestampParam
     ) -> Iterator[Any]:
-        """Encode one batch.
-
-        Args:
-            batch: rows of ``READING_SCHEMA``, with a ``group`` column where the plan names one.
-            registration: what is on record for the query.
-            timestamp: the batch's instant.
-
-        Raises:
-            ReadingsError: the batch is of a source that would never be published.
-        """
+        """Encode one batch."""
         known = None if self._encoder is None else self._encoder.registration
         used = newest(known, registration)
         if self._encoder is None or used is not known:
             yield from self._turn_to(used)
         if self._ahead is None:
             self._ahead = Ahead(self._encode)
-        mark = punctuation_of(batch)
-        if mark is not None:
-            yield from self._current().closings(mark)
+        punctuation = punctuation_of(batch)
+        if punctuation is not None:
+            yield from self._current().window_ends(punctuation)
             return
         if self._declared and horizon_of(batch) is None:
             raise ReadingsError(
@@ -354,7 +387,6 @@ class EncodeCells(beam.DoFn):
             yield TaggedOutput(TALLIES, WindowedValue(self._tally, MIN_TIMESTAMP, (GlobalWindow(),)))
 
     def _encode(self, given: tuple[pa.RecordBatch, Timestamp]) -> EncodedBatch:
-        """Encode a batch, in the thread, with the encoder of the moment."""
         return self._current().encode(given)
 
     def _turn_to(self, registration: Registration) -> Iterator[Any]:
@@ -366,18 +398,18 @@ class EncodeCells(beam.DoFn):
     def _rosters(self, encoded: EncodedBatch) -> Registration:
         """The rosters to encode a batch with: newer ones where it has series that are in none."""
         held = encoded.encoder.registration
-        strangers = [pair for pair in encoded.strangers if pair[0] not in self._unwanted]
+        unknown_series = [pair for pair in encoded.unknown_series if pair[0] not in self._unwanted]
         # names may be made up without an end; those that find no room stay outside, and their readings are rejects
-        if strangers and len(held.query.roster.series) < self._plan.most_series:
+        if unknown_series and len(held.query.roster.series) < self._plan.most_series:
             # what the model was made from is not protected by what is promised without 'given the model'
             origin = self._plan.model.provenance
             if not held.query.given_model:
-                self._unwanted |= {name for name, _ in strangers if origin.used([name])}
-            wanted = [pair for pair in strangers if pair[0] not in self._unwanted]
+                self._unwanted |= {name for name, _ in unknown_series if origin.used([name])}
+            wanted = [pair for pair in unknown_series if pair[0] not in self._unwanted]
             found = self._store.join(held, wanted, self._plan.most_series)
             if len(self._unwanted) < self._plan.most_series:
                 # those of another domain stay out, and are not asked about again
-                self._unwanted |= {name for name, _ in strangers if name not in found.query.roster.groups_of}
+                self._unwanted |= {name for name, _ in unknown_series if name not in found.query.roster.groups_of}
             return found
         if self._follow and RejectReason.NOT_IN_ROSTER in encoded.rejects:
             now = time.monotonic()
@@ -414,7 +446,7 @@ class EncodeCells(beam.DoFn):
                 self._steps[step] = Cells.empty(rows, width)
                 self._held += rows * width
             self._steps[step].put(index, packed)
-            # a ticket only ever goes where the readings are
+            # a sequence number only ever goes where the readings are
             self._tickets.setdefault(step, []).extend(ticket)
         for step, ticket in tickets.items():
             self._tickets.setdefault(step, []).extend(ticket)
@@ -424,7 +456,6 @@ class EncodeCells(beam.DoFn):
             yield TaggedOutput(REJECTED, WindowedValue(_reject_batch(encoded.rejects), encoded.at, (GlobalWindow(),)))
 
     def _count(self, encoded: EncodedBatch) -> None:
-        """Add a batch to the bundle's tally."""
         counts = {READINGS: encoded.readings, OUTSIDE: encoded.outside}
         counts |= {counter_name(reason): count for reason, count in encoded.rejects.items()}
         for name, count in counts.items():
@@ -437,7 +468,6 @@ class EncodeCells(beam.DoFn):
         return self._encoder
 
     def _flush(self) -> Iterator[WindowedValue]:
-        """Emit what is held, one block per step and shard, and forget it."""
         held, self._steps, self._held = self._steps, {}, 0
         found, self._tickets = self._tickets, {}
         nothing = np.zeros(0, dtype=np.int64)
@@ -456,7 +486,6 @@ class EncodeCells(beam.DoFn):
                 yield from self._blocks(step, index, flat[index], cells.readings, told)
 
     def _whole_blocks(self, step: int, flat: Narrow, surplus: int, told: _Told) -> Iterator[WindowedValue]:
-        """One block per shard with all the cells of a step."""
         encoder = self._current()
         width = len(encoder.schedule.step(step))
         for shard in range(encoder.members.shards):

@@ -30,14 +30,13 @@ from ...schemas.slots import Window
 from ...store.exports import rows_of
 from ...store.specs import BlockToPublish, Layout, NoisyBlock, Registration, bins_of, classes_of, layout_of
 from ...store.store import Store
-from ..common.ledger_waits import PatientStore
-from ..common.rejects import METRICS
+from ..common.batches import METRICS
 from ..completeness.punctuation import WindowEnd, window_ends_of
 from ..plan import Plan
 from .cells import Ints, state_bits
-from .collect import Collected
-from .panes import Gather, is_whole, slots_of
-from .rosters import Members, PlacesByRoster, newest
+from .collect import Collected, Gather, is_whole, slots_of
+from .ledger_access import PatientStore
+from .rosters import Members, RosterRowsCache, newest
 
 REFUSED = "refused"
 
@@ -57,7 +56,6 @@ class Tally:
         parts: bit of each shard of series that is complete -> what it counts here: int64, shape (keys of the shard,
             classes of slots * bins), in the order of ``Roster.shard_keys``. A shard that comes again counts once.
         needed: bits of the shards that count here.
-        completeness: how the source was read, as the rows say it.
     """
 
     parts: dict[int, Ints]
@@ -80,13 +78,8 @@ class Counted:
     """The histograms of all series of one shard in one window, before they are cut by its roster.
 
     Attributes:
-        shard: the shard of series.
-        window: the window.
         counts: int64, shape (rows of the shard, classes of slots * bins); rows without a reading at the end may be left
             out.
-        complete: whether the shard was declared complete.
-        completeness: how the source was read, as the rows say it.
-        place: its place in Beam.
     """
 
     shard: int
@@ -107,7 +100,7 @@ class ChargeAndCount(beam.DoFn):
     def __init__(self, plan: Plan, *, live: bool = False) -> None:
         self._plan, self._live = plan, live
         self._bits = state_bits(plan.space.size)
-        self._places = PlacesByRoster()
+        self._places = RosterRowsCache()
         self._counted: list[Counted] = []
         self._numbers = 0
         self._registration: Registration | None = None
@@ -188,7 +181,6 @@ class ChargeAndCount(beam.DoFn):
             yield part.target, Tally({bit: sums} if one.complete else {}, part.needed, one.completeness)
 
     def _count(self, window: Window, collected: Collected, registration: Registration) -> Ints:
-        """How many cells of each series of the shard are in each bin of each class of slots."""
         schedule, classes, bins = registration.query.schedule, classes_of(registration), bins_of(registration)
         space, first = self._plan.space, schedule.number_of(window.start)
         steps, number = collected.steps, len(classes)
@@ -213,7 +205,7 @@ def _rows(counts: Ints, rows: Ints) -> Ints:
     return counts[rows]
 
 
-class ScheduledClosings(beam.DoFn):
+class ScheduledWindowEnds(beam.DoFn):
     """Declares every window of a bounded schedule complete: a bounded source is read to its end.
 
     Which windows are published thus depends on the schedule and the roster alone (theory section 7, item 4).
@@ -409,13 +401,7 @@ class ReleaseHistograms(beam.DoFn):
 
 
 def _with_missing(held: Held, layout: Layout, slots: Ints) -> Held:
-    """The histograms with one more column for each class of slots: the cells of a key's members without a reading.
-
-    Args:
-        held: the block.
-        layout: of its window.
-        slots: how many slots of the window are in each class.
-    """
+    """The histograms with one more column for each class of slots: the cells of a key's members without a reading."""
     rows, columns = held.counts.shape
     each = held.counts.reshape(rows, len(slots), columns // len(slots))
     missing = np.outer(layout.members(held.shard), slots) - each.sum(axis=2)

@@ -3,7 +3,7 @@
 A roster may change between windows, and workers may know different versions of it while a job runs. So series are
 numbered over all versions, in the order in which they joined, shard by shard: a series keeps its row in its shard's
 cells for ever, and those that join come after it. Cells that different workers encoded fit together, and only the
-counting of a window, whose roster is settled by then, looks at which series are in it.
+counting of a window, whose roster is charged by then, looks at which series are in it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ class Members:
     """Where each series of a query lives. Series are numbered shard by shard, so a shard's cells are adjacent rows.
 
     Attributes:
-        place: series -> its number.
         names: the series in the order of their numbers, Arrow text.
         first: number of the first series of each shard, and the number of series, shape (shards + 1,).
         group: number of the only group of each series in the newest roster that has it, or -1, shape (n,).
-        groups: numbers of the groups by name.
     """
 
     place: dict[str, int]
@@ -56,13 +54,7 @@ class Members:
 
     @classmethod
     def made(cls, series: tuple[str, ...], shards: int, rosters: tuple[Roster, ...]) -> Members:
-        """Place series by their stable hash.
-
-        Args:
-            series: every series that was ever in a roster, in the order in which they joined.
-            shards: parallel parts.
-            rosters: the versions of the roster, the newest last.
-        """
+        """Place series by their stable hash."""
         shard = (stable_hashes(series) % np.uint64(shards)).astype(np.int64)
         order = np.argsort(shard, kind="stable")
         names = [series[i] for i in order.tolist()]
@@ -146,12 +138,7 @@ class Presence:
         return None if masks.all() else cls(np.array(starts, dtype=np.int64), masks, schedule.overlap)
 
     def absent(self, numbers: Ints, steps: Ints) -> Mask:
-        """Which readings count in no window, shape (n,).
-
-        Args:
-            numbers: numbers of their series; anything where there is none.
-            steps: the steps that they are in.
-        """
+        """Which readings count in no window, shape (n,)."""
         lowest = np.searchsorted(self.starts, steps - self.overlap + 1, side="right")
         highest = np.searchsorted(self.starts, steps, side="right")
         pairs = lowest * len(self.masks) + highest
@@ -165,15 +152,7 @@ class Presence:
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """Where the series of one shard count in one shard of groups.
-
-    Attributes:
-        target: the shard of groups.
-        keys: groups in it.
-        rows: rows of the series, shape (n,).
-        places: places of their groups, shape (n,).
-        needed: bits of all shards of series that count in the target.
-    """
+    """Where the series of one shard count in one shard of groups."""
 
     target: int
     keys: int
@@ -183,19 +162,14 @@ class GroupRows:
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where the cells of each shard of series count under one roster.
-
-    Attributes:
-        rows: for histograms of series: the rows of each shard's keys, in the order of ``Roster.shard_keys``.
-        groups: for histograms of groups: where the series of each shard count.
-    """
+class RosterRows:
+    """Where the cells of each shard of series count under one roster."""
 
     rows: tuple[Ints, ...] = ()
     groups: tuple[tuple[GroupRows, ...], ...] = ()
 
     @classmethod
-    def of(cls, roster: Roster, members: Members) -> Places:
+    def of(cls, roster: Roster, members: Members) -> RosterRows:
         """Under a roster."""
         shards = members.shards
         if roster.kind == "group":
@@ -210,7 +184,6 @@ class Places:
 
 
 def _group_rows(roster: Roster, members: Members) -> tuple[tuple[GroupRows, ...], ...]:
-    """Of each shard of series: where its series count."""
     shards = members.shards
     targets = [roster.shard_keys(target, shards) for target in range(shards)]
     home = {key: (target, place) for target, keys in enumerate(targets) for place, key in enumerate(keys)}
@@ -231,18 +204,18 @@ def _group_rows(roster: Roster, members: Members) -> tuple[tuple[GroupRows, ...]
 
 
 @dataclass
-class PlacesByRoster:
+class RosterRowsCache:
     """The places of the rosters that are in use; it belongs to one worker."""
 
-    _held: dict[str, Places] = field(default_factory=dict[str, Places])
+    _held: dict[str, RosterRows] = field(default_factory=dict[str, RosterRows])
 
-    def of(self, registration: Registration, roster: Roster) -> Places:
+    def of(self, registration: Registration, roster: Roster) -> RosterRows:
         """Under a roster of a query; a row never moves, so they hold for every later revision as well."""
         found = self._held.get(roster.digest)
         if found is None:
             while len(self._held) >= _REMEMBERED:
                 del self._held[next(iter(self._held))]
-            found = self._held[roster.digest] = Places.of(roster, Members.of(registration))
+            found = self._held[roster.digest] = RosterRows.of(roster, Members.of(registration))
         return found
 
 
@@ -266,6 +239,3 @@ def newest(one: Registration | None, other: Registration) -> Registration:
     if one is None or one.digest != other.digest or one.revision < other.revision:
         return other
     return one
-
-
-__all__ = ["GroupRows", "Members", "Places", "PlacesByRoster", "Presence", "first_sight", "newest", "rosters_of"]

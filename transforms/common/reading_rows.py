@@ -29,11 +29,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from ...schemas.states import StateSpace
-from ..formats.text import is_text
+from ..formats.paths import is_text
 from ..formats.times import TimeReader
 from .batches import ReadingsError, finite_float, whole
-
-__all__ = ["BatchRows", "batched"]
 
 #: Readings gathered before a bundle ends.
 _ROWS = 8_192
@@ -55,13 +53,6 @@ _TAKEN = (
 def batched(readings: Any, read: Mapping[str, Any], space: StateSpace, *, grouped: bool) -> Any:
     """A collection of readings of any kind that is taken as one of record batches; one of these is returned as it is.
 
-    Args:
-        readings: the collection.
-        read: how readings are read, as the domain has it on record: the zone of times without an offset, and which
-            instant a doubled one means.
-        space: the states; where they are categories, values may be their labels.
-        grouped: whether every reading has a field ``group``.
-
     Raises:
         ReadingsError: its elements are of a type that is not taken, or lack a field.
     """
@@ -81,7 +72,6 @@ def batched(readings: Any, read: Mapping[str, Any], space: StateSpace, *, groupe
 
 
 def _check_type(kind: Any, schema: pa.Schema) -> None:
-    """Refuse elements by what Beam knows of their type."""
     row = RowTypeConstraint.from_user_type(kind) if isinstance(kind, type) else kind
     if isinstance(row, RowTypeConstraint):
         known = {name for name, _ in getattr(row, "_fields", ())}
@@ -102,11 +92,6 @@ class BatchRows(beam.DoFn):
     """Elements to record batches of readings; record batches pass as they are.
 
     A batch has the earliest timestamp of its elements, so that the watermark does not pass any of them.
-
-    Args:
-        times: how times without an offset are read.
-        space: the states; where they are categories, values may be their labels.
-        grouped: whether every reading has a field ``group``.
     """
 
     def __init__(self, times: TimeReader, space: StateSpace, *, grouped: bool) -> None:
@@ -121,11 +106,7 @@ class BatchRows(beam.DoFn):
         self._held, self._earliest = [], MAX_TIMESTAMP
 
     def process(self, element: Any, timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
-        """Take one element.
-
-        Raises:
-            ReadingsError: it is none that is taken.
-        """
+        """Take one element."""
         if isinstance(element, pa.RecordBatch):
             yield element
         elif hasattr(element, "__arrow_c_stream__"):
@@ -184,7 +165,6 @@ class BatchRows(beam.DoFn):
         return pa.array(utc, pa.int64(), mask=absent).cast(pa.timestamp("us", tz="UTC"))
 
     def _read(self, column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Microseconds since 1970, and which rows have an instant."""
         utc, problems = self._times.read([column])
         good = np.ones(len(column), dtype=np.bool_)
         for problem in problems:
@@ -192,7 +172,6 @@ class BatchRows(beam.DoFn):
         return utc, good
 
     def _of_frame(self, frame: pa.Table) -> pa.RecordBatch:
-        """The readings of a table, or of a data frame that gives itself as one."""
         absent = [name for name in self._schema.names if name not in frame.column_names]
         if absent:
             raise _refused(f"a table without the column {absent[0]}", self._schema)

@@ -1,36 +1,31 @@
-"""Avro object container files to columns, block by block, within a bounded memory.
+"""Avro object container files to columns, block by block, within a bounded memory; and which schemas are safe to read.
 
 No library reads Avro into Arrow columns, so this is the one format whose rows pass through Python objects, inside the
-decoder only; Parquet holds the same readings and is read many times faster. A file is damaged where its bytes are no
-records; what a record holds damages nothing (see :mod:`.avro_schemas`).
+decoder only; Parquet holds the same readings and is read many times faster.
 
-Two things damage a file although its bytes are what Avro allows. A schema of more than 200 levels is not parsed:
-without it no record can be found. And behind a value of more than 100,000 levels the next record is not
-looked for, because memory would have to grow with the depth. In both cases there are rows that cannot be found, so to
-count one reject and go on would be to lose readings in silence: "damaged" says that some are missing, and how many is
-not known.
+*Schemas.* The library reads what is inside a record by recursion. A type inside itself, some thousand levels deep, ends
+the process, and an array of many things without bytes fills its memory: a few bytes do. So records of a schema that
+allows it are read field by field; fields that are not needed are skipped level by level, without recursion.
 
-Blocks are unpacked into a bounded memory, and batches end before they are large, whatever the
-blocks are.
+*Damage.* A file is damaged where its bytes are no records; what a record holds damages nothing: values are read without
+logical types, and a value that means nothing makes its own row a reject. Two more things damage a file although Avro
+allows them: a schema of more than 200 levels, and a value of more than 100,000 levels, behind which the next record
+cannot be found in bounded memory. A reject would lose readings in silence; "damaged" says that some are missing.
 
-Blocks of Avro object container files, unpacked into a bounded memory.
-
-A block says how many records it has and how many bytes, packed by the codec of the file. A few bytes of any codec can
-stand for gigabytes, and a number of records for more than any memory holds. So no block is unpacked to more than
-:data:`MOST_BYTES`, and none may claim more records than its bytes can hold; one that claims fewer, or a number below
-nothing, would lose readings in silence, and damages its file.
+*Blocks.* A few bytes of any codec can stand for gigabytes, and a number of records for more than any memory holds. So
+no block is unpacked to more than :data:`MOST_BYTES`, and none may claim more records than its bytes can hold; one that
+claims fewer, or a negative number, would lose readings in silence, and damages its file.
 
 >>> import io
->>> blocks = Blocks(io.BytesIO(bytes([2, 4]) + b"ab" + bytes(16)), codec="null", sync=bytes(16), fewest=1)
+>>> blocks = RecordBlocks(io.BytesIO(bytes([2, 4]) + b"ab" + bytes(16)), codec="null", sync=bytes(16), fewest=1)
 >>> [(block.records, block.data) for block in blocks]
 [(1, b'ab')]
-
-Columns of Avro files: what the values of records mean, apart from how records are read.
-
-Records are read by a schema without logical types, so only bytes that are no records stop the reading of a file. What
-the values mean is said by the column's logical types, column by column; a value that means nothing makes its own row a
-reject, and nothing that a record holds becomes a statement about the file.
-
+>>> fields = [{"name": "v", "type": "int"}, {"name": "on", "type": ["null", "R"]}]
+>>> shapes = Shapes(fastavro.parse_schema({"type": "record", "name": "R", "fields": fields}))
+>>> shapes.is_plain
+False
+>>> shapes.fields(["v"])(io.BytesIO(bytes([2]) + bytes([2, 2]) * 50_000 + bytes([0])))
+{'v': 1}
 >>> dates = Meaning.of(["null", {"type": "int", "logicalType": "date"}])
 >>> array, bad = dates.column([15706, None, 2**31 - 1])
 >>> array.type, bad
@@ -46,10 +41,10 @@ import io
 import lzma
 import uuid
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import MAX_PREC, Context
-from typing import Any, BinaryIO, NamedTuple, Protocol, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast, overload
 
 import fastavro
 import numpy as np
@@ -58,19 +53,355 @@ import pyarrow as pa
 from ...schemas.errors import QuiltstreamError
 from ...schemas.settings.base import SettingsError
 from ..common.batches import pc
-from .avro_schemas import TIMES, ReadRecord, Shapes, bare, check_header, read_exactly, read_long, whole_record
-from .csv import missing_column
-from .paths import SourceFileError
-from .rows import Columns, RawRows
-from .text import is_text
+from .paths import SourceFileError, is_text
+from .rows import Columns, RawRows, missing_column
 
-__all__ = ["MOST_BYTES", "Block", "Blocks", "CodecError", "LargeBlockError", "Meaning"]
+RECORDS, NAMED = frozenset({"record", "error"}), frozenset({"record", "error", "enum", "fixed"})
+
+#: Bytes of what has always so many; those of the others are found in the record.
+BYTES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+_LONGS = frozenset({"int", "long", "enum"})
+_COUNTED = frozenset({"bytes", "string"})
+
+#: Types inside types, each counted as often as it is met: above this no size of a record bounds the work of reading it.
+_MOST_TYPES = 100_000
+
+#: Levels of what is passed over. What is deeper has no end that could be found in bounded memory.
+_DEEPEST = 100_000
+
+#: Levels of brackets in the text of a schema; the library parses it by calling itself.
+_DEEPEST_SCHEMA = 200
+
+_LONGEST_LONG = 10
+_SYNC_BYTES = 16
+_PART = 1 << 20
+
+#: Bytes that are passed over at once: no block has as many, and no more can be asked for.
+_LONGEST = 1 << 40
+
+#: Bytes of what a header holds.
+_LARGEST_HEADER = 1 << 24
+
+#: Types within a record that the library reads as a whole: it makes an object of each, also of those without bytes.
+_FEW_TYPES = 256
+
+#: What becomes of bytes that are no UTF-8 in a text: they are its row's matter, and no reason to stop.
+KEPT = "surrogateescape"
+
+ReadRecord = Callable[[BinaryIO], dict[str, Any]]
+
+
+class Shapes:
+    """The types of a schema."""
+
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+        self._named: dict[str, Any] = {}
+        self._sizes: dict[str, float] = {}
+        self._fewest: dict[str, int] = {}
+        self._find(schema)
+
+    @property
+    def schema(self) -> Any:
+        """The schema."""
+        return self._schema
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the size of a record bounds the work of reading it: the library may."""
+        return self._types(self._schema) <= _MOST_TYPES
+
+    def is_flat(self, wanted: Iterable[str]) -> bool:
+        """Whether the schema and the size of single values bound the memory for a record: the library may read it."""
+        names = frozenset(wanted)
+        others = [one["type"] for one in self._schema["fields"] if one["name"] not in names]
+        return self._types(self._schema) <= _FEW_TYPES and not any(map(self._repeats, others))
+
+    def _repeats(self, kind: Any) -> bool:
+        """Whether an array or map is within a type; it is within itself nowhere."""
+        if isinstance(kind, list):
+            return any(map(self._repeats, cast("list[Any]", kind)))
+        kind = self.whole(kind)
+        name = kind["type"] if isinstance(kind, dict) else kind
+        if not isinstance(name, str):
+            return self._repeats(name)
+        return name in {"array", "map"} or (
+            name in RECORDS and any(self._repeats(one["type"]) for one in kind["fields"])
+        )
+
+    def fields(self, wanted: Iterable[str]) -> ReadRecord:
+        """A function that reads the wanted fields of a record and stands behind the record then."""
+        names = frozenset(wanted)
+        steps: list[tuple[ReadRecord | None, Any]] = []
+        for one in self._schema["fields"]:
+            alone = {"type": "record", "name": "quiltstream_field", "fields": [one]}
+            if one["name"] in names:
+                steps.append((whole_record(fastavro.parse_schema(alone)), one["type"]))
+            elif not self._is_empty(one["type"]):
+                steps.append((None, one["type"]))
+
+        def read(stream: BinaryIO) -> dict[str, Any]:
+            found: dict[str, Any] = {}
+            for whole, kind in steps:
+                if whole is None:
+                    self.pass_over(stream, kind)
+                else:
+                    found |= whole(stream)
+            return found
+
+        return read
+
+    def pass_over(self, stream: BinaryIO, kind: Any) -> None:
+        """Go behind a value."""
+        inside = [iter([kind])]
+        while inside:
+            one = next(inside[-1], None)
+            if one is None:
+                inside.pop()
+            elif (within := self._within(stream, self.whole(one))) is not None:
+                if len(inside) >= _DEEPEST:
+                    raise ValueError("a value has too many levels")
+                inside.append(within)
+
+    def _within(self, stream: BinaryIO, kind: Any) -> Iterator[Any] | None:
+        """The types of what stands within a value; ``None`` if it is a single one, which is passed over."""
+        if isinstance(kind, list):
+            place = read_long(stream)
+            if not 0 <= place < len(cast("list[Any]", kind)):
+                raise ValueError("a union has no such type")
+            kind = self.whole(kind[place])
+        name = kind["type"] if isinstance(kind, dict) else kind
+        if name in RECORDS:
+            return (one["type"] for one in kind["fields"] if not self._is_empty(one["type"]))
+        if name == "array":
+            return self._items(stream, (), kind["items"])
+        if name == "map":
+            return self._items(stream, ("string",), kind["values"])
+        if name in _LONGS:
+            read_long(stream)
+        elif name in _COUNTED:
+            _skip(stream, read_long(stream))
+        else:
+            _skip(stream, kind["size"] if name == "fixed" else BYTES[name])
+        return None
+
+    def _items(self, stream: BinaryIO, before: tuple[str, ...], kind: Any) -> Iterator[Any]:
+        """What is in the blocks of an array or map; things without bytes need no look at each."""
+        empty = not before and self._is_empty(kind)
+        size = None if before else self._size(kind)
+        while count := read_long(stream):
+            if count < 0:
+                _skip(stream, read_long(stream))
+            elif size is not None:
+                _skip(stream, count * size)
+            elif not empty:
+                for _ in range(count):
+                    yield from before
+                    yield kind
+
+    def _size(self, kind: Any) -> int | None:
+        """The bytes of a type that has always so many, and some; ``None`` for others."""
+        kind = self.whole(kind)
+        name = kind["type"] if isinstance(kind, dict) else kind
+        if not isinstance(name, str):
+            return None
+        if name in RECORDS and self._types(kind) <= _FEW_TYPES:
+            sizes = [self._size(one["type"]) for one in kind["fields"] if not self._is_empty(one["type"])]
+            whole = [size for size in sizes if size is not None]
+            return sum(whole) or None if len(whole) == len(sizes) else None
+        size = kind["size"] if name == "fixed" else BYTES.get(name)
+        return size if size is not None and size > 0 else None
+
+    def whole(self, kind: Any) -> Any:
+        """A type with its name replaced by what it stands for."""
+        return self._named.get(kind, kind) if isinstance(kind, str) else kind
+
+    def _find(self, kind: Any) -> None:
+        for one in kind if isinstance(kind, list) else [kind]:
+            if not isinstance(one, dict):
+                continue
+            if one["type"] in NAMED:
+                self._named[one["name"]] = one
+            for inner in (*(field["type"] for field in one.get("fields", ())), one.get("items"), one.get("values")):
+                self._find(inner)
+
+    def _types(self, kind: Any) -> float:
+        """How many types there are within one; infinity if it is within itself, or holds many things without bytes."""
+        if isinstance(kind, list):
+            return 1 + sum(map(self._types, cast("list[Any]", kind)))
+        kind = self.whole(kind)
+        if not isinstance(kind, dict):
+            return 1
+        name = kind["type"]
+        if name == "array":
+            return float("inf") if self._is_empty(kind["items"]) else 1 + self._types(kind["items"])
+        if name == "map":
+            return 1 + self._types(kind["values"])
+        if name not in RECORDS:
+            return 1
+        if kind["name"] not in self._sizes:
+            # met again while it is open, it is within itself
+            self._sizes[kind["name"]] = float("inf")
+            self._sizes[kind["name"]] = 1 + sum(self._types(one["type"]) for one in kind["fields"])
+        return self._sizes[kind["name"]]
+
+    def _is_empty(self, kind: Any) -> bool:
+        return self.fewest(kind) == 0
+
+    def fewest(self, kind: Any) -> int:
+        """The fewest bytes that a value of a type has."""
+        kind = self.whole(kind)
+        name = kind["type"] if isinstance(kind, dict) else kind
+        if isinstance(name, list):
+            return 1 + min(map(self.fewest, cast("list[Any]", name)), default=0)
+        if name == "fixed":
+            # the library takes any size; below nothing none has a value
+            return kind["size"] if kind["size"] >= 0 else 1
+        if name not in RECORDS:
+            return BYTES.get(name, 1)
+        if kind["name"] not in self._fewest:
+            # met again while it is open, it is within itself
+            self._fewest[kind["name"]] = 1
+            self._fewest[kind["name"]] = sum(self.fewest(one["type"]) for one in kind["fields"])
+        return self._fewest[kind["name"]]
+
+
+def whole_record(schema: Any) -> ReadRecord:
+    """A function that reads a record by the library, with all that it holds."""
+
+    def read(stream: BinaryIO) -> dict[str, Any]:
+        found: Any = fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors=KEPT)
+        return cast("dict[str, Any]", found)
+
+    return read
+
+
+class Header(NamedTuple):
+    """What the header of a file says of its blocks."""
+
+    codec: str
+    sync: bytes
+    end: int
+
+
+def check_header(stream: BinaryIO) -> Header:
+    """See whether the schema of a file can be parsed; the stream stands at its start afterwards.
+
+    Raises:
+        EOFError: the stream ends before.
+        ValueError: it is no Avro file, or its schema is too deep.
+    """
+    if stream.read(4) != b"Obj\x01":
+        raise ValueError("no Avro file")
+    codec, held = b"null", 0
+    while count := read_long(stream):
+        if count < 0:
+            read_long(stream)
+        for _ in range(abs(count)):
+            name, value = _counted(stream), _counted(stream)
+            held += len(name) + len(value)
+            if held > _LARGEST_HEADER:
+                raise ValueError("the header is too large")
+            if name == b"avro.schema" and _is_deep(value):
+                raise ValueError("the schema has too many levels")
+            if name == b"avro.codec":
+                codec = value
+    header = Header(codec.decode("utf-8"), read_exactly(stream, _SYNC_BYTES), stream.tell())
+    stream.seek(0)
+    return header
+
+
+def _is_deep(text: bytes) -> bool:
+    """Whether a text of JSON has too many brackets within brackets; those in strings count too, and few have them."""
+    depth = 0
+    for one in text:
+        if one in b"{[":
+            depth += 1
+            if depth > _DEEPEST_SCHEMA:
+                return True
+        elif one in b"}]":
+            depth -= 1
+    return False
+
+
+@overload
+def read_long(stream: BinaryIO) -> int: ...
+@overload
+def read_long(stream: BinaryIO, *, or_end: bool) -> int | None: ...
+def read_long(stream: BinaryIO, *, or_end: bool = False) -> int | None:
+    """A number of Avro's variable length."""
+    number = 0
+    for place in range(_LONGEST_LONG):
+        data = stream.read(1)
+        if not data:
+            if or_end and not place:
+                return None
+            raise EOFError
+        number |= (data[0] & 0x7F) << (7 * place)
+        if data[0] < 0x80:  # noqa: PLR2004 - the last byte's highest bit is not set
+            return (number >> 1) ^ -(number & 1)
+    raise ValueError("a number is too long")
+
+
+def read_exactly(stream: BinaryIO, size: int) -> bytes:
+    """So many bytes, for which no memory is taken before they are there."""
+    parts: list[bytes] = []
+    missing = size
+    while missing > 0:
+        part = stream.read(min(missing, _PART))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
+
+
+def _counted(stream: BinaryIO) -> bytes:
+    size = read_long(stream)
+    if size < 0:
+        raise EOFError
+    if size > _LARGEST_HEADER:
+        raise ValueError("the header is too large")
+    return read_exactly(stream, size)
+
+
+def _skip(stream: BinaryIO, size: int) -> None:
+    if not 0 <= size <= _LONGEST or len(stream.read(size)) != size:
+        raise EOFError
+
+
+#: Logical types of times.
+TIMES: dict[str, pa.DataType] = {
+    f"{local}timestamp-{name}": pa.timestamp(unit, tz=None if local else "UTC")
+    for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
+    for local in ("", "local-")
+}
+
+
+def plain_times(schema: Any) -> Any:
+    """A schema whose time stamps are integers, without the marks of the library."""
+    if isinstance(schema, list):
+        return [plain_times(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("logicalType") in TIMES:
+        return schema["type"]
+    return {name: plain_times(value) for name, value in schema.items() if not name.startswith("__")}
+
+
+def bare(schema: Any) -> Any:
+    """A schema without logical types, and without the marks of the library: all that it says is how bytes are read."""
+    if isinstance(schema, list):
+        return [bare(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    left = {name: value for name, value in schema.items() if name != "logicalType" and not name.startswith("__")}
+    return {name: bare(value) for name, value in left.items()}
 
 
 #: Bytes of a block, as they are in the file and unpacked. Writers make blocks of 16 kB to a few MB.
 MOST_BYTES = 1 << 27
 
-_PART = 1 << 20
 _RAW_DEFLATE = -15
 #: Bytes that unpacking xz may take: the largest dictionary of its presets has a quarter.
 _XZ_MEMORY = 1 << 28
@@ -86,26 +417,15 @@ class CodecError(QuiltstreamError, ValueError):
     """The blocks are packed by a codec that is not read."""
 
 
-class Block(NamedTuple):
-    """A block.
-
-    Attributes:
-        records: how many it has.
-        data: their bytes.
-    """
+class RecordBlock(NamedTuple):
+    """A block."""
 
     records: int
     data: bytes
 
 
-class Blocks:
+class RecordBlocks:
     """The blocks of a file, one after another; it belongs to one reading.
-
-    Args:
-        stream: the bytes behind the header.
-        codec: of the file.
-        sync: its mark behind each block.
-        fewest: bytes that a record has at least.
 
     Raises:
         CodecError: the codec is none that is read.
@@ -122,13 +442,8 @@ class Blocks:
         self._sync = sync
         self._fewest = fewest
 
-    def __iter__(self) -> Iterator[Block]:
-        """The blocks.
-
-        Raises:
-            EOFError: the file ends within one.
-            ValueError: one is damaged, or too large.
-        """
+    def __iter__(self) -> Iterator[RecordBlock]:
+        """The blocks."""
         while True:
             count = read_long(self._stream, or_end=True)
             if count is None:
@@ -145,32 +460,14 @@ class Blocks:
                 raise ValueError("a block claims more records than it holds")
             if read_exactly(self._stream, len(self._sync)) != self._sync:
                 raise ValueError("a block does not end with the mark of its file")
-            yield Block(count, data)
+            yield RecordBlock(count, data)
 
 
-def _plain(data: bytes) -> bytes:
-    return data
-
-
-def _deflated(data: bytes) -> bytes:
-    unpacker = zlib.decompressobj(_RAW_DEFLATE)
-    return _whole(unpacker.decompress(data, MOST_BYTES + 1), unpacker.eof)
-
-
-def _bzipped(data: bytes) -> bytes:
-    unpacker = bz2.BZ2Decompressor()
-    return _whole(unpacker.decompress(data, MOST_BYTES + 1), unpacker.eof)
-
-
-def _xzipped(data: bytes) -> bytes:
-    unpacker = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-    return _whole(unpacker.decompress(data, MOST_BYTES + 1), unpacker.eof)
-
-
-def _whole(data: bytes, at_end: bool) -> bytes:
-    if not at_end and len(data) <= MOST_BYTES:
+def _decompressed(unpacker: Any, data: bytes) -> bytes:
+    found = unpacker.decompress(data, MOST_BYTES + 1)
+    if not unpacker.eof and len(found) <= MOST_BYTES:
         raise EOFError
-    return data
+    return found
 
 
 def _zstandard(data: bytes) -> bytes:
@@ -200,10 +497,10 @@ def _snappy(data: bytes) -> bytes:
 
 
 _CODECS: dict[str, Callable[[bytes], bytes]] = {
-    "null": _plain,
-    "deflate": _deflated,
-    "bzip2": _bzipped,
-    "xz": _xzipped,
+    "null": bytes,
+    "deflate": lambda data: _decompressed(zlib.decompressobj(_RAW_DEFLATE), data),
+    "bzip2": lambda data: _decompressed(bz2.BZ2Decompressor(), data),
+    "xz": lambda data: _decompressed(lzma.LZMADecompressor(memlimit=_XZ_MEMORY), data),
     "zstandard": _zstandard,
     "snappy": _snappy,
 }
@@ -249,11 +546,7 @@ class Meaning:
         return cls(time, decimal, is_uuid)
 
     def column(self, values: list[Any]) -> tuple[pa.Array, list[int]]:
-        """Values as an array; those of a union of text and numbers become text.
-
-        Returns:
-            The array, shape (n,), and the places of values that mean nothing, where it holds nulls.
-        """
+        """Values as an array, those of text and numbers as text; and the places of values that mean nothing."""
         values, bad = self._read(values)
         try:
             return self._array(values), bad
@@ -265,7 +558,6 @@ class Meaning:
             return self._array(values), sorted({*bad, *broken})
 
     def _read(self, values: list[Any]) -> tuple[list[Any], list[int]]:
-        """Decimals and UUIDs as Python's."""
         if self.decimal is None and not self.uuid:
             return values, []
         context = None if self.decimal is None else Context(prec=self.decimal[0])
@@ -346,18 +638,10 @@ _SIMPLE = frozenset({"null", "boolean", "int", "long", "float", "double", "strin
 
 
 def check_columns(stream: BinaryIO, path: str, columns: Columns) -> dict[str, Any]:
-    """See whether the file's schema has the columns.
-
-    Returns:
-        The types of the fields of its records.
-
-    Raises:
-        SettingsError: a column is missing, or is not a simple value.
-        SourceFileError: it is not an Avro file.
-    """
+    """See whether the file's schema has the columns."""
     schema = _reader(stream, path).writer_schema
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise SettingsError([f"source.avro: {path} holds no records; write one record for each reading"])
+        raise SettingsError(f"source.avro: {path} holds no records; write one record for each reading")
     fields = {one["name"]: one["type"] for one in schema["fields"]}
     problems: list[str] = []
     for setting, name in columns.settings:
@@ -391,19 +675,7 @@ def avro_rows(
     batch_rows: int,
     reads: Callable[[str, Any], Reads] = lambda _, kind: Meaning.of(kind),
 ) -> Iterator[RawRows]:
-    """Read a file.
-
-    Args:
-        stream: the bytes, from the start.
-        path: for messages.
-        columns: the needed columns, or what names them by the types of the fields.
-        batch_rows: rows in a batch.
-        reads: what reads a column, by its name and type.
-
-    Raises:
-        SourceFileError: a block is damaged.
-        Exception: what ``columns`` raises.
-    """
+    """Read a file."""
     read, meanings, blocks = _opened(stream, path, columns, reads)
     gathered = _Gathered(meanings)
     try:
@@ -425,8 +697,7 @@ def _opened(
     path: str,
     columns: Columns | Callable[[dict[str, Any]], Columns],
     reads: Callable[[str, Any], Reads],
-) -> tuple[ReadRecord, dict[str, Reads], Blocks]:
-    """What reads a record, what its columns mean, and the blocks, of a file whose header can be read."""
+) -> tuple[ReadRecord, dict[str, Reads], RecordBlocks]:
     try:
         header = check_header(stream)
         writer_schema = cast("Any", fastavro.block_reader(stream)).writer_schema
@@ -439,7 +710,7 @@ def _opened(
         read = _reading(shapes, needed)
         meanings = {name: reads(name, kinds[name]) for name in needed.names}
         stream.seek(header.end)
-        blocks = Blocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema))
+        blocks = RecordBlocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema))
     except CodecError:
         raise SourceFileError(
             f"file {path} is packed by a codec that is not read; write it with deflate, zstandard, snappy, bzip2 or xz"
@@ -449,12 +720,7 @@ def _opened(
     return read, meanings, blocks
 
 
-def _block_rows(block: Block, read: ReadRecord, gathered: _Gathered, batch_rows: int) -> Iterator[RawRows]:
-    """The batches that a block makes full.
-
-    Raises:
-        Exception: it holds other than so many records.
-    """
+def _block_rows(block: RecordBlock, read: ReadRecord, gathered: _Gathered, batch_rows: int) -> Iterator[RawRows]:
     records = io.BytesIO(block.data)
     at = 0
     for _ in range(block.records):
@@ -475,13 +741,7 @@ def _reading(shapes: Shapes, columns: Columns) -> ReadRecord:
 
 
 class _Gathered:
-    """The rows of a batch, column by column: of what a record holds besides nothing is kept.
-
-    Attributes:
-        before: rows of the batches before.
-        rows: rows of this one.
-        size: bytes that they have in the file, unpacked.
-    """
+    """The rows of a batch, column by column: of what a record holds besides nothing is kept."""
 
     def __init__(self, meanings: dict[str, Reads]) -> None:
         self._meanings = meanings
@@ -490,7 +750,6 @@ class _Gathered:
         self.before, self.rows, self.size = 0, 0, 0
 
     def add(self, record: dict[str, Any], size: int) -> None:
-        """One more row."""
         for append, name in self._columns:
             append(record[name])
         self.rows += 1
@@ -525,7 +784,7 @@ def whole_records(stream: BinaryIO) -> Iterator[dict[str, Any]]:
     if not shapes.is_plain:
         raise ValueError("a type within itself, or an array of things without bytes")
     stream.seek(header.end)
-    for block in Blocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema)):
+    for block in RecordBlocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema)):
         records = io.BytesIO(block.data)
         for _ in range(block.records):
             yield cast("dict[str, Any]", fastavro.schemaless_reader(records, schema, None))

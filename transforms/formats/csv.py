@@ -7,9 +7,8 @@ closed costs its own line and nothing after it, and every line has a number.
 from __future__ import annotations
 
 import csv
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -20,8 +19,8 @@ from pyarrow import csv as arrow_csv
 
 from ...schemas.settings.base import SettingsError
 from ..common.batches import pc, whole
-from .rows import MISSING, Columns, RawRows
-from .text import Block, is_utf8, text_blocks
+from .paths import LineBlock, is_utf8, text_blocks
+from .rows import MISSING, Columns, RawRows, missing_column
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -31,14 +30,6 @@ _LF, _CR, _QUOTE = 10, 13, 34
 _NOT_ASCII = 0x80
 #: How much of a file is looked at for its header.
 _HEADER_BYTES = 1 << 16
-#: How many names of columns a message shows.
-_SHOWN = 50
-#: A number, what stands for one, or a date or time in digits or with the name of a month.
-_VALUE = re.compile(
-    r"^[-+]?[.,]?\d|\d[-/.:]\d|^[-+]?(nan|inf|infinity|null|none|na|n/a|true|false)$"
-    r"|\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\W+\d",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +37,9 @@ class CsvForm:
     """How the lines of one file are laid out.
 
     Attributes:
-        width: fields in a line.
-        at: number of each needed column's field.
         values: the columns with numbers; one, but in a wide table, and none where the values are labels.
         fields: a name for each field of a line, which is its number.
         types: the type of each needed field; of values that are numbers the second one where a block has others.
-        delimiter: between fields.
-        decimal: mark before the decimals of a number.
-        lines: lines up to and including the header.
         begin: bytes up to and including the header, without a byte order mark.
     """
 
@@ -69,48 +55,26 @@ class CsvForm:
 
 
 def check_delimiter(delimiter: str) -> None:
-    """Refuse delimiters that cannot be told from the rest of a line.
-
-    Raises:
-        SettingsError: it is a quote, a line end, or not ASCII.
-    """
+    """Refuse delimiters that cannot be told from the rest of a line."""
     if not delimiter.isascii() or delimiter in '"\r\n\0':
         raise SettingsError(
-            [f"source.delimiter is {delimiter!r} and must be one ASCII character other than a quote or a line end"]
+            f"source.delimiter is {delimiter!r} and must be one ASCII character other than a quote or a line end"
         )
 
 
-def read_form(stream: BinaryIO, path: str, columns: Columns, delimiter: str) -> CsvForm | None:
-    """Read the header of a file.
-
-    Returns:
-        The layout; ``None`` for a file without a line.
-
-    Raises:
-        SettingsError: there is no header, or it lacks a column.
-    """
-    for block in text_blocks(stream, path, _HEADER_BYTES):
-        form = _find_form(block, path, columns, delimiter)
-        if form is not None:
-            return form
-    return None
-
-
 def header_of(stream: BinaryIO, path: str, delimiter: str) -> list[str] | None:
-    """The names in the header of a file; ``None`` for a file without a line.
-
-    Raises:
-        SettingsError: there is no header.
-    """
-    for block in text_blocks(stream, path, _HEADER_BYTES):
-        found = _find_header(block, path, delimiter)
-        if found is not None:
-            return found[0]
-    return None
+    """The names in the header of a file; ``None`` for a file without a line."""
+    blocks = text_blocks(stream, path, _HEADER_BYTES)
+    return next((found[0] for block in blocks if (found := _find_header(block, path, delimiter)) is not None), None)
 
 
-def _find_form(block: Block, path: str, columns: Columns, delimiter: str) -> CsvForm | None:
-    """The layout, if the header is in this block."""
+def check_columns(stream: BinaryIO, path: str, columns: Columns, delimiter: str) -> bool:
+    """See whether the header of a file has the columns; ``False`` for a file without a line."""
+    header = header_of(stream, path, delimiter)
+    return header is not None and bool(_places(header, path, columns))
+
+
+def _find_form(block: LineBlock, path: str, columns: Columns, delimiter: str) -> CsvForm | None:
     found = _find_header(block, path, delimiter)
     if found is None:
         return None
@@ -128,10 +92,10 @@ def _find_form(block: Block, path: str, columns: Columns, delimiter: str) -> Csv
     return CsvForm(len(header), at, values, fields, types, delimiter, columns.decimal, lines, begin)
 
 
-def _find_header(block: Block, path: str, delimiter: str) -> tuple[list[str], int, int] | None:
+def _find_header(block: LineBlock, path: str, delimiter: str) -> tuple[list[str], int, int] | None:
     """The header, if it is in this block: the first line that is not blank; and the lines and bytes up to its end."""
     if not block.data:
-        raise SettingsError([f"source.csv: {path} does not begin with a header line; check that it is a CSV file"])
+        raise SettingsError(f"source.csv: {path} does not begin with a header line; check that it is a CSV file")
     start, number = 0, 0
     while start < len(block.data):
         end = block.data.index(b"\n", start)
@@ -146,14 +110,12 @@ def _find_header(block: Block, path: str, delimiter: str) -> tuple[list[str], in
 def _header(line: bytes, path: str, delimiter: str) -> list[str]:
     if not is_utf8(line) or b"\0" in line or b"\r" in line:
         raise SettingsError(
-            [
-                f"source.csv: the header of {path} is not a line of UTF-8 text; save it as UTF-8 with line feeds, or "
-                "check that it is a CSV file"
-            ]
+            f"source.csv: the header of {path} is not a line of UTF-8 text; save it as UTF-8 with line feeds, or "
+            "check that it is a CSV file"
         )
     header = _fields(line.decode("utf-8"), delimiter)
     if header is None:
-        raise SettingsError([f"source.csv: the header of {path} has a quote that is not closed; correct the header"])
+        raise SettingsError(f"source.csv: the header of {path} has a quote that is not closed; correct the header")
     return header
 
 
@@ -180,43 +142,8 @@ def _places(header: list[str], path: str, columns: Columns) -> dict[str, int]:
     return at
 
 
-def missing_column(setting: str, column: str, path: str, available: Sequence[str], *, hidden: bool = False) -> str:
-    """The message about a column that is not there.
-
-    The first line of a file without a header is data. If anything in it looks like a value, no name is shown.
-
-    Args:
-        setting: what names the column.
-        column: its name.
-        path: the file.
-        available: the columns that are there.
-        hidden: whether no name is shown because it may be that of a series, as in a wide table.
-    """
-    if hidden:
-        known = f"{len(available)} columns, whose names are not shown because they may be those of series"
-    elif any(map(_like_a_value, available)):
-        count = f"{len(available)} column{'' if len(available) == 1 else 's'}"
-        known = f"{count}, not shown because some look like values: check that its first line is a header"
-    else:
-        known = ", ".join(repr(one) for one in list(available)[:_SHOWN]) or "no columns"
-    return f"{setting} names the column {column!r}, which {path} does not have; it has {known}: change {setting}"
-
-
-def _like_a_value(name: str) -> bool:
-    """Whether a column's name may be a number or a date instead."""
-    return _VALUE.search(name.strip()) is not None
-
-
 def csv_rows(stream: BinaryIO, path: str, columns: Columns, delimiter: str, block_bytes: int) -> Iterator[RawRows]:
-    """Take a file apart.
-
-    Args:
-        stream: the bytes, from the start.
-        path: for messages.
-        columns: the needed columns.
-        delimiter: between fields.
-        block_bytes: how much is parsed at a time.
-    """
+    """Parse a file."""
     form: CsvForm | None = None
     for block in text_blocks(stream, path, block_bytes):
         body = block
@@ -224,14 +151,14 @@ def csv_rows(stream: BinaryIO, path: str, columns: Columns, delimiter: str, bloc
             form = _find_form(block, path, columns, delimiter)
             if form is None:
                 continue
-            body = Block(block.first_line + form.lines, block.data[form.begin :])
+            body = LineBlock(block.first_line + form.lines, block.data[form.begin :])
             if not body.data:
                 continue
         yield from block_rows(body, form)
 
 
-def block_rows(block: Block, form: CsvForm) -> Iterator[RawRows]:
-    """Take a block of lines apart."""
+def block_rows(block: LineBlock, form: CsvForm) -> Iterator[RawRows]:
+    """Parse a block of lines."""
     if not block.data:
         yield RawRows.lost(np.array([block.first_line], dtype=np.int64))
         return
@@ -249,7 +176,7 @@ def block_rows(block: Block, form: CsvForm) -> Iterator[RawRows]:
     if good.any():
         columns = _parse(block.data if good.all() else lots.take(good), form, int(good.sum()))
         if columns is None:
-            single = single | good  # Arrow and we disagree about a line: each is taken apart alone
+            single = single | good  # Arrow and we disagree about a line: each is parsed alone
         else:
             yield RawRows(columns, numbers[good], none)
     if single.any():
@@ -317,12 +244,10 @@ class _SortedLines:
     """The lines of a block by what can be done with them; blank ones are in none of the three.
 
     Attributes:
-        data: the block.
         starts: first byte of each line, shape (n,).
         ends: its line feed, shape (n,).
         good: lines with the right number of properly quoted fields, shape (n,).
         single: lines with quotes in unusual places, to be looked at one by one, shape (n,).
-        malformed: lines that cannot be taken apart, shape (n,).
     """
 
     data: bytes
@@ -333,11 +258,9 @@ class _SortedLines:
     malformed: Bools
 
     def take(self, rows: Bools) -> bytes:
-        """The chosen lines as one block."""
         return np.frombuffer(self.data, np.uint8)[np.repeat(rows, self.ends - self.starts + 1)].tobytes()
 
     def lines(self, rows: Bools) -> list[bytes]:
-        """The chosen lines without their ends."""
         return [line.removesuffix(b"\r") for line in self.take(rows).split(b"\n")[:-1]]
 
 

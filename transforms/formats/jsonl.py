@@ -17,9 +17,8 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from ...schemas.settings.base import SettingsError
-from .csv import missing_column
-from .rows import Columns, RawRows
-from .text import Block, is_text, is_utf8, text_blocks
+from .paths import LineBlock, is_text, is_utf8, text_blocks
+from .rows import Columns, RawRows, missing_column
 
 _LF, _CR, _OPEN, _CLOSE = 10, 13, 123, 125
 
@@ -32,11 +31,7 @@ _HEAD_BYTES = 1 << 18
 
 
 def check_columns(stream: BinaryIO, path: str, columns: Columns) -> None:
-    """See whether the objects at the start of a file have the columns.
-
-    Raises:
-        SettingsError: there are objects, and none of them has one of the columns.
-    """
+    """See whether the objects at the start of a file have the columns."""
     block = next(iter(text_blocks(stream, path, _HEAD_BYTES)), None)
     if block is None:
         return
@@ -54,14 +49,7 @@ def check_columns(stream: BinaryIO, path: str, columns: Columns) -> None:
 
 
 def jsonl_rows(stream: BinaryIO, path: str, columns: Columns, block_bytes: int) -> Iterator[RawRows]:
-    """Take a file apart.
-
-    Args:
-        stream: the bytes, from the start.
-        path: for messages.
-        columns: the needed keys.
-        block_bytes: how much is parsed at a time.
-    """
+    """Parse a file."""
     for block in text_blocks(stream, path, block_bytes):
         if block.data:
             yield from _block_rows(block, columns)
@@ -69,7 +57,7 @@ def jsonl_rows(stream: BinaryIO, path: str, columns: Columns, block_bytes: int) 
             yield RawRows.lost(np.array([block.first_line], dtype=np.int64))
 
 
-def _block_rows(block: Block, columns: Columns) -> Iterator[RawRows]:
+def _block_rows(block: LineBlock, columns: Columns) -> Iterator[RawRows]:
     arrays = _parse(block.data, columns)
     if arrays is not None:
         rows = len(arrays[columns.value])
@@ -77,16 +65,16 @@ def _block_rows(block: Block, columns: Columns) -> Iterator[RawRows]:
     elif block.lines <= _FEW:
         yield _line_rows(block, columns)
     else:
-        few = [_line_rows(part, columns) if isinstance(part, Block) else part for part in _cut(block, columns)]
+        few = [_line_rows(part, columns) if isinstance(part, LineBlock) else part for part in _cut(block, columns)]
         yield from _gathered(few)
 
 
-def _cut(block: Block, columns: Columns) -> Iterator[Block | RawRows]:
+def _cut(block: LineBlock, columns: Columns) -> Iterator[LineBlock | RawRows]:
     """Cut a block until its parts parse or are small: what is left for Python is near the bad lines."""
     ends = np.flatnonzero(np.frombuffer(block.data, np.uint8) == _LF) + 1
     limits = np.linspace(0, len(ends), _PARTS + 1).astype(np.int64).tolist()
     for first, last in pairwise(limits):
-        part = Block(block.first_line + first, block.data[0 if first == 0 else ends[first - 1] : ends[last - 1]])
+        part = LineBlock(block.first_line + first, block.data[0 if first == 0 else ends[first - 1] : ends[last - 1]])
         arrays = _parse(part.data, columns)
         if arrays is not None:
             numbers = np.arange(last - first, dtype=np.int64) + part.first_line
@@ -181,7 +169,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _line_rows(block: Block, columns: Columns) -> RawRows:
+def _line_rows(block: LineBlock, columns: Columns) -> RawRows:
     names = columns.names
     rows: list[list[str | None]] = []
     numbers: list[int] = []

@@ -1,4 +1,4 @@
-"""Files by path or pattern, wherever Beam can reach them, and how they are opened.
+"""Files by path or pattern, wherever Beam can reach them: found, opened, and read in blocks of whole lines.
 
 Paths on this machine are opened directly; others (``gs://``, ``s3://``, ``hdfs://``) go through Beam's file systems,
 which the matching extra of apache-beam brings.
@@ -11,7 +11,9 @@ import codecs
 import gzip
 import io
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -48,19 +50,7 @@ def everywhere(path: str) -> str:
 
 
 def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str) -> list[str]:
-    """Find the files that paths and glob patterns name.
-
-    Args:
-        patterns: paths or patterns.
-        resolve: makes a path of the settings absolute.
-        setting: name of the setting, for messages.
-
-    Returns:
-        Every file once, in a fixed order.
-
-    Raises:
-        SettingsError: a pattern names no file, or a place that cannot be reached.
-    """
+    """Find the files that paths and glob patterns name."""
     found: dict[str, None] = {}
     problems: list[str] = []
     for pattern in patterns:
@@ -77,10 +67,8 @@ def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str)
     for path in found:
         if path.endswith(_OTHER_COMPRESSIONS):
             raise SettingsError(
-                [
-                    f"{setting}: {path} is compressed in a way that is not read; use .gz, .bz2, .zip with one file in "
-                    "it, or none"
-                ]
+                f"{setting}: {path} is compressed in a way that is not read; use .gz, .bz2, .zip with one file in "
+                "it, or none"
             )
     return list(found)
 
@@ -88,11 +76,11 @@ def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str)
 def _mistakes(setting: str, where: str, paths: Sequence[str]) -> list[str]:
     """What is wrong with a path or pattern and what it finds, a line for each mistake."""
     if paths:
-        odd = [(path, what) for path in paths if is_local(path) and (what := endless(path)) is not None]
+        endless_ones = [(path, what) for path in paths if is_local(path) and (what := endless(path)) is not None]
         return [
             f"{setting}: {where} matches {path}, which is no file that ends, but {what}; take it away, or write a "
             "pattern that does not match it"
-            for path, what in odd
+            for path, what in endless_ones
         ]
     if is_local(where) and is_folder(where):
         return [f"{setting}: {where} is a folder; name the files in it with a pattern such as {where}/*"]
@@ -116,29 +104,15 @@ def unreachable(setting: str, path: str, error: Exception) -> str:
 
 
 def is_elsewhere(path: str, setting: str) -> bool:
-    """Whether a file is there that is not on this machine.
-
-    Args:
-        path: the file, with a scheme.
-        setting: name of the setting, for the message.
-
-    Raises:
-        SettingsError: its place cannot be reached.
-    """
+    """Whether a file is there that is not on this machine."""
     try:
         return bool(file_systems().exists(path))
     except (ValueError, OSError) as error:
-        raise SettingsError([unreachable(setting, path, error)]) from None
+        raise SettingsError(unreachable(setting, path, error)) from None
 
 
 def present(patterns: Iterable[str]) -> list[str]:
-    """The files that are there now under absolute paths or patterns, sorted; none is no mistake.
-
-    A pipe or a device is among them: who opens it is refused, and says its name.
-
-    Raises:
-        OSError: a place cannot be reached.
-    """
+    """The files that are there now under absolute paths or patterns, sorted; none is no mistake."""
     found = {path for pattern in patterns for path in _matches(pattern)}
     return sorted(path for path in found if not path.endswith(_OTHER_COMPRESSIONS))
 
@@ -155,11 +129,7 @@ def _matches(where: str) -> list[str]:
 
 
 def open_bytes(path: str) -> BinaryIO:
-    """Open a file as it is, for reading from any place in it.
-
-    Raises:
-        SourceFileError: it cannot be opened.
-    """
+    """Open a file as it is, for reading from any place in it."""
     try:
         if is_local(path):
             return open_regular(Path(path))
@@ -171,15 +141,7 @@ def open_bytes(path: str) -> BinaryIO:
 
 
 def open_text(path: str, encoding: str = "utf-8") -> BinaryIO:
-    """Open a text file as bytes of UTF-8, unpacked if its name ends in ``.gz``, ``.bz2`` or ``.zip``.
-
-    Args:
-        path: the file; a ``.zip`` has one file in it.
-        encoding: of the text. UTF-8 is handed on as it is, and where it is none a line is malformed.
-
-    Raises:
-        SourceFileError: it cannot be opened, or is no archive of one file.
-    """
+    """Open a text file as bytes of UTF-8, unpacked if its name ends in ``.gz``, ``.bz2`` or ``.zip``."""
     raw = open_bytes(path)
     try:
         stream = _unpacked(raw, path)
@@ -191,7 +153,7 @@ def open_text(path: str, encoding: str = "utf-8") -> BinaryIO:
 
 def _unpacked(raw: BinaryIO, path: str) -> BinaryIO:
     if path.endswith(".gz"):
-        return cast("BinaryIO", io.BufferedReader(_Gunzip(raw)))
+        return cast("BinaryIO", io.BufferedReader(_Below(gzip.GzipFile(fileobj=raw, mode="rb"), raw)))
     if path.endswith(".bz2"):
         return cast("BinaryIO", io.BufferedReader(_Below(bz2.BZ2File(raw), raw)))
     if not path.endswith(".zip"):
@@ -267,13 +229,94 @@ class _AsUtf8(io.RawIOBase):
         super().close()
 
 
-class _Gunzip(gzip.GzipFile):
-    """A gzip stream that closes the file below it."""
+_BOM = b"\xef\xbb\xbf"
 
-    def __init__(self, raw: BinaryIO) -> None:
-        super().__init__(fileobj=raw, mode="rb")
-        self._raw = raw
+#: Lines longer than this many bytes are no readings; they are skipped without being held in memory.
+LONGEST_LINE = 1 << 24
 
-    def close(self) -> None:
-        super().close()
-        self._raw.close()
+
+@dataclass(frozen=True, slots=True)
+class LineBlock:
+    """Some whole lines.
+
+    Attributes:
+        first_line: number of the first line, from 1.
+        data: the lines; each ends with a line feed. Empty for one line that was too long.
+    """
+
+    first_line: int
+    data: bytes
+
+    @property
+    def lines(self) -> int:
+        """How many lines the block stands for."""
+        return self.data.count(b"\n") if self.data else 1
+
+
+def is_text(text: str) -> bool:
+    """Whether a string has a form in UTF-8: half of a surrogate pair has none."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def text_blocks(stream: BinaryIO, path: str, block_bytes: int) -> Iterator[LineBlock]:
+    """Cut a stream into blocks of about a size; a byte order mark is dropped, a missing last line feed added."""
+    line, skipping = 1, False
+    held: list[bytes] = []
+    for whole_chunk in _chunks(stream, path, block_bytes):
+        chunk = whole_chunk
+        if skipping:
+            _, feed, chunk = chunk.partition(b"\n")
+            if not feed:
+                continue
+            yield LineBlock(line, b"")
+            line, skipping = line + 1, False
+        cut = chunk.rfind(b"\n") + 1
+        if cut:
+            block = LineBlock(line, b"".join([*held, chunk[:cut]]))
+            yield block
+            line, held = line + block.lines, []
+        if cut < len(chunk):
+            held.append(chunk[cut:])
+        if sum(map(len, held)) > LONGEST_LINE:
+            held, skipping = [], True
+    if skipping:
+        yield LineBlock(line, b"")
+    elif held:
+        yield LineBlock(line, b"".join([*held, b"\n"]))
+
+
+def _chunks(stream: BinaryIO, path: str, size: int) -> Iterator[bytes]:
+    """The bytes of a stream without a byte order mark."""
+    start = b""
+    while len(start) < len(_BOM) and (more := _read(stream, path, size)):
+        start += more
+    start = start.removeprefix(_BOM)
+    if start:
+        yield start
+    while chunk := _read(stream, path, size):
+        yield chunk
+
+
+def _read(stream: BinaryIO, path: str, size: int) -> bytes:
+    try:
+        return stream.read(size)
+    except (OSError, EOFError, zlib.error) as error:
+        raise SourceFileError(
+            f"file {path} breaks off or is damaged ({type(error).__name__}); restore it, for example by copying it "
+            "again: readings behind the damage cannot be recovered, and releases without them would be final"
+        ) from None
+
+
+def is_utf8(data: bytes) -> bool:
+    """Whether bytes are UTF-8."""
+    if data.isascii():
+        return True
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,13 +1,22 @@
 """Rows of any file format to readings: names, values, and the positions of malformed rows.
 
-Columns of measured values to float64 in the unit of the states' edges.
-
 A finite value is never rejected for its size: what would overflow is clamped to the largest float, which lies in the
 same end bin. Only what is no number at all is a reject, and then by its kind.
+
+A line of a wide table has a reading in each column of a series, or in each column of a time of the day. The columns are
+put one below the other as Arrow arrays; no Python runs for a cell. An empty cell is no reading and no reject. What is
+wrong with a whole line, such as its time, is a reject of the line; what is wrong with a cell is one of its line and
+column.
+
+>>> clock_times(["0:30", "12:00", "23:30", "0:00"]) // 3_600_000_000 * 1.0
+array([ 0., 12., 23., 24.])
 """
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -17,13 +26,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
-from ...schemas.settings.mappings import Readings
+from ...schemas.settings.base import SettingsError
+from ...schemas.settings.mappings import Readings, Wide
 from ...schemas.settings.places import Constant, column_of
 from ...schemas.settings.pseudonyms import PseudonymKey, Pseudonyms
 from ...schemas.slots import DAY_US, parse_instant
 from ...schemas.states import StateSpace
-from ..common.batches import pc, truths
-from ..common.rejects import Problem, Rejects
+from ..common.batches import Problem, Rejects, pc, truths
 from .times import HIGHEST_US, LOWEST_US, Order, TimeReader
 
 #: Names whose pseudonyms are remembered, and the characters of these names; with more they are made again.
@@ -31,11 +40,7 @@ _REMEMBERED, _CHARACTERS = 1 << 18, 1 << 24
 
 
 class PseudonymsOf:
-    """Replaces names by pseudonyms, each distinct name once; it belongs to one worker.
-
-    Args:
-        place: where the key is; it is read at the first name.
-    """
+    """Replaces names by pseudonyms, each distinct name once; it belongs to one worker."""
 
     def __init__(self, place: Pseudonyms) -> None:
         self._place = place
@@ -44,11 +49,7 @@ class PseudonymsOf:
         self._characters = 0
 
     def of(self, names: pa.DictionaryArray) -> pa.DictionaryArray:
-        """The same rows under pseudonyms.
-
-        Raises:
-            SettingsError: the key is not on this machine.
-        """
+        """The same rows under pseudonyms."""
         if self._key is None:
             self._key = self._place.key()
         if len(self._known) > _REMEMBERED or self._characters > _CHARACTERS:
@@ -68,15 +69,7 @@ def constant_names(name: str, rows: int) -> pa.DictionaryArray:
 
 
 def read_names(column: pa.Array, empty: RejectReason) -> tuple[pa.DictionaryArray, list[Problem]]:
-    """Read a column of names.
-
-    Args:
-        column: text, numbers, or a dictionary of them, shape (n,).
-        empty: the reason for rows whose name is null or empty.
-
-    Returns:
-        The names, shape (n,), and the rows without one.
-    """
+    """Read a column of names: the names, shape (n,), and the rows without one, whose reason is ``empty``."""
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     names, broken = _as_text(encoded.dictionary)
     # the numbers of names that cannot be one; the dictionary is small next to the rows
@@ -98,7 +91,6 @@ def read_names(column: pa.Array, empty: RejectReason) -> tuple[pa.DictionaryArra
 
 
 def _as_text(dictionary: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Names as text, and which of them are not UTF-8."""
     try:
         names = dictionary.cast(pa.utf8())
         names.validate(full=True)
@@ -215,9 +207,6 @@ class Labels:
     """Reads labels as the numbers of their states.
 
     A label is compared with those of the settings and goes nowhere else: what is none of them is a reject without it.
-
-    Attributes:
-        space: the states, which are categories.
     """
 
     space: StateSpace
@@ -228,14 +217,7 @@ class Labels:
         return cls(space) if space.categories else None
 
     def read(self, column: pa.Array) -> tuple[Floats, list[Problem]]:
-        """Read a column of labels; blanks around a label do not matter.
-
-        Args:
-            column: text, or numbers that are written as text, shape (n,).
-
-        Returns:
-            The numbers of the states, shape (n,), and the rows without one; their values mean nothing.
-        """
+        """The states of labels, shape (n,), and the rows without one; blanks around a label do not matter."""
         labels, problems = read_names(column, RejectReason.MISSING_VALUE)
         each = labels.dictionary
         trimmed = pc.utf8_trim_whitespace(each)
@@ -289,12 +271,6 @@ class Columns:
 
     Attributes:
         series: column with the series; ``None`` where all rows belong to one.
-        times: columns with the event time.
-        value: column with the value; of a wide table none.
-        group: column with the group, if the grouping comes from the data.
-        decimal: mark before the decimals of numbers in files of text.
-        cells: the columns of values of a wide table, where its header is known.
-        until: column with the end of each interval, where readings are intervals.
         labels: whether the values are labels, which are text whatever they look like.
     """
 
@@ -309,11 +285,7 @@ class Columns:
 
     @classmethod
     def of(cls, readings: Readings, group: str | None = None, *, labels: bool = False) -> Columns:
-        """The columns that the settings name.
-
-        Raises:
-            SettingsError: they name what only messages have.
-        """
+        """The columns that the settings name."""
         readings.check_columns()
         return cls(
             column_of(readings.series),
@@ -345,6 +317,37 @@ class Columns:
         return tuple(dict.fromkeys((*named, *(() if self.cells is None else self.cells.names))))
 
 
+#: A number, what stands for one, or a date or time in digits or with the name of a month.
+_VALUE = re.compile(
+    r"^[-+]?[.,]?\d|\d[-/.:]\d|^[-+]?(nan|inf|infinity|null|none|na|n/a|true|false)$"
+    r"|\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\W+\d",
+    re.IGNORECASE,
+)
+
+
+#: How many names of columns a message shows.
+_SHOWN = 50
+
+
+def missing_column(setting: str, column: str, path: str, available: Sequence[str], *, hidden: bool = False) -> str:
+    """The message about a column that is not there.
+
+    The first line of a file without a header is data. If anything in it looks like a value, no name is shown.
+    """
+    if hidden:
+        known = f"{len(available)} columns, whose names are not shown because they may be those of series"
+    elif any(map(_like_a_value, available)):
+        count = f"{len(available)} column{'' if len(available) == 1 else 's'}"
+        known = f"{count}, not shown because some look like values: check that its first line is a header"
+    else:
+        known = ", ".join(repr(one) for one in list(available)[:_SHOWN]) or "no columns"
+    return f"{setting} names the column {column!r}, which {path} does not have; it has {known}: change {setting}"
+
+
+def _like_a_value(name: str) -> bool:
+    return _VALUE.search(name.strip()) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class RawRows:
     """Rows as a format's parser left them.
@@ -352,8 +355,7 @@ class RawRows:
     Attributes:
         columns: arrays by name, n rows each, of any type.
         positions: line or row numbers from 1, shape (n,).
-        malformed: positions of what could not be taken apart, shape (m,).
-        cells: of a wide table the columns of values.
+        malformed: positions of what could not be parsed, shape (m,).
         shift: how much later than its time each row is, microseconds, shape (n,); ``None`` where none is.
     """
 
@@ -397,7 +399,7 @@ class FileOrder:
     """Which of two doubled hours a row is in, by the order of the rows of one file.
 
     The times of a series rise, so a doubled time that does not rise above the one before is in the second hour, and so
-    is what follows it. Rows of a block of text that are taken apart one by one, because of odd quotes, come after the
+    is what follows it. Rows of a block of text that are parsed one by one, because of irregular quotes, come after the
     others of the block.
     """
 
@@ -405,15 +407,7 @@ class FileOrder:
         self._seen: dict[tuple[str, int], tuple[int, bool]] = {}
 
     def second(self, names: list[str], codes: Ints, rows: Ints, stamps: Ints, changes: Ints) -> npt.NDArray[np.bool_]:
-        """Which rows are in the second hour; the few rows of the two hours are looked at one by one.
-
-        Args:
-            names: the series.
-            codes: the series of each row of a batch.
-            rows: rows with a doubled time.
-            stamps: their local times.
-            changes: their clock changes.
-        """
+        """Which rows are in the second hour; the few rows of the two hours are looked at one by one."""
         found: list[bool] = []
         for code, stamp, change in zip(codes[rows].tolist(), stamps.tolist(), changes.tolist(), strict=True):
             last, passed = self._seen.get((names[code], change), (stamp - 1, False))
@@ -440,14 +434,6 @@ class RowReader(Protocol):
 
 class RowDecoder:
     """Raw rows to readings, by the settings.
-
-    Args:
-        readings: the columns and how to read them.
-        timezone: zone of stamps without an offset.
-        group: column with the group.
-        live_clocks: whether the times are of devices that work now, so that one in 1970 is a mistake of a clock or a
-            unit.
-        labels: what reads the values, where they are labels.
 
     Raises:
         ValueError: the time format cannot be read.
@@ -478,11 +464,7 @@ class RowDecoder:
         return ""
 
     def decode(self, raw: RawRows) -> Decoded:
-        """Decode some rows; the time this takes in Python does not depend on how many they are.
-
-        Raises:
-            SettingsError: the key of the pseudonyms is not on this machine.
-        """
+        """Decode some rows; the time this takes in Python does not depend on how many they are."""
         rejects = [Rejects(RejectReason.MALFORMED_ROW, raw.malformed)] if len(raw.malformed) else []
         rows = len(raw.positions)
         if not rows:
@@ -501,33 +483,22 @@ class RowDecoder:
             problems += more
             length = until - times
             problems.append(Problem((length <= 0) | (length > LONGEST_INTERVAL_US), RejectReason.BAD_INTERVAL))
-            ends = [pa.array(until).view(pa.timestamp("us", tz="UTC"))]
+            ends = [_utc(until)]
         keep = np.ones(rows, dtype=np.bool_)
         for bad, reason in first_of_each_row(problems):
             rejects.append(Rejects(reason, raw.positions[bad]))
             keep &= ~bad
-        arrays: list[Any] = [series, pa.array(times).view(pa.timestamp("us", tz="UTC")), pa.array(values), *groups]
-        arrays += ends
-        positions = raw.positions
-        if not keep.all():
-            if not keep.any():
-                return Decoded(None, 0, tuple(rejects))
-            kept = pa.array(keep)
-            arrays = [array.filter(kept) for array in arrays]
-            times, positions = times[keep], positions[keep]
         schema = GROUPED_READING_SCHEMA if groups else READING_SCHEMA
         schema = schema.append(UNTIL) if ends else schema
-        readings = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        return Decoded(readings, int(times.min()), tuple(rejects), positions)
+        arrays = [series, _utc(times), pa.array(values), *groups, *ends]
+        return _decoded(arrays, schema, times, raw.positions, keep, rejects)
 
     def _read(self, column: pa.Array) -> tuple[Floats, list[Problem]]:
-        """The values of a column: numbers, or the states of labels."""
         if self._labels is not None:
             return self._labels.read(column)
         return read_values(column, self._scale, self.columns.decimal)
 
     def _series(self, raw: RawRows) -> tuple[pa.DictionaryArray, list[Problem]]:
-        """The series of each row, under its pseudonym where there are pseudonyms, and the rows without one."""
         column = self.columns.series
         series, problems = (
             (constant_names(self._constant, len(raw.positions)), [])
@@ -558,11 +529,27 @@ class RowDecoder:
         return times, problems
 
     def _groups(self, raw: RawRows) -> tuple[list[pa.DictionaryArray], list[Problem]]:
-        """The column of the groups, where there is one, and the rows without one."""
         if self.columns.group is None:
             return [], []
         group, problems = read_names(raw.columns[self.columns.group], RejectReason.GROUP_CONFLICT)
         return [group], problems
+
+
+def _utc(times: Ints) -> pa.Array:
+    return pa.array(times).view(pa.timestamp("us", tz="UTC"))
+
+
+def _decoded(
+    arrays: list[Any], schema: pa.Schema, times: Ints, positions: Ints, keep: Bools, rejects: list[Rejects]
+) -> Decoded:
+    """The rows that are readings, and the rejects."""
+    if not keep.any():
+        return Decoded(None, 0, tuple(rejects))
+    if not keep.all():
+        kept = pa.array(keep)
+        arrays = [array.filter(kept) for array in arrays]
+        times, positions = times[keep], positions[keep]
+    return Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema), int(times.min()), tuple(rejects), positions)
 
 
 def first_of_each_row(problems: list[Problem]) -> list[Problem]:
@@ -575,3 +562,211 @@ def first_of_each_row(problems: list[Problem]) -> list[Problem]:
         if fresh.any():
             firsts.append(Problem(fresh, reason))
     return firsts
+
+
+Bools = npt.NDArray[np.bool_]
+
+#: A time of the day: 0:30, 00:30:00, 12.30 am, 0030, or the first of two, as in 00:00-00:30.
+_CLOCK = re.compile(
+    r"(?P<hour>\d{1,2})[:.](?P<minute>\d{2})(?:[:.]00)?(?: ?(?P<half>am|pm))?(?: ?(?:-|\u2013|to) ?\d.*)?"
+    r"|(?P<hours>\d{2})(?P<minutes>\d{2})",
+    re.IGNORECASE,
+)
+_MINUTE_US = 60_000_000
+
+
+def clock_time(name: str) -> int | None:
+    """Microseconds since midnight of a time of the day that a column is named by; ``None`` for other names."""
+    found = _CLOCK.fullmatch(name.strip())
+    if found is None:
+        return None
+    hour, minute = int(found["hour"] or found["hours"] or 0), int(found["minute"] or found["minutes"] or 0)
+    if found["half"]:
+        if not 1 <= hour <= 12:  # noqa: PLR2004 - hours of half a day
+            return None
+        hour = hour % 12 + 12 * (found["half"].lower() == "pm")
+    of_day = (hour * 60 + minute) * _MINUTE_US
+    return of_day if minute < 60 and of_day <= DAY_US else None  # noqa: PLR2004 - minutes of an hour
+
+
+def clock_columns(names: Sequence[str]) -> list[int]:
+    """Places of the names that are times of the day.
+
+    Four digits may as well be a year. They are a time only where all times are written so, evenly over a whole day.
+    """
+    found = [at for at, name in enumerate(names) if clock_time(name) is not None]
+    others = [at for at in found if not names[at].strip().isdecimal()]
+    if len(others) == len(found):
+        return found
+    times = clock_times([names[at] for at in found])
+    steps = np.diff(times)
+    is_day = len(steps) > 0 and bool((steps == steps[0]).all()) and len(times) * int(steps[0]) == DAY_US
+    return found if is_day and not others else others
+
+
+def clock_times(names: Sequence[str]) -> Ints:
+    """Microseconds since midnight of each column of times; a last midnight is that at the end of the day."""
+    found = np.array([clock_time(name) or 0 for name in names], dtype=np.int64)
+    if len(found) > 1 and found[-1] == 0:
+        found[-1] = DAY_US
+    return found
+
+
+def _times_problem(names: Sequence[str], numbers: Ints, header: Sequence[str], path: str) -> str | None:
+    times = clock_columns(names)
+    if not times:
+        return (
+            f"readings.wide: {path} has no column named by a time such as 00:30 among its {len(header)}; check the "
+            "header, or readings.wide"
+        )
+    if len(times) < len(names):
+        first = min(set(range(len(names))) - set(times))
+        return (
+            f"readings.wide: {len(names) - len(times)} of the {len(header)} columns of {path} are no times of the day "
+            f"from 00:00 to 24:00, as column {numbers[first]}; name those that are none in readings.wide.without, and "
+            "write times with a colon unless all are four digits, evenly over a whole day"
+        )
+    falls = np.flatnonzero(np.diff(clock_times(names)) <= 0)
+    if len(falls):
+        return (
+            f"readings.wide: column {numbers[falls[0] + 1]} of the {len(header)} of {path} is of no later time of the "
+            "day than the column of a time before it; order the columns by time, each time once, with a midnight that "
+            "ends the day last"
+        )
+    return None
+
+
+def wide_columns(wide: Wide, columns: Columns, header: Sequence[str], path: str) -> CellColumns:
+    """The columns of values of a table.
+
+    A name of a column may be that of a person, so no message has one that is not in the settings.
+
+    Raises:
+        SettingsError: a column that the settings name is missing or there twice; there are no columns of values, too
+            many, or several of one name; or a column is to be a time, and is none or not later than the one before.
+    """
+    places = defaultdict[str, list[int]](list)
+    for number, name in enumerate(header, 1):
+        places[name.strip()].append(number)
+    named = [*columns.settings, *(("readings.wide.without", one) for one in wide.without)]
+    problems = [
+        missing_column(setting, name, path, header, hidden=True)
+        for setting, name in named
+        if name.strip() not in places
+    ]
+    problems += [
+        f"{setting}: {path} has {len(found)} columns {name!r}; rename all but one"
+        for setting, name in columns.settings
+        if len(found := places.get(name.strip(), [])) > 1
+    ]
+    if problems:
+        raise SettingsError(problems)
+    others = {name.strip() for _, name in named}
+    of_series = wide.columns == "series"
+    chosen = [numbers for name, numbers in places.items() if name and name not in others]
+    if not chosen:
+        raise SettingsError(
+            f"readings.wide: {path} has no column beside those that other settings name among its {len(header)}; "
+            "check the header, or readings.wide"
+        )
+    many = sum(map(len, chosen))
+    if many > wide.most_columns:
+        raise SettingsError(
+            f"readings.wide: {path} has {many:,} columns of values, more than {wide.most_columns:,}, the limit of "
+            "readings.wide.most_columns; raise it if the workers have the memory, or make a row of each reading"
+        )
+    twice = [numbers for numbers in chosen if len(numbers) > 1]
+    if twice:
+        raise SettingsError(
+            f"readings.wide: {sum(map(len, twice))} of the {len(header)} columns of {path} have the name of "
+            f"another one, as {twice[0][0]} and {twice[0][1]}; rename them, or name them in readings.wide.without"
+        )
+    numbers = np.array([one for (one,) in chosen], dtype=np.int64)
+    names = tuple(header[one - 1] for (one,) in chosen)
+    problem = None if of_series else _times_problem(names, numbers, header, path)
+    if problem is not None:
+        raise SettingsError(problem)
+    return CellColumns(names, numbers, clock_times(() if of_series else names))
+
+
+class WideRows(RowDecoder):
+    """Lines of a wide table to readings, by the settings."""
+
+    def __init__(
+        self, readings: Readings, *, timezone: str = "UTC", group: str | None = None, labels: Labels | None = None
+    ) -> None:
+        self._of_series = readings.wide is None or readings.wide.columns == "series"
+        if self._of_series and group is not None:
+            raise SettingsError(
+                f"group_by names the column {group!r}, and a line of a wide table of series is of all of them; "
+                "name the groups in a roster file"
+            )
+        super().__init__(readings, timezone=timezone, group=group, labels=labels)
+        self._made: tuple[CellColumns, pa.DictionaryArray] | None = None
+
+    def decode(self, raw: RawRows) -> Decoded:
+        """Decode some lines; the time this takes in Python does not depend on how many they are."""
+        rejects = [Rejects(RejectReason.MALFORMED_ROW, raw.malformed)] if len(raw.malformed) else []
+        lines, cells = len(raw.positions), raw.cells
+        if not lines or cells is None:
+            return Decoded(None, 0, tuple(rejects))
+        width = len(cells.names)
+        dates = [raw.columns[one] for one in self.columns.times]
+        if self._of_series:
+            each = self._series_of(cells)
+            series = each.take(pa.array(np.repeat(np.arange(width), lines)))
+            stamps, problems = self._instants(raw, None)
+            times, wrong, groups = np.tile(stamps, width), list[Problem](), list[pa.DictionaryArray]()
+        else:
+            each, problems = self._series(raw)
+            grouped, more = self._groups(raw)
+            below = pa.array(np.tile(np.arange(lines), width))
+            series, groups = each.take(below), [one.take(below) for one in grouped]
+            stamps, days, skipped = self._times.read_days(dates, cells.of_day_us)
+            times, wrong = stamps.ravel(), [Problem(skipped.ravel(), RejectReason.NONEXISTENT_LOCAL_TIME)]
+            problems = [*problems, *days, *more]
+        good = np.ones(lines, dtype=np.bool_)
+        for bad, reason in first_of_each_row(problems):
+            rejects.append(Rejects(reason, raw.positions[bad]))
+            good &= ~bad
+        values, more = self._values([raw.columns[name] for name in cells.names])
+        empty = np.zeros(lines * width, dtype=np.bool_)
+        for bad, reason in more:
+            if reason is RejectReason.MISSING_VALUE:
+                empty |= bad
+            else:
+                wrong.append(Problem(bad, reason))
+        keep = np.tile(good, width) & ~empty
+        for bad, reason in first_of_each_row([Problem(one.rows & keep, one.reason) for one in wrong]):
+            rejects += _of_columns(bad.reshape(width, lines), reason, raw.positions, cells)
+            keep &= ~bad
+        schema = GROUPED_READING_SCHEMA if groups else READING_SCHEMA
+        arrays = [series, _utc(times), pa.array(values), *groups]
+        return _decoded(arrays, schema, times, np.tile(raw.positions, width), keep, rejects)
+
+    def _series_of(self, cells: CellColumns) -> pa.DictionaryArray:
+        """The series of each column, under its pseudonym where there are pseudonyms; made once for a file."""
+        if self._made is None or self._made[0] is not cells:
+            numbers = pa.array(np.arange(len(cells.names), dtype=np.int32))
+            each = pa.DictionaryArray.from_arrays(numbers, pa.array(cells.names, pa.utf8()))
+            self._made = (cells, each if self._pseudonyms is None else self._pseudonyms.of(each))
+        return self._made[1]
+
+    def _values(self, columns: list[pa.Array]) -> tuple[Floats, list[Problem]]:
+        kind = columns[0].type
+        if not pa.types.is_dictionary(kind) and all(column.type == kind for column in columns):
+            return self._read(pa.concat_arrays(columns))
+        lines, problems = len(columns[0]), list[Problem]()
+        values = np.zeros((len(columns), lines))
+        for at, column in enumerate(columns):
+            values[at], more = self._read(column)
+            for bad, reason in more:
+                rows = np.zeros((len(columns), lines), dtype=np.bool_)
+                rows[at] = bad
+                problems.append(Problem(rows.ravel(), reason))
+        return values.ravel(), problems
+
+
+def _of_columns(bad: Bools, reason: RejectReason, positions: Ints, cells: CellColumns) -> Iterator[Rejects]:
+    for at in np.flatnonzero(bad.any(axis=1)).tolist():
+        yield Rejects(reason, positions[bad[at]], column=int(cells.numbers[at]))

@@ -113,12 +113,7 @@ def is_kafkas(error: BaseException) -> bool:
 
 
 def unavailable(what: str, error: Any) -> KafkaUnavailableError:
-    """An error as one that can be shown.
-
-    Args:
-        what: what could not be done with what, e.g. ``topic meters at host:9092``.
-        error: confluent-kafka's.
-    """
+    """An error as one that can be shown."""
     return KafkaUnavailableError(f"{what}: {meaning_of(error)}", passing=is_passing(error))
 
 
@@ -131,29 +126,17 @@ def _client() -> Any:
 
 
 def new_consumer(options: Mapping[str, Any]) -> Any:
-    """A consumer of confluent-kafka.
-
-    Raises:
-        KafkaUnavailableError: an option is wrong, or the package is not here.
-    """
+    """A consumer of confluent-kafka."""
     return _made(_client().Consumer, options)
 
 
 def new_producer(options: Mapping[str, Any]) -> Any:
-    """A producer of confluent-kafka.
-
-    Raises:
-        KafkaUnavailableError: an option is wrong, or the package is not here.
-    """
+    """A producer of confluent-kafka."""
     return _made(_client().Producer, options)
 
 
 def new_admin(options: Mapping[str, Any]) -> Any:
-    """An administrator's client of confluent-kafka.
-
-    Raises:
-        KafkaUnavailableError: an option is wrong, or the package is not here.
-    """
+    """An administrator's client of confluent-kafka."""
     _client()
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - an extra
 
@@ -182,9 +165,6 @@ class Cluster:
     Attributes:
         servers: HOST:PORT, with commas between.
         options: librdkafka's, secrets by their place.
-        consumer: makes a consumer; the tests' own.
-        producer: makes a producer; the tests' own.
-        admin: makes an administrator's client; the tests' own.
         port: what :func:`.ports.wrong_port` tells of servers and options; the tests' own.
     """
 
@@ -201,24 +181,16 @@ class Cluster:
         return self.port(self.servers, self.options)
 
     def consume(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
-        """A consumer.
-
-        Args:
-            own: options that the settings' come on top of.
-            said: is called with the errors of the client itself.
-
-        Raises:
-            KafkaUnavailableError: an option is wrong, a secret is not here, or the package is not.
-        """
+        """A consumer."""
         return self.consumer(self._options(own, said))
 
     def produce(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
         """A producer, as above."""
         return self.producer(self._options(own, said))
 
-    def administer(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
+    def administer(self) -> Any:
         """An administrator's client, as above."""
-        return self.admin(self._options(own, said))
+        return self.admin(self._options({}, None))
 
     def _options(self, own: Mapping[str, Any], said: Callable[[Any], None] | None) -> dict[str, Any]:
         try:
@@ -227,22 +199,3 @@ class Cluster:
             raise KafkaUnavailableError(f"Kafka at {self.servers}: {error}") from None
         heard = {} if said is None else {"error_cb": said}
         return {**own, **given, "bootstrap.servers": self.servers, **heard}
-
-
-__all__ = [
-    "LOG",
-    "NO_GROUP",
-    "READING",
-    "SPEECHLESS",
-    "Cluster",
-    "KafkaUnavailableError",
-    "is_kafkas",
-    "is_passing",
-    "meaning_of",
-    "name_of",
-    "new_admin",
-    "new_consumer",
-    "new_producer",
-    "topic_partition",
-    "unavailable",
-]

@@ -1,19 +1,15 @@
 """Partitions of a Kafka topic: offsets, where reading begins, gaps, and the identity of the topic.
 
-Where a lane begins in partitions that it has no offset of.
+*Start.* Latest, an instant and a group's offsets mean something else each time they are looked up, so they are looked
+up once and kept as offsets. A partition that appears later is read from its beginning: all of it is new.
 
-Latest, an instant and a group's offsets mean something else each time they are looked up, so they are looked up once
-and kept as offsets from then on. A partition that appears later is read from its beginning: all of it is new.
-
-Gaps: what a lane did not read of its partitions, because it was gone or because it began behind it.
-
-What was sent before the first message that a lane reads of a partition is not read, nor is what retention took while
-the lane was away. What is gone came before the first message behind it, and a reading is not taken after it came. So
+*Gaps.* What was sent before the first message that is read of a partition is missing, and so is what retention took
+while the reader was away. It came before the first message behind it, and a reading is not taken after it came. So
 where the broker stamps messages when they come, windows that start after the stamp of that message miss nothing. Until
 that message is there, and where it is the producers who stamp, whose clocks may be wrong, the gap goes to the moment
 at which it was found. A start at an instant is no exception: what a producer with a slow clock has just sent is stamped
-before it, and is passed over. There the last message that was passed over is asked for its stamp. All of this is
-offsets and stamps; nothing of it depends on what messages hold.
+before it. There the last message that was passed over is asked for its stamp. All of this is offsets and stamps;
+nothing of it depends on what messages hold.
 
 >>> gaps = Gaps.of("")
 >>> gaps.found(("load", 0), 9_000_000)
@@ -23,11 +19,9 @@ offsets and stamps; nothing of it depends on what messages hold.
 >>> gaps.until_us
 4000000
 
-Whether a topic is still the one whose offsets a position has: one that is deleted and made anew has the same name.
-
-Brokers give every topic an id of its own, which only an administrator's client is told. The consumer asks for messages
-by name and offset: where the new topic has grown past an offset of the old one, it goes on in the middle of it and
-notices nothing.
+*Identity.* A topic that is deleted and made anew has the same name and another id, which only an administrator's client
+is told. The consumer asks by name and offset: where the new topic has grown past an offset of the old one, it goes on
+in the middle of it.
 """
 
 from __future__ import annotations
@@ -41,29 +35,7 @@ from typing import Any, Literal, NamedTuple
 from ...schemas.settings.base import SettingsError
 from .client import LOG, Cluster, is_kafkas, meaning_of, topic_partition
 
-__all__ = [
-    "EARLIEST",
-    "Begin",
-    "Gaps",
-    "KnownTopic",
-    "Place",
-    "Start",
-    "TopicIds",
-    "begins",
-    "first_offsets",
-    "ids_of",
-    "lane_of",
-    "last_offsets",
-    "memory_of",
-    "name_of_place",
-    "offsets_of",
-    "position_text",
-    "seek_again",
-    "stamps_of",
-]
-
-
-Place = tuple[str, int]
+Partition = tuple[str, int]
 """A topic and a partition of it."""
 
 
@@ -92,7 +64,7 @@ _THE_END = -1
 EARLIEST = Start()
 
 
-def first_offsets(consumer: Any, places: Iterable[Place], start: Start, timeout_s: float) -> dict[Place, int]:
+def first_offsets(consumer: Any, places: Iterable[Partition], start: Start, timeout_s: float) -> dict[Partition, int]:
     """The offsets where some partitions begin: those of :func:`begins`, alone."""
     return {place: one.offset for place, one in begins(consumer, places, start, timeout_s).items()}
 
@@ -111,24 +83,14 @@ class Begin(NamedTuple):
     last_passed: int | None = None
 
 
-def begins(consumer: Any, places: Iterable[Place], start: Start, timeout_s: float) -> dict[Place, Begin]:
-    """Where some partitions begin.
-
-    Args:
-        consumer: of confluent-kafka; for ``group`` it has the group's name.
-        places: the partitions.
-        start: where.
-        timeout_s: how long one question to the broker may take.
-
-    Raises:
-        Exception: confluent-kafka's, if the broker does not answer.
-    """
+def begins(consumer: Any, places: Iterable[Partition], start: Start, timeout_s: float) -> dict[Partition, Begin]:
+    """Where some partitions begin."""
     wanted = list(places)
     ends = {
         place: consumer.get_watermark_offsets(topic_partition(*place, -1), timeout=timeout_s, cached=False)
         for place in wanted
     }
-    found: dict[Place, int] = {}
+    found: dict[Partition, int] = {}
     if start.kind == "instant":
         asked = [topic_partition(*place, start.instant_us // 1_000) for place in wanted]
         found = _offsets(consumer.offsets_for_times(asked, timeout=timeout_s))
@@ -137,31 +99,22 @@ def begins(consumer: Any, places: Iterable[Place], start: Start, timeout_s: floa
         found = _offsets(consumer.committed([topic_partition(*place, -1) for place in wanted], timeout=timeout_s))
     elif start.kind == "latest":
         found = {place: end for place, (_, end) in ends.items()}
-    return {place: _begin(max(found.get(place, -1), first), first, start) for place, (first, _) in ends.items()}
+    begun: dict[Partition, Begin] = {}
+    for place, (first, _) in ends.items():
+        offset = max(found.get(place, -1), first)
+        passed = start.kind == "instant" and offset > first
+        begun[place] = Begin(offset, first, offset - 1 if passed else None)
+    return begun
 
 
-def _begin(offset: int, first: int, start: Start) -> Begin:
-    passed = start.kind == "instant" and offset > first
-    return Begin(offset, first, offset - 1 if passed else None)
-
-
-def last_offsets(consumer: Any, places: Iterable[Place], timeout_s: float) -> dict[Place, int]:
-    """The offsets where some partitions end, as their leaders say now; those without an answer are left out.
-
-    Args:
-        consumer: of confluent-kafka.
-        places: the partitions.
-        timeout_s: how long it may take.
-
-    Raises:
-        Exception: confluent-kafka's, if a broker does not answer.
-    """
+def last_offsets(consumer: Any, places: Iterable[Partition], timeout_s: float) -> dict[Partition, int]:
+    """The offsets where some partitions end, as their leaders say now; those without an answer are left out."""
     asked = [topic_partition(*place, _THE_END) for place in places]
     answered = consumer.offsets_for_times(asked, timeout=timeout_s) if asked else []
     return {(one.topic, one.partition): one.offset for one in answered if one.error is None and one.offset >= 0}
 
 
-def seek_again(consumer: Any, offsets: Mapping[Place, int]) -> None:
+def seek_again(consumer: Any, offsets: Mapping[Partition, int]) -> None:
     """Have some partitions that are assigned asked for again from some offsets on."""
     for place, offset in offsets.items():
         try:
@@ -172,36 +125,27 @@ def seek_again(consumer: Any, offsets: Mapping[Place, int]) -> None:
                 raise
 
 
-def _offsets(answered: Iterable[Any]) -> dict[Place, int]:
-    found: dict[Place, int] = {}
+def _offsets(answered: Iterable[Any]) -> dict[Partition, int]:
+    found: dict[Partition, int] = {}
     for one in answered:
         if one.error is not None:
-            raise _failed(one.error)
+            from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra; the consumer came from it
+
+            raise KafkaException(one.error)
         found[one.topic, one.partition] = one.offset
     return found
 
 
-def _failed(error: Any) -> Exception:
-    from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra; the consumer came from it
-
-    return KafkaException(error)
-
-
 class Gaps:
-    """The last gap of each partition of a lane.
+    """The last gap of each partition of a partition group."""
 
-    Args:
-        until_us: of each partition with a gap, the instant up to which messages may not have been read.
-        open_: the partitions of which no message behind the gap was read.
-    """
-
-    def __init__(self, until_us: dict[Place, int], open_: Iterable[Place]) -> None:
+    def __init__(self, until_us: dict[Partition, int], open_: Iterable[Partition]) -> None:
         self._until_us = until_us
         self._open = set(open_)
 
     @classmethod
     def of(cls, position: str) -> Gaps:
-        """The gaps that a position of a lane tells of; those of older versions tell of none."""
+        """The gaps that a position of a partition group tells of; those of older versions tell of none."""
         plain: list[list[Any]] = json.loads(position).get("gaps", []) if position else []
         return cls(
             {(topic, partition): until for topic, partition, until, _ in plain},
@@ -215,23 +159,16 @@ class Gaps:
 
     @property
     def until_us(self) -> int | None:
-        """The instant up to which the lane may not have read everything; ``None`` without a gap."""
+        """The instant up to which the partition group may not have read everything; ``None`` without a gap."""
         return max(self._until_us.values(), default=None)
 
-    def found(self, place: Place, now_us: int) -> None:
+    def found(self, place: Partition, now_us: int) -> None:
         """Messages of a partition are gone that were not read."""
         self._until_us[place] = max(now_us, self._until_us.get(place, 0))
         self._open.add(place)
 
-    def begun(self, place: Place, begin: Begin, start: Start, now_us: int) -> None:
-        """A lane begins in a partition.
-
-        Args:
-            place: the partition.
-            begin: where it begins.
-            start: why it begins there.
-            now_us: the wall clock.
-        """
+    def begun(self, place: Partition, begin: Begin, start: Start, now_us: int) -> None:
+        """A partition group begins in a partition."""
         if not begin.offset:
             return
         self.found(place, now_us)
@@ -239,13 +176,8 @@ class Gaps:
             # what was passed over came before that was said, whenever the next message comes
             self._open.discard(place)
 
-    def read(self, place: Place, came_us: int | None) -> None:
-        """A message behind a gap was read, or the last one within it.
-
-        Args:
-            place: the partition.
-            came_us: when it came, by the broker's clock; ``None`` if the broker does not say.
-        """
+    def read(self, place: Partition, came_us: int | None) -> None:
+        """A message behind a gap was read, or the last one within it."""
         if place in self._open:
             self._open.discard(place)
             if came_us is not None:
@@ -253,23 +185,14 @@ class Gaps:
 
 
 def position_text(
-    offsets: Mapping[Place, int],
-    stamps: Mapping[Place, int],
+    offsets: Mapping[Partition, int],
+    stamps: Mapping[Partition, int],
     gaps: Gaps,
     lanes: int,
     memory: str = "",
     ids: Mapping[str, str] | None = None,
 ) -> str:
-    """A position.
-
-    Args:
-        offsets: the next offset of each partition.
-        stamps: the broker's stamps, in milliseconds, of the last messages before it, where a decoder needs them.
-        gaps: what was not read.
-        lanes: how many lanes there are.
-        memory: what the decoder must not forget of the messages before it.
-        ids: the brokers' own names of the topics whose offsets they are, where they have any.
-    """
+    """A position."""
     plain: dict[str, Any] = {"lanes": lanes, "topics": _by_topic(offsets)}
     if ids:
         plain["ids"] = dict(sorted(ids.items()))
@@ -282,27 +205,15 @@ def position_text(
     return json.dumps(plain, separators=(",", ":"))
 
 
-def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> dict[Place, int]:
-    """The offsets of a position; none at the beginning.
-
-    Args:
-        position: the text.
-        topics: those that are read now, in their order.
-        lane: whose position it is.
-        lanes: how many lanes there are now.
-
-    Raises:
-        SettingsError: there were another number of lanes, or the lane no longer reads a partition that it read then.
-    """
+def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> dict[Partition, int]:
+    """The offsets of a position; none at the beginning."""
     if not position:
         return {}
     plain = json.loads(position)
     if plain["lanes"] != lanes:
         raise SettingsError(
-            [
-                f"source.kafka.lanes is {lanes}, and the runner's state was made with {plain['lanes']}: set it "
-                "back, or begin the job anew without the state; it reads the topics again and publishes what is missing"
-            ]
+            f"source.kafka.lanes is {lanes}, and the runner's state was made with {plain['lanes']}: set it "
+            "back, or begin the job anew without the state; it reads the topics again and publishes what is missing"
         )
     offsets = {
         (topic, int(partition)): offset
@@ -313,21 +224,19 @@ def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> d
     # another lane would read them from their beginning, and both declare windows by half of what they read
     if moved := [place for place in offsets if lane_of(topics, place, lanes) != lane]:
         raise SettingsError(
-            [
-                f"source.kafka.topics: the runner's state was made with {moved[0][0]} at another place in their order, "
-                "by which lanes share the partitions: set the order back and add topics at the end, or begin the job "
-                "anew without the state; it reads the topics again and publishes what is missing"
-            ]
+            f"source.kafka.topics: the runner's state was made with {moved[0][0]} at another place in their order, "
+            "by which lanes share the partitions: set the order back and add topics at the end, or begin the job "
+            "anew without the state; it reads the topics again and publishes what is missing"
         )
     return offsets
 
 
-def lane_of(topics: Sequence[str], place: Place, lanes: int) -> int:
+def lane_of(topics: Sequence[str], place: Partition, lanes: int) -> int:
     """The lane that reads a partition; topics take turns, so that small ones do not all meet in lane 0."""
     return (topics.index(place[0]) + place[1]) % lanes
 
 
-def stamps_of(position: str) -> dict[Place, int]:
+def stamps_of(position: str) -> dict[Partition, int]:
     """The broker's stamps, in milliseconds, of the last messages before a position."""
     topics: dict[str, dict[str, int]] = json.loads(position).get("stamps", {}) if position else {}
     return {(topic, int(one)): stamp for topic, mine in topics.items() for one, stamp in mine.items()}
@@ -344,14 +253,14 @@ def ids_of(position: str) -> dict[str, str]:
     return dict(ids)
 
 
-def _by_topic(values: Mapping[Place, int]) -> dict[str, dict[str, int]]:
+def _by_topic(values: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), value in sorted(values.items()):
         topics.setdefault(topic, {})[str(partition)] = value
     return topics
 
 
-def name_of_place(place: Place) -> str:
+def partition_name(place: Partition) -> str:
     """The name of a partition, as clocks and rejects have it."""
     return f"{place[0]}/{place[1]}"
 
@@ -361,7 +270,6 @@ class KnownTopic:
     """What was known of a topic before a job began.
 
     Attributes:
-        id: the brokers' name of it.
         lost_us: the instant before which readings may be gone with a topic that it replaced; ``None``: none.
     """
 
@@ -369,13 +277,8 @@ class KnownTopic:
     lost_us: int | None = None
 
 
-class TopicIds:
-    """The ids of the topics of a lane.
-
-    Args:
-        cluster: where the brokers are.
-        ids: what is known of them, by their names.
-    """
+class TopicIdentities:
+    """The ids of the topics of a partition group."""
 
     def __init__(self, cluster: Cluster, ids: Mapping[str, str]) -> None:
         self._cluster = cluster
@@ -386,10 +289,6 @@ class TopicIds:
         """The topics whose ids are others than they were; from now on the new ones are known.
 
         Where the brokers do not say, because they are too old or away, nothing is found, and what was known stays.
-
-        Args:
-            topics: their names.
-            timeout_s: how long it may take.
         """
         found = self._asked(list(topics), timeout_s)
         anew = frozenset(topic for topic, one in found.items() if self.known.get(topic, one) != one)
@@ -405,7 +304,7 @@ class TopicIds:
 
         try:
             if self._admin is None:
-                self._admin = self._cluster.administer({})
+                self._admin = self._cluster.administer()
             asked = self._admin.describe_topics(TopicCollection(topics), request_timeout=timeout_s)
             ids = {topic: one.result(timeout_s + 1.0).topic_id for topic, one in asked.items()}
         except Exception as error:
@@ -414,8 +313,8 @@ class TopicIds:
             LOG.debug("the ids of topics at %s are not told: %s", self._cluster.servers, meaning_of(error))
             return {}
         # brokers before 2.8 have none
-        return {topic: str(one) for topic, one in ids.items() if one is not None and _is_given(one)}
-
-
-def _is_given(one: Any) -> bool:
-    return bool(one.get_most_significant_bits() or one.get_least_significant_bits())
+        return {
+            topic: str(one)
+            for topic, one in ids.items()
+            if one is not None and (one.get_most_significant_bits() or one.get_least_significant_bits())
+        }

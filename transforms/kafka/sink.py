@@ -41,14 +41,7 @@ _ASK_S = 2.0
 
 @dataclass(frozen=True)
 class Topic(MessageTopic):
-    """A topic that rows are sent to.
-
-    Attributes:
-        cluster: where the brokers are.
-        name: of the topic.
-        format: of the values.
-        numbers: the registry's, of the schemas of ``avro``.
-    """
+    """A topic that rows are sent to."""
 
     kind: ClassVar[str] = "kafka"
 
@@ -71,23 +64,14 @@ class Topic(MessageTopic):
         return Sender(self, field)
 
     def head(self, schema: Mapping[str, Any]) -> bytes:
-        """What stands before an Avro body; the schema registry is asked once.
-
-        Raises:
-            KafkaUnavailableError: it is away, or refuses the schema.
-        """
+        """What stands before an Avro body; the schema registry is asked once."""
         if self.numbers is None:
             return single_object_head(schema)
         return wire_head(self.numbers.number(subject_of(self.name), schema))
 
 
 class Sender(MessageSender):
-    """Sends messages to a topic; it belongs to one worker.
-
-    Args:
-        topic: where to.
-        field: the setting, for messages.
-    """
+    """Sends messages to a topic; it belongs to one worker."""
 
     def __init__(self, topic: Topic, field: str) -> None:
         self._topic = topic
@@ -98,11 +82,7 @@ class Sender(MessageSender):
         self._cause: str | None = None
 
     def head(self, schema: Mapping[str, Any]) -> bytes:
-        """What stands before an Avro body; while the schema registry is away, wait and say so.
-
-        Raises:
-            KafkaUnavailableError: it refuses the schema, or did not answer in time.
-        """
+        """What stands before an Avro body; while the schema registry is away, wait and say so."""
         until = time.monotonic() + _REGISTRY_S
         while True:
             try:
@@ -121,11 +101,7 @@ class Sender(MessageSender):
             time.sleep(_ASK_S)
 
     def send(self, messages: Iterable[Message]) -> None:
-        """Hand messages to the client; it sends them in the background.
-
-        Raises:
-            KafkaUnavailableError: the client cannot be made, or refuses a message.
-        """
+        """Hand messages to the client; it sends them in the background."""
         if self._producer is None:
             self._failed = self._cause = None
             self._producer = self._topic.cluster.produce(_PRODUCER, self._said)
@@ -148,11 +124,7 @@ class Sender(MessageSender):
                 return
 
     def finish(self) -> None:
-        """Wait until the brokers have everything; say so while they do not.
-
-        Raises:
-            KafkaUnavailableError: they refused something, or did not take it in time.
-        """
+        """Wait until the brokers have everything; say so while they do not."""
         if self._producer is None:
             return
         tell_at = time.monotonic() + _TELL_S
@@ -188,6 +160,3 @@ class Sender(MessageSender):
     def _said(self, error: Any) -> None:
         self._cause = meaning_of(error)
         LOG.warning("%s: %s", self._where, self._cause)
-
-
-__all__ = ["Sender", "Topic"]

@@ -1,14 +1,15 @@
 """Kafka topics as a live source: partition groups, offsets kept by the runner, and the health of partitions.
 
-A source's parts are fixed when the graph is made, because every part must declare each window complete; partitions come
-and go. So a part is a lane: lane i of n reads the partitions whose number leaves i when divided by n, and finds new
-ones by itself. Partitions are assigned, never subscribed to, and the position of a lane is the next offset of each of
-its partitions. Whatever the runner runs again is read again from there; a consumer group is at most told about it.
+The number of a source's partitions is fixed when the graph is built, because each must declare every window complete;
+partitions of a topic come and go. So each reader has a partition group: group i of n reads the partitions whose number
+leaves i when divided by n, and finds new ones by itself. Partitions are assigned, never subscribed to, and the offset
+of a group is the next offset of each of its partitions. Whatever the runner repeats is read again from there; a
+consumer group is only informed.
 
-A lane keeps a clock for each of its partitions (see :mod:`..sources.progress`). A partition that was never read to its
-end, or whose broker does not answer, is not silent but unknown, and holds the lane's clock. Where a partition ends is
-asked of its leader: what came with the last messages is old when the leader hangs. What is not read of a partition,
-because it was gone or lies before the start, is kept as a gap (see :mod:`.partitions`).
+A reader keeps a watermark for each of its partitions (see :mod:`..sources.progress`). A partition that was never read
+to its end, or whose broker does not answer, is not silent but unknown, and holds the group's watermark. Where a
+partition ends is asked of its leader: what came with the last messages is old when the leader hangs. What is not read
+of a partition, because it was gone or lies before the start, is kept as a gap (see :mod:`.partitions`).
 """
 
 from __future__ import annotations
@@ -17,13 +18,19 @@ import logging
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from operator import methodcaller
 from typing import Any
 
-from ..payloads.dead_letters import sealed
-from ..payloads.messages import MessageDecoder, SourceAwayError
+import numpy as np
+
+from ...schemas.readings import RejectReason
+from ...schemas.slots import parse_instant
+from ..common.batches import Rejects
+from ..formats.rows import Decoded
+from ..payloads.messages import Headers, MessageDecoder, Messages, SourceAwayError, rejects_of, sealed
 from ..sources.contract import PartitionedSource, Reader, SourceBatch, source_batch_of
 from ..sources.progress import Reach
 from .client import (
@@ -40,28 +47,124 @@ from .client import (
     topic_partition,
     unavailable,
 )
-from .messages import came_us, decoded_by, lost_at, sent_us
 from .partitions import (
     EARLIEST,
     Gaps,
     KnownTopic,
-    Place,
+    Partition,
     Start,
-    TopicIds,
+    TopicIdentities,
     begins,
     first_offsets,
     ids_of,
     lane_of,
     last_offsets,
     memory_of,
-    name_of_place,
     offsets_of,
+    partition_name,
     position_text,
     seek_again,
     stamps_of,
 )
 
-__all__ = ["Health", "KafkaPartitions", "KafkaReader", "leaders", "reachable"]
+_YEAR_1971_US = parse_instant("1971-01-01")
+
+#: The kind of a stamp that the broker made; ``TIMESTAMP_LOG_APPEND_TIME`` of confluent-kafka, which is an extra.
+_THE_BROKERS = 2
+
+#: The header by which the gateway says that the MQTT broker may have sent a message before.
+REPEATED = ("mqtt-dup", b"1")
+
+
+#: confluent-kafka gives a broken list and an error at once for headers that it cannot read: Python notices that where a
+#: method is called in this way, and not always where it is called by its name.
+_HEADERS = methodcaller("headers")
+
+#: In the place of headers that cannot be read; they must not be asked for again.
+_ILLEGIBLE: list[tuple[str, bytes | None]] = [("illegible", None)]
+
+
+def headers_of(message: Any) -> Headers | None:
+    """The headers of a message of confluent-kafka; ``None`` if one has a name that is no UTF-8, which loses all."""
+    try:
+        found = _HEADERS(message)
+    except (UnicodeDecodeError, SystemError):
+        message.set_headers(_ILLEGIBLE)
+        return None
+    return None if found is _ILLEGIBLE else found or ()
+
+
+def decoded_by(decoder: MessageDecoder, group: list[Any]) -> tuple[Messages, list[Decoded]]:
+    """Messages of confluent-kafka as columns, and what a decoder makes of them.
+
+    Those whose headers cannot be read are rejects: it is unknown what they say of series and time, nor whether they say
+    that the message may have come before. Tombstones are none, whatever their headers.
+    """
+    headers = [headers_of(one) for one in group]
+    messages = messages_of(group, headers)
+    legible = np.array(
+        [had is not None or body is None for had, body in zip(headers, messages.payloads, strict=True)], np.bool_
+    )
+    if legible.all():
+        return messages, decoder.decode(without_second_times(messages))
+    readable = [one for one, can in zip(group, legible.tolist(), strict=True) if can]
+    decoded = decoder.decode(without_second_times(messages_of(readable))) if readable else []
+    bad = rejects_of(RejectReason.MALFORMED_ROW, messages, np.flatnonzero(~legible))
+    return messages, [*decoded, Decoded(None, 0, (bad,))]
+
+
+def lost_at(place: Partition, offset: int, position: str, until_us: int | None) -> SourceBatch:
+    """What says that messages of a partition are lost: one reject."""
+    name, damaged = partition_name(place), Rejects(RejectReason.DAMAGED_SOURCE, np.array([offset], dtype=np.int64))
+    lost = source_batch_of(name, [Decoded(None, 0, (damaged,))], position, settled=False)
+    return replace(lost, source=name, lost_us=until_us)
+
+
+def messages_of(group: list[Any], headers: Sequence[Headers | None] | None = None) -> Messages:
+    """Messages of confluent-kafka as columns; their headers are asked for unless they are given."""
+    count = len(group)
+    stamps = np.fromiter((one.timestamp()[1] for one in group), np.int64, count)
+    return Messages(
+        payloads=[one.value() for one in group],
+        topics=[group[0].topic()] * count if group else [],
+        keys=[one.key() for one in group],
+        headers=[one or () for one in (map(headers_of, group) if headers is None else headers)],
+        stamps_us=np.where(stamps < 0, -1, stamps * 1_000),
+        positions=np.fromiter((one.offset() for one in group), np.int64, count),
+    )
+
+
+def came_us(group: Sequence[Any]) -> int | None:
+    """When the last of some messages of confluent-kafka came, by the broker's clock.
+
+    ``None`` unless the broker stamped them all: other stamps are the producers', and say nothing for certain.
+    """
+    # stamps cost a call each: in most topics they are all the producers', and the first message says so
+    if not group or group[0].timestamp()[0] != _THE_BROKERS:
+        return None
+    stamps = [one.timestamp() for one in group]
+    return _set(1_000 * max(at for _, at in stamps)) if all(kind == _THE_BROKERS for kind, _ in stamps) else None
+
+
+def sent_us(messages: Messages) -> int | None:
+    """When the last of some messages was stamped; ``None`` without a stamp, or by a clock that was never set."""
+    return _set(int(messages.stamps_us.max(initial=-1)))
+
+
+def _set(latest_us: int) -> int | None:
+    return latest_us if latest_us >= _YEAR_1971_US else None
+
+
+def without_second_times(messages: Messages) -> Messages:
+    """The same, but for the stamps of those that may have come before.
+
+    Such a stamp is not when the message came first: a reading without a time of its own would be counted in two slots,
+    and the second is a copy, which no belief about the series explains. So it has none, and is rejected.
+    """
+    repeated = [REPEATED in one for one in messages.headers]
+    if not any(repeated):
+        return messages
+    return replace(messages, stamps_us=np.where(repeated, -1, messages.stamps_us))
 
 
 #: Seconds before the same thing is said again.
@@ -74,60 +177,55 @@ _NO_LEADER = "has no leader now, or is not there any more; its brokers may be aw
 
 
 class Health:
-    """The partitions of a lane that cannot be read.
-
-    Args:
-        servers: the brokers, for messages.
-    """
+    """The partitions of a partition group that cannot be read."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
-        self._leaderless: set[Place] = set()
-        self._denied: dict[Place, str] = {}
+        self._leaderless: set[Partition] = set()
+        self._denied: dict[Partition, str] = {}
         self._said: tuple[str | None, float] = (None, 0.0)
 
     @property
-    def leaderless(self) -> frozenset[Place]:
+    def leaderless(self) -> frozenset[Partition]:
         """Those that no broker leads."""
         return frozenset(self._leaderless)
 
     @property
-    def denied(self) -> frozenset[Place]:
+    def denied(self) -> frozenset[Partition]:
         """Those whose leader refuses to hand messages over."""
         return frozenset(self._denied)
 
-    def __contains__(self, place: Place) -> bool:
+    def __contains__(self, place: Partition) -> bool:
         """Whether a partition cannot be read."""
         return place in self._leaderless or place in self._denied
 
     @property
     def trouble(self) -> str | None:
         """What is wrong, in words; ``None`` if nothing is."""
-        causes: Mapping[Place, str] = dict.fromkeys(self._leaderless, _NO_LEADER) | self._denied
+        causes: Mapping[Partition, str] = dict.fromkeys(self._leaderless, _NO_LEADER) | self._denied
         found = [
             f"{_named(place for place, one in causes.items() if one == cause)} at {self._servers}: {cause}"
             for cause in sorted(set(causes.values()))
         ]
         return "; ".join(found) or None
 
-    def looked(self, leaderless: Iterable[Place]) -> None:
+    def looked(self, leaderless: Iterable[Partition]) -> None:
         """The brokers have said which partitions have no leader."""
         self._leaderless = set(leaderless)
         self._tell()
 
-    def deny(self, place: Place, cause: str) -> None:
+    def deny(self, place: Partition, cause: str) -> None:
         """A leader does not hand over what is in a partition."""
         self._denied[place] = cause
         self._tell()
 
-    def heard(self, place: Place) -> None:
+    def heard(self, place: Partition) -> None:
         """Something came of a partition."""
         if place in self._denied:
             del self._denied[place]
             self._tell()
 
     def _tell(self) -> None:
-        """Say it when it changes, and now and then."""
         now, (before, told) = time.monotonic(), self._said
         text = self.trouble
         if text != before or (text is not None and now - told > _SAID_AGAIN_S):
@@ -136,35 +234,19 @@ class Health:
 
 
 def leaders(consumer: Any, topic: str, servers: str, timeout_s: float) -> dict[int, bool]:
-    """The partitions of a topic, and whether a broker leads each.
-
-    Args:
-        consumer: of confluent-kafka.
-        topic: its name.
-        servers: the brokers, for messages.
-        timeout_s: how long it may take.
-
-    Raises:
-        KafkaUnavailableError: the topic cannot be read.
-        Exception: confluent-kafka's, if no broker answers.
-    """
+    """The partitions of a topic, and whether a broker leads each."""
     told = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
     if told.error is not None:
         raise unavailable(f"topic {topic} at {servers}", told.error)
     return {one: told.partitions[one].leader >= 0 for one in told.partitions}
 
 
-def reachable(consumer: Any, topics: Iterable[str], servers: str, places: Collection[Place], timeout_s: float) -> bool:
+def reachable(
+    consumer: Any, topics: Iterable[str], servers: str, places: Collection[Partition], timeout_s: float
+) -> bool:
     """Whether brokers name some topics, and the leaders of some of their partitions answer.
 
     Only questions are asked: neither where the consumer reads nor what it has fetched is touched.
-
-    Args:
-        consumer: of confluent-kafka.
-        topics: the topics.
-        servers: the brokers.
-        places: the partitions.
-        timeout_s: how long each question may take.
     """
     try:
         led = {
@@ -179,7 +261,7 @@ def reachable(consumer: Any, topics: Iterable[str], servers: str, places: Collec
         return False
 
 
-def _named(places: Iterable[Place]) -> str:
+def _named(places: Iterable[Partition]) -> str:
     named = [f"{topic}/{partition}" for topic, partition in sorted(places)]
     return ", ".join(named[:_SHOWN]) + (f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else "")
 
@@ -217,11 +299,7 @@ class KafkaPartitions(PartitionedSource):
     """Messages of some topics.
 
     Attributes:
-        cluster: where the brokers are.
         topics: names, in an order that stays.
-        decoder: takes messages apart.
-        lanes: how many parts there are.
-        start: where a first run begins.
         group: consumer group that a start names, or else that is told what was read.
         discover_s: seconds from one look for new partitions to the next.
         known: what is on record of the topics, for a run that begins without a position.
@@ -242,11 +320,7 @@ class KafkaPartitions(PartitionedSource):
         return self.lanes
 
     def reader(self, part: int, position: str) -> KafkaReader:
-        """A reader of a lane; it asks no broker before it reads.
-
-        Raises:
-            SettingsError: the position is that of a lane of another number of lanes, or of topics in another order.
-        """
+        """A reader of a partition group; it asks no broker before it reads."""
         return KafkaReader(self, part, position)
 
     def lane_of(self, topic: str, partition: int) -> int:
@@ -255,13 +329,7 @@ class KafkaPartitions(PartitionedSource):
 
 
 class KafkaReader(Reader):
-    """Reads a lane.
-
-    Args:
-        source: the topics.
-        lane: its number.
-        position: where to go on; empty at the beginning.
-    """
+    """Reads a partition group."""
 
     def __init__(self, source: KafkaPartitions, lane: int, position: str) -> None:
         self._source = source
@@ -271,24 +339,24 @@ class KafkaReader(Reader):
         self._stamps = stamps_of(position)
         self._gaps = Gaps.of(position)
         known = ids_of(position) if position else {topic: one.id for topic, one in source.known.items()}
-        self._ids = TopicIds(source.cluster, known)
+        self._ids = TopicIdentities(source.cluster, known)
         #: what lies before was passed on already, and is read again for the decoder's memory alone
-        self._floors: dict[Place, int] = {}
+        self._floors: dict[Partition, int] = {}
         #: where the last message before the start is read, for its stamp alone
-        self._passed: set[Place] = set()
+        self._passed: set[Partition] = set()
         self._begun = bool(position)
         self._consumer: Any = None
         self._assigned = False
         #: whether the brokers have named the partitions, and whether the decoder was given what it must remember
         self._named = self._remembers = False
-        self._groups: deque[tuple[Place, list[Any]]] = deque()
+        self._groups: deque[tuple[Partition, list[Any]]] = deque()
         self._pieces: deque[SourceBatch] = deque()
-        self._ends: dict[Place, int] = {}
+        self._ends: dict[Partition, int] = {}
         #: where the leaders said that partitions end, and when
-        self._told: dict[Place, int] = {}
+        self._told: dict[Partition, int] = {}
         self._told_at = float("-inf")
-        self._behind: set[Place] = set(self._offsets)
-        self._reached: dict[Place, Reach] = {}
+        self._behind: set[Partition] = set(self._offsets)
+        self._reached: dict[Partition, Reach] = {}
         self._health = Health(source.cluster.servers)
         self._down = True
         self._trouble: str | None = None
@@ -326,11 +394,11 @@ class KafkaReader(Reader):
     def sources(self) -> Mapping[str, Reach]:
         """The lane's partitions; before the broker has named them, the topics."""
         away = self._down
-        # a lane without a partition follows the wall clock, but not while one may be made unseen
+        # a partition group without a partition follows the wall clock, but not while one may be made unseen
         if not self._named or (away and not self._offsets):
             return dict.fromkeys(self._source.topics, Reach.UNKNOWN)
         places = {*self._offsets, *self._health.leaderless}
-        return {name_of_place(one): Reach.UNKNOWN if away else self._reach_of(one) for one in sorted(places)}
+        return {partition_name(one): Reach.UNKNOWN if away else self._reach_of(one) for one in sorted(places)}
 
     @property
     def trouble(self) -> str | None:
@@ -426,7 +494,6 @@ class KafkaReader(Reader):
         self._tell(text, f"{text}; trying again in {pause:.3g} s")
 
     def _tell(self, what: str, text: str) -> None:
-        """Say what is wrong when it changes, and now and then."""
         now = time.monotonic()
         again = self._told_of[0] == what and now - self._told_of[1] < _REPEAT_S
         LOG.log(logging.DEBUG if again else logging.WARNING, "%s", text)
@@ -436,7 +503,7 @@ class KafkaReader(Reader):
     def _discover(self) -> None:
         source = self._source
         self._consume()
-        there, leaderless = set[Place](), set[Place]()
+        there, leaderless = set[Partition](), set[Partition]()
         for topic in source.topics:
             led = leaders(self._consumer, topic, source.cluster.servers, _ANSWER_S)
             mine = {(topic, one): has for one, has in led.items() if self._is_mine(topic, one)}
@@ -470,12 +537,11 @@ class KafkaReader(Reader):
         self._ask_ends()
 
     def _consume(self) -> None:
-        """Make a consumer if there is none."""
         if self._consumer is None:
             own = {**READING, "group.id": self._source.group or NO_GROUP}
             self._consumer = self._source.cluster.consume(own, self._said)
 
-    def _find_replaced(self, place: Place, anew: AbstractSet[str], now_us: int) -> None:
+    def _find_replaced(self, place: Partition, anew: AbstractSet[str], now_us: int) -> None:
         """Note what a run without a position cannot read: what the topic held that this one replaced."""
         known = self._source.known.get(place[0])
         if place[0] in anew:
@@ -483,7 +549,7 @@ class KafkaReader(Reader):
         elif known is not None and known.lost_us is not None:
             self._gaps.found(place, known.lost_us)
 
-    def _renew(self, there: AbstractSet[Place]) -> AbstractSet[str]:
+    def _renew(self, there: AbstractSet[Partition]) -> AbstractSet[str]:
         """Begin at the start of topics that were made anew, whose offsets are others; their names."""
         anew = self._ids.made_anew(self._source.topics, _ANSWER_S)
         places = [place for place in self._offsets if place[0] in anew]
@@ -500,7 +566,6 @@ class KafkaReader(Reader):
         return anew
 
     def _ask_ends(self) -> None:
-        """Have the leaders say where the partitions end."""
         asked = [place for place in self._offsets if place not in self._health]
         self._told, self._told_at = last_offsets(self._consumer, asked, _ANSWER_S), time.monotonic()
 
@@ -574,8 +639,7 @@ class KafkaReader(Reader):
         self._down, self._look_at = True, 0.0
 
     def _sort(self, messages: Iterable[Any]) -> None:
-        """Put the messages of each partition together."""
-        groups: dict[Place, list[Any]] = {}
+        groups: dict[Partition, list[Any]] = {}
         again = False
         for one in messages:
             place = (one.topic(), one.partition())
@@ -592,7 +656,7 @@ class KafkaReader(Reader):
         if again:
             self._assign()
 
-    def _event(self, place: Place, offset: int, error: Any) -> bool:
+    def _event(self, place: Partition, offset: int, error: Any) -> bool:
         """Something that is told in the place of a message; whether the fetching must be begun anew."""
         from confluent_kafka import KafkaError  # noqa: PLC0415 - an extra; the event came from it
 
@@ -612,8 +676,8 @@ class KafkaReader(Reader):
             self._said(error)
         return False
 
-    def _lost(self, place: Place) -> bool:
-        """The offset is not there: retention has overtaken the lane, or the topic was made anew. Begin at its start."""
+    def _lost(self, place: Partition) -> bool:
+        """The offset is gone by retention, or the topic was made anew: begin at its start."""
         try:
             found = first_offsets(self._consumer, [place], EARLIEST, _ANSWER_S)
         except Exception as error:
@@ -625,7 +689,7 @@ class KafkaReader(Reader):
         LOG.error(
             "%s at %s: offset %d is not there any more, reading goes on at %d; what was between is lost, or the topic "
             "was made anew",
-            name_of_place(place),
+            partition_name(place),
             self._source.cluster.servers,
             self._offsets[place],
             found[place],
@@ -633,7 +697,7 @@ class KafkaReader(Reader):
         self._begin_again(found)
         return True
 
-    def _begin_again(self, found: Mapping[Place, int], gone: AbstractSet[Place] = frozenset()) -> None:
+    def _begin_again(self, found: Mapping[Partition, int], gone: AbstractSet[Partition] = frozenset()) -> None:
         """Go on elsewhere in some partitions, or in some of them not at all: what was to come there is lost."""
         before = {place: self._offsets[place] for place in found}
         self._offsets = {place: offset for place, offset in (self._offsets | {**found}).items() if place not in gone}
@@ -677,21 +741,21 @@ class KafkaReader(Reader):
         self._reached[place] = self._reach(place)
         if self._reached[place] is Reach.END:
             self._behind.discard(place)
-        name = name_of_place(place)
+        name = partition_name(place)
         piece = source_batch_of(name, decoded, self._position, settled=not self._behind)
         rejects = sealed(piece.rejects, messages, self._decoder.letters)
         taken = group[again:] or group
         piece = replace(piece, came_us=came_us(taken), sent_us=sent_us(messages))
         return replace(piece, source=name, rejects=rejects, lost_us=self._gaps.until_us)
 
-    def _reach_of(self, place: Place) -> Reach:
+    def _reach_of(self, place: Partition) -> Reach:
         if place in self._health:
             return Reach.UNKNOWN
         reach = self._reached[place]
         # while messages wait for what their decoder needs there are no polls, and producers may wait for the same
         return Reach.UNKNOWN if self._waiting is not None and reach is not Reach.BEHIND else reach
 
-    def _reach(self, place: Place) -> Reach:
+    def _reach(self, place: Partition) -> Reach:
         if self._down or place in self._health:
             return Reach.UNKNOWN
         _, end = self._consumer.get_watermark_offsets(topic_partition(*place, -1), cached=True)
@@ -711,7 +775,7 @@ class KafkaReader(Reader):
             return Reach.UNKNOWN
         return Reach.BEHIND if self._comes_before(place, self._told[place]) else Reach.END
 
-    def _comes_before(self, place: Place, end: int) -> bool:
+    def _comes_before(self, place: Partition, end: int) -> bool:
         """Whether a partition was read up to before an offset; control records at its end are no messages."""
         return self._offsets[place] < end and self._ends.get(place, -1) < end
 

@@ -1,32 +1,39 @@
-"""Columns of messages: what a payload format found, and what stands beside the payload.
+"""Columns of messages: what a payload format found, what stands beside the payload, and in which units.
 
-A convention only finds the parts of each reading. Whether a name is a name, a time a time and a value a number is
-decided here and in :mod:`..formats.rows`, for every convention alike. What is decided of a reading never depends on
-which other messages came with it.
+A payload format only finds the parts of each reading. Whether a name is a name, a time a time and a value a number is
+decided here and in :mod:`..formats.rows`, for every format alike. What is decided of a reading never depends on which
+other messages came with it.
+
+A value means nothing without its unit, and a mapping reads all its values in one. So a message whose elements say
+several units is no series of readings: OCPP sends volts, amperes and watt-hours in one array.
+
+>>> power_of_ten("W", "kW"), power_of_ten("GJ", "GJ"), power_of_ten("V", "kW")
+(-3, 0, None)
+>>> differing([{"v": 1, "unit": "W"}, {"v": 230, "unit": "V"}, {"v": 2, "unit": "W"}], np.array([0, 0, 1]))
+{0}
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pyarrow as pa
 
 from ...schemas.readings import RejectReason
 from ...schemas.settings.places import Constant, Place
 from ..common.batches import finite_float
+from ..formats.paths import is_text
 from ..formats.rows import RawRows
-from ..formats.text import is_text
 from .messages import Headers, Messages
-
-__all__ = ["MQTT_TOPIC", "field_column", "headers", "last_header", "level_of", "stamps", "text_of", "topics"]
-
 
 Ints = npt.NDArray[np.int64]
 
@@ -52,12 +59,7 @@ SERIES, TIME, VALUE, GROUP = "series", "time", "value", "group"
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """A column whose values stand for several rows each.
-
-    Attributes:
-        values: the values.
-        at: number of the value of each row, shape (n,).
-    """
+    """A column whose values stand for several rows each."""
 
     values: list[Any]
     at: Ints
@@ -72,11 +74,7 @@ class Rows:
 
     Attributes:
         message: number of each row's message, shape (n,).
-        series: whatever the messages hold as names, n of them.
-        times: likewise.
-        values: likewise.
-        groups: likewise; ``None`` without groups.
-        bad: messages that could not be taken apart, and why.
+        bad: messages that could not be parsed, and why.
         shift: how much later than its time each reading is, microseconds, shape (n,); ``None`` where none is.
     """
 
@@ -89,11 +87,7 @@ class Rows:
     shift: Ints | None = None
 
     def filtered(self, keep: npt.NDArray[np.bool_]) -> Rows:
-        """Some of the readings.
-
-        Args:
-            keep: which, shape (n,).
-        """
+        """Some of the readings."""
         return Rows(
             message=self.message[keep],
             series=_filtered(self.series, keep),
@@ -164,11 +158,7 @@ class RowList:
         self.shifts += other.shifts
 
     def rows(self, groups: Sequence[Any] | None = None) -> Rows:
-        """What was found.
-
-        Args:
-            groups: the group of each message.
-        """
+        """What was found."""
         message = np.array(self.message, dtype=np.int64)
         grouped = None if groups is None else Repeated(list(groups), message)
         shift = np.array(self.shifts, dtype=np.int64) if self.shifts else None
@@ -176,12 +166,7 @@ class RowList:
 
 
 def names(column: Column, count: int) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """A column of names as a dictionary, and the rows whose name is neither text nor a whole number.
-
-    Args:
-        column: ``count`` values; ``None`` is a missing name and passes.
-        count: how many rows.
-    """
+    """A column of names as a dictionary, and the rows whose name is neither text nor a whole number."""
     if isinstance(column, pa.Array):
         return column, np.zeros(count, dtype=np.bool_)
     given = column.values if isinstance(column, Repeated) else list(column)
@@ -235,12 +220,7 @@ def _value_text(one: Any) -> str | None:
 
 
 def instants(column: Column, count: int) -> Iterator[tuple[npt.NDArray[np.bool_] | None, pa.Array]]:
-    """A column of times, those of one kind together: (which rows, ``None`` for all; their times).
-
-    Args:
-        column: ``count`` values.
-        count: how many rows.
-    """
+    """A column of times, those of one kind together: (which rows, ``None`` for all; their times)."""
     if isinstance(column, pa.Array):
         yield None, column
         return
@@ -302,16 +282,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 def field_column(place: Place | Constant, messages: Messages, chosen: Sequence[int]) -> list[Any]:
-    """What a place beside the payload holds.
-
-    Args:
-        place: a topic level, header, key, stamp, payload or constant.
-        messages: the messages.
-        chosen: the numbers of those that count.
-
-    Returns:
-        One value for each that counts: text, an instant, or ``None`` where there is nothing readable.
-    """
+    """What a place beside the payload holds for each message that counts; ``None`` where there is nothing readable."""
     if isinstance(place, Constant):
         return [place.constant] * len(chosen)
     if place.topic is not None:
@@ -319,10 +290,14 @@ def field_column(place: Place | Constant, messages: Messages, chosen: Sequence[i
         known = {one: level_of(one, place.topic) for one in set(found)}
         return [known[one] for one in found]
     if place.stamp:
-        return stamps(messages, chosen)
+        return [_instant(int(messages.stamps_us[one])) for one in chosen]
     if place.payload:
         return [_whole_text(messages.payloads[one]) for one in chosen]
-    raw = [messages.keys[one] for one in chosen] if place.key else headers(messages, chosen, str(place.header))
+    raw = (
+        [messages.keys[one] for one in chosen]
+        if place.key
+        else [last_header(messages.headers[one], str(place.header)) for one in chosen]
+    )
     texts = [text_of(one) for one in raw]
     if place.level is None:
         return texts
@@ -362,22 +337,12 @@ def level_of(text: str, level: int) -> str | None:
         return None
 
 
-def headers(messages: Messages, chosen: Sequence[int], name: str) -> list[bytes | None]:
-    """The header of a name of each message."""
-    return [last_header(messages.headers[one], name) for one in chosen]
-
-
 def last_header(given: Headers, name: str) -> bytes | None:
     """The last header of a name: who writes one anew appends it."""
     for key, value in reversed(given):
         if key == name:
             return value
     return None
-
-
-def stamps(messages: Messages, chosen: Sequence[int]) -> list[dt.datetime | None]:
-    """The broker's own stamps; ``None`` where there is none, or none that a calendar has."""
-    return [_instant(int(messages.stamps_us[one])) for one in chosen]
 
 
 def _instant(stamp_us: int) -> dt.datetime | None:
@@ -415,3 +380,71 @@ def text_of(value: bytes | None) -> Any:
         return value.decode("utf-8")
     except (UnicodeDecodeError, struct.error):
         return None
+
+
+#: Fields in which platforms say unit or measurand: OCPP 1.6 and 2, EdgeX, NGSI-LD, Home Assistant, and plain ones.
+FIELDS = frozenset({"unit", "units", "uom", "unitCode", "unitOfMeasure", "unit_of_measurement", "measurand"})
+
+_PREFIXES = {"": 0, "k": 3, "M": 6, "G": 9}
+
+#: Unit -> (quantity, power of ten to the quantity's own unit).
+_UNITS: dict[str, tuple[str, int]] = {
+    **{
+        f"{prefix}{unit}": (unit, power)
+        for unit in ("W", "Wh", "VA", "VAh", "var", "varh", "J")
+        for prefix, power in _PREFIXES.items()
+    },
+    **{f"{prefix}{unit}": (unit, power) for unit in ("V", "A") for prefix, power in (("m", -3), ("", 0), ("k", 3))},
+    "m3": ("m3", 0),
+    "dm3": ("m3", -3),
+    "l": ("m3", -3),
+    "L": ("m3", -3),
+    "Hz": ("Hz", 0),
+}
+
+
+def is_known(unit: str) -> bool:
+    """Whether a unit is one that can be compared with others of its quantity."""
+    return unit in _UNITS
+
+
+def units() -> list[str]:
+    """The units that can be compared."""
+    return list(_UNITS)
+
+
+def power_of_ten(given: str, wanted: str) -> int | None:
+    """By which power of ten a number of a unit becomes one of another; ``None`` if they are of different quantities."""
+    if given == wanted:
+        return 0
+    (one, power), (other, least) = _UNITS.get(given, ("", 0)), _UNITS.get(wanted, ("?", 0))
+    return power - least if one == other else None
+
+
+def differing(objects: Sequence[Any], message: npt.NDArray[np.int64], named: Collection[str] = ()) -> set[int]:
+    """The messages whose objects say different units; one that says none differs from one that does.
+
+    Args:
+        objects: elements of arrays, n of them.
+        message: the number of each one's message, shape (n,).
+        named: fields that the mapping reads itself, which may differ.
+    """
+    kept: Sequence[dict[Any, Any]] = objects
+    if set(map(type, objects)) - {dict}:
+        kept = [one if type(one) is dict else {} for one in objects]
+    found: set[int] = set()
+    for name in FIELDS.difference(named).intersection(chain.from_iterable(kept)):
+        pairs = set(zip(message.tolist(), [plain(one.get(name)) for one in kept], strict=True))
+        numbers, counts = np.unique([number for number, _ in pairs], return_counts=True)
+        found.update(numbers[counts > 1].tolist())
+    return found
+
+
+def plain(unit: Any) -> Any:
+    """What is said of a unit as a value that can be compared."""
+    if unit is None or type(unit) is str:
+        return unit
+    try:
+        return orjson.dumps(unit, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        return object()  # nothing that could be compared: it equals nothing

@@ -20,35 +20,38 @@ from ...schemas.settings.job import Settings
 from ...schemas.settings.mappings import NAMED, Readings, check_message
 from ...schemas.settings.places import Constant, Do, Place, RegisterValue, Steps
 from ...schemas.slots import SlotGrid, parse_duration
-from ..common.rejects import Rejects
+from ..common.batches import Rejects
 from ..formats.rows import Decoded, RowDecoder, earliest_of
 from .avro import AvroParser, SchemaLookup, known_schemas
 from .columns import GROUP, SERIES, TIME, VALUE, RowList, Rows, field_column
-from .containers import TooLargeError, csv_parser, msgpack_parser, parse_lines, parse_ndjson, unpacked
-from .dead_letters import check_letters
 from .mapped import Mapping, asked_beside, mapped_rows
-from .messages import MessageDecoder, Messages, rejects_of
+from .messages import MessageDecoder, Messages, check_letters, rejects_of
 from .meter_registers import Registers
-from .parsing import Apart, Parsed, Parser, cbor_parser, collector_held_back, parse_json, xml_parser
-from .plugins import plugin_parser
+from .parsing import (
+    Parsed,
+    ParsedColumns,
+    Parser,
+    TooLargeError,
+    cbor_parser,
+    collector_held_back,
+    csv_parser,
+    msgpack_parser,
+    parse_json,
+    parse_lines,
+    parse_ndjson,
+    plugin_parser,
+    remote_write_parser,
+    unpacked,
+    xml_parser,
+)
 
 if TYPE_CHECKING:
     from .presets.json_documents import Wanted
     from .presets.sparkplug import Births
 
-__all__ = [
-    "Convention",
-    "PayloadDecoder",
-    "SchemaLookup",
-    "births_of",
-    "convention_of",
-    "documents_of",
-    "time_unit_of",
-]
-
 
 #: From messages, and the numbers of those with a payload, to their readings.
-Convention = Callable[[Messages, list[int]], list[Rows]]
+PayloadFormat = Callable[[Messages, list[int]], list[Rows]]
 
 #: Units of the times of the presets that have numbers.
 _UNITS = {"thingsboard": "ms", "edgex": "ns", "sparkplug": "ms"}
@@ -62,12 +65,7 @@ def time_unit_of(readings: Readings) -> Any:
 
 
 def births_of(readings: Readings, memory: str) -> Births | None:
-    """What is remembered of births; ``None`` under conventions that have none.
-
-    Args:
-        readings: the mapping.
-        memory: what another one remembered, as text.
-    """
+    """What is remembered of births; ``None`` under presets that have none."""
     if readings.preset != "sparkplug":
         return None
     from .presets.sparkplug import Births
@@ -75,31 +73,20 @@ def births_of(readings: Readings, memory: str) -> Births | None:
     return Births(_name_of(readings), readings.remember, memory)
 
 
-def convention_of(
+def payload_format_of(
     readings: Readings,
     timezone: str,
     group: str | None,
     schemas: SchemaLookup | None,
     births: Births | None,
-) -> Convention:
-    """What takes messages apart.
-
-    Args:
-        readings: the mapping.
-        timezone: zone of stamps without an offset.
-        group: the attribute, or path, with the group; ``None`` without groups.
-        schemas: gives the schema of an id of Avro's wire format.
-        births: those of :func:`births_of`.
-
-    Raises:
-        SettingsError: a library or schema for it is missing, or the name of the value is none.
-    """
+) -> PayloadFormat:
+    """What parses messages."""
     if readings.preset in NAMED:
         return _named(readings, timezone, None if group is None else readings.attributes[group], births)
     try:
         mapping = Mapping.of(readings, group)
     except ValueError as error:
-        raise SettingsError([str(error)]) from None
+        raise SettingsError(str(error)) from None
     parse = _parser(readings, mapping, schemas)
 
     def rows(messages: Messages, chosen: list[int]) -> list[Rows]:
@@ -111,25 +98,19 @@ def convention_of(
 
 def _parser(
     readings: Readings, mapping: Mapping, schemas: SchemaLookup | None
-) -> Callable[[Sequence[bytes], Sequence[int]], Sequence[Parsed | Apart]]:
+) -> Callable[[Sequence[bytes], Sequence[int]], Sequence[Parsed | ParsedColumns]]:
     if not mapping.needs_payload:
         return lambda payloads, numbers: [Parsed([None] * len(payloads), list(numbers))]
     if readings.payload in ("avro", "avro-single"):
         if readings.payload == "avro" and schemas is None:
-            raise SettingsError(["readings.payload is avro, which needs a schema registry; name it in the source"])
+            raise SettingsError("readings.payload is avro, which needs a schema registry; name it in the source")
         single = readings.payload == "avro-single"
         lookup = known_schemas(readings.avro_schemas) if single or schemas is None else schemas
         if mapping.is_plain:
             return AvroParser(lookup, mapping.paths, single=single)
-        return AvroParser(lookup, _times_of(mapping), single=single, abreast=False)
+        return AvroParser(lookup, _times_of(mapping), single=single, vectorised=False)
     parse = _PARSERS.get(readings.payload_name, plugin_parser)(readings)
     return lambda payloads, numbers: [parse(payloads, numbers)]
-
-
-def _remote_write(readings: Readings) -> Parser:
-    from .remote_write import remote_write_parser
-
-    return remote_write_parser(readings.max_bytes)
 
 
 #: Of each way to write a payload as plain values, what makes its parser; other names are of plug-ins.
@@ -138,28 +119,19 @@ _PARSERS: dict[str, Callable[[Readings], Parser]] = {
     "ndjson": lambda _: parse_ndjson,
     "csv": lambda readings: csv_parser(readings.columns, readings.delimiter),
     "line-protocol": lambda _: parse_lines,
-    "prometheus-remote-write": _remote_write,
+    "prometheus-remote-write": lambda readings: remote_write_parser(readings.max_bytes),
     "cbor": lambda _: cbor_parser(),
     "msgpack": lambda _: msgpack_parser(),
 }
 
 
 def documents_of(payload: str, bodies: Sequence[bytes], schemas: SchemaLookup | None = None) -> Parsed:
-    """What payloads hold as plain values, for who looks for a mapping.
-
-    Args:
-        payload: how they are written: a name of the setting.
-        bodies: the payloads.
-        schemas: gives the schema of an id of Avro's wire format.
-
-    Raises:
-        SettingsError: a library is not installed.
-    """
+    """What payloads hold as plain values, for who looks for a mapping."""
     numbers = range(len(bodies))
     if payload != "avro":
         read = Readings(payload=payload, series="series", time="time", value="value")
         return _PARSERS[payload](read)(bodies, numbers)
-    parts = AvroParser(schemas or known_schemas([]), {}, abreast=False)(bodies, numbers)
+    parts = AvroParser(schemas or known_schemas([]), {}, vectorised=False)(bodies, numbers)
     found = [one for one in parts if isinstance(one, Parsed)]
     return Parsed([value for one in found for value in one.values], [at for one in found for at in one.message])
 
@@ -176,39 +148,32 @@ def _payloads(messages: Messages, chosen: list[int]) -> list[Any]:
 
 
 def _name_of(readings: Readings) -> str:
-    """The name that the value has under a preset."""
     value = readings.value
     name = value.register_.name if isinstance(value, RegisterValue) else value
     if name is not None:
         return str(name)
-    from .presets.green_button import DEFAULT_UNIT
+    from .presets.xml_documents import DEFAULT_UNIT
 
     return DEFAULT_UNIT
 
 
-def _named(readings: Readings, timezone: str, group: str | Place | None, births: Births | None) -> Convention:
-    """The convention of a preset that takes payloads apart by itself."""
+def _named(readings: Readings, timezone: str, group: str | Place | None, births: Births | None) -> PayloadFormat:
+    """The payload format of a preset that parses payloads by itself."""
     from .presets.json_documents import Wanted
 
     name, place, unit = _name_of(readings), readings.series, readings.unit.strip()
     find = _finder(readings, name, births)
 
     def rows(messages: Messages, chosen: list[int]) -> list[Rows]:
-        series = (
-            dict(zip(chosen, field_column(place, messages, chosen), strict=True))
-            if isinstance(place, (Place, Constant))
-            else None
-        )
+        def beside(place: Place | Constant) -> dict[int, Any]:
+            return dict(zip(chosen, field_column(place, messages, chosen), strict=True))
+
+        series = beside(place) if isinstance(place, (Place, Constant)) else None
+        times = beside(readings.time) if isinstance(readings.time, Place) else None
         groups: list[Any] | None = None
         if isinstance(group, Place):
-            groups = [None] * len(messages)
-            for number, one in zip(chosen, field_column(group, messages, chosen), strict=True):
-                groups[number] = one
-        times = (
-            None
-            if not isinstance(readings.time, Place)
-            else dict(zip(chosen, field_column(readings.time, messages, chosen), strict=True))
-        )
+            named = beside(group)
+            groups = [named.get(number) for number in range(len(messages))]
         return [find(messages, chosen, Wanted(name, series, timezone, unit, times)).rows(groups)]
 
     return rows
@@ -227,13 +192,13 @@ def _finder(readings: Readings, name: str, births: Births | None) -> Callable[[M
         check_codes(name, readings.unit.strip())
         return lambda messages, chosen, wanted: dsmr_rows(_payloads(messages, chosen), chosen, wanted)
     if preset == "green-button":
-        from .presets.green_button import blocks_of, check_unit, espi_rows
+        from .presets.xml_documents import blocks_of, check_unit, espi_rows
 
         check_unit(name)
         xml = xml_parser(preset, blocks_of)
         return lambda messages, chosen, wanted: espi_rows(xml(_payloads(messages, chosen), chosen), wanted)
     if preset == "cim":
-        from .presets.cim import check_code, cim_rows, values_of
+        from .presets.xml_documents import check_code, cim_rows, values_of
 
         check_code(name)
         documents, counted = xml_parser(preset, values_of), isinstance(readings.value, RegisterValue)
@@ -241,7 +206,7 @@ def _finder(readings: Readings, name: str, births: Births | None) -> Callable[[M
             documents(_payloads(messages, chosen), chosen), wanted, registers=counted
         )
     if preset == "senml":
-        from .presets.senml import parse_senml, senml_rows
+        from .presets.json_documents import parse_senml, senml_rows
 
         cbor = cbor_parser()
         return lambda messages, chosen, wanted: senml_rows(
@@ -264,10 +229,7 @@ class PayloadDecoder(MessageDecoder):
     """Decodes messages by the mapping of the settings; a plain value, whose memory stays with one reader.
 
     Attributes:
-        readings: the mapping and how to read what it finds.
-        timezone: zone of stamps without an offset.
         group: the attribute, or path, with the group; ``None`` without groups.
-        grid: the slots, for registers.
         lateness_us: how long windows wait for late readings, for registers.
         schemas: gives the schema of an id of Avro's wire format; must travel to any machine.
         encrypted: to whom the content of rejected messages is encrypted; ``None``: it is kept nowhere.
@@ -286,18 +248,9 @@ class PayloadDecoder(MessageDecoder):
 
     @classmethod
     def of(cls, settings: Settings, *, group: str | None = None, schemas: SchemaLookup | None = None) -> PayloadDecoder:
-        """The decoder of a job.
-
-        Args:
-            settings: the job.
-            group: the attribute, or path, with the group.
-            schemas: gives the schema of an id of Avro's wire format.
-
-        Raises:
-            SettingsError: the mapping cannot be used, or a library for it is missing.
-        """
+        """The decoder of a job."""
         if settings.readings is None:
-            raise SettingsError(["readings is missing: it says where the parts of a reading are in a message"])
+            raise SettingsError("readings is missing: it says where the parts of a reading are in a message")
         late = settings.windows.lateness
         decoder = cls(
             settings.readings,
@@ -322,12 +275,7 @@ class PayloadDecoder(MessageDecoder):
         _Worker(self)
 
     def decode(self, messages: Messages) -> list[Decoded]:
-        """The readings of some messages, and what could not be read; never raises for a message's content.
-
-        Raises:
-            SettingsError: the mapping cannot be used, or a key or library is missing on this machine.
-            Exception: ``schemas`` could not tell whether there is a schema.
-        """
+        """The readings of some messages, and what could not be read; never raises for a message's content."""
         if not self._worker:
             self._worker.append(_Worker(self))
         return self._worker[0].decode(messages)
@@ -366,23 +314,23 @@ def _lookback_slots(grid: SlotGrid, lateness_us: int) -> int:
 
 
 class _Worker:
-    """What a worker needs to decode; it is made where it is used."""
-
     def __init__(self, decoder: PayloadDecoder) -> None:
         readings = decoder.readings
         try:
             check_message(readings, decoder.group)
         except ValueError as error:
-            raise SettingsError([str(error)]) from None
+            raise SettingsError(str(error)) from None
         self._limit = readings.max_bytes
         self._packed = readings.compression is not None
         self._births = births_of(readings, decoder.begun)
-        self._convention = convention_of(readings, decoder.timezone, decoder.group, decoder.schemas, self._births)
+        self._payload_format = payload_format_of(
+            readings, decoder.timezone, decoder.group, decoder.schemas, self._births
+        )
         self._registers: Registers | None = None
         scale = readings.scale
         if isinstance(readings.value, RegisterValue):
             if decoder.grid is None:
-                raise SettingsError(["readings.value: a register needs the slots of the settings"])
+                raise SettingsError("readings.value: a register needs the slots of the settings")
             # those that the lookback reaches, the one that goes on, and some that are off by a wrong clock
             kept = 2 * (_lookback_slots(decoder.grid, decoder.lateness_us) + 1)
             self._registers = Registers(decoder.grid, scale, readings.value.register_.rollover, kept, readings.remember)
@@ -401,7 +349,7 @@ class _Worker:
         try:
             self._rows = RowDecoder(plain, timezone=decoder.timezone, group=group, live_clocks=True)
         except ValueError as error:
-            raise SettingsError([f"readings.time_format: {error}"]) from None
+            raise SettingsError(f"readings.time_format: {error}") from None
 
     def decode(self, messages: Messages) -> list[Decoded]:
         bad: dict[int, RejectReason] = {}
@@ -423,7 +371,7 @@ class _Worker:
             silent = np.ones(len(messages), dtype=np.bool_)
             silent[ends] = False
             for some, opened in self._opened(messages, chosen, bad):
-                for rows in self._convention(opened, some):
+                for rows in self._payload_format(opened, some):
                     silent[rows.message] = False
                     found += [_told_once(self._rows.decode(raw)) for raw in rows.raw()]
                     bad |= rows.bad
@@ -431,7 +379,7 @@ class _Worker:
         rejects = [one for part in found for one in part.rejects]
         parts = [replace(part, rejects=()) for part in found if part.readings is not None]
         if self._registers is not None:
-            parts = [_risen(self._registers, part) for part in parts]
+            parts = [_incremented(self._registers, part) for part in parts]
             rejects += [one for part in parts for one in part.rejects]
             parts = [replace(part, rejects=()) for part in parts if part.readings is not None]
         return _with_passed(_with_rejects(parts, bad, rejects, messages), int(silent.sum()))
@@ -469,12 +417,10 @@ class _Worker:
 
     @property
     def memory(self) -> str:
-        """The births."""
         return "" if self._births is None else self._births.text
 
 
 def _with_passed(parts: list[Decoded], passed: int) -> list[Decoded]:
-    """The decoded parts, the first of which says how many messages were passed over."""
     if not passed:
         return parts
     return [replace(parts[0], passed=passed), *parts[1:]] if parts else [Decoded(None, 0, (), passed=passed)]
@@ -499,7 +445,7 @@ def _in_parts(messages: Messages, chosen: list[int]) -> Iterator[list[int]]:
     yield chosen[first:]
 
 
-def _risen(registers: Registers, part: Decoded) -> Decoded:
+def _incremented(registers: Registers, part: Decoded) -> Decoded:
     """The rises that readings of registers give, and the messages for whose series others were forgotten."""
     readings, crowding = registers.differences(part.readings)
     rejects = (

@@ -1,22 +1,40 @@
-"""Messages: what a broker hands over, as columns, and how they become readings.
+"""Messages: what a broker hands over, as columns; their decoders, with a bounded memory, and encrypted rejects.
 
-A message is taken apart by a :class:`MessageDecoder`, whichever broker it came from. One message may hold no reading,
-one or many; a message that cannot be read is one reject, counted once.
+A :class:`MessageDecoder` parses a message, whichever broker it came from. One message may hold no reading, one or many;
+a message that cannot be read is one reject, counted once. Where the settings name a public key, a reject carries its
+message encrypted (:mod:`...schemas.dead_letters`), up to a number of messages and bytes: a flood of rejects costs no
+more.
+
+What a decoder remembers by name is :class:`Bounded`, which a flood of names cannot fill. Names that were heard of once
+may be invented by the million. They take at most a quarter of the memory from those that have proved themselves; within
+each of the two kinds the one that was not heard of for longest goes first.
+
+>>> memory = Bounded[str, int](limit=4)
+>>> for name in "ab":
+...     _ = memory.keep(name, 1, proved=True)
+>>> [memory.keep(f"invented {n}", 0) for n in range(5)]
+[0, 0, 1, 1, 1]
+>>> memory.names()
+['invented 3', 'invented 4', 'a', 'b']
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from ...schemas.dead_letters import Letters
+from ...schemas.dead_letters import Content, Letters, check_sealing, letter_of
 from ...schemas.errors import QuiltstreamError
-from ...schemas.readings import RejectReason
-from ..common.rejects import Rejects
+from ...schemas.readings import LETTER_SCHEMA, RejectReason
+from ..common.batches import Rejects
 from ..formats.rows import Decoded
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -48,13 +66,7 @@ class Messages:
 
 
 def rejects_of(reason: RejectReason, messages: Messages, numbers: npt.NDArray[np.int64]) -> Rejects:
-    """Some messages as rejects, with their sizes.
-
-    Args:
-        reason: why.
-        messages: all of them.
-        numbers: of those that are rejected, in their order, shape (n,).
-    """
+    """Some messages as rejects, with their sizes."""
     payloads = messages.payloads
     sizes = np.fromiter((len(payloads[one] or b"") for one in numbers.tolist()), np.int64, len(numbers))
     return Rejects(reason, messages.positions[numbers], sizes)
@@ -65,7 +77,7 @@ class SourceAwayError(QuiltstreamError, RuntimeError):
 
 
 class MessageDecoder(ABC):
-    """Takes messages apart; a plain value that travels to any worker.
+    """Parses messages; a plain value that travels to any worker.
 
     One that remembers something of earlier messages must not remember what came behind a position to which its reader
     is taken back. So each reader takes a decoder of its own by :meth:`fresh`, begun with the :attr:`memory` that its
@@ -81,11 +93,7 @@ class MessageDecoder(ABC):
         """
 
     def fresh(self, memory: str = "") -> MessageDecoder:  # noqa: ARG002 - of those that remember something
-        """A decoder of the same kind for one reader, which remembers nothing but what it is given.
-
-        Args:
-            memory: what a position carries: the :attr:`memory` of the decoder that read up to it.
-        """
+        """A decoder of the same kind for one reader, which remembers nothing but what it is given."""
         return self
 
     @property
@@ -108,4 +116,139 @@ class MessageDecoder(ABC):
         return 0
 
 
-__all__ = ["Headers", "MessageDecoder", "Messages", "SourceAwayError", "rejects_of"]
+Name = TypeVar("Name")
+Value = TypeVar("Value")
+
+#: The share of the memory that names without proof may always have is one in so many.
+_SHARE = 4
+
+
+def _one(_value: Any) -> int:
+    return 1
+
+
+class Bounded(Generic[Name, Value]):
+    """Values by name; it belongs to one worker.
+
+    Args:
+        limit: how much is kept, at least 1.
+        weigh: how much of it a value takes.
+        forgotten: is given each value that is forgotten for another.
+    """
+
+    def __init__(
+        self, limit: int, weigh: Callable[[Value], int] = _one, forgotten: Callable[[Value], None] | None = None
+    ) -> None:
+        self._limit = limit
+        self._weigh = weigh
+        self._forgotten = forgotten
+        # a plain dictionary looks for its oldest entry through all that were taken out before it
+        self._fresh: OrderedDict[Name, Value] = OrderedDict()
+        self._proved: OrderedDict[Name, Value] = OrderedDict()
+        self._tiers = (self._fresh, self._proved)
+        self._weights = [0, 0]
+
+    def __len__(self) -> int:
+        """How many names."""
+        return len(self._fresh) + len(self._proved)
+
+    def get(self, name: Name) -> Value | None:
+        """The value of a name; ``None`` without one."""
+        found = self._proved.get(name)
+        return self._fresh.get(name) if found is None else found
+
+    def names(self) -> list[Name]:
+        """The names, those first that would go first."""
+        return [*self._fresh, *self._proved]
+
+    def values(self) -> Iterator[Value]:
+        """The values, in the same order."""
+        return chain(self._fresh.values(), self._proved.values())
+
+    def keep(self, name: Name, value: Value, *, proved: bool = False) -> int:
+        """Keep a value as the one heard of last; how many other names were forgotten for it."""
+        if name in self._proved:
+            proved = True
+            self._drop(1, name)
+        elif name in self._fresh:
+            self._drop(0, name)
+        weights = self._weights
+        self._tiers[proved][name] = value
+        weights[proved] += self._weigh(value)
+        forgotten = 0
+        while weights[0] + weights[1] > self._limit:
+            tier = self._weights[0] * _SHARE <= self._limit
+            oldest = self._oldest(tier, name)
+            if oldest is None:
+                tier = not tier
+                oldest = self._oldest(tier, name)
+            if oldest is None:
+                break
+            gone = self._drop(tier, oldest)
+            if self._forgotten is not None:
+                self._forgotten(gone)
+            forgotten += 1
+        return forgotten
+
+    def _drop(self, tier: int, name: Name) -> Value:
+        value = self._tiers[tier].pop(name)
+        self._weights[tier] -= self._weigh(value)
+        return value
+
+    def _oldest(self, tier: int, but: Name) -> Name | None:
+        """The name that was not heard of for longest; ``None`` if there is no other."""
+        oldest = next(iter(self._tiers[tier]), None)
+        return None if oldest == but else oldest
+
+
+#: Messages whose content is kept of those that are decoded at once; the others are told without.
+MOST_LETTERS = 100
+
+_SETTING, _WHERE = "rejects.encrypted", "on every worker"
+
+
+def check_letters(letters: Letters) -> None:
+    """See whether messages can be encrypted here."""
+    check_sealing(letters, _SETTING, _WHERE)
+
+
+def with_letters(rejects: pa.RecordBatch, messages: Messages, letters: Letters) -> pa.RecordBatch:
+    """Rejects with the sizes of their messages, and the letters that hold them; ``LETTER_SCHEMA``."""
+    positions = rejects.column("position").to_numpy(zero_copy_only=False)
+    at = np.minimum(np.searchsorted(messages.positions, positions), len(messages) - 1)
+    sizes: list[int] = []
+    found: list[str | None] = []
+    for number, row in zip(at.tolist(), rejects.to_pylist(), strict=True):
+        payload = messages.payloads[number]
+        size = 0 if payload is None else len(payload)
+        sizes.append(size)
+        if len(found) < MOST_LETTERS and int(messages.positions[number]) == row["position"]:
+            try:
+                found.append(letter_of(row | {"size": size}, _content(messages, number), letters))
+            except ImportError:
+                # says what to install
+                check_letters(letters)
+                raise
+        else:
+            found.append(None)
+    columns = [rejects.column(name) for name in ("reason", "source", "position")]
+    return pa.RecordBatch.from_arrays(
+        [*columns, pa.array(sizes, pa.int64()), pa.array(found, pa.utf8())], schema=LETTER_SCHEMA
+    )
+
+
+def sealed(
+    rejects: Sequence[pa.RecordBatch], messages: Messages, letters: Letters | None
+) -> tuple[pa.RecordBatch, ...]:
+    """Batches of rejects, each with letters that hold its messages if the settings name a key."""
+    return tuple(rejects) if letters is None else tuple(with_letters(one, messages, letters) for one in rejects)
+
+
+def _content(messages: Messages, number: int) -> Content:
+    return Content(
+        messages.payloads[number] or b"",
+        messages.topics[number],
+        int(messages.stamps_us[number]),
+        messages.keys[number],
+        messages.headers[number],
+    )

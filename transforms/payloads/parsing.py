@@ -1,25 +1,46 @@
-"""Payloads to plain values: JSON and CBOR, each message by itself, and those that are neither."""
+"""Payloads to plain values: JSON, lines of JSON, CSV, the line protocol, CBOR, MessagePack, XML, and plug-ins.
+
+Each document becomes plain values, so that paths mean the same in every format. A line that cannot be read makes its
+message a reject; its other lines count. All formats take time in proportion to the payload. Whatever the function of a
+plug-in does with a message is about this message alone: an error, or a value that no document of JSON could hold, makes
+it one reject, counted once.
+
+Prometheus remote write 1.0 is a ``WriteRequest`` in protobuf, packed by snappy's block format. Each time series becomes
+``{"labels": {NAME: VALUE}, "samples": [{"value": V, "timestamp": MS}]}``; the metric's name is the label ``__name__``.
+A sample with the staleness marker says that a series has ended and is left out. The block says how many bytes it holds,
+and no more than a message may have are unpacked.
+
+>>> line_values("power,meter=m7 kw=1.5,phase=1i 1767614400000000000")
+{'measurement': 'power', 'tags': {'meter': 'm7'}, 'fields': {'kw': 1.5, 'phase': 1}, 'time': 1767614400000000000}
+"""
 
 from __future__ import annotations
 
+import csv
 import gc
 import io
 import json
 import re
+import struct
 import sys
-from collections.abc import Callable, Generator, Sequence
+import zlib
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 from xml.etree.ElementTree import TreeBuilder
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 import pyarrow as pa
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
+from ...schemas.settings.mappings import Readings
+from ...schemas.settings.plugins import PAYLOAD_PLUGINS
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +48,6 @@ class Parsed:
     """What some payloads hold.
 
     Attributes:
-        values: the values of those that could be parsed.
-        message: the number of each one's message.
-        bad: the messages that could not be, and why.
         stamps: what integers at the path of the time are; ``None`` if the settings say it.
     """
 
@@ -40,8 +58,8 @@ class Parsed:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
-    """What some payloads hold that were taken apart already.
+class ParsedColumns:
+    """What some payloads hold that are parsed already.
 
     Attributes:
         columns: the parts of the readings that are in the payloads, one entry for each reading, shape (n,).
@@ -65,12 +83,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def parse_json(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
-    """Parse JSON.
-
-    Args:
-        payloads: n of them.
-        numbers: their numbers.
-    """
+    """Parse JSON."""
     loads = orjson.loads
     try:
         return Parsed([loads(one) for one in payloads], list(numbers))
@@ -104,11 +117,7 @@ def parse_each(payloads: Sequence[bytes], numbers: Sequence[int], parse: Callabl
 
 
 def parse_json_text(payload: bytes | str) -> Any:
-    """What one JSON document holds.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """What one JSON document holds."""
     try:
         return orjson.loads(payload)
     except orjson.JSONDecodeError:
@@ -147,14 +156,11 @@ def cbor_parser() -> Parser:
     """The parser of CBOR.
 
     Tags are refused but for decimal fractions, since some of them let a few bytes stand for endless work.
-
-    Raises:
-        SettingsError: the library is not installed.
     """
     try:
         import cbor2  # noqa: PLC0415 - of the extra
     except ImportError:
-        raise SettingsError(["CBOR payloads need cbor2; install quiltstream[formats]"]) from None
+        raise SettingsError("CBOR payloads need cbor2; install quiltstream[formats]") from None
     decoders: Any = dict.fromkeys(_TAGS, _refuse) | {_DECIMAL_FRACTION: _decimal_fraction}
 
     def parse(payload: bytes) -> Any:
@@ -172,19 +178,11 @@ _LONGEST_NAMESPACE = 200
 
 
 def xml_parser(preset: str, read: Callable[[Any], Any]) -> Parser:
-    """The parser of XML, which has no definitions of its own: a few bytes of them can stand for endless work.
-
-    Args:
-        preset: that needs it, for messages.
-        read: from the root of a document to what it holds.
-
-    Raises:
-        SettingsError: the library is not installed.
-    """
+    """The parser of XML, which has no definitions of its own: a few bytes of them can stand for endless work."""
     try:
         from defusedxml import ElementTree  # noqa: PLC0415 - of the extra
     except ImportError:
-        raise SettingsError([f"preset {preset} needs defusedxml; install quiltstream[formats]"]) from None
+        raise SettingsError(f"preset {preset} needs defusedxml; install quiltstream[formats]") from None
 
     def parse(payload: bytes) -> Any:
         parser: Any = ElementTree.XMLParser(target=TreeBuilder(), forbid_dtd=True)
@@ -207,15 +205,322 @@ def _decimal_fraction(value: Any, _immutable: bool) -> float:
     return float(f"{digits}e{exponent}")
 
 
-__all__ = [
-    "Apart",
-    "Parsed",
-    "Parser",
-    "cbor_parser",
-    "clamped",
-    "collector_held_back",
-    "parse_each",
-    "parse_json",
-    "parse_json_text",
-    "xml_parser",
-]
+class TooLargeError(QuiltstreamError, ValueError):
+    """A payload has more bytes than it may, unpacked."""
+
+
+def unpacked(payload: bytes, most: int) -> bytes:
+    """What a payload of gzip holds, which may have several members."""
+    found = b""
+    while payload:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            found += member.decompress(payload, most + 1 - len(found))
+        except zlib.error:
+            raise ValueError("no gzip") from None
+        if len(found) > most:
+            raise TooLargeError("too many bytes")
+        if not member.eof:
+            raise ValueError("cut short")
+        payload = member.unused_data
+    return found
+
+
+def parse_ndjson(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
+    """Parse payloads whose lines are JSON documents; empty lines are none."""
+    return _each_line(payloads, numbers, lambda payload: payload.split(b"\n"), _json)
+
+
+def _json(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return parse_json_text(line)
+
+
+def _each_line(
+    payloads: Sequence[bytes],
+    numbers: Sequence[int],
+    split: Callable[[bytes], Iterable[bytes]],
+    parse: Callable[[bytes], Any],
+) -> Parsed:
+    """What the lines of payloads hold; a bad line makes its message bad, and its other lines count."""
+    parsed = Parsed()
+    for number, payload in zip(numbers, payloads, strict=True):
+        for line in split(payload):
+            if not line.strip():
+                continue
+            try:
+                parsed.values.append(parse(line))
+            except Exception:  # noqa: BLE001 - whatever a parser raises is about this line alone
+                parsed.bad[number] = RejectReason.MALFORMED_ROW
+            else:
+                parsed.message.append(number)
+    return parsed
+
+
+def csv_parser(columns: Sequence[str], delimiter: str) -> Parser:
+    """The parser of CSV, whose rows become objects with the fields of their columns; an empty field is null."""
+
+    def parse(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
+        parsed = Parsed()
+        for number, payload in zip(numbers, payloads, strict=True):
+            try:
+                for row in _csv_rows(payload, columns, delimiter):
+                    parsed.values.append(row)
+                    parsed.message.append(number)
+            except (ValueError, csv.Error):  # noqa: PERF203 - what is before the damage counts
+                parsed.bad[number] = RejectReason.MALFORMED_ROW
+        return parsed
+
+    return parse
+
+
+def _csv_rows(payload: bytes, columns: Sequence[str], delimiter: str) -> Iterator[dict[str, str | None]]:
+    text = io.StringIO(payload.decode("utf-8-sig"), newline="")
+    rows = csv.reader(text, delimiter=delimiter, strict=True)
+    names = list(columns) or next(rows, [])
+    if len(set(names)) != len(names):
+        raise ValueError("a column twice")
+    broken = False
+    for row in rows:
+        if len(row) == len(names):
+            yield {name: field or None for name, field in zip(names, row, strict=True)}
+        broken |= len(row) not in {0, len(names)}
+    if broken:
+        raise ValueError("a row of another width")
+
+
+#: A part of a line up to a blank, a comma or an equals sign that no backslash stands before; linear in its text.
+_PART = re.compile(r"(?:[^\\ ,=]|\\.|\\$)+")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_BARE = re.compile(r"[^ ,]+")
+_ESCAPED = re.compile(r"\\([ ,=\"\\])")
+_INTEGER = re.compile(r"[+-]?\d{1,20}")
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+_TRUE, _FALSE = {"t", "T", "true", "True", "TRUE"}, {"f", "F", "false", "False", "FALSE"}
+
+
+def parse_lines(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
+    """Parse payloads of InfluxDB's line protocol; a text value has no line end in it."""
+    return _each_line(payloads, numbers, _without_remarks, lambda line: line_values(line.decode("utf-8")))
+
+
+def _without_remarks(payload: bytes) -> Iterable[bytes]:
+    return (line for line in payload.split(b"\n") if not line.lstrip().startswith(b"#"))
+
+
+def line_values(line: str) -> dict[str, Any]:
+    """What a line of the line protocol holds: measurement, tags, fields and the time as an integer or ``None``."""
+    line = line.strip()
+    name, at = _part(line, 0)
+    tags: dict[str, str] = {}
+    while line[at : at + 1] == ",":
+        key, at = _part(line, at + 1)
+        tags[key], at = _part(line, _behind(line, at, "="))
+    at = _behind(line, at, " ")
+    fields: dict[str, Any] = {}
+    while True:
+        key, at = _part(line, at)
+        fields[key], at = _value(line, _behind(line, at, "="))
+        if line[at : at + 1] != ",":
+            break
+        at += 1
+    stamp = line[at:].strip()
+    if stamp and (line[at] != " " or not _INTEGER.fullmatch(stamp)):
+        raise ValueError("no time")
+    return {"measurement": name, "tags": tags, "fields": fields, "time": int(stamp) if stamp else None}
+
+
+def _part(line: str, at: int) -> tuple[str, int]:
+    found = _PART.match(line, at)
+    if found is None:
+        raise ValueError("no name")
+    text = found[0]
+    return (_ESCAPED.sub(r"\1", text) if "\\" in text else text), found.end()
+
+
+def _behind(line: str, at: int, mark: str) -> int:
+    if line[at : at + 1] != mark:
+        raise ValueError(f"no {mark!r}")
+    return at + 1
+
+
+def _value(line: str, at: int) -> tuple[Any, int]:
+    quoted = _QUOTED.match(line, at)
+    if quoted is not None:
+        return _ESCAPED.sub(r"\1", quoted[1]), quoted.end()
+    found = _BARE.match(line, at)
+    if found is None:
+        raise ValueError("no value")
+    text = found[0]
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE, found.end()
+    if text[-1] in "iu" and _INTEGER.fullmatch(text[:-1]):
+        return int(text[:-1]), found.end()
+    if not _NUMBER.fullmatch(text):
+        raise ValueError("no number")
+    return clamped(text), found.end()
+
+
+#: Elements of an array of MessagePack: the library makes room for all of them before it reads one.
+_MOST_ELEMENTS = 1 << 16
+
+
+def msgpack_parser() -> Parser:
+    """The parser of MessagePack: names are texts, and of the extensions only the time stamp is read."""
+    try:
+        import msgpack  # noqa: PLC0415 - of the extra
+    except ImportError:
+        raise SettingsError("MessagePack payloads need msgpack; install quiltstream[formats]") from None
+
+    def parse(payload: bytes) -> Any:
+        return msgpack.unpackb(
+            payload,
+            raw=False,
+            strict_map_key=True,
+            timestamp=3,
+            ext_hook=_refuse_extension,
+            max_array_len=min(len(payload), _MOST_ELEMENTS),
+        )
+
+    return lambda payloads, numbers: parse_each(payloads, numbers, parse)
+
+
+def _refuse_extension(*_: Any) -> NoReturn:
+    raise ValueError("an extension that is not read")
+
+
+KINDS = descriptor_pb2.FieldDescriptorProto
+
+#: Of each message of a protobuf schema the fields: name, number, kind or the name of a message, and whether repeated.
+ProtobufFields = Mapping[str, Sequence[tuple[str, int, Any, bool]]]
+
+
+def protobuf_class(package: str, root: str, syntax: str, messages: ProtobufFields, oneof: Collection[str] = ()) -> Any:
+    """The class of a message of a protobuf schema, without generated code; the fields of ``oneof`` are one's forms."""
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax=syntax)
+    for message, fields in messages.items():
+        made = file.message_type.add(name=message)
+        for name, number, kind, repeated in fields:
+            one = made.field.add(
+                name=name, number=number, label=KINDS.LABEL_REPEATED if repeated else KINDS.LABEL_OPTIONAL
+            )
+            if isinstance(kind, str):
+                one.type, one.type_name = KINDS.TYPE_MESSAGE, f".{package}.{kind}"
+            else:
+                one.type = kind
+            if name in oneof:
+                one.oneof_index = 0
+        if any(name in oneof for name, *_ in fields):
+            made.oneof_decl.add(name="value")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{root}"))
+
+
+#: What is read of a write request. Version 2 has symbols, and is refused.
+_WRITE_REQUEST: ProtobufFields = {
+    "Label": (("name", 1, KINDS.TYPE_STRING, False), ("value", 2, KINDS.TYPE_STRING, False)),
+    "Sample": (("value", 1, KINDS.TYPE_DOUBLE, False), ("timestamp", 2, KINDS.TYPE_INT64, False)),
+    "TimeSeries": (("labels", 1, "Label", True), ("samples", 2, "Sample", True)),
+    "WriteRequest": (("timeseries", 1, "TimeSeries", True), ("symbols", 4, KINDS.TYPE_BYTES, True)),
+}
+
+#: The bits of the value that says that a series has ended.
+_STALE = struct.pack("<Q", 0x7FF0_0000_0000_0002)
+
+#: Bytes of the length before a block at most.
+_LENGTH = 5
+
+
+def remote_write_parser(most: int) -> Parser:
+    """The parser of write requests."""
+    if not pa.Codec.is_available("snappy"):
+        raise SettingsError("readings.payload is prometheus-remote-write, and this pyarrow has no snappy")
+    codec = pa.Codec("snappy")
+    parse = protobuf_class("quiltstream.remotewrite", "WriteRequest", "proto3", _WRITE_REQUEST).FromString
+
+    def parse_all(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
+        parsed = Parsed()
+        for number, payload in zip(numbers, payloads, strict=True):
+            try:
+                body = codec.decompress(payload, decompressed_size=_held(payload, most), asbytes=True)
+                documents = _documents(parse(body))
+            except TooLargeError:  # noqa: PERF203 - each message is read by itself
+                parsed.bad[number] = RejectReason.TOO_LARGE
+            except Exception:  # noqa: BLE001 - whatever a library raises is about this message alone
+                parsed.bad[number] = RejectReason.MALFORMED_ROW
+            else:
+                parsed.values.extend(documents)
+                parsed.message.extend([number] * len(documents))
+        return parsed
+
+    return parse_all
+
+
+def _held(payload: bytes, most: int) -> int:
+    """How many bytes a block holds, as it says itself; the library refuses one that holds others."""
+    found = 0
+    for place, byte in enumerate(payload[:_LENGTH]):
+        found |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:  # noqa: PLR2004 - its top bit says that more follows
+            if found > most:
+                raise TooLargeError("too many bytes")
+            return found
+    raise ValueError("no length")
+
+
+def _documents(request: Any) -> list[dict[str, Any]]:
+    if request.symbols:
+        raise ValueError("remote write 2")
+    # a series without samples takes two bytes, and its document hundreds
+    return [_document(series) for series in request.timeseries if series.samples]
+
+
+def _document(series: Any) -> dict[str, Any]:
+    labels = {one.name: one.value for one in series.labels}
+    if len(labels) != len(series.labels):
+        raise ValueError("a label twice")
+    samples = [
+        {"value": one.value, "timestamp": one.timestamp}
+        for one in series.samples
+        # any number that is none may be the marker; which one it is say its bits
+        if one.value == one.value or struct.pack("<d", one.value) != _STALE
+    ]
+    return {"labels": labels, "samples": samples}
+
+
+_TOO_DEEP = "more levels than a payload may have"
+
+
+def plugin_parser(readings: Readings) -> Parser:
+    """The parser of the payload format that settings take from a plug-in."""
+    name = readings.payload_name
+    plugin = PAYLOAD_PLUGINS.named(name)
+    if plugin is None:
+        raise SettingsError(f"readings.payload is {name}, and no distribution that is installed here has this format")
+    parse: Any = plugin.imported("parser").parser(readings.payload[name])
+    if not callable(parse):
+        raise SettingsError(f"{plugin.text}: parser() gives no function; ask its author for one")
+    one = cast("Callable[[bytes], Any]", parse)
+    return lambda payloads, numbers: parse_each(payloads, numbers, lambda payload: checked_value(one(payload)))
+
+
+def checked_value(value: Any, depth: int = _DEPTH) -> Any:
+    """A value made of mappings with names, lists, texts, numbers and nothing."""
+    if depth == 0:
+        raise ValueError(_TOO_DEEP)
+    if isinstance(value, dict):
+        return {_name(key): checked_value(one, depth - 1) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [checked_value(one, depth - 1) for one in value]
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    raise ValueError("a value that is none of a document")
+
+
+def _name(key: Any) -> str:
+    if type(key) is not str:
+        raise ValueError("a name that is no text")
+    return key

@@ -7,7 +7,7 @@ after it. A counter is shown as it stands, and names are shown in clear.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ...schemas.readings import RejectReason
@@ -18,8 +18,6 @@ from ..formats.rows import Decoded
 from .avro import SchemaLookup
 from .decoder import PayloadDecoder
 from .messages import Messages
-
-__all__ = ["Trial", "Tried", "shown"]
 
 #: The part of a reading that a reason is about.
 _PART = {
@@ -39,8 +37,6 @@ class Tried:
     """What became of one message.
 
     Attributes:
-        topic: where it came from.
-        size: its bytes.
         readings: series, instant and value of each reading, values times ``readings.scale``.
         places: where series, time and value came from, in words.
         passed: why it was passed over; ``None`` if it was not.
@@ -56,17 +52,7 @@ class Tried:
 
 
 class Trial:
-    """Tries messages; it belongs to one command.
-
-    Args:
-        readings: the mapping.
-        timezone: zone of stamps without an offset.
-        group: the attribute, or path, with the group; ``None`` without groups.
-        schemas: gives the schema of an id of Avro's wire format.
-
-    Raises:
-        SettingsError: the mapping cannot be used, or a library for it is missing.
-    """
+    """Tries messages; it belongs to one command."""
 
     def __init__(
         self, readings: Readings, timezone: str, group: str | None = None, schemas: SchemaLookup | None = None
@@ -156,16 +142,7 @@ def _standing(register: Register) -> str | Place:
 
 
 def _only(messages: Messages, number: int) -> Messages:
-    one = slice(number, number + 1)
-    return replace(
-        messages,
-        payloads=messages.payloads[one],
-        topics=messages.topics[one],
-        keys=messages.keys[one],
-        headers=messages.headers[one],
-        stamps_us=messages.stamps_us[one],
-        positions=messages.positions[one],
-    )
+    return Messages(*(getattr(messages, column.name)[number : number + 1] for column in fields(messages)))
 
 
 def _rows(parts: list[Decoded]) -> Iterator[tuple[str, str, float]]:

@@ -47,12 +47,7 @@ class PubSubUnavailableError(BrokerUnavailableError):
 
 
 def unavailable(what: str, error: BaseException) -> PubSubUnavailableError:
-    """An error as one that can be shown.
-
-    Args:
-        what: what could not be used.
-        error: the client's.
-    """
+    """An error as one that can be shown."""
     if isinstance(error, PubSubUnavailableError):
         return error
     name = type(error).__name__
@@ -75,40 +70,17 @@ def _library() -> Any:
 
 
 def new_subscriber() -> Any:
-    """A subscriber of google-cloud-pubsub.
-
-    Raises:
-        PubSubUnavailableError: the package is not here.
-        Exception: google.auth's, without credentials.
-    """
+    """A subscriber of google-cloud-pubsub."""
     return _library().SubscriberClient()
 
 
 def new_publisher() -> Any:
-    """A publisher of google-cloud-pubsub, which retries by itself.
-
-    Raises:
-        PubSubUnavailableError: the package is not here.
-        Exception: google.auth's, without credentials.
-    """
+    """A publisher of google-cloud-pubsub, which retries by itself."""
     return _library().PublisherClient()
 
 
 def stream_of(client: Any, subscription: str, callback: Callable[[Any], None], messages: int) -> Any:
-    """Have the messages of a subscription streamed; the client keeps those that are not acknowledged from others.
-
-    Args:
-        client: a subscriber.
-        subscription: its whole name.
-        callback: takes each message, on a thread of the client.
-        messages: how many may wait to be acknowledged.
-
-    Returns:
-        A future that ends when the stream does.
-
-    Raises:
-        Exception: the client's.
-    """
+    """Have the messages of a subscription streamed; the client keeps those that are not acknowledged from others."""
     limits = _library().types.FlowControl(
         max_messages=messages,
         max_bytes=MOST_BYTES,
@@ -116,17 +88,3 @@ def stream_of(client: Any, subscription: str, callback: Callable[[Any], None], m
         max_duration_per_lease_extension=LEASE_S,
     )
     return client.subscribe(subscription, callback=callback, flow_control=limits, await_callbacks_on_shutdown=True)
-
-
-__all__ = [
-    "HELD_S",
-    "LEASE_S",
-    "LOG",
-    "MOST_BYTES",
-    "PubSubUnavailableError",
-    "is_clients",
-    "new_publisher",
-    "new_subscriber",
-    "stream_of",
-    "unavailable",
-]

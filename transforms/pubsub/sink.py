@@ -27,13 +27,7 @@ _HANDED = 10_000
 
 @dataclass(frozen=True)
 class PubSubTopic(MessageTopic):
-    """A topic that rows are sent to.
-
-    Attributes:
-        name: its whole name.
-        format: of the messages.
-        publisher: makes a client; the tests' own.
-    """
+    """A topic that rows are sent to."""
 
     kind: ClassVar[str] = "pubsub"
 
@@ -47,13 +41,7 @@ class PubSubTopic(MessageTopic):
 
 
 class PubSubSender(MessageSender):
-    """Sends messages to a topic; it belongs to one worker.
-
-    Args:
-        topic: where to.
-        setting: name of the setting, for messages.
-        patience_s: how long the service may take.
-    """
+    """Sends messages to a topic; it belongs to one worker."""
 
     def __init__(self, topic: PubSubTopic, setting: str, *, patience_s: float = _PATIENCE_S) -> None:
         self._topic = topic
@@ -63,11 +51,7 @@ class PubSubSender(MessageSender):
         self._sent: list[Any] = []
 
     def send(self, messages: Iterable[Message]) -> None:
-        """Hand messages to the client, which sends them in the background.
-
-        Raises:
-            PubSubUnavailableError: the client cannot be made, or something was refused.
-        """
+        """Hand messages to the client, which sends them in the background."""
         for key, value, headers in messages:
             attributes = {name: text.decode() for name, text in headers}
             if key is not None:
@@ -84,11 +68,7 @@ class PubSubSender(MessageSender):
                 self.finish()
 
     def finish(self) -> None:
-        """Wait until the service has everything.
-
-        Raises:
-            PubSubUnavailableError: it refused something, or did not take it in time.
-        """
+        """Wait until the service has everything."""
         sent, self._sent = self._sent, []
         try:
             for one in sent:
@@ -112,6 +92,3 @@ class PubSubSender(MessageSender):
         LOG.warning("%s", found)
         Heartbeat.complain(self._setting, str(found))
         return found
-
-
-__all__ = ["RELEASE_ID", "PubSubSender", "PubSubTopic", "PubSubUnavailableError"]

@@ -1,11 +1,8 @@
 """File sinks: one sorted file of a bounded job, or a file a block in the folder of a live job.
 
 Runners retry and replay. A second attempt writes the same bytes under another temporary name and renames them over the
-same file, so however often a bundle runs, and if two jobs end at once, one whole file is there.
-
-The sinks of a live job: folders to which a file is added for every block of released rows.
-
-A block's rows are those of record, so its file has the same name and the same bytes however often a runner sends it.
+same file, so however often a bundle runs, and if two jobs end at once, one whole file is there. A block's rows are
+those of record, so its file has the same name and the same bytes however often a runner sends it.
 """
 
 from __future__ import annotations
@@ -37,38 +34,10 @@ from ...schemas.table_files import (
     read_rows,
     rows_in,
     write_parts,
-    write_rows,
     write_stream,
 )
-from ..common import batches
-from ..common import batches as coders
-from ..common.rejects import all_with_letters
+from ..common.batches import with_dead_letter_columns
 from ..formats.paths import is_local, open_bytes
-
-__all__ = [
-    "LETTERS",
-    "REJECTS",
-    "RELEASES",
-    "RowForm",
-    "WriteBlocks",
-    "WriteLetters",
-    "WriteRejects",
-    "WriteRows",
-    "batches",
-    "block_name",
-    "coders",
-    "in_folder",
-    "part_name",
-    "read_releases",
-    "read_rows",
-    "write_batches",
-    "write_block",
-    "write_parts",
-    "write_remote",
-    "write_rows",
-    "write_stream",
-]
-
 
 #: Rejected rows, by where they were.
 REJECTS = RowForm(
@@ -90,7 +59,7 @@ REJECTS = RowForm(
 
 
 #: The same with letters.
-LETTERS = RowForm(
+DEAD_LETTERS = RowForm(
     LETTER_SCHEMA,
     {
         **REJECTS.avro,
@@ -116,14 +85,6 @@ class WriteRows(beam.PTransform[Any, Any]):
     """Write the record batches of a bounded PCollection to one file.
 
     The rows are sorted, and a row that a runner delivered twice is written once. Without rows the file has none.
-
-    Args:
-        path: the file; it is replaced, and its folder made.
-        format_: how it is written.
-        form: what the rows are.
-
-    Returns:
-        A PCollection of the path, once it is written.
     """
 
     def __init__(self, path: str, format_: FileFormat, form: RowForm = RELEASES) -> None:
@@ -178,14 +139,7 @@ def _write(path: str, format_: FileFormat, parts: Parts, form: RowForm) -> None:
 
 
 def write_remote(path: str, format_: FileFormat, parts: Parts, form: RowForm) -> None:
-    """Write a file through Beam's file systems under another name, then rename it.
-
-    Args:
-        path: where, with a scheme.
-        format_: how.
-        parts: the rows, sorted.
-        form: what they are.
-    """
+    """Write a file through Beam's file systems under another name, then rename it."""
     folder, name = FileSystems.split(path)
     part = FileSystems.join(folder, part_name(name))
     # it may exist already, or the store may have no folders; otherwise creating the file fails and says so
@@ -208,13 +162,6 @@ _WRITERS = 8
 
 
 class _IntoFolder(beam.PTransform[Any, Any]):
-    """Write record batches to files of a folder, where they are.
-
-    Args:
-        folder: where; it is made if needed.
-        format_: how a file is written.
-    """
-
     writer: ClassVar[Callable[[str, FileFormat], beam.DoFn]]
 
     def __init__(self, folder: str, format_: FileFormat) -> None:
@@ -223,31 +170,20 @@ class _IntoFolder(beam.PTransform[Any, Any]):
         self._format: FileFormat = format_
 
     def expand(self, input_or_inputs: Any) -> Any:
-        """Write them where they are."""
         return input_or_inputs | "Write" >> beam.ParDo(type(self).writer(self._folder, self._format)).with_output_types(
             str
         )
 
 
 def block_name(start_us: int, ids: Sequence[str], format_: FileFormat) -> str:
-    """Name of a block's file: its window, and a digest of the names of its releases.
-
-    Args:
-        start_us: start of the window.
-        ids: the release ids.
-        format_: how the file is written.
-    """
+    """Name of a block's file: its window, and a digest of the names of its releases."""
     when = datetime.fromtimestamp(start_us // 1_000_000, timezone.utc).strftime("%Y%m%dT%H%M%S")
     digest = hashlib.blake2b("\n".join(sorted(ids)).encode(), digest_size=8).hexdigest()
     return f"{when}-{digest}.{format_}"
 
 
 def write_block(folder: str, format_: FileFormat, batch: pa.RecordBatch) -> str:
-    """Write a block of releases to its file.
-
-    Returns:
-        The file's path.
-    """
+    """Write a block of releases to its file."""
     start = int(batch.column("window_start").cast(pa.int64())[0].as_py())
     path = in_folder(folder, block_name(start, batch.column("release_id").to_pylist(), format_))
     write_batches(path, format_, [batch], RELEASES)
@@ -309,11 +245,11 @@ class _WriteRejects(beam.DoFn):
         write_batches(path, self._format, held, self.form)
 
 
-class _WriteLetters(_WriteRejects):
-    form = LETTERS
+class _WriteDeadLetters(_WriteRejects):
+    form = DEAD_LETTERS
 
     def process(self, batch: pa.RecordBatch) -> None:
-        super().process(all_with_letters(batch))
+        super().process(with_dead_letter_columns(batch))
 
 
 class WriteBlocks(_IntoFolder):
@@ -332,7 +268,7 @@ class WriteRejects(_IntoFolder):
     writer = _WriteRejects
 
 
-class WriteLetters(WriteRejects):
+class WriteDeadLetters(WriteRejects):
     """The same with the letters that hold the content of messages."""
 
-    writer = _WriteLetters
+    writer = _WriteDeadLetters

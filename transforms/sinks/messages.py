@@ -19,9 +19,8 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from ...schemas.releases import RELEASE_VERSION
 from ...schemas.table_files import RELEASES, RowForm, in_one, write_stream
-from ..common import batches
-from ..common.rejects import all_with_letters
-from .files import LETTERS, REJECTS
+from ..common.batches import with_dead_letter_columns
+from .files import DEAD_LETTERS, REJECTS
 
 MessageFormat = Literal["json", "avro", "avro-single-object"]
 """``avro`` is what the number of a schema in a registry stands before, ``avro-single-object`` its fingerprint."""
@@ -43,27 +42,15 @@ class MessageSender(ABC):
 
     @abstractmethod
     def send(self, messages: Iterable[Message]) -> None:
-        """Hand messages to the client; it sends them in the background.
-
-        Raises:
-            BrokerUnavailableError: the client cannot be made, or something was refused.
-        """
+        """Hand messages to the client; it sends them in the background."""
 
     def head(self, schema: Mapping[str, Any]) -> bytes:
-        """What stands before an Avro body.
-
-        Raises:
-            BrokerUnavailableError: it has to be fetched, and there is no answer.
-        """
+        """What stands before an Avro body."""
         return single_object_head(schema)
 
     @abstractmethod
     def finish(self) -> None:
-        """Wait until the broker has everything.
-
-        Raises:
-            BrokerUnavailableError: it refused something, or did not take it in time.
-        """
+        """Wait until the broker has everything."""
 
     @abstractmethod
     def close(self) -> None:
@@ -75,8 +62,6 @@ class MessageTopic(ABC):
 
     Attributes:
         kind: what the settings call such topics.
-        name: of the topic.
-        format: of the values.
     """
 
     kind: ClassVar[str]
@@ -85,11 +70,7 @@ class MessageTopic(ABC):
 
     @abstractmethod
     def sender(self, field: str) -> MessageSender:
-        """What sends to it.
-
-        Args:
-            field: the setting, for messages.
-        """
+        """What sends to it."""
 
 
 def single_object_head(schema: Mapping[str, Any]) -> bytes:
@@ -117,8 +98,8 @@ def reject_messages(
     """
     if format_ == "avro":
         # one schema for all that a topic may have, whatever the settings say of letters later
-        batch = all_with_letters(batch)
-    form = LETTERS if "letter" in batch.schema.names else REJECTS
+        batch = with_dead_letter_columns(batch)
+    form = DEAD_LETTERS if "letter" in batch.schema.names else REJECTS
     for value in _values(form.sorted(form.table([batch])), form, format_, head):
         yield None, value, _headers("reject", format_)
 
@@ -148,8 +129,6 @@ def _avro(schema: Any, row: Any) -> bytes:
 
 
 class _Send(beam.DoFn):
-    """Sends batches and ends each bundle when the broker has them."""
-
     def __init__(self, topic: MessageTopic, field: str, messages: Callable[..., Iterator[Message]]) -> None:
         self._topic = topic
         self._field = field
@@ -170,8 +149,6 @@ class _Send(beam.DoFn):
 
 
 class _SendRows(beam.PTransform[Any, Any]):
-    """Sends record batches to a topic from where they are."""
-
     #: The section of the settings that names the topic.
     section: ClassVar[str]
     messages: ClassVar[Callable[[pa.RecordBatch, MessageFormat, Head], Iterator[Message]]]
@@ -181,48 +158,20 @@ class _SendRows(beam.PTransform[Any, Any]):
         self._topic = topic
 
     def expand(self, input_or_inputs: Any) -> Any:
-        """Send them, each bundle whole or again."""
         kind = type(self)
         send = _Send(self._topic, f"{kind.section}.{self._topic.kind}", kind.messages)
         return input_or_inputs | "Send" >> beam.ParDo(send).with_output_types(str)
 
 
 class SendReleases(_SendRows):
-    """Send record batches of releases to a topic.
-
-    Args:
-        topic: where to.
-    """
+    """Send record batches of releases to a topic."""
 
     section = "sink"
     messages = staticmethod(release_messages)
 
 
 class SendRejects(_SendRows):
-    """Send rejects to a topic, at least once.
-
-    Args:
-        topic: where to.
-    """
+    """Send rejects to a topic, at least once."""
 
     section = "rejects"
     messages = staticmethod(reject_messages)
-
-
-__all__ = [
-    "DOMAIN",
-    "QUERY",
-    "SCHEMA",
-    "VERSION",
-    "Head",
-    "Message",
-    "MessageFormat",
-    "MessageSender",
-    "MessageTopic",
-    "SendRejects",
-    "SendReleases",
-    "batches",
-    "reject_messages",
-    "release_messages",
-    "single_object_head",
-]

@@ -1,7 +1,8 @@
-"""The source of files that appear in a folder, given in pieces so that no file has to fit into memory.
+"""Live sources of lines and files: files that appear in a folder, and standard input.
 
-A position says which files were read, and of the one that is being read how far. It stays small: of a file that was
-read twelve characters are kept, for as long as it lies there.
+Files are given in batches so that none has to fit into memory. The offset says which files were read, and of the one
+that is being read how far. It stays small: of a file that was read twelve characters are kept, for as long as it lies
+there. Standard input can be read once, by the process that has it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import glob
 import hashlib
 import json
 import os
+import queue
+import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -25,13 +29,13 @@ from apache_beam.io.filesystems import FileSystems
 
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
-from ..common.rejects import Rejects
-from ..formats.paths import SourceFileError, is_local, present
+from ..common.batches import Rejects
+from ..formats.paths import LONGEST_LINE, SourceFileError, is_local, present
 from ..formats.rows import Decoded, RawRows
 from .contract import PartitionedSource, Reader, SourceBatch, source_batch_of
-from .file_decoder import FileDecoder
+from .files import FileDecoder
 
-#: How files are cut into pieces; another number makes half read files begin again.
+#: How files are cut into batches; another number makes half read files begin again.
 _CUT = 2
 
 #: Bytes and characters of a file's key.
@@ -50,7 +54,7 @@ class ArrivingFiles(PartitionedSource):
     beginning, once. Rows of windows that start before such a file came say that they may lack readings.
 
     Attributes:
-        decoder: how a file is read; ``batch_rows`` is also how much of it a piece holds, about.
+        decoder: how a file is read; ``batch_rows`` is also how much of it a batch holds, about.
         patterns: absolute paths or patterns.
     """
 
@@ -67,7 +71,6 @@ class _Half:
     """Where a reader stopped in a file.
 
     Attributes:
-        path: the file.
         stamp: what it was like then.
         tasks: how many of its parts were given whole.
         batches: how many batches of the next part were given.
@@ -148,7 +151,6 @@ class _FileReader(Reader):
         return self._next(half, self._raw(half), [])
 
     def _resume(self, half: _Half) -> SourceBatch:
-        """Go on in a file that another reader began."""
         self._look()
         stamp = self._stamp(half.path)
         if stamp == half.stamp:
@@ -159,7 +161,6 @@ class _FileReader(Reader):
         return self._next(half, self._raw(half), [_damaged()])
 
     def _next(self, half: _Half, batches: Iterator[tuple[int, int, RawRows]], decoded: list[Decoded]) -> SourceBatch:
-        """Some batches of a file."""
         rows = 0
         try:
             while rows < self._source.decoder.batch_rows:
@@ -172,14 +173,14 @@ class _FileReader(Reader):
         except (SettingsError, SourceFileError):
             return self._finish(half.path, [*decoded, _damaged()])
         self._half, self._batches = half, batches
-        return self._piece(half.path, decoded, settled=False)
+        return self._source_batch(half.path, decoded, settled=False)
 
     def _finish(self, path: str, decoded: list[Decoded]) -> SourceBatch:
         self._half, self._batches = None, None
         self._done.add(path)
-        return self._piece(path, decoded, settled=not self._waiting)
+        return self._source_batch(path, decoded, settled=not self._waiting)
 
-    def _piece(self, path: str, decoded: list[Decoded], *, settled: bool) -> SourceBatch:
+    def _source_batch(self, path: str, decoded: list[Decoded], *, settled: bool) -> SourceBatch:
         if any(one.reason is RejectReason.DAMAGED_SOURCE for part in decoded for one in part.rejects):
             # what it held was taken before it came
             came_us = time.time_ns() // 1_000 if self._came_us is None else self._came_us
@@ -249,7 +250,6 @@ class _Done:
             self.text += key
 
     def keep(self, paths: Iterable[str]) -> None:
-        """Forget all others."""
         kept = {_key(path) for path in paths}
         if not kept.issuperset(self._keys):
             self._keys = {key: None for key in self._keys if key in kept}
@@ -261,4 +261,113 @@ def _key(path: str) -> str:
     return base64.urlsafe_b64encode(hashlib.blake2b(os.fsencode(path), digest_size=_KEY_BYTES).digest()).decode("ascii")
 
 
-__all__ = ["ArrivingFiles"]
+@dataclass(frozen=True)
+class StandardInput(PartitionedSource):
+    """Lines of standard input, as they come; they can be read once, in the process that has it."""
+
+    decoder: FileDecoder
+
+    def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - the signature is every source's
+        """The process's only reader of its standard input."""
+        return _LineReader(self, _lines_of(sys.stdin.buffer), position)
+
+
+#: Bytes that one batch has at most, about.
+_PIECE_BYTES = 4 << 20
+
+
+class _Lines:
+    """Standard input, read by a thread of its own, so that no call waits for it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._chunks: queue.Queue[bytes] = queue.Queue(maxsize=16)
+        self.over = threading.Event()
+        self.header: bytes | None = None
+        self.taken = 0
+        threading.Thread(target=self._read, args=(stream,), name="quiltstream-stdin", daemon=True).start()
+
+    def _read(self, stream: Any) -> None:
+        begun = b""
+        try:
+            # not by the stream: Python aborts where it ends while a thread waits inside of one
+            while chunk := os.read(stream.fileno(), 1 << 20):
+                begun += chunk
+                end = begun.rfind(b"\n") + 1
+                # it is cut, and what is left of it malformed
+                if not end and len(begun) > LONGEST_LINE:
+                    begun, end = begun + b"\n", len(begun) + 1
+                if end:
+                    self._chunks.put(begun[:end])
+                    begun = begun[end:]
+            if begun:
+                self._chunks.put(begun + b"\n")
+        finally:
+            self.over.set()
+
+    def take(self) -> bytes:
+        taken: list[bytes] = []
+        size = 0
+        while size < _PIECE_BYTES:
+            try:
+                taken.append(self._chunks.get_nowait())
+            except queue.Empty:
+                break
+            size += len(taken[-1])
+        whole = b"".join(taken)
+        self.taken += whole.count(b"\n")
+        return whole
+
+    @property
+    def ended(self) -> bool:
+        return self.over.is_set() and self._chunks.empty()
+
+
+_standard_input: _Lines | None = None
+
+
+def _lines_of(stream: Any) -> _Lines:
+    global _standard_input  # noqa: PLW0603 - a process has one standard input, whatever reads it
+    if _standard_input is None:
+        _standard_input = _Lines(stream)
+    return _standard_input
+
+
+class _LineReader(Reader):
+    def __init__(self, source: StandardInput, lines: _Lines, position: str) -> None:
+        self._source = source
+        self._lines = lines
+        self._count = int(position or 0)
+        if self._count != lines.taken:
+            raise SourceFileError(
+                f"standard input was read up to line {lines.taken:,} and the runner asks for it from line "
+                f"{self._count + 1:,} again, which only files can do; start the job again and send what is missing, or "
+                "write the lines to files and follow these"
+            )
+        self._rows = source.decoder.rows()
+
+    def read(self) -> SourceBatch | None:
+        data = self._lines.take()
+        if data and self._source.decoder.format == "csv" and self._lines.header is None:
+            end = data.index(b"\n") + 1
+            self._lines.header, data = data[:end], data[end:]
+            self._count += 1
+            if not data:
+                return SourceBatch(str(self._count), settled=True)
+        if not data:
+            return None
+        header = self._lines.header or b""
+        before, self._count = self._count, self._count + data.count(b"\n")
+        shift = before - header.count(b"\n")
+        decoded: list[Decoded] = []
+        for raw in self._source.decoder.raw_lines(header + data, "standard input"):
+            one = self._rows.decode(raw)
+            rejects = tuple(reject._replace(positions=reject.positions + shift) for reject in one.rejects)
+            decoded.append(Decoded(one.readings, one.earliest_us, rejects))
+        return source_batch_of("standard input", decoded, str(self._count), settled=True)
+
+    @property
+    def ended(self) -> bool:
+        return self._lines.ended
+
+    def close(self) -> None:
+        """Nothing: standard input is the process's."""

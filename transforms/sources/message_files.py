@@ -19,18 +19,14 @@ import pyarrow as pa
 
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
-from ..common.rejects import Rejects
+from ..common.batches import Rejects
 from ..formats import avro
-from ..formats.avro import Meaning
-from ..formats.avro_schemas import KEPT
+from ..formats.avro import KEPT, Meaning
 from ..formats.paths import open_bytes
 from ..formats.rows import Columns, Decoded, RawRows, RowReader
 from ..payloads import PayloadDecoder
 from ..payloads.messages import Messages
-from .file_decoder import FileDecoder, FileTask
-
-__all__ = ["MessageFileDecoder", "MessageRows"]
-
+from .files import FileDecoder, FileTask
 
 TOPIC, PAYLOAD, RECEIVED = "topic", "payload", "received"
 
@@ -46,48 +42,30 @@ class MessageFileDecoder(FileDecoder):
     """Decodes segments; a plain value that travels to any machine."""
 
     def check(self) -> None:
-        """See whether files of messages can serve the mapping.
-
-        Raises:
-            SettingsError: they cannot, or a library for it is missing.
-        """
+        """See whether files of messages can serve the mapping."""
         if self.readings.payload == "avro":
             raise SettingsError(
-                ["readings.payload is avro, whose schemas a registry has, and files name none; use avro-single"]
+                "readings.payload is avro, whose schemas a registry has, and files name none; use avro-single"
             )
         self.payloads.check()
 
     @property
     def payloads(self) -> PayloadDecoder:
-        """What takes the messages apart."""
+        """What parses the messages."""
         return PayloadDecoder(self.readings, timezone=self.timezone, group=self.group)
 
     def rows(self, memory: str = "") -> RowReader:
-        """What turns messages into readings.
-
-        Args:
-            memory: what it remembers at the beginning: that of another one.
-        """
+        """What turns messages into readings."""
         return MessageRows(self.payloads.fresh(memory))
 
     def tasks(self, path: str) -> list[FileTask]:
-        """Check a file's columns; it is read as a whole.
-
-        Raises:
-            SettingsError: it lacks a column.
-            SourceFileError: it cannot be read.
-        """
+        """Check a file's columns; it is read as a whole."""
         with open_bytes(path) as stream:
             _check_types(avro.check_columns(stream, path, _COLUMNS), path)
         return [FileTask(path)]
 
     def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:  # noqa: ARG002 - the base's signature
-        """The messages of a file.
-
-        Raises:
-            SettingsError: it holds no messages.
-            SourceFileError: the file is damaged.
-        """
+        """The messages of a file."""
 
         def columns(types: dict[str, Any]) -> Columns:
             # a file that is followed may be another than the one that was checked
@@ -98,34 +76,23 @@ class MessageFileDecoder(FileDecoder):
             yield from avro.avro_rows(stream, task.path, columns, min(self.batch_rows, _BATCH), _Held)
 
 
+@dataclass(frozen=True, slots=True)
 class _MessageColumns(Columns):
     """The columns of a segment, which no setting names."""
 
-    @property
-    def settings(self) -> tuple[tuple[str, str], ...]:
-        """(what needs it, column) of each, for messages."""
-        return tuple(("source.avro, read as messages", name) for name in (TOPIC, RECEIVED, PAYLOAD))
-
-
-class _ColumnsWithDup(_MessageColumns):
-    """The columns of a segment that says which messages may have come before."""
+    more: tuple[str, ...] = ()
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:
-        """(what needs it, column) of each, for messages."""
-        return (*super().settings, ("source.avro, read as messages", DUP))
+        return tuple(("source.avro, read as messages", name) for name in (TOPIC, RECEIVED, PAYLOAD, *self.more))
 
 
 _COLUMNS = _MessageColumns(TOPIC, (RECEIVED,), PAYLOAD)
-_WITH_DUP = _ColumnsWithDup(TOPIC, (RECEIVED,), PAYLOAD)
+_WITH_DUP = _MessageColumns(TOPIC, (RECEIVED,), PAYLOAD, more=(DUP,))
 
 
 class MessageRows:
-    """Messages of files to readings; it belongs to one worker.
-
-    Args:
-        decoder: what takes the messages apart.
-    """
+    """Messages of files to readings; it belongs to one worker."""
 
     columns: Columns = _COLUMNS
 
@@ -138,11 +105,7 @@ class MessageRows:
         return self._decoder.memory
 
     def decode(self, raw: RawRows) -> Decoded:
-        """Decode some messages.
-
-        Raises:
-            SettingsError: a key or library is missing on this machine.
-        """
+        """Decode some messages."""
         parts = self._decoder.decode(_messages(raw)) if len(raw.positions) else []
         rejects = [one for part in parts for one in part.rejects]
         passed = sum(part.passed for part in parts)
@@ -169,31 +132,17 @@ _LONG = 1 << 63
 
 
 def _check_types(types: dict[str, Any], path: str) -> None:
-    """See whether each column of a file can hold what it is for.
-
-    Raises:
-        SettingsError: one cannot.
-    """
     for name, kinds in _KINDS.items():
         given = types.get(name, "null")
         of = {one["type"] if isinstance(one, dict) else one for one in (given if isinstance(given, list) else [given])}
         if of != {"null"} and not of & kinds:
             raise SettingsError(
-                [
-                    f"source.avro: {path}: a column of the messages is of another type; {PAYLOAD} is bytes, {TOPIC} "
-                    f"text, {RECEIVED} a time stamp, and {DUP} a truth value"
-                ]
+                f"source.avro: {path}: a column of the messages is of another type; {PAYLOAD} is bytes, {TOPIC} "
+                f"text, {RECEIVED} a time stamp, and {DUP} a truth value"
             )
 
 
 class _Held:
-    """What a column of a segment holds, record by record.
-
-    Args:
-        name: of the column.
-        kind: its type in the file.
-    """
-
     def __init__(self, name: str, kind: Any) -> None:
         self._name = name
         time = Meaning.of(kind).time
@@ -216,7 +165,6 @@ class _Held:
         return pa.array([None if one is _NOTHING else one for one in found], kind), bad
 
     def _stamp(self, value: Any) -> int:
-        """A stamp in microseconds; -1 for what is none."""
         if type(value) is not int or not self._stamps:
             return -1
         times, parts = self._unit

@@ -1,16 +1,15 @@
-"""The live reader: an unbounded splittable DoFn over the parts of a source.
+"""The live reader: an unbounded splittable DoFn over the partitions of a source.
 
 It checkpoints itself after some rows or some time, because portable runners never ask for it, and asks to be called
 again. What a runner keeps of a partition is its :class:`PartitionState`: offset and watermark. The watermark is the
-latest reading less the allowed lateness. A reading counts for no more than the instant at which it came (see
-:meth:`.contract.SourceBatch.vote`), so that a clock that runs ahead closes nothing that a right one would not, in a
-backlog neither. The watermark moves only when nothing more was waiting, so a backlog of files may be in any order. A
-part that is silent for longer than ``idle`` no longer holds windows back. When a source ends, a schedule with an end is
-complete up to now, as in a batch job; an endless one stays where its clock is. Where a part mixes several sources it
-follows the slowest of them (see :mod:`.progress`), also in a backlog.
+latest reading less the allowed lateness, and a reading counts for no more than the instant at which it came (see
+:meth:`.contract.SourceBatch.vote`). It moves only when nothing more was waiting, so a backlog of files may be in any
+order. A partition that is silent for longer than ``idle`` no longer holds windows back. When a source ends, a schedule
+with an end is complete up to now, as in a batch job; an endless one stays where its watermark is. A partition that
+mixes several sources follows the slowest of them (see :mod:`.progress`).
 
-Each batch says how far its part had come before it, and each move of the clock is declared by a mark (see
-:mod:`..completeness.punctuation`) *before* the watermark follows.
+Each batch says how far its partition had come before it, and each move of the watermark is declared by a punctuation
+(see :mod:`..completeness.punctuation`) *before* the watermark follows.
 """
 
 from __future__ import annotations
@@ -32,12 +31,17 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from ...schemas.process import keep_memory_private
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
-from ..common import batches as coders
-from ..common.rejects import DECODED, METRICS, PASSED_OVER, counter_name
-from ..completeness.punctuation import Punctuation, punctuation_batch, with_horizon
-from ..completeness.sequence_numbers import BatchNumbers, SequenceNumbers, Steps
-from .batch_files import DecodedReadings
+from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name
+from ..completeness.punctuation import (
+    BatchNumbers,
+    Punctuation,
+    SequenceNumbers,
+    Steps,
+    punctuation_batch,
+    with_horizon,
+)
 from .contract import BEGIN, PartitionedSource, Reader, SourceBatch
+from .files import DecodedReadings
 from .progress import (
     Heartbeat,
     PartitionState,
@@ -71,8 +75,7 @@ class PollingPolicy:
             Flink forgets a rest that it is to take up again at once.
         together: whether all parts are read in one process, on a runner that would close a window by the watermark of
             one of them: then none is ahead of what the runner keeps of the slowest.
-        steps: where the windows lie, so that batches get sequence numbers (see :mod:`..completeness.sequence_numbers`);
-        ``None``: they get none.
+        steps: where the windows lie, so that batches get sequence numbers; ``None``: they get none.
     """
 
     begin_us: int
@@ -113,24 +116,17 @@ def _now_us() -> int:
 
 
 class ReadPart(beam.DoFn, RestrictionProvider):
-    """Numbers of parts to record batches of readings and marks; rejects go to the output ``rejected``.
-
-    Args:
-        source: the source.
-        pace: when windows close.
-        schema: of the readings.
-        now: the wall clock in microseconds; the tests' own.
-    """
+    """Numbers of partitions to record batches of readings and punctuations; rejects go to the output ``rejected``."""
 
     def __init__(
         self,
         source: PartitionedSource,
-        pace: PollingPolicy,
+        policy: PollingPolicy,
         schema: pa.Schema = READING_SCHEMA,
         now: Callable[[], int] = _now_us,
     ) -> None:
         self._source = source
-        self._pace = pace
+        self._policy = policy
         self._schema = schema
         self._now = now
         self._readers: dict[int, tuple[str, Reader]] = {}
@@ -160,11 +156,11 @@ class ReadPart(beam.DoFn, RestrictionProvider):
 
     def initial_restriction(self, element: int) -> Restriction:
         """From the beginning, without end."""
-        issued = None if self._pace.steps is None else SequenceNumbers()
-        return Restriction(PartitionState(BEGIN, self._pace.begin_us, heard_us=self._now(), issued=issued))
+        issued = None if self._policy.steps is None else SequenceNumbers()
+        return Restriction(PartitionState(BEGIN, self._policy.begin_us, heard_us=self._now(), issued=issued))
 
     def create_tracker(self, restriction: Restriction) -> PartitionTracker:
-        """A tracker of a span."""
+        """A tracker of a restriction."""
         return PartitionTracker(restriction)
 
     def restriction_size(self, element: int, restriction: Restriction) -> int:
@@ -176,7 +172,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         return SpanCoder()
 
     def split(self, element: int, restriction: Restriction) -> Generator[Restriction]:
-        """Never: the order in a part carries its clock."""
+        """Never: the order in a partition carries its watermark."""
         yield restriction
 
     def truncate(self, element: int, restriction: Restriction) -> None:
@@ -228,26 +224,26 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         if estimator.current_watermark() is None:
             self._advance(element, estimator, progress)
         # parts of one worker wait for each other
-        longer = max(1.0, _LONGER / self._source.parts) if self._pace.rest_s else 1.0
+        longer = max(1.0, _LONGER / self._source.parts) if self._policy.rest_s else 1.0
         deadline, rows, waited, sent = time.monotonic() + _CALL_S * longer, 0, False, False
-        stay = time.monotonic() + self._pace.stay_s / self._source.parts
+        stay = time.monotonic() + self._policy.stay_s / self._source.parts
         while rows < _CALL_ROWS * longer and time.monotonic() < deadline:
             piece = reader.read()
             # silence is not known of a source that cannot be read
             before = progress if reader.trouble is None else replace(progress, heard_us=self._now())
             sources, nothing = reader.sources, _is_nothing(piece, progress, reader)
             tickets, before = self._ticketed(element, before, piece)
-            progress, mark = self._step(element, before, piece, sources, ended=piece is None and reader.ended)
+            progress, punctuation = self._step(element, before, piece, sources, ended=piece is None and reader.ended)
             ends, progress = progress.over, self._ending(start, progress)
             if not tracker.try_claim(progress):
                 return False
-            sent |= not nothing or mark is not None
+            sent |= not nothing or punctuation is not None
             if piece is not None:
                 rows += piece.rows
-                settled = None if before.followed else self._pace.begin_us
+                settled = None if before.followed else self._policy.begin_us
                 yield from self._rows(piece, tickets, before.clock_us, settled)
-            if mark is not None:
-                yield TimestampedValue(punctuation_batch(mark, self._schema), _timestamp(before.clock_us))
+            if punctuation is not None:
+                yield TimestampedValue(punctuation_batch(punctuation, self._schema), _timestamp(before.clock_us))
             self._advance(element, estimator, progress)
             seen = progress.latest_us if piece is None else piece.latest_us
             Heartbeat.of(element).beat(
@@ -266,14 +262,14 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             if nothing:
                 waited = True
                 # what was sent goes on when the call ends
-                if sent or time.monotonic() + self._pace.poll_s > stay:
+                if sent or time.monotonic() + self._policy.poll_s > stay:
                     break
-                time.sleep(self._pace.poll_s)
+                time.sleep(self._policy.poll_s)
                 deadline = time.monotonic() + _CALL_S * longer
         self._readers[element] = (progress.position, reader)
         waits = waited and not sent
         tracker.defer_remainder(
-            self._pause(element, self._until_next(reader)) if waits else Duration(self._pace.rest_s)
+            self._pause(element, self._until_next(reader)) if waits else Duration(self._policy.rest_s)
         )
         return True
 
@@ -294,17 +290,17 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         Flink's runner ends a call for a checkpoint, it lets the watermark of a part that is over pass the rows of that
         call, which then are too late for their windows; it waits for them where something is handed back.
         """
-        later = self._waits_for_others or self._pace.rest_s > 0
+        later = self._waits_for_others or self._policy.rest_s > 0
         return replace(progress, over=False) if later and start.clock_us < progress.clock_us else progress
 
     @property
     def _waits_for_others(self) -> bool:
-        return self._pace.together and self._source.parts > 1
+        return self._policy.together and self._source.parts > 1
 
     def _until_next(self, reader: Reader) -> float:
         """Seconds until the next look: a source that cannot be read is tried again soon, however rare its looks are."""
-        poll_s = self._pace.poll_s
-        return poll_s if reader.trouble is None or self._pace.rest_s else min(poll_s, _BEAT_S)
+        poll_s = self._policy.poll_s
+        return poll_s if reader.trouble is None or self._policy.rest_s else min(poll_s, _BEAT_S)
 
     def _pause(self, part: int, wait_s: float) -> Duration:
         """Wait until the next look: less than a second here, whole seconds by the runner.
@@ -314,12 +310,12 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         Flink's portable runner leaves the fractions out and would call again at once, and every call leaves something
         in its state for ever (Beam's issue 27648).
         """
-        if wait_s > _BEAT_S and not self._pace.rest_s:
+        if wait_s > _BEAT_S and not self._policy.rest_s:
             self._look_at[part], wait_s = time.monotonic() + wait_s, _BEAT_S
         whole = int(wait_s)
-        if whole or not self._pace.rest_s:
+        if whole or not self._policy.rest_s:
             time.sleep(wait_s - whole)
-        return Duration(seconds=max(whole + _PAUSE_MARGIN_S if whole else 0.0, self._pace.rest_s))
+        return Duration(seconds=max(whole + _PAUSE_MARGIN_S if whole else 0.0, self._policy.rest_s))
 
     def _step(
         self,
@@ -331,7 +327,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         ended: bool = False,
     ) -> tuple[PartitionState, Punctuation | None]:
         """How far a part has come after a piece, or a look that found nothing, and what it declares by that."""
-        pace, now = self._pace, self._now()
+        policy, now = self._policy, self._now()
         after = before
         latest = None if piece is None else piece.vote(now)
         if piece is not None:
@@ -345,32 +341,32 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             settled = piece is None or piece.settled
             if settled and after.latest_us is not None:
                 # a stamp of the future must not close the windows of today
-                clock = max(clock, min(after.latest_us, now) - pace.lateness_us)
-            if piece is None and pace.idle_us is not None:
+                clock = max(clock, min(after.latest_us, now) - policy.lateness_us)
+            if piece is None and policy.idle_us is not None:
                 behind = [clock]
-                after, clock = self._silent(after, clock, now, pace.idle_us)
+                after, clock = self._silent(after, clock, now, policy.idle_us)
         else:
             settled = all(one is Reach.END for one in sources.values()) if piece is None else piece.settled
             said = None
             if piece is not None and piece.source is not None and (latest is not None or piece.speaks(now)):
                 said = (piece.source, latest)
-            heard = activity_of(before.sources, sources, now, said, idle_us=pace.idle_us, look_us=pace.look_us)
-            silent = left_out(heard, sources, now_us=now, idle_us=pace.idle_us)
-            behind = [None if one is None else min(one, now) - pace.lateness_us for one in silent.values()]
-            come = watermark_of(heard, sources, now_us=now, lateness_us=pace.lateness_us, idle_us=pace.idle_us)
+            heard = activity_of(before.sources, sources, now, said, idle_us=policy.idle_us, look_us=policy.look_us)
+            silent = left_out(heard, sources, now_us=now, idle_us=policy.idle_us)
+            behind = [None if one is None else min(one, now) - policy.lateness_us for one in silent.values()]
+            come = watermark_of(heard, sources, now_us=now, lateness_us=policy.lateness_us, idle_us=policy.idle_us)
             clock = clock if come is None else max(clock, come)
             after = replace(after, sources=heard)
-        if ended and pace.end_us is not None:
-            clock = max(clock, min(pace.end_us, now))
-        if pace.end_us is not None:
+        if ended and policy.end_us is not None:
+            clock = max(clock, min(policy.end_us, now))
+        if policy.end_us is not None:
             # what lies behind the end is another job's, though this one may have seen readings of it
-            clock = max(before.clock_us, min(clock, pace.end_us))
-        over = ended or (pace.end_us is not None and clock >= pace.end_us)
+            clock = max(before.clock_us, min(clock, policy.end_us))
+        over = ended or (policy.end_us is not None and clock >= policy.end_us)
         after = replace(after, clock_us=clock, followed=before.followed or settled, over=over)
-        mark = None
+        punctuation = None
         if clock > before.clock_us:
             silent_us = None if ended else min((before.clock_us if at is None else at for at in behind), default=None)
-            mark = Punctuation(
+            punctuation = Punctuation(
                 part,
                 self._source.parts,
                 before.clock_us,
@@ -379,23 +375,23 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 lost_us=after.lost_us,
                 silent_us=silent_us if silent_us is not None and silent_us < clock else None,
             )
-            if pace.steps is not None and after.issued is not None:
-                sent, issued = after.issued.declare(pace.steps, clock)
-                after, mark = replace(after, issued=issued), replace(mark, run=issued.run, sent=sent)
-        return after, mark
+            if policy.steps is not None and after.issued is not None:
+                sent, issued = after.issued.declare(policy.steps, clock)
+                after, punctuation = replace(after, issued=issued), replace(punctuation, run=issued.run, sent=sent)
+        return after, punctuation
 
     def _silent(self, progress: PartitionState, clock: int, now: int, idle_us: int) -> tuple[PartitionState, int]:
         """A look that has found nothing in a source that is one, and the clock after it."""
-        pace = self._pace
-        since = silent_since(progress.heard_us, progress.looked_us, now_us=now, look_us=pace.look_us, idle_us=idle_us)
+        policy = self._policy
+        since = silent_since(progress.heard_us, progress.looked_us, now_us=now, look_us=policy.look_us, idle_us=idle_us)
         if now - since >= idle_us:
-            clock = max(clock, now - idle_us - pace.lateness_us)
+            clock = max(clock, now - idle_us - policy.lateness_us)
         return replace(progress, heard_us=since, looked_us=now), clock
 
     def _ticketed(
         self, part: int, before: PartitionState, piece: SourceBatch | None
     ) -> tuple[list[BatchNumbers | None], PartitionState]:
-        batches, steps = () if piece is None else piece.batches, self._pace.steps
+        batches, steps = () if piece is None else piece.batches, self._policy.steps
         if steps is None or before.issued is None:
             return [None] * len(batches), before
         tickets, issued = before.issued.issue(part, batches, steps, before.clock_us, self._now())
@@ -404,7 +400,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
     def _waited_for(self, progress: PartitionState, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
         if sources is None:
             return ()
-        return waited_for(progress.sources, sources, now_us=self._now(), idle_us=self._pace.idle_us)
+        return waited_for(progress.sources, sources, now_us=self._now(), idle_us=self._policy.idle_us)
 
     def _note_left_out(
         self, part: int, progress: PartitionState, sources: Mapping[str, Reach] | None
@@ -419,11 +415,11 @@ class ReadPart(beam.DoFn, RestrictionProvider):
     def _left_out(self, progress: PartitionState, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
         if sources is None:
             return ()
-        found = left_out(progress.sources, sources, now_us=self._now(), idle_us=self._pace.idle_us)
+        found = left_out(progress.sources, sources, now_us=self._now(), idle_us=self._policy.idle_us)
         return tuple(name for name, latest in found.items() if latest is not None)
 
     def _rows(
-        self, piece: SourceBatch, tickets: list[BatchNumbers | None], horizon_us: int, settled_us: int | None
+        self, piece: SourceBatch, tickets: list[BatchNumbers | None], horizon_us: int, on_record_us: int | None
     ) -> Iterator[Any]:
         for reason, count in piece.rejected.items():
             Metrics.counter(METRICS, counter_name(reason)).inc(count)
@@ -435,15 +431,14 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         if ahead := piece.ahead(self._now()):
             self._ahead.inc(ahead)
         for batch, given in zip(piece.batches, tickets, strict=True):
-            said = with_horizon(batch, horizon_us, settled_us=settled_us, numbers=given)
+            said = with_horizon(batch, horizon_us, on_record_us=on_record_us, numbers=given)
             yield TimestampedValue(said, _timestamp(horizon_us))
 
     def _advance(self, part: int, estimator: Any, progress: PartitionState) -> None:
-        """Let the watermark follow what was declared."""
         clock = progress.clock_us
         if self._waits_for_others:
-            kept = {one: pulse.kept_us for one, pulse in Heartbeat.all().items() if pulse.kept_us is not None}
-            others = [kept.get(one, self._pace.begin_us) for one in range(self._source.parts) if one != part]
+            kept = {one: beat.kept_us for one, beat in Heartbeat.all().items() if beat.kept_us is not None}
+            others = [kept.get(one, self._policy.begin_us) for one in range(self._source.parts) if one != part]
             clock = min([clock, *others])
         reached = estimator.current_watermark()
         if reached is None or _timestamp(clock) > reached:
@@ -463,28 +458,21 @@ def _timestamp(instant_us: int) -> Timestamp:
 
 
 class ReadLive(beam.PTransform[Any, Any]):
-    """Read a source as it comes.
-
-    Args:
-        source: the source.
-        pace: when windows close.
-        grouped: whether the readings name a group.
-        now: the wall clock in microseconds; the tests' own.
-    """
+    """Read a source as it comes."""
 
     reading: ClassVar[type[ReadPart]] = ReadPart
 
     def __init__(
         self,
         source: PartitionedSource,
-        pace: PollingPolicy,
+        policy: PollingPolicy,
         *,
         grouped: bool = False,
         now: Callable[[], int] | None = None,
     ) -> None:
         super().__init__()
         self._source = source
-        self._pace = pace
+        self._policy = policy
         self._schema = GROUPED_READING_SCHEMA if grouped else READING_SCHEMA
         self._now = now or _now_us
 
@@ -492,21 +480,9 @@ class ReadLive(beam.PTransform[Any, Any]):
         """Read every part; the parts are spread over the workers."""
         parts = input_or_inputs | "Parts" >> beam.Create(list(range(self._source.parts)))
         decoded: Any = parts | "Follow" >> beam.ParDo(
-            self.reading(self._source, self._pace, self._schema, self._now)
+            self.reading(self._source, self._policy, self._schema, self._now)
         ).with_outputs(REJECTED, main="readings")
         for output in (decoded.readings, decoded[REJECTED]):
             output.element_type = pa.RecordBatch
             output.is_bounded = False
         return DecodedReadings(decoded.readings, decoded[REJECTED])
-
-
-__all__ = [
-    "PartitionState",
-    "PartitionTracker",
-    "PollingPolicy",
-    "ReadLive",
-    "ReadPart",
-    "Restriction",
-    "SpanCoder",
-    "coders",
-]

@@ -17,10 +17,9 @@ from quiltstream.schemas.dead_letters import Letters, decoded_key, new_keys, sea
 from quiltstream.schemas.readings import REJECT_SCHEMA
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.schemas.table_files import write_rows
-from quiltstream.transforms.common.rejects import all_with_letters
-from quiltstream.transforms.payloads.dead_letters import with_letters
-from quiltstream.transforms.payloads.messages import Messages
-from quiltstream.transforms.sinks.files import LETTERS, WriteLetters, WriteRejects
+from quiltstream.transforms.common.batches import with_dead_letter_columns
+from quiltstream.transforms.payloads.messages import Messages, with_letters
+from quiltstream.transforms.sinks.files import DEAD_LETTERS, WriteDeadLetters, WriteRejects
 from quiltstream.transforms.sinks.messages import reject_messages
 
 from ..jobs import call, job
@@ -64,7 +63,7 @@ def test_a_key_is_its_owners_alone_and_is_never_replaced(key: Path) -> None:
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "avro"])
 def test_what_files_of_rejects_hold_is_printed(tmp_path: Path, key: Path, form: str) -> None:
     path = tmp_path / f"rejects.{form}"
-    write_rows(path, form, LETTERS.table([batch(made(key))]), LETTERS)  # type: ignore[arg-type]
+    write_rows(path, form, DEAD_LETTERS.table([batch(made(key))]), DEAD_LETTERS)  # type: ignore[arg-type]
     done = call("letters", "open", "--key", key, path)
     assert done.code == 0, done.err
     found = [json.loads(line) for line in done.out.splitlines()]
@@ -83,10 +82,10 @@ def test_a_topics_messages_are_opened_from_standard_input(key: Path) -> None:
 def test_letters_for_another_key_are_counted_and_the_others_printed(tmp_path: Path, key: Path) -> None:
     mine, others = batch(made(key)), batch(base64.b64encode(new_keys()[1]).decode())
     path = tmp_path / "rejects.jsonl"
-    plain = all_with_letters(
+    plain = with_dead_letter_columns(
         pa.RecordBatch.from_pylist([{"reason": "late", "source": "t/0", "position": 1}], schema=REJECT_SCHEMA)
     )
-    write_rows(path, "jsonl", LETTERS.table([mine, others, plain]), LETTERS)
+    write_rows(path, "jsonl", DEAD_LETTERS.table([mine, others, plain]), DEAD_LETTERS)
     done = call("letters", "open", "--key", key, path)
     assert done.code == 1
     assert len(done.out.splitlines()) == 3
@@ -139,7 +138,7 @@ def test_a_file_that_holds_no_letters_is_told(tmp_path: Path, key: Path, data: b
 
 def test_a_live_jobs_folder_of_rejects_has_letters_only_where_a_key_is_named(tmp_path: Path, key: Path) -> None:
     source = {"kafka": {"servers": "b:9092", "topic": "meters"}}
-    for encrypted, kind in ((None, WriteRejects), ({"public_key": made(key)}, WriteLetters)):
+    for encrypted, kind in ((None, WriteRejects), ({"public_key": made(key)}, WriteDeadLetters)):
         rejects = {"jsonl": "rejects"} if encrypted is None else {"jsonl": "rejects", "encrypted": encrypted}
         settings = read_settings(job(tmp_path / "job", source=source, rejects=rejects).settings)
         _, sink = live_sinks(settings)

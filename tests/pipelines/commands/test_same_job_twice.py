@@ -13,7 +13,7 @@ import pytest
 from quiltstream.schemas.releases import Release
 from quiltstream.store.specs import BlockToPublish, Record, Registration, layout_of
 from quiltstream.store.store import Store
-from quiltstream.transforms.aggregate.block_log import read
+from quiltstream.transforms.aggregate.ledger_access import read
 
 from ...forked import COMMAND, forker
 from ..jobs import Job, call, fork, job, start

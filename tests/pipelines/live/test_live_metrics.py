@@ -18,7 +18,7 @@ from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.common.rejects import DECODED, METRICS, OUTSIDE, PASSED_OVER, READINGS, counter_name
+from quiltstream.transforms.common.batches import DECODED, METRICS, OUTSIDE, PASSED_OVER, READINGS, counter_name
 
 from ..jobs import HOMES, Job, readings, write_csv
 from ..live_jobs import made, run

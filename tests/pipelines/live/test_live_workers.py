@@ -13,7 +13,7 @@ from quiltstream.pipelines.live.job import stay_of
 from quiltstream.pipelines.on_record import Memory
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.aggregate.block_log import BlockLog
+from quiltstream.transforms.aggregate.ledger_access import BlockLog
 from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ..jobs import call, job

@@ -10,7 +10,7 @@ import pytest
 from quiltstream.pipelines.live.watchdog import PATIENCE_S
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.file_decoder import FileDecoder
+from quiltstream.transforms.sources.files import FileDecoder
 from quiltstream.transforms.sources.progress import Heartbeat, Restriction
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 

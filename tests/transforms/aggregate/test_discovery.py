@@ -16,7 +16,7 @@ from quiltstream.store.specs import Registration
 from quiltstream.store.store import Store
 from quiltstream.transforms.checks import check_ends
 from quiltstream.transforms.plan import Plan, make_plan
-from quiltstream.transforms.registration import Seen, register
+from quiltstream.transforms.registration import Discovered, register
 
 HOUR_US = 3_600_000_000
 START = 1_356_998_400_000_000  # 2013-01-01T00:00Z
@@ -41,9 +41,11 @@ def plan_of(folder: Path, windows: Mapping[str, Any], **changes: Any) -> Plan:
     return make_plan(Settings.parse(document | changes))
 
 
-def registered(folder: Path, windows: Mapping[str, Any], seen: Seen | None = None, **changes: Any) -> Registration:
+def registered(
+    folder: Path, windows: Mapping[str, Any], seen: Discovered | None = None, **changes: Any
+) -> Registration:
     """Register a query over readings from 2013-01-01 to 2013-01-10 at noon, or over what is said to be seen."""
-    seen = seen or Seen(START, START + (9 * 24 + 12) * HOUR_US, dict(HOMES))
+    seen = seen or Discovered(START, START + (9 * 24 + 12) * HOUR_US, dict(HOMES))
     return register(plan_of(folder, windows, **changes), seen)
 
 
@@ -53,7 +55,7 @@ def days(held: Registration) -> tuple[float, float | None]:
     return schedule.first / 48, None if schedule.stop is None else schedule.covered.stop / 48
 
 
-LATER = Seen(START + 72 * HOUR_US, START + 24 * 30 * HOUR_US, {"m3": (START, "north")})
+LATER = Discovered(START + 72 * HOUR_US, START + 24 * 30 * HOUR_US, {"m3": (START, "north")})
 
 
 @pytest.mark.parametrize(

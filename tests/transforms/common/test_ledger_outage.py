@@ -10,8 +10,8 @@ import pytest
 
 from quiltstream.store import StoreDamaged, StoreError, StoreMissing
 from quiltstream.store.errors import StoreAway, StoreBusy
-from quiltstream.transforms.common import ledger_waits
-from quiltstream.transforms.common.ledger_waits import WAIT_S, Patience, PatientStore, give_up, wait_without_end
+from quiltstream.transforms.aggregate import ledger_access
+from quiltstream.transforms.aggregate.ledger_access import WAIT_S, Patience, PatientStore, give_up, wait_without_end
 
 
 class Ledger:
@@ -89,7 +89,7 @@ def test_a_job_over_data_that_end_waits_for_nothing() -> None:
 
 
 def test_who_waits_gives_up_when_the_job_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_waits, "_FIRST_S", 3600.0)
+    monkeypatch.setattr(ledger_access, "_FIRST_S", 3600.0)
     wait_without_end()
     asked, raised = threading.Event(), list[Exception]()
 
@@ -99,7 +99,7 @@ def test_who_waits_gives_up_when_the_job_is_over(monkeypatch: pytest.MonkeyPatch
 
     def call(ask: Callable[[], None]) -> None:
         try:
-            Patience(WAIT_S).call(ask, ledger_waits._JOB.number)  # pyright: ignore[reportPrivateUsage]
+            Patience(WAIT_S).call(ask, ledger_access._JOB.number)  # pyright: ignore[reportPrivateUsage]
         except StoreAway as error:
             raised.append(error)
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.transforms.sources.batch_files import ReadReadings
-from quiltstream.transforms.sources.file_decoder import FileDecoder
+from quiltstream.transforms.sources.files import FileDecoder, ReadReadings
 
 READINGS = Readings(series="id", time="ts", value="kwh")
 

@@ -15,8 +15,8 @@ from quiltstream.schemas.readings import RejectReason
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.encode import Encoder
 from quiltstream.transforms.completeness.punctuation import punctuation_of
-from quiltstream.transforms.kafka.messages import came_us, messages_of, sent_us
 from quiltstream.transforms.kafka.partitions import Start
+from quiltstream.transforms.kafka.source import came_us, messages_of, sent_us
 from quiltstream.transforms.registration import register
 from quiltstream.transforms.sources.progress import Heartbeat
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart

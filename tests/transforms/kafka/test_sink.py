@@ -19,7 +19,7 @@ from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.releases import RELEASE_AVRO, batch_from_releases
 from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.schemas.table_files import RELEASES, in_one, write_stream
-from quiltstream.transforms.common.rejects import Rejects, reject_batch
+from quiltstream.transforms.common.batches import Rejects, reject_batch
 from quiltstream.transforms.kafka import sink
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka.sink import Sender, Topic

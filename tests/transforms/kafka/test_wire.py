@@ -23,7 +23,7 @@ from quiltstream.schemas.table_files import RELEASES
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka.schema_registry import RegistryNumbers, new_client, text_of
 from quiltstream.transforms.kafka.sink import Sender, Topic
-from quiltstream.transforms.sinks.files import LETTERS
+from quiltstream.transforms.sinks.files import DEAD_LETTERS
 from quiltstream.transforms.sinks.messages import SendReleases, reject_messages, release_messages
 from quiltstream.transforms.sources.progress import Heartbeat
 
@@ -122,7 +122,7 @@ def test_the_text_that_is_registered_stays():
 
     Whoever changes what a row has gives it another version; then these digests are others.
     """
-    digests = [hashlib.sha256(text_of(form.avro).encode()).hexdigest()[:32] for form in (RELEASES, LETTERS)]
+    digests = [hashlib.sha256(text_of(form.avro).encode()).hexdigest()[:32] for form in (RELEASES, DEAD_LETTERS)]
     assert digests == ["bd57094d124f92e622c0f47d8b89d542", "adbfae45be3f2620c171659aeace62e1"]
 
 

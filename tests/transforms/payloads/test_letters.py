@@ -22,12 +22,11 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import load_settings
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.table_files import read_rows
-from quiltstream.transforms.common.rejects import Rejects, all_with_letters, reject_batch
+from quiltstream.transforms.common.batches import Rejects, reject_batch, with_dead_letter_columns
 from quiltstream.transforms.kafka.source import KafkaPartitions
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.payloads.dead_letters import MOST_LETTERS, check_letters, with_letters
-from quiltstream.transforms.payloads.messages import Messages
-from quiltstream.transforms.sinks.files import LETTERS, WriteLetters
+from quiltstream.transforms.payloads.messages import MOST_LETTERS, Messages, check_letters, with_letters
+from quiltstream.transforms.sinks.files import DEAD_LETTERS, WriteDeadLetters
 from quiltstream.transforms.sinks.messages import reject_messages
 
 from ..kafka.contract import pieces_until
@@ -195,7 +194,7 @@ def test_of_a_flood_so_many_are_kept_and_all_are_told():
 
 def test_a_reject_of_no_message_has_no_letter():
     assert with_letters(rejects(-1), messages(SECRET), TO).to_pylist()[0]["letter"] is None
-    (row,) = all_with_letters(rejects(5)).to_pylist()
+    (row,) = with_dead_letter_columns(rejects(5)).to_pylist()
     assert (row["position"], row["size"], row["letter"]) == (5, None, None)
 
 
@@ -257,10 +256,10 @@ def test_a_topic_gets_the_letters_and_no_content():
 def test_files_of_rejects_hold_the_letters_in_every_format(tmp_path: Path, format_: Any):
     given = [with_letters(rejects(100), messages(SECRET), TO), rejects(7)]
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        _ = pipeline | beam.Create(given, reshuffle=False) | WriteLetters(str(tmp_path / "rejects"), format_)
+        _ = pipeline | beam.Create(given, reshuffle=False) | WriteDeadLetters(str(tmp_path / "rejects"), format_)
     (path,) = (tmp_path / "rejects").iterdir()
     assert SECRET not in path.read_bytes()
-    plain, sealed = read_rows(path, LETTERS).to_pylist()
+    plain, sealed = read_rows(path, DEAD_LETTERS).to_pylist()
     assert plain == {"reason": "malformed-row", "source": "meters/0", "position": 7, "size": None} | {
         "letter": plain["letter"]
     }

@@ -15,7 +15,7 @@ from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.payloads.bounded_cache import Bounded
+from quiltstream.transforms.payloads.messages import Bounded
 from quiltstream.transforms.payloads.meter_registers import Registers
 from quiltstream.transforms.payloads.presets.sparkplug import Birth, Births
 

@@ -20,7 +20,7 @@ from quiltstream.store.store import Store
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages
 from quiltstream.transforms.plan import Plan, make_plan
-from quiltstream.transforms.sources.batch_files import ReadReadings
+from quiltstream.transforms.sources.files import ReadReadings
 
 from ..formats.decoding import decode as decode_files
 from .payloads import NOON_NS, NOON_S, NOON_US, decode, dumped, messages, preset

@@ -183,7 +183,8 @@ def test_a_file_is_readable_by_others_as_the_umask_says(tmp_path):
 WRITER = """
 import sys
 import pyarrow as pa
-from quiltstream.transforms.sinks.files import REJECTS, write_rows
+from quiltstream.schemas.table_files import write_rows
+from quiltstream.transforms.sinks.files import REJECTS
 columns = [["x"] * 5000, [sys.argv[2]] * 5000, list(range(5000)), [None] * 5000]
 table = pa.table(columns, schema=REJECTS.schema)
 for _ in range(15):

@@ -25,8 +25,7 @@ from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.table_files import RELEASES, in_one, write_stream
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.aggregate.collect import CollectCells
-from quiltstream.transforms.aggregate.panes import SortPanes
+from quiltstream.transforms.aggregate.collect import CollectCells, SortPanes
 from quiltstream.transforms.aggregate.release import SumTallies
 from quiltstream.transforms.sinks import files as sinks
 from quiltstream.transforms.sinks.messages import Message, MessageSender, MessageTopic, SendReleases, _Send

@@ -13,9 +13,9 @@ from quiltstream.transforms.common.batches import RecordBatchCoder
 from quiltstream.transforms.completeness.punctuation import (
     Punctuation,
     horizon_of,
+    on_record_of,
     punctuation_batch,
     punctuation_of,
-    settled_of,
     with_horizon,
 )
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
@@ -35,12 +35,12 @@ def test_marks_and_horizons_survive_the_coder_and_refuse_nonsense():
     assert punctuation_of(batch) is None
     assert horizon_of(batch) is None
     marked = coder.decode(coder.encode(with_horizon(batch, 77)))
-    assert (horizon_of(marked), settled_of(marked)) == (77, None)
-    marked = coder.decode(coder.encode(with_horizon(batch, -77, settled_us=-99)))
-    assert (horizon_of(marked), settled_of(marked), settled_of(batch)) == (-77, -99, None)
+    assert (horizon_of(marked), on_record_of(marked)) == (77, None)
+    marked = coder.decode(coder.encode(with_horizon(batch, -77, on_record_us=-99)))
+    assert (horizon_of(marked), on_record_of(marked), on_record_of(batch)) == (-77, -99, None)
     # an older version said that its readings were there, and not up to when windows were on record
     marked = batch.replace_schema_metadata({b"quiltstream.horizon_us": b"-77+"})
-    assert (horizon_of(marked), settled_of(marked)) == (-77, -77)
+    assert (horizon_of(marked), on_record_of(marked)) == (-77, -77)
     assert marked.to_pylist() == batch.to_pylist()
     with pytest.raises(ValueError, match="part 3 is not one of the 3 parts"):
         Punctuation(3, 3, 0, 1)

@@ -15,7 +15,7 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.completeness.punctuation import punctuation_of
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN, PartitionedSource, Reader, SourceBatch
-from quiltstream.transforms.sources.file_decoder import FileDecoder
+from quiltstream.transforms.sources.files import FileDecoder
 from quiltstream.transforms.sources.progress import Heartbeat, PartitionState, PartitionTracker, Restriction
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 

@@ -19,9 +19,8 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.table_files import read_rows
 from quiltstream.transforms.sinks.files import REJECTS, WriteRows
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.batch_files import ReadReadings, decoder_of
 from quiltstream.transforms.sources.contract import BEGIN
-from quiltstream.transforms.sources.file_decoder import FileDecoder
+from quiltstream.transforms.sources.files import FileDecoder, ReadReadings, decoder_of
 from quiltstream.transforms.sources.message_files import MessageFileDecoder
 
 from ..formats.decoding import decode, plain

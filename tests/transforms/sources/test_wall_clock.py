@@ -15,8 +15,8 @@ from quiltstream.schemas.slots import Schedule
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.checks import check_watermarks
+from quiltstream.transforms.private_histograms import WallClock, policy_of
 from quiltstream.transforms.registration import register
-from quiltstream.transforms.sources.wall_clock import WallClock, policy_of
 
 from ..test_histograms import DAY, batches
 from .streams import HOUR, ORIGIN, SERIES, SLOT, live_settings, on_record, readings, truth

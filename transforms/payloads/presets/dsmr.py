@@ -20,8 +20,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from ....schemas.settings.base import SettingsError
-from ..columns import RowList
-from ..unit_names import is_known, power_of_ten, units
+from ..columns import RowList, is_known, power_of_ten, units
 from .json_documents import MalformedError, MixedUnitsError, Wanted
 
 _LINE = re.compile(rb"^(\d+-\d+:\d+\.\d+\.\d+)(?:\*255)?((?:\([^()\r\n]*\))+)\r?$", re.MULTILINE)
@@ -78,40 +77,30 @@ def standard_unit(code: str) -> str:
 
 
 def check_codes(name: str, unit: str = "") -> None:
-    """Check the name of the value under this preset, and its unit.
-
-    Raises:
-        SettingsError: it is no OBIS code, or the codes or the unit are of different quantities.
-    """
+    """Check the name of the value under this preset, and its unit."""
     codes = name.split("+")
     # a code has few digits, and its numbers become integers
     if not all(len(one) <= _LONGEST_CODE and _CODE.fullmatch(one) for one in codes):
         raise SettingsError(
-            [f"readings.value is {name!r}; under preset dsmr it is an OBIS code such as 1-0:1.7.0, or a sum of codes"]
+            f"readings.value is {name!r}; under preset dsmr it is an OBIS code such as 1-0:1.7.0, or a sum of codes"
         )
     if unit and not is_known(unit):
         raise SettingsError(
-            [
-                f"readings.unit is {unit!r}; under preset dsmr it is one of {', '.join(units())}, or left out for that "
-                "of the standard; the unit behind readings.scale is states.unit"
-            ]
+            f"readings.unit is {unit!r}; under preset dsmr it is one of {', '.join(units())}, or left out for that "
+            "of the standard; the unit behind readings.scale is states.unit"
         )
     wanted = unit or next(filter(None, map(standard_unit, codes)), "")
     if not wanted and not all(map(_COUNT.search, codes)):
         raise SettingsError(
-            [
-                f"readings.unit is missing: {name} measures anything by the standard, so one meter may say m3 and "
-                f"another GJ; name the unit, one of {', '.join(units())}"
-            ]
+            f"readings.unit is missing: {name} measures anything by the standard, so one meter may say m3 and "
+            f"another GJ; name the unit, one of {', '.join(units())}"
         )
     for code in codes:
         standard = standard_unit(code)
         if standard and wanted and power_of_ten(standard, wanted) is None:
             raise SettingsError(
-                [
-                    f"readings.value: {code} is in {standard} by the standard, and {wanted} is another quantity; "
-                    "correct readings.unit, or the code"
-                ]
+                f"readings.value: {code} is in {standard} by the standard, and {wanted} is another quantity; "
+                "correct readings.unit, or the code"
             )
 
 
@@ -131,7 +120,6 @@ def dsmr_rows(payloads: Sequence[bytes], numbers: Sequence[int], wanted: Wanted)
 
 
 def _telegrams(payload: bytes) -> Iterator[bytes]:
-    """The telegrams of a message."""
     if b"\n/" not in payload:
         yield payload
         return
@@ -151,11 +139,6 @@ def _add(
     wanted: Wanted,
     zone: ZoneInfo,
 ) -> None:
-    """Add the reading of a telegram, if it has the code.
-
-    Raises:
-        MixedUnitsError: it has another quantity.
-    """
     found = [lines[code] for code in codes if code in lines]
     if not found:
         return
@@ -170,11 +153,6 @@ def _add(
 
 
 def _lines(telegram: bytes) -> dict[str, list[bytes]]:
-    """The groups in brackets behind each code.
-
-    Raises:
-        MalformedError: it is no whole telegram, or its checksum is another.
-    """
     start, end = telegram.find(b"/"), telegram.rfind(b"!")
     if start < 0 or end < start:
         raise MalformedError("no telegram")
@@ -237,16 +215,7 @@ def _instant(stamp: bytes, zone: ZoneInfo) -> dt.datetime | None:
 
 
 def _in_one_unit(groups: list[bytes], wanted: list[str], *, counts: bool) -> list[str]:
-    """The digits of values such as ``01.193*kW``, all in the unit of the first.
-
-    Args:
-        groups: the values.
-        wanted: the unit that each should have; empty where only the others say one.
-        counts: whether they are numbers of events, which have no unit.
-
-    Raises:
-        MixedUnitsError: one has another unit, an unknown one, or none.
-    """
+    """The digits of values such as ``01.193*kW``, all in the unit of the first."""
     split = [group.decode("ascii", "replace").partition("*") for group in groups]
     first = next((unit for unit in wanted if unit), None)
     if first is None and not counts:
@@ -272,7 +241,6 @@ def _sum(digits: list[str]) -> Any:
 
 
 def _identifier(lines: dict[str, list[bytes]], code: str) -> str | None:
-    """The equipment identifier of the meter that a code belongs to, which is text in hexadecimal digits."""
     channel = code.partition(":")[0]
     own = _OWN_IDS if channel.startswith("1-") or channel == "0-0" else (f"{channel}:96.1.0", f"{channel}:96.1.1")
     for name in own:

@@ -1,29 +1,28 @@
-"""Platforms that send JSON documents: EdgeX, NGSI and ThingsBoard.
+"""Platforms that send JSON documents: EdgeX, NGSI, ThingsBoard, and SenML in JSON and CBOR.
 
-EdgeX: events with readings of a device, bare, in a request, or in an envelope of the message bus.
+EdgeX: an event is ``{"deviceName": ..., "origin": ns, "readings": [{"resourceName": ..., "valueType": "Float64",
+"value": "1.5", "origin": ns}]}``, bare, in a request, or in an envelope of the message bus as an object or as JSON in
+Base64. Values are text, also of numbers.
 
-An event is ``{"deviceName": ..., "origin": ns, "readings": [{"resourceName": ..., "valueType": "Float64", "value":
-"1.5", "origin": ns}]}``. Values are text, also of numbers. An envelope carries the event as an object, or as JSON in
-Base64.
+NGSI: a notification is ``{"subscriptionId": ..., "notifiedAt": ..., "data": [entity]}``, over MQTT inside ``body``. In
+an NGSI-LD entity an attribute is ``{"type": "Property", "value": 1.5, "observedAt": "2026-01-01T00:00:00Z"}``, an array
+of these, or only the value; in NGSI-v2 ``observedAt`` or ``TimeInstant`` is in ``metadata``. Without any of these the
+time is that of the notification.
 
-NGSI: notifications of a context broker, with one or more entities.
+ThingsBoard: a device sends ``{"ts": 1700000000000, "values": {"power": 1.5}}``, an array of these, or only ``{"power":
+1.5}``, whose time is that of its arrival. A gateway sends ``{"Device A": [{"ts": ..., "values": {...}}]}``. A device's
+own telemetry does not say which device it is of: the topic, a header or the key does.
 
-A notification is ``{"subscriptionId": ..., "notifiedAt": ..., "data": [entity]}``, over MQTT inside ``body``. In an
-NGSI-LD entity an attribute is ``{"type": "Property", "value": 1.5, "observedAt": "2026-01-01T00:00:00Z"}``, an array of
-these, or only the value; in NGSI-v2 ``observedAt`` or ``TimeInstant`` is in ``metadata``. Without any of these the time
-is that of the notification.
-
-ThingsBoard: telemetry of a device, and of the devices behind a gateway.
-
-A device sends ``{"ts": 1700000000000, "values": {"power": 1.5}}``, an array of these, or only ``{"power": 1.5}``, whose
-time is that of its arrival. A gateway sends ``{"Device A": [{"ts": ..., "values": {...}}]}``. A device's own telemetry
-does not say which device it is of: the topic, a header or the key does.
+SenML (RFC 8428): packs of records, whose base fields hold for the records that follow. The name of a record is the base
+name and its own one behind it, as ``urn:dev:ow:10e2073a01080063:`` and ``voltage``. The wanted value is the end of that
+name, the series what is before it. Times below 2**28 are relative to now, which is the broker's stamp: the same however
+often and late a message is read again.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +30,9 @@ import orjson
 
 from ....schemas.errors import QuiltstreamError
 from ....schemas.readings import RejectReason
-from ..columns import RowList
+from ..columns import LONGEST_NAME, RowList, plain
 from ..messages import Messages
-from ..parsing import Parsed
-from ..unit_names import plain
+from ..parsing import Parsed, Parser, parse_json
 
 _US = 1_000_000
 
@@ -44,10 +42,8 @@ class Wanted:
     """What of a message is a reading.
 
     Attributes:
-        name: the name of the value.
         series: the series of each message by its number, where the settings say where it is; otherwise the convention
             says it.
-        timezone: zone of stamps without an offset.
         unit: of the value, as the settings say it; empty if they do not.
         times: the time of each message by its number, for what has none of its own; ``None`` if the settings name none.
     """
@@ -64,7 +60,7 @@ class Wanted:
 
 
 class MalformedError(QuiltstreamError, ValueError):
-    """A message does not follow its convention."""
+    """A message does not follow its format."""
 
     reason = RejectReason.MALFORMED_ROW
 
@@ -76,15 +72,7 @@ class MixedUnitsError(MalformedError):
 
 
 def walk(parsed: Parsed, visit: Callable[[RowList, int, Any], None]) -> RowList:
-    """Visit each parsed payload; one that does not follow its convention adds no rows and is bad.
-
-    Args:
-        parsed: the payloads.
-        visit: adds the rows of a message: (where to, its number, what it holds).
-
-    Raises:
-        Exception: none but :class:`MalformedError` is the message's.
-    """
+    """Visit each parsed payload; one that does not follow its format adds no rows and is bad."""
     rows = RowList(bad=dict(parsed.bad))
     for message, value in zip(parsed.message, parsed.values, strict=True):
         mine = RowList()
@@ -97,28 +85,25 @@ def walk(parsed: Parsed, visit: Callable[[RowList, int, Any], None]) -> RowList:
     return rows
 
 
+def _check_units(units: set[Any]) -> None:
+    if len(units) > 1:
+        raise MixedUnitsError("several units")
+
+
 def field_of(value: Any, name: str) -> Any:
     """A field of an object; ``None`` where there is no such field, or no object."""
     return value.get(name) if type(value) is dict else None
 
 
 def an_object(value: Any) -> dict[Any, Any]:
-    """A value that must be an object.
-
-    Raises:
-        MalformedError: it is none.
-    """
+    """A value that must be an object."""
     if type(value) is not dict:
         raise MalformedError("no object")
     return value
 
 
 def an_array(value: Any) -> list[Any]:
-    """A value that must be an array.
-
-    Raises:
-        MalformedError: it is none.
-    """
+    """A value that must be an array."""
     if type(value) is not list:
         raise MalformedError("no array")
     return value
@@ -142,14 +127,12 @@ def edgex_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:  
             series = wanted.series_of(message, reading.get("deviceName", event.get("deviceName")))
             units.add(plain(reading.get("units")))
             rows.add(message, series, reading.get("origin", event.get("origin")), reading.get("value"))
-        if len(units) > 1:
-            raise MixedUnitsError("several units")
+        _check_units(units)
 
     return walk(parsed, visit)
 
 
 def _event(document: dict[Any, Any]) -> dict[Any, Any]:
-    """The event in a document."""
     payload = document.get("payload")
     if payload is not None and "readings" not in document:
         document = an_object(_unpacked(payload) if type(payload) is str else payload)
@@ -185,14 +168,12 @@ def ngsi_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:  #
                 time, found = _instance(instance)
                 units.add(plain(field_of(instance, "unitCode") or field_of(field_of(instance, "metadata"), "unitCode")))
                 rows.add(message, series, document.get("notifiedAt") if time is None else time, found)
-        if len(units) > 1:
-            raise MixedUnitsError("several units")
+        _check_units(units)
 
     return walk(parsed, visit)
 
 
 def _instance(instance: Any) -> tuple[Any, Any]:
-    """The time, if it says one, and the value of an attribute's instance."""
     if type(instance) is not dict:
         return None, instance
     metadata = instance.get("metadata")
@@ -238,3 +219,96 @@ def _is_gateway(document: dict[Any, Any]) -> bool:
     return bool(document) and all(
         type(items) is list and all(type(one) is dict for one in items) for items in document.values()
     )
+
+
+#: CBOR's labels of the fields that are read.
+_LABELS: dict[int, str] = dict(
+    zip(
+        (-1, -2, -3, -4, -5, 0, 1, 2, 3, 4, 6, 8),
+        ("bver", "bn", "bt", "bu", "bv", "n", "u", "v", "vs", "vb", "t", "vd"),
+        strict=True,
+    )
+)
+_VERSION = 10
+#: Times below are relative.
+_RELATIVE = 1 << 28
+_SEPARATORS = ":/._-"
+_VALUES = ("v", "vs", "vb", "vd")
+
+#: The first byte of a CBOR array.
+_ARRAYS = range(0x80, 0xA0)
+
+
+def parse_senml(payloads: Sequence[bytes], numbers: Sequence[int], cbor: Parser) -> Parsed:
+    """Parse packs of either form, by their first byte."""
+    binary = [place for place, payload in enumerate(payloads) if payload and payload[0] in _ARRAYS]
+    if not binary:
+        return parse_json(payloads, numbers)
+    others = sorted(set(range(len(payloads))) - set(binary))
+    first = parse_json([payloads[place] for place in others], [numbers[place] for place in others])
+    second = cbor([payloads[place] for place in binary], [numbers[place] for place in binary])
+    return Parsed(first.values + second.values, first.message + second.message, first.bad | second.bad)
+
+
+def senml_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:
+    """The readings of packs; times are seconds."""
+
+    def visit(rows: RowList, message: int, value: Any) -> None:
+        now = int(messages.stamps_us[message])
+        base_name, base_time, base_value, base_unit = "", 0, 0, None
+        units = set[Any]()
+        for one in an_array(value):
+            record = _named(an_object(one))
+            version = record.get("bver", _VERSION)
+            if version != _VERSION and not (type(version) is int and version < _VERSION):
+                raise MalformedError("a later version")
+            base_name = _text(record.get("bn", base_name))
+            base_time = _number(record.get("bt", base_time))
+            base_value = _number(record.get("bv", base_value))
+            base_unit = record.get("bu", base_unit)
+            name = base_name + _text(record.get("n", ""))
+            if not any(field in record for field in _VALUES) or not _ends(name, record.get("n"), wanted.name):
+                continue
+            time = base_time + _number(record.get("t", 0))
+            if time < _RELATIVE:
+                time = None if now < 0 else now / _US + time
+            found = next((record[field] for field in _VALUES if field in record), None)
+            if "v" in record:
+                found = base_value + _number(found)
+            own = name[: len(name) - len(wanted.name)].rstrip(_SEPARATORS)
+            units.add(plain(record.get("u", base_unit)))
+            rows.add(message, wanted.series_of(message, own or None), time, found)
+        _check_units(units)
+
+    return walk(parsed, visit)
+
+
+def _named(record: dict[Any, Any]) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for key, value in record.items():
+        name = _LABELS.get(key) if type(key) is int else key
+        if type(name) is str:
+            if name.endswith("_"):
+                raise MalformedError("a field that must be understood")
+            named[name] = value
+    return named
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str or len(value) > LONGEST_NAME:
+        raise MalformedError("no name")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) is not int and type(value) is not float:
+        raise MalformedError("no number")
+    return value
+
+
+def _ends(name: str, own: Any, wanted: str) -> bool:
+    """Whether a name is the wanted one behind the name of a series."""
+    if not name.endswith(wanted):
+        return False
+    rest = name[: len(name) - len(wanted)]
+    return not rest or rest[-1] in _SEPARATORS or own == wanted

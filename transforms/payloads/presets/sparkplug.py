@@ -1,47 +1,9 @@
 """Sparkplug B: metrics in protobuf, with the births that name them.
 
 The topic is ``spBv1.0/GROUP/TYPE/NODE`` or ``.../NODE/DEVICE``; it is looked for in the gateway's header, the topic and
-the key. What a birth tells is kept, and a message looks for the latest birth that is not after it:
-aliases that a later birth gave anew do not change what an older message says, in whatever order they come.
-
-The part of Sparkplug B's protobuf schema that readings need, as a descriptor made here.
-
-No generated code and no library of Sparkplug: the runtime of protobuf comes with Beam. Fields that are not declared
-(data sets, properties) are passed over by the parser as unknown ones. A metric may be a template instance, whose
-members are named ``INSTANCE/MEMBER``. A level ``+`` of the wanted name, as of ``+/Power``, stands for the meters behind
-one node or device, each a series of its own. Texts are declared as bytes, which
-look the same: versions of the runtime differ in what they make of a text that is not UTF-8.
-
-In the language of protobuf the schema is::
-
-    message Payload {
-      message Metric {
-        optional bytes name = 1;
-        optional uint64 alias = 2;
-        optional uint64 timestamp = 3;
-        optional uint32 datatype = 4;
-        optional bool is_historical = 5;
-        optional bool is_null = 7;
-        oneof value {
-          uint32 int_value = 10;
-          uint64 long_value = 11;
-          float float_value = 12;
-          double double_value = 13;
-          bool boolean_value = 14;
-          bytes string_value = 15;
-          Template template_value = 18;
-        }
-      }
-      message Template {
-        repeated Metric metrics = 2;
-        optional bool is_definition = 5;
-      }
-      optional uint64 timestamp = 1;
-      repeated Metric metrics = 2;
-      optional uint64 seq = 3;
-    }
-
-Births of Sparkplug: what they told of the wanted metric, kept with their time, and as text with a reader's position.
+the key. A metric may be a template instance, whose members are named ``INSTANCE/MEMBER``. A level ``+`` of the wanted
+name, as of ``+/Power``, stands for the meters behind one node or device, each a series of its own. No generated code
+and no library of Sparkplug: the runtime of protobuf comes with Beam.
 
 A message looks for the latest birth that is not after it, so what it says does not depend on the order in which births
 came, and a birth that is read again changes nothing. Of a birth only this is kept: which aliases mean the wanted
@@ -67,39 +29,45 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from ....schemas.readings import RejectReason
-from ..bounded_cache import Bounded
 from ..columns import LONGEST_NAME, RowList, text_of, topics
-from ..messages import Messages
+from ..messages import Bounded, Messages
+from ..parsing import KINDS, ProtobufFields, protobuf_class
 from .json_documents import Wanted
 
-__all__ = ["Birth", "Births", "Who"]
-
-
-_KINDS = descriptor_pb2.FieldDescriptorProto
-
-_METRIC = (
-    ("name", 1, _KINDS.TYPE_BYTES),
-    ("alias", 2, _KINDS.TYPE_UINT64),
-    ("timestamp", 3, _KINDS.TYPE_UINT64),
-    ("datatype", 4, _KINDS.TYPE_UINT32),
-    ("is_historical", 5, _KINDS.TYPE_BOOL),
-    ("is_null", 7, _KINDS.TYPE_BOOL),
-    ("int_value", 10, _KINDS.TYPE_UINT32),
-    ("long_value", 11, _KINDS.TYPE_UINT64),
-    ("float_value", 12, _KINDS.TYPE_FLOAT),
-    ("double_value", 13, _KINDS.TYPE_DOUBLE),
-    ("boolean_value", 14, _KINDS.TYPE_BOOL),
-    ("string_value", 15, _KINDS.TYPE_BYTES),
-)
-#: From this number on a field is one of the forms of the value.
-_FIRST_VALUE = 10
-
-_PACKAGE = "quiltstream.sparkplug"
 _TEMPLATE = "template_value"
+_NUMBERS = frozenset({"int_value", "long_value", "float_value", "double_value"})
+
+#: The part of the schema that readings need. Data sets and properties are passed over as unknown fields. Texts are
+#: bytes, which look the same: versions of the runtime differ in what they make of a text that is not UTF-8.
+_SCHEMA: ProtobufFields = {
+    "Metric": (
+        ("name", 1, KINDS.TYPE_BYTES, False),
+        ("alias", 2, KINDS.TYPE_UINT64, False),
+        ("timestamp", 3, KINDS.TYPE_UINT64, False),
+        ("datatype", 4, KINDS.TYPE_UINT32, False),
+        ("is_historical", 5, KINDS.TYPE_BOOL, False),
+        ("is_null", 7, KINDS.TYPE_BOOL, False),
+        ("int_value", 10, KINDS.TYPE_UINT32, False),
+        ("long_value", 11, KINDS.TYPE_UINT64, False),
+        ("float_value", 12, KINDS.TYPE_FLOAT, False),
+        ("double_value", 13, KINDS.TYPE_DOUBLE, False),
+        ("boolean_value", 14, KINDS.TYPE_BOOL, False),
+        ("string_value", 15, KINDS.TYPE_BYTES, False),
+        (_TEMPLATE, 18, "Template", False),
+    ),
+    "Template": (("metrics", 2, "Metric", True), ("is_definition", 5, KINDS.TYPE_BOOL, False)),
+    "Payload": (
+        ("timestamp", 1, KINDS.TYPE_UINT64, False),
+        ("metrics", 2, "Metric", True),
+        ("seq", 3, KINDS.TYPE_UINT64, False),
+    ),
+}
+#: The forms of a metric's value.
+_VALUES = frozenset({*_NUMBERS, "boolean_value", "string_value", _TEMPLATE})
+
 #: Templates inside one another.
 _DEEPEST = 8
 
@@ -107,43 +75,7 @@ _DEEPEST = 8
 @cache
 def payload_class() -> Any:
     """The class of payloads."""
-    file = descriptor_pb2.FileDescriptorProto(name="quiltstream/sparkplug.proto", package=_PACKAGE, syntax="proto2")
-    payload = file.message_type.add(name="Payload")
-    metric = payload.nested_type.add(name="Metric")
-    metric.oneof_decl.add(name="value")
-    for name, number, kind in _METRIC:
-        made = metric.field.add(name=name, number=number, type=kind, label=_KINDS.LABEL_OPTIONAL)
-        if number >= _FIRST_VALUE:
-            made.oneof_index = 0
-    template = payload.nested_type.add(name="Template")
-    template.field.add(
-        name="metrics",
-        number=2,
-        type=_KINDS.TYPE_MESSAGE,
-        label=_KINDS.LABEL_REPEATED,
-        type_name=f".{_PACKAGE}.Payload.Metric",
-    )
-    template.field.add(name="is_definition", number=5, type=_KINDS.TYPE_BOOL, label=_KINDS.LABEL_OPTIONAL)
-    metric.field.add(
-        name=_TEMPLATE,
-        number=18,
-        type=_KINDS.TYPE_MESSAGE,
-        label=_KINDS.LABEL_OPTIONAL,
-        type_name=f".{_PACKAGE}.Payload.Template",
-        oneof_index=0,
-    )
-    payload.field.add(name="timestamp", number=1, type=_KINDS.TYPE_UINT64, label=_KINDS.LABEL_OPTIONAL)
-    payload.field.add(
-        name="metrics",
-        number=2,
-        type=_KINDS.TYPE_MESSAGE,
-        label=_KINDS.LABEL_REPEATED,
-        type_name=f".{_PACKAGE}.Payload.Metric",
-    )
-    payload.field.add(name="seq", number=3, type=_KINDS.TYPE_UINT64, label=_KINDS.LABEL_OPTIONAL)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Payload"))
+    return protobuf_class("quiltstream.sparkplug", "Payload", "proto2", _SCHEMA, _VALUES)
 
 
 #: Births of a node or device that are remembered.
@@ -169,7 +101,6 @@ class Birth:
     """What a birth told.
 
     Attributes:
-        time: when, in milliseconds.
         wanted: the aliases of the wanted metric, and the type that each has.
         kind: the type that the metric has by its name; 0 without one.
         others: runs of the other aliases, increasing: the first and last of each.
@@ -243,13 +174,7 @@ class Births:
             self._known.keep(who, births, proved=True)
 
     def learn(self, who: Who, birth: Birth, now: int | None = None) -> None:
-        """Take a birth in, in the order of their times.
-
-        Args:
-            who: whose.
-            birth: what it told.
-            now: the broker's clock in milliseconds; ``None`` without one.
-        """
+        """Take a birth in, in the order of their times."""
         if now is not None:
             self._now = now if self._now is None else max(self._now, now)
         births = self._known.get(who) or self._begun
@@ -264,13 +189,7 @@ class Births:
         self._text = None
 
     def before(self, who: Who, time: int, *, spoken: bool = False) -> Birth | None:
-        """The latest birth of a node or device that is not after a time.
-
-        Args:
-            who: the node or device.
-            time: in milliseconds.
-            spoken: whether it has something to say, and is not only born.
-        """
+        """The latest birth of a node or device that is not after a time."""
         births = self._known.get(who) or ()
         at = bisect_right(births, time, key=_time)
         if spoken and births:
@@ -279,7 +198,6 @@ class Births:
 
     @property
     def _begun(self) -> _Kept:
-        """What a node or device begins with, of which nothing is remembered."""
         return () if self._forgotten is None else (Birth(self._forgotten - 1, {}, _FORGOTTEN, ()),)
 
     def _forget(self, births: _Kept) -> None:
@@ -349,7 +267,6 @@ class _Several:
 
     @classmethod
     def of(cls, wanted: str) -> _Several | None:
-        """That of a name; ``None`` for the name of one metric."""
         levels = tuple(wanted.split("/"))
         return cls(levels) if EVERY in levels else None
 
@@ -373,7 +290,6 @@ class _Several:
         return all(wanted in (EVERY, one) for one, wanted in zip(levels, self.levels, strict=False))
 
     def birth(self, payload: Any) -> Birth:
-        """What a birth tells of the metrics."""
         wanted, names, kinds, others = dict[int, int](), dict[int, str](), dict[str, int](), list[int]()
         for metric in payload.metrics[:_MOST_METRICS]:
             name = metric.name.decode("utf-8")
@@ -442,14 +358,7 @@ _SIGNED = {1: 32, 2: 32, 3: 32, 4: 64}
 
 
 def sparkplug_rows(messages: Messages, chosen: list[int], births: Births, wanted: Wanted) -> RowList:
-    """The readings of births and data; times are milliseconds.
-
-    Args:
-        messages: the messages.
-        chosen: the numbers of those that have a payload.
-        births: what earlier births told; what these tell is added.
-        wanted: the metric.
-    """
+    """The readings of births and data; times are milliseconds."""
     rows, parse, several = RowList(), payload_class().FromString, _Several.of(wanted.name)
     for message, topic in zip(chosen, _sparkplug_topics(messages, chosen), strict=True):
         if topic is not None and topic.startswith(_HOSTS):
@@ -484,9 +393,6 @@ def sparkplug_rows(messages: Messages, chosen: list[int], births: Births, wanted
     return rows
 
 
-_NUMBERS = frozenset({"int_value", "long_value", "float_value", "double_value"})
-
-
 def numeric_metrics(payloads: Iterable[bytes]) -> set[str]:
     """The names of metrics that are numbers, those of members of templates too; what is no payload is passed over."""
     found: set[str] = set()
@@ -500,7 +406,6 @@ def numeric_metrics(payloads: Iterable[bytes]) -> set[str]:
 
 
 def _sparkplug_topics(messages: Messages, chosen: list[int]) -> list[str | None]:
-    """The Sparkplug topic of each message."""
     found: list[str | None] = []
     for message, topic in zip(chosen, topics(messages, chosen), strict=True):
         key = None if topic.startswith(_NAMESPACE) else text_of(messages.keys[message])
@@ -562,7 +467,6 @@ def _members(metric: Any, path: str, depth: int = 0) -> list[Any]:
 
 
 def _add(rows: RowList, message: int, series: Any, payload: Any, birth: Birth | None, wanted: str) -> bool:
-    """Add the readings of a payload; whether every metric had a name."""
     whole = True
     for metric in payload.metrics:
         name, kind = metric.name.decode("utf-8"), metric.datatype

@@ -1,8 +1,12 @@
-"""The blocks that left a job, written outside of its ledger before their rows leave.
+"""How workers use the ledger of record: they wait while it is away, and log blocks before their rows leave.
+
+A call of the store that fails changes nothing, or what it changed is on record and is found there by the next call. So
+a worker of a live job repeats it until the ledger answers. Beyond :data:`WAIT_S` the bundle fails, because a runner
+that keeps checkpoints cannot write one meanwhile; the command restarts the job once the ledger answers.
 
 An older copy of a ledger lacks what was committed last, so the newest block tells it from the newest copy. A worker
-appends a line to each file of the log once its transaction is committed and before it hands on a row: then whatever
-was published is on record in the ledger, or is missed by the next run that reads the log. Of the lines only the newest
+appends a line to each file of the log once its transaction is committed and before it hands on a row: whatever was
+published is on record in the ledger, or is missed by the next run that reads the log. Of the lines only the newest
 block of each query is needed: a copy that lacks an earlier block lacks that one, too.
 """
 
@@ -12,17 +16,20 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Generator, Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from ...schemas.files import open_private, read_regular, sync_folder, write_whole
-from ...schemas.slots import SlotGrid, format_instant
+from ...schemas.slots import SlotGrid, Window, format_instant
 from ...store.address import newest_left
 from ...store.errors import StoreReplaced, StoreUnavailable
 from ...store.queries import BlockName, NewestBlock
-from ...store.specs import Record, Registration
+from ...store.specs import BlockToPublish, Record, Registration
 from ...store.store import Store
 
 #: A file is compacted when it is longer, and a longer one than the second is not read.
@@ -45,9 +52,6 @@ class LoggedBlock:
     """A block that left a job.
 
     Attributes:
-        entry_id: the charge that paid for it.
-        shard: which part of the window.
-        query: of the job.
         until: end of its window.
         digest: of its draw; empty in files of a version that had none.
     """
@@ -69,7 +73,6 @@ class BlockLog:
     """The files that a job's workers append to; a plain value that travels to any worker.
 
     Attributes:
-        paths: the files.
         here: whether the workers are on the machine of the files; elsewhere only files that are there are written.
     """
 
@@ -78,12 +81,7 @@ class BlockLog:
 
 
 class LogWriter:
-    """A worker that appends to the log, and that has read what others did.
-
-    Args:
-        log: the files.
-        store: the ledger.
-    """
+    """A worker that appends to the log, and that has read what others did."""
 
     def __init__(self, log: BlockLog, store: Store) -> None:
         self._log, self._store = log, store
@@ -97,10 +95,6 @@ class LogWriter:
 
     def append(self, registration: Registration, records: Sequence[Record]) -> None:
         """Log blocks of record whose rows are about to leave; the first file that can be written is synced.
-
-        Args:
-            registration: the query.
-            records: of one transaction.
 
         Raises:
             BlockLogError: files are there, and none can be written.
@@ -180,10 +174,6 @@ def read(path: Path) -> list[LoggedBlock]:
     """The blocks that a file of the log has; none if it is not there.
 
     A line that a machine lost while it was written is left out: its rows had not left.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it holds something else.
     """
     try:
         text = read_regular(path, _MOST_BYTES)
@@ -206,18 +196,7 @@ def _blocks_in(text: bytes) -> tuple[int, list[LoggedBlock]]:
 
 
 def compact(path: Path, store: Store, *, also: Iterable[LoggedBlock] = (), forget: bool = False) -> None:
-    """Keep the newest block of each query, and those that are not on record.
-
-    Args:
-        path: a file of the log; it is made if needed.
-        store: the ledger.
-        also: blocks to log.
-        forget: leave out what is not on record, by the operator's word.
-
-    Raises:
-        OSError: it cannot be written.
-        StoreError: the ledger cannot be read.
-    """
+    """Keep the newest block of each query, and those that are not on record."""
     with _locked(path, make=True):
         there = read(path)
         held = list(dict.fromkeys([*there, *also]))
@@ -241,10 +220,7 @@ def logged(registration: Registration, block: NewestBlock) -> LoggedBlock:
 
 
 def _to_log(registration: Registration, records: Sequence[Record]) -> list[LoggedBlock]:
-    """One of the blocks that a transaction put on record; where it put none, each that an earlier one did.
-
-    The worker of an earlier one may have ended before it logged them.
-    """
+    """One of the blocks that a transaction put on record; where it put none, each that an earlier one did."""
     blocks = [one for one in records if one.block is not None]
     fresh = [one for one in blocks if one.fresh][:1]
     chosen = fresh or [one for one in blocks if not one.fresh]
@@ -295,4 +271,112 @@ def _is_named(path: Path, handle: int) -> bool:
     return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
 
 
-__all__ = ["BlockLog", "BlockLogError", "LogWriter", "LoggedBlock", "begin", "compact", "logged", "read"]
+#: Seconds that a call waits for the ledger.
+WAIT_S = 120.0
+
+#: Seconds before the first further try; each pause is twice as long, up to the last.
+_FIRST_S = 0.25
+_LONGEST_S = 15.0
+
+_Answer = TypeVar("_Answer")
+
+
+class _Job:
+    def __init__(self) -> None:
+        self.number = 0
+        self.endless = False
+        self._over = threading.Condition()
+
+    def end(self) -> None:
+        with self._over:
+            self.number += 1
+            self.endless = False
+            self._over.notify_all()
+
+    def pause(self, seconds: float, number: int) -> bool:
+        """Wait for a while; whether the job of that number still runs then."""
+        with self._over:
+            return not self._over.wait_for(lambda: self.number != number, seconds)
+
+
+_JOB = _Job()
+
+
+def wait_without_end() -> None:
+    """Let the workers in this process wait for the ledger until their job ends: its source cannot be read again."""
+    _JOB.endless = True
+
+
+def give_up() -> None:
+    """End all waiting in this process: the job is over."""
+    _JOB.end()
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How a call is made again while the ledger is away.
+
+    Attributes:
+        seconds: for how long; 0 for not at all.
+        clock: monotonic seconds; the tests' own.
+        pause: waits for some seconds, and says whether the job of a number still runs; the tests' own.
+    """
+
+    seconds: float
+    clock: Callable[[], float] = time.monotonic
+    pause: Callable[[float, int], bool] = _JOB.pause
+
+    def call(self, ask: Callable[[], _Answer], job: int) -> _Answer:
+        """What a call gives."""
+        begun, wait_s = self.clock(), _FIRST_S
+        while True:
+            try:
+                return ask()
+            except StoreUnavailable as error:
+                if not error.passing or not self.seconds:
+                    raise
+                if not _JOB.endless and self.clock() - begun + wait_s > self.seconds:
+                    raise
+                if not self.pause(wait_s, job):
+                    raise
+            wait_s = min(2 * wait_s, _LONGEST_S)
+
+
+class PatientStore:
+    """The calls of a store that workers make, each with patience."""
+
+    def __init__(
+        self, store: Store, *, live: bool, log: BlockLog | None = None, patience: Patience | None = None
+    ) -> None:
+        self._store = store
+        self._log = LogWriter(log or BlockLog(()), store)
+        self._patience = patience or Patience(WAIT_S if live else 0.0)
+        self._job = _JOB.number
+
+    def current(self, registration: Registration) -> Registration:
+        """:meth:`.Store.current`."""
+        return self._patience.call(lambda: self._store.current(registration), self._job)
+
+    def join(
+        self, registration: Registration, entries: Sequence[tuple[str, str | None]], most: int | None = None
+    ) -> Registration:
+        """:meth:`.Store.join`."""
+        return self._patience.call(lambda: self._store.join(registration, entries, most), self._job)
+
+    def charge_windows(self, registration: Registration, windows: Iterable[Window]) -> Registration:
+        """:meth:`.Store.charge_windows`."""
+        asked = list(windows)
+        return self._patience.call(lambda: self._store.charge_windows(registration, asked), self._job)
+
+    def publish(self, registration: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
+        """:meth:`.Store.publish`; what it returns is logged, too."""
+        return self._patience.call(lambda: self._publish(registration, drafts), self._job)
+
+    def _publish(self, registration: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
+        records = self._store.publish(registration, drafts)
+        self._log.append(registration, records)
+        return records
+
+    def close(self) -> None:
+        """:meth:`.Store.close`."""
+        self._store.close()

@@ -1,20 +1,23 @@
-"""CIM for meters (IEC 61968-9): documents of meter readings, bare or in the payload of a message of IEC 61968-100.
+"""Documents of meters in XML: CIM (IEC 61968-9), and Green Button (ESPI).
 
-A ``MeterReading`` is of one meter. It has ``Readings``, each a value with its stamp, and ``IntervalBlocks`` of
-``IntervalReadings``. What is measured says the code of a ``ReadingType``: eighteen numbers between dots, of which the
-third is the length of the interval, the fourth how the value accumulates, the fifth the direction, and the last three
-the power of ten, the unit and the currency. A ``ReadingType`` of the same document may stand for a code by its id.
+CIM: a ``MeterReading``, bare or in a message of IEC 61968-100, is of one meter. It has ``Readings``, each a value with
+its stamp, and ``IntervalBlocks`` of ``IntervalReadings``. What is measured says the code of a ``ReadingType``: eighteen
+numbers between dots, of which the third is the length of the interval, the fourth how the value accumulates, the fifth
+the direction, and the last three the power of ten, the unit and the currency. A ``ReadingType`` of the same document
+may stand for a code by its id. A stamp is the end of its interval, and a reading here has the start, unless
+``timePeriod`` says it. Values that their sender does not believe (a quality of category 5, reasonability, which is also
+that of missing reads, or 10, questionable) are no readings. A register is read at its stamp, wherever it stands.
+Elements are known by their names in whatever namespace: its year differs.
 
-A stamp is the end of its interval, and a reading here has the start, unless ``timePeriod`` says it. Of values that
-their sender does not believe (a quality of category 5, reasonability, which is also that of missing reads, or 10,
-questionable) there is no reading. A register is read at its stamp, wherever it stands. Elements are known by their
-names in whatever namespace: its year differs.
+Green Button: Atom feeds of interval readings. An interval block belongs to a meter reading by its links, and that to a
+reading type, which says unit, direction and power of ten; the usage point, also from the links, is the series. Which
+readings are wanted is told by the unit, ``Wh`` if left out, with ``reverse`` behind it for what flows back.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +26,6 @@ from ....schemas.settings.base import SettingsError
 from ..columns import LONGEST_NAME, RowList
 from ..parsing import Parsed
 from .json_documents import MalformedError, Wanted
-
-__all__ = ["Value", "check_code", "cim_rows", "values_of"]
 
 _CODE = re.compile(r"\d{1,5}(?:\.\d{1,5}){14}\.-?\d{1,2}\.\d{1,5}\.\d{1,5}")
 _INTERVAL, _ACCUMULATION, _DIRECTION, _PHASES, _POWER, _UNIT = 2, 3, 4, 14, 15, 16
@@ -72,11 +73,8 @@ class Value:
     """A value of a document.
 
     Attributes:
-        meter: whose.
-        code: the numbers of its reading type.
         time: its stamp, or the start of its interval.
         late_us: how much later than its start the stamp is, in microseconds; ``None`` if nothing tells.
-        digits: the value as text.
     """
 
     meter: str | None
@@ -87,30 +85,33 @@ class Value:
 
 
 def check_code(name: str) -> None:
-    """Check the name of the value under this preset.
+    """Check the name of the value under the preset ``cim``: a unit, or the code of a reading type."""
+    if _CODE.fullmatch(name) is None:
+        code = ", or the code of a reading type: eighteen numbers with dots between"
+        _check_unit(name, "cim", _UNITS, code)
 
-    Raises:
-        SettingsError: it is neither a unit nor the code of a reading type.
-    """
+
+def check_unit(name: str) -> None:
+    """Check the name of the value under the preset ``green-button``: a unit."""
+    _check_unit(name, "green-button", _ESPI_UNITS)
+
+
+def _check_unit(name: str, preset: str, units: Mapping[str, int], more: str = "") -> None:
     unit, _, direction = name.partition(" ")
-    if _CODE.fullmatch(name) is None and (unit not in _UNITS or direction not in {"", _REVERSE_WORD}):
+    if unit not in units or direction not in {"", _REVERSE_WORD}:
         raise SettingsError(
-            [
-                f"readings.value is {name!r}; under preset cim it is one of {', '.join(_UNITS)}, with "
-                f"{_REVERSE_WORD!r} behind it for what flows back, or the code of a reading type: eighteen numbers "
-                "with dots between"
-            ]
+            f"readings.value is {name!r}; under preset {preset} it is one of {', '.join(units)}, with "
+            f"{_REVERSE_WORD!r} behind it for what flows back{more}"
         )
 
 
-def cim_rows(parsed: Parsed, wanted: Wanted, *, registers: bool) -> RowList:
-    """The readings of documents; times are texts of ISO 8601.
+def _unit_and_directions(name: str) -> tuple[str, frozenset[int]]:
+    unit, _, direction = name.partition(" ")
+    return unit, _REVERSE if direction else _FORWARD
 
-    Args:
-        parsed: what :func:`values_of` found.
-        wanted: which reading type: a unit, or the code.
-        registers: whether a unit means registers, and not what was measured in an interval or at an instant.
-    """
+
+def cim_rows(parsed: Parsed, wanted: Wanted, *, registers: bool) -> RowList:
+    """The readings of documents; times are texts of ISO 8601."""
     is_wanted, by_unit = _chosen(wanted.name, registers=registers), _CODE.fullmatch(wanted.name) is None
     rows = RowList(bad=dict(parsed.bad))
     for message, values in zip(parsed.message, parsed.values, strict=True):
@@ -136,8 +137,7 @@ def _chosen(name: str, *, registers: bool) -> Any:
     if _CODE.fullmatch(name) is not None:
         code = _numbers(name)
         return lambda one: one == code
-    unit, _, direction = name.partition(" ")
-    directions = _REVERSE if direction else _FORWARD
+    unit, directions = _unit_and_directions(name)
     kinds = _REGISTERS if registers else _OTHERS
 
     def is_wanted(code: _Code) -> bool:
@@ -147,7 +147,6 @@ def _chosen(name: str, *, registers: bool) -> Any:
 
 
 def _is_part(code: _Code) -> bool:
-    """Whether a code is of some phases or of one tariff."""
     return code[_PHASES] not in _WHOLE or any(code[_TARIFF])
 
 
@@ -156,11 +155,7 @@ def _numbers(code: str) -> _Code:
 
 
 def values_of(root: Any) -> list[Value]:
-    """The values of a document that their sender believes.
-
-    Raises:
-        MalformedError: a reading has no reading type, or one that is not known.
-    """
+    """The values of a document that their sender believes."""
     named = _types(root)
     found: list[Value] = []
     for reading in root.iter():
@@ -171,7 +166,6 @@ def values_of(root: Any) -> list[Value]:
 
 
 def _types(root: Any) -> dict[str, _Code]:
-    """The reading types that a document defines: their codes by their ids and names."""
     found: dict[str, _Code] = {}
     for one in root.iter():
         if _local(one) != "ReadingType" or one.get("ref") is not None:
@@ -254,3 +248,127 @@ def _text(element: Any, name: str) -> str | None:
     found = next(_all(element, name), None)
     text = None if found is None or found.text is None else found.text.strip()
     return text or None
+
+
+_ATOM, _ESPI = "{http://www.w3.org/2005/Atom}", "{http://naesb.org/espi}"
+_READING, _TYPE, _BLOCK = "MeterReading", "ReadingType", "IntervalBlock"
+#: Characters of an address. A longer one makes its message a reject: each of its entries could repeat it.
+_LONGEST_ADDRESS = 2_048
+
+DEFAULT_UNIT = "Wh"
+_ESPI_UNITS = {
+    "Wh": 72,
+    "W": 38,
+    "VAh": 71,
+    "varh": 73,
+    "m3": 42,
+    "ft3": 119,
+    "gal": 128,
+    "L": 134,
+    "therm": 169,
+    "btu": 132,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    power: int
+    unit: int
+    direction: int
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalBlock:
+    """An interval block.
+
+    Attributes:
+        readings: (start in seconds, digits) of each.
+    """
+
+    point: str | None
+    kind: _Kind
+    readings: list[tuple[str | None, str | None]]
+
+
+def espi_rows(parsed: Parsed, wanted: Wanted) -> RowList:
+    """The readings of feeds; times are seconds."""
+    unit, directions = _unit_and_directions(wanted.name)
+    rows = RowList(bad=dict(parsed.bad))
+    for message, blocks in zip(parsed.message, parsed.values, strict=True):
+        for block in blocks:
+            if block.kind.unit != _ESPI_UNITS[unit] or block.kind.direction not in directions:
+                continue
+            series = wanted.series_of(message, block.point)
+            for start, digits in block.readings:
+                # decimal digits with the power behind them: the float next to the exact product
+                value = None if digits is None else f"{digits}e{block.kind.power}"
+                rows.add(message, series, start, value)
+    return rows
+
+
+def blocks_of(root: Any) -> list[IntervalBlock]:
+    """The interval blocks of a feed."""
+    entries = [root] if root.tag == f"{_ATOM}entry" else root.findall(f"{_ATOM}entry")
+    kinds: dict[str, _Kind] = {}
+    kind_of: dict[str, str] = {}
+    for entry in entries:
+        own, links = _links(entry)
+        for found in entry.iter(f"{_ESPI}{_TYPE}"):
+            kinds[_path(_TYPE, [own]) or ""] = _Kind(
+                _integer(found, "powerOfTenMultiplier"), _integer(found, "uom"), _integer(found, "flowDirection")
+            )
+        if entry.find(f"{_ATOM}content/{_ESPI}{_READING}") is not None:
+            reading, kind = _path(_READING, [own]), _path(_TYPE, links)
+            if reading is not None and kind is not None:
+                kind_of[reading] = kind
+    blocks: list[IntervalBlock] = []
+    for entry in entries:
+        found = list(entry.iter(f"{_ESPI}{_BLOCK}"))
+        if not found:
+            continue
+        own, links = _links(entry)
+        reading = _path(_READING, [own, *links])
+        kind = kinds.get(kind_of.get(reading or "", ""))
+        if kind is None and len(kinds) == 1:
+            kind = next(iter(kinds.values()))
+        if kind is None or abs(kind.power) > _HIGHEST_POWER:
+            raise MalformedError("a block without the type of its readings")
+        point = _path("UsagePoint", [own, *links])
+        name = None if point is None else point.rpartition("/")[2]
+        blocks += [
+            # its own readings: those of a block within it would be taken once for each level
+            IntervalBlock(name, kind, [_reading(one) for one in block.findall(f"{_ESPI}IntervalReading")])
+            for block in found
+        ]
+    return blocks
+
+
+def _links(entry: Any) -> tuple[str, list[str]]:
+    """The entry's own address, and those it is related to."""
+    links = [(one.get("rel", ""), one.get("href", "")) for one in entry.findall(f"{_ATOM}link")]
+    if any(len(href) > _LONGEST_ADDRESS for _, href in links):
+        raise MalformedError("a long address")
+    own = next((href for rel, href in links if rel == "self"), "")
+    return own, [href for rel, href in links if rel != "self"]
+
+
+def _path(kind: str, addresses: list[str]) -> str | None:
+    """The part of the first address that names a resource of a kind: up to the name behind the last such level."""
+    for one in addresses:
+        levels = one.split("/")
+        for place in range(len(levels) - 2, 0, -1):
+            if levels[place] == kind and levels[place + 1]:
+                return "/".join(levels[: place + 2])
+    return None
+
+
+def _integer(element: Any, name: str) -> int:
+    text = element.findtext(f"{_ESPI}{name}")
+    if text is None:
+        return 0
+    return int(text)
+
+
+def _reading(element: Any) -> tuple[str | None, str | None]:
+    digits = element.findtext(f"{_ESPI}value")
+    return element.findtext(f"{_ESPI}timePeriod/{_ESPI}start"), None if digits is None else digits.strip()

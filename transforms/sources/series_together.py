@@ -1,15 +1,18 @@
-"""Intervals in files: from labels that hold from one instant to another to the label of each slot.
+"""Readings in files that need all rows of a series: increments of meter registers, and slots of intervals.
 
-A slot has the label that covers most of it, of several that cover it equally long the one that begins earlier in it, of
-these the one whose state comes first. What the intervals leave uncovered is compared with nothing: a slot of which a
-label covers a second, and nothing the rest, has that label. Intervals of one label that overlap count once, so neither
-the order of the rows nor a row that stands twice changes anything.
+Files are read side by side, so no worker sees the rows of a series one after another. They are brought together first,
+by shards of the series.
 
-The slots of an interval depend on its ends alone, and a slot has one label at most: a reading per cell comes out, as of
-any other source, and what is promised of the states of slots holds for them. An interval that fills several slots is an
-event of so many: the promise is about one slot, and an event costs what the account says of its slots together.
+*Registers.* Each batch is cut down to the last reading of every series and slot, and these are compared. Of a slot
+there is one value, the one that a live job ends with.
 
-Files are read side by side, and the intervals of a series may stand in several, so they are brought together first.
+*Intervals* are labels that hold from one instant to another. A slot has the label that covers most of it, of several
+that cover it equally long the one that begins earlier in it, of these the one whose state comes first. What the
+intervals leave uncovered is compared with nothing: a slot of which a label covers a second, and nothing the rest, has
+that label. Intervals of one label that overlap count once, so neither the order of the rows nor a row that stands twice
+changes anything. The slots of an interval depend on its ends alone, and a slot has one label at most: a reading per
+cell comes out, as of any other source. An interval that fills several slots is an event of so many: the promise is
+about one slot, and an event costs what the account says of its slots together.
 """
 
 from __future__ import annotations
@@ -26,29 +29,108 @@ from apache_beam import typehints
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
+from ...schemas.settings.mappings import Readings
+from ...schemas.settings.places import Place, Register, RegisterValue
 from ...schemas.slots import Schedule, SlotGrid
-from ..common import batches as coders
 from ..common.batches import pc
 from ..formats.rows import UNTIL, earliest_of
+from ..payloads.meter_registers import Ends, LastReadings, increments_of
+
+#: Shards into which the series are cut; one worker holds what is needed of a shard at a time.
+_SHARDS = 256
+
+_SHARE = typehints.Tuple[int, Any]
+
+
+def registers_as_values(readings: Readings) -> Readings:
+    """How the counters themselves are read, as plain values; the same readings where there are none."""
+    if not isinstance(readings.value, RegisterValue):
+        return readings
+    register = readings.value.register_
+    place = Place(path=register.path) if register.path is not None else str(register.column or register.name)
+    return readings.model_copy(update={"value": place, "scale": 1.0})
+
+
+class RegisterIncrements(beam.PTransform[Any, Any]):
+    """Batches of readings of counters to batches of their rises."""
+
+    def __init__(self, register: Register, scale: float, grid: SlotGrid) -> None:
+        super().__init__()
+        self._compare = CompareRegisters(grid, scale, register.rollover)
+        self._grid = grid
+
+    def of(self, readings: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """The rises of all readings of some counters, without Beam."""
+        given = list(readings)
+        return [one.value for one in self._compare.process((0, given))] if given else []
+
+    def expand(self, input_or_inputs: Any) -> Any:
+        """Bring the last readings of each series together and compare them."""
+        return (
+            input_or_inputs
+            | "Last of slots" >> beam.ParDo(LastOfSlots(self._grid)).with_output_types(_SHARE)
+            | "Series together" >> beam.GroupByKey()
+            | "Compare" >> beam.ParDo(self._compare).with_output_types(pa.RecordBatch)
+        )
+
+
+class LastOfSlots(beam.DoFn):
+    """A batch to the last readings of its series in each slot, by shard; two where two have the same stamp."""
+
+    def __init__(self, grid: SlotGrid) -> None:
+        self._grid = grid
+
+    def process(self, readings: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Cut a batch down, and into shards."""
+        last = LastReadings.of(readings, self._grid)
+        yield from _by_shard(readings, np.unique(np.concatenate([last.rows, last.low])))
+
+
+class CompareRegisters(beam.DoFn):
+    """The last readings of some series to their rises."""
+
+    def __init__(self, grid: SlotGrid, scale: float, rollover: float | None) -> None:
+        self._grid = grid
+        self._scale = scale
+        self._rollover = rollover
+
+    def process(self, share: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[Any]:
+        """Compare the readings of each slot with those of the slot before."""
+        _, batches = share
+        readings = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0]
+        rows, low, codes, slots, offsets, values = LastReadings.of(readings, self._grid)
+        follows = (codes[rows][1:] == codes[rows][:-1]) & (slots[rows][1:] == slots[rows][:-1] + 1)
+        before = np.flatnonzero(follows)
+        if not len(before):
+            return
+        at = rows[before + 1]
+        ends = Ends(offsets[at], values[at], offsets[rows[before]], values[low[before]])
+        found = increments_of(readings, at, slots[at], ends, self._grid, self._scale, self._rollover)
+        yield TimestampedValue(found, Timestamp(micros=earliest_of(found)))
+
+
+def _by_shard(readings: pa.RecordBatch, rows: Ints) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Some rows of a batch by the shard of their series, each with only the names that it has."""
+    names = readings.column("series").dictionary.to_pylist()
+    shard_of = np.array([zlib.crc32(name.encode()) % _SHARDS for name in names], dtype=np.int64)
+    shards = shard_of[readings.column("series").indices.to_numpy(zero_copy_only=False)[rows]]
+    for shard in np.unique(shards).tolist():
+        chosen = pc.take(readings, pa.array(rows[shards == shard]))
+        columns = [
+            column.cast(pa.utf8()).dictionary_encode() if pa.types.is_dictionary(column.type) else column
+            for column in chosen.columns
+        ]
+        yield shard, pa.RecordBatch.from_arrays(columns, schema=chosen.schema)
+
 
 Ints = npt.NDArray[np.int64]
 
 #: Slots of intervals that a worker holds at a time, about 100 bytes each: a single interval may have millions.
 _SLOTS = 1 << 18
 
-#: Parts into which the series are cut; one worker holds the intervals of a part at a time.
-_PARTS = 256
-
-_SHARE = typehints.Tuple[int, Any]
-
 
 class SlotsOfIntervals(beam.PTransform[Any, Any]):
-    """Batches of readings with the end of each to batches with one reading a slot.
-
-    Args:
-        grid: the slots.
-        schedule: the windows for which the slots are needed, as far as they are known; ``None`` for all slots.
-    """
+    """Batches of readings with the end of each to batches with one reading a slot."""
 
     def __init__(self, grid: SlotGrid, schedule: Schedule | None = None) -> None:
         super().__init__()
@@ -70,19 +152,8 @@ class SlotsOfIntervals(beam.PTransform[Any, Any]):
 
 
 class _Split(beam.DoFn):
-    """A batch by the parts that its series are in."""
-
     def process(self, readings: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        names = readings.column("series").dictionary.to_pylist()
-        part_of = np.array([zlib.crc32(name.encode()) % _PARTS for name in names], dtype=np.int64)
-        parts = part_of[readings.column("series").indices.to_numpy(zero_copy_only=False)]
-        for part in np.unique(parts).tolist():
-            rows = pc.take(readings, pa.array(np.flatnonzero(parts == part)))
-            columns = [
-                column.cast(pa.utf8()).dictionary_encode() if pa.types.is_dictionary(column.type) else column
-                for column in rows.columns
-            ]
-            yield part, pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+        yield from _by_shard(readings, np.arange(readings.num_rows))
 
 
 class _Fill(beam.DoFn):
@@ -137,10 +208,7 @@ def slots_of_intervals(
 
 
 def _scheduled(first: Ints, last: Ints, schedule: Schedule | None) -> tuple[Ints, Ints, Ints]:
-    """Ranges of slots that are needed: the interval of each, its first slot and its last one.
-
-    The ranges are the first slot of each interval, and its slots within the schedule.
-    """
+    """Ranges of slots that are needed: the interval of each, its first slot and its last one."""
     every = np.arange(len(first))
     if schedule is None:
         return every, first, last
@@ -155,18 +223,7 @@ def _scheduled(first: Ints, last: Ints, schedule: Schedule | None) -> tuple[Ints
 
 
 def _pieces(codes: Ints, of: Ints, first: Ints, last: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
-    """Ranges of slots as slots, about so many at a time: all ranges of a series that reach a slot have it at once.
-
-    Args:
-        codes: the series of each interval.
-        of: the interval of each range, shape (n,).
-        first: first slots, shape (n,).
-        last: last slots, shape (n,).
-        most: slots at a time.
-
-    Yields:
-        The interval of each slot, and the slot.
-    """
+    """Ranges of slots as slots, about so many at a time: all ranges of a series that reach a slot have it at once."""
     order = np.lexsort((first, codes[of]))
     of, first, last = of[order], first[order], last[order]
     heads = _heads(codes[of])
@@ -234,6 +291,3 @@ def _united(codes: Ints, states: npt.NDArray[np.float64], start: Ints, until: In
     fresh[1:] = (group[1:] != group[:-1]) | (start[1:] > ends[latest[:-1] - group[:-1] * len(ends)])
     heads = np.flatnonzero(fresh)
     return order[heads], start[heads], np.maximum.reduceat(until, heads)
-
-
-__all__ = ["SlotsOfIntervals", "coders", "slots_of_intervals"]

@@ -18,17 +18,17 @@ import pytest
 from quiltstream.store import Store
 from quiltstream.store.errors import StoreReplaced
 from quiltstream.store.specs import BlockToPublish, Record, Registration
-from quiltstream.transforms.aggregate import block_log
-from quiltstream.transforms.aggregate.block_log import (
+from quiltstream.transforms.aggregate import ledger_access
+from quiltstream.transforms.aggregate.ledger_access import (
     BlockLog,
     BlockLogError,
     LoggedBlock,
     LogWriter,
+    PatientStore,
     begin,
     compact,
     read,
 )
-from quiltstream.transforms.common.ledger_waits import PatientStore
 
 from ...store.samples import domain, drafts, query
 
@@ -149,7 +149,7 @@ def test_the_newest_block_of_each_query_is_kept_and_what_is_not_on_record(
 def test_a_long_file_is_compacted_by_who_appends(
     store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_log, "_LONG_BYTES", 200)
+    monkeypatch.setattr(ledger_access, "_LONG_BYTES", 200)
     log = LogWriter(BlockLog((str(path),)), store)
     for window in range(6):
         records = store.publish(held, on_shard(held, window, 0))
@@ -183,9 +183,9 @@ def test_nothing_is_lost_by_who_appends_while_another_compacts(
 
     def append() -> None:
         for one in strange:
-            with block_log._locked(path, make=True) as handle:
+            with ledger_access._locked(path, make=True) as handle:
                 os.lseek(handle, 0, os.SEEK_END)
-                block_log._write(handle, f"{block_log._line(one)}\n".encode(), sync=False)
+                ledger_access._write(handle, f"{ledger_access._line(one)}\n".encode(), sync=False)
 
     thread = threading.Thread(target=append)
     thread.start()
