@@ -53,23 +53,14 @@ _MOST_WINDOWS = 2**16
 
 @dataclass(frozen=True, eq=False)
 class _Compacted:
-    """What is kept of the slots that are compacted.
+    """What is kept of the slots that are compacted."""
 
-    Attributes:
-        horizon: Later charges begin here or after it.
-        floor: The first slot that is kept.
-        loss: Of the slots before it, whatever is accepted later.
-        top: Their largest density, or a larger one.
-        mass: Their density summed.
-        behind: What each world's sweep from behind begins with.
-    """
-
-    horizon: int
-    floor: int
-    loss: float
-    top: Fraction
-    mass: Fraction
-    behind: tuple[Behind, ...]
+    horizon: int  # later charges begin here or after it
+    floor: int  # the first slot that is kept
+    loss: float  # of the slots before it, whatever is accepted later
+    top: Fraction  # their largest density, or a larger one
+    mass: Fraction  # their density summed
+    behind: tuple[Behind, ...]  # what each world's sweep from behind begins with
 
 
 class _Part:
@@ -568,7 +559,9 @@ class Ledger:
         # no bound by the density is below the density itself
         if swept.loss > top and not part.world.changes:
             ceiling = constant_loss(part.world.segments[0][1], on_grid(top))
-        return _smallest(swept, ceiling, quilts, float(top))
+        if quilts is not None and quilts.loss < swept.loss:
+            swept = Worst(quilts.loss, quilts.slot, quilt=True)
+        return Worst(ceiling, density=float(top)) if ceiling < swept.loss else swept
 
     def _least(
         self, part: _Part, swept: Worst, top: Fraction, density: Density, schedules: Sequence[Schedule] = ()
@@ -638,14 +631,6 @@ class Ledger:
 
     def _fits(self, schedules: Sequence[Schedule]) -> bool:
         return self._budget is None or self.extended_loss(schedules) <= self._budget
-
-
-def _smallest(swept: Worst, ceiling: float, quilts: WorstQuilt | None, top: float) -> Worst:
-    """The least of the three bounds."""
-    found = swept
-    if quilts is not None and quilts.loss < found.loss:
-        found = Worst(quilts.loss, quilts.slot, quilt=True)
-    return Worst(ceiling, density=top) if ceiling < found.loss else found
 
 
 def _rule_of(worst: Worst) -> str:

@@ -210,13 +210,7 @@ def _is_right(first: tuple[float, float], middle: tuple[float, float], last: tup
 
 
 def _thresholds(rows: FloatArray, error: float, live: npt.NDArray[np.bool_] | None = None) -> FloatArray:
-    """(q(A), p(A)) of the sets where p/q is largest, for all pairs of rows; rounded outward, shape (n, 2).
-
-    Args:
-        rows: A kernel of some steps, shape (k, k).
-        error: Of its entries, relative.
-        live: States whose rows count; None for all.
-    """
+    """(q(A), p(A)) of the sets where p/q is largest, for all pairs of live rows; rounded outward, shape (n, 2)."""
     index = np.arange(len(rows)) if live is None else np.flatnonzero(live)
     first, second = (part.ravel() for part in np.meshgrid(index, index, indexing="ij"))
     first, second = first[first != second], second[first != second]
@@ -323,7 +317,7 @@ class Way:
         """What the slots ahead tell at most: L of the next matrix, or of the block that tells least, rounded up.
 
         Args:
-            ahead: The matrix of the next slot, of the shape of this way's or a number.
+            ahead: The matrix of the next slot, or a number.
             over: Largest entries behind each block, shape (m,).
             mass: Density of each block but its first slot, shape (m,).
         """
@@ -363,12 +357,7 @@ def _held(direction: Kernel, matrix: FloatArray) -> Way:
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One member of a belief: its two ways.
-
-    Attributes:
-        forward: Ahead in time.
-        backward: Back in time.
-    """
+    """One member of a belief: its ways ahead and back in time."""
 
     forward: Way
     backward: Way
@@ -382,10 +371,6 @@ class Member:
 @lru_cache(maxsize=32)
 def members_of(belief: Belief, bound: Bound = "lemma-4.8") -> tuple[Member, ...]:
     """The members of a belief, with a start that is true in every slot.
-
-    Args:
-        belief: What is believed.
-        bound: The closed form of the influence under mixing bounds.
 
     Raises:
         ChainError: If a stationary chain is reducible.
@@ -784,10 +769,6 @@ class World:
     def __init__(self, segments: Sequence[tuple[int | None, Belief]], bound: Bound = "lemma-4.8") -> None:
         """Take the beliefs in order, each with the slot from which on it holds (None for the first).
 
-        Args:
-            segments: Start and belief of each.
-            bound: The closed form of the influence under mixing bounds.
-
         Raises:
             ChainError: If a stationary chain is reducible.
         """
@@ -822,15 +803,7 @@ class World:
     def swept(
         self, states: Sequence[State], parts: tuple[int, int], density: float, length: int, *, ahead: bool
     ) -> tuple[Tails, ...]:
-        """Tails of a run by member.
-
-        Args:
-            states: What lies beyond, by member of the segment there.
-            parts: The segment beyond, and that of the run.
-            density: Of the run.
-            length: Of the run, in slots.
-            ahead: Whether beyond is ahead.
-        """
+        """Tails of a run by member, from the states of the segment beyond; parts are that segment and the run's own."""
         sweepers = self.sweepers(parts[1], ahead=ahead)
         if parts[0] != parts[1]:
             states = [_worst_of(states).at_change(one.way) for one in sweepers]
@@ -997,7 +970,7 @@ class Lane:
             # between them all slots tell the same
             offsets = np.append(offsets, (first + last) // 2)
         bounds = [
-            (self._tails(ahead, offsets, length - 1 - offsets) + self._tails(behind, offsets, offsets))
+            (self._tails(ahead, length - 1 - offsets) + self._tails(behind, offsets))
             .reshape(len(offsets), -1)
             .max(axis=1)
             for ahead, behind in self._both(index)
@@ -1012,17 +985,11 @@ class Lane:
         return product(ahead, behind)
 
     @staticmethod
-    def _tails(tails: Tails, offsets: npt.NDArray[np.intp], places: npt.NDArray[np.intp]) -> FloatArray:
-        """Tails of slots of a run, shape (slots, k, k) or (slots, 1, 1).
-
-        Args:
-            tails: Of the run.
-            offsets: Of the slots.
-            places: How far each lies from what the tails begin at.
-        """
+    def _tails(tails: Tails, places: npt.NDArray[np.intp]) -> FloatArray:
+        """Tails of slots so many places from where the tails begin, shape (slots, k, k) or (slots, 1, 1)."""
         inside = (places < len(tails.near)).reshape(-1, *([1] * tails.far.ndim))
         values = np.where(inside, tails.near[np.minimum(places, len(tails.near) - 1)], tails.far)
-        return values if values.ndim > 1 else values.reshape(len(offsets), 1, 1)
+        return values if values.ndim > 1 else values.reshape(len(places), 1, 1)
 
 
 def loss_of(belief: Belief, density: Density) -> Worst:
@@ -1086,15 +1053,7 @@ def endless_loss(
 def settled(
     world: World, density: Density, behind: Behind | None, horizon: int, *, ceiling: float, limit: float
 ) -> tuple[int, float]:
-    """The slots behind a horizon that lose little, whatever comes.
-
-    Args:
-        world: What is believed.
-        density: Of all slots that are kept.
-        behind: What lies behind the first of them.
-        horizon: Where all that comes begins, or behind it.
-        ceiling: Above F of every slot from the horizon on.
-        limit: How much is little.
+    """The slots behind a horizon that lose at most a limit, whatever comes with F below a ceiling.
 
     Returns:
         The first slot that loses more under the ceiling, or the horizon, and the largest loss before it.
@@ -1147,11 +1106,7 @@ def constant_stream(world: World, density: float) -> Worst:
     return _laned(world, (cuts, [density] * (len(cuts) - 1)), (behind, ahead))
 
 
-def _laned(
-    world: World,
-    line: Line,
-    ends: tuple[Sequence[State] | None, Sequence[State] | None],
-) -> Worst:
+def _laned(world: World, line: Line, ends: tuple[Sequence[State] | None, Sequence[State] | None]) -> Worst:
     slots, densities = line
     if world.is_idle or not densities:
         return Worst()
@@ -1165,14 +1120,7 @@ def _laned(
 
 
 def _periodic(world: World, before: Line, repeated: Line, states: Sequence[State] | None) -> Worst:
-    """The worst slot of a line that goes on with what is repeated.
-
-    Args:
-        world: What is believed.
-        before: What comes before the periods.
-        repeated: One period.
-        states: What lies behind the first run; None for nothing.
-    """
+    """The worst slot of a line that goes on with what is repeated; nothing lies behind it where no states are given."""
     if world.is_idle:
         return Worst()
     last = len(world.changes)
