@@ -43,6 +43,20 @@ def test_a_name_that_no_test_has_is_found() -> None:
     assert absent([f"{here}::test_a_name_that_no_test_has_is_found", *names]) == names
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_what_one_test_goes_through_is_shared_among_pushes(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(tiers, "TIER", "push")
+    taken: list[int] = []
+    for commit in range(3):
+        monkeypatch.setattr(tiers, "_commit", lambda: commit)  # noqa: B023 - called at once
+        mine = tiers.some(range(count), 3)
+        assert mine
+        taken += mine
+    assert set(taken) == set(range(count))
+    monkeypatch.setattr(tiers, "TIER", "nightly")
+    assert tiers.some(range(count), 3) == range(count)
+
+
 def test_the_table_of_heavy_tests_is_of_this_tree() -> None:
     source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
     names = set(re.findall(r"\bdef (test_\w+)", source))
