@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from quiltstream.privacy.mechanisms.discrete_laplace import DiscreteLaplace, rational_scale
-from quiltstream.privacy.mechanisms.histogram import LaplaceHistogram
-from quiltstream.privacy.mechanisms.projection import project_to_total
-from quiltstream.privacy.mechanisms.zero_sum import ZeroSumLaplace
+from quiltstream.privacy.mechanisms.discrete_laplace import DiscreteLaplace, ZeroSumLaplace, rational_scale
+from quiltstream.privacy.mechanisms.histogram import LaplaceHistogram, project_to_total
 
 DRAWS = 3_000_000
 ROWS = 200_000

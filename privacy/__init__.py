@@ -14,8 +14,8 @@ What a calibration and its account need is here. The rest is in the folders:
     from histories or released rows to a belief
 ``analysis``
     planning, baselines, the audit by enumeration
-``errors``, ``validation``, ``exact_fractions``
-    the base class of errors, checks of plain arguments, probabilities without rounding
+``errors``, ``validation``
+    the base class of errors, checks of plain arguments
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .analysis.planning import plan_release as plan_release
     from .errors import PrivacyError as PrivacyError
     from .mechanisms.histogram import LaplaceHistogram as LaplaceHistogram
-    from .mechanisms.projection import project_to_total as project_to_total
+    from .mechanisms.histogram import project_to_total as project_to_total
     from .models.classes import AnyInitial as AnyInitial
     from .models.classes import BinaryInterval as BinaryInterval
     from .models.classes import FiniteClass as FiniteClass
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from .models.joint_distribution import JointTable as JointTable
     from .models.markov_chain import MarkovChain as MarkovChain
     from .models.periodic import PeriodicChain as PeriodicChain
-    from .models.reading import belief_from_dict as belief_from_dict
+    from .models.serialisation import belief_from_dict as belief_from_dict
     from .quilts.calibration import Calibration as Calibration
     from .quilts.calibration import mqm_approx as mqm_approx
     from .quilts.calibration import mqm_exact as mqm_exact

@@ -20,8 +20,8 @@ from ..privacy.accounting.charges import Span
 from ..privacy.accounting.forward_backward import ACCURACY
 from ..privacy.accounting.ledger import Ledger
 from ..privacy.accounting.schedules import Schedule as Priced
-from ..privacy.accounting.theorems import SeedsBound
-from ..privacy.models.reading import belief_from_dict
+from ..privacy.accounting.theorems import TheoremBound
+from ..privacy.models.serialisation import belief_from_dict
 from ..schemas.ledger import LedgerEntry
 from ..schemas.slots import Schedule
 from .address import forgotten
@@ -52,7 +52,7 @@ def ledger_of(domain: DomainSpec, budget: float | None = None) -> Ledger:
     for change in domain.changes:
         belief = belief_from_dict(change.belief)
         if change.slot is None:
-            ledger.join(belief)
+            ledger.add_belief(belief)
         else:
             ledger.switch(change.slot, belief)
     return ledger
@@ -302,7 +302,7 @@ MOST = 100_000
 _CLOSE = 1e-12
 
 
-def bounds_of(domain: DomainSpec, entries: Iterable[LedgerEntry], *, most: int = MOST) -> Mapping[str, SeedsBound]:
+def bounds_of(domain: DomainSpec, entries: Iterable[LedgerEntry], *, most: int = MOST) -> Mapping[str, TheoremBound]:
     """What the quilts and every theorem say of a domain's charges, or why there is no such bound (theory section 4).
 
     The account is made anew from its entries, as the store itself does. Each bound rests on the same belief, so the
@@ -321,14 +321,14 @@ def bounds_of(domain: DomainSpec, entries: Iterable[LedgerEntry], *, most: int =
 
 def priced_anew(
     domain: DomainSpec, spans: Sequence[Span], *, most: int = MOST
-) -> tuple[float, Mapping[str, SeedsBound]]:
+) -> tuple[float, Mapping[str, TheoremBound]]:
     """The loss of charges by the core, epsilon, and :func:`bounds_of` them."""
     ledger = ledger_of(domain)
     empty = ledger.bounds()
     lost = ledger.replay(spans)
     if len(spans) > most:
         reason = f"left out: {len(spans):,} charges would have to be priced again, and {most:,} are the most"
-        return lost, dict.fromkeys(empty, SeedsBound(None, reason))
+        return lost, dict.fromkeys(empty, TheoremBound(None, reason))
     return lost, ledger.bounds()
 
 

@@ -35,7 +35,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from ..privacy.models.markov_chain import ChainError
-from ..privacy.models.reading import belief_from_dict
+from ..privacy.models.serialisation import belief_from_dict
 from ..schemas.slots import SlotGrid, format_instant
 from ..schemas.states import StateSpace
 from . import tables

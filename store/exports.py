@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..privacy.mechanisms.histogram import ExactHistogram, FixedTotalHistogram
-from ..privacy.mechanisms.projection import project_to_total
+from ..privacy.mechanisms.histogram import ExactHistogram, FixedTotalHistogram, project_to_total
 from ..schemas import files
 from ..schemas.ledger import LEDGER_SCHEMA, LedgerEntry
 from ..schemas.releases import release_batch

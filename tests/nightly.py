@@ -77,9 +77,8 @@ NIGHTLY: dict[str, str] = {
     f"{_SAMPLED}::test_late_readings_and_bundles_that_are_run_again_tell_no_more": (
         f"{_SAMPLED}::test_bundles_that_are_lost_and_run_again_on_other_readings_tell_no_more"
     ),
-    "tests/transforms/formats/test_avro_blocks.py::"
-    "test_rows_of_a_large_block_are_passed_on_before_all_of_them_are_read": (
-        "tests/transforms/formats/test_avro_blocks.py::test_blocks_of_every_codec_have_the_same_limit"
+    "tests/transforms/formats/test_avro.py::test_rows_of_a_large_block_are_passed_on_before_all_of_them_are_read": (
+        "tests/transforms/formats/test_avro.py::test_blocks_of_every_codec_have_the_same_limit"
     ),
     "tests/transforms/test_histograms.py::test_uci_by_the_minute_equals_a_plain_computation": _60_HOMES,
 }
@@ -104,10 +103,10 @@ LOWER = (
     f"{_TRANSFORMS}/kafka/test_sink.py",
     f"{_TRANSFORMS}/completeness/test_punctuation.py",
     f"{_TRANSFORMS}/common/test_coders.py",
-    f"{_TRANSFORMS}/sources/test_counters.py",
+    f"{_TRANSFORMS}/sources/test_series_together.py",
     f"{_TRANSFORMS}/test_histograms.py",
     f"{_TRANSFORMS}/common/test_modes.py",
-    f"{_TRANSFORMS}/aggregate/test_panes.py",
+    f"{_TRANSFORMS}/aggregate/test_collect.py",
     f"{_TRANSFORMS}/sinks/test_sinks.py",
 )
 
@@ -121,7 +120,7 @@ SAME_AT_BOTH_ENDS = (
     *(f"tests/house/test_{name}.py" for name in ("text", "tutorials")),
     # These enumerate worlds to show that the theory's bounds hold, which is no matter of versions; what the code
     # computes is compared with exact and published numbers by all the others.
-    *(f"{_ACCOUNTING}/test_{name}.py" for name in ("belief_changes", "folding", "ledger_truth", "running")),
+    *(f"{_ACCOUNTING}/test_{name}.py" for name in ("belief_changes", "compaction", "ledger_truth", "running")),
     "tests/privacy/analysis/test_audit.py",
     _SAMPLING,
     "tests/privacy/quilts/test_exact_quilts.py",

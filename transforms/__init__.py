@@ -2,20 +2,18 @@
 
 ``private_histograms``, ``beam_yaml``, ``plan``
     the one composite transform, its form for Beam YAML, and the plan of a job: belief, noise, charges
-``checks``, ``expected_error``
-    checks of a query that need no data, and its noise beside its counts
+``checks``, ``registration``
+    checks of a query that need no data, and the query put on record
 ``sources``, ``kafka``, ``pubsub``
     where readings come from: files, standard input, topics, subscriptions
 ``formats``, ``payloads``
     bytes to columns: files, and messages with their presets
 ``aggregate``
-    readings to rows: encode, collect, panes, charge, release
+    readings to rows: encode, collect, charge, release
 ``completeness``
     which windows a live source has read completely
-``sinks``
-    rows and rejects to files, folders and topics
-``common``
-    batches, rejects, and checks that several steps share
+``sinks``, ``common``
+    rows and rejects to files, folders and topics; record batches, and readings of other pipelines
 """
 
 from __future__ import annotations

@@ -45,11 +45,7 @@ _LONGEST = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change that would leave less noise beside the counts.
-
-    Attributes:
-        share: expected error of a count of the smallest histogram then, as a share of an evenly filled bin.
-    """
+    """A change that would leave less noise beside the counts."""
 
     text: str
     share: float
@@ -170,13 +166,11 @@ def _longer_units(plan: Plan, calendar: Calendar) -> Iterator[Remedy]:
 
 
 def _with_windows(plan: Plan, size: int) -> Plan:
-    """The plan with tumbling windows of another size."""
     given = plan.schedule
     return _stretched(plan, Schedule(size=size, every=size, start=given.start, stop=given.stop, anchor=given.anchor))
 
 
 def _stretched(plan: Plan, schedule: Schedule) -> Plan:
-    """The plan with other windows, which do not overlap."""
     given = plan.schedule
     stretched = replace(plan, schedule=schedule)
     if plan.domain.guarantee == "stream":
@@ -213,7 +207,6 @@ def _fitted(plan: Plan) -> Iterator[Remedy]:
 
 
 def _chosen(plan: Plan, mechanism: str) -> Plan:
-    """The plan with the noise of a mechanism for its model and windows."""
     found = choose(
         mechanism,
         plan.model.belief,
@@ -254,7 +247,7 @@ class HopelessNoise(SettingsError):  # noqa: N818 - the name says what is wrong
 def check_error(plan: Plan) -> None:
     """Stop a job whose noise drowns its counts, before anything is charged.
 
-    A query that is on record is not stopped: its noise was frozen, and its budget reserved, when it was registered.
+    A query that is on record is not stopped: its noise and its budget were put on record when it was registered.
     """
     if plan.accepted.noise or plan.noise == "none":
         return

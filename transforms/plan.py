@@ -1,15 +1,12 @@
-"""The plan of a job, from its settings alone: belief, noise, charges, and what the store freezes.
+"""The plan of a job, from its settings alone: belief, noise, charges, and what is put on record.
 
 A plan needs no data. Where the settings leave the windows' ends or the roster to the data, :meth:`Plan.resolve`
-completes it from a survey; either way :meth:`Plan.query` is what the store freezes.
+completes it; either way :meth:`Plan.query` is what the store keeps.
 
-The belief of a domain and the noise of a query, by the mechanism that the settings name.
-
-The ledger of record prices every charge under the belief that is frozen with the domain, so mechanism and belief go
-together: noise from bounds needs an account under the same bounds, and noise from the exact influence of chains an
-account under these chains. Every mechanism here then costs at most its epsilon in the account, but for ``entry-dp``,
-which claims nothing about correlated slots: it costs what one release of its density loses under the belief. A domain
-whose noise is by ``forward-backward`` names that account in its belief.
+The ledger prices every charge under the belief that is on record with the domain, so mechanism and belief go together:
+noise from bounds needs an account under the same bounds, and noise from the exact influence of chains an account under
+these chains. Every mechanism here then costs at most its epsilon in the account, but for ``entry-dp``, which claims
+nothing about correlated slots: it costs what one release of its density loses under the belief.
 
 >>> bounds = {"kind": "mixing-bounds", "pi_min": 0.2, "gap": 0.75, "gap_kind": "unknown"}
 >>> chosen = choose("mqm-approx", bounds, states=2, epsilon=1.0, window=100, guarantee="stream")
@@ -39,7 +36,7 @@ from ..privacy.mechanisms.histogram import (
 from ..privacy.models.belief import Belief
 from ..privacy.models.classes import MixingBounds, everywhere, has_quilts, mixing_bounds
 from ..privacy.models.markov_chain import ChainError
-from ..privacy.models.reading import belief_from_dict
+from ..privacy.models.serialisation import belief_from_dict
 from ..privacy.quilts.calibration import Calibration
 from ..schemas.models import STAND_IN_METHOD, Model, Provenance
 from ..schemas.roster import MOST_SERIES, Roster
@@ -112,7 +109,11 @@ def choose(
     if mechanism not in MECHANISMS:
         raise SettingsError(f"privacy.mechanism is {mechanism!r}, but must be one of {', '.join(MECHANISMS)}")
     given, method = belief_from_dict(belief), METHODS[mechanism]
-    _check_states(given, states)
+    if given.states is not None and given.states != states:
+        raise SettingsError(
+            f"model: its chains have {given.states} states, and the settings have {states}; fit a model with the "
+            "settings' edges and missing rule"
+        )
     if interval_us is not None:
         given.check_interval(interval_us)
     if guarantee == "stream":
@@ -148,15 +149,6 @@ def sigma_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
     ledger = Ledger(held)
     ledger.switch(0, held)
     return 1 / ledger.density_for(epsilon)
-
-
-def _check_states(belief: Belief, states: int) -> None:
-    found = belief.states
-    if found is not None and found != states:
-        raise SettingsError(
-            f"model: its chains have {found} states, and the settings have {states}; fit a model with the settings' "
-            "edges and missing rule"
-        )
 
 
 def _check_rare(bounds: MixingBounds, states: int) -> None:
@@ -209,7 +201,7 @@ class Plan:
         schedule: the windows; its ends may still be open.
         roster: the series and groups; ``None`` while they are to come from the data.
         group_column: column of the readings that names the group; ``None`` if no column does.
-        domain: what the store freezes for the domain.
+        domain: what is on record for the domain.
         calibration: how the noise was calibrated for ``epsilon``; of the window that needs most.
         lengths: the same for each length of windows that has noise of its own; nothing where all have this one.
         share: how many releases share the calibrated density in every slot: windows that overlap times groups of a
@@ -280,7 +272,7 @@ class Plan:
         return by_class(noisy_histogram(self.noise_law, self.histogram.size, self.scale), len(self.classes))
 
     def histogram_of(self, registration: Registration, slots: int) -> HistogramMechanism:
-        """The mechanism of a query of record, by the law and the scale that were frozen with it.
+        """The mechanism of a query of record, by the law and the scale that are on record with it.
 
         Raises:
             StoreError: its law keeps totals that are not public, or is none.
@@ -354,7 +346,6 @@ class Plan:
 
     @property
     def _noise_columns(self) -> dict[str, Any]:
-        """The columns of rows that say what noise they have."""
         mechanism, quilt = self.noisy, self.calibration.quilt
         return {
             "scale": float(self.scale),
@@ -366,7 +357,7 @@ class Plan:
         }
 
     def query(self, schedule: Schedule, roster: Roster, *, schedule_given: bool, roster_given: bool) -> QuerySpec:
-        """What the store freezes for the query."""
+        """What is put on record for the query."""
         given_model = self.given_model(roster)
         name = "none" if self.noise == "none" else self.calibration.method
         own = {str(slots): self.of_length(slots)._noise_columns for slots, _ in self.lengths}  # noqa: SLF001 - a plan
@@ -410,11 +401,7 @@ class Plan:
 
 
 def ledger_address(settings: Settings) -> StoreAddress:
-    """Where the settings have the ledger of record; with its name, where they or the command know it.
-
-    Raises:
-        AddressError: the URL cannot be used.
-    """
+    """Where the settings have the ledger of record; with its name, where they or the command know it."""
     return StoreAddress(settings.ledger_url, settings.ledger_id)
 
 
@@ -436,12 +423,7 @@ def open_ledger(address: StoreAddress, *, over: bool = False) -> StoreAddress:
 
 
 def model_of(settings: Settings) -> Model:
-    """The model a settings file names, or one made of the bounds it gives.
-
-    Raises:
-        ModelError: the file cannot be used.
-        SettingsError: the settings say only how a job estimates it.
-    """
+    """The model a settings file names, or one made of the bounds it gives."""
     if isinstance(settings.model, EstimatedModel):
         raise SettingsError(
             "model.estimate is made by `quiltstream run`; where there is no such run, give a model file or bounds"
@@ -456,20 +438,18 @@ def loaded(given: str | Bounds, settings: Settings) -> Model:
         ModelError: the file cannot be used.
         SettingsError: no chain has such bounds.
     """
-    if given == STAND_IN:
-        bounds = stand_in(settings.grid.interval_us, settings.space.size)
-        return Model(
-            belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method=STAND_IN_METHOD)
-        )
+    if given != STAND_IN and not isinstance(given, Bounds):
+        return Model.load(Path(settings.path(given)))
+    method = STAND_IN_METHOD
     if isinstance(given, Bounds):
+        method = "bounds given by hand"
         try:
             bounds = MixingBounds(given.pi_min, given.gap, kind=given.kind)
         except ChainError as error:
             raise SettingsError(f"model.{error}") from None
-        return Model(
-            belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method="bounds given by hand")
-        )
-    return Model.load(Path(settings.path(given)))
+    else:
+        bounds = stand_in(settings.grid.interval_us, settings.space.size)
+    return Model(belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method=method))
 
 
 #: A stand-in's smallest stationary probability, and its eigengap of P P* over :data:`_STAND_IN_US`, half an hour.

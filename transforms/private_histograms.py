@@ -29,12 +29,12 @@ from apache_beam.transforms.window import GlobalWindows
 from ..schemas.models import Model
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Accepted, Settings
-from ..schemas.slots import Schedule, parse_duration
+from ..schemas.slots import parse_duration
 from ..store.address import StoreAddress
 from ..store.specs import Noise, Registration
 from ..store.store import Store
 from .aggregate.collect import PIECES, CollectCells, GatherPanes, SortPanes, window_into
-from .aggregate.discovery import DiscoverSchedule, RegisterQuery, RehearseQuery, SumReadings
+from .aggregate.discovery import DiscoverSchedule, RegisterQuery, sum_tallies
 from .aggregate.encode import REJECTED, TALLIES, EncodeCells
 from .aggregate.ledger_access import BlockLog
 from .aggregate.release import (
@@ -120,11 +120,12 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         self._lateness_us = 0 if lateness is None else parse_duration(lateness)
 
     def __repr__(self) -> str:
-        plan = self._plan
+        plan, calendar = self._plan, self._plan.schedule.calendar
+        length = f"{plan.schedule.size} slots" if calendar is None else f"a {calendar.unit}"
         return (
             f"PrivateHistograms(query={plan.query_name!r}, domain={plan.domain.name!r}, "
             f"mechanism={plan.calibration.method!r}, epsilon={plan.epsilon:g}, scale={float(plan.scale):.6g}, "
-            f"windows of {_length(plan.schedule)})"
+            f"windows of {length})"
         )
 
     @classmethod
@@ -181,7 +182,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         else:
             most = plan.most_series if plan.roster is None else None
             survey = readings | "Survey" >> beam.CombineGlobally(DiscoverSchedule(most))
-            registration = AsSingleton(survey | "Rehearse" >> beam.ParDo(RehearseQuery(plan)))
+            registration = AsSingleton(survey | "Rehearse" >> beam.Map(lambda seen: register(plan, seen, trial=True)))
             seen = AsSingleton(survey)
         # a live source's series cannot be gathered first: they join when they are seen
         declared = live and not by_watermark
@@ -191,13 +192,13 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         registered: Any = True
         if not live:
             keep = RegisterQuery(plan, even_if_empty=self._even_if_empty)
-            tally = encoded[TALLIES] | "Tally" >> beam.CombineGlobally(SumReadings())
+            tally = encoded[TALLIES] | "Tally" >> beam.CombineGlobally(sum_tallies)
             registered = AsSingleton(tally | "Register" >> beam.ParDo(keep, registration, seen))
         if not live:  # a live source says itself which windows are complete
             seed = readings.pipeline | "Seed" >> beam.Impulse()
-            closings = seed | "Schedule" >> beam.ParDo(ScheduledWindowEnds(plan), registration)
-            cells.element_type = closings.element_type = _SHARDED
-            cells = (cells, closings) | "Join" >> beam.Flatten()
+            ends = seed | "Schedule" >> beam.ParDo(ScheduledWindowEnds(plan), registration)
+            cells.element_type = ends.element_type = _SHARDED
+            cells = (cells, ends) | "Join" >> beam.Flatten()
         cells.element_type = _SHARDED
         windowed = cells | "Window" >> window_into(plan.grid, plan.schedule)
         collected = windowed | "Collect" >> beam.CombinePerKey(CollectCells()).with_output_types(_SHARDED)
@@ -210,10 +211,6 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             refused=released[REFUSED],
             rejected=encoded[REJECTED],
         )
-
-
-def _length(schedule: Schedule) -> str:
-    return f"{schedule.size} slots" if schedule.calendar is None else f"a {schedule.calendar.unit}"
 
 
 def _with_clock(readings: Any, clock: ReadLive) -> Any:

@@ -1,4 +1,4 @@
-"""A plan on record: what the store has of its query, or what the settings and a survey of the data make of it."""
+"""A plan on record: what the store has of its query, or what the settings and the data make of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Discovered:
     """What the readings say about themselves.
 
     Attributes:
-        first_us: earliest instant, or ``None`` without readings.
         groups: series -> (instant, group) of its earliest reading, ties by the group's name.
     """
 
@@ -77,7 +76,7 @@ def complete(plan: Plan, seen: Discovered) -> Plan:
 
 
 def register(plan: Plan, seen: Discovered | None = None, *, trial: bool = False) -> Registration:
-    """Put a query on record, completed from a survey where needed, and return what is on record for it.
+    """Put a query on record, completed by what the data say where needed, and return what is on record for it.
 
     With ``trial`` nothing is put on record, and the answer is what would be.
 

@@ -21,14 +21,14 @@ import numpy as np
 
 from ...privacy.accounting.quilt_account import density_by_quilts
 from ...privacy.analysis.methods import METHODS
-from ...privacy.estimation.diagnostics import outside
+from ...privacy.estimation.hypothesis_tests import outside
 from ...privacy.estimation.private_counts import SENSITIVITY, NoisyCounts, release_counts_at
 from ...privacy.estimation.released_bounds import bounds_of_released
 from ...privacy.estimation.transition_counts import EstimationError, TransitionCounts
 from ...privacy.mechanisms.discrete_laplace import DiscreteLaplace, epsilon_dp_of, rational_scale
 from ...privacy.models.classes import MixingBounds, mixing_bounds
 from ...privacy.models.markov_chain import ChainError
-from ...privacy.models.reading import belief_from_dict
+from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.models import Model, Provenance
 from ...schemas.roster import Roster
 from ...schemas.settings.base import SettingsError

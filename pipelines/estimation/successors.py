@@ -14,7 +14,7 @@ from typing import Any
 
 from ...privacy.accounting.schedules import Schedule as Priced
 from ...privacy.models.classes import MixingBounds, mixing_bounds
-from ...privacy.models.reading import belief_from_dict
+from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.models import Model
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import SupportsIndex
 
 from ..models.belief import Belief
-from ..models.certified import Certified, Proof
 from ..models.couplings import SIZES
 from ..models.directions import Certificate, NotContracting, Pair
 from ..models.markov_chain import ChainError, MarkovChain
-from ..models.reading import check_belief
+from ..models.serialisation import Certified, Proof, check_belief
 from ..quilts.calibration import Calibration, target
 from ..quilts.influence import Quilt
 from .forward_backward import certificates_at, directions_of, endless, grid_density, lower_bound

@@ -99,7 +99,7 @@ from ..models.directions import (
     variation,
 )
 from ..models.markov_chain import ChainError, MarkovChain
-from ..models.reading import check_belief
+from ..models.serialisation import check_belief
 from ..validation import float_above, positive
 
 _EPSILON_ADVICE = "give the loss you accept, for example 1.0"

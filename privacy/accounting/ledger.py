@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass
 from fractions import Fraction
 
 from ..models.belief import Belief
@@ -16,11 +17,19 @@ from .charges import BudgetExceeded, Charge, Span, outward
 from .density import Density, Run, Timeline
 from .forward_backward import around as around_of
 from .forward_backward import constant_loss, grid_density, on_grid
-from .quilt_account import Patch, Pricer, Running, density_by_quilts, priced, prices_of, worst_by_quilts
-from .quilt_account import Worst as QuiltWorst
+from .quilt_account import (
+    Pricer,
+    WorstQuilt,
+    density_by_quilts,
+    is_above,
+    priced,
+    prices_of,
+    worst_by_quilts,
+    worst_of,
+)
 from .schedules import Schedule
 from .sweep import Behind, Lane, World, Worst, constant_stream, endless_loss, largest, passed, settled
-from .theorems import CHANGES, NOTHING, SeedsBound, seeds_bounds
+from .theorems import CHANGES, NOTHING, TheoremBound, theorem_bounds
 
 __all__ = ["BudgetExceeded", "Charge", "Ledger", "Span"]
 
@@ -33,7 +42,7 @@ _CLOSE = 1 - 2.0**-9
 #: Each takes a sweep; the density is within 1 in 16,000 of the largest.
 _HALVINGS = 14
 
-#: By how much a folded slot may be dearer than the dearest, under the ceiling of what may come.
+#: By how much a compacted slot may be dearer than the dearest, under the ceiling of what may come.
 _A_LITTLE = 1 + 2.0**-20
 
 _FORGOTTEN = "does not apply: charges lie behind the horizon, and the windows they had are not kept"
@@ -43,8 +52,8 @@ _MOST_WINDOWS = 2**16
 
 
 @dataclass(frozen=True, eq=False)
-class _Folded:
-    """What is kept of the slots that are folded.
+class _Compacted:
+    """What is kept of the slots that are compacted.
 
     Attributes:
         horizon: Later charges begin here or after it.
@@ -64,14 +73,13 @@ class _Folded:
 
 
 class _Part:
-    """The account in one world: the sweep, and the quilts where one belief holds all along and nothing is folded."""
+    """The account in one world: the sweep, and the quilts where one belief holds all along and nothing is compacted."""
 
     def __init__(self, world: World, line: Timeline, bound: Bound, behind: Behind | None) -> None:
         self.world, self.behind = world, behind
         self.lane = Lane(world, ends=(None if behind is None else behind.states, None))
         alone = behind is None and not world.changes
         self.pricer: Pricer | None = prices_of(world.segments[0][1], bound) if alone else None
-        self.quilts = None if self.pricer is None else Running(self.pricer, line)
         if line.count:
             self.update(line, line.slots[0], line.slots[-1])
 
@@ -80,13 +88,12 @@ class _Part:
         total = float_above(line.mass) if self.behind is None else math.inf
         return self.lane.update(line.slots, line.shown, total, start, stop)
 
-
-@dataclass(frozen=True, eq=False)
-class _Entered:
-    """A charge that is entered and not yet committed."""
-
-    commit: Callable[[], None]
-    undo: Callable[[], None]
+    def by_quilts(self, line: Timeline) -> WorstQuilt | None:
+        """The account by quilts; None where the worst slot of the sweep shows that it is above the sweep."""
+        swept = self.lane.worst
+        if self.pricer is None or swept.slot is None or is_above(self.pricer, line, swept.slot, swept.loss):
+            return None
+        return worst_of(self.pricer, line)
 
 
 class Ledger:
@@ -129,7 +136,7 @@ class Ledger:
             )
         self._bound: Bound = bound
         self._spans: list[Span] = []
-        self._folded: _Folded | None = None
+        self._compacted: _Compacted | None = None
         self._open((World([(None, belief)], self._bound),), Density())
 
     def __repr__(self) -> str:
@@ -173,8 +180,8 @@ class Ledger:
 
     @property
     def horizon(self) -> int | None:
-        """The slot at or behind which charges begin; None where nothing is folded."""
-        return None if self._folded is None else self._folded.horizon
+        """The slot at or behind which charges begin; None where nothing is compacted."""
+        return None if self._compacted is None else self._compacted.horizon
 
     def charge(self, start: int, stop: int, epsilon_dp: float) -> Charge:
         """Charge one window, or refuse it and change nothing.
@@ -191,13 +198,12 @@ class Ledger:
         """
         span = self._entering(start, stop, epsilon_dp)
         before = self.loss
-        entered = self._enter(span)
+        take_back = self._enter(span)
         try:
             self._afford(before, self.loss, "the charge")
         except BaseException:
-            entered.undo()
+            take_back()
             raise
-        entered.commit()
         self._spans.append(span)
         return Charge(*span, before, self.loss, _rule_of(self._worst), self._worst.slot)
 
@@ -213,7 +219,7 @@ class Ledger:
         spans = [self._entering(*charge) for charge in charges]
         if len(spans) <= _ONE_BY_ONE:
             for span in spans:
-                self._enter(span).commit()
+                self._enter(span)
         else:
             self._open(self._worlds, self._line.density().with_spans(spans))
         self._spans += spans
@@ -227,20 +233,20 @@ class Ledger:
         """
         span = self._entering(start, stop, epsilon_dp)
         before = self.loss
-        entered = self._enter(span)
+        take_back = self._enter(span)
         after = self.loss
-        entered.undo()
+        take_back()
         return max(0.0, after - before)
 
     def loss_of(self, charges: Iterable[Span]) -> float:
         """The loss of these charges alone, under the same belief."""
         made: Ledger = object.__new__(Ledger)
         made._budget, made._start, made._bound = None, self._start, self._bound
-        made._spans, made._folded = [], None
+        made._spans, made._compacted = [], None
         made._open(self._worlds, Density().with_spans(self._checked(*charge) for charge in charges))
         return made.loss
 
-    def fold(self, horizon: int) -> None:
+    def compact(self, horizon: int) -> None:
         """Forget slots behind a horizon; later charges begin there or after it.
 
         Of the slots before the first that is kept, the sweep from behind is kept, which is all that later slots see of
@@ -257,8 +263,8 @@ class Ledger:
         """
         horizon = whole("horizon", horizon, "give the slot at which later charges may begin")
         if self._budget is None:
-            raise ValueError("budget is None, but what later charges add to a folded slot is bounded by it: give one")
-        before = self._folded
+            raise ValueError("budget is None, but it bounds what later charges add to a compacted slot: give one")
+        before = self._compacted
         if before is not None and horizon <= before.horizon:
             return
         density, first = self._line.density(), None if before is None else before.floor
@@ -275,7 +281,7 @@ class Ledger:
             floor -= 1
         behind = tuple(passed(part.world, density, part.behind, floor) for part in self._parts)
         kept, gone = density.split(floor)
-        self._folded = _Folded(
+        self._compacted = _Compacted(
             horizon,
             floor,
             max([loss for _, loss in found] + ([] if before is None else [before.loss])),
@@ -286,7 +292,7 @@ class Ledger:
         self._spans = []
         self._open(self._worlds, kept)
 
-    def join(self, belief: Belief) -> float:
+    def add_belief(self, belief: Belief) -> float:
         """Let another belief join for the whole history: everything charged so far is repriced under it, too.
 
         The loss is the largest of both from now on.
@@ -297,13 +303,13 @@ class Ledger:
         Raises:
             BudgetExceeded: If the loss under the new belief is above the budget; the account stays as it was.
             ChainError: If a stationary chain is reducible.
-            ValueError: If the belief has another number of states, or slots are folded.
+            ValueError: If the belief has another number of states, or slots are compacted.
         """
         self._same_states(belief)
-        if self._folded is not None:
+        if self._compacted is not None:
             raise ValueError(
-                f"the slots before {self._folded.floor} are folded, and a belief that joins prices them, too: let it "
-                "join an account that keeps them"
+                f"the slots before {self._compacted.floor} are compacted, and a belief that is added "
+                "prices them, too: add it to an account that keeps them"
             )
         return self._changed([*self._worlds, World([(None, belief)], self._bound)], "the belief that joins")
 
@@ -335,7 +341,7 @@ class Ledger:
         worlds = [World([*world.segments, (slot, belief)], self._bound) for world in self._worlds]
         return self._changed(worlds, "the change of belief")
 
-    def bounds(self) -> Mapping[str, SeedsBound]:
+    def bounds(self) -> Mapping[str, TheoremBound]:
         """What the quilts and the sources' theorems say about all charges so far: a loss, or why one does not apply.
 
         By name, ``quilts`` for the pairwise quilt account. With the same belief and influence tables. The ledger's own
@@ -344,15 +350,15 @@ class Ledger:
         beliefs = [belief for ((_, belief), *_) in self.worlds]
         changes = any(world.changes for world in self._worlds)
 
-        def alone(charges: Iterable[Span]) -> QuiltWorst:
+        def alone(charges: Iterable[Span]) -> WorstQuilt:
             listed = list(charges)
             found = (worst_by_quilts(belief, listed, self._bound) for belief in beliefs)
             return max(found, key=lambda one: one.loss)
 
-        theorems = seeds_bounds(self._spans, beliefs, alone, self._bound, changes=changes)
-        quilts = SeedsBound(alone(self._spans).loss) if self._spans else SeedsBound(None, NOTHING)
-        found = {"quilts": SeedsBound(None, CHANGES) if changes and self._spans else quilts, **theorems}
-        return found if self._folded is None else dict.fromkeys(found, SeedsBound(None, _FORGOTTEN))
+        theorems = theorem_bounds(self._spans, beliefs, alone, self._bound, changes=changes)
+        quilts = TheoremBound(alone(self._spans).loss) if self._spans else TheoremBound(None, NOTHING)
+        found = {"quilts": TheoremBound(None, CHANGES) if changes and self._spans else quilts, **theorems}
+        return found if self._compacted is None else dict.fromkeys(found, TheoremBound(None, _FORGOTTEN))
 
     def event_loss(self, slots: int, schedules: Iterable[Schedule] = ()) -> float:
         """Epsilon that an event of so many slots in a row loses at most, wherever it lies.
@@ -423,7 +429,7 @@ class Ledger:
 
     def _all(self, schedules: Sequence[Schedule]) -> float:
         """The sum of all density, charged and scheduled."""
-        total = float(self._line.mass + (0 if self._folded is None else self._folded.mass))
+        total = float(self._line.mass + (0 if self._compacted is None else self._compacted.mass))
         for schedule in schedules:
             total += schedule.mass
         return outward(total)
@@ -522,7 +528,7 @@ class Ledger:
         return schedule.end_of(low)
 
     def _open(self, worlds: Sequence[World], density: Density) -> None:
-        kept = self._folded
+        kept = self._compacted
         floor = None if kept is None else kept.floor
         self._worlds = tuple(worlds)
         self._line = Timeline(density, cuts={cut for world in worlds for cut in world.cuts}, floor=floor)
@@ -531,51 +537,33 @@ class Ledger:
             _Part(world, self._line, self._bound, behind) for world, behind in zip(worlds, behinds, strict=True)
         )
         self._top: Fraction = max([Fraction(0) if kept is None else kept.top, *self._line.levels])
-        self._worst = self._decided([None if part.quilts is None else part.quilts.worst for part in self._parts])
+        self._worst = self._decided()
 
-    def _enter(self, span: Span) -> _Entered:
-        """Enter a charge, to be committed or taken back before the next."""
+    def _enter(self, span: Span) -> Callable[[], None]:
+        """Enter a charge; what is returned takes it back, as long as it is the last one."""
         start, stop, epsilon_dp = span
-        kept = self._top, self._worst
-        takes_back = [self._line.add(start, stop, Fraction(epsilon_dp))]
-        patches: list[tuple[Running, Patch] | None] = []
-
-        def undo() -> None:
-            for take_back in takes_back:
-                take_back()
-            self._top, self._worst = kept
-
-        def commit() -> None:
-            for patch in patches:
-                if patch is not None:
-                    patch[0].commit(patch[1])
-
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.__dict__.update, {"_top": self._top, "_worst": self._worst})
+            undo.callback(self._line.add(start, stop, Fraction(epsilon_dp)))
             for part in self._parts:
-                takes_back.append(part.update(self._line, start, stop))
-                quilts, mass = part.quilts, Fraction(epsilon_dp) * (stop - start)
-                patches.append(None if quilts is None else (quilts, quilts.patch(start, stop, mass)))
+                undo.callback(part.update(self._line, start, stop))
             self._top = max(self._top, self._line.top(start, stop))
-            self._worst = self._decided([None if patch is None else patch[1].worst for patch in patches])
-        except BaseException:
-            undo()
-            raise
-        return _Entered(commit, undo)
+            self._worst = self._decided()
+            return undo.pop_all().close
 
-    def _decided(self, quilts: Sequence[QuiltWorst | None]) -> Worst:
+    def _decided(self) -> Worst:
         """The worst slot of all worlds, by the least bound of each."""
         found = [
-            self._smallest_of(part, part.lane.worst, self._top, None if one is None else _raised(one))
-            for part, one in zip(self._parts, quilts, strict=True)
+            self._smallest_of(part, part.lane.worst, self._top, part.by_quilts(self._line)) for part in self._parts
         ]
         return max(found, key=lambda worst: worst.loss)
 
-    def _smallest_of(self, part: _Part, swept: Worst, top: Fraction, quilts: QuiltWorst | None) -> Worst:
-        if self._folded is not None:
-            folded = Worst(self._folded.loss)
+    def _smallest_of(self, part: _Part, swept: Worst, top: Fraction, quilts: WorstQuilt | None) -> Worst:
+        if self._compacted is not None:
+            compacted = Worst(self._compacted.loss)
             # where the sweep is above the budget nothing bounds F of the horizon
             over = self._budget is not None and swept.loss > self._budget
-            swept = Worst(math.inf) if over else max(swept, folded, key=lambda worst: worst.loss)
+            swept = Worst(math.inf) if over else max(swept, compacted, key=lambda worst: worst.loss)
         ceiling = math.inf
         # no bound by the density is below the density itself
         if swept.loss > top and not part.world.changes:
@@ -586,7 +574,7 @@ class Ledger:
         self, part: _Part, swept: Worst, top: Fraction, density: Density, schedules: Sequence[Schedule] = ()
     ) -> Worst:
         """The worst slot of a density and schedules, by the least bound."""
-        quilts = None if part.pricer is None else QuiltWorst(priced(part.pricer, density, schedules))
+        quilts = None if part.pricer is None else WorstQuilt(priced(part.pricer, density, schedules))
         return self._smallest_of(part, swept, max(top, self._top), quilts)
 
     def _density_of(self, belief: Belief, epsilon: float) -> float:
@@ -620,7 +608,7 @@ class Ledger:
         span = self._checked(start, stop, epsilon_dp)
         if self.horizon is not None and start < self.horizon:
             raise ValueError(
-                f"start is {start}, but the horizon is at slot {self.horizon} and what lies behind it is folded: "
+                f"start is {start}, but the horizon is at slot {self.horizon} and what lies behind it is compacted: "
                 "charge later slots only"
             )
         return span
@@ -652,11 +640,7 @@ class Ledger:
         return self._budget is None or self.extended_loss(schedules) <= self._budget
 
 
-def _raised(quilts: QuiltWorst) -> QuiltWorst:
-    return replace(quilts, loss=outward(quilts.loss))
-
-
-def _smallest(swept: Worst, ceiling: float, quilts: QuiltWorst | None, top: float) -> Worst:
+def _smallest(swept: Worst, ceiling: float, quilts: WorstQuilt | None, top: float) -> Worst:
     """The least of the three bounds."""
     found = swept
     if quilts is not None and quilts.loss < found.loss:

@@ -30,7 +30,7 @@ from typing import Literal, get_args
 
 from ..mechanisms.histogram import FixedTotalHistogram, LaplaceHistogram
 from ..models.belief import Belief
-from ..models.reading import check_belief
+from ..models.serialisation import check_belief
 from ..validation import positive, whole
 from .methods import METHODS, Calibrated, Calibrator
 

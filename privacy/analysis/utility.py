@@ -31,7 +31,7 @@ from ..accounting.schedules import Schedule
 from ..models.belief import Belief
 from ..models.classes import everywhere, mixing_bounds
 from ..models.markov_chain import ChainError
-from ..models.reading import check_belief
+from ..models.serialisation import check_belief
 from ..quilts.influence import shared_powers
 from ..validation import positive, whole
 from .baselines import entry_dp

@@ -37,8 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting.forward_backward import directions_of
-from ..models.couplings import Couplings, load_bound
-from ..models.directions import Direction, MixingCurve, NotContracting, couple
+from ..models.couplings import Couplings, couple, load_bound
+from ..models.directions import Direction, MixingCurve, NotContracting
 from ..models.dobrushin import DobrushinBounds
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.periodic import PeriodicChain

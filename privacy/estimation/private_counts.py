@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..mechanisms.discrete_laplace import DiscreteLaplace, epsilon_dp_of, rational_scale
-from ..mechanisms.projection import project_to_total
+from ..mechanisms.histogram import project_to_total
 from ..mechanisms.sampling import Entropy
 from ..models.markov_chain import FloatArray, MarkovChain
 from ..validation import positive, whole

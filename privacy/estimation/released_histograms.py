@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..mechanisms.histogram import project_to_total
 from ..mechanisms.noise_sums import HistogramNoise, half_width, spread_factor, std
-from ..mechanisms.projection import project_to_total
 
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]

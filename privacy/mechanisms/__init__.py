@@ -1,8 +1,8 @@
 """How values are randomised: exact discrete Laplace noise and the mechanisms on top of it.
 
-``sampling``, ``discrete_laplace``, ``zero_sum``, ``noise_sums``
+``sampling``, ``discrete_laplace``, ``noise_sums``
     random bits, exact events, the two laws of noise, and errors of their sums
-``histogram``, ``projection``
+``histogram``
     noisy counts, and their estimate with a known total
 ``exponential``, ``randomised_response``, ``wasserstein``
     other mechanisms, which ``run`` does not use
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .exponential import ExponentialTopK as ExponentialTopK
     from .histogram import LaplaceCount as LaplaceCount
     from .histogram import LaplaceHistogram as LaplaceHistogram
-    from .projection import project_to_total as project_to_total
+    from .histogram import project_to_total as project_to_total
     from .randomised_response import RandomisedResponse as RandomisedResponse
     from .sampling import EntropyError as EntropyError
     from .wasserstein import NotComposable as NotComposable

@@ -1,4 +1,4 @@
-"""Histogram and count mechanisms: exact integer noise on counts.
+"""Histogram and count mechanisms: exact integer noise on counts, and their estimate with a known total.
 
 >>> import numpy as np
 >>> mechanism = LaplaceHistogram.from_sigma(bins=3, sigma=31.7098)
@@ -6,15 +6,10 @@
 (2, 3)
 >>> mechanism.half_width(0.95)
 190
-
-The count mechanism: exact integer noise on how often one state, or one set of states, occurs.
-
->>> import numpy as np
->>> mechanism = LaplaceCount.from_sigma(31.7098)
->>> mechanism.randomise(np.array([48, 10, 0])).shape
-(3,)
->>> mechanism.half_width(0.95)
+>>> LaplaceCount.from_sigma(31.7098).half_width(0.95)
 95
+>>> project_to_total(np.array([[50, -6, 10]]), np.array([48])).tolist()
+[[44.0, 0.0, 4.0]]
 """
 
 from __future__ import annotations
@@ -23,16 +18,15 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
 from ..validation import whole
-from .discrete_laplace import DiscreteLaplace, epsilon_dp_of, rational_scale
+from .discrete_laplace import DiscreteLaplace, ZeroSumLaplace, epsilon_dp_of, rational_scale
 from .sampling import Entropy
-from .zero_sum import ZeroSumLaplace
 
 Noisy = TypeVar("Noisy", bound="_NoisyHistogram")
 
@@ -463,3 +457,47 @@ class LaplaceCount:
     def half_width(self, level: float = 0.95) -> int:
         """Return the smallest h such that the noise lies within -h..h with probability `level`."""
         return DiscreteLaplace(self.scale).half_width(level)
+
+
+def project_to_total(noisy: NDArray[Any], total: NDArray[Any]) -> NDArray[np.float64]:
+    """Project every row onto {c >= 0, sum of c = total}, by least squares: post-processing, which costs no privacy.
+
+    The solution has the form max(noisy - shift, 0); sorting a row gives the number of positive entries, and with it the
+    shift, exactly (Held, Wolfe and Crowder 1974; Duchi et al. 2008, Figure 1).
+
+    Args:
+        noisy: noisy counts, finite, shape (n, k) with k at least 1.
+        total: the public number of cells counted in each row, shape (n,), finite and not negative.
+
+    Returns:
+        float64, shape (n, k); rows sum to their totals up to rounding; a total of 0 gives zeros. The same input gives
+        the same bits.
+
+    Raises:
+        ValueError: the shapes do not fit, or a value is not finite, or a total is negative.
+    """
+    if noisy.ndim != _COUNT_AXES or noisy.shape[1] == 0:
+        raise ValueError(f"noisy: the shape is {noisy.shape}, and must be (rows, bins) with at least one bin")
+    rows, bins = noisy.shape
+    if total.shape != (rows,):
+        raise ValueError(f"total: the shape is {total.shape}, and must be ({rows},): one total per row of noisy")
+    budget = total.astype(np.float64)[:, np.newaxis]
+    values = noisy.astype(np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError("noisy: a value is not finite: pass the counts of a release")
+    if not (np.isfinite(budget) & (budget >= 0)).all():
+        raise ValueError(
+            f"total: {float(budget[~(np.isfinite(budget) & (budget >= 0))][0])} is negative or not finite: "
+            "pass the public number of cells that each histogram counts"
+        )
+    if rows == 0:
+        return values
+    # differences to the largest entry are what decides, and stay small where the counts are large
+    values -= values.max(axis=1, keepdims=True)
+    falling = -np.sort(-values, axis=1)
+    shifts = (np.cumsum(falling, axis=1) - budget) / np.arange(1, bins + 1)
+    # entry j of the sorted row is positive in the solution exactly if it exceeds the shift of the first j entries; the
+    # first entry is 0 and exceeds its shift -total unless the total is 0
+    positive = np.maximum((falling > shifts).sum(axis=1), 1)
+    shift = np.take_along_axis(shifts, positive[:, np.newaxis] - 1, axis=1)
+    return np.maximum(values - shift, 0.0)

@@ -5,7 +5,7 @@ privacy. Their noise is a weighted sum over independent histograms,
 
     S = sum over histograms i of  w . Z_i,
 
-and the noise Z_i of one histogram has one of two laws (:mod:`.discrete_laplace`, :mod:`.zero_sum`): independent in each
+and the noise Z_i of one histogram has one of two laws (:mod:`.discrete_laplace`): independent in each
 of its k counts, or conditioned on sum zero. With v the variance of one count,
 
     Var(w . Z) = v |w|^2                                   independent counts,
@@ -51,8 +51,7 @@ from numpy.typing import NDArray
 
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
 from ..validation import whole
-from .discrete_laplace import DiscreteLaplace
-from .zero_sum import ZeroSumLaplace
+from .discrete_laplace import DiscreteLaplace, ZeroSumLaplace
 
 _FINE = 512
 """Scales up to this keep a lattice of whole numbers."""

@@ -41,9 +41,8 @@ import numpy.typing as npt
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
-from ..exact_fractions import exact_distribution, exact_number
 from ..models.classes import FiniteClass, stated_chains
-from ..models.joint_distribution import JointTable, Query, exact_chain
+from ..models.joint_distribution import JointTable, Query, exact_chain, exact_distribution, exact_number
 from ..models.markov_chain import MarkovChain
 from ..validation import float_above, positive, whole
 from .discrete_laplace import DiscreteLaplace, rational_scale

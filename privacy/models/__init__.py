@@ -1,7 +1,8 @@
 """What is believed about the data: chains, classes of chains, networks and tables.
 
-``belief``, ``reading``
-    the protocol: what a belief answers; and every kind of belief, with a belief from its plain form
+``belief``, ``serialisation``
+    the protocol: what a belief answers; and every kind of belief, from its plain form, with the certificates that a
+    model file keeps of what it costs at a density
 ``directions``, ``couplings``
     one direction of time under a belief: what a state tells about the releases ahead of it, or behind it; and the
     couplings of rows that prove it
@@ -9,8 +10,6 @@
     one chain, with one kernel or a kernel for every slot of the day or week
 ``classes``, ``interval_chain``, ``dobrushin``
     classes of chains: finite, by mixing, by start, by intervals, by contraction, around a chain
-``certified``
-    a belief with certificates of what it costs at a density, as a model file keeps them
 ``bayesian_network``, ``joint_distribution``
     any discrete network, and any small table
 """
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from .bayesian_network import BayesianNetwork as BayesianNetwork
     from .bayesian_network import NetworkError as NetworkError
     from .belief import Belief as Belief
-    from .certified import Certified as Certified
     from .classes import AnyInitial as AnyInitial
     from .classes import BinaryInterval as BinaryInterval
     from .classes import FiniteClass as FiniteClass
@@ -43,8 +41,9 @@ if TYPE_CHECKING:
     from .joint_distribution import JointTable as JointTable
     from .markov_chain import ChainError as ChainError
     from .markov_chain import MarkovChain as MarkovChain
-    from .markov_chain import fill_zeros as fill_zeros
+    from .markov_chain import smooth_zeros as smooth_zeros
     from .periodic import PeriodicChain as PeriodicChain
-    from .reading import belief_from_dict as belief_from_dict
+    from .serialisation import Certified as Certified
+    from .serialisation import belief_from_dict as belief_from_dict
 else:
     __getattr__, __dir__, __all__ = contents(__name__)

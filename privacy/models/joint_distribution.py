@@ -1,5 +1,12 @@
 """A small finite joint law written out as a table: every database that can occur, and how likely it is.
 
+The distance of two quantile functions jumps when two cumulative sums that ought to be equal differ in the last bit, so
+probabilities are fractions here. A float is read as the simple fraction that it stands for: 0.1 in a table means one
+tenth, and 0.3333333333333333 one third. Where a row of such numbers misses 1 by rounding, its largest entry takes the
+difference.
+
+>>> [str(value) for value in exact_distribution("row", [1 / 3, 2 / 3])]
+['1/3', '2/3']
 >>> table = JointTable([(0, 0), (0, 1), (1, 1)], [0.5, 0.25, 0.25])
 >>> table.records, table.size
 (2, 3)
@@ -10,6 +17,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,12 +26,17 @@ from typing import SupportsFloat, SupportsIndex, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..exact_fractions import exact_distribution, exact_number, exact_stationary
 from ..validation import whole
-from .markov_chain import MarkovChain
+from .markov_chain import SUM_TOLERANCE, MarkovChain
 
 LARGEST_JOINT = 2**17
 """The most databases that a table may list."""
+
+_SIMPLE = 10**6
+"""The largest denominator of a fraction that a float is taken to stand for."""
+
+_ROUNDING = Fraction(1, 2**51)
+"""How far, relatively, it may be from the float: two roundings, its own and that of a division by a row's sum."""
 
 Row: TypeAlias = tuple[int, ...]
 Query: TypeAlias = "Callable[[Row], SupportsFloat | Fraction] | Sequence[SupportsFloat | Fraction]"
@@ -36,7 +49,7 @@ class JointTable:
 
     Attributes:
         outcomes: The databases, each a row of one state per record, all different.
-        weights: Their probabilities as fractions that sum to 1 (see the module `exact` for how floats are read).
+        weights: Their probabilities as fractions that sum to 1 (see the module for how floats are read).
 
     Raises:
         TypeError: A value of the wrong type.
@@ -173,3 +186,80 @@ def exact_chain(chain: MarkovChain) -> tuple[tuple[Fraction, ...], list[tuple[Fr
         return exact_distribution("initial", chain.initial.tolist()), rows
     chain.stationary  # noqa: B018 - says why where the chain is reducible
     return exact_stationary(rows), rows
+
+
+def exact_number(name: str, value: SupportsFloat | Fraction) -> Fraction:
+    """Read a number as a fraction.
+
+    Whole numbers and fractions stay as they are. A float within a relative 2^-51 of a fraction with a denominator up to
+    10^6 is that fraction; any other float is the decimal that it prints as.
+
+    Args:
+        name: What the message calls the number.
+        value: The number.
+
+    Raises:
+        TypeError: If it is not a number.
+        ValueError: If it is not finite.
+    """
+    if isinstance(value, bool | str | bytes):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__}: give an int, a float or a Fraction")
+    if isinstance(value, int | Fraction):
+        return Fraction(value)
+    try:
+        number = float(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} must be a number, not {type(value).__name__}: give an int, a float or a Fraction"
+        ) from None
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is {number!r}, but must be finite: mend the entry")
+    simple = Fraction(number).limit_denominator(_SIMPLE)
+    return simple if abs(simple - Fraction(number)) <= _ROUNDING * abs(Fraction(number)) else Fraction(repr(number))
+
+
+def exact_distribution(name: str, values: Iterable[SupportsFloat | Fraction]) -> tuple[Fraction, ...]:
+    """Read probabilities as fractions that sum to exactly 1.
+
+    Args:
+        name: What the message calls the row.
+        values: The probabilities; their sum may miss 1 by ``SUM_TOLERANCE``, which the largest of them takes.
+
+    Raises:
+        TypeError: If an entry is not a number.
+        ValueError: If there is no entry, an entry is no probability, or the sum is not 1.
+    """
+    row = [exact_number(f"{name}[{place}]", value) for place, value in enumerate(values)]
+    if not row:
+        raise ValueError(f"{name} is empty, but must have at least one probability: give one for each outcome")
+    for place, value in enumerate(row):
+        if value < 0:
+            raise ValueError(f"{name}[{place}] is {float(value)!r}, but a probability is not negative: mend the entry")
+    missing = 1 - sum(row)
+    if abs(missing) > SUM_TOLERANCE:
+        raise ValueError(
+            f"{name} sums to {float(1 - missing)!r}, but must sum to 1 within {SUM_TOLERANCE:g}: "
+            "divide it by its sum if that is what was meant"
+        )
+    row[max(range(len(row)), key=row.__getitem__)] += missing
+    return tuple(row)
+
+
+def exact_stationary(transition: list[tuple[Fraction, ...]]) -> tuple[Fraction, ...]:
+    """The stationary distribution of an irreducible chain as fractions (elimination of Grassmann, Taksar and Heyman).
+
+    Args:
+        transition: Rows that sum to exactly 1, shape (k, k); irreducible.
+    """
+    work = [list(row) for row in transition]
+    for state in range(len(work) - 1, 0, -1):
+        leave = sum(work[state][:state], Fraction(0))
+        for row in work[:state]:
+            row[state] /= leave
+            for other in range(state):
+                row[other] += row[state] * work[state][other]
+    weights = [Fraction(1)]
+    for state in range(1, len(work)):
+        weights.append(sum((weights[other] * work[other][state] for other in range(state)), Fraction(0)))
+    total = sum(weights)
+    return tuple(weight / total for weight in weights)

@@ -18,7 +18,7 @@ Transition matrices with zeros: the repair of [BHGKM] appendix D.2.
 A zero makes the quilts that it touches unusable, and enough of them a chain that does not mix. The repair gives every
 zero entry a small tau and takes it off the others of its row in proportion.
 
->>> fill_zeros(MarkovChain([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.25, 0.25, 0.5]]), tau=0.01).transition.tolist()
+>>> smooth_zeros(MarkovChain([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.25, 0.25, 0.5]]), tau=0.01).transition.tolist()
 [[0.495, 0.495, 0.01], [0.01, 0.495, 0.495], [0.25, 0.25, 0.5]]
 """
 
@@ -372,7 +372,7 @@ TAU = 1e-5
 """The value of [BHGKM] D.2."""
 
 
-def fill_zeros(chain: MarkovChain, tau: float = TAU) -> MarkovChain:
+def smooth_zeros(chain: MarkovChain, tau: float = TAU) -> MarkovChain:
     """The chain with tau in the place of every zero: a row with z of them has its other entries times 1 - z tau.
 
     The initial distribution stays. It is another belief than before, not an estimate: whether so rare transitions are

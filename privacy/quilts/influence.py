@@ -75,7 +75,7 @@ import numpy.typing as npt
 from ..models.belief import Belief
 from ..models.classes import MixingBounds
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain, frozen
-from ..models.reading import check_belief
+from ..models.serialisation import check_belief
 from ..validation import whole
 
 BoolArray = npt.NDArray[np.bool_]

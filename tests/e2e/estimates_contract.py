@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from quiltstream.privacy.accounting.ledger import Ledger
-from quiltstream.privacy.models.reading import belief_from_dict
+from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.store import Store, StoreMissing
 

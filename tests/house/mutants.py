@@ -313,7 +313,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="return self.complete(start) and all(",
         new="return self.complete(start) and None is not all(",
         tests=(
-            "tests/transforms/aggregate/test_pane_order.py::"
+            "tests/transforms/aggregate/test_collect.py::"
             "test_a_window_is_complete_only_with_all_its_elements_however_panes_cut_them",
         ),
     ),
@@ -322,9 +322,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/aggregate/release.py",
         old="parts[bit] = max(parts.get(bit, counts), counts, key=",
         new="parts[bit] = counts + parts[bit] if bit in parts else max((counts,), key=",
-        tests=(
-            "tests/transforms/aggregate/test_pane_order.py::test_a_shard_counts_once_in_a_sum_however_often_it_comes",
-        ),
+        tests=("tests/transforms/aggregate/test_collect.py::test_a_shard_counts_once_in_a_sum_however_often_it_comes",),
     ),
     Mutant(
         name="a window is cut by the roster that a worker happens to know",
@@ -369,7 +367,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/sources/reader.py",
         old="        if ended and policy.end_us is not None:\n            clock = max(clock, min(policy.end_us, now))",
         new="        if ended:\n            clock = max(clock, min(policy.end_us or now, now))",
-        tests=("tests/transforms/sources/test_stdin.py",),
+        tests=("tests/transforms/sources/test_arriving_files.py",),
     ),
     Mutant(
         name="a topic that was made anew is read by the consumer of the old one",
@@ -406,42 +404,42 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/payloads/mapped.py",
         old="mixed = tables.mixed(mapping)",
         new="mixed: set[int] = set()",
-        tests=("tests/transforms/payloads/test_units.py",),
+        tests=("tests/transforms/payloads/test_mapped.py",),
     ),
     Mutant(
         name="a condition of a mapping keeps every message",
         file="transforms/payloads/mapped.py",
         old="return ~inside if condition.negated else inside",
         new="return np.ones(len(found), dtype=np.bool_)",
-        tests=("tests/transforms/payloads/test_operators.py",),
+        tests=("tests/transforms/payloads/test_mapped.py",),
     ),
     Mutant(
         name="a text that cannot be unpacked is a missing part",
         file="transforms/payloads/mapped.py",
         old="return np.fromiter((one is UNREADABLE for one in found), np.bool_, len(found))",
         new="return np.zeros(len(found), dtype=np.bool_)",
-        tests=("tests/transforms/payloads/test_operators.py",),
+        tests=("tests/transforms/payloads/test_mapped.py",),
     ),
     Mutant(
         name="the names of two devices join to one",
         file="transforms/payloads/mapped.py",
         old='.replace("/", "~1")',
         new="",
-        tests=("tests/transforms/payloads/test_operators.py",),
+        tests=("tests/transforms/payloads/test_mapped.py",),
     ),
     Mutant(
         name="a condition on several units lets them meet",
         file="schemas/settings/places.py",
         old="if one is not None}) == 1",
         new="if one is not None}) > 0",
-        tests=("tests/transforms/payloads/test_units.py",),
+        tests=("tests/transforms/payloads/test_mapped.py",),
     ),
     Mutant(
         name="a value whose unit is of another quantity is a reading",
         file="transforms/payloads/mapped.py",
         old="        keep &= ~other\n",
         new="",
-        tests=("tests/transforms/payloads/test_operators.py",),
+        tests=("tests/transforms/payloads/test_mapped.py",),
     ),
     Mutant(
         name="the unit of a telegram is not looked at",
@@ -455,24 +453,21 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/formats/avro.py",
         old="if at != len(block.data):",
         new="if at > len(block.data):",
-        tests=(
-            "tests/transforms/formats/test_avro_blocks.py::"
-            "test_a_block_that_claims_other_than_it_holds_damages_its_file",
-        ),
+        tests=("tests/transforms/formats/test_avro.py::test_a_block_that_claims_other_than_it_holds_damages_its_file",),
     ),
     Mutant(
         name="the columns of a wide table are given to each other's series",
         file="transforms/formats/rows.py",
         old="series = each.take(pa.array(np.repeat(np.arange(width), lines)))",
         new="series = each.take(pa.array(np.tile(np.arange(width), lines)))",
-        tests=("tests/transforms/formats/test_wide.py::test_both_layouts_are_the_same_cells_as_the_long_form",),
+        tests=("tests/transforms/formats/test_rows.py::test_both_layouts_are_the_same_cells_as_the_long_form",),
     ),
     Mutant(
         name="a date with a time of day moves the times of a wide table",
         file="transforms/formats/times.py",
         old="good = stamps.good & begins",
         new="good = stamps.good",
-        tests=("tests/transforms/formats/test_wide.py::test_a_date_with_a_time_of_day_is_no_date",),
+        tests=("tests/transforms/formats/test_rows.py::test_a_date_with_a_time_of_day_is_no_date",),
     ),
     Mutant(
         name="a domain does not hold its categories",
@@ -489,21 +484,23 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/formats/rows.py",
         old="np.array([state is None for state in states], dtype=np.bool_)[at]",
         new="np.array([state is None and False for state in states], dtype=np.bool_)[at]",
-        tests=("tests/transforms/formats/test_labels.py::test_labels_of_csv_are_text_whatever_they_look_like",),
+        tests=("tests/transforms/formats/test_rows.py::test_labels_of_csv_are_text_whatever_they_look_like",),
     ),
     Mutant(
         name="a second hour that rises above the first is taken for the first",
         file="transforms/formats/rows.py",
         old="passed = passed or stamp <= last",
         new="passed = stamp <= last",
-        tests=("tests/transforms/formats/test_doubled_hours.py::test_rows_that_step_back_are_in_the_second_hour",),
+        tests=("tests/transforms/formats/test_times.py::test_rows_that_step_back_are_in_the_second_hour",),
     ),
     Mutant(
         name="a slot has the label of its first interval",
         file="transforms/sources/series_together.py",
         old="order = np.lexsort((states[of], begins, -covers, slots, codes[of]))",
         new="order = np.lexsort((states[of], -covers, begins, slots, codes[of]))",
-        tests=("tests/transforms/sources/test_intervals.py::test_each_slot_has_the_label_that_covers_most_of_it",),
+        tests=(
+            "tests/transforms/sources/test_series_together.py::test_each_slot_has_the_label_that_covers_most_of_it",
+        ),
     ),
     Mutant(
         name="the digest of a row is not checked",
@@ -733,11 +730,11 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/privacy/accounting/test_belief_changes.py",),
     ),
     Mutant(
-        name="slots are folded without a ceiling",
+        name="slots are compacted without a ceiling",
         file="privacy/accounting/sweep.py",
         old="lane = Lane(world, ends=(states, ahead))\n    lane.update(slots, densities, np.inf",
         new="lane = Lane(world, ends=(states, None))\n    lane.update(slots, densities, np.inf",
-        tests=("tests/privacy/accounting/test_folding.py",),
+        tests=("tests/privacy/accounting/test_compaction.py",),
     ),
     Mutant(
         name="a run after a change uses the kernel before it",
@@ -825,7 +822,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a certificate that is read is not checked",
-        file="privacy/models/certified.py",
+        file="privacy/models/serialisation.py",
         old="            certify(pair, one, [",
         new="            one.density > 0 and bool([",
         tests=("tests/privacy/models/test_certified.py",),
@@ -919,21 +916,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="every candidate of the noise that keeps the total is accepted",
-        file="privacy/mechanisms/zero_sum.py",
+        file="privacy/mechanisms/discrete_laplace.py",
         old="    return noise[kept]",
         new="    return noise",
         tests=("tests/privacy/mechanisms/test_sampling.py::test_noise_of_sum_zero_has_exactly_its_law",),
     ),
     Mutant(
         name="every sum of the noise that keeps the total is accepted",
-        file="privacy/mechanisms/zero_sum.py",
+        file="privacy/mechanisms/discrete_laplace.py",
         old="    return np.column_stack([noise, -total])[kept]",
         new="    return np.column_stack([noise, -total])",
         tests=("tests/privacy/mechanisms/test_sampling.py::test_noise_of_sum_zero_has_exactly_its_law",),
     ),
     Mutant(
         name="gaps of the noise that keeps the total are drawn at its scale, not at half of it",
-        file="privacy/mechanisms/zero_sum.py",
+        file="privacy/mechanisms/discrete_laplace.py",
         old="    gaps = magnitudes(scale / 2,",
         new="    gaps = magnitudes(scale,",
         tests=("tests/privacy/mechanisms/test_sampling.py::test_noise_of_sum_zero_has_exactly_its_law",),

@@ -12,8 +12,7 @@ import pytest
 
 from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.models.belief import Belief
-from quiltstream.privacy.models.certified import Certified
-from quiltstream.privacy.models.reading import KINDS
+from quiltstream.privacy.models.serialisation import KINDS, Certified
 from quiltstream.schemas.settings.job import Mechanism
 
 from .tree import ROOT, all_modules, module_name

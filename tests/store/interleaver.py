@@ -32,7 +32,7 @@ from sqlalchemy import event
 
 from quiltstream.privacy.accounting.charges import BudgetExceeded
 from quiltstream.privacy.accounting.ledger import Ledger
-from quiltstream.privacy.models.reading import belief_from_dict
+from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.store import Store
 from quiltstream.store.address import Continuity
 from quiltstream.store.codec import block_from_bytes, changes_from_text
@@ -169,7 +169,7 @@ def _losses(spans: tuple[tuple[int, int, float], ...], changes: str | None) -> t
     """What the mathematics alone says of charges, the loss after each."""
     ledger = Ledger(BELIEF)
     for change in changes_from_text(changes):
-        ledger.join(belief_from_dict(change.belief))
+        ledger.add_belief(belief_from_dict(change.belief))
     return tuple(ledger.charge(*span).loss_after for span in spans)
 
 

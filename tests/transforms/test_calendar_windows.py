@@ -18,7 +18,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.mechanisms.histogram import LaplaceHistogram
 from quiltstream.privacy.models.classes import MixingBounds
-from quiltstream.privacy.models.reading import belief_from_dict
+from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.privacy.quilts.calibration import mqm_approx
 from quiltstream.schemas.calendars import local_calendar
 from quiltstream.schemas.releases import Release

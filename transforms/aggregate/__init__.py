@@ -2,10 +2,10 @@
 
 ``encode``, ``cells``
     readings to slot, state, window and shard; which reading of a cell counts
-``collect``, ``panes``
-    one value a cell for each window and shard; windows that a runner hands over in several panes
-``release``, ``block_log``
-    charge, noise and rows of record; the log of blocks beside the sink
+``collect``
+    one value a cell for each window and shard, from all panes of the window
+``release``, ``ledger_access``
+    charge, noise and rows of record; how workers wait for a ledger, and log blocks beside the sink
 ``rosters``
     numbers of series, and the roster of a window
 ``discovery``, ``transitions``

@@ -71,12 +71,7 @@ class Cells:
         return cls(np.full((rows, width), ABSENT, dtype=np.int8))
 
     def put(self, index: Narrow, packed: Narrow) -> None:
-        """Take readings in.
-
-        Args:
-            index: row * width + column of each reading's cell, shape (n,).
-            packed: the packed readings, shape (n,).
-        """
+        """Take readings in."""
         self.readings += len(index)
         packed = narrowed(packed)
         kind = np.promote_types(self.packed.dtype, packed.dtype)

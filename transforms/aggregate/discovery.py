@@ -1,13 +1,13 @@
-"""Survey: what the settings left to the data, namely the ends of the schedule, the series and their groups.
+"""Schedule discovery: what the settings left to the data, namely the ends of the schedule, the series and their groups.
 
 Taking these from the data means taking them as public: that a series exists, when its data begin and end, and which
-group its earliest reading names. The store freezes them with the query, so a rerun over other data keeps them.
+group its earliest reading names. They are put on record with the query, so a rerun over other data keeps them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import reduce
 
 import apache_beam as beam
 import numpy as np
@@ -86,41 +86,16 @@ class DiscoverSchedule(beam.CombineFn):
         return accumulator
 
 
-class RehearseQuery(beam.DoFn):
-    """What was seen to the :class:`Registration` that the query will have; nothing is on record yet."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-
-    def process(self, seen: Discovered) -> Iterator[Registration]:
-        """Try to register the query."""
-        yield register(self._plan, seen, trial=True)
-
-
 Tally = dict[str, int]
 """How many readings count, by the name of the operator's counter, and how many do not."""
 
 
-class SumReadings(beam.CombineFn):
-    """Tallies of the batches to one of all."""
-
-    def create_accumulator(self) -> Tally:
-        """No reading."""
-        return {}
-
-    def add_input(self, mutable_accumulator: Tally, element: Tally) -> Tally:
-        """Add a tally."""
-        for name, count in element.items():
-            mutable_accumulator[name] = mutable_accumulator.get(name, 0) + count
-        return mutable_accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[Tally]) -> Tally:
-        """Add all up."""
-        return reduce(self.add_input, accumulators, {})
-
-    def extract_output(self, accumulator: Tally) -> Tally:
-        """The sum."""
-        return accumulator
+def sum_tallies(tallies: Iterable[Tally]) -> Tally:
+    """The sum of some tallies."""
+    total: Counter[str] = Counter()
+    for tally in tallies:
+        total.update(tally)
+    return dict(total)
 
 
 class RegisterQuery(beam.DoFn):

@@ -174,10 +174,6 @@ def read(path: Path) -> list[LoggedBlock]:
     """The blocks that a file of the log has; none if it is not there.
 
     A line that a machine lost while it was written is left out: its rows had not left.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it holds something else.
     """
     try:
         text = read_regular(path, _MOST_BYTES)
@@ -224,10 +220,7 @@ def logged(registration: Registration, block: NewestBlock) -> LoggedBlock:
 
 
 def _to_log(registration: Registration, records: Sequence[Record]) -> list[LoggedBlock]:
-    """One of the blocks that a transaction put on record; where it put none, each that an earlier one did.
-
-    The worker of an earlier one may have ended before it logged them.
-    """
+    """One of the blocks that a transaction put on record; where it put none, each that an earlier one did."""
     blocks = [one for one in records if one.block is not None]
     fresh = [one for one in blocks if one.fresh][:1]
     chosen = fresh or [one for one in blocks if not one.fresh]
@@ -289,15 +282,12 @@ _Answer = TypeVar("_Answer")
 
 
 class _Job:
-    """The job whose workers are in this process, one after the other."""
-
     def __init__(self) -> None:
         self.number = 0
         self.endless = False
         self._over = threading.Condition()
 
     def end(self) -> None:
-        """Let those who wait give up: their job is over."""
         with self._over:
             self.number += 1
             self.endless = False
@@ -337,12 +327,7 @@ class Patience:
     pause: Callable[[float, int], bool] = _JOB.pause
 
     def call(self, ask: Callable[[], _Answer], job: int) -> _Answer:
-        """What a call gives.
-
-        Raises:
-            StoreUnavailable: the ledger was away for all of the time, or the job is over.
-            StoreError: anything else, at once.
-        """
+        """What a call gives."""
         begun, wait_s = self.clock(), _FIRST_S
         while True:
             try:

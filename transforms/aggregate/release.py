@@ -56,7 +56,6 @@ class Tally:
         parts: bit of each shard of series that is complete -> what it counts here: int64, shape (keys of the shard,
             classes of slots * bins), in the order of ``Roster.shard_keys``. A shard that comes again counts once.
         needed: bits of the shards that count here.
-        completeness: how the source was read, as the rows say it.
     """
 
     parts: dict[int, Ints]
@@ -182,7 +181,6 @@ class ChargeAndCount(beam.DoFn):
             yield part.target, Tally({bit: sums} if one.complete else {}, part.needed, one.completeness)
 
     def _count(self, window: Window, collected: Collected, registration: Registration) -> Ints:
-        """How many cells of each series of the shard are in each bin of each class of slots."""
         schedule, classes, bins = registration.query.schedule, classes_of(registration), bins_of(registration)
         space, first = self._plan.space, schedule.number_of(window.start)
         steps, number = collected.steps, len(classes)

@@ -3,7 +3,7 @@
 A roster may change between windows, and workers may know different versions of it while a job runs. So series are
 numbered over all versions, in the order in which they joined, shard by shard: a series keeps its row in its shard's
 cells for ever, and those that join come after it. Cells that different workers encoded fit together, and only the
-counting of a window, whose roster is settled by then, looks at which series are in it.
+counting of a window, whose roster is charged by then, looks at which series are in it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ class Members:
     """Where each series of a query lives. Series are numbered shard by shard, so a shard's cells are adjacent rows.
 
     Attributes:
-        place: series -> its number.
         names: the series in the order of their numbers, Arrow text.
         first: number of the first series of each shard, and the number of series, shape (shards + 1,).
         group: number of the only group of each series in the newest roster that has it, or -1, shape (n,).
-        groups: numbers of the groups by name.
     """
 
     place: dict[str, int]
@@ -154,15 +152,7 @@ class Presence:
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """Where the series of one shard count in one shard of groups.
-
-    Attributes:
-        target: the shard of groups.
-        keys: groups in it.
-        rows: rows of the series, shape (n,).
-        places: places of their groups, shape (n,).
-        needed: bits of all shards of series that count in the target.
-    """
+    """Where the series of one shard count in one shard of groups."""
 
     target: int
     keys: int
@@ -173,12 +163,7 @@ class GroupRows:
 
 @dataclass(frozen=True)
 class RosterRows:
-    """Where the cells of each shard of series count under one roster.
-
-    Attributes:
-        rows: for histograms of series: the rows of each shard's keys, in the order of ``Roster.shard_keys``.
-        groups: for histograms of groups: where the series of each shard count.
-    """
+    """Where the cells of each shard of series count under one roster."""
 
     rows: tuple[Ints, ...] = ()
     groups: tuple[tuple[GroupRows, ...], ...] = ()
@@ -199,7 +184,6 @@ class RosterRows:
 
 
 def _group_rows(roster: Roster, members: Members) -> tuple[tuple[GroupRows, ...], ...]:
-    """Of each shard of series: where its series count."""
     shards = members.shards
     targets = [roster.shard_keys(target, shards) for target in range(shards)]
     home = {key: (target, place) for target, keys in enumerate(targets) for place, key in enumerate(keys)}

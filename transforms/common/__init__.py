@@ -1,11 +1,7 @@
 """What several steps share.
 
 ``batches``
-    record batches of readings, and their coder
-``rejects``
-    where rejected rows were, and why
-``prefetch``
-    work that runs ahead in a thread of its own
-``runner_checks``, ``ledger_waits``
-    a job checked against its runner, and workers that wait for a ledger
+    record batches of readings and rejects, and their coder
+``reading_rows``
+    readings of a pipeline's own, as record batches
 """

@@ -64,11 +64,7 @@ class ReadingColumns:
 
 
 def reading_columns(batch: pa.RecordBatch, *, grouped: bool = False) -> ReadingColumns:
-    """Take a batch apart.
-
-    Raises:
-        ReadingsError: a column is absent or of another type.
-    """
+    """Parse a batch into its columns."""
     columns = {name: _column(batch, name) for name in ("series", "time", "value", *(("group",) if grouped else ()))}
     taken = np.zeros(batch.num_rows, dtype=np.bool_)
     problems: list[tuple[RejectReason, Mask]] = []

@@ -53,13 +53,6 @@ _TAKEN = (
 def batched(readings: Any, read: Mapping[str, Any], space: StateSpace, *, grouped: bool) -> Any:
     """A collection of readings of any kind that is taken as one of record batches; one of these is returned as it is.
 
-    Args:
-        readings: the collection.
-        read: how readings are read, as the domain has it on record: the zone of times without an offset, and which
-            instant a doubled one means.
-        space: the states; where they are categories, values may be their labels.
-        grouped: whether every reading has a field ``group``.
-
     Raises:
         ReadingsError: its elements are of a type that is not taken, or lack a field.
     """
@@ -79,7 +72,6 @@ def batched(readings: Any, read: Mapping[str, Any], space: StateSpace, *, groupe
 
 
 def _check_type(kind: Any, schema: pa.Schema) -> None:
-    """Refuse elements by what Beam knows of their type."""
     row = RowTypeConstraint.from_user_type(kind) if isinstance(kind, type) else kind
     if isinstance(row, RowTypeConstraint):
         known = {name for name, _ in getattr(row, "_fields", ())}
@@ -173,7 +165,6 @@ class BatchRows(beam.DoFn):
         return pa.array(utc, pa.int64(), mask=absent).cast(pa.timestamp("us", tz="UTC"))
 
     def _read(self, column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Microseconds since 1970, and which rows have an instant."""
         utc, problems = self._times.read([column])
         good = np.ones(len(column), dtype=np.bool_)
         for problem in problems:
@@ -181,7 +172,6 @@ class BatchRows(beam.DoFn):
         return utc, good
 
     def _of_frame(self, frame: pa.Table) -> pa.RecordBatch:
-        """The readings of a table, or of a data frame that gives itself as one."""
         absent = [name for name in self._schema.names if name not in frame.column_names]
         if absent:
             raise _refused(f"a table without the column {absent[0]}", self._schema)

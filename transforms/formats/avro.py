@@ -246,7 +246,6 @@ class Shapes:
         return self._sizes[kind["name"]]
 
     def _is_empty(self, kind: Any) -> bool:
-        """Whether values of a type have no bytes."""
         return self.fewest(kind) == 0
 
     def fewest(self, kind: Any) -> int:
@@ -464,29 +463,11 @@ class RecordBlocks:
             yield RecordBlock(count, data)
 
 
-def _plain(data: bytes) -> bytes:
-    return data
-
-
-def _deflated(data: bytes) -> bytes:
-    unpacker = zlib.decompressobj(_RAW_DEFLATE)
-    return _whole(unpacker.decompress(data, MOST_BYTES + 1), unpacker.eof)
-
-
-def _bzipped(data: bytes) -> bytes:
-    unpacker = bz2.BZ2Decompressor()
-    return _whole(unpacker.decompress(data, MOST_BYTES + 1), unpacker.eof)
-
-
-def _xzipped(data: bytes) -> bytes:
-    unpacker = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-    return _whole(unpacker.decompress(data, MOST_BYTES + 1), unpacker.eof)
-
-
-def _whole(data: bytes, at_end: bool) -> bytes:
-    if not at_end and len(data) <= MOST_BYTES:
+def _decompressed(unpacker: Any, data: bytes) -> bytes:
+    found = unpacker.decompress(data, MOST_BYTES + 1)
+    if not unpacker.eof and len(found) <= MOST_BYTES:
         raise EOFError
-    return data
+    return found
 
 
 def _zstandard(data: bytes) -> bytes:
@@ -516,10 +497,10 @@ def _snappy(data: bytes) -> bytes:
 
 
 _CODECS: dict[str, Callable[[bytes], bytes]] = {
-    "null": _plain,
-    "deflate": _deflated,
-    "bzip2": _bzipped,
-    "xz": _xzipped,
+    "null": bytes,
+    "deflate": lambda data: _decompressed(zlib.decompressobj(_RAW_DEFLATE), data),
+    "bzip2": lambda data: _decompressed(bz2.BZ2Decompressor(), data),
+    "xz": lambda data: _decompressed(lzma.LZMADecompressor(memlimit=_XZ_MEMORY), data),
     "zstandard": _zstandard,
     "snappy": _snappy,
 }
@@ -565,11 +546,7 @@ class Meaning:
         return cls(time, decimal, is_uuid)
 
     def column(self, values: list[Any]) -> tuple[pa.Array, list[int]]:
-        """Values as an array; those of a union of text and numbers become text.
-
-        Returns:
-            The array, shape (n,), and the places of values that mean nothing, where it holds nulls.
-        """
+        """Values as an array, those of text and numbers as text; and the places of values that mean nothing."""
         values, bad = self._read(values)
         try:
             return self._array(values), bad
@@ -581,7 +558,6 @@ class Meaning:
             return self._array(values), sorted({*bad, *broken})
 
     def _read(self, values: list[Any]) -> tuple[list[Any], list[int]]:
-        """Decimals and UUIDs as Python's."""
         if self.decimal is None and not self.uuid:
             return values, []
         context = None if self.decimal is None else Context(prec=self.decimal[0])
@@ -662,15 +638,7 @@ _SIMPLE = frozenset({"null", "boolean", "int", "long", "float", "double", "strin
 
 
 def check_columns(stream: BinaryIO, path: str, columns: Columns) -> dict[str, Any]:
-    """See whether the file's schema has the columns.
-
-    Returns:
-        The types of the fields of its records.
-
-    Raises:
-        SettingsError: a column is missing, or is not a simple value.
-        SourceFileError: it is not an Avro file.
-    """
+    """See whether the file's schema has the columns."""
     schema = _reader(stream, path).writer_schema
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SettingsError(f"source.avro: {path} holds no records; write one record for each reading")
@@ -707,12 +675,7 @@ def avro_rows(
     batch_rows: int,
     reads: Callable[[str, Any], Reads] = lambda _, kind: Meaning.of(kind),
 ) -> Iterator[RawRows]:
-    """Read a file.
-
-    Raises:
-        SourceFileError: a block is damaged.
-        Exception: what ``columns`` raises.
-    """
+    """Read a file."""
     read, meanings, blocks = _opened(stream, path, columns, reads)
     gathered = _Gathered(meanings)
     try:
@@ -735,7 +698,6 @@ def _opened(
     columns: Columns | Callable[[dict[str, Any]], Columns],
     reads: Callable[[str, Any], Reads],
 ) -> tuple[ReadRecord, dict[str, Reads], RecordBlocks]:
-    """What reads a record, what its columns mean, and the blocks, of a file whose header can be read."""
     try:
         header = check_header(stream)
         writer_schema = cast("Any", fastavro.block_reader(stream)).writer_schema
@@ -759,7 +721,6 @@ def _opened(
 
 
 def _block_rows(block: RecordBlock, read: ReadRecord, gathered: _Gathered, batch_rows: int) -> Iterator[RawRows]:
-    """The batches that a block makes full."""
     records = io.BytesIO(block.data)
     at = 0
     for _ in range(block.records):
@@ -789,7 +750,6 @@ class _Gathered:
         self.before, self.rows, self.size = 0, 0, 0
 
     def add(self, record: dict[str, Any], size: int) -> None:
-        """One more row."""
         for append, name in self._columns:
             append(record[name])
         self.rows += 1

@@ -37,11 +37,9 @@ class CsvForm:
     """How the lines of one file are laid out.
 
     Attributes:
-        at: number of each needed column's field.
         values: the columns with numbers; one, but in a wide table, and none where the values are labels.
         fields: a name for each field of a line, which is its number.
         types: the type of each needed field; of values that are numbers the second one where a block has others.
-        decimal: mark before the decimals of a number.
         begin: bytes up to and including the header, without a byte order mark.
     """
 
@@ -64,33 +62,19 @@ def check_delimiter(delimiter: str) -> None:
         )
 
 
-def read_form(stream: BinaryIO, path: str, columns: Columns, delimiter: str) -> CsvForm | None:
-    """Read the header of a file.
-
-    Returns:
-        The layout; ``None`` for a file without a line.
-
-    Raises:
-        SettingsError: there is no header, or it lacks a column.
-    """
-    for block in text_blocks(stream, path, _HEADER_BYTES):
-        form = _find_form(block, path, columns, delimiter)
-        if form is not None:
-            return form
-    return None
-
-
 def header_of(stream: BinaryIO, path: str, delimiter: str) -> list[str] | None:
     """The names in the header of a file; ``None`` for a file without a line."""
-    for block in text_blocks(stream, path, _HEADER_BYTES):
-        found = _find_header(block, path, delimiter)
-        if found is not None:
-            return found[0]
-    return None
+    blocks = text_blocks(stream, path, _HEADER_BYTES)
+    return next((found[0] for block in blocks if (found := _find_header(block, path, delimiter)) is not None), None)
+
+
+def check_columns(stream: BinaryIO, path: str, columns: Columns, delimiter: str) -> bool:
+    """See whether the header of a file has the columns; ``False`` for a file without a line."""
+    header = header_of(stream, path, delimiter)
+    return header is not None and bool(_places(header, path, columns))
 
 
 def _find_form(block: LineBlock, path: str, columns: Columns, delimiter: str) -> CsvForm | None:
-    """The layout, if the header is in this block."""
     found = _find_header(block, path, delimiter)
     if found is None:
         return None
@@ -159,7 +143,7 @@ def _places(header: list[str], path: str, columns: Columns) -> dict[str, int]:
 
 
 def csv_rows(stream: BinaryIO, path: str, columns: Columns, delimiter: str, block_bytes: int) -> Iterator[RawRows]:
-    """Take a file apart."""
+    """Parse a file."""
     form: CsvForm | None = None
     for block in text_blocks(stream, path, block_bytes):
         body = block
@@ -174,7 +158,7 @@ def csv_rows(stream: BinaryIO, path: str, columns: Columns, delimiter: str, bloc
 
 
 def block_rows(block: LineBlock, form: CsvForm) -> Iterator[RawRows]:
-    """Take a block of lines apart."""
+    """Parse a block of lines."""
     if not block.data:
         yield RawRows.lost(np.array([block.first_line], dtype=np.int64))
         return
@@ -192,7 +176,7 @@ def block_rows(block: LineBlock, form: CsvForm) -> Iterator[RawRows]:
     if good.any():
         columns = _parse(block.data if good.all() else lots.take(good), form, int(good.sum()))
         if columns is None:
-            single = single | good  # Arrow and we disagree about a line: each is taken apart alone
+            single = single | good  # Arrow and we disagree about a line: each is parsed alone
         else:
             yield RawRows(columns, numbers[good], none)
     if single.any():
@@ -274,11 +258,9 @@ class _SortedLines:
     malformed: Bools
 
     def take(self, rows: Bools) -> bytes:
-        """The chosen lines as one block."""
         return np.frombuffer(self.data, np.uint8)[np.repeat(rows, self.ends - self.starts + 1)].tobytes()
 
     def lines(self, rows: Bools) -> list[bytes]:
-        """The chosen lines without their ends."""
         return [line.removesuffix(b"\r") for line in self.take(rows).split(b"\n")[:-1]]
 
 

@@ -31,11 +31,7 @@ _HEAD_BYTES = 1 << 18
 
 
 def check_columns(stream: BinaryIO, path: str, columns: Columns) -> None:
-    """See whether the objects at the start of a file have the columns.
-
-    Raises:
-        SettingsError: there are objects, and none of them has one of the columns.
-    """
+    """See whether the objects at the start of a file have the columns."""
     block = next(iter(text_blocks(stream, path, _HEAD_BYTES)), None)
     if block is None:
         return
@@ -53,7 +49,7 @@ def check_columns(stream: BinaryIO, path: str, columns: Columns) -> None:
 
 
 def jsonl_rows(stream: BinaryIO, path: str, columns: Columns, block_bytes: int) -> Iterator[RawRows]:
-    """Take a file apart."""
+    """Parse a file."""
     for block in text_blocks(stream, path, block_bytes):
         if block.data:
             yield from _block_rows(block, columns)

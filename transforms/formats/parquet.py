@@ -54,11 +54,7 @@ def _is_text(schema: pa.Schema, name: str) -> bool:
 
 
 def check_columns(schema: pa.Schema, path: str, columns: Columns) -> None:
-    """See whether a schema has the columns, and whether they can be what the settings say.
-
-    Raises:
-        SettingsError: a column is missing or of a type that cannot be read.
-    """
+    """See whether a schema has the columns, and whether they can be what the settings say."""
     problems: list[str] = []
     for setting, name in columns.settings:
         places = schema.get_all_field_indices(name)
@@ -119,11 +115,7 @@ def _fits(kind: pa.DataType, setting: str, *, joined: bool) -> bool:
 
 
 def row_groups(file: pq.ParquetFile, rows: int, within: range | None = None) -> Iterator[tuple[int, int, int]]:
-    """Cut a file, or a range of its row groups, into ranges of row groups of at least so many rows.
-
-    Yields:
-        First row group, the one after the last, and the number of rows between the range's start and the first.
-    """
+    """Ranges of row groups of at least so many rows: first, the one after the last, and the rows before the first."""
     groups = range(file.metadata.num_row_groups) if within is None else within
     first, before, held = groups.start, 0, 0
     for group in groups:
@@ -136,11 +128,7 @@ def row_groups(file: pq.ParquetFile, rows: int, within: range | None = None) -> 
 def parquet_rows(
     file: pq.ParquetFile, path: str, columns: Columns, groups: tuple[int, int, int], batch_rows: int
 ) -> Iterator[RawRows]:
-    """Read a range of row groups.
-
-    Raises:
-        SourceFileError: a page is damaged.
-    """
+    """Read a range of row groups."""
     first, stop, before = groups
     names = list(columns.names)
     try:

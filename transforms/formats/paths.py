@@ -50,14 +50,7 @@ def everywhere(path: str) -> str:
 
 
 def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str) -> list[str]:
-    """Find the files that paths and glob patterns name.
-
-    Returns:
-        Every file once, in a fixed order.
-
-    Raises:
-        SettingsError: a pattern names no file, or a place that cannot be reached.
-    """
+    """Find the files that paths and glob patterns name."""
     found: dict[str, None] = {}
     problems: list[str] = []
     for pattern in patterns:
@@ -119,13 +112,7 @@ def is_elsewhere(path: str, setting: str) -> bool:
 
 
 def present(patterns: Iterable[str]) -> list[str]:
-    """The files that are there now under absolute paths or patterns, sorted; none is no mistake.
-
-    A pipe or a device is among them: who opens it is refused, and says its name.
-
-    Raises:
-        OSError: a place cannot be reached.
-    """
+    """The files that are there now under absolute paths or patterns, sorted; none is no mistake."""
     found = {path for pattern in patterns for path in _matches(pattern)}
     return sorted(path for path in found if not path.endswith(_OTHER_COMPRESSIONS))
 
@@ -142,11 +129,7 @@ def _matches(where: str) -> list[str]:
 
 
 def open_bytes(path: str) -> BinaryIO:
-    """Open a file as it is, for reading from any place in it.
-
-    Raises:
-        SourceFileError: it cannot be opened.
-    """
+    """Open a file as it is, for reading from any place in it."""
     try:
         if is_local(path):
             return open_regular(Path(path))
@@ -170,7 +153,7 @@ def open_text(path: str, encoding: str = "utf-8") -> BinaryIO:
 
 def _unpacked(raw: BinaryIO, path: str) -> BinaryIO:
     if path.endswith(".gz"):
-        return cast("BinaryIO", io.BufferedReader(_Gunzip(raw)))
+        return cast("BinaryIO", io.BufferedReader(_Below(gzip.GzipFile(fileobj=raw, mode="rb"), raw)))
     if path.endswith(".bz2"):
         return cast("BinaryIO", io.BufferedReader(_Below(bz2.BZ2File(raw), raw)))
     if not path.endswith(".zip"):
@@ -246,18 +229,6 @@ class _AsUtf8(io.RawIOBase):
         super().close()
 
 
-class _Gunzip(gzip.GzipFile):
-    """A gzip stream that closes the file below it."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        super().__init__(fileobj=raw, mode="rb")
-        self._raw = raw
-
-    def close(self) -> None:
-        super().close()
-        self._raw.close()
-
-
 _BOM = b"\xef\xbb\xbf"
 
 #: Lines longer than this many bytes are no readings; they are skipped without being held in memory.
@@ -292,11 +263,7 @@ def is_text(text: str) -> bool:
 
 
 def text_blocks(stream: BinaryIO, path: str, block_bytes: int) -> Iterator[LineBlock]:
-    """Cut a stream into blocks of about a size; a byte order mark is dropped, a missing last line feed added.
-
-    Raises:
-        SourceFileError: the stream breaks off.
-    """
+    """Cut a stream into blocks of about a size; a byte order mark is dropped, a missing last line feed added."""
     line, skipping = 1, False
     held: list[bytes] = []
     for whole_chunk in _chunks(stream, path, block_bytes):

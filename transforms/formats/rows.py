@@ -69,15 +69,7 @@ def constant_names(name: str, rows: int) -> pa.DictionaryArray:
 
 
 def read_names(column: pa.Array, empty: RejectReason) -> tuple[pa.DictionaryArray, list[Problem]]:
-    """Read a column of names.
-
-    Args:
-        column: text, numbers, or a dictionary of them, shape (n,).
-        empty: the reason for rows whose name is null or empty.
-
-    Returns:
-        The names, shape (n,), and the rows without one.
-    """
+    """Read a column of names: the names, shape (n,), and the rows without one, whose reason is ``empty``."""
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     names, broken = _as_text(encoded.dictionary)
     # the numbers of names that cannot be one; the dictionary is small next to the rows
@@ -99,7 +91,6 @@ def read_names(column: pa.Array, empty: RejectReason) -> tuple[pa.DictionaryArra
 
 
 def _as_text(dictionary: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Names as text, and which of them are not UTF-8."""
     try:
         names = dictionary.cast(pa.utf8())
         names.validate(full=True)
@@ -226,14 +217,7 @@ class Labels:
         return cls(space) if space.categories else None
 
     def read(self, column: pa.Array) -> tuple[Floats, list[Problem]]:
-        """Read a column of labels; blanks around a label do not matter.
-
-        Args:
-            column: text, or numbers that are written as text, shape (n,).
-
-        Returns:
-            The numbers of the states, shape (n,), and the rows without one; their values mean nothing.
-        """
+        """The states of labels, shape (n,), and the rows without one; blanks around a label do not matter."""
         labels, problems = read_names(column, RejectReason.MISSING_VALUE)
         each = labels.dictionary
         trimmed = pc.utf8_trim_whitespace(each)
@@ -287,12 +271,6 @@ class Columns:
 
     Attributes:
         series: column with the series; ``None`` where all rows belong to one.
-        times: columns with the event time.
-        value: column with the value; of a wide table none.
-        group: column with the group, if the grouping comes from the data.
-        decimal: mark before the decimals of numbers in files of text.
-        cells: the columns of values of a wide table, where its header is known.
-        until: column with the end of each interval, where readings are intervals.
         labels: whether the values are labels, which are text whatever they look like.
     """
 
@@ -367,7 +345,6 @@ def missing_column(setting: str, column: str, path: str, available: Sequence[str
 
 
 def _like_a_value(name: str) -> bool:
-    """Whether a column's name may be a number or a date instead."""
     return _VALUE.search(name.strip()) is not None
 
 
@@ -378,8 +355,7 @@ class RawRows:
     Attributes:
         columns: arrays by name, n rows each, of any type.
         positions: line or row numbers from 1, shape (n,).
-        malformed: positions of what could not be taken apart, shape (m,).
-        cells: of a wide table the columns of values.
+        malformed: positions of what could not be parsed, shape (m,).
         shift: how much later than its time each row is, microseconds, shape (n,); ``None`` where none is.
     """
 
@@ -423,7 +399,7 @@ class FileOrder:
     """Which of two doubled hours a row is in, by the order of the rows of one file.
 
     The times of a series rise, so a doubled time that does not rise above the one before is in the second hour, and so
-    is what follows it. Rows of a block of text that are taken apart one by one, because of odd quotes, come after the
+    is what follows it. Rows of a block of text that are parsed one by one, because of irregular quotes, come after the
     others of the block.
     """
 
@@ -507,33 +483,22 @@ class RowDecoder:
             problems += more
             length = until - times
             problems.append(Problem((length <= 0) | (length > LONGEST_INTERVAL_US), RejectReason.BAD_INTERVAL))
-            ends = [pa.array(until).view(pa.timestamp("us", tz="UTC"))]
+            ends = [_utc(until)]
         keep = np.ones(rows, dtype=np.bool_)
         for bad, reason in first_of_each_row(problems):
             rejects.append(Rejects(reason, raw.positions[bad]))
             keep &= ~bad
-        arrays: list[Any] = [series, pa.array(times).view(pa.timestamp("us", tz="UTC")), pa.array(values), *groups]
-        arrays += ends
-        positions = raw.positions
-        if not keep.all():
-            if not keep.any():
-                return Decoded(None, 0, tuple(rejects))
-            kept = pa.array(keep)
-            arrays = [array.filter(kept) for array in arrays]
-            times, positions = times[keep], positions[keep]
         schema = GROUPED_READING_SCHEMA if groups else READING_SCHEMA
         schema = schema.append(UNTIL) if ends else schema
-        readings = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        return Decoded(readings, int(times.min()), tuple(rejects), positions)
+        arrays = [series, _utc(times), pa.array(values), *groups, *ends]
+        return _decoded(arrays, schema, times, raw.positions, keep, rejects)
 
     def _read(self, column: pa.Array) -> tuple[Floats, list[Problem]]:
-        """The values of a column: numbers, or the states of labels."""
         if self._labels is not None:
             return self._labels.read(column)
         return read_values(column, self._scale, self.columns.decimal)
 
     def _series(self, raw: RawRows) -> tuple[pa.DictionaryArray, list[Problem]]:
-        """The series of each row, under its pseudonym where there are pseudonyms, and the rows without one."""
         column = self.columns.series
         series, problems = (
             (constant_names(self._constant, len(raw.positions)), [])
@@ -564,11 +529,27 @@ class RowDecoder:
         return times, problems
 
     def _groups(self, raw: RawRows) -> tuple[list[pa.DictionaryArray], list[Problem]]:
-        """The column of the groups, where there is one, and the rows without one."""
         if self.columns.group is None:
             return [], []
         group, problems = read_names(raw.columns[self.columns.group], RejectReason.GROUP_CONFLICT)
         return [group], problems
+
+
+def _utc(times: Ints) -> pa.Array:
+    return pa.array(times).view(pa.timestamp("us", tz="UTC"))
+
+
+def _decoded(
+    arrays: list[Any], schema: pa.Schema, times: Ints, positions: Ints, keep: Bools, rejects: list[Rejects]
+) -> Decoded:
+    """The rows that are readings, and the rejects."""
+    if not keep.any():
+        return Decoded(None, 0, tuple(rejects))
+    if not keep.all():
+        kept = pa.array(keep)
+        arrays = [array.filter(kept) for array in arrays]
+        times, positions = times[keep], positions[keep]
+    return Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema), int(times.min()), tuple(rejects), positions)
 
 
 def first_of_each_row(problems: list[Problem]) -> list[Problem]:
@@ -632,7 +613,6 @@ def clock_times(names: Sequence[str]) -> Ints:
 
 
 def _times_problem(names: Sequence[str], numbers: Ints, header: Sequence[str], path: str) -> str | None:
-    """What is wrong with columns that are to be times of the day."""
     times = clock_columns(names)
     if not times:
         return (
@@ -760,18 +740,9 @@ class WideRows(RowDecoder):
         for bad, reason in first_of_each_row([Problem(one.rows & keep, one.reason) for one in wrong]):
             rejects += _of_columns(bad.reshape(width, lines), reason, raw.positions, cells)
             keep &= ~bad
-        if not keep.any():
-            return Decoded(None, 0, tuple(rejects))
-        arrays: list[pa.Array] = [
-            series, pa.array(times).view(pa.timestamp("us", tz="UTC")), pa.array(values), *groups,
-        ]  # fmt: skip
-        positions = np.tile(raw.positions, width)
-        if not keep.all():
-            kept = pa.array(keep)
-            arrays = [array.filter(kept) for array in arrays]
-            times, positions = times[keep], positions[keep]
-        readings = pa.RecordBatch.from_arrays(arrays, schema=GROUPED_READING_SCHEMA if groups else READING_SCHEMA)
-        return Decoded(readings, int(times.min()), tuple(rejects), positions)
+        schema = GROUPED_READING_SCHEMA if groups else READING_SCHEMA
+        arrays = [series, _utc(times), pa.array(values), *groups]
+        return _decoded(arrays, schema, times, np.tile(raw.positions, width), keep, rejects)
 
     def _series_of(self, cells: CellColumns) -> pa.DictionaryArray:
         """The series of each column, under its pseudonym where there are pseudonyms; made once for a file."""
@@ -782,7 +753,6 @@ class WideRows(RowDecoder):
         return self._made[1]
 
     def _values(self, columns: list[pa.Array]) -> tuple[Floats, list[Problem]]:
-        """The values of all columns, one below the other."""
         kind = columns[0].type
         if not pa.types.is_dictionary(kind) and all(column.type == kind for column in columns):
             return self._read(pa.concat_arrays(columns))
@@ -798,6 +768,5 @@ class WideRows(RowDecoder):
 
 
 def _of_columns(bad: Bools, reason: RejectReason, positions: Ints, cells: CellColumns) -> Iterator[Rejects]:
-    """The rejects of each column that has one; shape (columns, lines)."""
     for at in np.flatnonzero(bad.any(axis=1)).tolist():
         yield Rejects(reason, positions[bad[at]], column=int(cells.numbers[at]))

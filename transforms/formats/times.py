@@ -1,23 +1,16 @@
 """Event times of any spelling to microseconds since 1970, UTC.
 
-Timestamps, dates, numbers since 1970 and text are read column by column. Stamps without an offset are on the clock of
-the settings' time zone.
+Timestamps, dates, numbers since 1970 and text are read column by column. A format of strptime's directives becomes one
+regular expression for whole Arrow columns, and the calendar is checked in numpy: nothing depends on the process's
+locale, nothing raises for a row that does not match, and no Python runs per row.
 
-Text to calendar times by a pattern: strptime's directives and ISO 8601, for whole Arrow columns at once.
-
-A format becomes one regular expression whose groups are read as integers; the calendar is then checked in numpy.
-Nothing depends on the process's locale, nothing raises for a row that does not match, and no Python runs per row.
+Stamps without an offset are on the clock of the settings' time zone. A zone's clock changes are looked up once per zone
+and year; after that a local time is placed by binary search. A clock set back doubles local times: the settings say
+which instant is meant, so the answer never depends on the order of rows. A clock set forward skips local times.
 
 >>> times = TimePattern.compile("%m/%d/%Y %H").read(pa.array(["11/4/2012 1", "2/30/2012 1"]))
 >>> int(times.stamp_us[0]), times.good.tolist(), times.zoned.tolist()
 (1351990800000000, [True, False], [False, False])
-
-Local wall-clock time to UTC, for whole arrays at once.
-
-A zone's clock changes are looked up once per zone and year; after that a local time is placed by binary search. A clock
-set back doubles local times: the settings say whether the earlier or the later instant is meant, so the answer never
-depends on the order of rows. A clock set forward skips local times: no instant has them.
-
 >>> clock = LocalClock("America/Vancouver")
 >>> local = np.array(["2012-11-04T01:00", "2013-03-10T02:00"], "datetime64[us]").astype(np.int64)
 >>> utc, skipped = clock.to_utc(local)
@@ -101,11 +94,7 @@ class Stamps:
 
 @dataclass(frozen=True, slots=True)
 class TimePattern:
-    """A compiled format.
-
-    Attributes:
-        expression: regular expression of a whole text, in RE2's syntax, with named groups.
-    """
+    """A compiled format."""
 
     expression: str
 
@@ -196,7 +185,6 @@ def _integers(text: pa.Array, default: int = 0) -> Ints:
 
 
 def _fraction(text: pa.Array) -> Ints:
-    """Digits after the point as microseconds, cut off after the sixth."""
     return _integers(pc.utf8_slice_codeunits(pc.utf8_rpad(pc.fill_null(text, ""), 9, "0"), 0, 6))
 
 
@@ -209,7 +197,6 @@ def _month(part: dict[str, pa.Array], rows: int) -> Ints:
 
 
 def _by_month(year: Ints, month: Ints, day: Ints) -> tuple[Ints, Bools]:
-    """Days since 1970 of a date, and whether there is such a date."""
     inside = (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1)  # noqa: PLR2004 - months of a year
     first = (np.where(inside, year, 1970) - 1970) * 12 + np.where(inside, month, 1) - 1
     start = first.astype("M8[M]").astype("M8[D]").astype(np.int64)
@@ -268,11 +255,7 @@ def _periods(name: str, first_year: int, last_year: int) -> _Periods:
 
 @dataclass(frozen=True, slots=True)
 class LocalClock:
-    """The wall clock of a zone.
-
-    Attributes:
-        ambiguous: which of two instants a doubled local time means.
-    """
+    """The wall clock of a zone."""
 
     timezone: str
     ambiguous: Literal["earliest", "latest"] = "earliest"
@@ -289,8 +272,7 @@ class LocalClock:
         """
         if self.timezone == "UTC" or not len(local_us):
             return local_us, np.zeros(len(local_us), dtype=np.bool_)
-        first, last = (int(np.datetime64(int(us), "us").astype("M8[Y]").astype(int)) + 1970 for us in _ends(local_us))
-        periods = _periods(self.timezone, first, last)
+        periods = self._periods_around(local_us)
         if self.ambiguous == "earliest":
             at = np.searchsorted(periods.stops, local_us, side="right")
         else:
@@ -302,16 +284,15 @@ class LocalClock:
         """Which local times have two instants, the later one of each, and the number of its clock change; all (n,)."""
         if self.timezone == "UTC" or not len(local_us):
             return np.zeros(len(local_us), dtype=np.bool_), local_us, local_us
-        first, last = (int(np.datetime64(int(us), "us").astype("M8[Y]").astype(int)) + 1970 for us in _ends(local_us))
-        periods = _periods(self.timezone, first, last)
+        periods = self._periods_around(local_us)
         early = np.searchsorted(periods.stops, local_us, side="right")
         late = np.searchsorted(periods.starts, local_us, side="right") - 1
         # a period is named by its beginning, because its number depends on which years are looked up
         return late > early, local_us - periods.offsets[late], periods.starts[late]
 
-
-def _ends(values: Ints) -> tuple[int, int]:
-    return int(values.min()), int(values.max())
+    def _periods_around(self, local_us: Ints) -> _Periods:
+        ends = np.array([local_us.min(), local_us.max()]).astype("M8[us]").astype("M8[Y]").astype(int) + 1970
+        return _periods(self.timezone, *ends.tolist())
 
 
 #: Of rows with a doubled local time which are the second of the two: by row, stamp and clock change.
@@ -342,7 +323,6 @@ class TimeReader:
         ambiguous: which instant a doubled local time means; where the order of rows says it, the earliest unless
             :meth:`read` has the order.
         time_format: strptime format of text; ``None`` for ISO 8601.
-        time_unit: unit of numbers since 1970.
     """
 
     timezone: str = "UTC"
@@ -425,7 +405,6 @@ class TimeReader:
         return Stamps(stamps.stamp_us, stamps.zoned, good & inside)
 
     def _placed(self, stamp_us: Ints, zoned: Bools) -> tuple[Ints, Bools]:
-        """Stamps in UTC, and those on the local clock that it skipped."""
         if self.timezone == "UTC" or zoned.all():
             return stamp_us, np.zeros(len(stamp_us), dtype=np.bool_)
         utc, skipped = self._clock.to_utc(stamp_us)
@@ -512,7 +491,6 @@ def _as_text(column: pa.Array) -> pa.Array:
 
 
 def _stamps(integers: pa.Array, unit: str, *, zoned: bool) -> Stamps:
-    """Integers of a unit as stamps."""
     values = (integers.fill_null(0) if integers.null_count else integers).to_numpy(zero_copy_only=False)
     per_second = _PER_SECOND[unit]
     low, high = LOWEST_US * per_second // _US, HIGHEST_US * per_second // _US

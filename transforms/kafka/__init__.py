@@ -1,7 +1,7 @@
 """Topics of Kafka: as sources of a live job, and as sinks.
 
-``source``, ``partitions``, ``messages``
-    partition groups with their health, offsets and gaps of a partition, messages as columns
+``source``, ``partitions``
+    partition groups with their messages and health; offsets and gaps of a partition
 ``sink``, ``topics``
     rows and rejects to a topic, and topics checked before a job begins
 ``client``, ``schema_registry``

@@ -1,19 +1,15 @@
 """Partitions of a Kafka topic: offsets, where reading begins, gaps, and the identity of the topic.
 
-Where a lane begins in partitions that it has no offset of.
+*Start.* Latest, an instant and a group's offsets mean something else each time they are looked up, so they are looked
+up once and kept as offsets. A partition that appears later is read from its beginning: all of it is new.
 
-Latest, an instant and a group's offsets mean something else each time they are looked up, so they are looked up once
-and kept as offsets from then on. A partition that appears later is read from its beginning: all of it is new.
-
-Gaps: what a lane did not read of its partitions, because it was gone or because it began behind it.
-
-What was sent before the first message that a lane reads of a partition is not read, nor is what retention took while
-the lane was away. What is gone came before the first message behind it, and a reading is not taken after it came. So
+*Gaps.* What was sent before the first message that is read of a partition is missing, and so is what retention took
+while the reader was away. It came before the first message behind it, and a reading is not taken after it came. So
 where the broker stamps messages when they come, windows that start after the stamp of that message miss nothing. Until
 that message is there, and where it is the producers who stamp, whose clocks may be wrong, the gap goes to the moment
 at which it was found. A start at an instant is no exception: what a producer with a slow clock has just sent is stamped
-before it, and is passed over. There the last message that was passed over is asked for its stamp. All of this is
-offsets and stamps; nothing of it depends on what messages hold.
+before it. There the last message that was passed over is asked for its stamp. All of this is offsets and stamps;
+nothing of it depends on what messages hold.
 
 >>> gaps = Gaps.of("")
 >>> gaps.found(("load", 0), 9_000_000)
@@ -23,11 +19,9 @@ offsets and stamps; nothing of it depends on what messages hold.
 >>> gaps.until_us
 4000000
 
-Whether a topic is still the one whose offsets a position has: one that is deleted and made anew has the same name.
-
-Brokers give every topic an id of its own, which only an administrator's client is told. The consumer asks for messages
-by name and offset: where the new topic has grown past an offset of the old one, it goes on in the middle of it and
-notices nothing.
+*Identity.* A topic that is deleted and made anew has the same name and another id, which only an administrator's client
+is told. The consumer asks by name and offset: where the new topic has grown past an offset of the old one, it goes on
+in the middle of it.
 """
 
 from __future__ import annotations
@@ -105,12 +99,12 @@ def begins(consumer: Any, places: Iterable[Partition], start: Start, timeout_s: 
         found = _offsets(consumer.committed([topic_partition(*place, -1) for place in wanted], timeout=timeout_s))
     elif start.kind == "latest":
         found = {place: end for place, (_, end) in ends.items()}
-    return {place: _begin(max(found.get(place, -1), first), first, start) for place, (first, _) in ends.items()}
-
-
-def _begin(offset: int, first: int, start: Start) -> Begin:
-    passed = start.kind == "instant" and offset > first
-    return Begin(offset, first, offset - 1 if passed else None)
+    begun: dict[Partition, Begin] = {}
+    for place, (first, _) in ends.items():
+        offset = max(found.get(place, -1), first)
+        passed = start.kind == "instant" and offset > first
+        begun[place] = Begin(offset, first, offset - 1 if passed else None)
+    return begun
 
 
 def last_offsets(consumer: Any, places: Iterable[Partition], timeout_s: float) -> dict[Partition, int]:
@@ -135,19 +129,15 @@ def _offsets(answered: Iterable[Any]) -> dict[Partition, int]:
     found: dict[Partition, int] = {}
     for one in answered:
         if one.error is not None:
-            raise _failed(one.error)
+            from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra; the consumer came from it
+
+            raise KafkaException(one.error)
         found[one.topic, one.partition] = one.offset
     return found
 
 
-def _failed(error: Any) -> Exception:
-    from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra; the consumer came from it
-
-    return KafkaException(error)
-
-
 class Gaps:
-    """The last gap of each partition of a lane."""
+    """The last gap of each partition of a partition group."""
 
     def __init__(self, until_us: dict[Partition, int], open_: Iterable[Partition]) -> None:
         self._until_us = until_us
@@ -155,7 +145,7 @@ class Gaps:
 
     @classmethod
     def of(cls, position: str) -> Gaps:
-        """The gaps that a position of a lane tells of; those of older versions tell of none."""
+        """The gaps that a position of a partition group tells of; those of older versions tell of none."""
         plain: list[list[Any]] = json.loads(position).get("gaps", []) if position else []
         return cls(
             {(topic, partition): until for topic, partition, until, _ in plain},
@@ -169,7 +159,7 @@ class Gaps:
 
     @property
     def until_us(self) -> int | None:
-        """The instant up to which the lane may not have read everything; ``None`` without a gap."""
+        """The instant up to which the partition group may not have read everything; ``None`` without a gap."""
         return max(self._until_us.values(), default=None)
 
     def found(self, place: Partition, now_us: int) -> None:
@@ -178,7 +168,7 @@ class Gaps:
         self._open.add(place)
 
     def begun(self, place: Partition, begin: Begin, start: Start, now_us: int) -> None:
-        """A lane begins in a partition."""
+        """A partition group begins in a partition."""
         if not begin.offset:
             return
         self.found(place, now_us)
@@ -202,16 +192,7 @@ def position_text(
     memory: str = "",
     ids: Mapping[str, str] | None = None,
 ) -> str:
-    """A position.
-
-    Args:
-        offsets: the next offset of each partition.
-        stamps: the broker's stamps, in milliseconds, of the last messages before it, where a decoder needs them.
-        gaps: what was not read.
-        lanes: how many lanes there are.
-        memory: what the decoder must not forget of the messages before it.
-        ids: the brokers' own names of the topics whose offsets they are, where they have any.
-    """
+    """A position."""
     plain: dict[str, Any] = {"lanes": lanes, "topics": _by_topic(offsets)}
     if ids:
         plain["ids"] = dict(sorted(ids.items()))
@@ -225,11 +206,7 @@ def position_text(
 
 
 def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> dict[Partition, int]:
-    """The offsets of a position; none at the beginning.
-
-    Raises:
-        SettingsError: there were another number of lanes, or the lane no longer reads a partition that it read then.
-    """
+    """The offsets of a position; none at the beginning."""
     if not position:
         return {}
     plain = json.loads(position)
@@ -293,7 +270,6 @@ class KnownTopic:
     """What was known of a topic before a job began.
 
     Attributes:
-        id: the brokers' name of it.
         lost_us: the instant before which readings may be gone with a topic that it replaced; ``None``: none.
     """
 
@@ -302,7 +278,7 @@ class KnownTopic:
 
 
 class TopicIdentities:
-    """The ids of the topics of a lane."""
+    """The ids of the topics of a partition group."""
 
     def __init__(self, cluster: Cluster, ids: Mapping[str, str]) -> None:
         self._cluster = cluster
@@ -328,7 +304,7 @@ class TopicIdentities:
 
         try:
             if self._admin is None:
-                self._admin = self._cluster.administer({})
+                self._admin = self._cluster.administer()
             asked = self._admin.describe_topics(TopicCollection(topics), request_timeout=timeout_s)
             ids = {topic: one.result(timeout_s + 1.0).topic_id for topic, one in asked.items()}
         except Exception as error:
@@ -337,8 +313,8 @@ class TopicIdentities:
             LOG.debug("the ids of topics at %s are not told: %s", self._cluster.servers, meaning_of(error))
             return {}
         # brokers before 2.8 have none
-        return {topic: str(one) for topic, one in ids.items() if one is not None and _is_given(one)}
-
-
-def _is_given(one: Any) -> bool:
-    return bool(one.get_most_significant_bits() or one.get_least_significant_bits())
+        return {
+            topic: str(one)
+            for topic, one in ids.items()
+            if one is not None and (one.get_most_significant_bits() or one.get_least_significant_bits())
+        }

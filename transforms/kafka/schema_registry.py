@@ -1,17 +1,11 @@
 r"""Schema registries with Confluent's interface: schemas by number, and numbers of schemas.
 
-A schema never changes under its number, so each is asked for once in a worker. A number that the registry does not know
-is asked for again after a while, because it may be registered later. While the registry does not answer, messages wait.
-
-Questions to a schema registry that speaks Confluent's interface, and what its answers mean.
+A schema never changes under its number, and a schema keeps its number, so each is asked for once in a worker, and every
+run sends the same row as the same bytes. A number that the registry does not know is asked for again after a while.
+While the registry does not answer, messages wait.
 
 A client belongs to one worker and is made where the first question is asked, with the secrets read then. What an error
 says is our own text: a registry's own may quote anything.
-
-The numbers that a schema registry has for the schemas of what is sent.
-
-A message in the wire format of Confluent's begins with the number of its schema. A registry that keeps what it is told
-gives a schema the same number for ever, so every worker, and every run, sends the same row as the same bytes.
 
 >>> wire_head(258)
 b'\x00\x00\x00\x01\x02'
@@ -126,12 +120,7 @@ class RegistrySchemas(AskedRegistry):
         return {**super().__getstate__(), "_known": {}, "_unknown": {}}
 
     def __call__(self, number: int) -> Any:
-        """The writer's schema as plain JSON, the types that it refers to put in.
-
-        Raises:
-            LookupError: the registry has no Avro schema of that number.
-            SourceAwayError: it does not answer, or not to us.
-        """
+        """The writer's schema as plain JSON, the types that it refers to put in."""
         if number in self._known:
             return self._known[number]
         if self.clock() < self._unknown.get(number, float("-inf")):
@@ -217,13 +206,7 @@ def text_of(schema: Mapping[str, Any]) -> str:
 
 @dataclass
 class RegistryNumbers(AskedRegistry):
-    """Schema to number; a plain value that travels to any worker, where it has a client and a cache of its own.
-
-    A schema that is there is only looked up, which needs no right to write.
-
-    Attributes:
-        auto_register: whether a schema that is not there is registered.
-    """
+    """Schema to number; a plain value that travels to any worker, where it has a client and a cache of its own."""
 
     auto_register: bool = True
     _numbers: dict[tuple[str, str], int] = field(
@@ -235,12 +218,7 @@ class RegistryNumbers(AskedRegistry):
         return {**super().__getstate__(), "_numbers": {}}
 
     def number(self, subject: str, schema: Mapping[str, Any]) -> int:
-        """The number of a schema under a subject; asked for once.
-
-        Raises:
-            KafkaUnavailableError: the registry is away or refuses the schema, or does not have it and is not to be
-                given it.
-        """
+        """The number of a schema under a subject; asked for once."""
         place = (subject, text_of(schema))
         if place not in self._numbers:
             self._numbers[place] = self._asked(*place)

@@ -126,7 +126,7 @@ def messages_of(group: list[Any], headers: Sequence[Headers | None] | None = Non
     stamps = np.fromiter((one.timestamp()[1] for one in group), np.int64, count)
     return Messages(
         payloads=[one.value() for one in group],
-        topics=[group[0].topic()] * count,
+        topics=[group[0].topic()] * count if group else [],
         keys=[one.key() for one in group],
         headers=[one or () for one in (map(headers_of, group) if headers is None else headers)],
         stamps_us=np.where(stamps < 0, -1, stamps * 1_000),
@@ -177,7 +177,7 @@ _NO_LEADER = "has no leader now, or is not there any more; its brokers may be aw
 
 
 class Health:
-    """The partitions of a lane that cannot be read."""
+    """The partitions of a partition group that cannot be read."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
@@ -226,7 +226,6 @@ class Health:
             self._tell()
 
     def _tell(self) -> None:
-        """Say it when it changes, and now and then."""
         now, (before, told) = time.monotonic(), self._said
         text = self.trouble
         if text != before or (text is not None and now - told > _SAID_AGAIN_S):
@@ -235,12 +234,7 @@ class Health:
 
 
 def leaders(consumer: Any, topic: str, servers: str, timeout_s: float) -> dict[int, bool]:
-    """The partitions of a topic, and whether a broker leads each.
-
-    Raises:
-        KafkaUnavailableError: the topic cannot be read.
-        Exception: confluent-kafka's, if no broker answers.
-    """
+    """The partitions of a topic, and whether a broker leads each."""
     told = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
     if told.error is not None:
         raise unavailable(f"topic {topic} at {servers}", told.error)
@@ -306,7 +300,6 @@ class KafkaPartitions(PartitionedSource):
 
     Attributes:
         topics: names, in an order that stays.
-        lanes: how many parts there are.
         group: consumer group that a start names, or else that is told what was read.
         discover_s: seconds from one look for new partitions to the next.
         known: what is on record of the topics, for a run that begins without a position.
@@ -327,7 +320,7 @@ class KafkaPartitions(PartitionedSource):
         return self.lanes
 
     def reader(self, part: int, position: str) -> KafkaReader:
-        """A reader of a lane; it asks no broker before it reads."""
+        """A reader of a partition group; it asks no broker before it reads."""
         return KafkaReader(self, part, position)
 
     def lane_of(self, topic: str, partition: int) -> int:
@@ -336,7 +329,7 @@ class KafkaPartitions(PartitionedSource):
 
 
 class KafkaReader(Reader):
-    """Reads a lane."""
+    """Reads a partition group."""
 
     def __init__(self, source: KafkaPartitions, lane: int, position: str) -> None:
         self._source = source
@@ -401,7 +394,7 @@ class KafkaReader(Reader):
     def sources(self) -> Mapping[str, Reach]:
         """The lane's partitions; before the broker has named them, the topics."""
         away = self._down
-        # a lane without a partition follows the wall clock, but not while one may be made unseen
+        # a partition group without a partition follows the wall clock, but not while one may be made unseen
         if not self._named or (away and not self._offsets):
             return dict.fromkeys(self._source.topics, Reach.UNKNOWN)
         places = {*self._offsets, *self._health.leaderless}
@@ -501,7 +494,6 @@ class KafkaReader(Reader):
         self._tell(text, f"{text}; trying again in {pause:.3g} s")
 
     def _tell(self, what: str, text: str) -> None:
-        """Say what is wrong when it changes, and now and then."""
         now = time.monotonic()
         again = self._told_of[0] == what and now - self._told_of[1] < _REPEAT_S
         LOG.log(logging.DEBUG if again else logging.WARNING, "%s", text)
@@ -545,7 +537,6 @@ class KafkaReader(Reader):
         self._ask_ends()
 
     def _consume(self) -> None:
-        """Make a consumer if there is none."""
         if self._consumer is None:
             own = {**READING, "group.id": self._source.group or NO_GROUP}
             self._consumer = self._source.cluster.consume(own, self._said)
@@ -575,7 +566,6 @@ class KafkaReader(Reader):
         return anew
 
     def _ask_ends(self) -> None:
-        """Have the leaders say where the partitions end."""
         asked = [place for place in self._offsets if place not in self._health]
         self._told, self._told_at = last_offsets(self._consumer, asked, _ANSWER_S), time.monotonic()
 
@@ -649,7 +639,6 @@ class KafkaReader(Reader):
         self._down, self._look_at = True, 0.0
 
     def _sort(self, messages: Iterable[Any]) -> None:
-        """Put the messages of each partition together."""
         groups: dict[Partition, list[Any]] = {}
         again = False
         for one in messages:
@@ -688,7 +677,7 @@ class KafkaReader(Reader):
         return False
 
     def _lost(self, place: Partition) -> bool:
-        """The offset is not there: retention has overtaken the lane, or the topic was made anew. Begin at its start."""
+        """The offset is gone by retention, or the topic was made anew: begin at its start."""
         try:
             found = first_offsets(self._consumer, [place], EARLIEST, _ANSWER_S)
         except Exception as error:

@@ -7,10 +7,9 @@ begins, and sends what is missing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from ..payloads.messages import Messages
 from ..sinks.messages import DOMAIN, QUERY, SCHEMA
@@ -44,11 +43,7 @@ _TOO_OLD = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"})
 
 
 def look(cluster: Cluster, topics: Iterable[str]) -> None:
-    """See that topics are there; whether their messages may be read is only known when somebody reads them.
-
-    Raises:
-        KafkaUnavailableError: one is not, the user may not even see it, or the brokers cannot be asked.
-    """
+    """See that topics are there; whether their messages may be read is only known when somebody reads them."""
     said: list[object] = []
     consumer = cluster.consume(LOOKING, said.append)
     try:
@@ -86,7 +81,7 @@ def _may_write(topic: Topic) -> bool:
         AclOperation,  # pyright: ignore[reportPrivateImportUsage] - its documented place
     )
 
-    admin = topic.cluster.administer({})
+    admin = topic.cluster.administer()
     asked: Any = admin.describe_topics(
         TopicCollection([topic.name]), include_authorized_operations=True, request_timeout=_LOOK_S
     )
@@ -114,15 +109,8 @@ def last_messages(cluster: Cluster, topics: Sequence[str], count: int) -> Messag
     finally:
         consumer.close()
     found.sort(key=lambda one: one.timestamp()[1])
-    whole = [messages_of([one], [headers_of(one)]) for one in found[-count:]]
-    return Messages(
-        payloads=[one.payloads[0] for one in whole],
-        topics=[one.topics[0] for one in whole],
-        keys=[one.keys[0] for one in whole],
-        headers=[one.headers[0] for one in whole],
-        stamps_us=np.array([one.stamps_us[0] for one in whole], dtype=np.int64),
-        positions=np.array([one.positions[0] for one in whole], dtype=np.int64),
-    )
+    last = found[-count:]
+    return replace(messages_of(last), topics=[one.topic() for one in last])
 
 
 def _last(consumer: Any, topics: Sequence[str], count: int) -> list[Any]:
@@ -137,26 +125,32 @@ def _last(consumer: Any, topics: Sequence[str], count: int) -> list[Any]:
     }
     starts = {place: max(first, end - count) for place, (first, end) in ends.items() if first < end}
     consumer.assign([topic_partition(*place, offset) for place, offset in starts.items()])
-    left, found, heard = set(starts), list[Any](), time.monotonic()
+    left, found = set(starts), list[Any]()
+    for one in _to_the_end(consumer, left, _ANSWER_S):
+        last = ends[one.topic(), one.partition()][1] - 1
+        if one.offset() <= last:
+            found.append(one)
+        if one.offset() >= last:
+            left.discard((one.topic(), one.partition()))
+    return found
+
+
+def _to_the_end(consumer: Any, left: set[Partition], patience_s: float, where: str = "") -> Iterator[Any]:
+    """The messages of partitions until none is left, which they leave at their ends."""
+    heard = time.monotonic()
     while left:
-        got = consumer.consume(1_000, 0.2)
+        got = consumer.consume(10_000, 0.2)
         if got:
             heard = time.monotonic()
-        elif time.monotonic() - heard > _ANSWER_S:
-            raise KafkaUnavailableError("no broker answered in time", passing=True)
+        elif time.monotonic() - heard > patience_s:
+            raise KafkaUnavailableError(f"{where}no broker answered in time", passing=True)
         for one in got:
-            place = (one.topic(), one.partition())
-            error = one.error()
-            if error is None:
-                if one.offset() < ends[place][1]:
-                    found.append(one)
-                if one.offset() + 1 >= ends[place][1]:
-                    left.discard(place)
-            elif name_of(error) == "_PARTITION_EOF":
-                left.discard(place)
+            if one.error() is None:
+                yield one
+            elif name_of(one.error()) == "_PARTITION_EOF":
+                left.discard((one.topic(), one.partition()))
             else:
-                raise unavailable(f"topic {place[0]}", error)
-    return found
+                raise unavailable(f"topic {one.topic()}", one.error())
 
 
 _ANSWER_S = 10.0
@@ -169,13 +163,6 @@ def read_ids(
     topic: Topic, domain: str, query: str, take: Callable[[str], None], *, patience_s: float = _PATIENCE_S
 ) -> bool:
     """Read a topic of releases to its end; rows that are there twice are given twice.
-
-    Args:
-        topic: the topic; releases of other queries in it are passed over, and so are tombstones.
-        domain: the query's domain.
-        query: its name.
-        take: is given the release id of each row.
-        patience_s: how long nothing may come.
 
     Returns:
         Whether the topic has lost its beginning, as topics that are not compacted do.
@@ -205,20 +192,8 @@ def _read(
     places: list[Partition] = [(topic.name, one) for one in told.partitions]
     starts = first_offsets(consumer, places, EARLIEST, _ANSWER_S)
     consumer.assign([topic_partition(*place, offset) for place, offset in starts.items()])
-    left, heard = set(places), time.monotonic()
-    while left:
-        messages = consumer.consume(10_000, 0.2)
-        if messages:
-            heard = time.monotonic()
-        elif time.monotonic() - heard > patience_s:
-            raise KafkaUnavailableError(f"{topic.text}: no broker answered in time", passing=True)
-        for one in messages:
-            if one.error() is None:
-                _take(one, topic, names, take)
-            elif name_of(one.error()) == "_PARTITION_EOF":
-                left.discard((one.topic(), one.partition()))
-            else:
-                raise unavailable(topic.text, one.error())
+    for one in _to_the_end(consumer, set(places), patience_s, f"{topic.text}: "):
+        _take(one, topic, names, take)
     return any(starts.values())
 
 

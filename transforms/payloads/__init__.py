@@ -1,19 +1,15 @@
 """Payloads of messages to readings: ``decoder`` is what a source of messages uses.
 
-``messages``, ``columns``, ``parsing``
+``messages``, ``columns``
     what a broker hands over, and what a payload format makes of it
-``mapped``, ``operators``, ``unit_names``
-    the mappings of the settings: their arrays and conditions, their operators, and units
-``containers``, ``avro``, ``avro_vectorised``
-    forms of payloads beside JSON and CBOR
-``plugins``
-    formats that other distributions add
+``mapped``
+    the mappings of the settings: arrays, conditions, operators
+``parsing``, ``avro``
+    forms of payloads, also those of plug-ins
 ``trial``
     what a mapping makes of single messages, and why
-``presets``
-    the formats of platforms
-``meter_registers``, ``bounded_cache``, ``dead_letters``
-    increments of cumulative registers, memory by name within a bound, and encrypted rejects
+``presets``, ``meter_registers``
+    the formats of platforms, and increments of cumulative registers
 """
 
 from __future__ import annotations

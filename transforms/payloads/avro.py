@@ -74,13 +74,7 @@ _ONE, _TOP_BYTE = np.uint64(1), np.uint64(56)
 
 
 class Cursors:
-    """Where reading stands in each of n messages; it belongs to one call.
-
-    Attributes:
-        begin: where the bodies begin, shape (n,).
-        end: where they end.
-        irregular: messages that are not read as they are meant.
-    """
+    """Where reading stands in each of n messages; it belongs to one call."""
 
     def __init__(self, payloads: Sequence[bytes], head: int) -> None:
         sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
@@ -109,11 +103,7 @@ class Cursors:
         return np.minimum(at + size, self._last)
 
     def long(self, at: Ints, who: Ints) -> tuple[Ints, Ints]:
-        """Numbers of variable length.
-
-        Returns:
-            The numbers, and where what is behind them begins.
-        """
+        """Numbers of variable length, and where what is behind them begins."""
         first = self._bytes[at]
         if first.max(initial=0) < _MORE:
             number = first.astype(np.int64)
@@ -245,7 +235,6 @@ class _Batch:
         self._count = 0
 
     def readings(self, who: Ints, before: Ints) -> Ints:
-        """Numbers for the next readings of some messages."""
         self.owners.append(who)
         self.before.append(before)
         first, self._count = self._count, self._count + len(who)
@@ -368,7 +357,6 @@ class Vectorised:
     # The steps of a schema
 
     def _of(self, kind: Any, wanted: Wanted, *, inside: bool) -> _Step:
-        """The step over a type."""
         self._types += 1
         if self._types > _MOST_TYPES:
             raise UnfitError("too many types")
@@ -565,16 +553,11 @@ _Names = dict[str, Any]
 
 
 def is_bounded(schema: Any) -> bool:
-    """Whether a body's size bounds the work of reading it: no type inside itself, no array of things without bytes.
-
-    Raises:
-        Exception: it is no schema, or a very deep one.
-    """
+    """Whether a body's size bounds the work of reading it: no type inside itself, no array of things without bytes."""
     return Shapes(fastavro.parse_schema(bare(schema))).is_plain
 
 
 def _find(schema: Any, named: _Names) -> None:
-    """Note the named types of a schema."""
     for one in schema if isinstance(schema, list) else [schema]:
         if not isinstance(one, dict):
             continue
@@ -586,16 +569,11 @@ def _find(schema: Any, named: _Names) -> None:
 
 
 def _short(name: Any) -> Any:
-    """A name without its namespace."""
     return name.rpartition(".")[2] if isinstance(name, str) else name
 
 
 def stamps_at(schema: Any, steps: Steps) -> pa.DataType | None:
-    """What the integers at the end of a path are; ``None`` if the schema does not say that they are time stamps.
-
-    Raises:
-        KeyError: a part of the schema is missing.
-    """
+    """What the integers at the end of a path are; ``None`` if the schema does not say that they are time stamps."""
     named: _Names = {}
     _find(schema, named)
     for step in steps:
@@ -655,11 +633,7 @@ class AvroParser:
         self._known: dict[int, _Schema | None] = {}
 
     def __call__(self, payloads: Sequence[bytes], numbers: Sequence[int]) -> Sequence[Parsed | ParsedColumns]:
-        """Parse payloads, those of one schema together.
-
-        Raises:
-            Exception: the lookup could not tell whether there is such a schema.
-        """
+        """Parse payloads, those of one schema together."""
         lost = Parsed()
         found: list[Parsed | ParsedColumns] = [lost]
         alike: dict[bytes, list[int]] = {}
@@ -702,21 +676,13 @@ def _single_id(head: bytes) -> int | None:
 
 
 def schema_fingerprint(schema: Any) -> int:
-    """CRC-64-AVRO of a schema's canonical form, as single objects carry it.
-
-    Raises:
-        Exception: it is no schema.
-    """
+    """CRC-64-AVRO of a schema's canonical form, as single objects carry it."""
     digest = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
     return int.from_bytes(bytes.fromhex(digest), "little")
 
 
 def known_schemas(schemas: Iterable[Mapping[str, Any]]) -> SchemaLookup:
-    """The lookup of schemas that the settings hold.
-
-    Raises:
-        SettingsError: one of them is no schema.
-    """
+    """The lookup of schemas that the settings hold."""
     given = [dict(schema) for schema in schemas]
     return {_checked(number, schema): schema for number, schema in enumerate(given)}.__getitem__
 
@@ -768,7 +734,6 @@ class _Schema:
         return None if self._stamps is not None and found.type_of(TIME) not in {"int", "long"} else found
 
     def read(self, payloads: list[bytes], numbers: list[int], head: int) -> list[Parsed | ParsedColumns]:
-        """Read messages, vectorised if that works."""
         if self._vectorised is None or len(payloads) < FEW:
             return [self._plainly([one[head:] for one in payloads], numbers)]
         try:

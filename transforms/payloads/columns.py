@@ -59,11 +59,7 @@ SERIES, TIME, VALUE, GROUP = "series", "time", "value", "group"
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """A column whose values stand for several rows each.
-
-    Attributes:
-        at: number of the value of each row, shape (n,).
-    """
+    """A column whose values stand for several rows each."""
 
     values: list[Any]
     at: Ints
@@ -78,11 +74,7 @@ class Rows:
 
     Attributes:
         message: number of each row's message, shape (n,).
-        series: whatever the messages hold as names, n of them.
-        times: likewise.
-        values: likewise.
-        groups: likewise; ``None`` without groups.
-        bad: messages that could not be taken apart, and why.
+        bad: messages that could not be parsed, and why.
         shift: how much later than its time each reading is, microseconds, shape (n,); ``None`` where none is.
     """
 
@@ -290,11 +282,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 def field_column(place: Place | Constant, messages: Messages, chosen: Sequence[int]) -> list[Any]:
-    """What a place beside the payload holds.
-
-    Returns:
-        One value for each that counts: text, an instant, or ``None`` where there is nothing readable.
-    """
+    """What a place beside the payload holds for each message that counts; ``None`` where there is nothing readable."""
     if isinstance(place, Constant):
         return [place.constant] * len(chosen)
     if place.topic is not None:
@@ -302,10 +290,14 @@ def field_column(place: Place | Constant, messages: Messages, chosen: Sequence[i
         known = {one: level_of(one, place.topic) for one in set(found)}
         return [known[one] for one in found]
     if place.stamp:
-        return stamps(messages, chosen)
+        return [_instant(int(messages.stamps_us[one])) for one in chosen]
     if place.payload:
         return [_whole_text(messages.payloads[one]) for one in chosen]
-    raw = [messages.keys[one] for one in chosen] if place.key else headers(messages, chosen, str(place.header))
+    raw = (
+        [messages.keys[one] for one in chosen]
+        if place.key
+        else [last_header(messages.headers[one], str(place.header)) for one in chosen]
+    )
     texts = [text_of(one) for one in raw]
     if place.level is None:
         return texts
@@ -345,22 +337,12 @@ def level_of(text: str, level: int) -> str | None:
         return None
 
 
-def headers(messages: Messages, chosen: Sequence[int], name: str) -> list[bytes | None]:
-    """The header of a name of each message."""
-    return [last_header(messages.headers[one], name) for one in chosen]
-
-
 def last_header(given: Headers, name: str) -> bytes | None:
     """The last header of a name: who writes one anew appends it."""
     for key, value in reversed(given):
         if key == name:
             return value
     return None
-
-
-def stamps(messages: Messages, chosen: Sequence[int]) -> list[dt.datetime | None]:
-    """The broker's own stamps; ``None`` where there is none, or none that a calendar has."""
-    return [_instant(int(messages.stamps_us[one])) for one in chosen]
 
 
 def _instant(stamp_us: int) -> dt.datetime | None:
@@ -400,7 +382,7 @@ def text_of(value: bytes | None) -> Any:
         return None
 
 
-#: Fields in which conventions say unit or measurand: OCPP 1.6 and 2, EdgeX, NGSI-LD, Home Assistant, and plain ones.
+#: Fields in which platforms say unit or measurand: OCPP 1.6 and 2, EdgeX, NGSI-LD, Home Assistant, and plain ones.
 FIELDS = frozenset({"unit", "units", "uom", "unitCode", "unitOfMeasure", "unit_of_measurement", "measurand"})
 
 _PREFIXES = {"": 0, "k": 3, "M": 6, "G": 9}

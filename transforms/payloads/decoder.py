@@ -65,7 +65,7 @@ def time_unit_of(readings: Readings) -> Any:
 
 
 def births_of(readings: Readings, memory: str) -> Births | None:
-    """What is remembered of births; ``None`` under conventions that have none."""
+    """What is remembered of births; ``None`` under presets that have none."""
     if readings.preset != "sparkplug":
         return None
     from .presets.sparkplug import Births
@@ -80,7 +80,7 @@ def payload_format_of(
     schemas: SchemaLookup | None,
     births: Births | None,
 ) -> PayloadFormat:
-    """What takes messages apart."""
+    """What parses messages."""
     if readings.preset in NAMED:
         return _named(readings, timezone, None if group is None else readings.attributes[group], births)
     try:
@@ -111,12 +111,6 @@ def _parser(
         return AvroParser(lookup, _times_of(mapping), single=single, vectorised=False)
     parse = _PARSERS.get(readings.payload_name, plugin_parser)(readings)
     return lambda payloads, numbers: [parse(payloads, numbers)]
-
-
-def _remote_write(readings: Readings) -> Parser:
-    from .parsing import remote_write_parser
-
-    return remote_write_parser(readings.max_bytes)
 
 
 #: Of each way to write a payload as plain values, what makes its parser; other names are of plug-ins.
@@ -154,7 +148,6 @@ def _payloads(messages: Messages, chosen: list[int]) -> list[Any]:
 
 
 def _name_of(readings: Readings) -> str:
-    """The name that the value has under a preset."""
     value = readings.value
     name = value.register_.name if isinstance(value, RegisterValue) else value
     if name is not None:
@@ -165,28 +158,22 @@ def _name_of(readings: Readings) -> str:
 
 
 def _named(readings: Readings, timezone: str, group: str | Place | None, births: Births | None) -> PayloadFormat:
-    """The convention of a preset that takes payloads apart by itself."""
+    """The payload format of a preset that parses payloads by itself."""
     from .presets.json_documents import Wanted
 
     name, place, unit = _name_of(readings), readings.series, readings.unit.strip()
     find = _finder(readings, name, births)
 
     def rows(messages: Messages, chosen: list[int]) -> list[Rows]:
-        series = (
-            dict(zip(chosen, field_column(place, messages, chosen), strict=True))
-            if isinstance(place, (Place, Constant))
-            else None
-        )
+        def beside(place: Place | Constant) -> dict[int, Any]:
+            return dict(zip(chosen, field_column(place, messages, chosen), strict=True))
+
+        series = beside(place) if isinstance(place, (Place, Constant)) else None
+        times = beside(readings.time) if isinstance(readings.time, Place) else None
         groups: list[Any] | None = None
         if isinstance(group, Place):
-            groups = [None] * len(messages)
-            for number, one in zip(chosen, field_column(group, messages, chosen), strict=True):
-                groups[number] = one
-        times = (
-            None
-            if not isinstance(readings.time, Place)
-            else dict(zip(chosen, field_column(readings.time, messages, chosen), strict=True))
-        )
+            named = beside(group)
+            groups = [named.get(number) for number in range(len(messages))]
         return [find(messages, chosen, Wanted(name, series, timezone, unit, times)).rows(groups)]
 
     return rows
@@ -242,9 +229,7 @@ class PayloadDecoder(MessageDecoder):
     """Decodes messages by the mapping of the settings; a plain value, whose memory stays with one reader.
 
     Attributes:
-        timezone: zone of stamps without an offset.
         group: the attribute, or path, with the group; ``None`` without groups.
-        grid: the slots, for registers.
         lateness_us: how long windows wait for late readings, for registers.
         schemas: gives the schema of an id of Avro's wire format; must travel to any machine.
         encrypted: to whom the content of rejected messages is encrypted; ``None``: it is kept nowhere.
@@ -290,12 +275,7 @@ class PayloadDecoder(MessageDecoder):
         _Worker(self)
 
     def decode(self, messages: Messages) -> list[Decoded]:
-        """The readings of some messages, and what could not be read; never raises for a message's content.
-
-        Raises:
-            SettingsError: the mapping cannot be used, or a key or library is missing on this machine.
-            Exception: ``schemas`` could not tell whether there is a schema.
-        """
+        """The readings of some messages, and what could not be read; never raises for a message's content."""
         if not self._worker:
             self._worker.append(_Worker(self))
         return self._worker[0].decode(messages)
@@ -334,8 +314,6 @@ def _lookback_slots(grid: SlotGrid, lateness_us: int) -> int:
 
 
 class _Worker:
-    """What a worker needs to decode; it is made where it is used."""
-
     def __init__(self, decoder: PayloadDecoder) -> None:
         readings = decoder.readings
         try:
@@ -439,12 +417,10 @@ class _Worker:
 
     @property
     def memory(self) -> str:
-        """The births."""
         return "" if self._births is None else self._births.text
 
 
 def _with_passed(parts: list[Decoded], passed: int) -> list[Decoded]:
-    """The decoded parts, the first of which says how many messages were passed over."""
     if not passed:
         return parts
     return [replace(parts[0], passed=passed), *parts[1:]] if parts else [Decoded(None, 0, (), passed=passed)]

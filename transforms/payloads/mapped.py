@@ -251,16 +251,16 @@ def finished(rows: Rows, tables: Tables, mapping: Mapping) -> Rows:
 def present(column: Column) -> Bools:
     """The rows that have something in a column, shape (n,)."""
     if isinstance(column, Repeated):
-        each = np.fromiter((one is not None for one in column.values), np.bool_, len(column.values))
-        return each[column.at]
+        return _given(column.values)[column.at]
     array: Any = column
-    if isinstance(array, pa.Array):
-        return array.is_valid().to_numpy(zero_copy_only=False)
-    return np.fromiter((one is not None for one in column), np.bool_, len(column))
+    return array.is_valid().to_numpy(zero_copy_only=False) if isinstance(array, pa.Array) else _given(array)
+
+
+def _given(values: Sequence[Any]) -> Bools:
+    return np.fromiter((one is not None for one in values), np.bool_, len(values))
 
 
 def _torn(column: Column) -> Bools:
-    """The rows whose part of a column cannot be unpacked, shape (n,)."""
     if isinstance(column, Repeated):
         return unreadable(column.values)[column.at]
     array: Any = column
@@ -314,7 +314,6 @@ def scaled(one: Any, power: int) -> Any:
 
 
 def _converted(values: list[Any], units: list[Any] | None, wanted: str, decimal: str) -> tuple[list[Any], Bools]:
-    """Values in the wanted unit, and those that have none that can be converted to it."""
     if units is None:
         split = [quantity(one, decimal) if type(one) is str else (one, wanted) for one in values]
         values, units = [one for one, _ in split], [unit for _, unit in split]
@@ -387,10 +386,6 @@ class Mapping:
     """Where the parts of a reading are; made once of the settings.
 
     Attributes:
-        series: a path, or a place beside the payload, or operators.
-        time: likewise.
-        value: likewise.
-        group: likewise; ``None`` without groups.
         levels: the wildcards of all paths.
         where: what messages and elements must say to be read, by the level that each is asked at.
         beside: what must stand beside the payload; a message that is passed over for it need not be parsed.
@@ -498,7 +493,7 @@ def mapped_rows(messages: Messages, parsed: Parsed | ParsedColumns, mapping: Map
 
 
 def _rows_of_columns(messages: Messages, apart: ParsedColumns, mapping: Mapping) -> Rows:
-    """The readings of messages that were taken apart already, with what stands beside their payloads."""
+    """The readings of messages that are parsed already, with what stands beside their payloads."""
 
     def column(part: str, source: Steps | Place | Constant) -> Column:
         if isinstance(source, tuple):
@@ -548,7 +543,6 @@ def _rows(messages: Messages, parsed: Parsed, mapping: Mapping) -> Rows:
 
 
 def _stamped(times: Column, kind: pa.DataType | None) -> Column:
-    """A column of times whose integers are stamps of a kind."""
     if kind is None or isinstance(times, pa.Array):
         return times
     given = times.values if isinstance(times, Repeated) else times
@@ -685,7 +679,6 @@ class Tables:
             self._names[level] = [one for one, good in zip(self._names[level], kept, strict=True) if good]
 
     def _elements(self, level: Level) -> tuple[list[Any], list[str], Ints]:
-        """The elements of the arrays that a level is about, the names of fields, and the object that each is in."""
         if level.kind is Do.NTH:
             return self._side_by_side(level)
         nodes = self._at(level.starts[0][:-1])[1]
@@ -720,7 +713,6 @@ class Tables:
 
 
 def _fields_at(start: Steps, paths: Collection[Steps]) -> set[str]:
-    """The fields of an object that paths end at."""
     return {str(path[-1]) for path in paths if path and path[:-1] == start}
 
 

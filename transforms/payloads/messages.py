@@ -77,7 +77,7 @@ class SourceAwayError(QuiltstreamError, RuntimeError):
 
 
 class MessageDecoder(ABC):
-    """Takes messages apart; a plain value that travels to any worker.
+    """Parses messages; a plain value that travels to any worker.
 
     One that remembers something of earlier messages must not remember what came behind a position to which its reader
     is taken back. So each reader takes a decoder of its own by :meth:`fresh`, begun with the :attr:`memory` that its
@@ -166,16 +166,7 @@ class Bounded(Generic[Name, Value]):
         return chain(self._fresh.values(), self._proved.values())
 
     def keep(self, name: Name, value: Value, *, proved: bool = False) -> int:
-        """Keep a value; its name is the one that was heard of last.
-
-        Args:
-            name: whose.
-            value: what; of the name's last value nothing is left.
-            proved: whether the name has proved itself; once it has, it has for as long as it is remembered.
-
-        Returns:
-            How many other names were forgotten for it.
-        """
+        """Keep a value as the one heard of last; how many other names were forgotten for it."""
         if name in self._proved:
             proved = True
             self._drop(1, name)
@@ -217,11 +208,7 @@ _SETTING, _WHERE = "rejects.encrypted", "on every worker"
 
 
 def check_letters(letters: Letters) -> None:
-    """See whether messages can be encrypted here.
-
-    Raises:
-        SettingsError: the library is missing, or the key is none that can be used.
-    """
+    """See whether messages can be encrypted here."""
     check_sealing(letters, _SETTING, _WHERE)
 
 

@@ -1,27 +1,20 @@
 """Cumulative meter registers: how much a register increments in each slot.
 
-So that the outcome does not depend on the order in which readings come, each
-of the two that it is made of is the latest by its stamp, and every change of one of them gives the slot's value anew,
-under a time within the slot that rises with both stamps: of the values of one slot the cells keep the one with the
-latest time, which is the one that knows both readings. A value that is given twice is the same value.
-
-What is remembered reaches back as far as a window waits for late readings. A reader that begins at a position must
-read so far back before it (:attr:`.messages.MessageDecoder.lookback_us`); one that does not loses the first slot of
-each series, and nothing else. So many series are remembered. One that is forgotten for another loses the difference of
-the slot in which it is heard of again, and the message for which it was forgotten is told.
-
-Who was forgotten is not remembered, but the stamp of the latest reading that ever was. A series that is heard of for
-the first time, or again, behind that may have had later readings in its slots than those that come now: with a late one
-in the place of the last of its slot, a rise would be counted twice. So a reading with a stamp before that one is
-compared with nothing. A series that comes back in the slot in which another was forgotten so loses two differences, and
-one whose late readings come first those of the slots that these are in. Series that are remembered lose nothing, and as
-far behind the first reading as slots are remembered any is compared again: a clock far ahead stops no series for good.
-
-Increments: how much a counter rose in a slot, and where it went over its end or began at 0 again.
-
 The value of a slot is the last reading in it less the last one in the slot before; a reading on a boundary belongs to
-the slot that ends there. Of two readings with the same stamp the larger rise is taken: the higher one of the slot, the
-lower one of the slot before.
+the slot that ends there. Of two readings with the same stamp the larger increment is taken. So that the outcome does
+not depend on the order in which readings come, every change of one of the two gives the slot's value anew, under a time
+within the slot that rises with both stamps: the cell keeps the value that knows both readings.
+
+What is remembered reaches back as far as a window waits for late readings, and a reader that begins at an offset must
+read so far back before it (:attr:`.messages.MessageDecoder.lookback_us`); one that does not loses the first slot of
+each series. A series that is forgotten for another loses the difference of the slot in which it is heard of again, and
+the message for which it was forgotten is a reject.
+
+Of what was forgotten the stamp of the latest reading is remembered. A series that is heard of for the first time, or
+again, behind that may have had later readings in its slots than those that come now: with a late one in the place of
+the last of its slot, an increment would be counted twice. So a reading with a stamp before that one is compared with
+nothing, unless it is as many slots behind the series' first reading as are remembered: a clock far ahead stops no
+series for good.
 """
 
 from __future__ import annotations
@@ -69,18 +62,34 @@ def slots_of(times: Ints, grid: SlotGrid) -> tuple[Ints, Ints]:
     return slots, (since - slots * grid.interval_us) // 2 * 2
 
 
-def last_of_slots(codes: Ints, slots: Ints, offsets: Ints) -> tuple[Ints, Ints]:
-    """Of sorted readings, the places of the last of each series and slot, and of the first with the same stamp.
+class LastReadings(NamedTuple):
+    """The last readings of each series and slot of a batch, and what they were found by.
 
-    Args:
-        codes: the series of each reading, shape (n,), n > 0.
-        slots: its slot.
-        offsets: its offset.
+    Attributes:
+        rows: of the highest reading with the latest stamp, in the order of series and slots.
+        low: of the lowest with that stamp.
     """
-    change = (np.diff(codes) != 0) | (np.diff(slots) != 0)
-    last = np.append(np.flatnonzero(change), len(codes) - 1)
-    stamp = np.concatenate([[True], change | (np.diff(offsets) != 0)])
-    return last, np.maximum.accumulate(np.where(stamp, np.arange(len(codes)), 0))[last]
+
+    rows: Ints
+    low: Ints
+    codes: Ints
+    slots: Ints
+    offsets: Ints
+    values: Floats
+
+    @classmethod
+    def of(cls, readings: pa.RecordBatch, grid: SlotGrid) -> LastReadings:
+        """Of a batch of readings of counters."""
+        codes = readings.column("series").indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        values = readings.column("value").to_numpy(zero_copy_only=False)
+        times = readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        slots, offsets = slots_of(times, grid)
+        order = np.lexsort((values, offsets, slots, codes))
+        change = (np.diff(codes[order]) != 0) | (np.diff(slots[order]) != 0)
+        last = np.append(np.flatnonzero(change), len(order) - 1)
+        stamp = np.concatenate([[True], change | (np.diff(offsets[order]) != 0)])
+        first = np.maximum.accumulate(np.where(stamp, np.arange(len(order)), 0))[last]
+        return cls(order[last], order[first], codes, slots, offsets, values)
 
 
 def increments_of(
@@ -96,15 +105,6 @@ def increments_of(
 
     The time of a value lies within its slot and rises with the stamps of both readings: of the values of one slot the
     cells keep the one with the latest time, which is the one that knows both of its readings.
-
-    Args:
-        readings: the counters.
-        rows: the reading that tells each rise, shape (n,).
-        slots: the slot of each rise.
-        ends: the readings that it is made of.
-        grid: the slots.
-        scale: factor to the unit of the states' edges.
-        rollover: where the counter begins at 0 again; ``None`` if a fall is always a reset.
     """
     with np.errstate(over="ignore"):
         rise = ends.high - ends.before_low
@@ -138,7 +138,6 @@ class _Last:
     high: float
 
     def take(self, offset: int, low: float, high: float) -> bool:
-        """Take a reading in; whether it changes anything."""
         if offset > self.offset:
             self.offset, self.low, self.high = offset, low, high
             return True
@@ -166,7 +165,6 @@ class Increments(NamedTuple):
     """What some readings of registers gave.
 
     Attributes:
-        readings: the slots' values, as readings of the same form; ``None`` if there are none.
         crowding: numbers of the readings for whose series others were forgotten, shape (n,).
     """
 
@@ -179,10 +177,7 @@ class Registers:
     """The registers of the series that one reader reads.
 
     Attributes:
-        scale: factor to the unit of the states' edges.
         rollover: where the counter begins at 0 again; ``None`` if a fall is always a reset.
-        keep: slots of a series that are remembered.
-        most: series that are remembered.
     """
 
     grid: SlotGrid
@@ -200,19 +195,14 @@ class Registers:
     def differences(self, readings: pa.RecordBatch) -> Increments:
         """The slots' values that some readings give."""
         names = readings.column("series").dictionary.to_pylist()
-        codes = readings.column("series").indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        values = readings.column("value").to_numpy(zero_copy_only=False)
-        times = readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
-        slots, offsets = slots_of(times, self.grid)
-        order = np.lexsort((values, offsets, slots, codes))
-        last, first = last_of_slots(codes[order], slots[order], offsets[order])
+        rows, lows, codes, slots, offsets, values = LastReadings.of(readings, self.grid)
         touched: dict[tuple[str, int], int] = {}
         # of the series of this batch, also of one that is forgotten for another of it
         here = [names[code] for code in np.unique(codes)]
         met = {name: known for name in here if (known := self._known.get(name)) is not None}
         forgotten = self._forgotten
         crowding: list[int] = []
-        for row, low in zip(order[last].tolist(), order[first].tolist(), strict=True):
+        for row, low in zip(rows.tolist(), lows.tolist(), strict=True):
             name, slot = names[codes[row]], int(slots[row])
             known = met.get(name)
             if known is None:
@@ -241,7 +231,6 @@ class Registers:
         self._forgotten = max(self._forgotten, latest)
 
     def _is_sure(self, known: _Slots, slot: int) -> bool:
-        """Whether no later reading in a slot was forgotten."""
         return self._since(slot, known[slot].offset) >= known.doubt
 
     def _since(self, slot: int, offset: int) -> int:
@@ -260,7 +249,6 @@ class Registers:
 
 
 def _take(known: _Slots, slot: int, offset: int, low: float, high: float) -> bool:
-    """Take a reading of a series in; whether it changes anything."""
     last = known.pop(slot, None)
     changed = last is None or last.take(offset, low, high)
     # the slots stand in the order in which they were last heard of

@@ -27,7 +27,6 @@ import zlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, NoReturn, cast
 from xml.etree.ElementTree import TreeBuilder
 
@@ -49,8 +48,6 @@ class Parsed:
     """What some payloads hold.
 
     Attributes:
-        message: the number of each one's message.
-        bad: the messages that could not be, and why.
         stamps: what integers at the path of the time are; ``None`` if the settings say it.
     """
 
@@ -62,7 +59,7 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class ParsedColumns:
-    """What some payloads hold that were taken apart already.
+    """What some payloads hold that are parsed already.
 
     Attributes:
         columns: the parts of the readings that are in the payloads, one entry for each reading, shape (n,).
@@ -120,11 +117,7 @@ def parse_each(payloads: Sequence[bytes], numbers: Sequence[int], parse: Callabl
 
 
 def parse_json_text(payload: bytes | str) -> Any:
-    """What one JSON document holds.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """What one JSON document holds."""
     try:
         return orjson.loads(payload)
     except orjson.JSONDecodeError:
@@ -217,12 +210,7 @@ class TooLargeError(QuiltstreamError, ValueError):
 
 
 def unpacked(payload: bytes, most: int) -> bytes:
-    """What a payload of gzip holds, which may have several members.
-
-    Raises:
-        TooLargeError: it holds more.
-        ValueError: it is no gzip, or cut short.
-    """
+    """What a payload of gzip holds, which may have several members."""
     found = b""
     while payload:
         member = zlib.decompressobj(wbits=31)
@@ -323,11 +311,7 @@ def _without_remarks(payload: bytes) -> Iterable[bytes]:
 
 
 def line_values(line: str) -> dict[str, Any]:
-    """What a line of the line protocol holds: measurement, tags, fields and the time as an integer or ``None``.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """What a line of the line protocol holds: measurement, tags, fields and the time as an integer or ``None``."""
     line = line.strip()
     name, at = _part(line, 0)
     tags: dict[str, str] = {}
@@ -450,20 +434,12 @@ _STALE = struct.pack("<Q", 0x7FF0_0000_0000_0002)
 _LENGTH = 5
 
 
-@cache
-def _request_class() -> Any:
-    return protobuf_class("quiltstream.remotewrite", "WriteRequest", "proto3", _WRITE_REQUEST)
-
-
 def remote_write_parser(most: int) -> Parser:
-    """The parser of write requests.
-
-    Raises:
-        SettingsError: this pyarrow has no snappy.
-    """
+    """The parser of write requests."""
     if not pa.Codec.is_available("snappy"):
         raise SettingsError("readings.payload is prometheus-remote-write, and this pyarrow has no snappy")
-    codec, parse = pa.Codec("snappy"), _request_class().FromString
+    codec = pa.Codec("snappy")
+    parse = protobuf_class("quiltstream.remotewrite", "WriteRequest", "proto3", _WRITE_REQUEST).FromString
 
     def parse_all(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
         parsed = Parsed()
@@ -519,12 +495,7 @@ _TOO_DEEP = "more levels than a payload may have"
 
 
 def plugin_parser(readings: Readings) -> Parser:
-    """The parser of the payload format that settings take from a plug-in.
-
-    Raises:
-        SettingsError: it is not installed here, cannot be imported or lacks what the contract asks for; the message
-            names the distribution.
-    """
+    """The parser of the payload format that settings take from a plug-in."""
     name = readings.payload_name
     plugin = PAYLOAD_PLUGINS.named(name)
     if plugin is None:
@@ -537,11 +508,7 @@ def plugin_parser(readings: Readings) -> Parser:
 
 
 def checked_value(value: Any, depth: int = _DEPTH) -> Any:
-    """A value made of mappings with names, lists, texts, numbers and nothing.
-
-    Raises:
-        ValueError: something else is in it, or it has more levels than other payloads may have.
-    """
+    """A value made of mappings with names, lists, texts, numbers and nothing."""
     if depth == 0:
         raise ValueError(_TOO_DEEP)
     if isinstance(value, dict):

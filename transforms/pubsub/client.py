@@ -70,12 +70,7 @@ def _library() -> Any:
 
 
 def new_subscriber() -> Any:
-    """A subscriber of google-cloud-pubsub.
-
-    Raises:
-        PubSubUnavailableError: the package is not here.
-        Exception: google.auth's, without credentials.
-    """
+    """A subscriber of google-cloud-pubsub."""
     return _library().SubscriberClient()
 
 
@@ -85,11 +80,7 @@ def new_publisher() -> Any:
 
 
 def stream_of(client: Any, subscription: str, callback: Callable[[Any], None], messages: int) -> Any:
-    """Have the messages of a subscription streamed; the client keeps those that are not acknowledged from others.
-
-    Returns:
-        A future that ends when the stream does.
-    """
+    """Have the messages of a subscription streamed; the client keeps those that are not acknowledged from others."""
     limits = _library().types.FlowControl(
         max_messages=messages,
         max_bytes=MOST_BYTES,

@@ -1,28 +1,20 @@
 """Pub/Sub subscriptions as a live source, acknowledged when the runner keeps what was read.
 
-Beam has a transform of its own for Pub/Sub, which the Dataflow service replaces by its own reader. It is not used here,
-because a window is published only if its source *declared* it complete (see :mod:`..completeness.punctuation`), and
-behind that transform nothing but the runner's watermark could declare it. A watermark at infinity is what a drained
-job, a cancelled source and a complete window all look like, no step can see which of them it is, and what a timer would
-declare then comes too late for the window that fires with the same watermark. So this reads the subscription itself, as
-the other sources do, through :class:`ReadPart`: its restriction is truncated by a drain, which declares nothing, and it
-behaves the same on Prism, Flink and Dataflow.
+Beam's own transform is not used, because a window is published only if its source *declared* it complete (see
+:mod:`..completeness.punctuation`), and behind that transform only the runner's watermark could: a watermark at infinity
+is what a drained job, a cancelled source and a complete window all look like. So this reads the subscription itself
+through :class:`.reader.ReadPart`, and behaves the same on Prism, Flink and Dataflow. What that costs:
 
-What that costs, and how it is met:
-
-- Pub/Sub has no positions. A runner that goes back to an earlier bundle gets what was not acknowledged, and messages
-  are acknowledged only when the runner has kept the bundle (its finalizer). What was acknowledged and then lost with a
+- Pub/Sub has no offsets. A runner that goes back to an earlier bundle gets what was not acknowledged, and messages are
+  acknowledged only when the runner has kept the bundle (its finalizer). What was acknowledged and then lost with a
   runner's state comes back only by a seek (``reread``); without one a new run declares no window that began before it.
-- Pub/Sub keeps no order. The clock is the latest reading less the allowed lateness, as everywhere; but it stands still
-  while messages may come that were waiting: for ``settle`` after the start, after a silence of that length, and after
-  each message that was older than that when it came. A message that is later than the lateness all the same is counted
-  as late.
-- There is one part, because a message that one reader lost comes to any other, whose clock may be past it. One stream
-  carries what one worker can decode.
-- Readings that come twice are no matter, because cells take maxima; messages that come twice within ten minutes are
-  passed on once, by their id.
+- Pub/Sub keeps no order. The watermark is the latest reading less the allowed lateness; but it stands still while
+  messages may come that were waiting: for ``settle`` after the start, after a silence of that length, and after each
+  message that was older than that when it came.
+- There is one partition, because a message that one reader lost comes to any other, whose watermark may be past it.
+- Messages that come twice within ten minutes are passed on once, by their id; readings that do change nothing.
 
-A message without a body is no reading. Its time moves the clock like one, so a message every minute by a scheduler
+A message without a body is no reading. Its time moves the watermark like one, so a message every minute by a scheduler
 keeps windows closing when no meter speaks. Silence alone never closes one: a broken connection looks the same.
 """
 
@@ -31,7 +23,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -60,10 +52,6 @@ _LONGEST_PAUSE_S = 10.0
 _FULL = 0.9
 
 
-def _wall_s() -> float:
-    return time.time()
-
-
 @dataclass(frozen=True)
 class PubSubSubscription(PartitionedSource):
     """Messages of a subscription that has no other reader.
@@ -85,7 +73,7 @@ class PubSubSubscription(PartitionedSource):
     most_bytes: int = MOST_BYTES
     subscriber: Callable[[], Any] = field(default=new_subscriber, repr=False)
     stream: Callable[[Any, str, Callable[[Any], None], int], Any] = field(default=stream_of, repr=False)
-    now: Callable[[], float] = field(default=_wall_s, repr=False)
+    now: Callable[[], float] = field(default=time.time, repr=False)
 
     def reader(self, part: int, position: str) -> PubSubReader:  # noqa: ARG002 - the signature is every source's
         """A reader; Pub/Sub has no positions: one tells whether the last reader may go on, and the decoder's memory."""
@@ -93,8 +81,6 @@ class PubSubSubscription(PartitionedSource):
 
 
 class _Held:
-    """Messages that the runner has not kept yet."""
-
     __slots__ = ("messages", "since_s", "size")
 
     def __init__(self, messages: list[Any], since_s: float) -> None:
@@ -174,7 +160,8 @@ class PubSubReader(Reader):
         client, self._client = self._client, None
         held = [self._unkept.popitem()[1] for _ in range(len(self._unkept))]
         unkept = [one for group in held for one in group.messages]
-        self._give_back([*self._drained(), *self._taken, *self._read, *unkept])
+        for message in (*self._drained(), *self._taken, *self._read, *unkept):
+            message.nack()
         self._taken, self._read = [], []
         if stream is not None:
             stream.cancel()
@@ -213,7 +200,6 @@ class PubSubReader(Reader):
             self._hold(self._source.now())
 
     def _arrives(self, message: Any) -> None:
-        """Take a message, on a thread of the client."""
         if self._closed:
             message.nack()
         else:
@@ -256,10 +242,6 @@ class PubSubReader(Reader):
         except Empty:
             pass
         return found
-
-    def _give_back(self, messages: Iterable[Any]) -> None:
-        for message in messages:
-            message.nack()
 
     def _id_of(self, message: Any) -> str:
         named = None if self._source.id_attribute is None else message.attributes.get(self._source.id_attribute)

@@ -1,11 +1,8 @@
 """File sinks: one sorted file of a bounded job, or a file a block in the folder of a live job.
 
 Runners retry and replay. A second attempt writes the same bytes under another temporary name and renames them over the
-same file, so however often a bundle runs, and if two jobs end at once, one whole file is there.
-
-The sinks of a live job: folders to which a file is added for every block of released rows.
-
-A block's rows are those of record, so its file has the same name and the same bytes however often a runner sends it.
+same file, so however often a bundle runs, and if two jobs end at once, one whole file is there. A block's rows are
+those of record, so its file has the same name and the same bytes however often a runner sends it.
 """
 
 from __future__ import annotations
@@ -88,9 +85,6 @@ class WriteRows(beam.PTransform[Any, Any]):
     """Write the record batches of a bounded PCollection to one file.
 
     The rows are sorted, and a row that a runner delivered twice is written once. Without rows the file has none.
-
-    Returns:
-        A PCollection of the path, once it is written.
     """
 
     def __init__(self, path: str, format_: FileFormat, form: RowForm = RELEASES) -> None:
@@ -168,8 +162,6 @@ _WRITERS = 8
 
 
 class _IntoFolder(beam.PTransform[Any, Any]):
-    """Write record batches to files of a folder, where they are."""
-
     writer: ClassVar[Callable[[str, FileFormat], beam.DoFn]]
 
     def __init__(self, folder: str, format_: FileFormat) -> None:
@@ -178,7 +170,6 @@ class _IntoFolder(beam.PTransform[Any, Any]):
         self._format: FileFormat = format_
 
     def expand(self, input_or_inputs: Any) -> Any:
-        """Write them where they are."""
         return input_or_inputs | "Write" >> beam.ParDo(type(self).writer(self._folder, self._format)).with_output_types(
             str
         )
@@ -192,11 +183,7 @@ def block_name(start_us: int, ids: Sequence[str], format_: FileFormat) -> str:
 
 
 def write_block(folder: str, format_: FileFormat, batch: pa.RecordBatch) -> str:
-    """Write a block of releases to its file.
-
-    Returns:
-        The file's path.
-    """
+    """Write a block of releases to its file."""
     start = int(batch.column("window_start").cast(pa.int64())[0].as_py())
     path = in_folder(folder, block_name(start, batch.column("release_id").to_pylist(), format_))
     write_batches(path, format_, [batch], RELEASES)

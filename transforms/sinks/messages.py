@@ -42,27 +42,15 @@ class MessageSender(ABC):
 
     @abstractmethod
     def send(self, messages: Iterable[Message]) -> None:
-        """Hand messages to the client; it sends them in the background.
-
-        Raises:
-            BrokerUnavailableError: the client cannot be made, or something was refused.
-        """
+        """Hand messages to the client; it sends them in the background."""
 
     def head(self, schema: Mapping[str, Any]) -> bytes:
-        """What stands before an Avro body.
-
-        Raises:
-            BrokerUnavailableError: it has to be fetched, and there is no answer.
-        """
+        """What stands before an Avro body."""
         return single_object_head(schema)
 
     @abstractmethod
     def finish(self) -> None:
-        """Wait until the broker has everything.
-
-        Raises:
-            BrokerUnavailableError: it refused something, or did not take it in time.
-        """
+        """Wait until the broker has everything."""
 
     @abstractmethod
     def close(self) -> None:
@@ -141,8 +129,6 @@ def _avro(schema: Any, row: Any) -> bytes:
 
 
 class _Send(beam.DoFn):
-    """Sends batches and ends each bundle when the broker has them."""
-
     def __init__(self, topic: MessageTopic, field: str, messages: Callable[..., Iterator[Message]]) -> None:
         self._topic = topic
         self._field = field
@@ -163,8 +149,6 @@ class _Send(beam.DoFn):
 
 
 class _SendRows(beam.PTransform[Any, Any]):
-    """Sends record batches to a topic from where they are."""
-
     #: The section of the settings that names the topic.
     section: ClassVar[str]
     messages: ClassVar[Callable[[pa.RecordBatch, MessageFormat, Head], Iterator[Message]]]
@@ -174,7 +158,6 @@ class _SendRows(beam.PTransform[Any, Any]):
         self._topic = topic
 
     def expand(self, input_or_inputs: Any) -> Any:
-        """Send them, each bundle whole or again."""
         kind = type(self)
         send = _Send(self._topic, f"{kind.section}.{self._topic.kind}", kind.messages)
         return input_or_inputs | "Send" >> beam.ParDo(send).with_output_types(str)

@@ -4,8 +4,8 @@
     what a live source gives: partitions, and batches with an offset behind them
 ``reader``, ``progress``
     the unbounded splittable DoFn over the partitions, and its restrictions, watermarks and heartbeats
-``arriving_files``, ``stdin``
-    live sources: files that appear in a folder, lines of standard input
-``batch_files``, ``file_decoder``, ``message_files``, ``file_registers``
-    files that are read once: tables of readings, messages, and increments of meter registers in them
+``arriving_files``
+    live sources: files that appear in a folder, and lines of standard input
+``files``, ``message_files``, ``series_together``
+    files that are read once: tables of readings, messages, and what needs all rows of a series
 """

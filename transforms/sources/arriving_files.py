@@ -35,7 +35,7 @@ from ..formats.rows import Decoded, RawRows
 from .contract import PartitionedSource, Reader, SourceBatch, source_batch_of
 from .files import FileDecoder
 
-#: How files are cut into pieces; another number makes half read files begin again.
+#: How files are cut into batches; another number makes half read files begin again.
 _CUT = 2
 
 #: Bytes and characters of a file's key.
@@ -54,7 +54,7 @@ class ArrivingFiles(PartitionedSource):
     beginning, once. Rows of windows that start before such a file came say that they may lack readings.
 
     Attributes:
-        decoder: how a file is read; ``batch_rows`` is also how much of it a piece holds, about.
+        decoder: how a file is read; ``batch_rows`` is also how much of it a batch holds, about.
         patterns: absolute paths or patterns.
     """
 
@@ -71,7 +71,6 @@ class _Half:
     """Where a reader stopped in a file.
 
     Attributes:
-        path: the file.
         stamp: what it was like then.
         tasks: how many of its parts were given whole.
         batches: how many batches of the next part were given.
@@ -152,7 +151,6 @@ class _FileReader(Reader):
         return self._next(half, self._raw(half), [])
 
     def _resume(self, half: _Half) -> SourceBatch:
-        """Go on in a file that another reader began."""
         self._look()
         stamp = self._stamp(half.path)
         if stamp == half.stamp:
@@ -163,7 +161,6 @@ class _FileReader(Reader):
         return self._next(half, self._raw(half), [_damaged()])
 
     def _next(self, half: _Half, batches: Iterator[tuple[int, int, RawRows]], decoded: list[Decoded]) -> SourceBatch:
-        """Some batches of a file."""
         rows = 0
         try:
             while rows < self._source.decoder.batch_rows:
@@ -176,14 +173,14 @@ class _FileReader(Reader):
         except (SettingsError, SourceFileError):
             return self._finish(half.path, [*decoded, _damaged()])
         self._half, self._batches = half, batches
-        return self._piece(half.path, decoded, settled=False)
+        return self._source_batch(half.path, decoded, settled=False)
 
     def _finish(self, path: str, decoded: list[Decoded]) -> SourceBatch:
         self._half, self._batches = None, None
         self._done.add(path)
-        return self._piece(path, decoded, settled=not self._waiting)
+        return self._source_batch(path, decoded, settled=not self._waiting)
 
-    def _piece(self, path: str, decoded: list[Decoded], *, settled: bool) -> SourceBatch:
+    def _source_batch(self, path: str, decoded: list[Decoded], *, settled: bool) -> SourceBatch:
         if any(one.reason is RejectReason.DAMAGED_SOURCE for part in decoded for one in part.rejects):
             # what it held was taken before it came
             came_us = time.time_ns() // 1_000 if self._came_us is None else self._came_us
@@ -253,7 +250,6 @@ class _Done:
             self.text += key
 
     def keep(self, paths: Iterable[str]) -> None:
-        """Forget all others."""
         kept = {_key(path) for path in paths}
         if not kept.issuperset(self._keys):
             self._keys = {key: None for key in self._keys if key in kept}
@@ -267,11 +263,7 @@ def _key(path: str) -> str:
 
 @dataclass(frozen=True)
 class StandardInput(PartitionedSource):
-    """Lines of standard input, as they come; they can be read once, in the process that has it.
-
-    Attributes:
-        decoder: how lines are read: ``jsonl``, or ``csv`` with a first line of names.
-    """
+    """Lines of standard input, as they come; they can be read once, in the process that has it."""
 
     decoder: FileDecoder
 
@@ -280,7 +272,7 @@ class StandardInput(PartitionedSource):
         return _LineReader(self, _lines_of(sys.stdin.buffer), position)
 
 
-#: Bytes that one piece has at most, about.
+#: Bytes that one batch has at most, about.
 _PIECE_BYTES = 4 << 20
 
 
@@ -313,7 +305,6 @@ class _Lines:
             self.over.set()
 
     def take(self) -> bytes:
-        """The whole lines that are there."""
         taken: list[bytes] = []
         size = 0
         while size < _PIECE_BYTES:
@@ -328,7 +319,6 @@ class _Lines:
 
     @property
     def ended(self) -> bool:
-        """Whether all lines were taken and no more will come."""
         return self.over.is_set() and self._chunks.empty()
 
 
@@ -367,10 +357,12 @@ class _LineReader(Reader):
             return None
         header = self._lines.header or b""
         before, self._count = self._count, self._count + data.count(b"\n")
-        decoded = [
-            _moved(self._rows.decode(raw), before - header.count(b"\n"))
-            for raw in self._source.decoder.raw_lines(header + data, "standard input")
-        ]
+        shift = before - header.count(b"\n")
+        decoded: list[Decoded] = []
+        for raw in self._source.decoder.raw_lines(header + data, "standard input"):
+            one = self._rows.decode(raw)
+            rejects = tuple(reject._replace(positions=reject.positions + shift) for reject in one.rejects)
+            decoded.append(Decoded(one.readings, one.earliest_us, rejects))
         return source_batch_of("standard input", decoded, str(self._count), settled=True)
 
     @property
@@ -379,9 +371,3 @@ class _LineReader(Reader):
 
     def close(self) -> None:
         """Nothing: standard input is the process's."""
-
-
-def _moved(decoded: Decoded, lines: int) -> Decoded:
-    """The same with positions counted from the start of the input."""
-    rejects = tuple(one._replace(positions=one.positions + lines) for one in decoded.rejects)
-    return Decoded(decoded.readings, decoded.earliest_us, rejects)

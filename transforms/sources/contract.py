@@ -21,7 +21,7 @@ from ..common.batches import reject_batch
 from ..formats.rows import Decoded
 from .progress import Reach
 
-#: Where a part begins.
+#: Where a partition begins.
 BEGIN = ""
 
 #: A reading stamped further ahead of the moment at which it came is of a clock that has jumped: it moves no clock.
@@ -34,8 +34,8 @@ class SourceBatch:
 
     Attributes:
         position: where to go on.
-        settled: whether nothing more was waiting behind it, so that the part's clock may move; where a part mixes
-            several sources, whether all that was there when the reader began has been read.
+        settled: whether nothing more was waiting behind it, so that the partition's watermark may move; where a
+            partition mixes several sources, whether all that was there when the reader began has been read.
         batches: readings.
         rejects: batches of ``REJECT_SCHEMA``.
         rejected: how many rows were rejected, by reason.
@@ -44,7 +44,7 @@ class SourceBatch:
         latest_us: instant of the latest reading, or ``None`` without any.
         source: which of the reader's sources it is from, where the reader mixes several.
         came_us: when the last of it came, by the clock of the broker that took it from the producers;
-            ``None`` where it is unknown. Nothing behind the piece came earlier, but for the allowed lateness.
+            ``None`` where it is unknown. Nothing behind the batch came earlier, but for the allowed lateness.
         sent_us: when the last of it was sent, by the producers' own clocks, which may be wrong; used only where
             ``came_us`` is unknown.
         lost_us: of what came before this instant the part may have lost something for ever, so windows that start
@@ -110,16 +110,20 @@ class SourceBatch:
 
     def _times(self, limit_us: int) -> list[npt.NDArray[np.int64]]:
         """The times of each batch that are not after an instant, where there are any."""
-        times = [one.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False) for one in self.batches]
+        times = map(_times_of, self.batches)
         return [found for one in times if len(found := one[one <= limit_us])]
 
 
+def _times_of(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    return batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
+
+
 class Reader(ABC):
-    """Reads one part from a position on; it belongs to one worker."""
+    """Reads one partition from an offset on; it belongs to one worker."""
 
     @abstractmethod
     def read(self) -> SourceBatch | None:
-        """The next piece; ``None`` if nothing is there now."""
+        """The next batch; ``None`` if nothing is there now."""
 
     @property
     def ended(self) -> bool:
@@ -128,7 +132,7 @@ class Reader(ABC):
 
     @property
     def sources(self) -> Mapping[str, Reach] | None:
-        """The sources that the part mixes now, whose clocks are kept apart; ``None`` where it is one source.
+        """The sources that the partition mixes now, whose watermarks are kept apart; ``None`` where it is one source.
 
         The readings of one source are in their order but for the allowed lateness, also in a backlog.
         """
@@ -148,7 +152,7 @@ class Reader(ABC):
         return True
 
     def kept(self) -> None:
-        """The runner asks for what comes after the last piece: it keeps all that came before."""
+        """The runner asks for what comes after the last batch: it keeps all that came before."""
         return
 
     @abstractmethod
@@ -161,12 +165,12 @@ class PartitionedSource(ABC):
 
     @property
     def parts(self) -> int:
-        """How many parts there are."""
+        """How many partitions there are."""
         return 1
 
     @abstractmethod
     def reader(self, part: int, position: str) -> Reader:
-        """A reader of a part from a position on."""
+        """A reader of a partition from an offset on."""
 
 
 def source_batch_of(source: str, decoded: list[Decoded], position: str, *, settled: bool) -> SourceBatch:
@@ -183,13 +187,9 @@ def source_batch_of(source: str, decoded: list[Decoded], position: str, *, settl
         rejects=tuple(reject_batch(source, one.rejects) for one in decoded if one.rejects),
         rejected=rejected,
         rows=sum(one.num_rows for one in batches),
-        latest_us=max((_latest(one) for one in batches), default=None),
+        latest_us=max((int(_times_of(one).max()) for one in batches), default=None),
         passed=sum(one.passed for one in decoded),
     )
-
-
-def _latest(batch: pa.RecordBatch) -> int:
-    return int(batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False).max())
 
 
 class BrokerUnavailableError(QuiltstreamError, RuntimeError):

@@ -69,11 +69,7 @@ class HowRead(TypedDict, total=False):
     """How files are read, where it is not as usual.
 
     Attributes:
-        timezone: zone of stamps without an offset.
-        group: column with the group, where the grouping comes from the data.
         batch_rows: readings in a batch, about; for text files so many lines of usual length.
-        encoding: of text files.
-        labels: what reads the values, where they are labels.
     """
 
     timezone: str
@@ -126,14 +122,14 @@ class FileDecoder:
             with open_text(path, self.encoding) as stream:
                 if self.format == "jsonl":
                     jsonl_files.check_columns(stream, path, self.rows().columns)
-                elif (columns := self._csv_columns(path)) is None or (
-                    csv_files.read_form(stream, path, columns, self.delimiter) is None
+                elif (columns := self._csv_columns(path)) is None or not (
+                    csv_files.check_columns(stream, path, columns, self.delimiter)
                 ):
                     return []
         return [FileTask(path)]
 
     def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:
-        """Take a part of the source apart."""
+        """Parse a part of the source."""
         if self.format == "parquet":
             with self._parquet(task.path, parquet) as file:
                 columns = self._columns_of(file.schema_arrow.names, task.path)
@@ -164,7 +160,7 @@ class FileDecoder:
             )
 
     def raw_lines(self, data: bytes, name: str) -> Iterator[RawRows]:
-        """Take whole lines of text apart, CSV with its header first."""
+        """Parse whole lines of text, CSV with its header first."""
         stream, size = io.BytesIO(data), len(data) + 1
         if self.format != "csv":
             yield from jsonl_files.jsonl_rows(stream, name, self.rows().columns, size)
@@ -182,7 +178,6 @@ class FileDecoder:
         return None if header is None else self._columns_of(header, path)
 
     def _columns_of(self, header: Sequence[str], path: str) -> Columns:
-        """The columns of a file, with those of values if it is a wide table."""
         columns = self.rows().columns
         if self.readings.wide is None:
             return columns
@@ -208,6 +203,8 @@ def _with_cells(rows: Iterator[RawRows], cells: CellColumns | None) -> Iterator[
 
 
 REJECTED = "rejected"
+#: Items that may lie ready, so that memory stays bounded.
+_READY = 2
 _Item = TypeVar("_Item")
 _FOLLOWED = (
     "readings.value is a register, whose rise is known only where the messages of a series come one after another, and "
@@ -220,13 +217,7 @@ _SHOWN_PROBLEMS = 20
 
 
 class DecodedReadings(NamedTuple):
-    """What comes out of :class:`ReadReadings`.
-
-    Attributes:
-        readings: batches of ``READING_SCHEMA``, or ``GROUPED_READING_SCHEMA`` where a column names the group. The
-            timestamp of a batch is its earliest reading's.
-        rejected: batches of ``REJECT_SCHEMA``.
-    """
+    """What comes out of :class:`ReadReadings`."""
 
     readings: Any
     rejected: Any
@@ -263,18 +254,17 @@ class ReadReadings(beam.PTransform[Any, Any]):
         if (batch_rows := how.get("batch_rows", 1)) < 1:
             raise ValueError(f"batch_rows {batch_rows} must be at least 1; leave it out for the usual size")
         self._by_series: RegisterIncrements | SlotsOfIntervals | None = None
-        if isinstance(readings.value, RegisterValue):
+        of_registers = isinstance(readings.value, RegisterValue)
+        if of_registers or readings.until is not None:
             if grid is None:
-                raise SettingsError("readings.value: a register needs the slots of the settings")
-            from .series_together import RegisterIncrements  # noqa: PLC0415 - as in decoder_of
+                what = "value: a register" if of_registers else "until: an interval"
+                raise SettingsError(f"readings.{what} needs the slots of the settings")
+            from .series_together import RegisterIncrements, SlotsOfIntervals  # noqa: PLC0415 - as in decoder_of
 
-            self._by_series = RegisterIncrements(readings.value.register_, readings.scale, grid)
-        elif readings.until is not None:
-            if grid is None:
-                raise SettingsError("readings.until: an interval needs the slots of the settings")
-            from .series_together import SlotsOfIntervals  # noqa: PLC0415 - as above
-
-            self._by_series = SlotsOfIntervals(grid, schedule)
+            if isinstance(readings.value, RegisterValue):
+                self._by_series = RegisterIncrements(readings.value.register_, readings.scale, grid)
+            else:
+                self._by_series = SlotsOfIntervals(grid, schedule)
         self._decoder = decoder_of(source, readings, whole_series=self._by_series is not None, **how)
         self._tasks: list[FileTask] = []
         problems: list[str] = []
@@ -314,11 +304,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
         return tuple(self._tasks)
 
     def decoded(self) -> Iterator[tuple[str, Decoded]]:
-        """Decode every part here and now, without Beam, as the pipeline does; counters and intervals as they are.
-
-        Yields:
-            The path of a part, and some of its rows.
-        """
+        """Decode every part here and now, without Beam, as the pipeline does; counters and intervals as they are."""
         rows = self._decoder.rows()
         for task in self._tasks:
             rows = self._decoder.rows() if self._decoder.in_order else rows
@@ -342,14 +328,14 @@ class ReadReadings(beam.PTransform[Any, Any]):
         return DecodedReadings(readings, decoded[REJECTED])
 
 
-def read_ahead(source: Iterator[_Item], *, waiting: int = 2) -> Iterator[_Item]:
+def read_ahead(source: Iterator[_Item]) -> Iterator[_Item]:
     """The items of an iterator, of which a thread takes the next ones while the caller works on one."""
     end = object()
     pieces: deque[Future[Any]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="quiltstream-read") as pool:
         try:
             while True:
-                while len(pieces) <= waiting:
+                while len(pieces) <= _READY:
                     pieces.append(pool.submit(next, source, end))
                 item = pieces.popleft().result()
                 if item is end:
@@ -415,12 +401,7 @@ class DecodeFiles(beam.DoFn):
 def decoder_of(
     source: FileSource, readings: Readings, *, whole_series: bool = False, **how: Unpack[HowRead]
 ) -> FileDecoder:
-    """The decoder of the files of a source.
-
-    Raises:
-        SettingsError: the time format cannot be read, the delimiter cannot be used, or the readings are mapped in a way
-            that only messages have, or only files that are all there.
-    """
+    """The decoder of the files of a source."""
     csv_files.check_delimiter(source.delimiter)
     how = {"encoding": source.encoding, **how}
     of_registers, of_messages = isinstance(readings.value, RegisterValue), are_messages(source.format, readings)

@@ -51,7 +51,7 @@ class MessageFileDecoder(FileDecoder):
 
     @property
     def payloads(self) -> PayloadDecoder:
-        """What takes the messages apart."""
+        """What parses the messages."""
         return PayloadDecoder(self.readings, timezone=self.timezone, group=self.group)
 
     def rows(self, memory: str = "") -> RowReader:
@@ -76,26 +76,19 @@ class MessageFileDecoder(FileDecoder):
             yield from avro.avro_rows(stream, task.path, columns, min(self.batch_rows, _BATCH), _Held)
 
 
+@dataclass(frozen=True, slots=True)
 class _MessageColumns(Columns):
     """The columns of a segment, which no setting names."""
 
-    @property
-    def settings(self) -> tuple[tuple[str, str], ...]:
-        """(what needs it, column) of each, for messages."""
-        return tuple(("source.avro, read as messages", name) for name in (TOPIC, RECEIVED, PAYLOAD))
-
-
-class _ColumnsWithDup(_MessageColumns):
-    """The columns of a segment that says which messages may have come before."""
+    more: tuple[str, ...] = ()
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:
-        """(what needs it, column) of each, for messages."""
-        return (*super().settings, ("source.avro, read as messages", DUP))
+        return tuple(("source.avro, read as messages", name) for name in (TOPIC, RECEIVED, PAYLOAD, *self.more))
 
 
 _COLUMNS = _MessageColumns(TOPIC, (RECEIVED,), PAYLOAD)
-_WITH_DUP = _ColumnsWithDup(TOPIC, (RECEIVED,), PAYLOAD)
+_WITH_DUP = _MessageColumns(TOPIC, (RECEIVED,), PAYLOAD, more=(DUP,))
 
 
 class MessageRows:
@@ -139,7 +132,6 @@ _LONG = 1 << 63
 
 
 def _check_types(types: dict[str, Any], path: str) -> None:
-    """See whether each column of a file can hold what it is for."""
     for name, kinds in _KINDS.items():
         given = types.get(name, "null")
         of = {one["type"] if isinstance(one, dict) else one for one in (given if isinstance(given, list) else [given])}
@@ -151,8 +143,6 @@ def _check_types(types: dict[str, Any], path: str) -> None:
 
 
 class _Held:
-    """What a column of a segment holds, record by record."""
-
     def __init__(self, name: str, kind: Any) -> None:
         self._name = name
         time = Meaning.of(kind).time
@@ -175,7 +165,6 @@ class _Held:
         return pa.array([None if one is _NOTHING else one for one in found], kind), bad
 
     def _stamp(self, value: Any) -> int:
-        """A stamp in microseconds; -1 for what is none."""
         if type(value) is not int or not self._stamps:
             return -1
         times, parts = self._unit

@@ -1,7 +1,5 @@
 """Progress of a live source's partitions: restrictions, watermarks and heartbeats.
 
-It is written as JSON: plain, deterministic, and readable in a savepoint of any version.
-
 The watermark of a partition that mixes several sources, such as the partitions of a topic, is that of the slowest one:
 the readings of one may be hours ahead of another's. A source that has nothing more to read, and has had no reading for
 longer than ``idle``, does not count. Silence counts only while it is observed: not while a source cannot be reached,
@@ -14,9 +12,8 @@ back as well (see :func:`silent_since`).
 >>> watermark_of(heard, reach, now_us=9_000_000, lateness_us=0, idle_us=8_000_000)
 7000000
 
-Heartbeats of the live readers of this process: a job that stops producing does not fail, because its runner says
-RUNNING for ever. The watchdog of ``quiltstream run --live`` reads them; for readers on other machines it reads the
-runner's counters.
+A job that stops producing does not fail, because its runner says RUNNING for ever. The watchdog of ``quiltstream run
+--live`` reads the heartbeats of this process; for readers on other machines it reads the runner's counters.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from typing import Any
 from apache_beam.coders import Coder
 from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 
-from ..completeness.sequence_numbers import SequenceNumbers
+from ..completeness.punctuation import SequenceNumbers
 
 
 class Reach(Enum):
@@ -74,16 +71,7 @@ def activity_of(
     idle_us: int | None = None,
     look_us: int = 0,
 ) -> dict[str, Activity]:
-    """Activity of each source after a poll; sources that are gone are dropped.
-
-    Args:
-        before: the same before the poll.
-        sources: the sources that there are.
-        now_us: the wall clock.
-        said: the source that had readings, and the latest of them; ``None`` where that is not known.
-        idle_us: how long a silent source counts; ``None``: for ever, so that nothing is noted of silence.
-        look_us: what counts of the time between two looks at most.
-    """
+    """Activity of each source after a poll; sources that are gone are dropped."""
     after: dict[str, Activity] = {}
     for name, reach in sources.items():
         known = before.get(name) or Activity(None, now_us)
@@ -120,15 +108,7 @@ def watermark_of(
     lateness_us: int,
     idle_us: int | None,
 ) -> int | None:
-    """How far the part has come; ``None`` while a source that counts has had no reading.
-
-    Args:
-        heard: what was heard of each source.
-        sources: the same sources; none at all is a part that has nothing to read, and follows the wall clock.
-        now_us: the wall clock; no reading puts a clock ahead of it.
-        lateness_us: how far the clock stays behind.
-        idle_us: how long a silent source counts; ``None``: for ever.
-    """
+    """How far the partition has come; ``None`` while a source that counts has no reading."""
     if not sources:
         return now_us - lateness_us
     counting = [one for name, one in heard.items() if not is_idle(one, sources[name], now_us=now_us, idle_us=idle_us)]
@@ -159,7 +139,7 @@ def is_idle(one: Activity, reach: Reach, *, now_us: int, idle_us: int | None) ->
 def waited_for(
     heard: Mapping[str, Activity], sources: Mapping[str, Reach], *, now_us: int, idle_us: int | None
 ) -> tuple[str, ...]:
-    """The sources without a reading that hold the part's clock."""
+    """The sources without a reading that hold the partition's watermark."""
     return tuple(
         name
         for name, one in heard.items()
@@ -242,18 +222,18 @@ class PartitionTracker(RestrictionTracker):
         self._claimed: PartitionState | None = None
 
     def current_restriction(self) -> Restriction:
-        """The span."""
+        """The restriction."""
         return self._span
 
     def try_claim(self, position: PartitionState) -> bool:
-        """Claim everything up to a progress; refused once the span has an end."""
+        """Claim everything up to a progress; refused once the restriction has an end."""
         if self._span.stop is not None:
             return False
         self._claimed = position
         return True
 
     def try_split(self, fraction_of_remainder: float) -> tuple[Restriction, Restriction] | None:
-        """End the span after the last claim; the rest is another one's. It has no middle."""
+        """End the restriction after the last claim; the rest is another one's. It has no middle."""
         if self._span.stop is not None or fraction_of_remainder != 0:
             return None
         at = self._span.start if self._claimed is None else self._claimed
@@ -263,7 +243,7 @@ class PartitionTracker(RestrictionTracker):
         return self._span, Restriction(at)
 
     def check_done(self) -> None:
-        """See that nothing of the span is left."""
+        """See that nothing of the restriction is left."""
         if self._span.stop is None and (self._claimed is None or not self._claimed.over):
             raise ValueError("the live reader returned without handing the rest of its part back")
 
@@ -316,13 +296,13 @@ class Heartbeat:
 
     @staticmethod
     def of(part: int) -> Heartbeat:
-        """The pulse of a part in this process."""
+        """The heartbeat of a partition in this process."""
         with _lock:
             return _pulses.setdefault(part, Heartbeat())
 
     @staticmethod
     def all() -> dict[int, Heartbeat]:
-        """Every pulse in this process."""
+        """Every heartbeat in this process."""
         with _lock:
             return dict(_pulses)
 

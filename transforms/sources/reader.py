@@ -1,16 +1,15 @@
-"""The live reader: an unbounded splittable DoFn over the parts of a source.
+"""The live reader: an unbounded splittable DoFn over the partitions of a source.
 
 It checkpoints itself after some rows or some time, because portable runners never ask for it, and asks to be called
 again. What a runner keeps of a partition is its :class:`PartitionState`: offset and watermark. The watermark is the
-latest reading less the allowed lateness. A reading counts for no more than the instant at which it came (see
-:meth:`.contract.SourceBatch.vote`), so that a clock that runs ahead closes nothing that a right one would not, in a
-backlog neither. The watermark moves only when nothing more was waiting, so a backlog of files may be in any order. A
-part that is silent for longer than ``idle`` no longer holds windows back. When a source ends, a schedule with an end is
-complete up to now, as in a batch job; an endless one stays where its clock is. Where a part mixes several sources it
-follows the slowest of them (see :mod:`.progress`), also in a backlog.
+latest reading less the allowed lateness, and a reading counts for no more than the instant at which it came (see
+:meth:`.contract.SourceBatch.vote`). It moves only when nothing more was waiting, so a backlog of files may be in any
+order. A partition that is silent for longer than ``idle`` no longer holds windows back. When a source ends, a schedule
+with an end is complete up to now, as in a batch job; an endless one stays where its watermark is. A partition that
+mixes several sources follows the slowest of them (see :mod:`.progress`).
 
-Each batch says how far its part had come before it, and each move of the clock is declared by a mark (see
-:mod:`..completeness.punctuation`) *before* the watermark follows.
+Each batch says how far its partition had come before it, and each move of the watermark is declared by a punctuation
+(see :mod:`..completeness.punctuation`) *before* the watermark follows.
 """
 
 from __future__ import annotations
@@ -33,8 +32,14 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 from ...schemas.process import keep_memory_private
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name
-from ..completeness.punctuation import Punctuation, punctuation_batch, with_horizon
-from ..completeness.sequence_numbers import BatchNumbers, SequenceNumbers, Steps
+from ..completeness.punctuation import (
+    BatchNumbers,
+    Punctuation,
+    SequenceNumbers,
+    Steps,
+    punctuation_batch,
+    with_horizon,
+)
 from .contract import BEGIN, PartitionedSource, Reader, SourceBatch
 from .files import DecodedReadings
 from .progress import (
@@ -70,8 +75,7 @@ class PollingPolicy:
             Flink forgets a rest that it is to take up again at once.
         together: whether all parts are read in one process, on a runner that would close a window by the watermark of
             one of them: then none is ahead of what the runner keeps of the slowest.
-        steps: where the windows lie, so that batches get sequence numbers (see :mod:`..completeness.sequence_numbers`);
-        ``None``: they get none.
+        steps: where the windows lie, so that batches get sequence numbers; ``None``: they get none.
     """
 
     begin_us: int
@@ -112,7 +116,7 @@ def _now_us() -> int:
 
 
 class ReadPart(beam.DoFn, RestrictionProvider):
-    """Numbers of parts to record batches of readings and marks; rejects go to the output ``rejected``."""
+    """Numbers of partitions to record batches of readings and punctuations; rejects go to the output ``rejected``."""
 
     def __init__(
         self,
@@ -156,7 +160,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         return Restriction(PartitionState(BEGIN, self._policy.begin_us, heard_us=self._now(), issued=issued))
 
     def create_tracker(self, restriction: Restriction) -> PartitionTracker:
-        """A tracker of a span."""
+        """A tracker of a restriction."""
         return PartitionTracker(restriction)
 
     def restriction_size(self, element: int, restriction: Restriction) -> int:
@@ -168,7 +172,7 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         return SpanCoder()
 
     def split(self, element: int, restriction: Restriction) -> Generator[Restriction]:
-        """Never: the order in a part carries its clock."""
+        """Never: the order in a partition carries its watermark."""
         yield restriction
 
     def truncate(self, element: int, restriction: Restriction) -> None:
@@ -229,17 +233,17 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             before = progress if reader.trouble is None else replace(progress, heard_us=self._now())
             sources, nothing = reader.sources, _is_nothing(piece, progress, reader)
             tickets, before = self._ticketed(element, before, piece)
-            progress, mark = self._step(element, before, piece, sources, ended=piece is None and reader.ended)
+            progress, punctuation = self._step(element, before, piece, sources, ended=piece is None and reader.ended)
             ends, progress = progress.over, self._ending(start, progress)
             if not tracker.try_claim(progress):
                 return False
-            sent |= not nothing or mark is not None
+            sent |= not nothing or punctuation is not None
             if piece is not None:
                 rows += piece.rows
                 settled = None if before.followed else self._policy.begin_us
                 yield from self._rows(piece, tickets, before.clock_us, settled)
-            if mark is not None:
-                yield TimestampedValue(punctuation_batch(mark, self._schema), _timestamp(before.clock_us))
+            if punctuation is not None:
+                yield TimestampedValue(punctuation_batch(punctuation, self._schema), _timestamp(before.clock_us))
             self._advance(element, estimator, progress)
             seen = progress.latest_us if piece is None else piece.latest_us
             Heartbeat.of(element).beat(
@@ -359,10 +363,10 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             clock = max(before.clock_us, min(clock, policy.end_us))
         over = ended or (policy.end_us is not None and clock >= policy.end_us)
         after = replace(after, clock_us=clock, followed=before.followed or settled, over=over)
-        mark = None
+        punctuation = None
         if clock > before.clock_us:
             silent_us = None if ended else min((before.clock_us if at is None else at for at in behind), default=None)
-            mark = Punctuation(
+            punctuation = Punctuation(
                 part,
                 self._source.parts,
                 before.clock_us,
@@ -373,8 +377,8 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             )
             if policy.steps is not None and after.issued is not None:
                 sent, issued = after.issued.declare(policy.steps, clock)
-                after, mark = replace(after, issued=issued), replace(mark, run=issued.run, sent=sent)
-        return after, mark
+                after, punctuation = replace(after, issued=issued), replace(punctuation, run=issued.run, sent=sent)
+        return after, punctuation
 
     def _silent(self, progress: PartitionState, clock: int, now: int, idle_us: int) -> tuple[PartitionState, int]:
         """A look that has found nothing in a source that is one, and the clock after it."""
@@ -431,10 +435,9 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             yield TimestampedValue(said, _timestamp(horizon_us))
 
     def _advance(self, part: int, estimator: Any, progress: PartitionState) -> None:
-        """Let the watermark follow what was declared."""
         clock = progress.clock_us
         if self._waits_for_others:
-            kept = {one: pulse.kept_us for one, pulse in Heartbeat.all().items() if pulse.kept_us is not None}
+            kept = {one: beat.kept_us for one, beat in Heartbeat.all().items() if beat.kept_us is not None}
             others = [kept.get(one, self._policy.begin_us) for one in range(self._source.parts) if one != part]
             clock = min([clock, *others])
         reached = estimator.current_watermark()

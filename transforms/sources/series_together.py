@@ -34,10 +34,10 @@ from ...schemas.settings.places import Place, Register, RegisterValue
 from ...schemas.slots import Schedule, SlotGrid
 from ..common.batches import pc
 from ..formats.rows import UNTIL, earliest_of
-from ..payloads.meter_registers import Ends, increments_of, last_of_slots, slots_of
+from ..payloads.meter_registers import Ends, LastReadings, increments_of
 
-#: Parts into which the series are cut; one worker holds the last readings of a part at a time.
-_PARTS = 256
+#: Shards into which the series are cut; one worker holds what is needed of a shard at a time.
+_SHARDS = 256
 
 _SHARE = typehints.Tuple[int, Any]
 
@@ -46,13 +46,9 @@ def registers_as_values(readings: Readings) -> Readings:
     """How the counters themselves are read, as plain values; the same readings where there are none."""
     if not isinstance(readings.value, RegisterValue):
         return readings
-    return readings.model_copy(update={"value": _place_of(readings.value.register_), "scale": 1.0})
-
-
-def _place_of(register: Register) -> str | Place:
-    if register.path is not None:
-        return Place(path=register.path)
-    return str(register.column or register.name)
+    register = readings.value.register_
+    place = Place(path=register.path) if register.path is not None else str(register.column or register.name)
+    return readings.model_copy(update={"value": place, "scale": 1.0})
 
 
 class RegisterIncrements(beam.PTransform[Any, Any]):
@@ -72,27 +68,22 @@ class RegisterIncrements(beam.PTransform[Any, Any]):
         """Bring the last readings of each series together and compare them."""
         return (
             input_or_inputs
-            | "Last of slots" >> beam.ParDo(LastReadings(self._grid)).with_output_types(_SHARE)
+            | "Last of slots" >> beam.ParDo(LastOfSlots(self._grid)).with_output_types(_SHARE)
             | "Series together" >> beam.GroupByKey()
             | "Compare" >> beam.ParDo(self._compare).with_output_types(pa.RecordBatch)
         )
 
 
-class LastReadings(beam.DoFn):
-    """A batch to the last readings of its series in each slot, by part; two where two have the same stamp."""
+class LastOfSlots(beam.DoFn):
+    """A batch to the last readings of its series in each slot, by shard; two where two have the same stamp."""
 
     def __init__(self, grid: SlotGrid) -> None:
         self._grid = grid
 
     def process(self, readings: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Cut a batch down, and into parts."""
-        names = readings.column("series").dictionary.to_pylist()
-        part_of = np.array([zlib.crc32(name.encode()) % _PARTS for name in names], dtype=np.int64)
-        rows, low, codes = _lasts(readings, self._grid)[:3]
-        rows = np.unique(np.concatenate([rows, low]))
-        parts = part_of[codes[rows]]
-        for part in np.unique(parts).tolist():
-            yield part, _compact(pc.take(readings, pa.array(rows[parts == part])))
+        """Cut a batch down, and into shards."""
+        last = LastReadings.of(readings, self._grid)
+        yield from _by_shard(readings, np.unique(np.concatenate([last.rows, last.low])))
 
 
 class CompareRegisters(beam.DoFn):
@@ -107,8 +98,7 @@ class CompareRegisters(beam.DoFn):
         """Compare the readings of each slot with those of the slot before."""
         _, batches = share
         readings = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0]
-        rows, low, codes, slots, offsets = _lasts(readings, self._grid)
-        values = readings.column("value").to_numpy(zero_copy_only=False)
+        rows, low, codes, slots, offsets, values = LastReadings.of(readings, self._grid)
         follows = (codes[rows][1:] == codes[rows][:-1]) & (slots[rows][1:] == slots[rows][:-1] + 1)
         before = np.flatnonzero(follows)
         if not len(before):
@@ -119,24 +109,18 @@ class CompareRegisters(beam.DoFn):
         yield TimestampedValue(found, Timestamp(micros=earliest_of(found)))
 
 
-def _lasts(readings: pa.RecordBatch, grid: SlotGrid) -> tuple[Any, Any, Any, Any, Any]:
-    """The rows of the last readings of each series and slot, in the order of both, and what they were found by."""
-    codes = readings.column("series").indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    values = readings.column("value").to_numpy(zero_copy_only=False)
-    times = readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
-    slots, offsets = slots_of(times, grid)
-    order = np.lexsort((values, offsets, slots, codes))
-    last, first = last_of_slots(codes[order], slots[order], offsets[order])
-    return order[last], order[first], codes, slots, offsets
-
-
-def _compact(readings: pa.RecordBatch) -> pa.RecordBatch:
-    """The same readings with only the names that they have."""
-    columns = [
-        column.cast(pa.utf8()).dictionary_encode() if pa.types.is_dictionary(column.type) else column
-        for column in readings.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=readings.schema)
+def _by_shard(readings: pa.RecordBatch, rows: Ints) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Some rows of a batch by the shard of their series, each with only the names that it has."""
+    names = readings.column("series").dictionary.to_pylist()
+    shard_of = np.array([zlib.crc32(name.encode()) % _SHARDS for name in names], dtype=np.int64)
+    shards = shard_of[readings.column("series").indices.to_numpy(zero_copy_only=False)[rows]]
+    for shard in np.unique(shards).tolist():
+        chosen = pc.take(readings, pa.array(rows[shards == shard]))
+        columns = [
+            column.cast(pa.utf8()).dictionary_encode() if pa.types.is_dictionary(column.type) else column
+            for column in chosen.columns
+        ]
+        yield shard, pa.RecordBatch.from_arrays(columns, schema=chosen.schema)
 
 
 Ints = npt.NDArray[np.int64]
@@ -168,19 +152,8 @@ class SlotsOfIntervals(beam.PTransform[Any, Any]):
 
 
 class _Split(beam.DoFn):
-    """A batch by the parts that its series are in."""
-
     def process(self, readings: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        names = readings.column("series").dictionary.to_pylist()
-        part_of = np.array([zlib.crc32(name.encode()) % _PARTS for name in names], dtype=np.int64)
-        parts = part_of[readings.column("series").indices.to_numpy(zero_copy_only=False)]
-        for part in np.unique(parts).tolist():
-            rows = pc.take(readings, pa.array(np.flatnonzero(parts == part)))
-            columns = [
-                column.cast(pa.utf8()).dictionary_encode() if pa.types.is_dictionary(column.type) else column
-                for column in rows.columns
-            ]
-            yield part, pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+        yield from _by_shard(readings, np.arange(readings.num_rows))
 
 
 class _Fill(beam.DoFn):
@@ -235,10 +208,7 @@ def slots_of_intervals(
 
 
 def _scheduled(first: Ints, last: Ints, schedule: Schedule | None) -> tuple[Ints, Ints, Ints]:
-    """Ranges of slots that are needed: the interval of each, its first slot and its last one.
-
-    The ranges are the first slot of each interval, and its slots within the schedule.
-    """
+    """Ranges of slots that are needed: the interval of each, its first slot and its last one."""
     every = np.arange(len(first))
     if schedule is None:
         return every, first, last

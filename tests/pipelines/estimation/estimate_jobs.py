@@ -15,7 +15,7 @@ import pytest
 from quiltstream.pipelines.estimation import successors
 from quiltstream.pipelines.live import command
 from quiltstream.privacy.accounting.ledger import Ledger
-from quiltstream.privacy.models.reading import belief_from_dict
+from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.store import Store
 
@@ -77,7 +77,7 @@ def truth(one: Job) -> float:
         account = Ledger(belief_from_dict(held.domain.belief))
         for change in held.domain.changes:
             if change.slot is None:
-                account.join(belief_from_dict(change.belief))
+                account.add_belief(belief_from_dict(change.belief))
             else:
                 account.switch(change.slot, belief_from_dict(change.belief))
         charged = [one for one in ledger.entries() if one.decision == "charged"]

@@ -142,7 +142,7 @@ def test_a_switch_above_the_budget_is_refused_and_changes_nothing():
     with pytest.raises(BudgetExceeded, match="the change of belief would cost"):
         ledger.switch(2, MarkovChain(NEW))
     with pytest.raises(BudgetExceeded, match="the belief that joins would cost"):
-        Ledger.join(ledger, MarkovChain([[1 - 1e-6, 1e-6], [1e-6, 1 - 1e-6]]))
+        Ledger.add_belief(ledger, MarkovChain([[1 - 1e-6, 1e-6], [1e-6, 1 - 1e-6]]))
     assert (ledger.loss, ledger.worlds) == before
 
 
@@ -152,7 +152,7 @@ def test_a_belief_that_joins_reprices_the_whole_history(charges, late):
     ledger = Ledger(FAST)
     cut = 0 if late else len(charges)
     ledger.replay(charges[:cut])
-    ledger.join(SLOW)
+    ledger.add_belief(SLOW)
     for charge in charges[cut:]:
         ledger.charge(*charge)
     assert ledger.loss == max(Ledger(chain).loss_of(charges) for chain in (FAST, SLOW))

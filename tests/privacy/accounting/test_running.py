@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
+from quiltstream.privacy.accounting import sweep
 from quiltstream.privacy.accounting.density import Density, Timeline
-from quiltstream.privacy.accounting.quilt_account import Pricer, Running, undominated
-from quiltstream.privacy.quilts import SidedInfluence, sided_influence
+from quiltstream.privacy.accounting.quilt_account import Pricer, QuiltAccount, is_above, undominated
+from quiltstream.privacy.quilts import SidedInfluence
 
 from .. import reference
 from ..strategies import windows
@@ -37,23 +36,20 @@ SCHEDULES = pytest.mark.parametrize(
 @SCHEDULES
 @pytest.mark.parametrize("belief", [QUICK, THREE], ids=["bounds", "chain"])
 def test_a_charge_on_a_schedule_already_seen_computes_nothing_new(windows_of, belief, monkeypatch):
-    evaluated, looked_at = [], []
-    real_place, real_made = Pricer._evaluated, Running._made
-    monkeypatch.setattr(Pricer, "_evaluated", lambda self, place: evaluated.append(place) or real_place(self, place))
-    monkeypatch.setattr(
-        Running, "_made", lambda self, low, high: looked_at.append(high - low) or real_made(self, low, high)
-    )
+    priced, swept = [], []
+    real_worst, real_step = QuiltAccount.worst, sweep.Course._step
+    monkeypatch.setattr(QuiltAccount, "worst", lambda self: priced.append(self) or real_worst(self))
+    monkeypatch.setattr(sweep.Course, "_step", lambda self: swept.append(self) or real_step(self))
     ledger = Ledger(belief)
     for number in range(60):
         ledger.charge(*windows_of(number))
-    evaluated.clear()
-    looked_at.clear()
+    priced.clear()
+    swept.clear()
     for number in range(60, 100):
         ledger.charge(*windows_of(number))
-    # a run that grows is a new place each time, and is settled by its ceiling
-    assert not [place for place in evaluated if place.length <= 4 * sided_influence(belief).reach]
-    assert max(looked_at) <= 2 * sided_influence(belief).reach
-    assert looked_at[-4:] == looked_at[:4]
+    # the worst slot of the sweep shows that no quilt is below it
+    assert priced == []
+    assert len(swept) <= 40
     assert ledger.loss == Ledger(belief).loss_of([windows_of(number) for number in range(100)])
 
 
@@ -71,24 +67,14 @@ def test_an_account_entered_at_once_or_one_by_one_is_the_same(charges, cut):
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    falling_tables(),
-    st.lists(
-        st.tuples(st.integers(0, 70), st.integers(1, 6), st.sampled_from([0.01, 0.05, 0.2, 0.7])),
-        min_size=4,
-        max_size=14,
-    ),
-)
-def test_after_every_charge_the_loss_is_that_of_the_whole_timeline(tables, shapes):
-    # short windows and a short reach: most runs do not see a charge, and some that do are the worst
-    influence = SidedInfluence(tables[0], tables[1], (), "any")
-    line, density = Timeline(), Density()
-    running = Running(Pricer(influence), line)
-    for start, size, rate in shapes:
-        line.add(start, start + size, Fraction(rate))
-        running.commit(running.patch(start, start + size, Fraction(rate) * size))
-        density = density.plus(start, start + size, rate)
-        assert running.worst.loss == Running(Pricer(influence), Timeline(density)).worst.loss
+@given(falling_tables(), windows(70, most=14, epsilon=(0.01, 0.7)), st.floats(0, 1))
+def test_quilts_are_called_above_a_loss_only_where_they_are(tables, charges, place):
+    pricer = Pricer(SidedInfluence(tables[0], tables[1], (), "any"))
+    line = Timeline(Density().with_spans(charges))
+    slot = line.slots[0] + int(place * (line.slots[-1] - 1 - line.slots[0]))
+    worst = QuiltAccount(pricer, line).worst()
+    assert QuiltAccount(pricer, line).at(slot) <= worst.loss * (1 + 1e-12)
+    assert not is_above(pricer, line, slot, worst.loss)
 
 
 @settings(max_examples=80, deadline=None)
@@ -115,7 +101,9 @@ def test_pairs_that_are_dropped_never_decide(tables, charges):
     for charge in charges:
         density = density.plus(*charge)
     influence = SidedInfluence(left, right, (), "any")
-    losses = [Running(pricer, Timeline(density)).worst.loss for pricer in (Pricer(influence), Pricer(influence, rows))]
+    losses = [
+        QuiltAccount(pricer, Timeline(density)).worst().loss for pricer in (Pricer(influence), Pricer(influence, rows))
+    ]
     assert losses[0] == losses[1]
 
 
@@ -141,7 +129,7 @@ def test_with_many_pairs_the_loss_is_the_rule_slot_by_slot(pairs, charges, seed,
     for charge in charges:
         density = density.plus(*charge)
     pricer = Pricer(SidedInfluence(left, right, (), "any"), undominated(left, right))
-    worst = Running(pricer, Timeline(density)).worst
+    worst = QuiltAccount(pricer, Timeline(density)).worst()
     lefts = [lambda lag, row=row: float(row[lag - 1]) for row in left]
     rights = [lambda lag, row=row: float(row[lag - 1]) for row in right]
     assert worst.loss == pytest.approx(reference.rule(lefts, rights, charges, lags), rel=1e-12)

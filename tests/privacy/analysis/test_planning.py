@@ -22,7 +22,7 @@ from quiltstream.privacy.analysis.planning import (
     smallest_group,
     smallest_window,
 )
-from quiltstream.privacy.mechanisms.zero_sum import ZeroSumLaplace
+from quiltstream.privacy.mechanisms.discrete_laplace import ZeroSumLaplace
 from quiltstream.privacy.models import ChainError, DobrushinBounds
 
 pytestmark = [

@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from quiltstream.privacy.mechanisms.discrete_laplace import LARGEST_SCALE, DiscreteLaplace, rational_scale
+from quiltstream.privacy.mechanisms.discrete_laplace import (
+    LARGEST_SCALE,
+    DiscreteLaplace,
+    ZeroSumLaplace,
+    rational_scale,
+)
 from quiltstream.privacy.mechanisms.sampling import SystemEntropy, bernoulli, bernoulli_exp, geometric, uniform_below
-from quiltstream.privacy.mechanisms.zero_sum import ZeroSumLaplace
 
 SEED = 20130101  # of the choice among equal entries, not of the noise
 

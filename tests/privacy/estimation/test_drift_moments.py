@@ -22,7 +22,7 @@ from quiltstream.privacy.estimation.drift import (
     public_noise_log_tails,
 )
 from quiltstream.privacy.mechanisms import DiscreteLaplace
-from quiltstream.privacy.mechanisms.zero_sum import ZeroSumLaplace
+from quiltstream.privacy.mechanisms.discrete_laplace import ZeroSumLaplace
 
 from ..strategies import transitions
 

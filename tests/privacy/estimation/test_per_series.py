@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds, mqm_approx
-from quiltstream.privacy.estimation.diagnostics import outside
+from quiltstream.privacy.estimation.hypothesis_tests import outside
 from quiltstream.privacy.estimation.per_series import covering_class, series_class
 from quiltstream.privacy.estimation.transition_counts import EstimationError, TransitionCounts
 from quiltstream.privacy.models import ChainError
-from quiltstream.privacy.models.markov_chain import TAU, fill_zeros
+from quiltstream.privacy.models.markov_chain import TAU, smooth_zeros
 
 from ..homes import moves, runs_by_home
 from ..strategies import transitions
@@ -112,7 +112,7 @@ class TestSeriesClass:
 @given(matrix=transitions(zeros=True), tau=st.floats(1e-8, 0.2))
 def test_zeros_are_filled_and_the_rest_keeps_its_proportions(matrix, tau):
     chain = MarkovChain(matrix)
-    found = fill_zeros(chain, tau)
+    found = smooth_zeros(chain, tau)
     for before, after in zip(chain.transition, found.transition, strict=True):
         zeros = before == 0
         assert after[zeros] == pytest.approx(tau, rel=1e-12)
@@ -124,7 +124,7 @@ def test_zeros_are_filled_and_the_rest_keeps_its_proportions(matrix, tau):
 
 def test_the_value_of_the_paper_is_the_default_and_the_start_is_kept():
     chain = MarkovChain([[0.5, 0.5, 0], [0, 1, 0], [0.2, 0.3, 0.5]], [0.2, 0.3, 0.5])
-    found = fill_zeros(chain)
+    found = smooth_zeros(chain)
     assert TAU == 1e-5
     assert found.transition[1].tolist() == pytest.approx([1e-5, 1 - 2e-5, 1e-5])
     assert found.initial is not None
@@ -139,8 +139,8 @@ def test_the_value_of_the_paper_is_the_default_and_the_start_is_kept():
         (lambda: covering_class(TransitionCounts.empty(2), 0.5), EstimationError, r"there is no series"),
         (lambda: covering_class(series([[[1, 1], [1, 1]]]), 1, epsilon=0), ValueError, r"epsilon is 0\.0"),
         (lambda: series_class(TransitionCounts.empty(2)), EstimationError, r"there is no series"),
-        (lambda: fill_zeros(MarkovChain(np.eye(3)), 0.0), ValueError, r"tau is 0\.0"),
-        (lambda: fill_zeros(MarkovChain(np.eye(3)), 0.5), ChainError, r"tau is 0\.5, and row 0 has 2 zeros"),
+        (lambda: smooth_zeros(MarkovChain(np.eye(3)), 0.0), ValueError, r"tau is 0\.0"),
+        (lambda: smooth_zeros(MarkovChain(np.eye(3)), 0.5), ChainError, r"tau is 0\.5, and row 0 has 2 zeros"),
     ],
 )
 def test_bad_input_is_refused_with_argument_value_and_limit(wrong, error, message):

@@ -13,7 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from quiltstream.privacy.mechanisms.discrete_laplace import LARGEST_SCALE, DiscreteLaplace, rational_scale
+from quiltstream.privacy.mechanisms.discrete_laplace import (
+    LARGEST_SCALE,
+    DiscreteLaplace,
+    ZeroSumLaplace,
+    rational_scale,
+)
 from quiltstream.privacy.mechanisms.histogram import (
     LARGEST_COUNT,
     ExactHistogram,
@@ -22,7 +27,6 @@ from quiltstream.privacy.mechanisms.histogram import (
     LaplaceHistogram,
     noisy_histogram,
 )
-from quiltstream.privacy.mechanisms.zero_sum import ZeroSumLaplace
 
 COUNTS = np.array([[48, 0, 0], [10, 30, 8], [0, 0, 0]])
 

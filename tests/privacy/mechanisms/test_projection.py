@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiltstream.privacy.mechanisms.projection import project_to_total
+from quiltstream.privacy.mechanisms.histogram import project_to_total
 
 rows = st.integers(1, 8).flatmap(
     lambda bins: st.lists(

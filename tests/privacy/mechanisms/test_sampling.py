@@ -27,7 +27,6 @@ import pytest
 
 from quiltstream.privacy.mechanisms import discrete_laplace as noise
 from quiltstream.privacy.mechanisms import sampling
-from quiltstream.privacy.mechanisms import zero_sum as zero_sum_module
 from quiltstream.privacy.mechanisms.sampling import EntropyError, SystemEntropy
 
 UNDECIDED = "undecided"
@@ -287,18 +286,20 @@ def zero_sum(scale: Fraction, bins: int) -> Callable[[tuple[int, ...]], Fraction
 
 @pytest.mark.parametrize(("bins", "scale"), [(2, Fraction(1)), (2, Fraction(7, 5)), (3, Fraction(1))])
 @pytest.mark.parametrize("sampler", ["_by_sum", "_by_cuts"])
+@pytest.mark.usefixtures("bench")
 def test_noise_of_sum_zero_has_exactly_its_law(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, sampler: str, scale: Fraction, bins: int
+    monkeypatch: pytest.MonkeyPatch, sampler: str, scale: Fraction, bins: int
 ) -> None:
-    measured = enumerate_law(one_candidate(bench, monkeypatch, sampler, scale, bins), Fraction(1, 300))
+    measured = enumerate_law(one_candidate(monkeypatch, sampler, scale, bins), Fraction(1, 300))
     assert_law_of_accepted(measured, zero_sum(scale, bins))
 
 
 def one_candidate(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, sampler: str, scale: Fraction, bins: int
+    monkeypatch: pytest.MonkeyPatch, sampler: str, scale: Fraction, bins: int
 ) -> Callable[[TreeBits], Any]:
     """A candidate of a sampler of noise of sum zero, or None where it is not accepted, lane by lane."""
     laws: dict[Any, list[tuple[Any, Fraction]]] = {}
+    draw_magnitudes, plain = noise.magnitudes, noise.DiscreteLaplace
 
     def lanes(key: Any, count: int, draw: Callable[[TreeBits], Any], source: TreeBits) -> list[Any]:
         if key not in laws:
@@ -307,21 +308,18 @@ def one_candidate(
         return [source.tree.choose(laws[key]) for _ in range(count)]
 
     def magnitudes(scale: Fraction, count: int, source: TreeBits) -> Any:
-        draw = bench.user.magnitudes
-        return np.array(lanes(("m", scale), count, lambda bits: int(draw(scale, 1, bits)[0]), source))
+        return np.array(lanes(("m", scale), count, lambda bits: int(draw_magnitudes(scale, 1, bits)[0]), source))
 
     class Noise:
         def __init__(self, scale: Fraction) -> None:
-            self.law = bench.user.DiscreteLaplace(scale)
+            self.law = plain(scale)
 
         def draw(self, shape: tuple[int, ...], source: TreeBits) -> Any:
             found = lanes("z", math.prod(shape), lambda bits: int(self.law.draw(1, bits)[0]), source)
             return np.array(found).reshape(shape)
 
-    monkeypatch.setattr(zero_sum_module, "magnitudes", magnitudes)
-    monkeypatch.setattr(zero_sum_module, "DiscreteLaplace", Noise)
-    for name in ("geometric", "bernoulli_exp"):
-        monkeypatch.setattr(zero_sum_module, name, bench.measured(getattr(bench.sampler, name)))
+    monkeypatch.setattr(noise, "magnitudes", magnitudes)
+    monkeypatch.setattr(noise, "DiscreteLaplace", Noise)
 
     # its law is proven by itself, and its keys have too many bits for a tree
     def subset(count: int, size: int, things: int, source: TreeBits) -> Any:
@@ -329,10 +327,10 @@ def one_candidate(
         branches = [(choice, Fraction(1, len(choices))) for choice in choices]
         return np.array([np.isin(range(things), source.tree.choose(branches)) for _ in range(count)])
 
-    monkeypatch.setattr(zero_sum_module, "uniform_subset", subset)
+    monkeypatch.setattr(noise, "uniform_subset", subset)
 
     def candidate(bits: TreeBits) -> Any:
-        found = getattr(zero_sum_module, sampler)(scale, bins, 1, bits)
+        found = getattr(noise, sampler)(scale, bins, 1, bits)
         return tuple(found[0].tolist()) if len(found) else None
 
     return candidate

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from quiltstream.privacy.mechanisms.discrete_laplace import LARGEST_SCALE, DiscreteLaplace
+from quiltstream.privacy.mechanisms.discrete_laplace import LARGEST_SCALE, DiscreteLaplace, ZeroSumLaplace, divided
 from quiltstream.privacy.mechanisms.sampling import EntropyError
-from quiltstream.privacy.mechanisms.zero_sum import ZeroSumLaplace, divided
 
 SCALES = [Fraction(1), Fraction(7, 2), Fraction(2, 3), Fraction(12)]
 
@@ -114,7 +113,7 @@ def test_a_single_entry_has_no_noise_and_is_refused(bins: int) -> None:
 def test_what_is_too_large_for_a_sum_ends_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     law = ZeroSumLaplace(Fraction(LARGEST_SCALE), 4)
     monkeypatch.setattr(
-        "quiltstream.privacy.mechanisms.zero_sum.magnitudes",
+        "quiltstream.privacy.mechanisms.discrete_laplace.magnitudes",
         lambda _scale, count, _entropy: np.full(count, 2**62 // 3 + 1),
     )
     with pytest.raises(EntropyError, match="nothing was released"):

@@ -25,8 +25,8 @@ from quiltstream.privacy.accounting.calibration import certified
 from quiltstream.privacy.accounting.forward_backward import constant_loss, grid_density
 from quiltstream.privacy.models import Certified, ChainError, certify, directions
 from quiltstream.privacy.models.belief import Belief
-from quiltstream.privacy.models.certified import Proof, _holds
 from quiltstream.privacy.models.couplings import Couplings
+from quiltstream.privacy.models.serialisation import Proof, _holds
 
 SLOW, FAST = MarkovChain([[0.9, 0.1], [0.4, 0.6]]), MarkovChain([[0.7, 0.3], [0.2, 0.8]])
 THREE = MarkovChain([[0.6, 0.3, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7]])

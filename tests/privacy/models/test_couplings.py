@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from quiltstream.privacy.models.couplings import Couplings
+from quiltstream.privacy.models.couplings import Couplings, couple
 from quiltstream.privacy.models.couplings import load_bound as load_bound_of
-from quiltstream.privacy.models.directions import couple
 
 #: The general solver holds its constraints to this only.
 SOLVER = 1e-7

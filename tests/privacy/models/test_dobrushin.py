@@ -14,7 +14,7 @@ from quiltstream.privacy import BudgetExceeded, Ledger, MarkovChain
 from quiltstream.privacy.accounting import directions_of, endless
 from quiltstream.privacy.accounting.calibration import forward_backward
 from quiltstream.privacy.models import ChainError, DobrushinBounds, MixingCurve, NotContracting, PeriodicChain, certify
-from quiltstream.privacy.models.reading import belief_from_dict
+from quiltstream.privacy.models.serialisation import belief_from_dict
 
 from .. import reference
 from ..homes import moves, runs_by_home, table_by_slot

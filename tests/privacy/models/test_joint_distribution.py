@@ -7,9 +7,14 @@ import numpy as np
 import pytest
 
 from quiltstream.privacy import MarkovChain
-from quiltstream.privacy.exact_fractions import exact_distribution, exact_number, exact_stationary
 from quiltstream.privacy.models import ChainError
-from quiltstream.privacy.models.joint_distribution import LARGEST_JOINT, JointTable
+from quiltstream.privacy.models.joint_distribution import (
+    LARGEST_JOINT,
+    JointTable,
+    exact_distribution,
+    exact_number,
+    exact_stationary,
+)
 
 from .. import reference
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.accounting import directions_of, endless
 from quiltstream.privacy.models import ChainError, DobrushinBounds, MixingCurve, Neighbourhood, NotContracting, certify
-from quiltstream.privacy.models.reading import belief_from_dict
+from quiltstream.privacy.models.serialisation import belief_from_dict
 
 from .. import reference
 from ..strategies import distributions, transitions, windows

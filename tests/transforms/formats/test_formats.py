@@ -1,10 +1,14 @@
-"""The four formats: the same table gives the same readings, whatever its types, parts and names are."""
+"""Every format gives the same readings, in every layout and from every kind of file."""
 
 from __future__ import annotations
 
+import bz2
 import datetime as dt
 import gzip
+import io
 import json
+import os
+import zipfile
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,11 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
+from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.transforms.formats.paths import SourceFileError
+from quiltstream.transforms.formats.paths import SourceFileError, expand, open_bytes, present
 from quiltstream.transforms.sources.files import ReadReadings
 
 from .decoding import READINGS, decode, decoded_parts
@@ -319,3 +323,179 @@ def test_a_table_without_rows_is_fine(tmp_path, format_):
 def test_gzip_works_for_json_lines_too(tmp_path):
     (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(b'{"id":"a","ts":"2013-01-01","kwh":1}\n'))
     assert decode(FileSource(jsonl=str(tmp_path / "x.jsonl.gz"))) == ([("a", T0, 1.0)], [])
+
+
+TEXT = "Zähler;Zeit;kWh\nhaus-ä;01.03.2024 00:00;1,25\nhaus-ä;01.03.2024 00:30;-0,5\nhaus-ß;01.03.2024 00:00;3\n"
+NAMED: dict[str, Any] = {"series": "Zähler", "time": "Zeit", "value": "kWh", "time_format": "%d.%m.%Y %H:%M"}
+
+
+def read(path: Path, **how: Any) -> tuple[list[tuple[str, float]], list[tuple[str, int]]]:
+    """The names and values of the readings of a file with semicolons and decimal commas, and its rejects."""
+    source = FileSource(csv=str(path), delimiter=";", **how)
+    reading = ReadReadings(source, Readings(**NAMED, decimal=","))
+    rows, rejects = [], []
+    for task in reading.tasks:
+        decoder = reading.decoder.rows()
+        for raw in reading.decoder.raw_rows(task):
+            decoded = decoder.decode(raw)
+            rejects += [(one.reason.value, at) for one in decoded.rejects for at in one.positions.tolist()]
+            if decoded.readings is not None:
+                plain = decoded.readings.to_pydict()
+                rows += list(zip(plain["series"], plain["value"], strict=True))
+    return rows, rejects
+
+
+EXPECTED = [("haus-ä", 1.25), ("haus-ä", -0.5), ("haus-ß", 3.0)]
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return made.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("x.csv", TEXT.encode()),
+        ("x.csv", b"\xef\xbb\xbf" + TEXT.replace("\n", "\r\n").encode()),
+        ("x.csv.gz", gzip.compress(TEXT.encode())),
+        ("x.csv.bz2", bz2.compress(TEXT.encode())),
+        ("x.csv.zip", zipped({"export/": b"", "export/x.csv": TEXT.encode()})),
+    ],
+    ids=[
+        "plain",
+        "with a mark",
+        "gzip",
+        "bzip2",
+        "zip",
+    ],  # gzip holds the time: each worker would make another name of it
+)
+def test_packed_files_are_read_as_their_content_is(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert read(tmp_path / name) == (EXPECTED, [])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1", "windows-1252"])
+def test_text_in_a_named_encoding_is_read(tmp_path: Path, encoding: Any) -> None:
+    (tmp_path / "x.csv").write_bytes(TEXT.encode(encoding))
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(TEXT.encode(encoding)))
+    assert read(tmp_path / "x.csv", encoding=encoding) == (EXPECTED, [])
+    assert read(tmp_path / "x.csv.gz", encoding=encoding) == (EXPECTED, [])
+
+
+def test_text_in_another_encoding_than_named_breaks_the_file(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(TEXT.encode("utf-16") + b"\0")
+    with pytest.raises(ValueError, match=r"x\.csv is no text in utf-16; set source\.encoding"):
+        read(tmp_path / "x.csv", encoding="utf-16")
+
+
+@pytest.mark.parametrize("bad", ["1.5", "1.234,5", "1,2,3", "1,5 kWh"])
+def test_a_number_with_another_mark_is_no_number(tmp_path: Path, bad: str) -> None:
+    """In both ways of reading: a block that Arrow takes at once, and one that is read as text."""
+    (tmp_path / "x.csv").write_text(TEXT + f"haus-ß;01.03.2024 00:30;{bad}\n", encoding="utf-8")
+    assert read(tmp_path / "x.csv") == (EXPECTED, [(RejectReason.NOT_A_NUMBER.value, 5)])
+
+
+def test_a_decimal_comma_between_commas_is_quoted(tmp_path: Path) -> None:
+    lines = ["Zähler,Zeit,kWh", *(f'a,01.03.2024 {hour:02}:00,"{hour},5"' for hour in range(5))]
+    (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
+    reading = ReadReadings(FileSource(csv=str(tmp_path / "x.csv")), Readings(**NAMED, decimal=","))
+    (task,) = reading.tasks
+    decoded = [reading.decoder.rows().decode(raw).readings for raw in reading.decoder.raw_rows(task)]
+    found = np.concatenate([one["value"].to_numpy() for one in decoded if one is not None])
+    assert np.array_equal(np.sort(found), np.arange(5) + 0.5)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (zipped({"a.csv": b"x", "b.csv": b"y"}), "is an archive of 2 files, and one is read"),
+        (b"no archive", r"is no archive that can be read \(BadZipFile\)"),
+    ],
+)
+def test_an_archive_of_several_files_or_none_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
+    (tmp_path / "x.csv.zip").write_bytes(data)
+    with pytest.raises(ValueError, match=said):
+        read(tmp_path / "x.csv.zip")
+
+
+def test_a_damaged_archive_breaks_off(tmp_path: Path) -> None:
+    whole = bytearray(zipped({"x.csv": TEXT.encode() * 50}))
+    whole[60] ^= 0xFF
+    (tmp_path / "x.csv.zip").write_bytes(bytes(whole))
+    with pytest.raises(ValueError, match="breaks off or is damaged"):
+        read(tmp_path / "x.csv.zip")
+
+
+def test_the_decimal_mark_is_no_part_of_what_a_domain_keeps() -> None:
+    assert Readings(**NAMED, decimal=",").canonical() == Readings(**NAMED).canonical()
+
+
+def test_patterns_lists_and_plain_names_give_every_file_once_in_order(tmp_path):
+    for name in ("b.csv", "a.csv", "c.txt", "d[1].csv"):
+        (tmp_path / name).write_bytes(b"")
+    found = expand(["*.csv", "a.csv", "d[1].csv", "c.txt"], lambda name: str(tmp_path / name), "source.csv")
+    assert [path.rsplit("/", 1)[1] for path in found] == ["a.csv", "b.csv", "d[1].csv", "c.txt"]
+
+
+def test_what_has_no_end_is_no_file(tmp_path):
+    """A pipe keeps its reader waiting, and a device never ends."""
+    (tmp_path / "a.csv").write_bytes(b"")
+    os.mkfifo(tmp_path / "b.csv")
+    (tmp_path / "c.csv").symlink_to("/dev/zero")
+    (tmp_path / "d.csv").symlink_to(tmp_path / "absent")
+    (tmp_path / "e.csv").symlink_to(tmp_path / "a.csv")
+    (tmp_path / "f.csv").mkdir()
+    # who follows a folder opens them, which is refused, and rejects them by their names
+    assert [Path(path).name for path in present([str(tmp_path / "*.csv")])] == ["a.csv", "b.csv", "c.csv", "e.csv"]
+    for name, what in (("b.csv", "a pipe"), ("c.csv", "a device")):
+        with pytest.raises(SettingsError, match=rf"source\.csv: .*{name} is no file that ends, but {what}"):
+            expand([str(tmp_path / name)], str, "source.csv")
+    for pattern in ("*.csv", "[bc].csv"):
+        with pytest.raises(SettingsError) as raised:
+            expand([str(tmp_path / pattern)], str, "source.csv")
+        told = str(raised.value)
+        for name, what in (("b.csv", "a pipe"), ("c.csv", "a device")):
+            assert f"matches {tmp_path / name}, which is no file that ends, but {what}; take it away" in told
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("absent.csv", r"source\.csv: no file matches .*absent\.csv"),
+        ("*.csv", r"source\.csv: no file matches"),
+        (".", r"is a folder; name the files in it"),
+        ("nowhere://x/*.csv", r"cannot be looked up \(ValueError\).*apache-beam\[gcp\]"),
+        ("x.csv.zst", r"compressed in a way that is not read"),
+    ],
+)
+def test_a_pattern_that_names_no_readable_file_says_what_to_do(tmp_path, pattern, message):
+    (tmp_path / "x.csv.zst").write_bytes(b"zst")
+    with pytest.raises(SettingsError, match=message):
+        expand([pattern if "://" in pattern else f"{tmp_path}/{pattern}"], str, "source.csv")
+
+
+def test_every_problem_of_every_file_is_told_at_once_but_not_without_end(tmp_path):
+    for i in range(30):
+        (tmp_path / f"{i}.csv").write_text("id,ts\n")
+    with pytest.raises(SettingsError) as caught:
+        ReadReadings(FileSource(csv=str(tmp_path / "*.csv")), READINGS)
+    assert len(caught.value.problems) == 21
+    assert caught.value.problems[-1] == "and 10 more problems of this kind"
+
+
+def test_a_file_that_vanished_is_named(tmp_path):
+    with pytest.raises(SourceFileError, match=r"gone\.csv cannot be opened \(No such file or directory\)"):
+        open_bytes(str(tmp_path / "gone.csv"))
+
+
+def test_settings_that_make_no_sense_are_refused(tmp_path):
+    (tmp_path / "x.csv").write_text("id,ts,kwh\n")
+    source = FileSource(csv=str(tmp_path / "x.csv"))
+    with pytest.raises(ValueError, match="batch_rows 0"):
+        ReadReadings(source, READINGS, batch_rows=0)
+    with pytest.raises(ValueError, match="timezone 'Mars/Base'"):
+        ReadReadings(source, READINGS, timezone="Mars/Base")

@@ -20,15 +20,14 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 
-from quiltstream.privacy.models.reading import belief_from_dict
+from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.aggregate.release import ChargeAndCount
-from quiltstream.transforms.completeness.punctuation import punctuation_of
-from quiltstream.transforms.completeness.sequence_numbers import Steps
+from quiltstream.transforms.completeness.punctuation import Steps, punctuation_of
 
 from ...e2e.stamped import Tap, left, stamp, unstamped
 from ...examined import Tally, every, examine

@@ -120,7 +120,6 @@ def dsmr_rows(payloads: Sequence[bytes], numbers: Sequence[int], wanted: Wanted)
 
 
 def _telegrams(payload: bytes) -> Iterator[bytes]:
-    """The telegrams of a message."""
     if b"\n/" not in payload:
         yield payload
         return
@@ -140,7 +139,6 @@ def _add(
     wanted: Wanted,
     zone: ZoneInfo,
 ) -> None:
-    """Add the reading of a telegram, if it has the code."""
     found = [lines[code] for code in codes if code in lines]
     if not found:
         return
@@ -155,7 +153,6 @@ def _add(
 
 
 def _lines(telegram: bytes) -> dict[str, list[bytes]]:
-    """The groups in brackets behind each code."""
     start, end = telegram.find(b"/"), telegram.rfind(b"!")
     if start < 0 or end < start:
         raise MalformedError("no telegram")
@@ -244,7 +241,6 @@ def _sum(digits: list[str]) -> Any:
 
 
 def _identifier(lines: dict[str, list[bytes]], code: str) -> str | None:
-    """The equipment identifier of the meter that a code belongs to, which is text in hexadecimal digits."""
     channel = code.partition(":")[0]
     own = _OWN_IDS if channel.startswith("1-") or channel == "0-0" else (f"{channel}:96.1.0", f"{channel}:96.1.1")
     for name in own:

@@ -42,10 +42,8 @@ class Wanted:
     """What of a message is a reading.
 
     Attributes:
-        name: the name of the value.
         series: the series of each message by its number, where the settings say where it is; otherwise the convention
             says it.
-        timezone: zone of stamps without an offset.
         unit: of the value, as the settings say it; empty if they do not.
         times: the time of each message by its number, for what has none of its own; ``None`` if the settings name none.
     """
@@ -62,7 +60,7 @@ class Wanted:
 
 
 class MalformedError(QuiltstreamError, ValueError):
-    """A message does not follow its convention."""
+    """A message does not follow its format."""
 
     reason = RejectReason.MALFORMED_ROW
 
@@ -74,7 +72,7 @@ class MixedUnitsError(MalformedError):
 
 
 def walk(parsed: Parsed, visit: Callable[[RowList, int, Any], None]) -> RowList:
-    """Visit each parsed payload; one that does not follow its convention adds no rows and is bad."""
+    """Visit each parsed payload; one that does not follow its format adds no rows and is bad."""
     rows = RowList(bad=dict(parsed.bad))
     for message, value in zip(parsed.message, parsed.values, strict=True):
         mine = RowList()
@@ -85,6 +83,11 @@ def walk(parsed: Parsed, visit: Callable[[RowList, int, Any], None]) -> RowList:
             continue
         rows.extend(mine)
     return rows
+
+
+def _check_units(units: set[Any]) -> None:
+    if len(units) > 1:
+        raise MixedUnitsError("several units")
 
 
 def field_of(value: Any, name: str) -> Any:
@@ -124,14 +127,12 @@ def edgex_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:  
             series = wanted.series_of(message, reading.get("deviceName", event.get("deviceName")))
             units.add(plain(reading.get("units")))
             rows.add(message, series, reading.get("origin", event.get("origin")), reading.get("value"))
-        if len(units) > 1:
-            raise MixedUnitsError("several units")
+        _check_units(units)
 
     return walk(parsed, visit)
 
 
 def _event(document: dict[Any, Any]) -> dict[Any, Any]:
-    """The event in a document."""
     payload = document.get("payload")
     if payload is not None and "readings" not in document:
         document = an_object(_unpacked(payload) if type(payload) is str else payload)
@@ -167,14 +168,12 @@ def ngsi_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:  #
                 time, found = _instance(instance)
                 units.add(plain(field_of(instance, "unitCode") or field_of(field_of(instance, "metadata"), "unitCode")))
                 rows.add(message, series, document.get("notifiedAt") if time is None else time, found)
-        if len(units) > 1:
-            raise MixedUnitsError("several units")
+        _check_units(units)
 
     return walk(parsed, visit)
 
 
 def _instance(instance: Any) -> tuple[Any, Any]:
-    """The time, if it says one, and the value of an attribute's instance."""
     if type(instance) is not dict:
         return None, instance
     metadata = instance.get("metadata")
@@ -260,7 +259,8 @@ def senml_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:
         units = set[Any]()
         for one in an_array(value):
             record = _named(an_object(one))
-            if record.get("bver", _VERSION) != _VERSION and not _is_older(record["bver"]):
+            version = record.get("bver", _VERSION)
+            if version != _VERSION and not (type(version) is int and version < _VERSION):
                 raise MalformedError("a later version")
             base_name = _text(record.get("bn", base_name))
             base_time = _number(record.get("bt", base_time))
@@ -278,14 +278,12 @@ def senml_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:
             own = name[: len(name) - len(wanted.name)].rstrip(_SEPARATORS)
             units.add(plain(record.get("u", base_unit)))
             rows.add(message, wanted.series_of(message, own or None), time, found)
-        if len(units) > 1:
-            raise MixedUnitsError("several units")
+        _check_units(units)
 
     return walk(parsed, visit)
 
 
 def _named(record: dict[Any, Any]) -> dict[str, Any]:
-    """A record with the names of JSON."""
     named: dict[str, Any] = {}
     for key, value in record.items():
         name = _LABELS.get(key) if type(key) is int else key
@@ -294,10 +292,6 @@ def _named(record: dict[Any, Any]) -> dict[str, Any]:
                 raise MalformedError("a field that must be understood")
             named[name] = value
     return named
-
-
-def _is_older(version: Any) -> bool:
-    return type(version) is int and version < _VERSION
 
 
 def _text(value: Any) -> str:

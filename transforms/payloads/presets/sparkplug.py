@@ -101,7 +101,6 @@ class Birth:
     """What a birth told.
 
     Attributes:
-        time: when, in milliseconds.
         wanted: the aliases of the wanted metric, and the type that each has.
         kind: the type that the metric has by its name; 0 without one.
         others: runs of the other aliases, increasing: the first and last of each.
@@ -199,7 +198,6 @@ class Births:
 
     @property
     def _begun(self) -> _Kept:
-        """What a node or device begins with, of which nothing is remembered."""
         return () if self._forgotten is None else (Birth(self._forgotten - 1, {}, _FORGOTTEN, ()),)
 
     def _forget(self, births: _Kept) -> None:
@@ -269,7 +267,6 @@ class _Several:
 
     @classmethod
     def of(cls, wanted: str) -> _Several | None:
-        """That of a name; ``None`` for the name of one metric."""
         levels = tuple(wanted.split("/"))
         return cls(levels) if EVERY in levels else None
 
@@ -293,7 +290,6 @@ class _Several:
         return all(wanted in (EVERY, one) for one, wanted in zip(levels, self.levels, strict=False))
 
     def birth(self, payload: Any) -> Birth:
-        """What a birth tells of the metrics."""
         wanted, names, kinds, others = dict[int, int](), dict[int, str](), dict[str, int](), list[int]()
         for metric in payload.metrics[:_MOST_METRICS]:
             name = metric.name.decode("utf-8")
@@ -410,7 +406,6 @@ def numeric_metrics(payloads: Iterable[bytes]) -> set[str]:
 
 
 def _sparkplug_topics(messages: Messages, chosen: list[int]) -> list[str | None]:
-    """The Sparkplug topic of each message."""
     found: list[str | None] = []
     for message, topic in zip(chosen, topics(messages, chosen), strict=True):
         key = None if topic.startswith(_NAMESPACE) else text_of(messages.keys[message])
@@ -472,7 +467,6 @@ def _members(metric: Any, path: str, depth: int = 0) -> list[Any]:
 
 
 def _add(rows: RowList, message: int, series: Any, payload: Any, birth: Birth | None, wanted: str) -> bool:
-    """Add the readings of a payload; whether every metric had a name."""
     whole = True
     for metric in payload.metrics:
         name, kind = metric.name.decode("utf-8"), metric.datatype

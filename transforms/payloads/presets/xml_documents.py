@@ -17,7 +17,7 @@ readings are wanted is told by the unit, ``Wh`` if left out, with ``reverse`` be
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,14 +85,29 @@ class Value:
 
 
 def check_code(name: str) -> None:
-    """Check the name of the value under this preset."""
+    """Check the name of the value under the preset ``cim``: a unit, or the code of a reading type."""
+    if _CODE.fullmatch(name) is None:
+        code = ", or the code of a reading type: eighteen numbers with dots between"
+        _check_unit(name, "cim", _UNITS, code)
+
+
+def check_unit(name: str) -> None:
+    """Check the name of the value under the preset ``green-button``: a unit."""
+    _check_unit(name, "green-button", _ESPI_UNITS)
+
+
+def _check_unit(name: str, preset: str, units: Mapping[str, int], more: str = "") -> None:
     unit, _, direction = name.partition(" ")
-    if _CODE.fullmatch(name) is None and (unit not in _UNITS or direction not in {"", _REVERSE_WORD}):
+    if unit not in units or direction not in {"", _REVERSE_WORD}:
         raise SettingsError(
-            f"readings.value is {name!r}; under preset cim it is one of {', '.join(_UNITS)}, with "
-            f"{_REVERSE_WORD!r} behind it for what flows back, or the code of a reading type: eighteen numbers "
-            "with dots between"
+            f"readings.value is {name!r}; under preset {preset} it is one of {', '.join(units)}, with "
+            f"{_REVERSE_WORD!r} behind it for what flows back{more}"
         )
+
+
+def _unit_and_directions(name: str) -> tuple[str, frozenset[int]]:
+    unit, _, direction = name.partition(" ")
+    return unit, _REVERSE if direction else _FORWARD
 
 
 def cim_rows(parsed: Parsed, wanted: Wanted, *, registers: bool) -> RowList:
@@ -122,8 +137,7 @@ def _chosen(name: str, *, registers: bool) -> Any:
     if _CODE.fullmatch(name) is not None:
         code = _numbers(name)
         return lambda one: one == code
-    unit, _, direction = name.partition(" ")
-    directions = _REVERSE if direction else _FORWARD
+    unit, directions = _unit_and_directions(name)
     kinds = _REGISTERS if registers else _OTHERS
 
     def is_wanted(code: _Code) -> bool:
@@ -133,7 +147,6 @@ def _chosen(name: str, *, registers: bool) -> Any:
 
 
 def _is_part(code: _Code) -> bool:
-    """Whether a code is of some phases or of one tariff."""
     return code[_PHASES] not in _WHOLE or any(code[_TARIFF])
 
 
@@ -142,11 +155,7 @@ def _numbers(code: str) -> _Code:
 
 
 def values_of(root: Any) -> list[Value]:
-    """The values of a document that their sender believes.
-
-    Raises:
-        MalformedError: a reading has no reading type, or one that is not known.
-    """
+    """The values of a document that their sender believes."""
     named = _types(root)
     found: list[Value] = []
     for reading in root.iter():
@@ -157,7 +166,6 @@ def values_of(root: Any) -> list[Value]:
 
 
 def _types(root: Any) -> dict[str, _Code]:
-    """The reading types that a document defines: their codes by their ids and names."""
     found: dict[str, _Code] = {}
     for one in root.iter():
         if _local(one) != "ReadingType" or one.get("ref") is not None:
@@ -260,7 +268,6 @@ _ESPI_UNITS = {
     "therm": 169,
     "btu": 132,
 }
-_ESPI_FORWARD, _ESPI_REVERSE = {0, 1}, 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,20 +290,9 @@ class IntervalBlock:
     readings: list[tuple[str | None, str | None]]
 
 
-def check_unit(name: str) -> None:
-    """Check the name of the value under this preset."""
-    unit, _, direction = name.partition(" ")
-    if unit not in _ESPI_UNITS or direction not in {"", _REVERSE_WORD}:
-        raise SettingsError(
-            f"readings.value is {name!r}; under preset green-button it is one of {', '.join(_ESPI_UNITS)}, with "
-            f"{_REVERSE_WORD!r} behind it for what flows back"
-        )
-
-
 def espi_rows(parsed: Parsed, wanted: Wanted) -> RowList:
     """The readings of feeds; times are seconds."""
-    unit, _, direction = wanted.name.partition(" ")
-    directions = {_ESPI_REVERSE} if direction == _REVERSE_WORD else _ESPI_FORWARD
+    unit, directions = _unit_and_directions(wanted.name)
     rows = RowList(bad=dict(parsed.bad))
     for message, blocks in zip(parsed.message, parsed.values, strict=True):
         for block in blocks:
@@ -311,11 +307,7 @@ def espi_rows(parsed: Parsed, wanted: Wanted) -> RowList:
 
 
 def blocks_of(root: Any) -> list[IntervalBlock]:
-    """The interval blocks of a feed.
-
-    Raises:
-        ValueError: one has no reading type, or what should be a number is none.
-    """
+    """The interval blocks of a feed."""
     entries = [root] if root.tag == f"{_ATOM}entry" else root.findall(f"{_ATOM}entry")
     kinds: dict[str, _Kind] = {}
     kind_of: dict[str, str] = {}

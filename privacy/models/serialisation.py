@@ -1,4 +1,4 @@
-"""A belief with certificates of what it costs at a density, as a model file and a domain keep them.
+"""The kinds of beliefs, a belief from its plain form, and the certificates that a model file and a domain keep with it.
 
 The exact map of a chain of many states takes half a minute to calibrate and seconds to check anew, so what was found
 for such a chain is kept with it, and with the couplings that prove it, which are checked in a fraction of a second. A
@@ -21,18 +21,21 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from .belief import Belief
-from .classes import MixingBounds
+from .classes import AnyInitial, BinaryInterval, FiniteClass, MixingBounds
 from .couplings import Couplings
 from .directions import Certificate, Direction, Pair, certify
+from .dobrushin import DobrushinBounds, Neighbourhood
 from .markov_chain import ChainError, FloatArray, MarkovChain, frozen
+from .periodic import PeriodicChain
 
 _ADVICE = "fit the model again, or take `certificates` out of the belief"
 
@@ -197,3 +200,50 @@ def _holds(belief: Certified) -> bool:
 
 def _couplings(direction: Direction, text: str | None) -> Couplings | None:
     return None if text is None else Couplings.from_text(text, *direction.coupled)
+
+
+KINDS: Mapping[str, type[Belief]] = MappingProxyType(
+    {
+        "markov-chain": MarkovChain,
+        "finite-class": FiniteClass,
+        "mixing-bounds": MixingBounds,
+        "any-initial": AnyInitial,
+        "binary-interval": BinaryInterval,
+        "dobrushin-bounds": DobrushinBounds,
+        "neighbourhood": Neighbourhood,
+        "periodic-chain": PeriodicChain,
+    }
+)
+"""Every belief by the ``kind`` of its plain form."""
+
+
+def belief_from_dict(data: Mapping[str, Any]) -> Belief:
+    """Read any belief by its ``kind``, with the certificates that its form may have.
+
+    Raises:
+        ChainError: If the kind is not known, or the fields do not make such a belief.
+    """
+    kind = data.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ChainError(f"belief kind is {kind!r:.40}, but must be one of {', '.join(KINDS)}")
+    try:
+        found = KINDS[kind].from_dict(data)
+        return Certified.of(found, data["certificates"]) if "certificates" in data else found
+    except ChainError:
+        raise
+    except (TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
+        raise ChainError(
+            f"belief of kind {kind} has a field that is missing or of another type ({type(error).__name__}); "
+            "make it with to_dict() of a belief"
+        ) from error
+
+
+def check_belief(belief: object) -> None:
+    """Refuse what is none of the beliefs.
+
+    Raises:
+        TypeError: Then.
+    """
+    if not isinstance(belief, Belief):
+        names = ", ".join(kind.__name__ for kind in KINDS.values())
+        raise TypeError(f"belief is a {type(belief).__name__}, but must be one of {names}: make one of it first")

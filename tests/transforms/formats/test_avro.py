@@ -1,0 +1,670 @@
+"""Avro files: blocks of bounded memory, columns by their logical types, and schemas that can be read."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import lzma
+import random
+import zlib
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quiltstream.pipelines.commands.data_preview import look_at
+from quiltstream.pipelines.errors import CommandError
+from quiltstream.schemas.readings import RejectReason
+from quiltstream.schemas.settings.connectors import FileSource
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.transforms.formats.avro import (
+    MOST_BYTES,
+    LargeBlockError,
+    Meaning,
+    RecordBlocks,
+    Shapes,
+    bare,
+    check_header,
+)
+from quiltstream.transforms.formats.paths import SourceFileError
+from quiltstream.transforms.payloads.avro import is_bounded
+from quiltstream.transforms.sources.arriving_files import ArrivingFiles
+from quiltstream.transforms.sources.contract import BEGIN
+from quiltstream.transforms.sources.files import FileDecoder
+
+from ...forked import forker
+from .decoding import READINGS, decode
+
+T0 = 1356998400_000_000
+SYNC = b"quiltstream-sync"
+STAMP: Any = {"type": "long", "logicalType": "timestamp-micros"}
+
+
+def long(number: int) -> bytes:
+    """A number as Avro writes it."""
+    number = number << 1 if number >= 0 else ((-number) << 1) - 1
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes(found) + bytes([number])
+
+
+def record_of(*, after: Any, before: Any = None) -> dict[str, Any]:
+    fields = [] if before is None else [{"name": "before", "type": before}]
+    fields += [{"name": "id", "type": "string"}, {"name": "ts", "type": STAMP}, {"name": "kwh", "type": "double"}]
+    return {"type": "record", "name": "site.R", "fields": [*fields, {"name": "after", "type": after}]}
+
+
+def row(name: str) -> bytes:
+    stream = io.BytesIO()
+    schema = record_of(after="null")
+    fastavro.schemaless_writer(stream, schema, {"id": name, "ts": T0, "kwh": 1.5, "after": None})
+    return stream.getvalue()
+
+
+def container(schema: Any, *blocks: list[bytes]) -> bytes:
+    stream = io.BytesIO()
+    fastavro.writer(stream, schema, [], sync_marker=SYNC)
+    parts = [stream.getvalue()]
+    for rows in blocks:
+        body = b"".join(rows)
+        parts += [long(len(rows)), long(len(body)), body, SYNC]
+    return b"".join(parts)
+
+
+def holds(name: str, *fields: tuple[str, Any]) -> Any:
+    """A record."""
+    return {"type": "record", "name": name, "fields": [{"name": one, "type": kind} for one, kind in fields]}
+
+
+TREE = holds("Tree", ("on", ["null", "Tree"]), ("n", "int"))
+CHAIN = holds("Chain", ("n", "int"), ("on", ["null", "Chain"]))
+LISTS = holds("Lists", ("on", {"type": "array", "items": "Lists"}))
+MAPS = holds("Maps", ("on", {"type": "map", "values": "Maps"}))
+NOTHING = holds("Nothing")
+DEEP = 40_000
+BOMBS: list[tuple[Any, bytes, bytes]] = [
+    (TREE, bytes(2), long(1) * DEEP + long(0) + long(5) * (DEEP + 1)),
+    (CHAIN, bytes(2), (long(7) + long(1)) * DEEP + long(7) + long(0)),
+    (LISTS, bytes(1), long(1) * DEEP + bytes(1) + bytes(1) * DEEP),
+    (MAPS, bytes(1), (long(1) + long(1) + b"k") * DEEP + bytes(1) + bytes(1) * DEEP),
+    ({"type": "array", "items": "null"}, bytes(1), long(2**62) + bytes(1)),
+    ({"type": "array", "items": NOTHING}, bytes(1), long(2**62) + long(-(2**40)) + long(0) + bytes(1)),
+]
+IDS = ["tree", "chain", "lists", "maps", "nulls", "nothings"]
+
+
+@pytest.mark.assures("live", "A column of Avro that no setting names costs no row, however deep it is")
+@pytest.mark.parametrize(("kind", "plain", "bomb"), BOMBS, ids=IDS)
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_what_stands_in_a_column_that_nobody_asked_for_costs_no_row(
+    tmp_path: Path, place: str, kind: Any, plain: bytes, bomb: bytes
+) -> None:
+    held = [(name, bomb if name == "b" else plain) for name in "abc"]
+    rows = [more + row(name) if place == "before" else row(name) + more for name, more in held]
+    schema = record_of(before=kind, after="null") if place == "before" else record_of(after=kind)
+    path = tmp_path / "x.avro"
+    path.write_bytes(container(schema, rows[:2], rows[2:]))
+    assert decode(FileSource(avro=str(path))) == ([(name, T0, 1.5) for name in "abc"], [])
+
+
+BY_ITSELF = """
+import io, sys
+from quiltstream.transforms.formats.avro import avro_rows
+from quiltstream.transforms.formats.rows import Columns
+with open(sys.argv[1], "rb") as stream:
+    rows = list(avro_rows(stream, "x", Columns("id", ("ts",), "kwh"), 100))
+print([one for raw in rows for one in raw.columns["id"].to_pylist()])
+"""
+
+
+def test_a_process_that_reads_a_deep_record_is_not_ended_by_it(tmp_path: Path) -> None:
+    """Read by the library, this record overflows the stack of its process."""
+    (tmp_path / "x.avro").write_bytes(container(record_of(after=CHAIN), [row("a") + BOMBS[1][2], row("b") + bytes(2)]))
+    done = forker().run(BY_ITSELF, str(tmp_path / "x.avro"))
+    assert (done.returncode, done.stdout.strip()) == (0, "['a', 'b']"), done.stderr
+
+
+def read_live(path: Path) -> Any:
+    piece = ArrivingFiles(FileDecoder("avro", ",", READINGS), (str(path),)).reader(0, BEGIN).read()
+    assert piece is not None
+    return piece
+
+
+@pytest.mark.assures(
+    "live",
+    "Rows of Avro that cannot be found behind a value damage their file, and the rows of the windows say so",
+)
+def test_a_value_behind_which_no_row_can_be_found_damages_its_file_and_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "x.avro"
+    deep = 200_000
+    bomb = long(1) * deep + long(0) + long(5) * (deep + 1)
+    schema = record_of(after=TREE)
+    path.write_bytes(container(schema, [row("a") + bytes(2)], [row("b") + bomb, row("c") + bytes(2)]))
+    with pytest.raises(SourceFileError, match="not a whole Avro file"):
+        decode(FileSource(avro=str(path)))
+    piece = read_live(path)
+    assert piece.rejected == {RejectReason.DAMAGED_SOURCE: 1}
+    assert piece.lost_us is not None
+
+
+def test_a_type_that_has_no_end_and_no_bytes_is_no_way_to_stay_for_ever(tmp_path: Path) -> None:
+    ring = {"type": "record", "name": "Ring", "fields": [{"name": "on", "type": "Ring"}]}
+    path = tmp_path / "x.avro"
+    path.write_bytes(container(record_of(after=ring), [row("a")]))
+    with pytest.raises(SourceFileError, match="not a whole Avro file"):
+        decode(FileSource(avro=str(path)))
+
+
+def nested(levels: int) -> bytes:
+    text = b'{"type":"array","items":' * levels + b'"int"' + b"}" * levels
+    whole = b'{"type":"record","name":"R","fields":[{"name":"id","type":"string"},{"name":"more","type":%s}]}' % text
+    return b"Obj\x01" + long(1) + long(11) + b"avro.schema" + long(len(whole)) + whole + bytes(1) + SYNC
+
+
+@pytest.mark.parametrize("levels", [198, 5_000, 1_000_000])
+def test_a_schema_of_very_many_levels_is_not_parsed(tmp_path: Path, levels: int) -> None:
+    path = tmp_path / "x.avro"
+    path.write_bytes(nested(levels))
+    with pytest.raises(ValueError, match="not a whole Avro file \\(ValueError at its header\\)"):
+        decode(FileSource(avro=str(path)))
+    piece = read_live(path)
+    assert piece.rejected == {RejectReason.DAMAGED_SOURCE: 1}
+    assert piece.lost_us is not None
+
+
+def test_a_schema_of_many_levels_is() -> None:
+    stream = io.BytesIO(nested(190))
+    check_header(stream)
+    assert stream.tell() == 0
+
+
+def doubling(levels: int, last: Any) -> Any:
+    """Each level holds the next one twice."""
+    inner = {"type": "record", "name": f"D{levels}", "fields": [{"name": "x", "type": last}]}
+    for level in reversed(range(levels)):
+        both = [{"name": "a", "type": inner}, {"name": "b", "type": f"D{level + 1}"}]
+        inner = {"type": "record", "name": f"D{level}", "fields": both}
+    return inner
+
+
+@pytest.mark.parametrize("last", ["null", "int", ["null", "int"]])
+def test_a_small_schema_of_very_many_types_is_read_without_looking_at_each(tmp_path: Path, last: Any) -> None:
+    kind = doubling(60, last)
+    assert not is_bounded(kind)
+    path = tmp_path / "x.avro"
+    rows = [row(name) for name in "abc"]
+    path.write_bytes(container(record_of(after=kind), rows))
+    if last == "null":
+        assert decode(FileSource(avro=str(path))) == ([(name, T0, 1.5) for name in "abc"], [])
+    else:
+        # so many values need more bytes than there are
+        with pytest.raises(SourceFileError, match="not a whole Avro file"):
+            decode(FileSource(avro=str(path)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "plain"),
+    [
+        (TREE, False),
+        ({"type": "array", "items": "null"}, False),
+        ({"type": "array", "items": ["null"]}, True),
+        ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, False),
+        ({"type": "map", "values": "null"}, True),
+        (doubling(10, "int"), True),
+        (doubling(20, "int"), False),
+        (["null", {"type": "array", "items": {"type": "array", "items": "string"}}], True),
+    ],
+)
+def test_the_library_reads_what_the_size_of_a_record_bounds(kind: Any, plain: bool) -> None:
+    schema = record_of(after=kind)
+    assert Shapes(fastavro.parse_schema(bare(schema))).is_plain is plain
+    assert is_bounded(schema) is plain
+
+
+# Against the library: where it can read a record, both say the same and stand at the same place
+
+VALUE: Any = {
+    "type": "record",
+    "name": "a.b.V",
+    "fields": [
+        {"name": "one", "type": ["null", "boolean", "int", "long", "float", "double", "bytes", "string"]},
+        {"name": "color", "type": {"type": "enum", "name": "Color", "symbols": ["red", "green"]}},
+        {"name": "fix", "type": {"type": "fixed", "name": "Fix", "size": 3}},
+        {"name": "again", "type": {"type": "array", "items": "Fix"}},
+        {"name": "other", "type": ["null", "a.b.Color"]},
+        {"name": "many", "type": {"type": "array", "items": ["null", "V"]}},
+        {"name": "named", "type": {"type": "map", "values": ["string", "V"]}},
+        {"name": "none", "type": {"type": "array", "items": "null"}},
+    ],
+}
+
+LEAF = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, width=32),
+    st.binary(max_size=5),
+    st.text(max_size=5),
+)
+
+
+def value(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries(
+        {
+            "one": LEAF,
+            "color": st.sampled_from(["red", "green"]),
+            "fix": st.binary(min_size=3, max_size=3),
+            "again": st.lists(st.binary(min_size=3, max_size=3), max_size=3),
+            "other": st.sampled_from([None, "red", "green"]),
+            "many": st.lists(st.none() | inner, max_size=3),
+            "named": st.dictionaries(st.text(max_size=3), st.text(max_size=3) | inner, max_size=3),
+            "none": st.lists(st.none(), max_size=3),
+        }
+    )
+
+
+VALUES = st.recursive(value(st.nothing()), value, max_leaves=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(held=VALUES, cut=st.integers(1, 30))
+def test_fields_are_those_that_the_library_reads_and_the_end_is_where_it_stops(held: dict[str, Any], cut: int) -> None:
+    outer = {
+        "type": "record",
+        "name": "Outer",
+        "fields": [
+            {"name": "first", "type": VALUE},
+            {"name": "wanted", "type": ["null", "double"]},
+            {"name": "last", "type": ["int", "a.b.V"]},
+        ],
+    }
+    schema = fastavro.parse_schema(outer)
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, schema, {"first": held, "wanted": 2.5, "last": held})
+    data = stream.getvalue()
+    source = io.BytesIO(data + b"behind")
+    read = Shapes(schema).fields(["wanted"])
+    assert read(source) == {"wanted": 2.5}
+    assert source.read() == b"behind"
+    with pytest.raises(EOFError):
+        read(io.BytesIO(data[: -min(cut, len(data))]))
+
+
+def test_bytes_that_are_no_records_never_keep_it_or_end_it() -> None:
+    """Random bytes, from a seed: each ends with a value or one of the two errors."""
+    seed = 20
+    draw = random.Random(seed)  # noqa: S311 - test data
+    read = Shapes(fastavro.parse_schema(record_of(after=VALUE))).fields(["id", "kwh"])
+    ends: set[str] = set()
+    for _ in range(3_000):
+        data = row("a") + bytes(draw.choice([0, 1, 2, 4, 14, 255, draw.randrange(256)]) for _ in range(60))
+        try:
+            read(io.BytesIO(data))
+            ends.add("value")
+        except (EOFError, ValueError) as error:
+            ends.add(type(error).__name__)
+    assert ends == {"value", "EOFError", "ValueError"}, seed
+
+
+def deflated(data: bytes) -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return packer.compress(data) + packer.flush()
+
+
+def xzipped(data: bytes) -> bytes:
+    return lzma.compress(data, preset=1)
+
+
+def zstandard(data: bytes) -> bytes:
+    return pa.compress(data, codec="zstd", asbytes=True)
+
+
+def snappy(data: bytes) -> bytes:
+    return pa.compress(data, codec="snappy", asbytes=True) + zlib.crc32(data).to_bytes(4, "big")
+
+
+CODECS: dict[str, Callable[[bytes], bytes]] = {
+    "null": bytes,
+    "deflate": deflated,
+    "bzip2": bz2.compress,
+    "xz": xzipped,
+    "zstandard": zstandard,
+    "snappy": snappy,
+}
+
+
+def packed(codec: str, schema: Any, *blocks: tuple[int, bytes]) -> bytes:
+    """A file with blocks of (number of records, their bytes)."""
+    stream = io.BytesIO()
+    fastavro.writer(stream, schema, [], sync_marker=SYNC)
+    # the codec is written by hand, since not every library for it is here
+    whole = stream.getvalue().replace(b"\x14avro.codec\x08null", b"\x14avro.codec" + long(len(codec)) + codec.encode())
+    for count, data in blocks:
+        body = CODECS.get(codec, bytes)(data)
+        whole += long(count) + long(len(body)) + body + SYNC
+    return whole
+
+
+def written(tmp_path: Path, data: bytes) -> FileSource:
+    (tmp_path / "x.avro").write_bytes(data)
+    return FileSource(avro=str(tmp_path / "x.avro"))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_blocks_of_every_codec_are_read(tmp_path: Path, codec: str):
+    source = written(tmp_path, packed(codec, record_of(after="null"), (2, row("a") + row("b")), (1, row("c"))))
+    assert decode(source) == ([(name, T0, 1.5) for name in "abc"], [])
+
+
+def test_blocks_of_another_codec_are_refused_in_words(tmp_path: Path):
+    with pytest.raises(SourceFileError, match="a codec that is not read; write it with deflate"):
+        decode(written(tmp_path, packed("lz4", record_of(after="null"), (1, row("a")))))
+
+
+DAMAGED = {
+    "a negative number of records": [(1, row("a")), (-1, row("b")), (1, row("c"))],
+    "fewer than it holds": [(1, row("a") + row("b"))],
+    "more than it holds": [(2, row("a"))],
+    "far more than it holds": [(2**33, row("a"))],
+    "bytes and no record": [(0, row("a"))],
+}
+
+
+@pytest.mark.parametrize("blocks", DAMAGED.values(), ids=DAMAGED)
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_a_block_that_claims_other_than_it_holds_damages_its_file(
+    tmp_path: Path, codec: str, blocks: list[tuple[int, bytes]]
+):
+    with pytest.raises(SourceFileError, match="not a whole Avro file"):
+        decode(written(tmp_path, packed(codec, record_of(after="null"), *blocks)))
+
+
+def test_a_block_that_is_cut_short_or_lacks_its_mark_damages_its_file(tmp_path: Path):
+    for codec in CODECS:
+        whole = packed(codec, record_of(after="null"), (2, row("a") + row("b")))
+        for damaged in (whole[:-20], whole[:-1], whole[:-1] + b"x"):
+            with pytest.raises(SourceFileError, match="not a whole Avro file"):
+                decode(written(tmp_path, damaged))
+
+
+def test_an_empty_block_is_none(tmp_path: Path):
+    source = written(tmp_path, packed("deflate", record_of(after="null"), (0, b""), (1, row("a"))))
+    assert decode(source)[0] == [("a", T0, 1.5)]
+
+
+def repeated(text: str, rows: int) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text]))
+
+
+@pytest.mark.parametrize("column", ["id", "ts", "kwh"])
+def test_a_long_text_in_every_row_of_a_parquet_file_is_in_memory_once(tmp_path: Path, column: str):
+    rows = 100_000
+    plain = {"id": repeated("a", rows), "ts": repeated("2026-01-05T12:00Z", rows), "kwh": repeated("1.5", rows)}
+    table = pa.table(plain | {column: repeated("7" * 1_000_000, rows)})
+    path = tmp_path / "x.parquet"
+    pq.write_table(table, path, compression="zstd", dictionary_pagesize_limit=1 << 30, store_schema=False)
+    assert path.stat().st_size < 100_000
+    # a number is never rejected for its size
+    found = ["0", str(rows)] if column == "ts" else [str(rows), "0"]
+    assert read_in_little(path, "parquet")[:3] == ["whole", *found]
+    if column == "ts":
+        found = read_in_little(path, "parquet", time=["ts", "id"])
+        assert found[:3] == ["whole", "0", str(rows)]
+
+
+#: Reads a file within so much memory beyond what the imports take.
+LIMITED = """
+import resource, sys
+import pyarrow as pa
+from quiltstream.schemas.settings.job import Readings
+from quiltstream.transforms.sources.files import FileDecoder
+from quiltstream.transforms.formats.times import TimeReader
+readings = Readings.model_validate({"series": "id", "time": "ts", "value": "kwh"} | eval(sys.argv[3]))
+decoder = FileDecoder(sys.argv[2], ",", readings)
+rows = decoder.rows()
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 28),) * 2)
+resource.setrlimit(resource.RLIMIT_CPU, (60, 65))
+found = rejected = 0
+try:
+    for task in decoder.tasks(sys.argv[1]):
+        for raw in decoder.raw_rows(task):
+            decoded = rows.decode(raw)
+            found += 0 if decoded.readings is None else decoded.readings.num_rows
+            rejected += sum(len(one.positions) for one in decoded.rejects)
+    print("whole", found, rejected)
+except ValueError as error:
+    print(type(error).__name__, found, rejected, str(error).partition(";")[0])
+"""
+
+
+def read_in_little(path: Path, kind: str, **changes: Any) -> list[str]:
+    done = forker().run(LIMITED, str(path), kind, repr(changes))
+    assert done.returncode == 0, done.stderr[-2_000:]
+    return done.stdout.split(maxsplit=3)
+
+
+@pytest.mark.parametrize("codec", ["deflate", "zstandard", "snappy"])
+def test_a_block_that_unpacks_to_gigabytes_takes_no_gigabyte(tmp_path: Path, codec: str):
+    size = 1 << 30
+    if codec == "deflate":
+        packer = zlib.compressobj(1, zlib.DEFLATED, -15)
+        body = b"".join(packer.compress(bytes(1 << 26)) for _ in range(size >> 26)) + packer.flush()
+    elif codec == "zstandard":
+        # frames one behind another are one text
+        body = zstandard(bytes(1 << 26)) * (size >> 26)
+    else:
+        body = b"\xff\xff\xff\xff\x0f" + bytes(100)
+    path = tmp_path / "x.avro"
+    first = packed(codec, record_of(after="null"), (1, row("a")))
+    path.write_bytes(first + long(1) + long(len(body)) + body + SYNC)
+    kind, found, _, text = read_in_little(path, "avro")
+    assert (kind, found) == ("SourceFileError", "0")
+    assert f"a block of more than {MOST_BYTES} bytes after row 1" in text
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz", "zstandard", "snappy"])
+def test_blocks_of_every_codec_have_the_same_limit(codec: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("quiltstream.transforms.formats.avro.MOST_BYTES", 100_000)
+    for size, kind in ((100_000, None), (100_001, LargeBlockError), (5_000_000, LargeBlockError)):
+        body = CODECS[codec](bytes(size))
+        blocks = RecordBlocks(io.BytesIO(long(5) + long(len(body)) + body + SYNC), codec, SYNC, 1)
+        if kind is None:
+            assert [len(block.data) for block in blocks] == [size]
+        else:
+            with pytest.raises(kind):
+                list(blocks)
+
+
+def test_a_file_that_is_looked_at_has_the_same_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "x.avro"
+    path.write_bytes(packed("deflate", record_of(after="null"), (500, row("a") * 500)))
+    monkeypatch.setattr("quiltstream.transforms.formats.avro.MOST_BYTES", 1_000)
+    with pytest.raises(CommandError, match="cannot be read as avro"):
+        look_at(path)
+
+
+def test_empty_records_are_no_rows_however_many_a_block_claims(tmp_path: Path):
+    nothing = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": name, "type": "null"} for name in ("id", "ts", "kwh")],
+    }
+    path = tmp_path / "x.avro"
+    path.write_bytes(packed("null", nothing, (2**33, b"")))
+    assert read_in_little(path, "avro")[0] == "SourceFileError"
+
+
+def test_rows_of_a_large_block_are_passed_on_before_all_of_them_are_read(tmp_path: Path):
+    """40 MB of records in one block, packed into less than 1 MB; as objects they are ten times as many."""
+    count = 2_000_000
+    path = tmp_path / "x.avro"
+    path.write_bytes(packed("deflate", record_of(after="null"), (count, row("a") * count)))
+    assert path.stat().st_size < 1_000_000
+    assert read_in_little(path, "avro")[:3] == ["whole", str(count), "0"]
+
+
+BOOLEANS = {"type": "array", "items": "boolean"}
+RECORDS = {
+    "type": "array",
+    "items": {"type": "record", "name": "I", "fields": [{"name": "on", "type": "boolean"}]},
+}
+
+
+@pytest.mark.parametrize("kind", [BOOLEANS, RECORDS], ids=["booleans", "records"])
+def test_what_stands_in_a_column_that_nobody_asked_for_takes_no_memory(tmp_path: Path, kind: Any):
+    count = 6_000_000
+    path = tmp_path / "x.avro"
+    more = long(count) + bytes(count) + long(0)
+    path.write_bytes(packed("deflate", record_of(after=kind), (2, (row("a") + more) * 2)))
+    assert read_in_little(path, "avro")[:3] == ["whole", "2", "0"]
+
+
+DATE: Any = {"type": "int", "logicalType": "date"}
+CLOCK: Any = {"type": "int", "logicalType": "time-millis"}
+UUID: Any = {"type": "string", "logicalType": "uuid"}
+DECIMAL: Any = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+NAME = "0f8fad5b-d9cb-469f-a165-70867728950e"
+
+
+def write(path: Path, fields: dict[str, Any], rows: list[dict[str, Any]], written: dict[str, Any] | None = None) -> str:
+    """A file that says to have fields of some types, though it may have been written with others."""
+
+    def whole(types: dict[str, Any], held: list[dict[str, Any]]) -> bytes:
+        schema = {"type": "record", "name": "R", "fields": [{"name": one, "type": types[one]} for one in types]}
+        stream = io.BytesIO()
+        fastavro.writer(stream, schema, held, sync_marker=SYNC)
+        return stream.getvalue()
+
+    written = fields if written is None else fields | written
+    path.write_bytes(whole(fields, []) + whole(written, rows)[len(whole(written, [])) :])
+    return str(path)
+
+
+PLAIN: dict[str, Any] = {"id": "string", "ts": STAMP, "kwh": "double"}
+
+
+def held_row(**held: Any) -> dict[str, Any]:
+    return {"id": "a", "ts": T0, "kwh": 1.5, **held}
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (DATE, 15_706, 2**31 - 1),
+        (CLOCK, 5, -(2**31)),
+        ({"type": "long", "logicalType": "time-micros"}, 5, 2**62),
+        (STAMP, T0, 2**62),
+        (UUID, NAME, "x"),
+        (DECIMAL, b"\x05", b"\x7f" * 5_000),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 2**40, "scale": 2**40}, b"\x05", b"\x7f"),
+        (["null", DECIMAL, UUID], NAME, "x"),
+    ],
+)
+def test_what_a_column_holds_that_nobody_asked_for_changes_nothing(tmp_path, kind, good, bad):
+    rows = [held_row(other=good), held_row(id="b", other=bad), held_row(id="c", other=good)]
+    path = write(tmp_path / "x.avro", PLAIN | {"other": kind}, rows)
+    found, rejects = decode(FileSource(avro=path))
+    assert (found, rejects) == ([(name, T0, 1.5) for name in "abc"], [])
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "good", "bad", "reason"),
+    [
+        ("id", UUID, NAME, "x", "malformed-row"),
+        ("kwh", DECIMAL, b"\x00\x96", b"\x7f" * 5_000, "malformed-row"),
+        ("kwh", ["null", "double", DECIMAL], 1.5, b"\x7f" * 5_000, "malformed-row"),
+        ("ts", DATE, 15_706, 2**31 - 1, "unparsable-time"),
+        ("ts", DATE, 15_706, -(2**31), "unparsable-time"),
+    ],
+)
+def test_a_value_that_means_nothing_costs_its_own_row_alone(tmp_path, column, kind, good, bad, reason):
+    rows = [held_row(**{column: one}) for one in (good, bad, good)]
+    path = write(tmp_path / "x.avro", PLAIN | {column: kind}, rows)
+    found, rejects = decode(FileSource(avro=path))
+    assert found == [(NAME if column == "id" else "a", T0, 1.5)] * 2
+    assert rejects == [(2, reason)]
+
+
+@pytest.mark.parametrize(("column", "rejected"), [("id", [(2, "malformed-row")]), ("other", [])])
+def test_text_that_is_no_utf8_costs_its_own_row_alone_and_only_where_it_is_asked_for(tmp_path, column, rejected):
+    rows = [
+        held_row(other=b"x", id=b"a"),
+        held_row(other=b"x", id=b"b") | {column: b"\xff\xfe"},
+        held_row(other=b"", id=b"c"),
+    ]
+    path = write(tmp_path / "x.avro", PLAIN | {"other": "string"}, rows, {"id": "bytes", "other": "bytes"})
+    found, rejects = decode(FileSource(avro=path))
+    assert rejects == rejected
+    assert [one for one, _, _ in found] == (["a", "c"] if rejected else ["a", "b", "c"])
+
+
+def test_dates_and_times_of_day_are_one_event_time_and_none_out_of_range(tmp_path):
+    fields = {"id": "string", "day": DATE, "at": CLOCK, "kwh": "double"}
+    held = [(15_706, 3_600_000), (15_706, 2**31 - 1), (2**31 - 1, 3_600_000), (15_706, -1)]
+    rows = [{"id": "a", "day": day, "at": at, "kwh": 1.5} for day, at in held]
+    path = write(tmp_path / "x.avro", fields, rows)
+    found, rejects = decode(FileSource(avro=path), Readings(series="id", time=["day", "at"], value="kwh"))
+    assert found == [("a", T0 + 3_600_000_000, 1.5)]
+    assert rejects == [(number, "unparsable-time") for number in (2, 3, 4)]
+
+
+def test_times_beside_text_stay_the_times_that_they_are(tmp_path):
+    for number, (kind, held) in enumerate([(["string", DATE], 15_706), ([STAMP, "string"], T0)]):
+        rows = [
+            held_row(ts=one) for one in (held, "2013-01-01T00:00:00Z", "soon", 2**31 - 1 if kind[1] is DATE else 2**62)
+        ]
+        path = write(tmp_path / f"{number}.avro", PLAIN | {"ts": kind}, rows)
+        found, rejects = decode(FileSource(avro=path))
+        assert found == [("a", T0, 1.5)] * 2
+        assert rejects == [(3, "unparsable-time"), (4, "unparsable-time")]
+
+
+def test_decimals_are_what_the_library_reads(tmp_path):
+    held = [Decimal("1.25"), Decimal("-0.01"), Decimal("0.00"), Decimal("1234567.50")]
+    for number, kind in enumerate([DECIMAL, {**DECIMAL, "type": "fixed", "name": "F", "size": 8}]):
+        path = write(tmp_path / f"{number}.avro", PLAIN | {"kwh": kind}, [held_row(kwh=one) for one in held])
+        records: Any = list(fastavro.reader(io.BytesIO(Path(path).read_bytes())))
+        assert [one["kwh"] for one in records] == held
+        found, rejects = decode(FileSource(avro=path))
+        assert (found, rejects) == (sorted(("a", T0, float(one)) for one in held), [])
+
+
+def test_a_decimal_without_precision_is_none_and_an_unmarked_name_as_before(tmp_path):
+    assert Meaning.of({"type": "bytes", "logicalType": "decimal"}) == Meaning()
+    assert Meaning.of({"type": "long", "logicalType": "date"}) == Meaning()
+    path = write(tmp_path / "x.avro", PLAIN | {"id": UUID}, [held_row(id=NAME.upper()), held_row(id=NAME)])
+    found, _ = decode(FileSource(avro=path))
+    assert {name for name, _, _ in found} == {NAME}
+
+
+def test_a_message_whose_topic_is_no_utf8_is_a_reject_at_its_row(tmp_path):
+    fields: dict[str, Any] = {"topic": "string", "payload": "bytes", "received": STAMP}
+    rows = [{"topic": one, "payload": b'{"power": 2}', "received": T0} for one in (b"site/m1/up", b"site/\xff/up")]
+    path = write(tmp_path / "x.avro", fields, rows, {"topic": "bytes"})
+    readings = Readings.model_validate({"series": {"topic": 2}, "time": {"stamp": True}, "value": {"path": "power"}})
+    assert decode(FileSource(avro=path), readings) == ([("m1", T0, 2.0)], [(2, "malformed-row")])
+
+
+@pytest.mark.assures("live", "A value of Avro that its type does not allow is a reject of its row and damages no file")
+def test_windows_lack_readings_for_damaged_bytes_and_not_for_bad_records(tmp_path):
+    decoder = FileDecoder("avro", ",", READINGS)
+    path = Path(write(tmp_path / "1.avro", PLAIN | {"id": UUID}, [held_row(id=NAME), held_row(id="x")]))
+    first = ArrivingFiles(decoder, (str(tmp_path / "*.avro"),)).reader(0, BEGIN).read()
+    assert first is not None
+    assert (first.rows, first.lost_us, first.rejected) == (1, None, {RejectReason.MALFORMED_ROW: 1})
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(SourceFileError, match="not a whole Avro file"):
+        decode(FileSource(avro=str(path)))
+    damaged = ArrivingFiles(decoder, (str(path),)).reader(0, BEGIN).read()
+    assert damaged is not None
+    assert damaged.lost_us is not None
