@@ -41,7 +41,7 @@ EXAMPLES_STRIDE = 1 if TIER == "nightly" else 5
 LEAST_EXAMPLES = 5
 
 #: Heavy tests from one that a push runs to the next.
-HEAVY_STRIDE = 12
+HEAVY_STRIDE = 20
 
 #: What one case takes, in seconds, of the tests whose cases take long together; written by ``heavy.py``.
 HEAVY = {
