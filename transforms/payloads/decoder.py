@@ -113,12 +113,6 @@ def _parser(
     return lambda payloads, numbers: [parse(payloads, numbers)]
 
 
-def _remote_write(readings: Readings) -> Parser:
-    from .parsing import remote_write_parser
-
-    return remote_write_parser(readings.max_bytes)
-
-
 #: Of each way to write a payload as plain values, what makes its parser; other names are of plug-ins.
 _PARSERS: dict[str, Callable[[Readings], Parser]] = {
     "json": lambda _: parse_json,
