@@ -113,6 +113,8 @@ LOWER = (
 #: What the lowest Beam need not show again nightly either: what Beam, numpy and Arrow have no part in, and what others
 #: of the same parts show there. Both ends have the same SQLAlchemy, alembic, drivers and scipy.
 SAME_AT_BOTH_ENDS = (
+    # Pipelines on that end run on Flink in the step of this name.
+    "tests/e2e",
     # Looks at texts, and runs the commands of the pages, each of which has tests of its own.
     *(f"tests/house/test_{name}.py" for name in ("docs", "mutants", "packaging", "readme", "references", "runners")),
     *(f"tests/house/test_{name}.py" for name in ("text", "tutorials")),

@@ -349,15 +349,7 @@ def theorem_bounds(
     *,
     changes: bool,
 ) -> Mapping[str, TheoremBound]:
-    """Every theorem's bound on the loss of an account, or why it does not apply.
-
-    Args:
-        spans: What was charged.
-        beliefs: What is believed, side by side.
-        alone: The worst slot of some charges alone, rounded outward.
-        bound: The closed form of the influence under mixing bounds.
-        changes: Whether the belief changes at some slot.
-    """
+    """Every theorem's bound on the loss of an account under beliefs held side by side, or why it does not apply."""
     names = ("[SWC17] 4.4", "[SC17] 3.1", "[SC17] 3.3", "[SC17] 3.6", "[SC17] 3.7", "[BHGKM] 6.2")
     charges = _Charges(tuple(spans))
     if not charges.spans:

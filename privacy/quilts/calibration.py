@@ -12,12 +12,10 @@
 >>> round(pairwise(chain, epsilon=1.0, length=100).sigma, 4)
 12.9341
 
-The search for the best quilt, by Dinkelbach's iteration on separable sides.
-
-The score of a quilt is card / (epsilon - influence). With influence L(a) + R(b) and card (a - 1/2) + (b - 1/2), the
-sign of ``card - sigma * (epsilon - influence)`` is decided by two minimisations apart, one per side; the least sigma
-that some quilt reaches is the root of their sum. Every step costs one pass over the lags, never one over all pairs of
-lags.
+The best quilt is found by Dinkelbach's iteration on separable sides. The score of a quilt is card / (epsilon -
+influence). With influence L(a) + R(b) and card (a - 1/2) + (b - 1/2), the sign of ``card - sigma * (epsilon -
+influence)`` is decided by two minimisations apart, one per side; the least sigma that some quilt reaches is the root of
+their sum. Every step costs one pass over the lags, never one over all pairs of lags.
 
 Which slot of a window, or of an endless stream, decides, and how many lags must be looked at to know.
 
@@ -338,15 +336,7 @@ class Decision:
 def decide(
     chain: MarkovChain, epsilon: float, length: int | None, search: Search, *, any_initial: bool, literal: bool
 ) -> Decision:
-    """Find the slot, pair and quilt that decide.
-
-    Args:
-        chain: The chain.
-        epsilon: Target.
-        length: Slots of the window; None for a stream.
-        search: The search over slots, set-wise or pairwise.
-        any_initial: Whether every initial distribution is meant.
-        literal: Whether states that are impossible at an earlier slot count.
+    """Find the slot, pair and quilt that decide; literally where states that are impossible at an earlier slot count.
 
     Raises:
         ChainError: If the chain is to start stationary and is reducible.

@@ -725,15 +725,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a change of belief is priced as if there were none",
         file="privacy/accounting/ledger.py",
-        old="if swept.loss > top and not part.world.changes:",
+        old="if swept.loss > top and not part.history.changes:",
         new="if swept.loss > top:",
         tests=("tests/privacy/accounting/test_belief_changes.py",),
     ),
     Mutant(
         name="slots are compacted without a ceiling",
         file="privacy/accounting/sweep.py",
-        old="lane = Lane(world, ends=(states, ahead))\n    lane.update(slots, densities, np.inf",
-        new="lane = Lane(world, ends=(states, None))\n    lane.update(slots, densities, np.inf",
+        old="sweep = LossSweep(history, ends=(states, ahead))\n    sweep.update(slots, densities, np.inf",
+        new="sweep = LossSweep(history, ends=(states, None))\n    sweep.update(slots, densities, np.inf",
         tests=("tests/privacy/accounting/test_compaction.py",),
     ),
     Mutant(

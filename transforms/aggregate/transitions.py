@@ -62,7 +62,7 @@ class _Trace:
 
 @dataclass(slots=True)
 class _Traces:
-    """The pieces of every series so far; it belongs to one worker and is changed in place."""
+    """The traces of every series so far; it belongs to one worker and is changed in place."""
 
     pieces: dict[str, list[_Trace]] = field(default_factory=dict)
 

@@ -113,7 +113,7 @@ def test_compaction_with_a_belief_that_joined_a_switched_account_holds_for_both(
     ledger = Ledger(MarkovChain(before), budget=3.0)
     ledger.switch(data.draw(st.integers(0, 6)), MarkovChain(after))
     ledger.add_belief(MarkovChain(other))
-    change = ledger.worlds[0][1][0]
+    change = ledger.histories[0][1][0]
     assert change is not None
     accepted = admitted(ledger, data.draw(windows(7, epsilon=(0.01, 1.0))), data)
     steps = [before if slot < change else after for slot in range(6)]
