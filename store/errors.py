@@ -106,15 +106,7 @@ class _ComposedError(StoreError):
 
 
 class RegistrationConflict(_ComposedError):  # noqa: N818 - the public name says what happened
-    """A name on record has other content.
-
-    Attributes:
-        name: the domain or query.
-        field: what differs, named as in the settings.
-        recorded: the value on record.
-        given: the value of this job.
-        advice: the next step.
-    """
+    """A name on record has other content: the field, as in the settings, with both values and the next step."""
 
     def __init__(self, name: str, field: str, recorded: Any, given: Any, advice: str) -> None:
         self.name, self.field, self.recorded, self.given, self.advice = name, field, recorded, given, advice
@@ -126,8 +118,6 @@ class SharedSeries(_ComposedError):  # noqa: N818 - the public name says what ha
     """Series of a domain are in another domain of the ledger, and their budget is there.
 
     Attributes:
-        domain: the domain.
-        other: the domain that has them already.
         series: how many they are; their names are inside the trust boundary.
         differs: the field in which the two state processes differ, named as in the settings; ``None`` where they are
             the same.
@@ -152,14 +142,7 @@ class SharedSeries(_ComposedError):  # noqa: N818 - the public name says what ha
 
 
 class MergeConflict(_ComposedError):  # noqa: N818 - the public name says what happened
-    """Two ledgers have other content under one name, and are not merged.
-
-    Attributes:
-        name: the domain or query.
-        field: what differs, named as in the settings.
-        values: what each of the two ledgers has.
-        ledgers: the two ledgers, without passwords.
-    """
+    """Two ledgers, named without passwords, have other content under one name, and are not merged."""
 
     def __init__(self, name: str, field: str, values: tuple[Any, Any], ledgers: tuple[str, str]) -> None:
         self.name, self.field, self.values, self.ledgers = name, field, values, ledgers
@@ -172,13 +155,7 @@ class MergeConflict(_ComposedError):  # noqa: N818 - the public name says what h
 
 
 class ChargeMismatch(_ComposedError):  # noqa: N818 - the public name says what happened
-    """A release would not be what the recorded charge paid for; the job must stop.
-
-    Attributes:
-        field: what differs.
-        recorded: the value on record.
-        given: the value of this job.
-    """
+    """A release would not be what the recorded charge paid for; the job must stop."""
 
     _message: ClassVar[str] = (
         "query {query!r}: the charge on record has {field} {recorded} and this job has {given}; stop the job and "

@@ -38,17 +38,12 @@ WINDOWS = 4_096
 
 @dataclass(frozen=True, slots=True)
 class QuerySummary:
-    """What one query of a domain did.
+    """What one query of a domain did: its windows charged and refused, and its blocks on record.
 
     Attributes:
-        name: the query.
-        digest: digest of what determines its numbers.
         epsilon: what one run of it was to cost, as set; ``None`` if the header does not say.
         epsilon_dp: loss per slot charged for a window: one number, or by the slots of a window.
         windows: windows in its schedule; ``None`` for an endless one.
-        charged: windows charged.
-        refused: windows refused.
-        blocks: blocks on record.
         admitted_stop: slot after which windows are refused; ``None`` if all are admitted.
         given_model: whether the loss holds only given a model estimated from the protected series.
     """
@@ -75,21 +70,17 @@ class QuerySummary:
 
 @dataclass(frozen=True, slots=True)
 class DomainSummary:
-    """What a domain has spent and promised.
+    """What a domain has spent and promised, and its windows charged and refused.
 
     Attributes:
-        name: the domain.
-        guarantee: ``stream`` or ``window``.
         model_id: digest of the belief.
         budget: the budget in force, epsilon.
         loss: what all charges so far cost together, epsilon.
         reserved_loss: the loss when everything promised is published, epsilon.
         remaining: budget less loss.
         unreserved: budget less reserved loss: what another query may be promised.
-        charged: windows charged.
-        refused: windows refused.
-        naive: what adding up would say: the epsilons of all charged windows, each taken as published alone
-            ([SC17] Theorem 3.7); ``None`` if a query's header has no epsilon.
+        naive: what adding up would say: the epsilons of all charged windows, each taken as published alone ([SC17]
+            Theorem 3.7); ``None`` if a query's header has no epsilon.
         given_model: whether the loss holds only given a model estimated from the protected series.
         history_lost: whether charges are missing from the account, by an operator's word; once so, so for ever.
         closed: whether a merge found more charged than the budget: nothing is charged any more.

@@ -510,13 +510,7 @@ SHARING = "series-shared"
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Series that a domain shares with another one of the ledger.
-
-    Attributes:
-        domain: name of the other domain.
-        series: how many series.
-        declared: whether a job of either said so, by ``shares_series_with``.
-    """
+    """Series that a domain shares with another; declared where a job of either said so by ``shares_series_with``."""
 
     domain: str
     series: int

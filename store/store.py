@@ -175,17 +175,13 @@ class Store:
         return held if found.revision == held.revision else found
 
     def charge_windows(self, registration: Registration, windows: Iterable[Window]) -> Registration:
-        """Charge windows before they are counted; a charged window keeps its roster for ever.
+        """Charge complete windows before they are counted; a charged window keeps its roster for ever.
 
         A window that is charged and has no block yet is missing, and is published whenever it is counted again. Entries
         that were removed from the ledger before the last one are noticed when a window of theirs is published.
 
-        Args:
-            registration: the query, of any age.
-            windows: windows of its schedule that are complete.
-
         Returns:
-            The query, with these rosters: the same registration where it has them.
+            The query, with these rosters: the same registration, of any age, where it has them.
 
         Raises:
             ChargeMismatch: what is on record is not what the registration says; stop the job.
@@ -326,10 +322,7 @@ class Store:
     def change_belief(self, domain: str, change: BeliefChange, note: Note | None = None) -> Changed:
         """Add another belief to a domain's, or let it follow them, if the budget allows it (theory section 4, item 5).
 
-        Args:
-            domain: its name.
-            change: the other belief.
-            note: the estimate that led to it, for the record.
+        The note is the estimate that led to it, for the record.
 
         Raises:
             BudgetRefused: what is charged or promised would pass the budget; nothing was changed.
@@ -374,9 +367,7 @@ class Store:
     def note_history_lost(self, domain: str, *, releases: int) -> DomainSummary:
         """Mark a domain for ever as one whose account lacks charges, because an operator says that they are lost.
 
-        Args:
-            domain: its name.
-            releases: how many releases were found that are not on record.
+        ``releases`` is how many releases were found that are not on record.
         """
         with self._database().write() as connection:
             note_history_lost(connection, domain, releases)
@@ -387,12 +378,7 @@ class Store:
         return self._read(source_ids, domain)
 
     def note_source_ids(self, registration: Registration, ids: Mapping[str, str]) -> dict[str, SourceId]:
-        """Put ids of topics on record that are not the last ones there; what is on record then.
-
-        Args:
-            registration: the query whose job has seen them.
-            ids: by the topics' names.
-        """
+        """Put ids of topics, by their names, on record that are not the last ones there; what is on record then."""
         return self._write(note_source_ids, registration.domain.name, registration.query.name, ids)
 
     def newest(self, domain: str, query: str) -> Newest | None:
