@@ -206,7 +206,7 @@ def test_what_a_domain_has_frozen_is_parsed_once_and_again_when_it_changed(
     parsed: list[str] = []
     monkeypatch.setattr(codec.json, "loads", lambda text, loads=json.loads: parsed.append(text) or loads(text))
     with store._database().read() as connection:
-        frozen = connection.scalar(sa.select(tables.domains.c.frozen))
+        frozen = str(connection.scalar(sa.select(tables.domains.c.frozen)))
     for window in held.query.schedule.windows():
         store.publish(held, drafts(held, [window]))
     assert parsed.count(frozen) == 1
