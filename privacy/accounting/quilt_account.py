@@ -44,7 +44,7 @@ from ..models.markov_chain import ChainError, FloatArray
 from ..quilts.influence import Bound, Quilt, SidedInfluence, sided_influence
 from .charges import Span, outward
 from .density import Density, Timeline
-from .schedules import Schedule, levelled
+from .schedules import Schedule, separated
 
 IntArray = npt.NDArray[np.intp]
 
@@ -294,9 +294,7 @@ def _views(density: Density, schedules: Sequence[Schedule], sight: int) -> list[
     nowhere above the same schedules with an endless past. So every slot that does not see the finite part loses at most
     what one period of slots loses that has the endless past in sight, and only the slots that do are looked at besides.
     """
-    ending = (schedule for schedule in schedules if schedule.stop is not None)
-    finite = density.with_steps(step for schedule in ending for step in schedule.steps())
-    endless, period = levelled([schedule for schedule in schedules if schedule.stop is None])
+    finite, endless, period = separated(density, schedules)
     if not endless:
         return [(Timeline(finite), View())]
     marks = finite.steps

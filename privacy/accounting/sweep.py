@@ -67,7 +67,7 @@ from ..quilts.influence import Bound, sided_influence
 from ..validation import float_above
 from .density import Density
 from .forward_backward import calibrated, directions_of
-from .schedules import Schedule, levelled
+from .schedules import Schedule, separated
 
 #: Relative and absolute rounding of a few operations.
 _UP = 1.0 + 2.0**-49
@@ -1035,8 +1035,7 @@ def endless_loss(
 
     Several endless schedules whose common period is too long are priced at their largest density, an upper bound.
     """
-    finite = density.with_steps(step for one in schedules if one.stop is not None for step in one.steps())
-    endless, period = levelled([one for one in schedules if one.stop is None])
+    finite, endless, period = separated(density, schedules)
     first, states = (None, None) if behind is None else (behind.slot, behind.states)
     if not endless:
         return _swept_line(history, _runs(finite, first, None, history.cuts), (states, None)), _largest(finite)
@@ -1082,8 +1081,7 @@ def passed(history: BeliefHistory, density: Density, behind: Behind | None, slot
 
 def largest(density: Density, schedules: Sequence[Schedule]) -> Fraction:
     """The largest density that schedules make on top of another, or one above it."""
-    finite = density.with_steps(step for one in schedules if one.stop is not None for step in one.steps())
-    endless, period = levelled([one for one in schedules if one.stop is None])
+    finite, endless, period = separated(density, schedules)
     if endless:
         begin = max([*finite.steps, *(one.start + one.size for one in endless)])
         finite = finite.with_steps(step for one in endless for step in one.steps(begin + 2 * period + 1))
