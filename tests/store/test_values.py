@@ -204,7 +204,7 @@ def test_what_a_domain_has_frozen_is_parsed_once_and_again_when_it_changed(
     held = store.register(domain("parsed once", budget=4.0), query(domain="parsed once"))
     codec._frozen_of.cache_clear()
     parsed: list[str] = []
-    monkeypatch.setattr(codec.json, "loads", lambda text, loads=json.loads: parsed.append(text) or loads(text))
+    monkeypatch.setattr(json, "loads", lambda text, loads=json.loads: parsed.append(text) or loads(text))
     with store._database().read() as connection:
         frozen = str(connection.scalar(sa.select(tables.domains.c.frozen)))
     for window in held.query.schedule.windows():
