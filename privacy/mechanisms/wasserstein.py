@@ -464,7 +464,7 @@ class WassersteinMechanism:
         raise AssertionError  # pragma: no cover - the line above raises
 
     def randomise(self, counts: NDArray[np.int64], entropy: Entropy | None = None) -> NDArray[np.int64]:
-        """Add independent noise to the answers of independent databases.
+        """Add independent noise to the answers of independent databases, int64 of any shape; the result has that shape.
 
         Raises:
             TypeError: The answers are not int64.

@@ -181,7 +181,11 @@ class FiniteClass(Belief):
         return self.chains
 
     def directions(self) -> tuple[Pair, ...]:
-        """Those of each chain."""
+        """Those of each chain.
+
+        Raises:
+            ChainError: A chain has a fixed start, or is reducible.
+        """
         return tuple(pair for chain in self.chains for pair in chain.directions())
 
     def to_dict(self) -> dict[str, Any]:

@@ -219,7 +219,7 @@ def exact_distribution(name: str, values: Iterable[SupportsFloat | Fraction]) ->
 
     Raises:
         TypeError: If an entry is not a number.
-        ValueError: If there is no entry, an entry is no probability, or the sum is off by ``SUM_TOLERANCE``.
+        ValueError: If there is no entry, an entry is no probability, or the sum is off by more than ``SUM_TOLERANCE``.
     """
     row = [exact_number(f"{name}[{place}]", value) for place, value in enumerate(values)]
     if not row:

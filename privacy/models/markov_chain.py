@@ -216,7 +216,11 @@ class MarkovChain(Belief):
         return Kernel(self.transition, 2.0**-50 * self.states)
 
     def directions(self) -> tuple[Pair, ...]:
-        """P, and its time reversal; of a chain without a fixed start that is irreducible."""
+        """P, and its time reversal.
+
+        Raises:
+            ChainError: The chain has a fixed start, or is reducible.
+        """
         if self.initial is not None:
             raise ChainError(
                 "the chain has a fixed start, which is true at one slot of a stream only: leave initial out for a "
@@ -308,7 +312,11 @@ class MarkovChain(Belief):
 
     @cached_property
     def reversible_gap(self) -> float:
-        """Twice the absolute spectral gap of P, in [0, 2]; a chain that is not reversible has none."""
+        """Twice the absolute spectral gap of P, in [0, 2]; only a reversible chain has it.
+
+        Raises:
+            ChainError: The chain is not reversible.
+        """
         if not self.is_reversible:
             raise ChainError(
                 "reversible_gap: the chain is not reversible (its flows differ from their transposes): "

@@ -104,7 +104,11 @@ class PeriodicChain(Belief):
         return self.transitions.shape[1]
 
     def check_interval(self, interval_us: int) -> None:
-        """Refuse a period that is neither a week nor a part of a day in whole numbers."""
+        """Refuse a period that is neither a week nor a part of a day in whole numbers of slots.
+
+        Raises:
+            ChainError: The slots of the period times ``interval_us`` are neither.
+        """
         period = self.slots * interval_us
         if _DAY_US % period and period != 7 * _DAY_US:
             a_day = _DAY_US / interval_us
@@ -171,7 +175,11 @@ class PeriodicChain(Belief):
         return frozen(np.where(live[:, :, None], rows, before[:, None, :]))
 
     def directions(self) -> tuple[Pair, ...]:
-        """The kernels of all slots, and those back in time."""
+        """The kernels of all slots, and those back in time.
+
+        Raises:
+            ChainError: There is no unique steady state, or no slot of it has two possible states.
+        """
         if (self.live.sum(axis=1) < 2).all():  # noqa: PLR2004 - a secret is about two states
             raise ChainError("the steady state has one state at every slot: there is no secret to protect")
         # A product of n kernels errs by n k roundings in each entry, a stationary distribution by 2 k times the error
