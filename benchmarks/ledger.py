@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
-from quiltstream.privacy.accounting.quilt_account import pricer_of
+from quiltstream.privacy.accounting.quilt_account import prices_of
 from quiltstream.privacy.accounting.sweep import members_of
 from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.quilts.influence import sided_influence
@@ -57,7 +57,7 @@ def milliseconds(work: Callable[[], Any]) -> float:
 def forget(belief: Belief) -> None:
     """Drop what the process remembers, so that every price is computed."""
     sided_influence.cache_clear()
-    pricer_of.cache_clear()
+    prices_of.cache_clear()
     members_of.cache_clear()
     Ledger(belief)
 
@@ -114,7 +114,7 @@ def main() -> None:
 
     def folded(number: int) -> None:
         ledger.charge(50 * number, 50 * number + 20, 0.01)
-        ledger.fold(50 * number)
+        ledger.compact(50 * number)
 
     taken = [milliseconds(lambda number=number: folded(number)) for number in range(2_000)]
     row("mixing bounds", "folding as it goes, 2,000 windows", taken[0], max(taken), float(np.median(taken[-100:])))

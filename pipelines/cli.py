@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,11 +14,19 @@ from .command import Group, leave_at_exit
 
 if TYPE_CHECKING:
     from ..schemas.release_ddl import Engine
-    from .commands.fit import Believed, Choice
     from .commands.show import Format
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _FILE = click.Path(path_type=Path)
+_LEDGER = click.argument("text", metavar="LEDGER")
+_SETTINGS = click.argument("settings", type=_FILE)
+_DOMAIN = click.option("--domain", help="Of this domain only.")
+_YES = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def _json(what: str) -> Callable[[_Function], _Function]:
+    return click.option("--json", "as_json", is_flag=True, help=f"Print {what} as JSON.")
 
 
 @click.group(cls=Group, short_help="Look at the ledger of record, export it, and keep it.")
@@ -34,7 +44,7 @@ def ledger() -> None:
 
 
 @ledger.command("show")
-@click.argument("ledger_", metavar="LEDGER")
+@_LEDGER
 @click.option("--domain", help="This domain only.")
 @click.option(
     "--all",
@@ -42,8 +52,8 @@ def ledger() -> None:
     is_flag=True,
     help="Every entry, not only the last ones, and what the theorems of the sources say.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def ledger_show(ledger_: str, domain: str | None, *, every: bool, as_json: bool) -> None:
+@_json("everything")
+def ledger_show(**given: Any) -> None:
     r"""Show what each domain has lost, what its budget is, and the entries of its account.
 
     \b
@@ -54,11 +64,11 @@ def ledger_show(ledger_: str, domain: str | None, *, every: bool, as_json: bool)
     """
     from .commands.ledger import show
 
-    show(ledger_, domain=domain, every=every, as_json=as_json)
+    show(**given)
 
 
 @ledger.command("verify")
-@click.argument("ledger_", metavar="LEDGER")
+@_LEDGER
 @click.option(
     "--expect",
     "expected",
@@ -66,8 +76,8 @@ def ledger_show(ledger_: str, domain: str | None, *, every: bool, as_json: bool)
     multiple=True,
     help="A head that was written down earlier; what it was made of must still be on record. May be repeated.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def ledger_verify(ledger_: str, expected: tuple[str, ...], *, as_json: bool) -> None:
+@_json("everything")
+def ledger_verify(**given: Any) -> None:
     r"""Read everything for damage, price every account anew, and print the head of each domain.
 
     Exit code 4 if anything is not as it was written; each defect is listed. Keep the heads elsewhere: against somebody
@@ -80,12 +90,12 @@ def ledger_verify(ledger_: str, expected: tuple[str, ...], *, as_json: bool) -> 
     """
     from .commands.ledger import verify
 
-    verify(ledger_, expected, as_json=as_json)
+    verify(**given)
 
 
 @ledger.command("export")
-@click.argument("ledger_", metavar="LEDGER")
-@click.option("-o", "--output", type=_FILE, required=True, help="Folder to write into.")
+@_LEDGER
+@click.option("-o", "--output", "folder", type=_FILE, required=True, help="Folder to write into.")
 @click.option(
     "--format",
     "kind",
@@ -94,7 +104,7 @@ def ledger_verify(ledger_: str, expected: tuple[str, ...], *, as_json: bool) -> 
     show_default=True,
     help="Of the files.",
 )
-def ledger_export(ledger_: str, output: Path, kind: str) -> None:
+def ledger_export(**given: Any) -> None:
     r"""Write the releases and the ledger's entries to files that may be published.
 
     The store itself is not to be published: its files and logs may hold draws of noise that lost a race.
@@ -105,15 +115,15 @@ def ledger_export(ledger_: str, output: Path, kind: str) -> None:
     """
     from .commands.ledger import export
 
-    export(ledger_, output, kind)
+    export(**given)
 
 
 @ledger.command("budget")
-@click.argument("ledger_", metavar="LEDGER")
+@_LEDGER
 @click.argument("domain")
 @click.argument("budget", type=float)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-def ledger_budget(ledger_: str, domain: str, budget: float, *, yes: bool) -> None:
+@_YES
+def ledger_budget(*, yes: bool, **given: Any) -> None:
     r"""Raise the budget of a domain, on record. A window that was refused stays refused.
 
     \b
@@ -122,16 +132,16 @@ def ledger_budget(ledger_: str, domain: str, budget: float, *, yes: bool) -> Non
     """
     from .commands.ledger import raise_budget
 
-    raise_budget(ledger_, domain, budget, ask=not yes)
+    raise_budget(**given, ask=not yes)
 
 
 @ledger.command("belief")
-@click.argument("ledger_", metavar="LEDGER")
+@_LEDGER
 @click.argument("domain")
-@click.argument("model", type=_FILE)
+@click.argument("path", metavar="MODEL", type=_FILE)
 @click.option("--from", "instant", metavar="INSTANT", help="Believe it alone from here on, not beside the others.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-def ledger_belief(ledger_: str, domain: str, model: Path, instant: str | None, *, yes: bool) -> None:
+@_YES
+def ledger_belief(*, yes: bool, **given: Any) -> None:
     r"""Let another belief join a domain's for the whole history, or follow it from an instant on.
 
     Everything charged and promised is priced anew, and it is refused if that passes the budget.
@@ -142,13 +152,13 @@ def ledger_belief(ledger_: str, domain: str, model: Path, instant: str | None, *
     """
     from .commands.ledger import change_belief
 
-    change_belief(ledger_, domain, model, instant, ask=not yes)
+    change_belief(**given, ask=not yes)
 
 
 @ledger.command("backup")
-@click.argument("ledger_", metavar="LEDGER")
+@_LEDGER
 @click.option("-o", "--output", type=_FILE, required=True, help="File to write; it must not exist.")
-def ledger_backup(ledger_: str, output: Path) -> None:
+def ledger_backup(text: str, output: Path) -> None:
     r"""Copy a SQLite ledger while jobs may be running. PostgreSQL has tools of its own for this.
 
     A ledger restored from a backup has forgotten every charge made after it: the budget would be spent twice.
@@ -159,12 +169,12 @@ def ledger_backup(ledger_: str, output: Path) -> None:
     """
     from .commands.ledger import backup
 
-    backup(ledger_, output)
+    backup(text, output)
 
 
 @ledger.command("migrate")
-@click.argument("ledger_", metavar="LEDGER")
-def ledger_migrate(ledger_: str) -> None:
+@_LEDGER
+def ledger_migrate(text: str) -> None:
     r"""Bring the tables of a ledger to the version of this program. Back it up first.
 
     \b
@@ -173,7 +183,7 @@ def ledger_migrate(ledger_: str) -> None:
     """
     from .commands.ledger import migrate
 
-    migrate(ledger_)
+    migrate(text)
 
 
 @ledger.command("merge")
@@ -400,22 +410,7 @@ def init(
 @click.option(
     "--missing", default="public", show_default=True, help="Data only: public, state, or a gap that breaks, e.g. 2h."
 )
-def fit(
-    settings_or_data: Path,
-    *,
-    output: Path | None,
-    only: Path | None,
-    only_column: str | None,
-    exclude: Path | None,
-    exclude_column: str | None,
-    start: str | None,
-    stop: str | None,
-    smoothing: float,
-    belief: Believed,
-    cover: str | None,
-    certify: bool,
-    **columns: str | float | None,
-) -> None:
+def fit(settings_or_data: Path, *, output: Path | None, **given: Any) -> None:
     r"""Estimate what is to be believed about the data from a history, and write it as a model file.
 
     Transitions between adjacent slots are counted per series, a gap cuts the chain. The belief is the class of all
@@ -433,25 +428,13 @@ def fit(
     from .commands.fit import Choice, fit_file, show
     from .console import results
 
-    choice: Choice = Choice(
-        only=only,
-        only_column=only_column,
-        exclude=exclude,
-        exclude_column=exclude_column,
-        start=start,
-        stop=stop,
-        smoothing=smoothing,
-        belief=belief,
-        cover=cover,
-        certify=certify,
-    )
-    fitted = fit_file(settings_or_data, choice, columns, output)
-    show(results(), fitted)
+    choice = Choice(**{one.name: given.pop(one.name) for one in fields(Choice) if one.name in given})
+    show(results(), fit_file(settings_or_data, choice, columns=given, output=output))
 
 
 @main.command(short_help="Say what is in the data of a settings file; charge and publish nothing.")
-@click.argument("settings", type=_FILE)
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@_SETTINGS
+@_json("what was found")
 def check(settings: Path, *, as_json: bool) -> None:
     r"""Say what is in the data of a settings file; charge and publish nothing, and open no ledger.
 
@@ -469,7 +452,7 @@ def check(settings: Path, *, as_json: bool) -> None:
 
 
 @main.command(name="try", short_help="Say what a mapping makes of messages; charge and publish nothing.")
-@click.argument("settings", type=_FILE)
+@_SETTINGS
 @click.argument("file", required=False)
 @click.option("--from-topic", type=click.IntRange(1, 1_000), metavar="N", help="The last N messages of source.kafka.")
 @click.option("--topic", default="", help="Topic of the messages of FILE.")
@@ -478,20 +461,8 @@ def check(settings: Path, *, as_json: bool) -> None:
 @click.option("--stamp", default="", metavar="INSTANT", help="The broker's stamp [default: now].")
 @click.option("--lines", is_flag=True, help="Each line is a message.")
 @click.option("--topics", is_flag=True, help="Each line is a topic, a blank and a payload, as of mosquitto_sub -v.")
-@click.option("--json", "as_json", is_flag=True, help="Print what became of each message as JSON.")
-def try_(
-    settings: Path,
-    file: str | None,
-    *,
-    from_topic: int | None,
-    topic: str,
-    key: str,
-    headers: tuple[str, ...],
-    stamp: str,
-    lines: bool,
-    topics: bool,
-    as_json: bool,
-) -> None:
+@_json("what became of each message")
+def try_(settings: Path, file: str | None, *, from_topic: int | None, as_json: bool, **beside: Any) -> None:
     r"""Say what a mapping makes of messages: readings, passed over, or rejected and why; open no ledger.
 
     FILE is one message, or lines of messages, and - is standard input. Of a topic nothing is committed. Readings are
@@ -505,16 +476,14 @@ def try_(
     """
     from .commands.check import Beside, try_file
 
-    given = tuple((name, value) for name, _, value in (one.partition("=") for one in headers))
-    beside = Beside(topic, key, given, stamp, lines, topics)
-    raise SystemExit(try_file(settings, file, beside, from_topic=from_topic, as_json=as_json))
+    raise SystemExit(try_file(settings, file, Beside(**beside), from_topic=from_topic, as_json=as_json))
 
 
 @main.command(short_help="Publish what a settings file says, once and within the budget.")
-@click.argument("settings", type=_FILE)
+@_SETTINGS
 @click.argument("beam_options", nargs=-1, type=click.UNPROCESSED)
 @click.option("--dry-run", is_flag=True, help="Say schedule, noise, expected error and loss; read no data.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary, or the dry run, as JSON.")
+@_json("the summary, or the dry run,")
 @click.option(
     "--history-lost",
     is_flag=True,
@@ -597,7 +566,7 @@ main.add_command(ledger)
 
 
 @main.command(short_help="Take messages of an MQTT broker further, and releases back to it.")
-@click.argument("settings", type=_FILE)
+@_SETTINGS
 @click.option("--check", is_flag=True, help="Say what the settings mean and what is missing; connect to nothing.")
 def gateway(settings: Path, *, check: bool) -> None:
     r"""Take messages of an MQTT broker to Kafka or into files, and released rows back to the broker.
@@ -619,7 +588,7 @@ def gateway(settings: Path, *, check: bool) -> None:
 
 
 @main.command(short_help="Write a roster under the pseudonyms that a gateway makes.")
-@click.argument("settings", type=_FILE)
+@_SETTINGS
 @click.argument("roster", type=_FILE)
 @click.option("-o", "--out", type=_FILE, required=True, help="CSV file to write, for the settings of the job.")
 @click.option("--series", metavar="COLUMN", default="series", show_default=True, help="The roster's column of names.")
@@ -632,9 +601,7 @@ def gateway(settings: Path, *, check: bool) -> None:
     help="For names put together from levels with slashes: a part that is a pseudonym, counted from 1. Repeat it.",
 )
 @click.option("--drop", metavar="COLUMN", multiple=True, help="Leave this column out. Repeat it.")
-def pseudonyms(
-    settings: Path, roster: Path, *, out: Path, series: str, parts: tuple[int, ...], drop: tuple[str, ...]
-) -> None:
+def pseudonyms(settings: Path, roster: Path, *, out: Path, **choice: Any) -> None:
     r"""Write a roster under the pseudonyms that a gateway makes, for a job that has no key.
 
     SETTINGS are the gateway's, with forward.pseudonyms; run it where its key is. Other columns than the series stay as
@@ -646,7 +613,7 @@ def pseudonyms(
     """
     from .gateway.pseudonyms import Choice, write_pseudonyms
 
-    write_pseudonyms(settings, roster, out, Choice(series=series, parts=parts, drop=drop))
+    write_pseudonyms(settings, roster, out, Choice(**choice))
 
 
 @main.group(cls=Group, short_help="Make a key for the content of rejected messages, and open it.")
@@ -746,13 +713,7 @@ def _numbers(_context: click.Context, _option: click.Parameter, value: str | Non
     help="Of what is printed.",
 )
 def plan_command(
-    settings: Path | None,
-    *,
-    model: Path | None,
-    picture: Path | None,
-    output: Path | None,
-    format_: str,
-    **asked: Any,
+    *, settings: Path | None, model: Path | None, picture: Path | None, output: Path | None, format_: str, **asked: Any
 ) -> None:
     r"""Say what a purpose comes to under a model: which mechanism, how long a window, how large a group.
 
@@ -773,7 +734,7 @@ def plan_command(
 
 @main.command(short_help="Show released histograms with their error; costs nothing.")
 @click.argument("releases", type=_FILE, nargs=-1, required=True)
-@click.option("--domain", help="Of this domain only.")
+@_DOMAIN
 @click.option("--query", help="Of this query only.")
 @click.option("--key", help="Of this series or group [default: the first by name]")
 @click.option("--window", metavar="INSTANT", help="The window that holds this instant [default: the last]")
@@ -806,7 +767,7 @@ def plan_command(
 @click.option("--change", is_flag=True, help="Change of shares since the window, or sum, before.")
 @click.option("--profile", is_flag=True, help="A line for each class of slots, e.g. each hour of the day.")
 @click.option("--edge", type=float, help="Edge that a profile counts from [default: the middle one]")
-@click.option("--json", "as_json", is_flag=True, help="Print everything that is asked as JSON.")
+@_json("everything that is asked")
 @click.option("--tidy", is_flag=True, help="Write a table with one row a count instead.")
 @click.option("--format", "format_", type=click.Choice(["csv", "parquet", "json"]), help="Of the table [default: csv]")
 @click.option("-o", "--output", type=_FILE, help="File for the table [default: standard output]")
@@ -836,9 +797,9 @@ def show(
 
 
 @main.command(short_help="Write an HTML report of what was released and what it cost.")
-@click.argument("ledger_", metavar="LEDGER")
+@_LEDGER
 @click.option("-o", "--output", type=_FILE, default=Path("report.html"), show_default=True, help="HTML file to write.")
-@click.option("--domain", help="Of this domain only.")
+@_DOMAIN
 @click.option(
     "--model",
     type=_FILE,
@@ -853,7 +814,7 @@ def show(
     show_default=True,
     help="How many series or groups of a domain get figures.",
 )
-def report(ledger_: str, output: Path, *, domain: str | None, model: Path | None, title: str, pictured: int) -> None:
+def report(**given: Any) -> None:
     r"""Write one HTML file: what is promised and to whom, what it cost, the belief, and what was released.
 
     LEDGER is a SQLite file, a SQLAlchemy URL, or a settings file that names one. The file needs no network and runs no
@@ -866,11 +827,11 @@ def report(ledger_: str, output: Path, *, domain: str | None, model: Path | None
     """
     from .report import write_report
 
-    write_report(ledger_, output, domain=domain, model=model, title=title, pictured=pictured)
+    write_report(**given)
 
 
 @main.command(short_help="Derive the whole ledger again; exit code 4 where a row differs.")
-@click.argument("ledger_", metavar="SETTINGS|LEDGER")
+@click.argument("text", metavar="SETTINGS|LEDGER")
 @click.option(
     "--releases",
     "published",
@@ -878,8 +839,8 @@ def report(ledger_: str, output: Path, *, domain: str | None, model: Path | None
     multiple=True,
     help="Published rows to hold against the record: a file or a folder. May be repeated.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def audit(ledger_: str, published: tuple[Path, ...], *, as_json: bool) -> None:
+@_json("everything")
+def audit(**given: Any) -> None:
     r"""Derive the whole ledger again from its rows, the belief and the settings, by the core alone.
 
     Every digest, window and loss, the density and the band of every noise, the totals of every release; with settings
@@ -893,7 +854,7 @@ def audit(ledger_: str, published: tuple[Path, ...], *, as_json: bool) -> None:
     """
     from .commands.ledger import audit as derive
 
-    derive(ledger_, published, as_json=as_json)
+    derive(**given)
 
 
 @main.command(short_help="Print the JSON Schema of the settings, or the SQL that declares released rows.")

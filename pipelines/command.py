@@ -1,14 +1,12 @@
 """The behaviour of every command: ``--debug``, quiet libraries, exit codes, and garbage collection.
 
-What libraries write to stderr by themselves, kept away from the operator unless ``--debug`` asks for it.
-
 A worker of Beam prints the traceback of a step that failed, threads print that of their end, and what a driver or a
-library says may quote a reading. The command says in its own words why a job has failed.
-
-When Python's cyclic collector runs: not while a command is being put together, and not at the very end.
+library says may quote a reading: all of it is kept away unless ``--debug`` asks for it. The command says in its own
+words why a job has failed.
 
 Imports and Beam's graph make some hundred thousand objects that stay. Looking through them again and again for cycles,
-and once more when the process ends, took a quarter of a job of ten million readings.
+and once more when the process ends, took a quarter of a job of ten million readings: so the cyclic collector does not
+run while a command is being put together, nor at the very end.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType, TracebackType
@@ -30,9 +28,6 @@ from typing import Any, NoReturn
 import click
 
 from .errors import ExitCode, explain
-
-__all__ = ["keep_quiet"]
-
 
 #: Packages whose threads, callbacks and destructors end in ways that are noticed elsewhere.
 _LIBRARIES = frozenset({"apache_beam", "confluent_kafka", "google", "grpc", "paho", "psycopg", "sqlalchemy", "urllib3"})
@@ -47,10 +42,10 @@ def keep_quiet() -> None:
     for module in (log_handler, sdk_worker):
         # a name of the module goes before that of the language
         module.__dict__["print"] = _say_nothing
-    if not isinstance(threading.excepthook, _QuietThreads):
-        threading.excepthook = _QuietThreads(threading.excepthook)
-    if not isinstance(sys.unraisablehook, _QuietRest):
-        sys.unraisablehook = _QuietRest(sys.unraisablehook)
+    if not isinstance(threading.excepthook, _Quiet):
+        threading.excepthook = _Quiet(threading.excepthook)
+    if not isinstance(sys.unraisablehook, _Quiet):
+        sys.unraisablehook = _Quiet(sys.unraisablehook)
 
 
 def _say_nothing(*given: Any, **named: Any) -> None:
@@ -59,41 +54,28 @@ def _say_nothing(*given: Any, **named: Any) -> None:
 
 
 @dataclass(frozen=True)
-class _QuietThreads:
-    """Tells of a thread's end what ``tell`` does, but nothing of a library's, and of this package's no text."""
+class _Quiet:
+    """Tells of the end of a thread, destructor or callback what ``tell`` does, but nothing of a library's.
+
+    Of a thread of this package it says no text.
+    """
 
     tell: Callable[[Any], Any]
 
     def __call__(self, ended: Any) -> None:
         if _is_librarys(ended.exc_type, ended.exc_traceback):
             return
-        name = "" if ended.thread is None else ended.thread.name
+        name = str(getattr(getattr(ended, "thread", None), "name", ""))
         if name.startswith("quiltstream"):
             click.echo(f"Error: {ended.exc_type.__name__} in the thread {name}; --debug shows more", err=True)
         else:
             self.tell(ended)
 
 
-@dataclass(frozen=True)
-class _QuietRest:
-    """The same for destructors, callbacks and generators that are collected."""
-
-    tell: Callable[[Any], Any]
-
-    def __call__(self, ended: Any) -> None:
-        if not _is_librarys(ended.exc_type, ended.exc_traceback):
-            self.tell(ended)
-
-
 def _is_librarys(kind: type[BaseException], trace: TracebackType | None) -> bool:
-    modules = {one.__module__ for one in kind.__mro__} | set(_modules(trace))
+    modules = {one.__module__ for one in kind.__mro__}
+    modules |= {str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(trace)}
     return any(module.partition(".")[0] in _LIBRARIES for module in modules)
-
-
-def _modules(trace: TracebackType | None) -> Iterator[str]:
-    while trace is not None:
-        yield str(trace.tb_frame.f_globals.get("__name__", ""))
-        trace = trace.tb_next
 
 
 @contextmanager
@@ -124,17 +106,18 @@ _DEBUG = "quiltstream.debug"
 STOPPED = "stopped; what is on record stays: run the same command again and it goes on from there"
 
 
-def _debug_option() -> click.Option:
-    def note(context: click.Context, _option: click.Parameter, value: bool) -> None:
-        if value:
-            context.find_root().meta[_DEBUG] = True
+def _note_debug(context: click.Context, _option: click.Parameter, value: bool) -> None:
+    if value:
+        context.find_root().meta[_DEBUG] = True
 
+
+def _debug_option() -> click.Option:
     return click.Option(
         ["--debug"],
         is_flag=True,
         expose_value=False,
         is_eager=True,
-        callback=note,
+        callback=_note_debug,
         help="Show the traceback of an error and the logs of the runner. They may quote data.",
     )
 

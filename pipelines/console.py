@@ -13,7 +13,7 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -74,8 +74,9 @@ def heading(console: Console, text: str) -> None:
     console.print(Text(text, style="bold"))
 
 
-def facts(console: Console, rows: Sequence[tuple[str, str]]) -> None:
+def facts(console: Console, said: Mapping[str, str] | Sequence[tuple[str, str]]) -> None:
     """Print names and what is to be said about them, in two columns."""
+    rows = list(said.items()) if isinstance(said, Mapping) else said
     left = max((len(name) for name, _ in rows), default=0) + 2
     for name, text in rows:
         lines = _wrapped(text, console.width - _INDENT - left) or [""]
@@ -84,15 +85,12 @@ def facts(console: Console, rows: Sequence[tuple[str, str]]) -> None:
             console.print(Text(" " * (_INDENT + left) + line), soft_wrap=True)
 
 
-def notes(console: Console, texts: Sequence[str]) -> None:
+def notes(console: Console, texts: Iterable[str]) -> None:
     """Print sentences as a list."""
-    for text in texts:
-        lines = _wrapped(text, console.width - _INDENT - 2)
-        for mark, line in zip(["- ", *["  "] * len(lines)], lines, strict=False):
-            console.print(Text(" " * _INDENT + mark + line), soft_wrap=True)
+    lines(console, [f"- {text}" for text in texts])
 
 
-def lines(console: Console, texts: Sequence[str]) -> None:
+def lines(console: Console, texts: Iterable[str]) -> None:
     """Print paragraphs; those that begin with a dash are items of a list."""
     for text in texts:
         mark = "- " if text.startswith("- ") else ""
@@ -177,15 +175,7 @@ def comparison(
     *,
     width: int,
 ) -> list[Text]:
-    """True and private counts under each other, one pair of lines a bin.
-
-    Args:
-        labels: names of the k bins.
-        true: true counts, k of them.
-        private: published counts, k of them.
-        half_width: of the noise band around the private ones.
-        width: columns in all.
-    """
+    """True and private counts under each other, one pair of lines a bin."""
     left = max(len(label) for label in labels)
     numbers = max(len(f"{value:,.0f}") for value in (*true, *private))
     room = max(10, width - left - numbers - 13)
@@ -214,16 +204,7 @@ def banded(
     width: int,
     percent: bool = False,
 ) -> list[Text]:
-    """Published numbers with the bands of their noise, one line each.
-
-    Args:
-        labels: names of the k bins.
-        values: published numbers, k of them.
-        half_width: of the band, of all or of each.
-        total: of what the numbers are shares, where that is to be said.
-        width: columns in all.
-        percent: whether the numbers are shares of one themselves.
-    """
+    """Published numbers with the bands of their noise, one line each."""
     halves = [half_width] * len(values) if isinstance(half_width, (int, float)) else list(half_width)
     said = [f"{value:.1%}" if percent else f"{value:,.0f}" for value in values]
     off = [f"± {half:.1%}" if percent else f"± {half:,.0f}" for half in halves]

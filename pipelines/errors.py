@@ -12,42 +12,39 @@ import builtins
 import dis
 import re
 import sys
+import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Self
 
 from ..schemas.errors import QuiltstreamError
+from ..schemas.files import reason
 
 
 class ExitCode(IntEnum):
     """What a command ended with; a number is never given another meaning."""
 
-    OK = 0
-    FAILURE = 1
-    SETTINGS = 2
-    REFUSED = 3
-    STORE = 4
-    SOURCE = 5
-    SINK = 6
-    STOPPED = 130
+    text: str  # the code in words
 
-    @property
-    def text(self) -> str:
-        """The code in words."""
-        return _TEXTS[self]
+    def __new__(cls, number: int, text: str) -> Self:
+        """A code and its words."""
+        code = int.__new__(cls, number)
+        code._value_ = number
+        code.text = text
+        return code
 
-
-_TEXTS = {
-    ExitCode.OK: "done",
-    ExitCode.FAILURE: "an unexpected failure",
-    ExitCode.SETTINGS: "the command line, a settings file, a model or a roster cannot be used",
-    ExitCode.REFUSED: "the budget refused a window, or did not allow the query at all",
-    ExitCode.STORE: "the ledger of record cannot be used, or does not fit the job",
-    ExitCode.SOURCE: "the input data could not be read, or no reading of them counts",
-    ExitCode.SINK: "the sink or the rejects could not be written, e.g. because the disk is full",
-    ExitCode.STOPPED: "stopped by Ctrl-C before it was done",
-}
+    OK = 0, "done"
+    FAILURE = 1, "an unexpected failure"
+    SETTINGS = 2, "the command line, a settings file, a model or a roster cannot be used"
+    REFUSED = 3, "the budget refused a window, or did not allow the query at all"
+    STORE = 4, "the ledger of record cannot be used, or does not fit the job"
+    SOURCE = 5, "the input data could not be read, or no reading of them counts"
+    SINK = 6, "the sink or the rejects could not be written, e.g. because the disk is full"
+    STOPPED = 130, "stopped by Ctrl-C before it was done"
 
 
 _PACKAGE = "quiltstream."
@@ -127,6 +124,19 @@ class AwayError(CommandError):
         self.part: Part = part
 
 
+@contextmanager
+def writing(path: Path, mend: str = "check the folder", code: ExitCode = ExitCode.SINK) -> Generator[None]:
+    """Say which file cannot be written, and how to mend it.
+
+    Raises:
+        CommandError: it cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(f"{path}: cannot be written ({reason(error)}); {mend}", code) from error
+
+
 def explain(error: BaseException) -> Failure:
     """Find the exit code and the message of any error; URLs in it have no credentials."""
     found = _explained(error)
@@ -157,11 +167,8 @@ def _explained(error: BaseException) -> Failure:
         return Failure(ExitCode.SETTINGS, str(error), kind)  # a check of an argument, which is a setting here
     if isinstance(error, ImportError):
         name = f"the module {error.name}" if error.name else "a module"
-        return Failure(
-            ExitCode.FAILURE,
-            f"{name} cannot be imported; install the package again, with the extra that the job needs",
-            kind,
-        )
+        mend = "install the package again, with the extra that the job needs"
+        return Failure(ExitCode.FAILURE, f"{name} cannot be imported; {mend}", kind)
     wrapped = _unwrap(str(error)) if isinstance(error, RuntimeError) else None
     return Failure(ExitCode.FAILURE, _unexpected(error, step)) if wrapped is None else wrapped
 
@@ -172,8 +179,7 @@ def failed_step(error: BaseException) -> tuple[str, str]:
     found = _STEP.search(text.replace("\n", ""))
     if found is None:
         return "", ""
-    kinds = _KIND.findall(text)
-    return _place(found), kinds[0] if kinds else type(error).__name__
+    return _place(found), next(iter(_KIND.findall(text)), type(error).__name__)
 
 
 def _raised_first(error: BaseException) -> tuple[BaseException, str]:
@@ -224,8 +230,7 @@ def _unwrap(text: str) -> Failure | None:
     step = _STEP.search(text)
     if step is None:
         return None
-    kinds = _KIND.findall(text)
-    kind = kinds[0] if kinds else "an error"
+    kind = next(iter(_KIND.findall(text)), "an error")
     return Failure(ExitCode.FAILURE, f"{kind} in the step {_place(step)!r} of the pipeline{_ADVICE}")
 
 
@@ -240,13 +245,11 @@ _ADVICE = (
 
 
 def _unexpected(error: BaseException, step: str) -> str:
-    name = type(error).__name__
-    trace, place = error.__traceback__, ""
-    while trace is not None:
-        module = str(trace.tb_frame.f_globals.get("__name__", ""))
+    name, place = type(error).__name__, ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
         if module.startswith(_PACKAGE):
-            place = f" at {module}, line {trace.tb_lineno}"
-        trace = trace.tb_next
+            place = f" at {module}, line {line}"
     own = "" if getattr(builtins, name, None) is type(error) else f"{type(error).__module__}."
     within = f" in the step {step!r} of the pipeline" if step else ""
     return f"{own}{name}{place}{within}{_ADVICE}"

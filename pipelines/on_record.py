@@ -35,7 +35,7 @@ from ..transforms.aggregate.ledger_access import begin as begin_log
 from ..transforms.aggregate.ledger_access import read as read_log
 from ..transforms.formats.paths import everywhere, file_systems, is_elsewhere, is_local
 from ..transforms.plan import Plan, ledger_address, open_ledger
-from .console import plural
+from .console import listed, plural
 from .errors import CommandError, ExitCode, explain
 
 _FEW = 3
@@ -43,29 +43,17 @@ _FEW = 3
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a ledger says about a domain.
+    """What a ledger says about a domain."""
 
-    Attributes:
-        exists: whether there is a ledger.
-        loss: what the domain has lost, epsilon.
-        reserved: loss when everything promised is published.
-        budget: the budget in force; ``None`` for a domain that is not on record.
-        charged: windows charged.
-        refused: windows refused.
-        naive: the epsilons of the charged windows added up.
-        history_lost: whether charges are missing, by an operator's word.
-        shares: other domains that have some of its series.
-    """
-
-    exists: bool
-    loss: float = 0.0
-    reserved: float = 0.0
-    budget: float | None = None
+    exists: bool  # whether there is a ledger
+    loss: float = 0.0  # what the domain has lost, epsilon
+    reserved: float = 0.0  # loss when everything promised is published
+    budget: float | None = None  # the budget in force; ``None`` for a domain that is not on record
     charged: int = 0
     refused: int = 0
-    naive: float | None = 0.0
-    history_lost: bool = False
-    shares: tuple[Sharing, ...] = ()
+    naive: float | None = 0.0  # the epsilons of the charged windows added up
+    history_lost: bool = False  # whether charges are missing, by an operator's word
+    shares: tuple[Sharing, ...] = ()  # other domains that have some of its series
 
     @property
     def text(self) -> str:
@@ -80,29 +68,17 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class OnRecord:
-    """A query and its domain as the ledger knows them.
-
-    Attributes:
-        account: of the domain.
-        registration: of the query; ``None`` if it is not on record.
-        complete: starts of the windows whose rows are all on record.
-        refused: starts of the windows that were refused.
-        charged: starts of the windows that were charged, complete or not.
-    """
+    """A query and its domain as the ledger knows them."""
 
     account: Standing
-    registration: Registration | None = None
-    complete: frozenset[int] = frozenset()
-    refused: frozenset[int] = frozenset()
-    charged: frozenset[int] = frozenset()
+    registration: Registration | None = None  # of the query; ``None`` if it is not on record
+    complete: frozenset[int] = frozenset()  # starts of the windows whose rows are all on record
+    refused: frozenset[int] = frozenset()  # starts of the windows that were refused
+    charged: frozenset[int] = frozenset()  # starts of the windows that were charged, complete or not
 
 
 def on_record(address: StoreAddress, domain: str, query: str) -> OnRecord:
-    """Look at a ledger.
-
-    Raises:
-        StoreError: there is one and it cannot be read.
-    """
+    """Look at a ledger."""
     with Store(address) as store:
         try:
             account = standing_in(store, domain)
@@ -120,21 +96,13 @@ def on_record(address: StoreAddress, domain: str, query: str) -> OnRecord:
 
 
 def check_ledger(address: StoreAddress) -> None:
-    """Find out before anything is read whether the ledger can be written.
-
-    Raises:
-        StoreError: it cannot, or it is damaged or of another version.
-    """
+    """Find out before anything is read whether the ledger can be written."""
     with Store(address) as store:
         store.check_writable()
 
 
 def series_of(store: Store, domain: str) -> frozenset[str]:
-    """Every series that a query of a domain has or ever had.
-
-    Raises:
-        UnknownNameError: there is no such domain.
-    """
+    """Every series that a query of a domain has or ever had."""
     held = (store.registered(domain, query.name) for query in store.summary(domain).queries)
     return frozenset(name for one in held if one is not None for name in one.series)
 
@@ -159,16 +127,7 @@ def standing_in(store: Store, domain: str) -> Standing:
 
 
 def standing_of(plan: Plan, roster: Roster | None) -> Standing:
-    """The account of a plan's domain, as far as there is one, and what it will share with others.
-
-    Args:
-        plan: the plan.
-        roster: the series that it publishes, if they are known.
-
-    Raises:
-        SharedSeries: the run would be refused, because of series that another domain has.
-        StoreError: there is a ledger and it cannot be read.
-    """
+    """The account of a plan's domain, as far as there is one, and what it will share with others."""
     with Store(plan.address) as store:
         try:
             account = standing_in(store, plan.domain.name)
@@ -182,17 +141,11 @@ def standing_of(plan: Plan, roster: Roster | None) -> Standing:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Releases of the sink that the ledger has forgotten or never knew.
+    """Releases of the sink that the ledger has forgotten or never knew."""
 
-    Attributes:
-        names: their release ids, sorted.
-        of: how many releases the sink holds.
-        why: what is wrong with the ledger, in words.
-    """
-
-    names: tuple[str, ...] = ()
-    of: int = 0
-    why: str = ""
+    names: tuple[str, ...] = ()  # their release ids, sorted
+    of: int = 0  # how many releases the sink holds
+    why: str = ""  # what is wrong with the ledger, in words
 
     def without(self, names: frozenset[str]) -> Unknown:
         """The same but for some of them."""
@@ -200,39 +153,22 @@ class Unknown:
 
 
 def unknown_releases(settings: Settings, ids: list[str]) -> Unknown:
-    """Look for releases that are not on record.
-
-    Args:
-        settings: the job.
-        ids: the release ids in the sink.
-
-    Raises:
-        StoreError: there is a ledger and it cannot be read.
-    """
+    """Look for releases that are not on record."""
     if not ids:
         return Unknown()
     with Store(ledger_address(settings)) as store:
         try:
-            return Unknown(
-                tuple(sorted(store.unknown_releases(ids))),
-                len(ids),
+            names, why = (
+                store.unknown_releases(ids),
                 "does not know them: it is an older copy, a restored backup or another one",
             )
         except StoreMissing:
-            return Unknown(tuple(sorted(set(ids))), len(ids), "is not there")
+            names, why = set(ids), "is not there"
+    return Unknown(tuple(sorted(names)), len(ids), why)
 
 
 def check_history(settings: Settings, unknown: Unknown, lost: str | None) -> None:
-    """Refuse to go on when something was published that is not on record (contract of the store).
-
-    Args:
-        settings: the job.
-        unknown: releases of the sink that are not on record.
-        lost: what is wrong with the ledger, by what is remembered of it.
-
-    Raises:
-        CommandError: it was.
-    """
+    """Refuse to go on when something was published that is not on record (contract of the store)."""
     names = unknown.names
     if not names:
         if lost is not None:
@@ -243,7 +179,7 @@ def check_history(settings: Settings, unknown: Unknown, lost: str | None) -> Non
                 "ever"
             )
         return
-    shown = ", ".join(names[:_FEW]) + (" and others" if len(names) > _FEW else "")
+    shown = listed(names, _FEW)
     raise ReplacedError(
         f"sink: it holds {len(names):,} of {plural(unknown.of, 'release')} that are not on record ({shown}): "
         f"the ledger {StoreAddress(settings.ledger_url)} {unknown.why}, so what they cost is in no account and "
@@ -253,14 +189,7 @@ def check_history(settings: Settings, unknown: Unknown, lost: str | None) -> Non
 
 
 def note_lost_history(plan: Plan, unknown: Unknown) -> bool:
-    """Mark a domain's account for ever as one that charges are missing from.
-
-    Returns:
-        Whether the domain is on record, so that it could be marked.
-
-    Raises:
-        StoreError: the ledger cannot be written.
-    """
+    """Mark a domain's account for ever as one that charges are missing from; False if it is not on record yet."""
     with Store(plan.address) as store:
         try:
             store.note_history_lost(plan.domain.name, releases=len(unknown.names))
@@ -280,35 +209,23 @@ class ReplacedError(CommandError):
     """The ledger is not the one that was known. The job is not begun again."""
 
     def __init__(self, text: str) -> None:
-        """Keep the message."""
         super().__init__(text, ExitCode.STORE)
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What is remembered of a ledger.
+    """What is remembered of a ledger."""
 
-    Attributes:
-        store_id: its random name.
-        ledger: its address, without secrets.
-        domain: of the job.
-        query: of the job.
-        underway: whether a run was under way when this was written: then there may be charges that it does not tell of.
-        entry_id: the newest charge of the query that was seen; ``None`` for none.
-        sequence: its number in the domain's account.
-        until: end of its window.
-        release_id: name of a row of its window.
-    """
-
-    store_id: str
-    ledger: str
+    store_id: str  # its random name
+    ledger: str  # its address, without secrets
     domain: str
     query: str
+    # whether a run was under way when this was written: then there may be charges that it does not tell of
     underway: bool = True
-    entry_id: str | None = None
-    sequence: int = 0
-    until: str | None = None
-    release_id: str | None = None
+    entry_id: str | None = None  # the newest charge of the query that was seen; ``None`` for none
+    sequence: int = 0  # its number in the domain's account
+    until: str | None = None  # end of its window
+    release_id: str | None = None  # name of a row of its window
 
     @property
     def text(self) -> str:
@@ -322,18 +239,9 @@ class Remembered:
 
 
 def with_ledger(settings: Settings, *, history_lost: bool = False) -> tuple[Settings, bool]:
-    """The settings with the name of the ledger that is at their address; the first look of a command.
+    """The settings with the name of the ledger that is at their address, if there is one; the first look of a command.
 
-    Args:
-        settings: the job.
-        history_lost: make a new ledger in the place of one that was emptied, by the operator's word.
-
-    Returns:
-        The settings, the same ones where there is no ledger yet; and whether a new one was made in its place.
-
-    Raises:
-        StoreReplaced: another ledger is there than the settings name, or one was there.
-        StoreError: the ledger cannot be used.
+    By an operator's word a new one is made in the place of one that was emptied; then the second value is true.
     """
     address, made = ledger_address(settings), False
     try:
@@ -349,11 +257,7 @@ def with_ledger(settings: Settings, *, history_lost: bool = False) -> tuple[Sett
 
 
 class Memory:
-    """The files that remember a job's ledger.
-
-    Args:
-        settings: the job; with the name of its ledger, where that is known.
-    """
+    """The files that remember a job's ledger."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -383,15 +287,7 @@ class Memory:
         )
 
     def lost(self, *, history_lost: bool) -> str | None:
-        """What is wrong with the ledger, by what is remembered of it, in words; ``None`` if it has all of that.
-
-        Args:
-            history_lost: the operator says that it is lost, so a file that cannot be read is only told.
-
-        Raises:
-            ReplacedError: a file cannot be read.
-            StoreError: the ledger cannot be used.
-        """
+        """What is wrong with the ledger, by what is remembered of it, in words; ``None`` if it has all of that."""
         for place in self._places:
             try:
                 remembered = _read(place)
@@ -419,26 +315,11 @@ class Memory:
         return told
 
     def log(self, *, here: bool) -> BlockLog:
-        """Where workers log blocks before their rows leave: the files of this machine that can be written.
-
-        Args:
-            here: whether the workers are on this machine.
-        """
+        """Where workers log blocks before their rows leave: the files of this machine that can be written."""
         return BlockLog(tuple(path for path in self._logs if begin_log(Path(path))), here)
 
     def note(self, store: Store, query: str, registration: Registration | None = None, *, underway: bool) -> None:
-        """Remember the ledger and its newest charge; where no file can be written, nothing is.
-
-        Args:
-            store: the ledger.
-            query: the query that is published now.
-            registration: it, for the name of a row.
-            underway: whether more may be charged before this is said again.
-
-        Raises:
-            StoreReplaced: the ledger lacks the charge that is remembered.
-            StoreError: the ledger cannot be read.
-        """
+        """Remember the ledger and its newest charge; where no file can be written, nothing is."""
         domain, address = self._settings.domain, store.address
         head = store.newest(domain, query)
         self._check_kept(store, None if head is None else head.entry_id)
@@ -459,10 +340,6 @@ class Memory:
 
     def _check_kept(self, store: Store, newest: str | None) -> None:
         """See that the charge that is remembered is on record, before another one takes its place.
-
-        Args:
-            store: the ledger.
-            newest: the newest charge of the query.
 
         Raises:
             StoreReplaced: it is not.
@@ -541,11 +418,7 @@ def _lost(settings: Settings, remembered: Remembered) -> str | None:
 
 
 def _logged(path: str) -> list[LoggedBlock]:
-    """The blocks that left a job.
-
-    Raises:
-        ReplacedError: the file cannot be read.
-    """
+    """The blocks that left a job."""
     try:
         return read_log(Path(path))
     except (OSError, ValueError) as error:
@@ -597,12 +470,7 @@ def _beside(settings: Settings, key: str) -> str:
 
 
 def _read(place: str) -> Remembered | None:
-    """What a file remembers; ``None`` if there is none.
-
-    Raises:
-        CommandError: it cannot be read.
-        SettingsError: its place cannot be reached.
-    """
+    """What a file remembers; ``None`` if there is none."""
     try:
         if is_local(place):
             text = read_regular(Path(place), _MOST_BYTES).decode()

@@ -35,86 +35,47 @@ class Way(Protocol):
         ...
 
     def check_kinds(self, settings: Settings) -> None:
-        """See that there is a sink, and that source, sink and rejects are of the kinds that such a job has.
-
-        Raises:
-            SettingsError: one is not.
-        """
+        """See that there is a sink, and that source, sink and rejects are of the kinds that such a job has."""
         ...
 
     def check_reading(self, settings: Settings, options: PipelineOptions) -> None:
-        """See that the runner can read the source, and that secrets are there.
-
-        Raises:
-            SettingsError: a secret is missing.
-            CommandError: it cannot.
-        """
+        """See that the runner can read the source, and that secrets are there."""
         ...
 
     def unknown_ids(self, settings: Settings, store: Store) -> list[str]:
-        """The names of the releases in the sink which may be on no record.
-
-        Raises:
-            SettingsError: the rows there are another query's.
-            CommandError: sink or rejects hold something else.
-        """
+        """The names of the releases in the sink which may be on no record."""
         ...
 
     def source(self, settings: Settings, plan: Plan) -> Any:
-        """The reading of the source, whose mistakes are found now.
-
-        Raises:
-            SettingsError: there is none, or it cannot be read so.
-            CommandError: a file cannot be read.
-        """
+        """The reading of the source, whose mistakes are found now."""
         ...
 
     def make_places(self, settings: Settings) -> None:
-        """Make the folders of sink and rejects, and try to write there.
-
-        Raises:
-            SettingsError: nothing can be written.
-            SinkError: no room is left.
-        """
+        """Make the folders of sink and rejects, and try to write there."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What an operator says about a ledger that lacks what was published.
+    """What an operator says about a ledger that lacks what was published."""
 
-    Attributes:
-        history_lost: go on although it does.
-        emptied: by that word, a ledger was made just now in the place of one that was emptied.
-        forgiven: releases of the sink that an earlier job of the command went on without, by that word.
-    """
-
-    history_lost: bool = False
-    emptied: bool = False
+    history_lost: bool = False  # go on although it does
+    emptied: bool = False  # by that word, a ledger was made just now in the place of one that was emptied
+    # releases of the sink that an earlier job of the command went on without, by that word
     forgiven: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """A job whose checks have passed.
+    """A job whose checks have passed."""
 
-    Attributes:
-        settings: with the name of their ledger, where there is one.
-        plan: in that ledger.
-        source: the reading of the source.
-        memory: what is remembered of the ledger.
-        unknown: releases of the sink that are not on record, and that the operator gave up.
-        lost: what is wrong with the ledger, by what is remembered of it.
-        emptied: whether it was made just now in the place of one that was emptied.
-    """
-
-    settings: Settings
+    settings: Settings  # with the name of their ledger, where there is one
     plan: Plan
     source: Any
-    memory: Memory
-    unknown: Unknown
-    lost: str | None
-    emptied: bool
+    memory: Memory  # what is remembered of the ledger
+    unknown: Unknown  # releases of the sink that are not on record, and that the operator gave up
+    lost: str | None  # what is wrong with the ledger, by what is remembered of it
+    emptied: bool  # whether it was made just now in the place of one that was emptied
 
     @property
     def marked(self) -> bool:
@@ -123,21 +84,7 @@ class Preflight:
 
 
 def check_command(settings: Settings, beam_options: Sequence[str], way: Way) -> PipelineOptions:
-    """What can be said before a ledger is looked for and a file is read.
-
-    Args:
-        settings: the job.
-        beam_options: Beam's, as words.
-        way: how it is run.
-
-    Returns:
-        Beam's options.
-
-    Raises:
-        SettingsError: an option would break the promise, the ledger is a file of one of several machines, a place is
-            of another kind, or a file would be written over.
-        CommandError: a word is no option.
-    """
+    """What can be said before a ledger is looked for and a file is read."""
     options = options_of(beam_options)
     check_hosts(runner_name(options), StoreAddress(settings.ledger_url))
     way.check_kinds(settings)
@@ -146,21 +93,7 @@ def check_command(settings: Settings, beam_options: Sequence[str], way: Way) -> 
 
 
 def preflight(settings: Settings, plan: Plan, options: PipelineOptions, way: Way, word: Word) -> Preflight:
-    """Everything else, in one order.
-
-    Args:
-        settings: the job, for which :func:`check_command` passed.
-        plan: made from them.
-        options: Beam's.
-        way: how it is run.
-        word: what the operator says.
-
-    Raises:
-        SettingsError: source or sink is missing, cannot be used, or does not fit; the belief is a stand-in; or the
-            noise drowns the counts.
-        CommandError: a file cannot be read, the sink holds something else, or releases that are not on record.
-        StoreError: the ledger of record cannot be used, or does not fit the job.
-    """
+    """Everything else, in one order."""
     if word.history_lost:
         forget(plan.address)
     way.check_kinds(settings)

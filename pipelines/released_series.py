@@ -29,13 +29,9 @@ Period = Literal["day", "week", "month", "year", "all"]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Released windows of one series or group that are looked at together; one window, or several that do not overlap.
+    """Released windows of one series or group that are looked at together: one, or several that do not overlap."""
 
-    Attributes:
-        rows: the released rows, by window start.
-    """
-
-    rows: tuple[Release, ...]
+    rows: tuple[Release, ...]  # the released rows, by window start
 
     @property
     def start(self) -> int:
@@ -87,21 +83,13 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedSeries:
-    """The released windows of one query of one series or group.
+    """The released windows of one query of one series or group."""
 
-    Attributes:
-        domain: the series that one budget protects.
-        query: the named statistic.
-        key_kind: ``series`` or ``group``.
-        key: its name.
-        rows: by window start.
-    """
-
-    domain: str
-    query: str
-    key_kind: str
+    domain: str  # the series that one budget protects
+    query: str  # the named statistic
+    key_kind: str  # ``series`` or ``group``
     key: str
-    rows: tuple[Release, ...]
+    rows: tuple[Release, ...]  # by window start
 
     @property
     def overlap(self) -> bool:
@@ -126,13 +114,8 @@ class ReleasedSeries:
     def spans(self, period: Period | None = None, zone: str = "UTC") -> list[Span]:
         """The windows, each alone or added up by the calendar period in which they begin.
 
-        Args:
-            period: of the calendar; ``all`` adds up everything; without one each window stands alone.
-            zone: IANA time zone of the calendar.
-
         Raises:
             CommandError: windows overlap, or their bins or classes are not the same.
-            ValueError: there is no such zone.
         """
         if period is None:
             return [Span((row,)) for row in self.rows]
@@ -190,11 +173,7 @@ def _histograms(row: Release, of_class: str | None) -> list[ReleasedHistogram]:
 
 
 def day_of(time_us: int, zone: str = "UTC") -> str:
-    """An instant for people: the date by a zone's clock, and the time where that is not midnight, with its offset.
-
-    Raises:
-        ValueError: there is no such zone.
-    """
+    """An instant for people: the date by a zone's clock, and the time where that is not midnight, with its offset."""
     text = format_instant(time_us).removesuffix("Z")
     offset = ""
     if zone != "UTC":

@@ -25,7 +25,6 @@ def options_of(given: Sequence[str]) -> PipelineOptions:
 
     Raises:
         CommandError: a word is not an option, so it was most likely meant for this program.
-        SettingsError: an option would break the promise, or log data.
     """
     for word in given[:1]:
         if not word.startswith("-"):

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,14 +21,12 @@ from ..privacy.accounting.charges import Span
 from ..privacy.accounting.forward_backward import ACCURACY
 from ..privacy.accounting.ledger import Ledger
 from ..privacy.accounting.schedules import Schedule as Priced
-from ..privacy.accounting.theorems import SeedsBound
+from ..privacy.accounting.theorems import TheoremBound
 from ..privacy.models.serialisation import belief_from_dict
-from ..schemas.ledger import LedgerEntry
 from ..schemas.slots import Schedule
-from .address import forgotten
+from .address import watch_of
 from .codec import query_losses, query_schedule
-from .errors import StoreDamaged
-from .integrity import LINK, Chain, Row, checked_rows, counted, damaged, link_of
+from .integrity import LINK, Chain, Row, broken, checked_rows, counted, damaged, link_of
 from .lookups import queries_of
 from .specs import BeliefChange, DomainSpec
 from .tables import charges, flagged_charges, reservations
@@ -52,7 +51,7 @@ def ledger_of(domain: DomainSpec, budget: float | None = None) -> Ledger:
     for change in domain.changes:
         belief = belief_from_dict(change.belief)
         if change.slot is None:
-            ledger.join(belief)
+            ledger.add_belief(belief)
         else:
             ledger.switch(change.slot, belief)
     return ledger
@@ -60,15 +59,14 @@ def ledger_of(domain: DomainSpec, budget: float | None = None) -> Ledger:
 
 @dataclass
 class Account:
-    """A domain's running ledger.
+    """A domain's running ledger, with the budget and the changes of the belief that it was made for.
 
     Attributes:
         ledger: everything charged up to ``sequence``.
         chain: of every charge and refusal up to ``sequence``.
         budget: the budget the ledger enforces.
         changes: of the belief, in the ledger.
-        sequence: number of the last charge or refusal in it; 0 for none.
-        entry_id: random id of that one.
+        sequence: number of the last charge or refusal in it, whose random id is ``entry_id``; 0 for none.
         starts: first slot of the last window of each query, by the query's number.
     """
 
@@ -91,6 +89,7 @@ class Account:
         The caller holds the domain's lock.
         """
         links: list[Any] = list(connection.execute(_SINCE, {"domain_id": domain["id"], "sequence": self.sequence}))
+        flagged: list[Any] = []
         if self.sequence:
             if not links or links[0][:2] != (self.sequence, self.entry_id):
                 return False
@@ -98,27 +97,18 @@ class Account:
         else:
             # a merge made these when the ledger was new; there are no more of them later
             flagged = _flagged_links(connection, domain)
-            self.ledger.replay(spans_of(flagged))
-            if flagged:
-                self.ledger.replay(spans_of(links))
-                self._follow(sorted([*links, *flagged], key=lambda link: link[0]))
-                return self._is_at(domain)
-        if links:
-            self.ledger.replay(spans_of(links))
-            self._follow(links)
-        return self._is_at(domain)
+        for part in (flagged, links):
+            if part:
+                self.ledger.replay(spans_of(part))
+        if links or flagged:
+            self.enter(_in_order(links, flagged))
+        return (self.sequence, self.chain.head) == (domain["last_sequence"], domain["head"])
 
-    def enter(self, link: Link) -> None:
-        """Note a charge or refusal that is made now; the ledger has it already."""
-        self._follow([link])
-
-    def _follow(self, links: list[Any]) -> None:
+    def enter(self, links: list[Any]) -> None:
+        """Note charges and refusals that the ledger has already."""
         self.chain.add(links)
         self.sequence, self.entry_id = links[-1][:2]
         self.starts |= {link[2]: link[3] for link in links}
-
-    def _is_at(self, domain: Row) -> bool:
-        return (self.sequence, self.chain.head) == (domain["last_sequence"], domain["head"])
 
 
 def spans_of(links: Iterable[Any]) -> list[Span]:
@@ -126,60 +116,41 @@ def spans_of(links: Iterable[Any]) -> list[Span]:
     return [(link[3], link[4], link[6]) for link in links if link[5] == "charged"]
 
 
-def links_of(connection: Connection, domain: Row) -> list[Link]:
-    """Every charge and refusal of a domain's account, in the order of the sequence numbers, held against its head.
-
-    Those that a merge flagged come where their numbers say.
-
-    Raises:
-        StoreDamaged: one was changed or removed.
-    """
-    links: list[Any] = list(connection.execute(_SINCE, {"domain_id": domain["id"], "sequence": 0}))
-    links = sorted([*links, *_flagged_links(connection, domain)], key=lambda link: link[0])
-    chain = Chain(domain["name"])
-    chain.add(links)
-    if (len(links), chain.head) != (domain["last_sequence"], domain["head"]):
-        raise broken(domain)
-    return links
-
-
-def broken(domain: Row) -> StoreDamaged:
-    """The error where a domain's entries are not those that its row knows."""
-    return damaged(
-        f"domain {domain['name']!r}: its charges", "are not those that were made: some were changed or removed"
-    )
-
-
 def charged_spans(connection: Connection, domain: Row) -> list[Span]:
-    """Everything that a domain was charged, those charges included that a merge flagged.
+    """Everything that a domain was charged, what a merge flagged last: the order decides the last bit of a loss.
 
     Raises:
         StoreDamaged: a charge was changed or removed.
     """
-    links = links_of(connection, domain)
-    # of record first: what is priced in another order may differ in the last bit
-    flagged = {link[0] for link in _flagged_links(connection, domain)}
-    return spans_of([link for link in links if link[0] not in flagged]) + spans_of(
-        [link for link in links if link[0] in flagged]
-    )
+    links: list[Any] = list(connection.execute(_SINCE, {"domain_id": domain["id"], "sequence": 0}))
+    flagged = _flagged_links(connection, domain)
+    chain = Chain(domain["name"])
+    chain.add(_in_order(links, flagged))
+    chain.check(domain)
+    return [*spans_of(links), *spans_of(flagged)]
+
+
+def _in_order(links: list[Any], flagged: list[Any]) -> list[Any]:
+    """Charges in the order of the account: those that a merge flagged come where their numbers say."""
+    return sorted([*links, *flagged], key=itemgetter(0)) if flagged else links
 
 
 def account_of(connection: Connection, remembered: dict[int, Account], row: Row, domain: DomainSpec) -> Account:
     """The domain's account as it is on record, from memory where that agrees; the caller holds the domain's lock.
 
     Raises:
-        StoreDamaged: a charge was changed or removed.
         StoreReplaced: a charge that this process has seen is not on record any more.
     """
     known = remembered.get(row["id"])
     fits = known is not None and (known.budget, known.changes) == (domain.budget, domain.changes)
     caught_up = known is not None and known.catch_up(connection, row)
-    if known is not None and not caught_up:
-        forgotten(connection, domain.name, known.sequence)
+    watch = watch_of(connection)
+    if known is not None and not caught_up and watch is not None:
+        raise watch.older(domain.name, known.sequence)
     if known is None or not fits or not caught_up:
         known = Account.empty(domain)
         if not known.catch_up(connection, row):
-            raise broken(row)
+            raise broken(row["name"])
         remembered[row["id"]] = known
     return known
 
@@ -187,14 +158,7 @@ def account_of(connection: Connection, remembered: dict[int, Account], row: Row,
 def priced(
     schedule: Schedule, losses: float | Mapping[int, float], *, start: int | None = None, stop: int | None = None
 ) -> Priced:
-    """A schedule, or a part of it that begins and ends with whole windows, in the form the ledger prices.
-
-    Args:
-        schedule: the windows.
-        losses: loss per slot of every window, or by the slots of a window.
-        start: of the part.
-        stop: of the part.
-    """
+    """A schedule, or a part of it of whole windows, as the ledger prices it; losses may be by the slots of a window."""
     start = schedule.first if start is None else start
     stop = schedule.stop if stop is None else stop
     ends = tuple(end for end in schedule.ends if start < end)
@@ -208,8 +172,8 @@ def priced(
 def promised(connection: Connection, domain: Row) -> list[Priced]:
     """Everything the domain's budget is reserved for, in the order it was promised.
 
-    Charges lie inside the promises, so these are priced from nothing: charged or not, a window counts once. What a
-    merge found charged a second time comes on top.
+    Charges lie inside the promises, so these are priced from nothing: charged or not, a window counts once. What
+    a merge found charged a second time comes on top.
     """
     asking = {row["id"]: row for row in queries_of(connection, domain)}
     chosen = sa.select(reservations).where(reservations.c.query_id.in_(asking)).order_by(reservations.c.id)
@@ -228,11 +192,7 @@ def promised(connection: Connection, domain: Row) -> list[Priced]:
 
 
 def flagged_rows(connection: Connection, domain: Row) -> list[Row]:
-    """The charges and refusals beside those of record, in the order of the account; refusals have no place in it.
-
-    Raises:
-        StoreDamaged: one was changed or removed.
-    """
+    """The charges and refusals beside those of record, in the order of the account; refusals have no place in it."""
     if not domain["flagged_charge_rows"]:
         return []
     table = flagged_charges
@@ -252,8 +212,11 @@ def adjoined(spans: list[Span]) -> list[Span]:
 
 def _runs(spans: list[Span]) -> list[Priced]:
     """The same windows as few schedules: one of them for windows that adjoin, however many."""
+    starts_of: dict[tuple[int, float], list[int]] = {}
+    for start, stop, epsilon_dp in spans:
+        starts_of.setdefault((stop - start, epsilon_dp), []).append(start)
     found: list[Priced] = []
-    for (size, epsilon_dp), starts in _by_shape(spans).items():
+    for (size, epsilon_dp), starts in starts_of.items():
         begun: dict[int, list[int]] = {}
         for start in sorted(starts):
             # a run that ends here goes on with this window
@@ -263,22 +226,12 @@ def _runs(spans: list[Span]) -> list[Priced]:
     return found
 
 
-def _by_shape(spans: list[Span]) -> dict[tuple[int, float], list[int]]:
-    shapes: dict[tuple[int, float], list[int]] = {}
-    for start, stop, epsilon_dp in spans:
-        shapes.setdefault((stop - start, epsilon_dp), []).append(start)
-    return shapes
-
-
 def admitted_end(domain: DomainSpec, asked: Priced, held: list[Priced]) -> tuple[int | None, float]:
     """How far a schedule fits beside the promises, and the loss of all of it together.
 
     Returns:
         ``None`` if all of it fits, else the slot where the last window that fits ends (the schedule's start if none
         does); and the loss of the promises with the part that fits, epsilon.
-
-    Raises:
-        ValueError: the belief or the schedule cannot be priced.
     """
     ledger = ledger_of(domain, domain.budget)
     end = ledger.admitted_prefix(asked, held)
@@ -302,33 +255,23 @@ MOST = 100_000
 _CLOSE = 1e-12
 
 
-def bounds_of(domain: DomainSpec, entries: Iterable[LedgerEntry], *, most: int = MOST) -> Mapping[str, SeedsBound]:
-    """What the quilts and every theorem say of a domain's charges, or why there is no such bound (theory section 4).
-
-    The account is made anew from its entries, as the store itself does. Each bound rests on the same belief, so the
-    loss on record is never above any of them.
-
-    Args:
-        domain: the domain of record.
-        entries: its charges; refusals are passed over.
-        most: how many charges are looked at; of a longer account every bound is left out, and the reason says so.
-
-    Returns:
-        Bounds by name, see :meth:`quiltstream.privacy.Ledger.bounds`.
-    """
-    return priced_anew(domain, [entry.span for entry in entries if entry.charged], most=most)[1]
-
-
 def priced_anew(
     domain: DomainSpec, spans: Sequence[Span], *, most: int = MOST
-) -> tuple[float, Mapping[str, SeedsBound]]:
-    """The loss of charges by the core, epsilon, and :func:`bounds_of` them."""
+) -> tuple[float, Mapping[str, TheoremBound]]:
+    """The loss of charges by the core, epsilon, and what the quilts and every theorem say of them (theory section 4).
+
+    Each bound rests on the same belief, so the loss on record is never above any of them. Of more than ``most`` charges
+    every bound is left out, and the reason says so.
+
+    Returns:
+        The loss, and bounds by name, see :meth:`quiltstream.privacy.Ledger.bounds`.
+    """
     ledger = ledger_of(domain)
     empty = ledger.bounds()
     lost = ledger.replay(spans)
     if len(spans) > most:
         reason = f"left out: {len(spans):,} charges would have to be priced again, and {most:,} are the most"
-        return lost, dict.fromkeys(empty, SeedsBound(None, reason))
+        return lost, dict.fromkeys(empty, TheoremBound(None, reason))
     return lost, ledger.bounds()
 
 
@@ -346,7 +289,7 @@ def costs_alone(
         domain: the domain of record.
         spans: its charges by query.
         together: what all of them cost: also what one query alone costs where there is no other.
-        most: how many charges are looked at; a query with more is left out.
+        most: how many charges are priced; a query with more is left out.
     """
     looked_at = {name: charged for name, charged in spans.items() if len(charged) <= most}
     if len(spans) == 1:

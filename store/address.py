@@ -120,15 +120,8 @@ class StoreAddress:
                 "ledger: the SQLite path is relative once its ${...} parts are filled in, and would be another file in "
                 "another folder; give an absolute path there"
             )
-        return URL.create(
-            parsed.drivername,
-            username=_filled(parsed.username),
-            password=password,
-            host=_filled(parsed.host),
-            port=parsed.port,
-            database=database,
-            query=query,
-        )
+        names = {"username": _filled(parsed.username), "host": _filled(parsed.host), "database": database}
+        return URL.create(parsed.drivername, **names, password=password, port=parsed.port, query=query)
 
     def check_driver(self) -> None:
         """Refuse to connect where the database's driver is not installed.
@@ -256,13 +249,7 @@ def forget(address: StoreAddress) -> None:
 
 @dataclass
 class Continuity:
-    """What this process knows of the ledger at an address.
-
-    Attributes:
-        address: where it is.
-        store_id: its name; ``None`` while no ledger was seen there.
-        entered: numbers that a transaction which is not committed yet has given.
-    """
+    """What this process knows of the ledger at an address; ``entered`` are numbers that are not committed yet."""
 
     address: StoreAddress
     store_id: str | None = None
@@ -281,14 +268,7 @@ class Continuity:
         self.entered.clear()
 
     def check_connection(self, ask: Ask) -> None:
-        """Ask a new connection for the name of its ledger.
-
-        Args:
-            ask: gives the first row that a statement finds.
-
-        Raises:
-            StoreReplaced: it is another one, or none.
-        """
+        """Compare the ledger of a new connection with the one that is known; ``ask`` gives a statement's first row."""
         if self.store_id is None:
             return
         if not self.address.is_sqlite and ask(f"SELECT to_regclass('{_META}')") in (None, (None,)):
@@ -297,36 +277,24 @@ class Continuity:
         self.check_store(None if found is None else found[0])
 
     def check_store(self, found: str | None) -> None:
-        """Compare the name of a ledger with the one that is known.
-
-        Raises:
-            StoreReplaced: it is another one.
-        """
+        """Compare the name of a ledger with the one that is known."""
         if self.store_id is not None and found != self.store_id:
             raise self.replaced("another ledger is there", found)
 
     def check_domain(self, name: str, row: Mapping[Any, Any] | None) -> None:
-        """Compare a domain's row, read under its lock, with what this process has seen.
-
-        Raises:
-            StoreReplaced: the row has the name of another ledger, or fewer entries than were seen.
-        """
+        """Compare a domain's row, read under its lock, with what this process has seen."""
         seen = self.heads.get(name, 0)
-        if row is None:
-            if seen:
-                raise self.older(name, seen, 0)
-            return
-        self.check_store(row["store_id"])
-        if row["last_sequence"] < seen:
-            raise self.older(name, seen, row["last_sequence"])
-        self.heads[name] = max(self.heads.get(name, 0), row["last_sequence"])
+        found = 0 if row is None else row["last_sequence"]
+        if row is not None:
+            self.check_store(row["store_id"])
+        if found < seen:
+            raise self.older(name, seen, found)
+        if row is not None:
+            # another connection of the process may have seen a later one by now
+            self.heads[name] = max(self.heads.get(name, 0), found)
 
     def check_domains(self, found: Mapping[str, int]) -> None:
-        """Compare the last sequence numbers of all domains with what this process has seen.
-
-        Raises:
-            StoreReplaced: one is lower, or a domain is not there.
-        """
+        """Compare the last sequence numbers of all domains with what this process has seen."""
         for name, seen in self.heads.items():
             if found.get(name, 0) < seen:
                 raise self.older(name, seen, found.get(name, 0))
@@ -352,30 +320,6 @@ class Continuity:
         )
 
 
-def check_domain(connection: Connection, name: str, row: Mapping[Any, Any] | None) -> None:
-    """Compare a domain's row with what the process of a transaction has seen (:meth:`Continuity.check_domain`).
-
-    Raises:
-        StoreReplaced: the ledger is another one, or an older copy.
-    """
-    watch = connection.get_execution_options().get(WATCH)
-    if isinstance(watch, Continuity):
-        watch.check_domain(name, row)
-
-
-def entered(connection: Connection, name: str, sequence: int) -> None:
-    """Note the number that a transaction gives to a domain's last entry; it counts once it is committed."""
-    watch = connection.get_execution_options().get(WATCH)
-    if isinstance(watch, Continuity):
-        watch.entered[name] = sequence
-
-
-def forgotten(connection: Connection, name: str, seen: int) -> None:
-    """Refuse a ledger in which an entry is not on record that this process has entered into a domain's account.
-
-    Raises:
-        StoreReplaced: always, inside a transaction of a :class:`~quiltstream.store.connection.Database`.
-    """
-    watch = connection.get_execution_options().get(WATCH)
-    if isinstance(watch, Continuity):
-        raise watch.older(name, seen)
+def watch_of(connection: Connection) -> Continuity | None:
+    """What the process of a transaction knows of its ledger; ``None`` outside any :class:`.connection.Database`."""
+    return connection.get_execution_options().get(WATCH)

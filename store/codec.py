@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
 from fractions import Fraction
@@ -26,15 +26,13 @@ from ..schemas.ledger import Decision, LedgerEntry
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, SlotGrid
 from .errors import StoreDamaged
-from .integrity import damaged
+from .integrity import Chain, Row, damaged
 from .specs import LENGTHS, BeliefChange, DomainSpec, NoisyBlock, QuerySpec
 
 BLOCK_VERSION = b"1"
 
 #: Name of the calendar in a query's header on record.
 _CALENDAR = "calendar"
-
-Row = Mapping[Any, Any]
 
 _Given = ParamSpec("_Given")
 _Read = TypeVar("_Read")
@@ -82,10 +80,16 @@ def scale_text(scale: Fraction) -> str:
     return f"{scale.numerator}/{scale.denominator}"
 
 
+@lru_cache(maxsize=8)
+def _frozen_of(text: str) -> dict[str, Any]:
+    """What a domain has frozen: each charge needs it, and a certified model is a megabyte. It is only read."""
+    return json.loads(text)
+
+
 @_decoding
 def domain_from_row(row: Row) -> DomainSpec:
     """The domain of record, with the budget now in force."""
-    frozen = json.loads(row["frozen"])
+    frozen = _frozen_of(row["frozen"])
     return DomainSpec(
         name=row["name"],
         grid=frozen["slots"],
@@ -100,12 +104,30 @@ def domain_from_row(row: Row) -> DomainSpec:
     )
 
 
+def domain_values(domain: DomainSpec) -> dict[str, Any]:
+    """The columns of a domain that nothing is charged or promised of yet."""
+    return {
+        "name": domain.name,
+        "frozen": canonical_json(domain.frozen_fields()),
+        "budget": domain.budget,
+        "reserved_loss": 0.0,
+        "last_sequence": 0,
+        "changes": changes_text(domain.changes),
+        "head": Chain(domain.name).head,
+        "query_rows": 0,
+        "event_rows": 0,
+        "flagged_charge_rows": 0,
+        "flagged_release_rows": 0,
+    }
+
+
 def changes_text(changes: Sequence[BeliefChange]) -> str | None:
     """Changes of a belief as text; ``None`` for none."""
     return canonical_json([asdict(one) for one in changes]) if changes else None
 
 
 @_decoding
+@lru_cache(maxsize=8)
 def changes_from_text(text: str | None) -> tuple[BeliefChange, ...]:
     """The inverse of :func:`changes_text`."""
     return () if text is None else tuple(_change(plain) for plain in json.loads(text))
@@ -284,11 +306,7 @@ def block_bytes(block: NoisyBlock, *, with_totals: bool) -> bytes:
 
 @_decoding
 def block_from_bytes(data: bytes, completeness: str) -> NoisyBlock:
-    """The inverse of :func:`block_bytes`; totals that are not public come back as 0.
-
-    Raises:
-        StoreDamaged: the value is no block of this version.
-    """
+    """The inverse of :func:`block_bytes`; totals that are not public come back as 0."""
     with pa.ipc.open_stream(pa.py_buffer(data), options=_ONE_THREAD) as reader:
         batch = next(iter(reader), None)
         version = (reader.schema.metadata or {}).get(b"quiltstream.block")

@@ -16,12 +16,11 @@ import os
 import re
 import secrets
 import select
-import selectors
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,51 +94,31 @@ def _engine(url: sa.URL | str, **options: Any) -> Engine:
     )
 
 
-def _unchecked(_ask: Ask) -> None:
-    """Take a new connection whatever ledger it leads to."""
+def sqlite_engine(path: Path, wait: float, check: Check | None = None, *, immutable: bool = False) -> Engine:
+    """An engine of an SQLite file that is there, whose commits are on the disk when they return. It makes no file.
 
-
-def still_engine(path: Path, wait: float, check: Check = _unchecked) -> Engine:
-    """An engine that reads a file on a disk that is mounted read-only, and takes no lock."""
-
-    def connect() -> sqlite3.Connection:
-        # as a URI the path must not end at a question mark or a hash sign of its own
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=ro&immutable=1", timeout=wait, check_same_thread=False, uri=True
-        )
-        connection.isolation_level = None
-        check(lambda statement: connection.execute(statement).fetchone())
-        return connection
-
-    return _sqlite("sqlite://", creator=connect)
-
-
-def sqlite_engine(path: Path, wait: float, check: Check = _unchecked) -> Engine:
-    """An engine of an SQLite file that is there, whose commits are on the disk when they return. It makes no file."""
+    An immutable one, on a disk that is mounted read-only, is read without a lock.
+    """
+    # as a URI the path must not end at a question mark or a hash sign of its own
+    uri = f"{path.absolute().as_uri()}?mode={'ro&immutable=1' if immutable else 'rw'}"
 
     def connect() -> sqlite3.Connection:
-        # a file that vanished since it was looked for is not made anew
-        return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", timeout=wait, check_same_thread=False, uri=True)
+        return sqlite3.connect(uri, timeout=wait, check_same_thread=False, uri=True)
 
-    engine = _sqlite("sqlite://", creator=connect)
+    engine = _engine("sqlite://", creator=connect)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
         # transactions begin where `begin` below says so, not where the driver guesses
         connection.isolation_level = None
-        _use_write_ahead_log(connection, wait)
-        for pragma in ("synchronous=FULL", "fullfsync=ON", "secure_delete=ON", "foreign_keys=ON"):
-            connection.execute(f"PRAGMA {pragma}")
-        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # the log is opened by what reads
-        record.info[LOG] = (log := log_of(path)), identity(log)
-        check(lambda statement: connection.execute(statement).fetchone())
-
-    return engine
-
-
-def _sqlite(url: sa.URL | str, **options: Any) -> Engine:
-    """An engine of SQLite, whose transactions begin where they say so."""
-    engine = _engine(url, **options)
+        if not immutable:
+            _use_write_ahead_log(connection, wait)
+            for pragma in ("synchronous=FULL", "fullfsync=ON", "secure_delete=ON", "foreign_keys=ON"):
+                connection.execute(f"PRAGMA {pragma}")
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # the log is opened by what reads
+            record.info[LOG] = (log := log_of(path)), identity(log)
+        if check is not None:
+            check(lambda statement: connection.execute(statement).fetchone())
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -171,7 +150,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection, wait: float) -> None:
         return
 
 
-def server_engine(url: sa.URL, wait: float, check: Check = _unchecked) -> Engine:
+def server_engine(url: sa.URL, wait: float, check: Check | None = None) -> Engine:
     """An engine of PostgreSQL; a connection to a server that may forget a commit is refused."""
     defaults: dict[str, Any] = {
         "connect_timeout": 10,
@@ -205,7 +184,8 @@ def server_engine(url: sa.URL, wait: float, check: Check = _unchecked) -> Engine
             cursor.execute("SELECT set_config('lock_timeout', %s, false)", (str(milliseconds),))
             # a worker that froze inside a transaction must not stop all others for ever
             cursor.execute("SET idle_in_transaction_session_timeout = '10min'")
-            check(lambda statement: cursor.execute(statement).fetchone())
+            if check is not None:
+                check(lambda statement: cursor.execute(statement).fetchone())
         connection.commit()
 
     @event.listens_for(engine, "checkin")
@@ -228,10 +208,6 @@ def server_engine(url: sa.URL, wait: float, check: Check = _unchecked) -> Engine
 
 def _says_something(connection: Any) -> bool:
     """Whether there is something to read from a server."""
-    if not hasattr(select, "poll"):  # not on every system; this takes a descriptor more
-        with selectors.DefaultSelector() as selector:
-            selector.register(connection.fileno(), selectors.EVENT_READ)
-            return bool(selector.select(0))
     asked = select.poll()
     asked.register(connection.fileno(), select.POLLIN)
     return bool(asked.poll(0))
@@ -344,8 +320,7 @@ class Database:
         """A transaction that holds SQLite's only write lock from its start; committed durably, or all undone."""
         if self._read_only:
             raise StoreReadOnly(
-                f"ledger {self.address}: its disk is mounted read-only, so it can be looked at only; the job stops; "
-                "nothing is published that is not on record"
+                f"ledger {self.address}: its disk is mounted read-only, so it can be looked at only; {_STOPS}"
             )
         with self.lock:
             self._known.entered.clear()
@@ -383,40 +358,38 @@ class Database:
         if self._queue is not None:
             self._queue.close()
 
-    @property
-    def replaced(self) -> bool:
-        """Whether the file that was opened is no longer the one at the address."""
-        return self._changed() is not None
-
-    def _changed(self) -> str | None:
+    def change(self) -> str | None:
+        """What happened to the file since it was opened, in words; ``None`` if it is still the one at the address."""
         return None if self._file is None or self._path is None else sqlite_file.change(self._path, self._file)
 
     def _prepare(self, *, create: bool = False, over: bool = False) -> None:
         if self._engine is not None:
             return
         self.address.check_driver()
-        url = self.address.resolve()
+        url, check = self.address.resolve(), self._known.check_connection
         if not self.address.is_sqlite:
-            self._engine = server_engine(url, self._wait, self._known.check_connection)
+            self._engine = server_engine(url, self._wait, check)
             return
         path = self._path = Path(url.database or "")
-        self._check_place(path)
+        misplaced = sqlite_file.misplaced(path.resolve(), sqlite_file.mounts())
+        if misplaced is not None:
+            raise StoreMisplaced(f"ledger {self.address}: {misplaced}. Nothing was charged or published")
         try:
-            sign = sqlite_file.absence(path)
-            if sqlite_file.is_absent(path):
+            absent, sign = sqlite_file.absence(path)
+            if absent:
                 if not create or (sign is not None and not over):
                     raise self._nothing_there(sign)
-                self._make(over=(lambda: sqlite_file.is_absent(path)) if over else None)
+                self._make(over=(lambda: sqlite_file.absence(path)[0]) if over else None)
             sqlite_file.check_usable(path)
             self._check_names(path)
         except OSError as error:
             if error.errno == errno.EROFS and not create and _is_whole(path):
                 # nothing can write there, so what is read cannot change meanwhile
-                self._engine, self._read_only = still_engine(path, self._wait, self._known.check_connection), True
+                self._engine, self._read_only = sqlite_engine(path, self._wait, check, immutable=True), True
                 self._file = sqlite_file.identity(path)
                 return
             raise self._unusable(error) from None
-        self._engine = sqlite_engine(path, self._wait, self._known.check_connection)
+        self._engine = sqlite_engine(path, self._wait, check)
         self._queue = WriterQueue(path, self._wait)
         self._file = sqlite_file.identity(path)
 
@@ -443,23 +416,8 @@ class Database:
             raise self._unusable(error) from None
         self._file = sqlite_file.identity(path)
 
-    def _check_place(self, path: Path) -> None:
-        """See that a ledger may be kept at a path.
-
-        Raises:
-            StoreMisplaced: it may not.
-        """
-        why = sqlite_file.misplaced(path.resolve(), sqlite_file.mounts())
-        if why is not None:
-            raise StoreMisplaced(f"ledger {self.address}: {why}. Nothing was charged or published")
-
     def _check_names(self, path: Path) -> None:
-        """See that a file has one name alone.
-
-        Raises:
-            StoreMisplaced: it has more.
-            OSError: it cannot be looked at.
-        """
+        """See that a file has one name alone."""
         names = sqlite_file.names_of(path.resolve())
         if names > 1:
             raise StoreMisplaced(
@@ -470,32 +428,23 @@ class Database:
             )
 
     def _unusable(self, error: OSError) -> StoreUnavailable:
+        kind = StoreReadOnly if isinstance(error, PermissionError) or error.errno == errno.EROFS else StoreUnavailable
+        why = f"the file cannot be opened or created ({os.strerror(error.errno or 0)}); check the path"
         if isinstance(error, PermissionError):
-            return StoreReadOnly(
-                f"ledger {self.address}: the file or its folder cannot be written by this user; grant it the right; "
-                f"the job stops; nothing is published that is not on record"
-            )
-        kind = StoreReadOnly if error.errno == errno.EROFS else StoreUnavailable
-        return kind(
-            f"ledger {self.address}: the file cannot be opened or created ({os.strerror(error.errno or 0)}); "
-            f"check the path; the job stops; nothing is published that is not on record"
-        )
+            why = "the file or its folder cannot be written by this user; grant it the right"
+        return kind(f"ledger {self.address}: {why}; {_STOPS}")
 
     def _require(self) -> Engine:
         if self._engine is None:
             raise StoreUnavailable(f"ledger {self.address}: it is not open")
-        changed = self._changed()
+        changed = self.change()
         if changed is not None:
             # the open connection would go on writing to a file that no other process sees
             raise self._known.replaced(changed)
         return self._engine
 
     def _nothing_there(self, sign: str | None) -> StoreError:
-        """What is wrong where no ledger is.
-
-        Args:
-            sign: that there was one, in words.
-        """
+        """What is wrong where no ledger is."""
         if sign is not None or self._known.store_id is not None:
             return self._known.replaced(sign or "there is none any more")
         return StoreMissing(f"ledger {self.address}: there is none; check the address, or run the job that creates it")
@@ -534,11 +483,7 @@ class Database:
                 known.__context__ = None
 
     def _check_names_of_record(self) -> None:
-        """Where a name is not on record: see that this is the ledger that was known, with all that was seen of it.
-
-        Raises:
-            StoreReplaced: it is not.
-        """
+        """Where a name is not on record: see that this is the ledger that was known, with all that was seen of it."""
         if self._known.store_id is None or not self._ready:
             return
         domains = tables.domains
@@ -550,26 +495,16 @@ class Database:
 
     @contextmanager
     def _transaction(self, **options: Any) -> Generator[Connection]:
-        with self._used(), self._explained(), self._require().connect() as plain, self._turn(**options):
+        turn = self._queue.turn() if self._queue is not None and options.get(WRITES, False) else nullcontext()
+        with self._used(), self._explained(), self._require().connect() as plain, turn:
             connection = plain.execution_options(**options, **{WATCH: self._known})
             with connection.begin():
                 yield connection
             # what was committed to a file that is gone meanwhile is on no record that a later job finds
             self._require()
-            self._check_log(plain)
-
-    def _check_log(self, connection: Connection) -> None:
-        """See that the log that a connection writes to is the one beside the file.
-
-        Raises:
-            StoreReplaced: it is not.
-        """
-        log, opened = connection.info.get(LOG, (None, None))
-        if opened is not None and sqlite_file.identity(log) != opened:
-            raise self._known.replaced(f"its log {log.name} was moved, removed or replaced while the job ran")
-
-    def _turn(self, **options: Any) -> AbstractContextManager[None]:
-        return self._queue.turn() if self._queue is not None and options.get(WRITES, False) else nullcontext()
+            log, opened = plain.info.get(LOG, (None, None))
+            if opened is not None and sqlite_file.identity(log) != opened:
+                raise self._known.replaced(f"its log {log.name} was moved, removed or replaced while the job ran")
 
 
 def _is_whole(path: Path) -> bool:
@@ -579,11 +514,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def check_folder(address: StoreAddress) -> None:
-    """Try whether a new SQLite ledger could be made.
-
-    Raises:
-        StoreReadOnly: nothing can be written in its folder, or the folder cannot be made.
-    """
+    """Try whether a new SQLite ledger could be made."""
     path = Path(address.resolve().database or "")
     trial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
@@ -593,7 +524,7 @@ def check_folder(address: StoreAddress) -> None:
     except OSError as error:
         raise StoreReadOnly(
             f"ledger {address}: nothing can be written in its folder ({os.strerror(error.errno or 0)}); check the path "
-            f"and the rights of this user; the job stops; nothing is published that is not on record"
+            f"and the rights of this user; {_STOPS}"
         ) from None
 
 
@@ -606,7 +537,7 @@ def borrow(address: StoreAddress, wait: float) -> Database:
     with _shared_lock:
         key = (address.url, wait)
         database = _shared.get(key)
-        if database is None or database.replaced:
+        if database is None or database.change() is not None:
             database = _shared[key] = Database(address, wait)
         database.users += 1
         return database
@@ -680,11 +611,7 @@ _SQLITE: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
         StoreReadOnly,
         "it cannot be written; allow this user to write the file and its folder",
     ),
-    (
-        ("malformed", "not a database", "file is encrypted", "corrupt", "could not decode"),
-        StoreDamaged,
-        _DAMAGED,
-    ),
+    (("malformed", "not a database", "file is encrypted", "corrupt", "could not decode"), StoreDamaged, _DAMAGED),
     (
         ("unable to open", "disk i/o error", "cannot open"),
         StoreUnavailable,

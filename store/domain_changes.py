@@ -21,6 +21,8 @@ is unknown; the account is marked for ever instead.
 A job that begins from the ledger alone has no position of the source. A topic that was deleted and made anew meanwhile
 has the same name, and its offsets begin at 0 as those of the first one did: only the id that the broker gives a topic
 tells that what the old one held is gone.
+
+Each function that changes something runs inside a transaction that may write, and locks the domain first.
 """
 
 from __future__ import annotations
@@ -31,29 +33,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from ..privacy.models.markov_chain import ChainError
 from ..privacy.models.serialisation import belief_from_dict
-from ..schemas.slots import SlotGrid, format_instant
 from ..schemas.states import StateSpace
-from . import tables
-from .accounts import admitted_end, charged_spans, ledger_of, loss_of, priced, promised
-from .codec import Row, changes_text, domain_from_row, plain, query_from_row
+from . import lookups, tables
+from .accounts import admitted_end, charged_spans, loss_of, loss_of_spans, priced, promised
+from .codec import Row, changes_text, domain_from_row, plain
 from .errors import BudgetRefused, EstimateOnRecord, StoreError, UnknownNameError
 from .integrity import alter
-from .lookups import (
-    domain_row,
-    end_of,
-    events_of,
-    find_domain,
-    locked_domain_row,
-    queries_of,
-    query_row,
-    read_roster,
-    registration_of,
-)
 from .registration import Registrar, as_protected, end_schedule, record_event, reserve, say_again, set_reserved_loss
 from .specs import BeliefChange, DomainSpec, QuerySpec, Registration
 
@@ -86,14 +75,7 @@ Note = tuple[str, Estimated]
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a change of belief did.
-
-    Attributes:
-        before: loss of everything charged, epsilon.
-        after: the same under the new account.
-        reserved_before: loss when everything promised is published, epsilon.
-        reserved_after: the same under the new account.
-    """
+    """What a change of belief did to the loss of everything charged, and of everything promised."""
 
     before: float
     after: float
@@ -102,23 +84,10 @@ class Changed:
 
 
 def change_belief(connection: Connection, name: str, change: BeliefChange, note: Note | None = None) -> Changed:
-    """Change a domain's belief inside a transaction that may write; saying the same twice changes nothing.
-
-    Args:
-        connection: the transaction.
-        name: the domain's name.
-        change: the other belief.
-        note: the estimate that led to it, put on record with it.
-
-    Raises:
-        UnknownNameError: there is no such domain.
-        EstimateOnRecord: another estimate of its slot is on record.
-        BudgetRefused: what is charged or promised would pass the budget.
-        StoreError: the belief cannot be priced, or its slot lies before an earlier change.
-    """
-    row = locked_domain_row(connection, name)
+    """Change a domain's belief; saying the same twice changes nothing."""
+    row = lookups.locked_domain_row(connection, name)
     domain = domain_from_row(row)
-    change = as_protected(connection, row, _recorded(change))
+    change = as_protected(connection, row, replace(change, belief=plain(change.belief)))
     if domain.holds(change):
         say_again(connection, row, change)
         lost = _lost(connection, row, domain)
@@ -127,14 +96,17 @@ def change_belief(connection: Connection, name: str, change: BeliefChange, note:
     _check_states(domain, change)
     changed = replace(domain, changes=(*domain.changes, change))
     found = _priced(connection, row, domain, changed)
-    _write(connection, row, changed, found)
-    record_event(
-        connection,
-        row["id"],
-        "belief-joined" if change.slot is None else "belief-switched",
-        old=domain.beliefs[-1][1],
-        new=_said(changed, change),
-    )
+    values: dict[str, Any] = {"changes": changes_text(changed.changes)}
+    if found.after > found.before:
+        # the entries say what was lost before
+        values["merged_loss"] = max(found.after, float(row["merged_loss"] or 0.0))
+    alter(connection, tables.domains, row["id"], **values)
+    set_reserved_loss(connection, row["id"], found.reserved_after)
+    kind = "belief-joined" if change.slot is None else "belief-switched"
+    # without the belief itself, which is beside the domain
+    said = {"model_id": change.model_id, "given_model": change.given_model, "source": change.source}
+    new = said if change.slot is None else {**said, "from": domain.instant(change.slot)}
+    record_event(connection, row["id"], kind, old=domain.beliefs[-1][1], new=new)
     if note is not None:
         note_estimate(connection, name, note)
     return found
@@ -148,37 +120,25 @@ def succeed(
     query: QuerySpec,
     note: Note | None = None,
 ) -> Registration:
-    """End a query where a belief is switched, and let another go on; inside a transaction that may write.
+    """End a query where a belief is switched, and let another go on.
 
-    The first window of the successor is the one after the last that ends by the slot. If another job did it before,
-    its answer is returned.
-
-    Args:
-        connection: the transaction.
-        registration: the query that ends.
-        change: the switch.
-        domain: the domain as the successor's job knows it, with the new belief.
-        query: the successor.
-        note: the estimate that led to it, put on record with it.
-
-    Raises:
-        BudgetRefused: not all of it fits into the budget.
-        EstimateOnRecord: another estimate of its slot is on record, and did not lead to a successor.
-        RegistrationConflict: the successor's name has other content.
-        StoreError: windows behind the slot are charged, or no window ends by it.
+    The first window of the successor is the one after the last that ends by the slot. If another job did it before, its
+    answer is returned.
     """
     names = (registration.domain.name, registration.query.name)
-    row = locked_domain_row(connection, names[0])
-    known = query_row(connection, row["id"], names[1])
+    row = lookups.locked_domain_row(connection, names[0])
+    known = lookups.query_row(connection, row["id"], names[1])
     if known is None or change.slot is None:
         raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record, or no slot is given")
     if known["successor"] is not None:
-        return _registration(connection, row, known["successor"])
+        return lookups.registration_from_rows(
+            connection, row, lookups.recorded_query_row(connection, row, known["successor"])
+        )
     _check_first(connection, names[0], note)
     end_schedule(connection, row, known, registration, change.slot)
     alter(connection, tables.queries, known["id"], successor=query.name)
     held = change_belief(connection, names[0], change).reserved_after
-    changed = domain_from_row(domain_row(connection, names[0]))
+    changed = domain_from_row(lookups.domain_row(connection, names[0]))
     promises = [*promised(connection, row), priced(query.schedule, query.losses)]
     # all of it or nothing: a stream is not switched to noise that it could not keep up
     together = loss_of(changed, promises)
@@ -192,19 +152,10 @@ def succeed(
 
 
 def note_estimate(connection: Connection, domain: str, note: Note) -> bool:
-    """Put an estimate on record inside a transaction that may write, unless there is one of its slot.
-
-    Args:
-        connection: the transaction.
-        domain: name of the domain.
-        note: the query that the settings name, whatever goes on for it now, and the estimate.
-
-    Returns:
-        Whether this one is on record now.
-    """
+    """Put an estimate on record, unless there is one of its slot; whether this one is on record now."""
     query, estimated = note
-    row = locked_domain_row(connection, domain)
-    if any(one.slot == estimated.slot for one in estimates_of(connection, domain, query)):
+    row = lookups.locked_domain_row(connection, domain)
+    if _is_estimated(connection, domain, note):
         return False
     said = {"slot": estimated.slot, "outcome": estimated.outcome, "query": estimated.query}
     record_event(connection, row["id"], _ESTIMATED, old=said, new=estimated.model, query=query)
@@ -212,22 +163,22 @@ def note_estimate(connection: Connection, domain: str, note: Note) -> bool:
 
 
 def _check_first(connection: Connection, domain: str, note: Note | None) -> None:
-    """See that an estimate is the first one of its slot; the transaction holds the domain's lock.
-
-    Raises:
-        EstimateOnRecord: there is one on record.
-    """
-    if note is not None and any(one.slot == note[1].slot for one in estimates_of(connection, domain, note[0])):
+    """See that an estimate is the first one of its slot; the transaction holds the domain's lock."""
+    if note is not None and _is_estimated(connection, domain, note):
         raise EstimateOnRecord(
             f"query {note[0]!r} of domain {domain!r}: another job made the estimate of slot {note[1].slot} before, and "
             "what became of it is on record; run this job again, and it goes on from there"
         )
 
 
+def _is_estimated(connection: Connection, domain: str, note: Note) -> bool:
+    return any(one.slot == note[1].slot for one in estimates_of(connection, domain, note[0]))
+
+
 def estimates_of(connection: Connection, domain: str, query: str) -> list[Estimated]:
     """The estimates on record for a query of the settings, in the order of their slots."""
-    row = find_domain(connection, domain)
-    rows = [] if row is None else events_of(connection, row)
+    row = lookups.find_domain(connection, domain)
+    rows = [] if row is None else lookups.events_of(connection, row)
     found = [
         Estimated(**json.loads(row["old"]), model=json.loads(row["new"]))
         for row in rows
@@ -249,64 +200,27 @@ def _check_states(domain: DomainSpec, change: BeliefChange) -> None:
         )
 
 
-def _recorded(change: BeliefChange) -> BeliefChange:
-    """A change as it will be read back."""
-    return replace(change, belief=plain(change.belief))
-
-
-def _said(domain: DomainSpec, change: BeliefChange) -> dict[str, Any]:
-    """A change in the list of decisions: without the belief itself, which is beside the domain."""
-    said: dict[str, Any] = {"model_id": change.model_id, "given_model": change.given_model, "source": change.source}
-    return said if change.slot is None else {**said, "from": _instant(domain, change.slot)}
-
-
-def _instant(domain: DomainSpec, slot: int) -> str:
-    return format_instant(SlotGrid(**domain.grid).time_of(slot))
-
-
 def _lost(connection: Connection, row: Row, domain: DomainSpec) -> float:
-    return ledger_of(domain).replay(charged_spans(connection, row))
+    return loss_of_spans(domain, charged_spans(connection, row))
 
 
 def _priced(connection: Connection, row: Row, domain: DomainSpec, changed: DomainSpec) -> Changed:
     """What a change does to the account, if the budget allows it."""
-    what = f"the new belief about domain {domain.name!r}"
     try:
         after = _lost(connection, row, changed)
         reserved = loss_of(changed, promised(connection, row))
     except (ChainError, ValueError) as error:
         raise StoreError(f"domain {domain.name!r}: {error}") from None
     before, held = _lost(connection, row, domain), float(row["reserved_loss"])
-    if max(after, reserved) > domain.budget:
-        raise BudgetRefused(what, held, max(after, reserved) - held, domain.budget)
+    most = max(after, reserved)
+    if most > domain.budget:
+        raise BudgetRefused(f"the new belief about domain {domain.name!r}", held, most - held, domain.budget)
     return Changed(before, after, held, reserved)
 
 
-def _write(connection: Connection, row: Mapping[Any, Any], changed: DomainSpec, found: Changed) -> None:
-    values: dict[str, Any] = {"changes": changes_text(changed.changes)}
-    if found.after > found.before:
-        # the entries say what was lost before
-        values["merged_loss"] = max(found.after, float(row["merged_loss"] or 0.0))
-    alter(connection, tables.domains, row["id"], **values)
-    set_reserved_loss(connection, row["id"], found.reserved_after)
-
-
-def _registration(connection: Connection, row: Row, name: str) -> Registration:
-    known = query_row(connection, row["id"], name)
-    if known is None:
-        raise UnknownNameError(f"query {name!r} of domain {row['name']!r} is not on record in this ledger")
-    spec = query_from_row(known, row["name"], read_roster(connection, known["roster_id"]))
-    return registration_of(connection, row, known, spec)
-
-
 def raise_budget(connection: Connection, name: str, budget: float) -> None:
-    """Raise a domain's budget inside a transaction that may write.
-
-    Raises:
-        UnknownNameError: there is no such domain.
-        StoreError: the new budget is not above the one in force.
-    """
-    row = locked_domain_row(connection, name)
+    """Raise a domain's budget."""
+    row = lookups.locked_domain_row(connection, name)
     old = float(row["budget"])
     if not (math.isfinite(budget) and budget > old):
         raise StoreError(
@@ -315,33 +229,26 @@ def raise_budget(connection: Connection, name: str, budget: float) -> None:
         )
     row = alter(connection, tables.domains, row["id"], budget=budget)
     record_event(connection, row["id"], "budget-raised", old=old, new=budget)
-    for query in queries_of(connection, row):
+    for query in lookups.queries_of(connection, row):
         _admit_more(connection, row, query)
 
 
 def _admit_more(connection: Connection, row: Row, query_row: Row) -> None:
-    domain = domain_from_row(row)
-    query = query_from_row(query_row, domain.name, read_roster(connection, query_row["roster_id"]))
-    admitted = registration_of(connection, row, query_row, query).admitted_stop
-    if admitted is None:
+    registration = lookups.registration_from_rows(connection, row, query_row)
+    query = registration.query
+    admitted = registration.admitted_stop
+    start = None if admitted is None else lookups.first_open(connection, query_row["id"], query.schedule)
+    if admitted is None or start is None:
         return
-    charges = tables.charges
-    last = connection.scalar(
-        sa.select(sa.func.max(charges.c.window_start)).where(charges.c.query_id == query_row["id"])
-    )
-    schedule = query.schedule
     # windows up to here are promised or have their entry, and an entry is final
-    start = schedule.start_behind(admitted)
-    if last is not None:
-        start = max(start, schedule.start_after(int(last)))
-    end = end_of(schedule)
-    if end is not None and schedule.window_at(start).stop > end:
+    start = max(start, query.schedule.start_behind(admitted))
+    end = lookups.end_of(query.schedule)
+    if end is not None and query.schedule.window_at(start).stop > end:
         return
-    held = promised(connection, row)
-    asked = priced(replace(schedule, start=start), query.losses)
-    fits, reserved = admitted_end(domain, asked, held)
+    asked = priced(replace(query.schedule, start=start), query.losses)
+    fits, reserved = admitted_end(registration.domain, asked, promised(connection, row))
     if fits != asked.start:
-        reserve(connection, query_row["id"], asked.start, schedule.stop if fits is None else fits)
+        reserve(connection, query_row["id"], asked.start, query.schedule.stop if fits is None else fits)
         set_reserved_loss(connection, row["id"], reserved)
 
 
@@ -349,17 +256,8 @@ _LOST = "history-lost"
 
 
 def note_history_lost(connection: Connection, name: str, releases: int) -> None:
-    """Mark a domain inside a transaction that may write.
-
-    Args:
-        connection: the transaction.
-        name: the domain.
-        releases: how many releases are known to be missing.
-
-    Raises:
-        UnknownNameError: there is no such domain.
-    """
-    row = locked_domain_row(connection, name)
+    """Mark a domain, by an operator's word that charges are missing from its account."""
+    row = lookups.locked_domain_row(connection, name)
     record_event(connection, row["id"], _LOST, old=0, new=releases)
 
 
@@ -393,8 +291,8 @@ class SourceId:
 
 def source_ids(connection: Connection, domain: str) -> dict[str, SourceId]:
     """The ids on record of a domain's topics, by their names; those of all its queries, none if it is not on record."""
-    held = find_domain(connection, domain)
-    rows = [] if held is None else [row for row in events_of(connection, held) if row["kind"] == _IDENTIFIED]
+    held = lookups.find_domain(connection, domain)
+    rows = [] if held is None else [row for row in lookups.events_of(connection, held) if row["kind"] == _IDENTIFIED]
     found: dict[str, SourceId] = {}
     for row in sorted(rows, key=lambda row: (row["at_us"], row["id"])):
         new = json.loads(row["new"])
@@ -405,32 +303,11 @@ def source_ids(connection: Connection, domain: str) -> dict[str, SourceId]:
 
 
 def note_source_ids(connection: Connection, domain: str, query: str, ids: Mapping[str, str]) -> dict[str, SourceId]:
-    """Put ids on record that are not the last ones of their topics, inside a transaction that may write.
-
-    Args:
-        connection: the transaction.
-        domain: its name.
-        query: whose job has seen them.
-        ids: by the topics' names.
-
-    Returns:
-        What is on record then.
-
-    Raises:
-        UnknownNameError: there is no such domain.
-    """
-    row = locked_domain_row(connection, domain)
-    known = source_ids(connection, domain)
+    """Put ids on record that are not the last ones of their topics; what is on record then."""
+    row = lookups.locked_domain_row(connection, domain)
+    known = {name: held.id for name, held in source_ids(connection, domain).items()}
     for name, new in sorted(ids.items()):
-        old = known.get(name)
-        if old is None or old.id != new:
-            before = None if old is None else old.id
-            record_event(
-                connection,
-                row["id"],
-                _IDENTIFIED,
-                old={"name": name, "id": before},
-                new={"name": name, "id": new},
-                query=query,
-            )
+        if known.get(name) != new:
+            old = {"name": name, "id": known.get(name)}
+            record_event(connection, row["id"], _IDENTIFIED, old=old, new=old | {"id": new}, query=query)
     return source_ids(connection, domain)

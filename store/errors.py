@@ -94,115 +94,87 @@ class ExportError(StoreError):
     """An export or backup cannot be written as asked."""
 
 
-class RegistrationConflict(StoreError):  # noqa: N818 - the public name says what happened
-    """A name on record has other content.
+class _ComposedError(StoreError):
+    """An error that is made of parts, and so sent to another process as these."""
 
-    Attributes:
-        name: the domain or query.
-        field: what differs, named as in the settings.
-        recorded: the value on record.
-        given: the value of this job.
-        advice: the next step.
-    """
+    def __init__(self, message: str, *parts: Any) -> None:
+        super().__init__(message)
+        self._parts = parts
+
+    def __reduce__(self) -> tuple[type[_ComposedError], tuple[Any, ...]]:
+        return type(self), self._parts
+
+
+class RegistrationConflict(_ComposedError):  # noqa: N818 - the public name says what happened
+    """A name on record has other content: the field, as in the settings, with both values and the next step."""
 
     def __init__(self, name: str, field: str, recorded: Any, given: Any, advice: str) -> None:
-        """Make the message from the parts."""
         self.name, self.field, self.recorded, self.given, self.advice = name, field, recorded, given, advice
-        super().__init__(f"{name}: {field} is {shown(given)}, but on record it is {shown(recorded)}; {advice}")
-
-    def __reduce__(self) -> tuple[type[RegistrationConflict], tuple[Any, ...]]:
-        return type(self), (self.name, self.field, self.recorded, self.given, self.advice)
+        message = f"{name}: {field} is {shown(given)}, but on record it is {shown(recorded)}; {advice}"
+        super().__init__(message, name, field, recorded, given, advice)
 
 
-class SharedSeries(StoreError):  # noqa: N818 - the public name says what happened
+class SharedSeries(_ComposedError):  # noqa: N818 - the public name says what happened
     """Series of a domain are in another domain of the ledger, and their budget is there.
 
     Attributes:
-        domain: the domain.
-        other: the domain that has them already.
         series: how many they are; their names are inside the trust boundary.
         differs: the field in which the two state processes differ, named as in the settings; ``None`` where they are
             the same.
     """
 
     def __init__(self, domain: str, other: str, series: int, differs: str | None) -> None:
-        """Make the message from the parts."""
         self.domain, self.other, self.series, self.differs = domain, other, series, differs
         found = f"domain {domain!r}: {series:,} of its series {'are' if series > 1 else 'is'} in domain {other!r}"
         apart = "; if they are other series that happen to have these names, name them apart or use another ledger"
         if differs is None:
-            super().__init__(
+            message = (
                 f"{found} of this ledger, with the same slots, states and readings: it is the same domain under "
                 f"another name, and series have one budget whatever it is called; set domain to {other!r}{apart}"
             )
-            return
-        super().__init__(
-            f"{found} of this ledger, whose state process is another one ({differs} differs): what the two tell "
-            f"together is in no account, and their losses do not add up to it; to publish both all the same, set "
-            f"shares_series_with: [{other}], which is kept on record{apart}"
-        )
-
-    def __reduce__(self) -> tuple[type[SharedSeries], tuple[Any, ...]]:
-        return type(self), (self.domain, self.other, self.series, self.differs)
+        else:
+            message = (
+                f"{found} of this ledger, whose state process is another one ({differs} differs): what the two tell "
+                f"together is in no account, and their losses do not add up to it; to publish both all the same, set "
+                f"shares_series_with: [{other}], which is kept on record{apart}"
+            )
+        super().__init__(message, domain, other, series, differs)
 
 
-class MergeConflict(StoreError):  # noqa: N818 - the public name says what happened
-    """Two ledgers have other content under one name, and are not united.
-
-    Attributes:
-        name: the domain or query.
-        field: what differs, named as in the settings.
-        values: what each of the two ledgers has.
-        ledgers: the two ledgers, without passwords.
-    """
+class MergeConflict(_ComposedError):  # noqa: N818 - the public name says what happened
+    """Two ledgers, named without passwords, have other content under one name, and are not merged."""
 
     def __init__(self, name: str, field: str, values: tuple[Any, Any], ledgers: tuple[str, str]) -> None:
-        """Make the message from the parts."""
         self.name, self.field, self.values, self.ledgers = name, field, values, ledgers
-        super().__init__(
+        message = (
             f"{name}: {field} is {shown(values[0])} in ledger {ledgers[0]} and {shown(values[1])} in ledger "
             f"{ledgers[1]}; under one name only equal things are united: keep both ledgers; what they tell together "
             f"of a series that is in both is in no account"
         )
-
-    def __reduce__(self) -> tuple[type[MergeConflict], tuple[Any, ...]]:
-        return type(self), (self.name, self.field, self.values, self.ledgers)
+        super().__init__(message, name, field, values, ledgers)
 
 
-class ChargeMismatch(StoreError):  # noqa: N818 - the public name says what happened
-    """A release would not be what the recorded charge paid for; the job must stop.
+class ChargeMismatch(_ComposedError):  # noqa: N818 - the public name says what happened
+    """A release would not be what the recorded charge paid for; the job must stop."""
 
-    Attributes:
-        field: what differs.
-        recorded: the value on record.
-        given: the value of this job.
-    """
+    _message: ClassVar[str] = (
+        "query {query!r}: the charge on record has {field} {recorded} and this job has {given}; stop the job and "
+        "register the query again: a row drawn now would not be the one that was charged"
+    )
 
     def __init__(self, query: str, field: str, recorded: Any, given: Any) -> None:
-        """Make the message from the parts."""
         self.query, self.field, self.recorded, self.given = query, field, recorded, given
-        super().__init__(
-            f"query {query!r}: the charge on record has {field} {shown(recorded)} and this job has {shown(given)}; "
-            f"stop the job and register the query again: a row drawn now would not be the one that was charged"
-        )
-
-    def __reduce__(self) -> tuple[type[ChargeMismatch], tuple[Any, ...]]:
-        return type(self), (self.query, self.field, self.recorded, self.given)
+        message = self._message.format(query=query, field=field, recorded=shown(recorded), given=shown(given))
+        super().__init__(message, query, field, recorded, given)
 
 
 class RosterChanged(ChargeMismatch):
     """The roster of a window is another than the registration says: it was changed since; nothing was changed now."""
 
-    def __init__(self, query: str, field: str, recorded: Any, given: Any) -> None:
-        """Make the message from the parts."""
-        super().__init__(query, field, recorded, given)
-        self.args = (
-            f"query {query!r}: {field} is {shown(recorded)} on record and {shown(given)} for this job, because the "
-            f"roster was changed since; stop the job, or read the registration again and count the window anew",
-        )
-
-    def __reduce__(self) -> tuple[type[RosterChanged], tuple[Any, ...]]:
-        return type(self), (self.query, self.field, self.recorded, self.given)
+    _message = (
+        "query {query!r}: {field} is {recorded} on record and {given} for this job, because the roster was changed "
+        "since; stop the job, or read the registration again and count the window anew"
+    )
 
 
 #: What to do where a query on record has other content.
@@ -211,7 +183,7 @@ QUERY_ADVICE = "a query keeps what its numbers depend on: set it back, or use a 
 _NOTHING = 1e-9
 
 
-class BudgetRefused(StoreError):  # noqa: N818 - the public name says what happened
+class BudgetRefused(_ComposedError):  # noqa: N818 - the public name says what happened
     """The domain's budget does not allow what a registration asks for; nothing was recorded.
 
     Attributes:
@@ -222,19 +194,16 @@ class BudgetRefused(StoreError):  # noqa: N818 - the public name says what happe
     """
 
     def __init__(self, what: str, reserved: float, asked: float, budget: float) -> None:
-        """Make the message from the numbers."""
         self.what, self.reserved, self.asked, self.budget = what, reserved, asked, budget
         self.remaining = max(0.0, budget - reserved)
         # what rounding leaves of a budget that is used up
         left = self.remaining if self.remaining > _NOTHING * budget else 0.0
-        super().__init__(
+        message = (
             f"{what} would cost {asked:.9g} epsilon, but {reserved:.9g} of the budget {budget:.9g} is reserved and "
             f"{left:.9g} remains; publish less often, add noise (a smaller privacy.epsilon), or raise the "
             f"domain's budget by an explicit decision"
         )
-
-    def __reduce__(self) -> tuple[type[BudgetRefused], tuple[Any, ...]]:
-        return type(self), (self.what, self.reserved, self.asked, self.budget)
+        super().__init__(message, what, reserved, asked, budget)
 
 
 class EstimateOnRecord(StoreError):  # noqa: N818 - the public name says what happened

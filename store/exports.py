@@ -18,11 +18,10 @@ import pyarrow as pa
 
 from ..privacy.mechanisms.histogram import ExactHistogram, FixedTotalHistogram, project_to_total
 from ..schemas import files
-from ..schemas.ledger import LEDGER_SCHEMA, LedgerEntry
 from ..schemas.releases import release_batch
 from ..schemas.settings.connectors import FileFormat
 from ..schemas.slots import SlotGrid
-from ..schemas.table_files import ENTRIES, RELEASES, RowForm, in_one, write_stream
+from ..schemas.table_files import RowForm, in_one, write_stream
 from .address import StoreAddress
 from .errors import BlockError, ExportError
 from .specs import NoisyBlock, Record, Registration, classes_of, layout_of, total_is_public
@@ -67,7 +66,7 @@ def rows_of(registration: Registration, record: Record) -> pa.RecordBatch:
 
     Returns:
         One row a key, of ``RELEASE_SCHEMA``: the noisy counts, and where the total is public their projection onto
-        non-negative counts with that total (theory, architecture section 3, item 9), class of slots by class of slots.
+        non-negative counts with that total, class of slots by class of slots.
 
     Raises:
         BlockError: the window was refused, so it has no rows.
@@ -113,32 +112,8 @@ def _estimate(registration: Registration, block: NoisyBlock) -> npt.NDArray[np.f
 _FORMATS: dict[str, FileFormat] = {".parquet": "parquet", ".avro": "avro", ".jsonl": "jsonl"}
 
 
-def export_entries(path: Path, entries: Iterable[LedgerEntry]) -> int:
-    """Write ledger entries; the suffix chooses Parquet, Avro or JSON lines. Returns how many.
-
-    Raises:
-        ExportError: another suffix, or the file cannot be written.
-    """
-    batch = pa.RecordBatch.from_pylist([entry.to_dict() for entry in entries], schema=LEDGER_SCHEMA)
-    return _write(path, [batch], ENTRIES)
-
-
-def export_releases(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write released rows; the suffix chooses Parquet, Avro or JSON lines. Returns how many.
-
-    Raises:
-        ExportError: another suffix, or the file cannot be written.
-    """
-    return _write(path, batches, RELEASES)
-
-
 def back_up(target: Path, address: StoreAddress, opened: Callable[[], AbstractContextManager[Any]]) -> None:
-    """Copy an SQLite ledger to a new file while jobs may be running.
-
-    Args:
-        target: the file.
-        address: of the ledger.
-        opened: gives a connection to it, for this use only.
+    """Copy an SQLite ledger, to which ``opened`` gives a connection, to a new file while jobs may be running.
 
     Raises:
         ExportError: the ledger is not SQLite, the file exists, or it cannot be written.
@@ -147,11 +122,8 @@ def back_up(target: Path, address: StoreAddress, opened: Callable[[], AbstractCo
         raise ExportError(f"ledger {address}: a server is backed up with its own tools; use pg_dump")
     if os.path.lexists(target):
         raise ExportError(f"{target}: it exists, and a backup never replaces a file; choose another name")
-    with (
-        whole_file(target, private=True) as temporary,
-        closing(sqlite3.connect(temporary)) as copy,
-        opened() as source,
-    ):
+    part = whole_file(target, private=True)
+    with part as temporary, closing(sqlite3.connect(temporary)) as copy, opened() as source:
         try:
             source.backup(copy)
         except sqlite3.Error as error:
@@ -164,9 +136,7 @@ def back_up(target: Path, address: StoreAddress, opened: Callable[[], AbstractCo
 def whole_file(path: Path, *, private: bool = False) -> Generator[Path]:
     """An empty file to write to, which gets its name when the block ends without an error.
 
-    Args:
-        path: the file.
-        private: it is a new ledger, for its owner alone; never replaces a file.
+    A private one is a new ledger, for its owner alone, and never replaces a file.
 
     Raises:
         ExportError: the file or its folder cannot be written.
@@ -182,7 +152,12 @@ def whole_file(path: Path, *, private: bool = False) -> Generator[Path]:
         ) from None
 
 
-def _write(path: Path, batches: Iterable[pa.RecordBatch], form: RowForm) -> int:
+def export(path: Path, batches: Iterable[pa.RecordBatch], form: RowForm) -> int:
+    """Write ledger entries or released rows; the suffix chooses Parquet, Avro or JSON lines. Returns how many.
+
+    Raises:
+        ExportError: another suffix, or the file cannot be written.
+    """
     format_ = _FORMATS.get(path.suffix)
     if format_ is None:
         raise ExportError(f"{path}: the suffix {path.suffix!r} is no format; use .parquet, .avro or .jsonl")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -68,12 +68,7 @@ _DRAWN = struct.Struct(f">I{DIGEST_BYTES}s")
 
 
 def damaged(what: str, why: str) -> StoreDamaged:
-    """The error for damage.
-
-    Args:
-        what: the part of the ledger, without any value of a block.
-        why: what is wrong with it.
-    """
+    """The error for damage of a part of the ledger, in which no value of a block is named."""
     return StoreDamaged(f"ledger: {what} {why}: the record is damaged; {ADVICE}")
 
 
@@ -100,11 +95,7 @@ def _digest(name: str, values: tuple[Any, ...], blobs: Sequence[Any]) -> bytes:
 
 
 def draw_digest(row: Row) -> str:
-    """What tells the draw of a block from another one of the same window and shard, also in a ledger that was united.
-
-    Args:
-        row: a row of releases, or of those that a merge flagged.
-    """
+    """What tells the draw of a block from another one of the same window and shard, also in a merged ledger."""
     found = hashlib.blake2b(repr(("draw", row["completeness"])).encode(), digest_size=DIGEST_BYTES)
     found.update(row["block"])
     return found.hexdigest()
@@ -116,11 +107,7 @@ def is_whole(table: sa.Table, row: Row) -> bool:
 
 
 def checked(table: sa.Table, row: Row) -> Row:
-    """A row that is what was written.
-
-    Raises:
-        StoreDamaged: it is not.
-    """
+    """A row that is what was written."""
     if row["row_digest"] != row_digest(table, row):
         raise damaged(named(table, row), "is not what was written")
     return row
@@ -129,11 +116,7 @@ def checked(table: sa.Table, row: Row) -> Row:
 def checked_rows(
     connection: Connection, table: sa.Table, chosen: sa.Select[Any], parameters: Mapping[str, Any] | None = None
 ) -> list[Row]:
-    """The rows that a statement chooses of a table, each with all of its columns, and each checked.
-
-    Raises:
-        StoreDamaged: one of them is not what was written.
-    """
+    """The rows that a statement chooses of a table, each with all of its columns, and each checked."""
     rows = _checked_at(table, connection.execute(chosen, parameters).all())
     return [row._mapping for row in rows]  # noqa: SLF001 - public by its documents
 
@@ -141,17 +124,7 @@ def checked_rows(
 def checked_stream(
     connection: Connection, table: sa.Table, chosen: sa.Select[Any], names: Sequence[str]
 ) -> Iterator[tuple[Any, ...]]:
-    """Some columns of the same rows, of which few are in memory at a time.
-
-    Args:
-        connection: a transaction.
-        table: the table.
-        chosen: the statement, which chooses all columns.
-        names: the columns to give, two at least.
-
-    Raises:
-        StoreDamaged: a row is not what was written.
-    """
+    """Some columns of the same rows, of which few are in memory at a time."""
     given = itemgetter(*map(list(table.columns.keys()).index, names))
     for rows in connection.execute(chosen.execution_options(yield_per=_AT_ONCE)).partitions():
         yield from map(given, _checked_at(table, rows))
@@ -168,17 +141,13 @@ def _checked_at(table: sa.Table, rows: Sequence[Any]) -> Sequence[Any]:
 
 
 def counted(rows: list[Row], expected: Any, what: str) -> list[Row]:
-    """Rows, as many as their parent has.
-
-    Raises:
-        StoreDamaged: there are more or fewer of them.
-    """
+    """Rows, as many as their parent has."""
     if len(rows) != expected:
         raise damaged(what, f"are {len(rows)} on record and {_short(expected)} were written")
     return rows
 
 
-def sealed(table: sa.Table, values: Mapping[str, Any]) -> dict[str, Any]:
+def with_digest(table: sa.Table, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a new row with its digest, in the types in which they are read back."""
     made = {
         column.name: _as_read(column, values.get(column.name))
@@ -193,7 +162,7 @@ def sealed(table: sa.Table, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def put(connection: Connection, table: sa.Table, values: Mapping[str, Any]) -> Row:
     """Insert a row with its digest; the row as it is on record."""
-    made = sealed(table, values)
+    made = with_digest(table, values)
     number = _number(connection.execute(table.insert(), made))
     if table in _NUMBERED_LATE or "id" in made:
         return {**made, "id": number}
@@ -201,7 +170,7 @@ def put(connection: Connection, table: sa.Table, values: Mapping[str, Any]) -> R
 
 
 def alter(connection: Connection, table: sa.Table, number: int, *, more: str | None = None, **values: Any) -> Row:
-    """Change a row that is whole, and its digest with it; the caller holds its lock.
+    """Change a row that is whole, and its digest with it; the caller holds its lock. The row as it is then.
 
     Args:
         connection: a transaction that may write.
@@ -209,9 +178,6 @@ def alter(connection: Connection, table: sa.Table, number: int, *, more: str | N
         number: of the row.
         more: a column that counts the row's children, of which there is one more now.
         values: what changes otherwise.
-
-    Returns:
-        The row as it is then.
 
     Raises:
         StoreDamaged: the row is gone, or not what was written.
@@ -225,7 +191,7 @@ def alter(connection: Connection, table: sa.Table, number: int, *, more: str | N
 
 def rewrite(connection: Connection, table: sa.Table, row: Row, **values: Any) -> Row:
     """Change a row that was read and checked in this transaction and not changed since; the row as it is then."""
-    made = sealed(table, {**{column.name: row[column.name] for column in table.columns}, **values})
+    made = with_digest(table, {**{column.name: row[column.name] for column in table.columns}, **values})
     changed = {name: made[name] for name in (*values, "row_digest")}
     connection.execute(table.update().where(table.c.id == row["id"]).values(changed))
     return made
@@ -236,22 +202,43 @@ class Chain:
 
     The head of so many charges is the digest of all of them, so it is also the head of every longer chain at that
     place: kept elsewhere, it shows later whether anything up to there was changed or removed.
-
-    Args:
-        domain: name of the domain.
     """
 
     def __init__(self, domain: str) -> None:
         self._hash = hashlib.blake2b(repr(("quiltstream chain", domain)).encode(), digest_size=HEAD_BYTES)
+        self._length = 0
 
-    def add(self, links: Iterable[tuple[Any, ...]]) -> None:
+    def add(self, links: Collection[tuple[Any, ...]]) -> None:
         """Put charges behind those there are: of each the values of :data:`LINK`."""
         self._hash.update(b"".join([_link_bytes(*link) for link in links]))
+        self._length += len(links)
+
+    def heads(self, links: Iterable[tuple[Any, ...]]) -> list[bytes]:
+        """Add charges; the head up to each of them."""
+        found: list[bytes] = []
+        for link in links:
+            self.add([link])
+            found.append(self.head)
+        return found
 
     @property
     def head(self) -> bytes:
         """The digest of all that were added."""
         return self._hash.copy().digest()
+
+    def check(self, domain: Row) -> None:
+        """Hold a whole chain against the row of its domain.
+
+        Raises:
+            StoreDamaged: a charge was changed or removed.
+        """
+        if (self._length, self.head) != (domain["last_sequence"], domain["head"]):
+            raise broken(domain["name"])
+
+
+def broken(domain: str) -> StoreDamaged:
+    """The error where a domain's entries are not those that its row knows."""
+    return damaged(f"domain {domain!r}: its charges", "are not those that were made: some were changed or removed")
 
 
 def _link_bytes(*link: Any) -> bytes:
@@ -269,11 +256,7 @@ link_of: Callable[[Row], tuple[Any, ...]] = itemgetter(*LINK)
 
 
 def drawn_of(charge: Row) -> dict[int, bytes]:
-    """The digests of the blocks that were drawn for a charge, by shard.
-
-    Raises:
-        StoreDamaged: the value is not what was written.
-    """
+    """The digests of the blocks that were drawn for a charge, by shard."""
     data = charge["drawn"]
     if data is None:
         return {}
@@ -292,11 +275,7 @@ def drawn_bytes(entry_id: str, drawn: Mapping[int, bytes]) -> bytes | None:
 
 
 def check_drawn(charge: Row, shard: int, block: Row | None) -> None:
-    """Hold a block of record, or that there is none, against what its window's charge says.
-
-    Raises:
-        StoreDamaged: a block that was drawn is missing, or one is there that was not drawn for the charge.
-    """
+    """Hold a block of record, or that there is none, against what its window's charge says."""
     found = None if block is None else block["row_digest"]
     if drawn_of(charge).get(shard) == found:
         return
@@ -325,15 +304,7 @@ def _as_read(column: sa.Column[Any], value: Any) -> Any:
 
 
 class _Form(NamedTuple):
-    """What of a table's rows is part of their digests, by name, and by place in rows that have all columns.
-
-    Attributes:
-        values: the values but for long ones.
-        blobs: the columns of those.
-        values_at: as ``values``.
-        blobs_at: as ``blobs``.
-        digest_at: the digest.
-    """
+    """What of a table's rows is part of their digests, by name, and by place in rows that have all columns."""
 
     values: Callable[[Any], tuple[Any, ...]]
     blobs: tuple[str, ...]

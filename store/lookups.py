@@ -1,9 +1,12 @@
-"""Rows of record that more than one task needs."""
+"""Rows of record that more than one task needs.
+
+Each function raises :class:`StoreDamaged` where a row is not what was written, or where some are missing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -11,14 +14,16 @@ from sqlalchemy.engine import Connection
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, Window
 from . import tables
-from .address import check_domain
-from .codec import Row, domain_from_row, names_from_bytes, roster_from_bytes
+from .address import watch_of
+from .codec import Row, domain_from_row, names_from_bytes, query_from_row, roster_from_bytes
 from .errors import UnknownNameError
 from .integrity import checked, checked_rows, counted, damaged
 from .specs import TRANSITIONS, QuerySpec, Registration, RosterVersion
 
-# SQLite takes at least 999 parameters in a statement.
-_NAMES = 500
+_Item = TypeVar("_Item")
+
+#: Parameters of a statement at most, with room for others: SQLite takes at least 999.
+MOST_PARAMETERS = 500
 
 
 # Statements that every window asks are made once: to put one together takes as long as to have it answered.
@@ -48,7 +53,7 @@ _REVISED = (
     .where(tables.queries.c.domain_id == sa.bindparam("domain_id"), tables.queries.c.name == sa.bindparam("name"))
 )
 
-_SETTLED = (
+_CHARGED_THROUGH = (
     sa.select(_LAST.label("start"), tables.queries.c.version_rows)
     .select_from(tables.queries.join(tables.domains))
     .where(tables.domains.c.name == sa.bindparam("domain"), tables.queries.c.name == sa.bindparam("query"))
@@ -101,26 +106,28 @@ class Progress(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[Row], query: Row) -> Progress:
-        """What rows of the two statements say that have it.
-
-        Raises:
-            StoreDamaged: a reservation was changed or removed.
-        """
+        """What rows of the two statements say that have it."""
         held = [{name: row[label] for name, label in _OF_RESERVATION.items()} for row in rows]
         held = [checked(tables.reservations, row) for row in held if row["id"] is not None]
         counted(held, query["reservation_rows"], f"reservations of query {query['name']!r}")
         return cls(rows[0]["last"] if rows else None, [(row["start"], row["stop"]) for row in held])
 
 
+def batched(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    """The items, so many at a time."""
+    return (items[at : at + size] for at in range(0, len(items), size))
+
+
 def lock_domain(connection: Connection, name: str) -> Row | None:
     """A domain's row; PostgreSQL keeps it locked until the transaction ends, as SQLite does with the whole ledger.
 
     Raises:
-        StoreDamaged: it is not what was written.
         StoreReplaced: the row is of another ledger than the process knows, or of an older copy.
     """
     found = connection.execute(_LOCKED, {"name": name}).mappings().first()
-    check_domain(connection, name, found)
+    watch = watch_of(connection)
+    if watch is not None:
+        watch.check_domain(name, found)
     return None if found is None else checked(tables.domains, found)
 
 
@@ -146,7 +153,7 @@ def revised_query_row(connection: Connection, domain_id: int, name: str) -> tupl
 
 def charged_through(connection: Connection, domain: str, query: str) -> ChargedThrough | None:
     """How far a query is charged now, in one statement; ``None`` if there is no such query."""
-    found = connection.execute(_SETTLED, {"domain": domain, "query": query}).first()
+    found = connection.execute(_CHARGED_THROUGH, {"domain": domain, "query": query}).first()
     return None if found is None else ChargedThrough(found.start, revision(found.version_rows))
 
 
@@ -161,30 +168,14 @@ def progress(connection: Connection, query: Row) -> Progress:
 
 
 def meta_row(connection: Connection, *, lock: bool = False) -> Row:
-    """The row about the ledger itself.
-
-    Args:
-        connection: a transaction.
-        lock: whether to keep it locked until the transaction ends.
-
-    Raises:
-        StoreDamaged: it is gone or not what was written.
-    """
+    """The row about the ledger itself."""
     chosen = sa.select(tables.meta)
     rows = checked_rows(connection, tables.meta, chosen.with_for_update() if lock else chosen)
     return counted(rows, 1, f"rows of {tables.meta.name}")[0]
 
 
 def domain_rows(connection: Connection, meta: Row | None = None) -> list[Row]:
-    """The rows of all domains by name, read from the table itself and not through its index.
-
-    Args:
-        connection: a transaction.
-        meta: the row about the ledger, where it was read already.
-
-    Raises:
-        StoreDamaged: one of them was changed, or some were removed.
-    """
+    """The rows of all domains by name, read from the table itself and not through its index."""
     # in one statement: between two of them another job may make a domain
     found = connection.execute(_DOMAINS).mappings().all()
     if not found:
@@ -196,15 +187,7 @@ def domain_rows(connection: Connection, meta: Row | None = None) -> list[Row]:
 
 
 class _Children(NamedTuple):
-    """Rows that belong to a row of another table, which counts them.
-
-    Attributes:
-        table: theirs.
-        parent: its column with the number of the row that they belong to.
-        order: the column that they are sorted by.
-        counter: the column of the other table with their number.
-        words: what they are, before the name of the other row.
-    """
+    """Rows of a table that belong to rows of another one, in the order of a column; the others count them."""
 
     table: sa.Table
     parent: str
@@ -212,23 +195,11 @@ class _Children(NamedTuple):
     counter: str
     words: str
 
-    def chosen(self) -> sa.Select[Any]:
-        """The statement for those of some rows, of which it takes the numbers."""
-        column = self.table.c[self.parent]
-        among = column.in_(sa.bindparam("parents", expanding=True))
-        return sa.select(self.table).where(among).order_by(column, self.table.c[self.order])
-
     def of(self, connection: Connection, parents: Sequence[Row]) -> dict[int, list[Row]]:
-        """Those of some rows, by the number of the row, in as many statements for many rows as for one.
-
-        Raises:
-            StoreDamaged: one of them was changed, or some were removed.
-        """
+        """Those of some rows, by the number of the row, in as many statements for many rows as for one."""
         found: dict[int, list[Row]] = {parent["id"]: [] for parent in parents}
-        numbers = list(found)
-        for at in range(0, len(numbers), _NAMES):
-            asked = {"parents": numbers[at : at + _NAMES]}
-            for row in checked_rows(connection, self.table, _CHOSEN[self], asked):
+        for numbers in batched(list(found), MOST_PARAMETERS):
+            for row in checked_rows(connection, self.table, _CHOSEN[self], {"parents": numbers}):
                 found[row[self.parent]].append(row)
         for parent in parents:
             counted(found[parent["id"]], parent[self.counter], f"{self.words} {parent['name']!r}")
@@ -240,24 +211,21 @@ _EVENTS = _Children(tables.domain_events, "domain_id", "id", "event_rows", "deci
 # a later one is of later windows
 _RESERVATIONS = _Children(tables.reservations, "query_id", "start", "reservation_rows", "reservations of query")
 _VERSIONS = _Children(tables.roster_versions, "query_id", "id", "version_rows", "rosters of query")
-_CHOSEN = {kind: kind.chosen() for kind in (_QUERIES, _EVENTS, _RESERVATIONS, _VERSIONS)}
+_CHOSEN = {
+    kind: sa.select(kind.table)
+    .where(kind.table.c[kind.parent].in_(sa.bindparam("parents", expanding=True)))
+    .order_by(kind.table.c[kind.parent], kind.table.c[kind.order])
+    for kind in (_QUERIES, _EVENTS, _RESERVATIONS, _VERSIONS)
+}
 
 
 def queries_of(connection: Connection, domain: Row) -> list[Row]:
-    """The rows of a domain's queries in the order of registration.
-
-    Raises:
-        StoreDamaged: one of them was changed, or some were removed.
-    """
+    """The rows of a domain's queries in the order of registration."""
     return _QUERIES.of(connection, [domain])[domain["id"]]
 
 
 def events_of(connection: Connection, domain: Row) -> list[Row]:
-    """What was decided about a domain, in that order.
-
-    Raises:
-        StoreDamaged: one of the rows was changed, or some were removed.
-    """
+    """What was decided about a domain, in that order."""
     return _EVENTS.of(connection, [domain])[domain["id"]]
 
 
@@ -267,29 +235,17 @@ def events_of_all(connection: Connection, domains: Sequence[Row]) -> dict[int, l
 
 
 def reservations_of(connection: Connection, query: Row) -> list[Row]:
-    """What budget is reserved for of a query, in the order in which it was.
-
-    Raises:
-        StoreDamaged: one of the rows was changed, or some were removed.
-    """
+    """What budget is reserved for of a query, in the order in which it was."""
     return _RESERVATIONS.of(connection, [query])[query["id"]]
 
 
 def versions_of(connection: Connection, query: Row) -> list[Row]:
-    """The versions of a query's roster, in their order; none where it was never changed.
-
-    Raises:
-        StoreDamaged: one of the rows was changed, or some were removed.
-    """
+    """The versions of a query's roster, in their order; none where it was never changed."""
     return _VERSIONS.of(connection, [query])[query["id"]]
 
 
 def series_of_all(connection: Connection, domains: Sequence[Row]) -> dict[int, frozenset[str]]:
-    """Every series that a query of a domain has or ever had, by the number of the domain.
-
-    Raises:
-        StoreDamaged: one of the rows was changed, or some were removed.
-    """
+    """Every series that a query of a domain has or ever had, by the number of the domain."""
     # the keys of counts of transitions are states
     queries = [
         query
@@ -310,11 +266,7 @@ def series_of_all(connection: Connection, domains: Sequence[Row]) -> dict[int, f
 
 
 def domain_row(connection: Connection, name: str) -> Row:
-    """A domain's row, not locked.
-
-    Raises:
-        UnknownNameError: there is no such domain.
-    """
+    """A domain's row, not locked."""
     found = find_domain(connection, name)
     if found is None:
         known = [row["name"] for row in domain_rows(connection)]
@@ -328,37 +280,47 @@ def domain_row(connection: Connection, name: str) -> Row:
 
 def find_domain(connection: Connection, name: str) -> Row | None:
     """The same; ``None`` where there is no such domain."""
-    domains = tables.domains
-    found = connection.execute(sa.select(domains).where(domains.c.name == name)).mappings().first()
-    return None if found is None else checked(domains, found)
+    chosen = sa.select(tables.domains).where(tables.domains.c.name == name)
+    return next(iter(checked_rows(connection, tables.domains, chosen)), None)
 
 
 def query_row(connection: Connection, domain_id: int, name: str) -> Row | None:
     """A query's row."""
-    queries = tables.queries
-    found = connection.execute(sa.select(queries).where(queries.c.domain_id == domain_id, queries.c.name == name))
-    row = found.mappings().first()
-    return None if row is None else checked(queries, row)
+    chosen = sa.select(tables.queries).where(tables.queries.c.domain_id == domain_id, tables.queries.c.name == name)
+    return next(iter(checked_rows(connection, tables.queries, chosen)), None)
+
+
+def recorded_query_row(connection: Connection, domain: Row, name: str) -> Row:
+    """The row of a query that is on record.
+
+    Raises:
+        UnknownNameError: there is no such query.
+    """
+    found = query_row(connection, domain["id"], name)
+    if found is None:
+        raise unknown_query(domain["name"], name)
+    return found
+
+
+def unknown_query(domain: str, query: str) -> UnknownNameError:
+    """The error for a query that is not on record."""
+    return UnknownNameError(f"query {query!r} of domain {domain!r} is not on record in this ledger")
 
 
 def read_roster(connection: Connection, roster_id: int) -> Roster:
-    """A roster of record.
-
-    Raises:
-        StoreDamaged: it is gone, or not what was written.
-    """
+    """A roster of record."""
     return read_rosters(connection, [roster_id])[roster_id]
 
 
 def read_rosters(connection: Connection, roster_ids: Iterable[int]) -> dict[int, Roster]:
     """The same for several, by their number."""
-    rosters, wanted, found = tables.rosters, sorted(set(roster_ids)), dict[int, Roster]()
-    for at in range(0, len(wanted), _NAMES):
-        rows = checked_rows(connection, rosters, _ROSTERS, {"ids": wanted[at : at + _NAMES]})
+    wanted, found = sorted(set(roster_ids)), dict[int, Roster]()
+    for numbers in batched(wanted, MOST_PARAMETERS):
+        rows = checked_rows(connection, tables.rosters, _ROSTERS, {"ids": numbers})
         found |= {row["id"]: roster_from_bytes(row["entries"]) for row in rows}
     for number in wanted:
         if number not in found:
-            raise damaged(f"{rosters.name}, row {number}", "is missing")
+            raise damaged(f"{tables.rosters.name}, row {number}", "is missing")
     return found
 
 
@@ -373,31 +335,17 @@ def roster_digest(connection: Connection, domain: str, query: str) -> str | None
     )
 
 
-def frozen_windows(connection: Connection, domain: str, query: str, starts: Iterable[int]) -> dict[int, str]:
-    """Of windows that start at these slots: those charged or refused, each with the digest of its roster."""
-    domains, queries, charges, rosters = tables.domains, tables.queries, tables.charges, tables.rosters
-    wanted, found = sorted(set(starts)), dict[int, str]()
-    for at in range(0, len(wanted), _NAMES):
-        rows = connection.execute(
-            sa.select(charges.c.window_start, rosters.c.digest)
-            .join(rosters, rosters.c.id == charges.c.roster_id)
-            .join(queries, queries.c.id == charges.c.query_id)
-            .join(domains, domains.c.id == queries.c.domain_id)
-            .where(
-                domains.c.name == domain,
-                queries.c.name == query,
-                charges.c.window_start.in_(wanted[at : at + _NAMES]),
-            )
-        )
-        found |= {row.window_start: row.digest for row in rows}
-    return found
-
-
 def next_start(connection: Connection, query_id: int, schedule: Schedule) -> int:
     """Start of the first window without an entry: entries are made in the order of the schedule."""
     charges = tables.charges
     last = connection.scalar(sa.select(sa.func.max(charges.c.window_start)).where(charges.c.query_id == query_id))
     return start_after(last, schedule)
+
+
+def first_open(connection: Connection, query_id: int, schedule: Schedule) -> int | None:
+    """Start of the first window without an entry; ``None`` where every window has one."""
+    start, end = next_start(connection, query_id, schedule), end_of(schedule)
+    return None if end is not None and schedule.window_at(start).stop > end else start
 
 
 def start_after(last: int | None, schedule: Schedule) -> int:
@@ -406,15 +354,8 @@ def start_after(last: int | None, schedule: Schedule) -> int:
 
 
 def begun(connection: Connection, registration: Registration) -> int:
-    """The same for a query of record.
-
-    Raises:
-        UnknownNameError: the query is not on record.
-    """
-    domain, query = registration.domain.name, registration.query.name
-    row = query_row(connection, domain_row(connection, domain)["id"], query)
-    if row is None:
-        raise UnknownNameError(f"query {query!r} of domain {domain!r} is not on record in this ledger")
+    """The same for a query of record."""
+    row = recorded_query_row(connection, domain_row(connection, registration.domain.name), registration.query.name)
     return next_start(connection, row["id"], registration.query.schedule)
 
 
@@ -429,10 +370,8 @@ def _versions(connection: Connection, newest: Row, roster: Roster) -> dict[str, 
         while visible and visible[-1]["start"] >= row["start"]:
             visible.pop()
         visible.append(row)
-    rosters = {newest["roster_id"]: roster}
-    for row in visible:
-        if row["roster_id"] not in rosters:
-            rosters[row["roster_id"]] = read_roster(connection, row["roster_id"])
+    older = {row["roster_id"] for row in visible} - {newest["roster_id"]}
+    rosters = {newest["roster_id"]: roster} | read_rosters(connection, older)
     return {
         "versions": tuple(RosterVersion(row["start"], rosters[row["roster_id"]]) for row in visible),
         "joined": tuple(name for row in rows for name in names_from_bytes(row["joined"])),
@@ -460,23 +399,29 @@ def registration_of(connection: Connection, domain: Row, query: Row, spec: Query
     )
 
 
+def query_spec(connection: Connection, domain: Row, query: Row) -> QuerySpec:
+    """The query of record that two rows make, with its newest roster."""
+    return query_from_row(query, domain["name"], read_roster(connection, query["roster_id"]))
+
+
+def registration_from_rows(connection: Connection, domain: Row, query: Row) -> Registration:
+    """The registration that two rows make."""
+    return registration_of(connection, domain, query, query_spec(connection, domain, query))
+
+
 def is_closed(domain: Row) -> bool:
     """Whether a merge found more charged than a domain's budget: then nothing is charged any more."""
     return domain["merged_loss"] is not None and float(domain["merged_loss"]) > float(domain["budget"])
 
 
 def payers_of(connection: Connection, names: Iterable[str | None]) -> dict[str | None, Row]:
-    """The flagged charges of these names; most blocks have none, and then nothing is asked.
-
-    Raises:
-        StoreDamaged: one of them was changed or removed.
-    """
+    """The flagged charges of these names; most blocks have none, and then nothing is asked."""
     flagged = tables.flagged_charges
     wanted = sorted({name for name in names if name is not None})
     found: dict[str | None, Row] = {}
-    for at in range(0, len(wanted), _NAMES):
-        rows = connection.execute(sa.select(flagged).where(flagged.c.entry_id.in_(wanted[at : at + _NAMES])))
-        found |= {row["entry_id"]: checked(flagged, row) for row in rows.mappings()}
+    for part in batched(wanted, MOST_PARAMETERS):
+        rows = checked_rows(connection, flagged, sa.select(flagged).where(flagged.c.entry_id.in_(part)))
+        found |= {row["entry_id"]: row for row in rows}
     if len(found) != len(wanted):
         raise damaged(f"{flagged.name}: charges that paid for blocks", "are missing")
     return found

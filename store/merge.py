@@ -13,30 +13,39 @@ from __future__ import annotations
 import heapq
 import json
 import os
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import combinations, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from ..schemas.digests import canonical_json
 from . import lookups, tables
 from .accounts import flagged_rows, ledger_of, loss_of, promised
 from .address import StoreAddress
-from .codec import Row, changes_text, domain_from_row, names_bytes, names_from_bytes, query_values, scale_text
+from .codec import (
+    Row,
+    domain_from_row,
+    domain_values,
+    names_bytes,
+    names_from_bytes,
+    query_values,
+    scale_text,
+)
 from .connection import Database, borrow, give_back
 from .errors import ExportError, ModeError, StoreError
 from .exports import whole_file
-from .integrity import Chain, alter, checked, checked_rows, damaged, drawn_bytes, link_of, put, sealed
-from .lookups import domain_row, domain_rows, events_of, meta_row, versions_of
-from .queries import PAGE, charge_rows, flagged_blocks, page_of_blocks, query_rows, registration_from_rows
+from .integrity import Chain, alter, checked, checked_rows, damaged, drawn_bytes, link_of, put, with_digest
+from .queries import PAGE, chained_rows, flagged_blocks, page_of_blocks, query_rows
 from .registration import process_difference, protect_all
-from .specs import TRANSITIONS
+from .specs import TRANSITIONS, BlockKey
+from .sqlite_file import BESIDE
 from .store import Store
 from .union import (
     Charge,
@@ -48,8 +57,8 @@ from .union import (
     Value,
     base_of,
     drawn,
-    matched_domain,
-    matched_query,
+    merged_domain,
+    merged_query,
     place_charges,
     place_values,
     reservations_of,
@@ -59,9 +68,6 @@ from .union import (
 
 #: Seconds to wait for a ledger that another process has locked.
 _WAIT = 60.0
-
-Place = tuple[int, int]
-"""A window's start, and a shard."""
 
 
 @dataclass
@@ -90,8 +96,8 @@ class Source:
     def read(self) -> None:
         """Read everything but the blocks."""
         connection = self.connection
-        self.mode = meta_row(connection)["mode"]
-        for row in domain_rows(connection):
+        self.mode = lookups.meta_row(connection)["mode"]
+        for row in lookups.domain_rows(connection):
             self.domains[row["name"]] = self._domain(row)
         rows = checked_rows(connection, tables.rosters, sa.select(tables.rosters))
         self.rosters = {row["digest"]: row for row in rows}
@@ -101,25 +107,21 @@ class Source:
             names[query["id"]] = (domain["name"], query["name"])
             self.queries[names[query["id"]]] = self._query(domain, query, rosters)
             self._rows[names[query["id"]]] = query
-        for domain in domain_rows(connection):
+        for domain in lookups.domain_rows(connection):
             refused = [row for row in flagged_rows(connection, domain) if row["sequence"] is None]
-            for row in [*charge_rows(connection, domain), *refused]:
+            for row in [*(row for row, _ in chained_rows(connection, domain)), *refused]:
                 roster = rosters.get(row["roster_id"])
                 if roster is None:
                     raise damaged(f"ledger {self.name}: a roster", "is missing")
                 self.charges[row["entry_id"]] = _charge(row, names[row["query_id"]], roster)
             flagged_blocks(connection, domain)
 
-    def values(self, domain: str, query: str) -> Iterator[tuple[Place, Value]]:
-        """Every block of a query by window and shard, those beside the ones of record included.
-
-        Raises:
-            StoreDamaged: a block was changed or removed.
-        """
+    def values(self, domain: str, query: str) -> Iterator[tuple[BlockKey, Value]]:
+        """Every block of a query by window and shard, those beside the ones of record included."""
         yield from heapq.merge(self._of_record(domain, query), self._flagged(domain, query), key=lambda pair: pair[0])
 
-    def _of_record(self, domain: str, query: str) -> Iterator[tuple[Place, Value]]:
-        after: Place | None = None
+    def _of_record(self, domain: str, query: str) -> Iterator[tuple[BlockKey, Value]]:
+        after: BlockKey | None = None
         while True:
             page = page_of_blocks(self.connection, self._rows[domain, query], after)
             for row, charge in page:
@@ -128,14 +130,14 @@ class Source:
                 return
             after = (page[-1][0]["window_start"], page[-1][0]["shard"])
 
-    def _flagged(self, domain: str, query: str) -> Iterator[tuple[Place, Value]]:
+    def _flagged(self, domain: str, query: str) -> Iterator[tuple[BlockKey, Value]]:
         table = tables.flagged_releases
         chosen = sa.select(table).where(table.c.query_id == self._rows[domain, query]["id"])
         chosen = chosen.order_by(table.c.window_start, table.c.shard)
         for row in self.connection.execute(chosen.execution_options(yield_per=PAGE)).mappings():
             yield self._value(domain, query, checked(table, row), row["entry_id"])
 
-    def _value(self, domain: str, query: str, row: Row, payer: str) -> tuple[Place, Value]:
+    def _value(self, domain: str, query: str, row: Row, payer: str) -> tuple[BlockKey, Value]:
         charge = self.charges.get(payer)
         if charge is None or charge.window != (domain, query, row["window_start"]):
             raise damaged(f"ledger {self.name}: a block on record", "has no charge")
@@ -144,18 +146,18 @@ class Source:
     def _domain(self, row: Row) -> HeldDomain:
         events = frozenset[Event](
             (event["at_us"], event["kind"], event["query"], event["old"], event["new"])
-            for event in events_of(self.connection, row)
+            for event in lookups.events_of(self.connection, row)
         )
         spec = domain_from_row(row)
         budgets = [float(json.loads(old)) for _, kind, _, old, _ in events if kind == "budget-raised"]
         return HeldDomain(self.name, spec, min([*budgets, spec.budget]), events, row["created_us"])
 
     def _query(self, domain: Row, query: Row, rosters: dict[int, str]) -> HeldQuery:
-        registration = registration_from_rows(self.connection, domain, query)
+        registration = lookups.registration_from_rows(self.connection, domain, query)
         reserved = lookups.reservations_of(self.connection, query)
         versions = [
             HeldRoster(row["start"], rosters[row["roster_id"]], row["joined"], row["created_us"])
-            for row in versions_of(self.connection, query)
+            for row in lookups.versions_of(self.connection, query)
         ]
         if not versions:
             roster = registration.query.roster
@@ -175,7 +177,7 @@ class Source:
 
 
 def merge(sources: Sequence[StoreAddress], target: Path) -> StoreAddress:
-    """Unite ledgers in a new SQLite file.
+    """Merge ledgers in a new SQLite file.
 
     Args:
         sources: where they are; the same one twice counts once.
@@ -198,11 +200,16 @@ def merge(sources: Sequence[StoreAddress], target: Path) -> StoreAddress:
             source.read()
         united = _united(opened)
         with whole_file(target, private=True) as temporary:
+            address = StoreAddress(f"sqlite:///{temporary.resolve()}")
             try:
-                with _database(StoreAddress(f"sqlite:///{temporary.resolve()}"), create=True) as database:
-                    _write(database, united, opened)
+                with _database(address, create=True) as database, database.write() as connection:
+                    ledger = NewLedger(connection, united)
+                    for key in united.queries:
+                        for place, values in _places(opened, key):
+                            ledger.put_values(key, place, values)
+                    ledger.finish()
             finally:
-                for ending in ("-wal", "-shm", "-queue"):
+                for ending in BESIDE:
                     with suppress(OSError):
                         Path(f"{temporary}{ending}").unlink()
     return StoreAddress(f"sqlite:///{target.resolve()}")
@@ -228,15 +235,7 @@ def _source(address: StoreAddress) -> Generator[Source]:
 
 @dataclass(frozen=True)
 class United:
-    """What all ledgers together hold, but for the blocks.
-
-    Attributes:
-        mode: whether the rows are real.
-        domains: by name.
-        queries: by domain and name.
-        rosters: their rows, by digest.
-        charges: all of them.
-    """
+    """What all ledgers together hold, but for the blocks."""
 
     mode: str | None
     domains: dict[str, HeldDomain]
@@ -251,26 +250,24 @@ def _united(sources: Sequence[Source]) -> United:
         raise ModeError("ledgers: some hold the noise-free rows of tests and some real rows; they are never united")
     domains: dict[str, list[HeldDomain]] = {}
     queries: dict[tuple[str, str], list[HeldQuery]] = {}
+    rosters: dict[str, Row] = {}
     for source in sources:
         for name, domain in source.domains.items():
             domains.setdefault(name, []).append(domain)
         for key, query in source.queries.items():
             queries.setdefault(key, []).append(query)
+        for digest, row in source.rosters.items():
+            rosters[digest] = min(rosters.get(digest, row), row, key=itemgetter("created_us"))
     # domains first: where they differ, their queries do as well, and say less
-    matched = {name: reduce(matched_domain, held) for name, held in domains.items()}
-    united = {key: reduce(matched_query, held) for key, held in queries.items()}
-    _check_apart(matched, united)
+    merged = {name: reduce(merged_domain, held) for name, held in domains.items()}
+    united = {key: reduce(merged_query, held) for key, held in queries.items()}
+    _check_apart(merged, united)
     draws = drawn(values for key in queries for _, values in _places(sources, key))
-    return United(
-        mode=next(iter(modes), None),
-        domains=matched,
-        queries=united,
-        rosters=_rosters(sources),
-        charges=with_draws((charge for source in sources for charge in source.charges.values()), draws),
-    )
+    charges = with_draws((charge for source in sources for charge in source.charges.values()), draws)
+    return United(next(iter(modes), None), merged, united, rosters, charges)
 
 
-def _places(sources: Sequence[Source], key: tuple[str, str]) -> Iterator[tuple[Place, list[Value]]]:
+def _places(sources: Sequence[Source], key: tuple[str, str]) -> Iterator[tuple[BlockKey, list[Value]]]:
     """The windows and shards of a query, with every block that some ledger has for them."""
     streams = [source.values(*key) for source in sources if key in source.queries]
     merged = heapq.merge(*streams, key=lambda pair: pair[0])
@@ -279,11 +276,7 @@ def _places(sources: Sequence[Source], key: tuple[str, str]) -> Iterator[tuple[P
 
 
 def _check_apart(domains: dict[str, HeldDomain], queries: dict[tuple[str, str], HeldQuery]) -> None:
-    """See that no two domains of the new ledger have series in common over the same state process.
-
-    Raises:
-        StoreError: two have; each has an account of its own, and no account has what both cost a series.
-    """
+    """See that no two domains of the new ledger have series in common over the same state process."""
     series: dict[str, set[str]] = {name: set() for name in domains}
     for (name, _), held in queries.items():
         if held.spec.mechanism != TRANSITIONS:  # of those the keys are states
@@ -298,34 +291,15 @@ def _check_apart(domains: dict[str, HeldDomain], queries: dict[tuple[str, str], 
             )
 
 
-def _rosters(sources: Sequence[Source]) -> dict[str, Row]:
-    found: dict[str, Row] = {}
-    for source in sources:
-        for digest, row in source.rosters.items():
-            if digest not in found or row["created_us"] < found[digest]["created_us"]:
-                found[digest] = row
-    return found
-
-
-def _write(database: Database, united: United, sources: Sequence[Source]) -> None:
-    with database.write() as connection:
-        ledger = NewLedger(connection)
-        ledger.begin(united.mode, united.domains, united.rosters, united.queries)
-        ledger.put_charges(united.charges)
-        for key in united.queries:
-            for place, values in _places(sources, key):
-                ledger.put_values(key, place, values)
-        ledger.finish()
+#: Columns of a charge that are on record afterwards as they were.
+_CONTENT = (
+    *("window_start", "window_stop", "decision", "query_digest", "scale", "epsilon_dp"),
+    *("loss_before", "loss_after", "budget", "rule", "created_us", "given_model"),
+)
 
 
 def _charge(row: Row, names: tuple[str, str], roster: str) -> Charge:
-    held: dict[str, Any] = {
-        name: row[name]
-        for name in (
-            *("window_start", "window_stop", "decision", "query_digest", "scale", "epsilon_dp"),
-            *("loss_before", "loss_after", "budget", "rule", "created_us", "given_model"),
-        )
-    }
+    held: dict[str, Any] = {name: row[name] for name in _CONTENT}
     return Charge(base_id=base_of(row["entry_id"]), domain=names[0], query=names[1], roster=roster, **held)
 
 
@@ -339,57 +313,46 @@ def _when(event: Event) -> tuple[int, str, str, str, str]:
 
 
 class NewLedger:
-    """An empty ledger that is filled inside one transaction.
+    """A ledger that is filled inside one transaction: at once but for the blocks, and then with these."""
 
-    Args:
-        connection: the transaction.
-    """
-
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, united: United) -> None:
         self._connection = connection
         self._domains: dict[str, tuple[int, HeldDomain]] = {}
         self._queries: dict[tuple[str, str], tuple[int, HeldQuery]] = {}
         self._rosters: dict[str, int] = {}
         self._kept: dict[Charge, Kept] = {}
         self._records: dict[tuple[str, str, int], tuple[int, Charge]] = {}
-        self._waiting: dict[str, list[dict[str, Any]]] = {}
-        self._drawn: dict[tuple[int, str], dict[int, bytes]] = {}
-        self._flagged: dict[str, int] = {}
+        self._waiting: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._drawn: dict[int, tuple[str, dict[int, bytes]]] = {}
+        self._flagged: Counter[str] = Counter()
+        self._begin(united)
+        self._put_charges(united.charges)
 
-    def begin(
-        self,
-        mode: str | None,
-        domains: Mapping[str, HeldDomain],
-        rosters: Mapping[str, Row],
-        queries: Mapping[tuple[str, str], HeldQuery],
-    ) -> None:
+    def _begin(self, united: United) -> None:
         """Write domains, what was decided about them, and queries with their rosters and reservations."""
-        held = meta_row(self._connection)
-        alter(self._connection, tables.meta, held["id"], mode=mode, domain_rows=len(domains))
-        for number, digest in enumerate(sorted(rosters), start=1):
+        held = lookups.meta_row(self._connection)
+        alter(self._connection, tables.meta, held["id"], mode=united.mode, domain_rows=len(united.domains))
+        for number, digest in enumerate(sorted(united.rosters), start=1):
             self._rosters[digest] = number
-            put(self._connection, tables.rosters, {**rosters[digest], "id": number})
-        for number, name in enumerate(sorted(domains), start=1):
-            self._put_domain(number, domains[name])
+            put(self._connection, tables.rosters, {**united.rosters[digest], "id": number})
+        for number, name in enumerate(sorted(united.domains), start=1):
+            self._put_domain(number, united.domains[name])
         # in the order of their registration
-        for number, key in enumerate(sorted(queries, key=lambda key: (queries[key].created_us, key)), start=1):
-            self._put_query(number, key, queries[key])
+        ordered = sorted(united.queries.items(), key=lambda pair: (pair[1].created_us, pair[0]))
+        for number, (key, query) in enumerate(ordered, start=1):
+            self._put_query(number, key, query)
 
-    def put_charges(self, charges: Iterable[Charge]) -> None:
+    def _put_charges(self, charges: Iterable[Charge]) -> None:
         """Write all charges, numbered in the order of their windows."""
         self._kept = place_charges(charges, self._fits)
-        sequences = dict.fromkeys(self._domains, 0)
+        sequences, beside = dict.fromkeys(self._domains, 0), Counter[str]()
         chains = {name: Chain(name) for name in self._domains}
-        beside = dict.fromkeys(self._domains, 0)
         of_record, flagged = list[dict[str, Any]](), list[dict[str, Any]]()
         for number, (charge, kept) in enumerate(self._kept.items(), start=1):
             sequence = None
             if kept.reason is None or charge.decision == "charged":
                 sequence = sequences[charge.domain] = sequences[charge.domain] + 1
-            values = asdict(charge)
-            for name in ("base_id", "domain", "query", "roster", "draw"):
-                del values[name]
-            values |= {
+            values = {name: getattr(charge, name) for name in _CONTENT} | {
                 "id": number,
                 "entry_id": kept.name,
                 "domain_id": self._domains[charge.domain][0],
@@ -400,28 +363,24 @@ class NewLedger:
             if kept.reason is None:
                 self._check_roster(charge)
                 self._records[charge.window] = (number, charge)
-                made = sealed(tables.charges, values)
-                of_record.append(made)
+                of_record.append(made := with_digest(tables.charges, values))
             else:
                 beside[charge.domain] += 1
-                made = sealed(tables.flagged_charges, values | {"reason": kept.reason})
-                flagged.append(made)
+                flagged.append(made := with_digest(tables.flagged_charges, values | {"reason": kept.reason}))
             if sequence is not None:
                 chains[charge.domain].add([link_of(made)])
         for table, rows in ((tables.charges, of_record), (tables.flagged_charges, flagged)):
-            for at in range(0, len(rows), _BATCH):
-                self._connection.execute(table.insert(), rows[at : at + _BATCH])
+            for part in lookups.batched(rows, _BATCH):
+                self._connection.execute(table.insert(), part)
         for name, sequence in sequences.items():
-            alter(
-                self._connection,
-                tables.domains,
-                self._domains[name][0],
-                last_sequence=sequence,
-                head=chains[name].head,
-                flagged_charge_rows=beside[name],
-            )
+            values: dict[str, Any] = {
+                "last_sequence": sequence,
+                "head": chains[name].head,
+                "flagged_charge_rows": beside[name],
+            }
+            alter(self._connection, tables.domains, self._domains[name][0], **values)
 
-    def put_values(self, key: tuple[str, str], place: tuple[int, int], values: Sequence[Value]) -> None:
+    def put_values(self, key: tuple[str, str], place: BlockKey, values: Sequence[Value]) -> None:
         """Write all blocks of one window and shard."""
         start, shard = place
         record_id, record = self._records[(*key, start)]
@@ -437,66 +396,43 @@ class NewLedger:
             payer = self._kept[value.charge].name
             if reason is None:
                 paid_by = None if value.charge == record else payer
-                made = sealed(tables.releases, row | {"charge_id": record_id, "paid_by": paid_by})
-                self._drawn.setdefault((record_id, self._kept[record].name), {})[shard] = made["row_digest"]
-                self._put(tables.releases, made)
+                made = self._put(tables.releases, row | {"charge_id": record_id, "paid_by": paid_by})
+                self._drawn.setdefault(record_id, (self._kept[record].name, {}))[1][shard] = made["row_digest"]
             else:
-                self._flagged[key[0]] = self._flagged.get(key[0], 0) + 1
-                self._put(
-                    tables.flagged_releases,
-                    sealed(tables.flagged_releases, row | {"entry_id": payer, "reason": reason}),
-                )
+                self._flagged[key[0]] += 1
+                self._put(tables.flagged_releases, row | {"entry_id": payer, "reason": reason})
 
     def finish(self) -> None:
         """Write what waits, and price every domain: what was lost, and what is lost when all promises are kept."""
         for table in (tables.releases, tables.flagged_releases):
             self._flush(table)
-        charges = tables.charges
-        drawn = [
-            {"charge": number, "drawn_there": drawn_bytes(name, shards)}
-            for (number, name), shards in self._drawn.items()
-        ]
-        changed = charges.update().where(charges.c.id == sa.bindparam("charge"))
-        for at in range(0, len(drawn), _BATCH):
-            self._connection.execute(changed.values(drawn=sa.bindparam("drawn_there")), drawn[at : at + _BATCH])
+        drawn = [{"charge": number, "drawn_there": drawn_bytes(*named)} for number, named in self._drawn.items()]
+        changed = tables.charges.update().where(tables.charges.c.id == sa.bindparam("charge"))
+        for part in lookups.batched(drawn, _BATCH):
+            self._connection.execute(changed.values(drawn=sa.bindparam("drawn_there")), part)
         for number, held in self._domains.values():
+            name = held.spec.name
             # a series of one ledger may be what a belief in the other rests on
-            row = protect_all(self._connection, domain_row(self._connection, held.spec.name))
-            account = ledger_of(held.spec)
-            lost = account.replay(
+            row = protect_all(self._connection, lookups.domain_row(self._connection, name))
+            lost = ledger_of(held.spec).replay(
                 (charge.window_start, charge.window_stop, charge.epsilon_dp)
                 for charge in self._kept
-                if charge.domain == held.spec.name and charge.decision == "charged"
+                if charge.domain == name and charge.decision == "charged"
             )
-            reserved = loss_of(held.spec, promised(self._connection, row))
             alter(
                 self._connection,
                 tables.domains,
                 number,
                 merged_loss=lost,
                 merged_sequence=row["last_sequence"],
-                reserved_loss=reserved,
-                flagged_release_rows=self._flagged.get(held.spec.name, 0),
+                reserved_loss=loss_of(held.spec, promised(self._connection, row)),
+                flagged_release_rows=self._flagged[name],
             )
 
     def _put_domain(self, number: int, held: HeldDomain) -> None:
         self._domains[held.spec.name] = (number, held)
-        values = {
-            "id": number,
-            "name": held.spec.name,
-            "frozen": canonical_json(held.spec.frozen_fields()),
-            "budget": held.spec.budget,
-            "reserved_loss": 0.0,
-            "last_sequence": 0,
-            "created_us": held.created_us,
-            "changes": changes_text(held.spec.changes),
-            "head": Chain(held.spec.name).head,
-            "query_rows": 0,
-            "event_rows": len(held.events),
-            "flagged_charge_rows": 0,
-            "flagged_release_rows": 0,
-        }
-        put(self._connection, tables.domains, values)
+        values = {"id": number, "created_us": held.created_us, "event_rows": len(held.events)}
+        put(self._connection, tables.domains, domain_values(held.spec) | values)
         for at_us, kind, query, old, new in sorted(held.events, key=_when):
             values = {"domain_id": number, "kind": kind, "query": query, "old": old, "new": new, "at_us": at_us}
             put(self._connection, tables.domain_events, values)
@@ -531,12 +467,8 @@ class NewLedger:
         held = self._queries[charge.domain, charge.query][1]
         window = held.spec.schedule.window_at(charge.window_start)
         spec = held.spec.of_length(len(window))
-        return (charge.query_digest, charge.scale, charge.epsilon_dp, charge.roster) == (
-            held.digest,
-            scale_text(spec.scale),
-            spec.epsilon_dp,
-            self._roster_of(charge),
-        ) and charge.window_stop == window.stop
+        found = (charge.query_digest, charge.scale, charge.epsilon_dp, charge.roster, charge.window_stop)
+        return found == (held.digest, scale_text(spec.scale), spec.epsilon_dp, self._roster_of(charge), window.stop)
 
     def _roster_of(self, charge: Charge) -> str | None:
         """Digest of the roster that a charge's window has as far as its query knows."""
@@ -552,11 +484,13 @@ class NewLedger:
                 f"series that is in both is in no account"
             )
 
-    def _put(self, table: sa.Table, row: dict[str, Any]) -> None:
-        waiting = self._waiting.setdefault(table.name, [])
+    def _put(self, table: sa.Table, values: dict[str, Any]) -> dict[str, Any]:
+        row = with_digest(table, values)
+        waiting = self._waiting[table.name]
         waiting.append(row)
         if len(waiting) >= _BATCH:
             self._flush(table)
+        return row
 
     def _flush(self, table: sa.Table) -> None:
         waiting = self._waiting.pop(table.name, [])

@@ -12,7 +12,7 @@ refusal is the loss that the budget does not allow, and depends on what is reser
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -23,9 +23,9 @@ from sqlalchemy.engine import Connection
 from ..privacy.accounting.charges import BudgetExceeded
 from ..schemas.releases import COMPLETENESS
 from ..schemas.slots import Schedule, Window
-from . import lookups, tables
+from . import integrity, lookups, tables
 from .accounts import Account, account_of, loss_of, priced, promised
-from .address import entered
+from .address import watch_of
 from .codec import (
     Row,
     block_bytes,
@@ -37,31 +37,10 @@ from .codec import (
     scale_text,
 )
 from .errors import BlockError, ChargeMismatch, RosterChanged, UnknownNameError
-from .integrity import (
-    check_drawn,
-    checked,
-    damaged,
-    draw_digest,
-    drawn_bytes,
-    drawn_of,
-    link_of,
-    named,
-    row_digest,
-    sealed,
-)
-from .lookups import (
-    ChargedThrough,
-    Progress,
-    domain_rows,
-    lock_domain,
-    payers_of,
-    progress,
-    queries_of,
-    read_roster,
-    revised_query_row,
-    revision,
-)
+from .integrity import damaged
+from .lookups import ChargedThrough, Progress
 from .specs import (
+    BlockKey,
     BlockToPublish,
     DomainSpec,
     Layout,
@@ -89,17 +68,7 @@ _COUNT_ON = (
 
 @dataclass(frozen=True)
 class Charger:
-    """Charges the windows of one query inside a transaction that holds the domain's lock.
-
-    Attributes:
-        connection: the transaction.
-        account: the domain's running ledger; the charges are entered into it.
-        domain: the domain of record.
-        domain_row: its row.
-        query: the query of record.
-        query_row: its row.
-        progress: how far it has come.
-    """
+    """Charges the windows of one query inside a transaction that holds the domain's lock."""
 
     connection: Connection
     account: Account
@@ -116,38 +85,34 @@ class Charger:
             Whether the window itself is on record now; ``False`` where so many come before it that the caller has to
             commit and call again.
         """
-        schedule = self.query.schedule
+        schedule, domain_row = self.query.schedule, self.domain_row
         if self.progress.last != self.account.starts.get(self.query_row["id"]):
             # the account reads them in another way
             raise damaged(f"query {self.query.name!r}", "has other charges than its domain's account")
         begin = lookups.start_after(self.progress.last, schedule)
         windows = list(_up_to(schedule, begin, last, MOST_AT_ONCE))
         if windows:
-            sequence = int(self.domain_row["last_sequence"])
+            sequence = int(domain_row["last_sequence"])
             values: list[dict[str, Any]] = []
             for window in windows:
                 sequence += 1
-                made = sealed(tables.charges, self._entry(window, sequence))
-                self.account.enter(link_of(made))
+                made = integrity.with_digest(tables.charges, self._entry(window, sequence))
+                self.account.enter([integrity.link_of(made)])
                 values.append(made)
             self.connection.execute(_CHARGE, values)
             head = self.account.chain.head
-            counted = {**self.domain_row, "last_sequence": sequence, "head": head}
-            self.connection.execute(
-                _COUNT_ON,
-                {
-                    "domain": self.domain_row["id"],
-                    "sequence": sequence,
-                    "chained": head,
-                    "digest_of_row": row_digest(tables.domains, counted),
-                },
-            )
-            entered(self.connection, self.domain.name, sequence)
+            digest = integrity.row_digest(tables.domains, {**domain_row, "last_sequence": sequence, "head": head})
+            counted = {"domain": domain_row["id"], "sequence": sequence, "chained": head, "digest_of_row": digest}
+            self.connection.execute(_COUNT_ON, counted)
+            watch = watch_of(self.connection)
+            if watch is not None:
+                watch.entered[self.domain.name] = sequence
         return not windows or windows[-1].start >= last.start
 
     def _entry(self, window: Window, sequence: int) -> dict[str, Any]:
         query = self.query.of_length(len(window))
-        values = {
+        decision, before, after, rule = self._decide(window, query.epsilon_dp)
+        return {
             "entry_id": secrets.token_hex(16),
             "domain_id": self.domain_row["id"],
             "sequence": sequence,
@@ -161,39 +126,28 @@ class Charger:
             "budget": self.domain.budget,
             "created_us": now_us(),
             "given_model": self.query.given_model or any(change.given_model for change in self.domain.changes),
+            "decision": decision,
+            "loss_before": before,
+            "loss_after": after,
+            "rule": rule,
         }
-        span = (window.start, window.stop, query.epsilon_dp)
+
+    def _decide(self, window: Window, epsilon_dp: float) -> tuple[str, float, float, str]:
+        """Charge a window or refuse it: the decision, the loss before and after it, and what decided."""
+        ledger, span = self.account.ledger, (window.start, window.stop, epsilon_dp)
         if lookups.is_closed(self.domain_row):
-            lost = self.account.ledger.loss
-            return values | {
-                "decision": "refused",
-                "loss_before": lost,
-                "loss_after": lost + self.account.ledger.would_cost(*span),
-                "rule": "refused: the domain is closed, the ledgers it was united from have lost more than its budget",
-            }
+            why = "the domain is closed, the ledgers it was united from have lost more than its budget"
+            return "refused", ledger.loss, ledger.loss + ledger.would_cost(*span), f"refused: {why}"
         admitted = self.progress.admitted
-        if any(start <= window.start and (stop is None or window.stop <= stop) for start, stop in admitted):
-            try:
-                made = self.account.ledger.charge(*span)
-            except BudgetExceeded as refusal:
-                return values | {
-                    "decision": "refused",
-                    "loss_before": refusal.spent,
-                    "loss_after": refusal.spent + refusal.asked,
-                    "rule": "refused: the charge would pass the budget",
-                }
-            return values | {
-                "decision": "charged",
-                "loss_before": made.loss_before,
-                "loss_after": made.loss_after,
-                "rule": made.rule,
-            }
-        return values | {
-            "decision": "refused",
-            "loss_before": self.account.ledger.loss,
-            "loss_after": self._loss_through(window),
-            "rule": "refused: with all that is reserved, the query's windows up to this one would pass the budget",
-        }
+        if not any(start <= window.start and (stop is None or window.stop <= stop) for start, stop in admitted):
+            why = "with all that is reserved, the query's windows up to this one would pass the budget"
+            return "refused", ledger.loss, self._loss_through(window), f"refused: {why}"
+        try:
+            made = self.account.ledger.charge(*span)
+        except BudgetExceeded as refusal:
+            after = refusal.spent + refusal.asked
+            return "refused", refusal.spent, after, "refused: the charge would pass the budget"
+        return "charged", made.loss_before, made.loss_after, made.rule
 
     def _loss_through(self, window: Window) -> float:
         """What the domain would lose by all that is reserved and this query up to a window it has no budget for.
@@ -215,25 +169,18 @@ def _up_to(schedule: Schedule, start: int, last: Window, most: int) -> Iterator[
 # SQLite takes at least 999 parameters in a statement; a pair is two.
 _PAIRS = 400
 
-Place = tuple[int, int]
-"""A window's start, and a shard."""
-
 
 class RecordedBlock(NamedTuple):
-    """A block of record.
-
-    Attributes:
-        block: it.
-        payer: the name of the flagged charge that paid for it, if one did.
-        digest: of its draw.
-    """
+    """A block of record, the name of the flagged charge that paid for it, if one did, and the digest of its draw."""
 
     block: NoisyBlock
     payer: str | None
     digest: str
 
 
-OnRecord = tuple[Row, dict[int, Row], dict[Place, RecordedBlock]]
+Blocks = dict[BlockKey, RecordedBlock]
+
+OnRecord = tuple[Row, dict[int, Row], Blocks]
 """A query's row, charges by the start of their window, and blocks."""
 
 
@@ -278,12 +225,7 @@ _DRAWN = (
 
 @dataclass(frozen=True)
 class Publisher:
-    """Publishes drafts of one query inside a transaction.
-
-    Attributes:
-        connection: a transaction that may write.
-        accounts: the process's running ledgers.
-    """
+    """Publishes drafts of one query inside a transaction that may write, with the process's running ledgers."""
 
     connection: Connection
     accounts: dict[int, Account]
@@ -292,13 +234,8 @@ class Publisher:
         """Put the drafts on record, or find what is.
 
         Returns:
-            One record a draft, in their order; ``None`` where so many windows came before these that only some of
-            them were charged: the caller commits and calls again.
-
-        Raises:
-            ChargeMismatch: the query on record, or the charge of a window, is not what the registration says.
-            RosterChanged: the roster of a window is not the registration's.
-            BlockError: a block does not have the keys and the shape of its shard.
+            One record a draft, in their order; ``None`` where so many windows came before these that only some of them
+            were charged: the caller commits and calls again.
         """
         domain_row = self._domain_row(registration)
         domain = domain_from_row(domain_row)
@@ -308,30 +245,27 @@ class Publisher:
         query_row, charges, held = found
         for charge in charges.values():
             self._check_charge(registration, charge)
-        wanted: dict[Place, BlockToPublish] = {}
+        wanted: dict[BlockKey, BlockToPublish] = {}
         for draft in drafts:
             if charges[draft.window.start]["decision"] == "charged":
                 wanted.setdefault((draft.window.start, draft.shard), draft)
         blocks = {place: held[place] for place in wanted if place in held}
         fresh = wanted.keys() - blocks.keys()
         if fresh:
-            blocks |= self._insert(
-                registration, query_row["id"], charges, {place: wanted[place] for place in wanted if place in fresh}
-            )
-        payers = payers_of(self.connection, (held.payer for held in blocks.values()))
+            absent = {place: wanted[place] for place in wanted if place in fresh}
+            blocks |= self._insert(registration, query_row["id"], charges, absent)
+        payers = lookups.payers_of(self.connection, (held.payer for held in blocks.values()))
         entries = {start: entry_from_row(row, domain, query_row) for start, row in charges.items()}
         records: list[Record] = []
         for draft in drafts:
             place = (draft.window.start, draft.shard)
             # of two drafts of one place in a batch, the first is the one on record
             is_fresh = place in fresh and wanted[place] is draft
-            entry, found = entries[place[0]], blocks.get(place)
-            if found is None:
-                records.append(Record(draft.window, draft.shard, entry, None, is_fresh))
-                continue
-            if found.payer is not None:
-                entry = entry_from_row(payers[found.payer], domain, query_row)
-            records.append(Record(draft.window, draft.shard, entry, found.block, is_fresh, found.digest))
+            entry, block, digest = entries[place[0]], None, ""
+            if place in blocks:
+                block, payer, digest = blocks[place]
+                entry = entry if payer is None else entry_from_row(payers[payer], domain, query_row)
+            records.append(Record(draft.window, draft.shard, entry, block, is_fresh, digest))
         return records
 
     def charge_windows(self, registration: Registration, last: Window) -> ChargedThrough | None:
@@ -339,12 +273,9 @@ class Publisher:
 
         Returns:
             How far the query is charged then; ``None`` where the caller has to commit and call again.
-
-        Raises:
-            ChargeMismatch: the query on record is not what the registration says.
         """
         domain_row = self._domain_row(registration)
-        found = revised_query_row(self.connection, domain_row["id"], registration.query.name)
+        found = lookups.revised_query_row(self.connection, domain_row["id"], registration.query.name)
         if found is None:
             raise self._not_here(registration, domain_row)
         query_row, done = found
@@ -352,7 +283,7 @@ class Publisher:
         if not self._charger(registration, domain_row, query_row, done).charge_through(last):
             return None
         made = done.last is None or done.last < last.start
-        return ChargedThrough(last.start, revision(query_row["version_rows"]), mine=made)
+        return ChargedThrough(last.start, lookups.revision(query_row["version_rows"]), mine=made)
 
     def _charged(
         self, registration: Registration, domain_row: Row, drafts: Sequence[BlockToPublish]
@@ -363,7 +294,7 @@ class Publisher:
         _check_same(registration, query_row)
         absent = [draft.window for draft in drafts if draft.window.start not in charges]
         if absent:
-            done = progress(self.connection, query_row)
+            done = lookups.progress(self.connection, query_row)
             if not self._charger(registration, domain_row, query_row, done).charge_through(max(absent)):
                 return None
             _, charges, blocks = self._on_record(registration, domain_row, places)
@@ -384,33 +315,25 @@ class Publisher:
         )
 
     def _domain_row(self, registration: Registration) -> Row:
-        row = lock_domain(self.connection, registration.domain.name)
+        row = lookups.lock_domain(self.connection, registration.domain.name)
         if row is None:
             raise self._not_here(registration, None)
         return row
 
     def _not_here(self, registration: Registration, domain: Row | None) -> UnknownNameError:
-        """The error for a query that is not on record.
-
-        Raises:
-            StoreDamaged: it is not, because rows were removed.
-        """
-        queries_of(self.connection, domain) if domain is not None else domain_rows(self.connection)
+        """The error for a query that is not on record."""
+        lookups.queries_of(self.connection, domain) if domain is not None else lookups.domain_rows(self.connection)
         return UnknownNameError(
             f"query {registration.query.name!r} of domain {registration.domain.name!r} is not on record here: another "
             f"ledger, or an older copy of it? register the query again, or restore the newer copy"
         )
 
-    def _on_record(self, registration: Registration, domain_row: Row, places: set[Place]) -> OnRecord:
-        """A query's row, the charges of the windows of some places, and the blocks of the places.
-
-        Raises:
-            StoreDamaged: one of them is not what was written, or a block that was drawn is missing.
-        """
+    def _on_record(self, registration: Registration, domain_row: Row, places: set[BlockKey]) -> OnRecord:
+        """A query's row, the charges of the windows of some places, and the blocks of the places."""
         query_row: Row | None = None
         charges: dict[int, Row] = {}
-        found: dict[Place, Row] = {}
-        for part in _parts(sorted(places), _PAIRS):
+        found: dict[BlockKey, Row] = {}
+        for part in lookups.batched(sorted(places), _PAIRS):
             asked = {
                 "domain_id": domain_row["id"],
                 "name": registration.query.name,
@@ -419,12 +342,14 @@ class Publisher:
             }
             for row in self.connection.execute(_ON_RECORD, asked).mappings():
                 if query_row is None:
-                    query_row = checked(tables.queries, {name: row[label] for name, label in _OF_QUERY.items()})
+                    query_row = integrity.checked(
+                        tables.queries, {name: row[label] for name, label in _OF_QUERY.items()}
+                    )
                 start = row["window_start"]
                 if start is None:
                     break  # no window has a charge
                 if start not in charges:
-                    charges[start] = checked(tables.charges, row)
+                    charges[start] = integrity.checked(tables.charges, row)
                 place = (start, row[_OF_RELEASE["shard"]])
                 if place in places and place not in found:
                     found[place] = {name: row[label] for name, label in _OF_RELEASE.items()}
@@ -433,40 +358,35 @@ class Publisher:
         return query_row, charges, _blocks(places, charges, found)
 
     def _insert(
-        self, registration: Registration, query_id: int, charges: dict[int, Row], drafts: dict[Place, BlockToPublish]
-    ) -> dict[Place, RecordedBlock]:
+        self, registration: Registration, query_id: int, charges: dict[int, Row], drafts: dict[BlockKey, BlockToPublish]
+    ) -> Blocks:
         """Draw blocks and put them on record; they come back as everyone reads them from there."""
         with_totals = total_is_public(registration)
         values: list[dict[str, Any]] = []
-        kept: dict[Place, RecordedBlock] = {}
+        kept: Blocks = {}
         drawn: dict[int, dict[int, bytes]] = {}
         for (start, shard), draft in drafts.items():
             block = draft.draw()
             _check_block(registration, layout_of(registration, draft.window), draft, block)
-            made = sealed(
-                tables.releases,
-                {
-                    "query_id": query_id,
-                    "window_start": start,
-                    "shard": shard,
-                    "charge_id": charges[start]["id"],
-                    "completeness": block.completeness,
-                    "block": block_bytes(block, with_totals=with_totals),
-                    "created_us": now_us(),
-                },
-            )
-            values.append(made)
-            drawn.setdefault(start, drawn_of(charges[start]))[shard] = made["row_digest"]
+            made = {
+                "query_id": query_id,
+                "window_start": start,
+                "shard": shard,
+                "charge_id": charges[start]["id"],
+                "completeness": block.completeness,
+                "block": block_bytes(block, with_totals=with_totals),
+                "created_us": now_us(),
+            }
+            values.append(made := integrity.with_digest(tables.releases, made))
+            drawn.setdefault(start, integrity.drawn_of(charges[start]))[shard] = made["row_digest"]
             as_read = block if with_totals else replace(block, totals=np.zeros_like(block.totals))
-            kept[start, shard] = RecordedBlock(as_read, None, draw_digest(made))
+            kept[start, shard] = RecordedBlock(as_read, None, integrity.draw_digest(made))
         self.connection.execute(_KEEP, values)
-        self.connection.execute(
-            _DRAWN,
-            [
-                {"charge": charges[start]["id"], "drawn_now": drawn_bytes(charges[start]["entry_id"], shards)}
-                for start, shards in drawn.items()
-            ],
-        )
+        noted = [
+            {"charge": charges[start]["id"], "drawn_now": integrity.drawn_bytes(charges[start]["entry_id"], shards)}
+            for start, shards in drawn.items()
+        ]
+        self.connection.execute(_DRAWN, noted)
         return kept
 
     def _check_charge(self, registration: Registration, charge: Row) -> None:
@@ -480,19 +400,15 @@ class Publisher:
         ):
             if recorded != given:
                 raise ChargeMismatch(query.name, field, recorded, given)
-        digest = layout_of(registration, window).roster_digest
+        digest = registration.roster_of(window).digest
         if charge["roster_digest"] != digest:
             # either it was changed, or what is on record is not what was written
-            recorded = read_roster(self.connection, charge["roster_id"]).digest
+            recorded = lookups.read_roster(self.connection, charge["roster_id"]).digest
             raise RosterChanged(query.name, f"the roster of window {window}", recorded, digest)
 
 
 def check_drafts(registration: Registration, drafts: Sequence[BlockToPublish]) -> None:
-    """Refuse drafts of windows or shards that the query does not have, before anything is locked.
-
-    Raises:
-        BlockError: a window is not in the schedule, or there is no such shard.
-    """
+    """Refuse drafts of windows or shards that the query does not have, before anything is locked."""
     query = registration.query
     for draft in drafts:
         if not query.schedule.contains(draft.window):
@@ -507,33 +423,27 @@ def check_drafts(registration: Registration, drafts: Sequence[BlockToPublish]) -
             )
 
 
-def _blocks(places: set[Place], charges: dict[int, Row], found: dict[Place, Row]) -> dict[Place, RecordedBlock]:
+def _blocks(places: set[BlockKey], charges: dict[int, Row], found: dict[BlockKey, Row]) -> Blocks:
     """Blocks of record, each held against its window's charge; a charge whose block is not there never had one."""
-    blocks: dict[Place, RecordedBlock] = {}
+    blocks: Blocks = {}
     for start, shard in places:
         charge, block = charges.get(start), found.get((start, shard))
         if charge is None:
             continue
-        check_drawn(charge, shard, block)
+        integrity.check_drawn(charge, shard, block)
         if block is None:
             continue
-        checked(tables.releases, block)
+        integrity.checked(tables.releases, block)
         if block["charge_id"] != charge["id"]:
-            raise damaged(named(tables.releases, block), "belongs to another charge")
+            raise damaged(integrity.named(tables.releases, block), "belongs to another charge")
         decoded = block_from_bytes(block["block"], block["completeness"])
-        blocks[start, shard] = RecordedBlock(decoded, block["paid_by"], draw_digest(block))
+        blocks[start, shard] = RecordedBlock(decoded, block["paid_by"], integrity.draw_digest(block))
     return blocks
 
 
 def _check_same(registration: Registration, row: Row) -> None:
-    query = registration.query
-    stop = query.schedule.stop
-    recorded_stop = row["stop"]
-    given: dict[str, Any] = {
-        "digest": registration.digest,
-        "scale": scale_text(query.scale),
-        "shards": query.shards,
-    }
+    query, stop, recorded_stop = registration.query, registration.query.schedule.stop, row["stop"]
+    given = {"digest": registration.digest, "scale": scale_text(query.scale), "shards": query.shards}
     for field, value in given.items():
         if row[field] != value:
             raise ChargeMismatch(query.name, field, row[field], value)
@@ -550,21 +460,14 @@ def _check_block(registration: Registration, layout: Layout, draft: BlockToPubli
             f"{where}: its block has {len(block.keys)} keys that are not the {len(keys)} of the shard in their order; "
             f"take them from the registration's roster"
         )
-    if block.counts.dtype != np.int64 or block.counts.ndim != 2 or block.counts.shape != (len(keys), layout.columns):  # noqa: PLR2004 - a matrix
-        raise BlockError(
-            f"{where}: its counts are {block.counts.dtype} of shape {block.counts.shape}; they must be int64 of shape "
-            f"{(len(keys), layout.columns)}"
-        )
-    if block.totals.shape != (len(keys),) or block.totals.dtype != np.int64:
-        raise BlockError(
-            f"{where}: its totals are {block.totals.dtype} of shape {block.totals.shape}; they must be int64 of shape "
-            f"{(len(keys),)}"
-        )
+    shapes = {"counts": (len(keys), layout.columns), "totals": (len(keys),)}
+    for name, found in (("counts", block.counts), ("totals", block.totals)):
+        if found.dtype != np.int64 or found.shape != shapes[name]:
+            raise BlockError(
+                f"{where}: its {name} are {found.dtype} of shape {found.shape}; they must be int64 of shape "
+                f"{shapes[name]}"
+            )
     if block.completeness not in COMPLETENESS:
         raise BlockError(
             f"{where}: completeness is {block.completeness!r} and must be one of {', '.join(COMPLETENESS)}"
         )
-
-
-def _parts(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
-    return (items[at : at + size] for at in range(0, len(items), size))

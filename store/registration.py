@@ -35,27 +35,15 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
+from ..privacy.accounting.schedules import Schedule as Priced
 from ..privacy.models.markov_chain import ChainError
 from ..schemas.digests import canonical_json
 from ..schemas.models import hash_of_series
 from ..schemas.roster import Roster
-from ..schemas.slots import SlotGrid, format_duration, format_instant
-from . import tables
+from ..schemas.slots import SlotGrid, format_duration
+from . import codec, lookups, tables
 from .accounts import admitted_end, loss_of, priced, promised
-from .codec import (
-    Row,
-    as_recorded,
-    changes_from_text,
-    changes_text,
-    domain_from_row,
-    names_bytes,
-    names_from_bytes,
-    now_us,
-    plain,
-    query_from_row,
-    query_values,
-    roster_from_bytes,
-)
+from .codec import Row, now_us, plain
 from .errors import (
     QUERY_ADVICE,
     BudgetRefused,
@@ -63,42 +51,14 @@ from .errors import (
     RegistrationConflict,
     SharedSeries,
     StoreError,
-    UnknownNameError,
 )
-from .integrity import Chain, alter, checked, checked_rows, damaged, put, rewrite, sealed
-from .lookups import (
-    domain_rows,
-    end_of,
-    events_of,
-    events_of_all,
-    find_domain,
-    lock_domain,
-    locked_domain_row,
-    meta_row,
-    next_start,
-    queries_of,
-    query_row,
-    read_roster,
-    registration_of,
-    reservations_of,
-    series_of_all,
-    versions_of,
-)
-from .specs import TRANSITIONS, BeliefChange, DomainSpec, Noise, QuerySpec, Registration, first_difference
+from .integrity import alter, checked_rows, damaged, put, rewrite, with_digest
+from .specs import TRANSITIONS, BeliefChange, DomainSpec, Noise, QuerySpec, Registration, first_difference, roster_text
 
 
 def protect(connection: Connection, row: Row, series: Iterable[str]) -> Row:
-    """Note that a domain protects some series; inside a transaction that holds its lock.
-
-    Args:
-        connection: the transaction.
-        row: of the domain.
-        series: names.
-
-    Returns:
-        The domain's row as it is then.
-    """
-    changes = changes_from_text(row["changes"])
+    """Note that a domain protects some series, inside a transaction that holds its lock; its row as it is then."""
+    changes = codec.changes_from_text(row["changes"])
     if all(one.given_model or not one.series_hashes for one in changes):
         return row
     hashes = {hash_of_series(name) for name in series}
@@ -106,23 +66,24 @@ def protect(connection: Connection, row: Row, series: Iterable[str]) -> Row:
 
 
 def say_again(connection: Connection, row: Row, change: BeliefChange) -> Row:
-    """Note what is known anew of a change that is on record; otherwise as :func:`protect`."""
-    changes = changes_from_text(row["changes"])
-    return _kept(connection, row, [one.agreed(change) if _is(one, change) else one for one in changes])
+    """Note what is known anew of a change that is on record, in whatever words; otherwise as :func:`protect`."""
+
+    def content(one: BeliefChange) -> tuple[Any, ...]:
+        return one.belief, one.model_id, one.slot
+
+    changes = codec.changes_from_text(row["changes"])
+    return _kept(connection, row, [one.agreed(change) if content(one) == content(change) else one for one in changes])
 
 
 def protect_all(connection: Connection, row: Row) -> Row:
     """Note that a domain protects the series of all of its rosters; otherwise as :func:`protect`."""
-    return _kept(connection, row, [as_protected(connection, row, one) for one in changes_from_text(row["changes"])])
-
-
-def _is(one: BeliefChange, other: BeliefChange) -> bool:
-    """Whether two changes are the same, in whatever words."""
-    return (one.belief, one.model_id, one.slot) == (other.belief, other.model_id, other.slot)
+    return _kept(
+        connection, row, [as_protected(connection, row, one) for one in codec.changes_from_text(row["changes"])]
+    )
 
 
 def _kept(connection: Connection, row: Row, changes: Sequence[BeliefChange]) -> Row:
-    text = changes_text(changes)
+    text = codec.changes_text(changes)
     if text == row["changes"]:
         return row
     return alter(connection, tables.domains, row["id"], changes=text)
@@ -132,15 +93,7 @@ def as_protected(connection: Connection, row: Row, change: BeliefChange) -> Beli
     """A change of belief that knows whether it rests on a series of the domain, of whichever roster."""
     if change.given_model or not change.series_hashes:
         return change
-    queries, versions, rosters = tables.queries, tables.roster_versions, tables.rosters
-    newest = sa.select(queries.c.roster_id).where(queries.c.domain_id == row["id"])
-    earlier = (
-        sa.select(versions.c.roster_id)
-        .join(queries, queries.c.id == versions.c.query_id)
-        .where(queries.c.domain_id == row["id"])
-    )
-    found = checked_rows(connection, rosters, sa.select(rosters).where(rosters.c.id.in_(newest.union(earlier))))
-    series = {name for one in found for name in roster_from_bytes(one["entries"]).series}
+    series = lookups.series_of_all(connection, [row])[row["id"]]
     return change.protecting({hash_of_series(name) for name in series})
 
 
@@ -170,6 +123,7 @@ _ZONE_ADVICE = (
     "on record holds: use that edition, or set windows.stop to where the windows still agree, and publish those behind "
     "it under a new query name"
 )
+_BUDGET_ADVICE = "set privacy.budget to the budget on record, or raise that first, by `quiltstream ledger budget`"
 _ENDED = "the query was ended there, and another one goes on with noise for another belief: set it back"
 _RACE_ADVICE = (
     "another job changed the roster at the same moment, and the first one holds: see which roster is meant, and run "
@@ -179,10 +133,10 @@ _RACE_ADVICE = (
 
 @dataclass(frozen=True)
 class Registrar:
-    """Registers queries inside a transaction.
+    """Registers queries inside a transaction that may write.
 
     Attributes:
-        connection: a transaction that may write.
+        connection: the transaction.
         roster: digest of the roster that was on record when the job looked, before it asked for the lock; ``None`` if
             there was none. A roster is changed only if that is still so.
     """
@@ -191,25 +145,13 @@ class Registrar:
     roster: str | None = None
 
     def register(self, domain: DomainSpec, query: QuerySpec, also: Also = ()) -> Registration:
-        """Put a query on record, or return what is on record for it.
-
-        Args:
-            domain: the domain.
-            query: the query.
-            also: others that are registered behind it, in the same transaction.
-
-        Raises:
-            StoreError: the specifications are malformed or the store holds rows of the other kind.
-            RegistrationConflict: the names have other content.
-            SharedSeries: series are in another domain of the ledger.
-            BudgetRefused: not even the first window, or not all of an extension, fits into the budget.
-        """
+        """Put a query on record, or return what is on record for it."""
         asked = ((domain, query), *also)
         for one in asked:
             _check(*one)
-        if also and any(find_domain(self.connection, one.name) is None for one, _ in asked):
+        if also and any(lookups.find_domain(self.connection, one.name) is None for one, _ in asked):
             # before any domain, so that no two jobs wait for each other
-            meta_row(self.connection, lock=True)
+            lookups.meta_row(self.connection, lock=True)
         made = self._register(domain, query)
         for one in also:
             Registrar(self.connection).register(*one)
@@ -219,31 +161,33 @@ class Registrar:
         self._claim_mode(query.noise)
         row = self._lock_domain(domain)
         check_parts(self.connection, row)
-        recorded = domain_from_row(row)
-        belief = _number_of(recorded, domain)
+        recorded = codec.domain_from_row(row)
+        known_by_job = (plain(domain.belief), domain.model_id)
+        # the first where it is none of them, so that the difference is found
+        belief = recorded.beliefs.index(known_by_job) if known_by_job in recorded.beliefs else 0
         self._compare_domains(row, recorded.under(belief), domain)
         recorded = replace(recorded, shares_with=domain.shares_with)
         for other in sorted(set(domain.shares_with) - declared_by(self.connection, row)):
             record_event(self.connection, row["id"], SHARING, old=None, new=other)
-            row = lock_domain(self.connection, domain.name) or row
-        known = query_row(self.connection, row["id"], query.name)
+            row = lookups.lock_domain(self.connection, domain.name) or row
+        known = lookups.query_row(self.connection, row["id"], query.name)
         if known is None:
             return self._create(row, recorded, query, belief)
-        held = query_from_row(known, recorded.name, read_roster(self.connection, known["roster_id"]))
+        held = lookups.query_spec(self.connection, row, known)
         _compare_queries((recorded.under(known["belief"]), held), (recorded.under(belief), query))
         if query.schedule_given:
             held = self._compare_schedules(row, recorded, known, held, query)
-            row = lock_domain(self.connection, domain.name) or row
-            known = query_row(self.connection, row["id"], query.name) or known
+            row = lookups.lock_domain(self.connection, domain.name) or row
+            known = lookups.query_row(self.connection, row["id"], query.name) or known
         if query.roster_given and query.roster != held.roster:
             known, held = self._change_roster(row["id"], recorded, known, held, query.roster)
             row = protect(self.connection, row, query.roster.series)
-        return registration_of(self.connection, row, known, held)
+        return lookups.registration_of(self.connection, row, known, held)
 
     def _claim_mode(self, noise: Noise) -> None:
-        mode = meta_row(self.connection)["mode"]
+        mode = lookups.meta_row(self.connection)["mode"]
         if mode is None:
-            held = meta_row(self.connection, lock=True)
+            held = lookups.meta_row(self.connection, lock=True)
             # another job may have been first
             mode = held["mode"] or rewrite(self.connection, tables.meta, held, mode=noise)["mode"]
         if mode != noise:
@@ -252,31 +196,20 @@ class Registrar:
 
     def _lock_domain(self, domain: DomainSpec) -> Row:
         """The domain's row, made if absent, and locked until the transaction ends."""
-        row = lock_domain(self.connection, domain.name)
+        row = lookups.lock_domain(self.connection, domain.name)
         if row is not None:
             return row
         # the maker of a domain locks this first, so another job may have made it meanwhile
-        held = meta_row(self.connection, lock=True)
-        if any(one["name"] == domain.name for one in domain_rows(self.connection, held)):
-            row = lock_domain(self.connection, domain.name)
+        held = lookups.meta_row(self.connection, lock=True)
+        if any(one["name"] == domain.name for one in lookups.domain_rows(self.connection, held)):
+            row = lookups.lock_domain(self.connection, domain.name)
             if row is None:
                 raise damaged(f"domain {domain.name!r}", "is on record and not found there by its name")
             return row
-        values = {
-            "name": domain.name,
-            "frozen": canonical_json(domain.frozen_fields()),
-            "budget": domain.budget,
-            "reserved_loss": 0.0,
-            "last_sequence": 0,
-            "created_us": now_us(),
-            "head": Chain(domain.name).head,
-            "query_rows": 0,
-            "event_rows": 0,
-            "flagged_charge_rows": 0,
-            "flagged_release_rows": 0,
-        }
         rewrite(self.connection, tables.meta, held, domain_rows=held["domain_rows"] + 1)
-        return put(self.connection, tables.domains, values)
+        return put(
+            self.connection, tables.domains, codec.domain_values(replace(domain, changes=())) | {"created_us": now_us()}
+        )
 
     def _compare_domains(self, row: Row, recorded: DomainSpec, given: DomainSpec) -> None:
         name = f"domain {given.name!r}"
@@ -284,24 +217,17 @@ class Registrar:
         if difference is not None:
             about_belief = difference[0].split(".")[0] in ("belief", "model_id")
             raise RegistrationConflict(name, *difference, _BELIEF_ADVICE if about_belief else _DOMAIN_ADVICE)
-        if given.budget == recorded.budget or given.budget in self._earlier_budgets(row):
+        if given.budget == recorded.budget:
             return
-        raise RegistrationConflict(
-            name,
-            "privacy.budget",
-            recorded.budget,
-            given.budget,
-            "set privacy.budget to the budget on record, or raise that first, by `quiltstream ledger budget`",
-        )
-
-    def _earlier_budgets(self, row: Row) -> set[float]:
-        """Budgets that were in force once: a job with settings older than a raise still runs, under the new one."""
-        return {float(one["old"]) for one in events_of(self.connection, row) if one["kind"] == "budget-raised"}
+        # a job with settings older than a raise still runs, under the new budget
+        events = lookups.events_of(self.connection, row)
+        if given.budget not in {float(one["old"]) for one in events if one["kind"] == "budget-raised"}:
+            raise RegistrationConflict(name, "privacy.budget", recorded.budget, given.budget, _BUDGET_ADVICE)
 
     def _create(self, row: Row, domain: DomainSpec, query: QuerySpec, belief: int) -> Registration:
         connection = self.connection
         if query.mechanism != TRANSITIONS:
-            meta_row(connection, lock=True)  # two jobs at once could share series unseen
+            lookups.meta_row(connection, lock=True)  # two jobs at once could share series unseen
             check_apart(connection, domain, query.roster.series)
         held = promised(connection, row)
         asked = priced(query.schedule, query.losses)
@@ -311,12 +237,8 @@ class Registrar:
             raise StoreError(f"domain {domain.name!r}: its belief cannot be priced: {error}") from None
         if end == asked.start:
             # one window alone, so that the number says what would have to be freed
-            first = loss_of(domain, [*held, asked.first(1)])
-            already = float(row["reserved_loss"])
-            raise BudgetRefused(
-                f"the first window of query {query.name!r}", already, max(0.0, first - already), domain.budget
-            )
-        values = query_values(query) | {
+            raise _refused(f"the first window of query {query.name!r}", row, domain, [*held, asked.first(1)])
+        values = codec.query_values(query) | {
             "domain_id": row["id"],
             "digest": query.digest(domain.under(belief)),
             "roster_id": roster_id(connection, query.roster),
@@ -331,7 +253,7 @@ class Registrar:
         more = row["query_rows"] + 1
         changed = rewrite(connection, tables.domains, row, query_rows=more, reserved_loss=reserved)
         changed = protect(connection, changed, query.roster.series)
-        return replace(registration_of(connection, changed, known, as_recorded(query)), fresh=True)
+        return replace(lookups.registration_of(connection, changed, known, codec.as_recorded(query)), fresh=True)
 
     def join(
         self, domain: str, name: str, entries: Iterable[tuple[str, str | None]], most: int | None = None
@@ -339,56 +261,42 @@ class Registrar:
         """Let series join the newest roster, from the first window on that is not charged; known ones stay as they are.
 
         Those stay out that another domain of the ledger has, and that this one may not have as well.
-
-        Raises:
-            UnknownNameError: there is no such query.
-            StoreError: a group is given where histograms are of series, or none where they are of groups.
         """
-        row = locked_domain_row(self.connection, domain)
-        known = query_row(self.connection, row["id"], name)
-        if known is None:
-            raise UnknownNameError(f"query {name!r} of domain {domain!r} is not on record in this ledger")
-        held = query_from_row(known, domain, read_roster(self.connection, known["roster_id"]))
+        row = lookups.locked_domain_row(self.connection, domain)
+        known = lookups.recorded_query_row(self.connection, row, name)
+        held = lookups.query_spec(self.connection, row, known)
         new = [pair for pair in entries if pair[0] not in held.roster.groups_of]
         away = set[str]()
         if new:
-            meta_row(self.connection, lock=True)
-            away = left_alone(self.connection, domain_from_row(row), (series for series, _ in new))
+            lookups.meta_row(self.connection, lock=True)
+            away = left_alone(self.connection, codec.domain_from_row(row), (series for series, _ in new))
         roster = held.roster.joined_by((pair for pair in new if pair[0] not in away), most)
         if roster.kind != held.roster.kind:
             raise StoreError(f"query {name!r}: its histograms are of a {held.roster.kind}; let series join as such")
-        start, end = next_start(self.connection, known["id"], held.schedule), end_of(held.schedule)
-        if roster is not held.roster and (end is None or held.schedule.window_at(start).stop <= end):
+        start = lookups.first_open(self.connection, known["id"], held.schedule)
+        if roster is not held.roster and start is not None:
             add_version(self.connection, known, held, roster, start)
             row = protect(self.connection, row, roster.series)
-            known, held = query_row(self.connection, row["id"], name) or known, replace(held, roster=roster)
-        return registration_of(self.connection, row, known, held)
+            known, held = lookups.query_row(self.connection, row["id"], name) or known, replace(held, roster=roster)
+        return lookups.registration_of(self.connection, row, known, held)
 
     def _change_roster(
         self, domain_id: int, domain: DomainSpec, known: Row, held: QuerySpec, roster: Roster
     ) -> tuple[Row, QuerySpec]:
         """Let another roster hold from the first window that is not charged: a new version, and an event on record."""
-        conflict = partial(
-            RegistrationConflict, f"query {held.name!r}", "roster", _counted(held.roster), _counted(roster)
-        )
+        old, new = roster_text(held.roster), roster_text(roster)
+        conflict = partial(RegistrationConflict, f"query {held.name!r}", "roster", old, new)
         if held.roster.digest != self.roster:
             raise conflict(_RACE_ADVICE)
-        start, end = next_start(self.connection, known["id"], held.schedule), end_of(held.schedule)
-        if end is not None and held.schedule.window_at(start).stop > end:
+        start = lookups.first_open(self.connection, known["id"], held.schedule)
+        if start is None:
             raise conflict(_CHARGED_ADVICE)
-        meta_row(self.connection, lock=True)
+        lookups.meta_row(self.connection, lock=True)
         check_apart(self.connection, domain, roster.series)
         add_version(self.connection, known, held, roster, start)
-        instant = _instant(SlotGrid(**domain.grid), start)
-        record_event(
-            self.connection,
-            domain_id,
-            "roster-changed",
-            old=_counted(held.roster),
-            new=f"{_counted(roster)}, from {instant} on",
-            query=held.name,
-        )
-        changed = query_row(self.connection, domain_id, held.name)
+        new = f"{new}, from {domain.instant(start)} on"
+        record_event(self.connection, domain_id, "roster-changed", old=old, new=new, query=held.name)
+        changed = lookups.query_row(self.connection, domain_id, held.name)
         return changed or known, replace(held, roster=roster)
 
     def _compare_schedules(
@@ -397,41 +305,31 @@ class Registrar:
         """Refuse another schedule; a later end is an extension, if budget can be reserved for all of it."""
         old, new = held.schedule, query.schedule
         name = f"query {query.name!r}"
-        grid = SlotGrid(**domain.grid)
         differs = new.difference(old)
         if differs is not None:
             raise RegistrationConflict(name, "windows.size", "bounds", f"others from {differs} on", _ZONE_ADVICE)
         if old.first != new.first:
-            raise RegistrationConflict(
-                name, "windows.start", _instant(grid, old.start), _instant(grid, new.start), QUERY_ADVICE
-            )
-        if end_of(old) == end_of(new):
+            starts = domain.instant(old.start), domain.instant(new.start)
+            raise RegistrationConflict(name, "windows.start", *starts, QUERY_ADVICE)
+        old_end, new_end = lookups.end_of(old), lookups.end_of(new)
+        if old_end == new_end:
             return held
-        conflict = RegistrationConflict(
-            name, "windows.stop", _instant(grid, old.stop), _instant(grid, new.stop), QUERY_ADVICE
-        )
+        stops = domain.instant(old.stop), domain.instant(new.stop)
         if known["successor"] is not None:
-            raise RegistrationConflict(name, "windows.stop", _instant(grid, old.stop), _instant(grid, new.stop), _ENDED)
-        registered = registration_of(self.connection, row, known, held)
-        cut = registered.admitted_stop is not None
-        old_end, new_end = end_of(old), end_of(new)
+            raise RegistrationConflict(name, "windows.stop", *stops, _ENDED)
+        registered = lookups.registration_of(self.connection, row, known, held)
         if old.difference(new) is not None and new_end is not None:
             # the zone data differ behind the end that is asked for, so that no later one can be
             end_schedule(self.connection, row, known, registered, new_end)
             return replace(held, schedule=replace(old, stop=new_end))
+        cut = registered.admitted_stop is not None
         if cut or old_end is None or (new_end is not None and new_end < old_end):
-            raise conflict
+            raise RegistrationConflict(name, "windows.stop", *stops, QUERY_ADVICE)
         promises = promised(self.connection, row)
         asked = priced(new, held.losses, start=old.start_behind(old_end))
         end, reserved = admitted_end(domain, asked, promises)
         if end is not None:
-            already = float(row["reserved_loss"])
-            raise BudgetRefused(
-                f"extending query {query.name!r} to {_instant(grid, new.stop)}",
-                already,
-                max(0.0, loss_of(domain, [*promises, asked]) - already),
-                domain.budget,
-            )
+            raise _refused(f"extending query {query.name!r} to {stops[1]}", row, domain, [*promises, asked])
         alter(self.connection, tables.queries, known["id"], stop=new.stop)
         reserve(self.connection, known["id"], asked.start, new.stop)
         set_reserved_loss(self.connection, row["id"], reserved)
@@ -439,17 +337,18 @@ class Registrar:
         return replace(held, schedule=replace(old, stop=new.stop))
 
 
-def end_schedule(connection: Connection, row: Row, known: Row, registration: Registration, slot: int) -> None:
-    """End a query's schedule with the last window that ends by a slot, and take back what was promised behind it.
+def _refused(what: str, row: Row, domain: DomainSpec, asked: list[Priced]) -> BudgetRefused:
+    already = float(row["reserved_loss"])
+    return BudgetRefused(what, already, max(0.0, loss_of(domain, asked) - already), domain.budget)
 
-    Raises:
-        StoreError: no window ends there, or later ones are charged.
-    """
+
+def end_schedule(connection: Connection, row: Row, known: Row, registration: Registration, slot: int) -> None:
+    """End a query's schedule with the last window that ends by a slot, and take back what was promised behind it."""
     schedule = registration.query.schedule
     name = f"query {registration.query.name!r}"
     if not schedule.is_end(slot):
         raise StoreError(f"{name}: no window of its schedule ends at slot {slot}; end it where one does")
-    charged = next_start(connection, known["id"], schedule)
+    charged = lookups.next_start(connection, known["id"], schedule)
     if charged > schedule.start_behind(slot):
         raise StoreError(
             f"{name}: windows behind slot {slot} are charged already, up to slot {charged}; another belief can be "
@@ -458,7 +357,7 @@ def end_schedule(connection: Connection, row: Row, known: Row, registration: Reg
     if schedule.stop is not None and schedule.stop < slot:
         raise StoreError(f"{name}: its schedule ends at slot {schedule.stop}, before slot {slot}")
     reservations, kept = tables.reservations, 0
-    for one in reservations_of(connection, known):
+    for one in lookups.reservations_of(connection, known):
         if one["start"] > schedule.start_before(slot):
             connection.execute(reservations.delete().where(reservations.c.id == one["id"]))
             continue
@@ -466,11 +365,10 @@ def end_schedule(connection: Connection, row: Row, known: Row, registration: Reg
         if one["stop"] is None or one["stop"] > slot:
             alter(connection, reservations, one["id"], stop=slot)
     alter(connection, tables.queries, known["id"], stop=slot, reservation_rows=kept)
-    domain = domain_from_row(row)
-    grid = SlotGrid(**domain.grid)
+    domain = codec.domain_from_row(row)
     set_reserved_loss(connection, row["id"], loss_of(domain, promised(connection, row)))
-    ends = "endless" if schedule.stop is None else _instant(grid, schedule.stop), _instant(grid, slot)
-    record_event(connection, row["id"], "schedule-ended", old=ends[0], new=ends[1], query=registration.query.name)
+    old, new = domain.instant(schedule.stop) or "endless", domain.instant(slot)
+    record_event(connection, row["id"], "schedule-ended", old=old, new=new, query=registration.query.name)
 
 
 def add_version(connection: Connection, known: Row, held: QuerySpec, roster: Roster, start: int) -> None:
@@ -480,44 +378,35 @@ def add_version(connection: Connection, known: Row, held: QuerySpec, roster: Ros
     workers that know different versions count the same cells under the same numbers.
     """
     versions = tables.roster_versions
-    earlier = versions_of(connection, known)
+    earlier = lookups.versions_of(connection, known)
     if earlier:
-        series = {name for one in earlier for name in names_from_bytes(one["joined"])}
+        series = {name for one in earlier for name in codec.names_from_bytes(one["joined"])}
     else:
         series = set(held.roster.series)
         first = {"roster_id": known["roster_id"], "start": held.schedule.first, "created_us": known["created_us"]}
-        put(connection, versions, first | {"query_id": known["id"], "joined": names_bytes(held.roster.series)})
+        put(connection, versions, first | {"query_id": known["id"], "joined": codec.names_bytes(held.roster.series)})
     number = roster_id(connection, roster)
     new = [name for name in roster.series if name not in series]
-    values = {"query_id": known["id"], "roster_id": number, "start": start, "joined": names_bytes(new)}
+    values = {"query_id": known["id"], "roster_id": number, "start": start, "joined": codec.names_bytes(new)}
     put(connection, versions, values | {"created_us": now_us()})
     alter(connection, tables.queries, known["id"], roster_id=number, version_rows=(len(earlier) or 1) + 1)
 
 
 def roster_id(connection: Connection, roster: Roster) -> int:
     """The number of a roster on record, which is put there if it is not."""
-    rosters = tables.rosters
-    values = {
-        "digest": roster.digest,
-        "series": len(roster.series),
-        "entries": roster.packed,
-        "created_us": now_us(),
-    }
+    rosters, digest = tables.rosters, roster.digest
+    values = {"digest": digest, "series": len(roster.series), "entries": roster.packed, "created_us": now_us()}
     insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(rosters)
     # jobs of two domains may put the same roster there at once
-    connection.execute(insert.on_conflict_do_nothing(index_elements=["digest"]), sealed(rosters, values))
-    found = connection.execute(sa.select(rosters).where(rosters.c.digest == values["digest"])).mappings().one()
-    return int(checked(rosters, found)["id"])
+    connection.execute(insert.on_conflict_do_nothing(index_elements=["digest"]), with_digest(rosters, values))
+    (found,) = checked_rows(connection, rosters, sa.select(rosters).where(rosters.c.digest == digest))
+    return int(found["id"])
 
 
 def check_parts(connection: Connection, row: Row) -> None:
-    """Hold a domain's row against what there is of it, at the start of a job; what each row says is checked elsewhere.
-
-    Raises:
-        StoreDamaged: its last entry, a query or a decision of the operator is missing.
-    """
-    queries_of(connection, row)
-    events_of(connection, row)
+    """Hold a domain's row against how much there is of it, at the start of a job."""
+    lookups.queries_of(connection, row)
+    lookups.events_of(connection, row)
     last = [
         sa.select(sa.func.coalesce(sa.func.max(table.c.sequence), 0))
         .where(table.c.domain_id == row["id"])
@@ -544,25 +433,9 @@ def record_event(
     connection: Connection, domain_id: int, kind: str, *, old: Any, new: Any, query: str | None = None
 ) -> None:
     """Keep a decision of the operator, with both values and the time."""
-    put(
-        connection,
-        tables.domain_events,
-        {
-            "domain_id": domain_id,
-            "kind": kind,
-            "query": query,
-            "old": canonical_json(old),
-            "new": canonical_json(new),
-            "at_us": now_us(),
-        },
-    )
+    values = {"domain_id": domain_id, "kind": kind, "query": query, "at_us": now_us()}
+    put(connection, tables.domain_events, values | {"old": canonical_json(old), "new": canonical_json(new)})
     alter(connection, tables.domains, domain_id, more="event_rows")
-
-
-def _number_of(recorded: DomainSpec, given: DomainSpec) -> int:
-    """Which of a domain's beliefs a job knows; the first where it is none of them, so that the difference is found."""
-    wanted = (plain(given.belief), given.model_id)
-    return recorded.beliefs.index(wanted) if wanted in recorded.beliefs else 0
 
 
 def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSpec, QuerySpec]) -> None:
@@ -597,24 +470,13 @@ def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSp
 
 def _as_set(query: QuerySpec, domain: DomainSpec) -> dict[str, Any]:
     """The settings that other ones are made from, as somebody wrote them."""
-    interval_us = SlotGrid(**domain.grid).interval_us
+    schedule, interval_us = query.schedule, SlotGrid(**domain.grid).interval_us
     return {
-        "windows.size": query.schedule.said_length(interval_us),
-        "windows.every": None
-        if query.schedule.calendar is not None
-        else format_duration(query.schedule.every * interval_us),
+        "windows.size": schedule.said_length(interval_us),
+        "windows.every": None if schedule.calendar else format_duration(schedule.every * interval_us),
         "privacy.epsilon": query.header.get("epsilon"),
         "mechanism": query.mechanism,
     }
-
-
-def _counted(roster: Roster) -> str:
-    """A roster in a message: names of series are data."""
-    return f"{len(roster.series)} series in {len(roster.keys)} {roster.kind} histograms, digest {roster.digest[:8]}"
-
-
-def _instant(grid: SlotGrid, slot: int | None) -> str | None:
-    return None if slot is None else format_instant(grid.time_of(slot))
 
 
 def _check(domain: DomainSpec, query: QuerySpec) -> None:
@@ -648,13 +510,7 @@ SHARING = "series-shared"
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Series that a domain shares with another one of the ledger.
-
-    Attributes:
-        domain: name of the other domain.
-        series: how many series.
-        declared: whether a job of either said so, by ``shares_series_with``.
-    """
+    """Series that a domain shares with another; declared where a job of either said so by ``shares_series_with``."""
 
     domain: str
     series: int
@@ -670,48 +526,39 @@ class Sharing:
 
 
 def check_apart(connection: Connection, domain: DomainSpec, series: Collection[str]) -> None:
-    """Refuse series of a domain that another domain of the ledger has, unless it may have them as well.
-
-    Raises:
-        SharedSeries: there are such series.
-    """
-    domains = domain_rows(connection)
-    said = _declared(connection, domains, domain.name) | set(domain.shares_with)
-    for row, theirs in _others(connection, domains, domain.name):
-        shared = len(theirs.intersection(series))
-        if not shared:
-            continue
-        differs = process_difference(domain_from_row(row), domain)
-        if differs is None or row["name"] not in said:
-            raise SharedSeries(domain.name, row["name"], shared, differs)
+    """Refuse series of a domain that another domain of the ledger has, unless it may have them as well."""
+    for other, shared, differs in _barred(connection, domain, series):
+        raise SharedSeries(domain.name, other, len(shared), differs)
 
 
 def left_alone(connection: Connection, domain: DomainSpec, series: Iterable[str]) -> set[str]:
     """Those of some series that may not join a domain, because another one of the ledger has them."""
-    asked, found = set(series), set[str]()
-    domains = domain_rows(connection)
+    return set[str]().union(*(shared for _, shared, _ in _barred(connection, domain, series)))
+
+
+def _barred(
+    connection: Connection, domain: DomainSpec, series: Iterable[str]
+) -> Iterator[tuple[str, set[str], str | None]]:
+    """Every other domain that has some of the series and may not share them, with these and how its process differs."""
+    asked, domains = set(series), lookups.domain_rows(connection)
     said = _declared(connection, domains, domain.name) | set(domain.shares_with)
-    for row, theirs in _others(connection, domains, domain.name):
-        if row["name"] not in said or process_difference(domain_from_row(row), domain) is None:
-            found |= asked & theirs
-    return found
+    series_of = lookups.series_of_all(connection, domains)
+    for row in domains:
+        shared = set[str]() if row["name"] == domain.name else asked & series_of[row["id"]]
+        if shared:
+            differs = process_difference(codec.domain_from_row(row), domain)
+            if differs is None or row["name"] not in said:
+                yield row["name"], shared, differs
 
 
 def sharings(
     connection: Connection, name: str, more: Iterable[str] = (), said: Iterable[str] = ()
 ) -> tuple[Sharing, ...]:
-    """What a domain shares with each other one, by name; none where it shares nothing.
-
-    Args:
-        connection: a transaction.
-        name: the domain, which may not be on record yet.
-        more: series that it is about to have.
-        said: domains that it is about to name.
-    """
-    domains = domain_rows(connection)
+    """What a domain shares with each other one, by name; none where it shares nothing."""
+    domains = lookups.domain_rows(connection)
     if all(row["name"] == name for row in domains):
         return ()
-    series = series_of_all(connection, domains)
+    series = lookups.series_of_all(connection, domains)
     own = set(more).union(*(series[row["id"]] for row in domains if row["name"] == name))
     said = _declared(connection, domains, name) | set(said)
     found = ((row["name"], len(own & series[row["id"]])) for row in domains if row["name"] != name)
@@ -720,27 +567,18 @@ def sharings(
 
 def declared_by(connection: Connection, domain: Row) -> set[str]:
     """The domains that jobs of one domain named as ones that it may share series with."""
-    return _named(events_of(connection, domain))
+    return _named(lookups.events_of(connection, domain))
 
 
 def _named(events: Iterable[Row]) -> set[str]:
     return {json.loads(event["new"]) for event in events if event["kind"] == SHARING}
 
 
-# What follows reads all domains of a ledger, in as many statements for many as for one.
-
-
 def _declared(connection: Connection, domains: Sequence[Row], name: str) -> set[str]:
     """The domains with which one may share series: by its own word, or by theirs."""
-    events = events_of_all(connection, domains)
+    events = lookups.events_of_all(connection, domains)
     pairs = [(row["name"], other) for row in domains for other in _named(events[row["id"]])]
     return {other for one, other in pairs if one == name} | {one for one, other in pairs if other == name}
-
-
-def _others(connection: Connection, domains: Sequence[Row], name: str) -> Iterator[tuple[Row, frozenset[str]]]:
-    """Every other domain, by name, with its series."""
-    series = series_of_all(connection, domains)
-    return ((row, series[row["id"]]) for row in domains if row["name"] != name)
 
 
 def process_difference(one: DomainSpec, other: DomainSpec) -> str | None:

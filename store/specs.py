@@ -19,13 +19,16 @@ from ..privacy.mechanisms.histogram import ExactHistogram, FixedTotalHistogram, 
 from ..schemas.digests import canonical_json, digest, stable_hashes
 from ..schemas.ledger import LedgerEntry
 from ..schemas.roster import Roster
-from ..schemas.slots import Schedule, SlotClasses, Window
+from ..schemas.slots import Schedule, SlotClasses, SlotGrid, Window, format_instant
 from ..schemas.states import StateSpace
 from .errors import StoreError
 
 #: Whether a store holds noisy rows, or the noise-free rows of tests; one store never holds both.
 Noise = Literal["private", "none"]
 
+
+BlockKey = tuple[int, int]
+"""A window's first slot, and a shard."""
 
 #: Name of what a query's header says of windows by their length, where lengths have noise of their own.
 LENGTHS = "lengths"
@@ -110,15 +113,12 @@ class DomainSpec:
         """Whether the number of cells that a histogram counts is public, under the rule for cells without a reading.
 
         If it is, rows publish it, and their noise may leave it as it is; a wrong answer here is a leak. The cells of a
-        histogram are those of the members of its key, a series or group of the roster, in the slots of its window:
-        settings, roster and schedule, all public. Which of them are counted depends on the rule.
-
-        - ``state``: all. A cell without a reading, or with a rejected value, is in the missing state, one of the bins.
-        - ``public`` and ``break``: those with a reading whose value is a number. Both rules state that it is public,
-          and independent of the values, which cells these are; a rejected value leaves its cell missing. The promise
-          compares states of a cell that is counted, so a histogram and its neighbour have the same total.
-
-        Under any other rule, also one of a later version, it is not.
+        histogram are those of the members of its key in the slots of its window: settings, roster and schedule, all
+        public. Under ``state`` all of them are counted: a cell without a reading is in the missing state, one of the
+        bins. Under ``public`` and ``break`` those with a reading whose value is a number: both rules state that it is
+        public, and independent of the values, which cells these are. The promise compares states of a cell that is
+        counted, so a histogram and its neighbour have the same total. Under any other rule, also one of a later
+        version, it is not public.
         """
         return self.missing in ("public", "state") or self.missing.startswith("break ")
 
@@ -126,8 +126,7 @@ class DomainSpec:
     def process(self) -> dict[str, Any]:
         """What makes the state process of a series: two domains with equal ones see the same states of a series.
 
-        Belief, guarantee, budget and the rule for gaps are about the process. Units are words, and slots that begin at
-        the same instants are the same, whichever of them is number 0.
+        Units are words, and slots that begin at the same instants are the same, whichever of them is number 0.
         """
         interval, origin = int(self.grid["interval_us"]), int(self.grid["origin_us"])
         return {
@@ -135,6 +134,10 @@ class DomainSpec:
             "states": {name: value for name, value in self.states.items() if name != "unit"},
             "readings": {name: value for name, value in self.reading.items() if name != "unit"},
         }
+
+    def instant(self, slot: int | None) -> str | None:
+        """The beginning of a slot, ISO 8601 in UTC."""
+        return None if slot is None else format_instant(SlotGrid(**self.grid).time_of(slot))
 
     @property
     def beliefs(self) -> tuple[tuple[dict[str, Any], str], ...]:
@@ -145,7 +148,7 @@ class DomainSpec:
     def histories(self) -> tuple[tuple[tuple[int | None, dict[str, Any]], ...], ...]:
         """What is believed side by side, as the account has it: beliefs, each from a slot on, the first from ever on.
 
-        A belief that joins is one for the whole history; what is switched to follows each of those held until then.
+        An added belief is one for the whole history; what is switched to follows each of those held until then.
         """
         found: list[list[tuple[int | None, dict[str, Any]]]] = [[(None, self.belief)]]
         for change in self.changes:
@@ -157,7 +160,7 @@ class DomainSpec:
         return tuple(map(tuple, found))
 
     def holds(self, change: BeliefChange) -> bool:
-        """Whether a change is on record already; a belief that was only switched to, or from, has not joined."""
+        """Whether a change is on record already; a belief that was only switched to, or from, was not added."""
         if change.slot is not None:
             return change in self.changes
         return ((None, change.belief),) in self.histories and (change.belief, change.model_id) in self.beliefs
@@ -225,8 +228,8 @@ class QuerySpec:
     def epsilon_dp(self) -> float:
         """Loss per slot charged for a window: the release's times the most histograms one cell counts in.
 
-        A roster that comes later may have fewer groups for each series, never more: what a window is charged, and with
-        it the budget reserved for the query, does not depend on which series there are.
+        It does not depend on which series there are: a roster that comes later may have fewer groups for a series,
+        never more.
         """
         return self.release_epsilon_dp * self.most
 
@@ -234,11 +237,6 @@ class QuerySpec:
     def lengths(self) -> tuple[int, ...]:
         """The slots of the windows that have noise of their own; nothing where all windows have the same."""
         return tuple(sorted(map(int, self.header.get(LENGTHS, ()))))
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """The header's columns, those of the largest scale."""
-        return {name: value for name, value in self.header.items() if name != LENGTHS}
 
     def of_length(self, slots: int) -> QuerySpec:
         """The query as windows of a length have it: with their noise alone.
@@ -256,7 +254,7 @@ class QuerySpec:
             self,
             scale=Fraction(own["scale_exact"]),
             release_epsilon_dp=float(own["epsilon_dp"]),
-            header=self.columns | own,
+            header={name: value for name, value in self.header.items() if name != LENGTHS} | own,
             multiplicity=self.most,
         )
 
@@ -337,12 +335,7 @@ class QuerySpec:
 
 @dataclass(frozen=True, slots=True)
 class RosterVersion:
-    """A roster that holds from a window on, until the next version does.
-
-    Attributes:
-        start: first slot of the first window.
-        roster: the series and groups.
-    """
+    """A roster that holds from the window that starts at a slot on, until the next version does."""
 
     start: int
     roster: Roster
@@ -352,7 +345,7 @@ class RosterVersion:
 class Registration:
     """What is on record for a query: the values every worker uses, whatever its own settings said.
 
-    Which roster a window has is settled for ever when the window is charged; until then it is the newest, which is
+    Which roster a window has is settled for ever when the window is charged; until then it is the newest,
     ``query.roster``.
 
     Attributes:
@@ -360,8 +353,7 @@ class Registration:
         query: the query of record, with the frozen schedule, roster and shards.
         digest: digest of the query.
         admitted_stop: windows that end after this slot are refused, because the budget reserved for the query ends
-            there; ``None`` if all are admitted. It depends on schedules alone, so which window is refused does not
-            depend on what arrives first.
+            there; ``None`` if all are admitted. It depends on schedules alone, not on what arrives first.
         reserved_loss: loss of the domain when everything reserved so far is published, epsilon.
         fresh: whether this call created the query.
         versions: the rosters by start, the newest last; none where the roster was never changed.
@@ -413,7 +405,7 @@ class NoisyBlock:
 
 @dataclass(frozen=True, slots=True)
 class BlockToPublish:
-    """A block that wants to be published: the noise is drawn by ``draw`` only if no block is on record yet.
+    """A block that wants to be published.
 
     Attributes:
         window: the window.
@@ -436,7 +428,7 @@ class Record:
         entry: the charge or refusal of the window.
         block: the rows of record; ``None`` for a refused window.
         fresh: whether this call put the block on record; otherwise an earlier one did and the draft was discarded.
-        digest: of the block as it was drawn, in hexadecimal digits; empty without a block.
+        digest: of the block as it was drawn, hexadecimal; empty without a block.
     """
 
     window: Window
@@ -445,6 +437,11 @@ class Record:
     block: NoisyBlock | None
     fresh: bool
     digest: str = ""
+
+
+def roster_text(roster: Roster) -> str:
+    """A roster in a message: names of series are data."""
+    return f"{len(roster.series)} series in {len(roster.keys)} {roster.kind} histograms, digest {roster.digest[:8]}"
 
 
 def first_difference(recorded: Any, given: Any, field: str = "") -> tuple[str, Any, Any] | None:
@@ -461,29 +458,18 @@ def first_difference(recorded: Any, given: Any, field: str = "") -> tuple[str, A
 
 @dataclass
 class Layout:
-    """A roster cut into shards.
-
-    Attributes:
-        roster: the series and groups.
-        shards: parallel parts.
-        columns: counts of a histogram: its bins, for each class of slots.
-        roster_digest: digest of the roster.
-    """
+    """A roster cut into shards by the frozen hash, and the columns of its histograms: bins, for each class of slots."""
 
     roster: Roster
     shards: int
     columns: int
-    roster_digest: str = field(init=False)
     _parts: list[tuple[tuple[str, ...], npt.NDArray[np.int64]]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.roster_digest = self.roster.digest
         keys, members = self.roster.keys, self.roster.members
         shard = stable_hashes(keys) % np.uint64(self.shards)
-        self._parts = []
-        for number in range(self.shards):
-            rows = np.flatnonzero(shard == number)
-            self._parts.append((tuple(keys[row] for row in rows.tolist()), members[rows]))
+        cuts = [np.flatnonzero(shard == number) for number in range(self.shards)]
+        self._parts = [(tuple(keys[row] for row in rows.tolist()), members[rows]) for rows in cuts]
 
     def keys(self, shard: int) -> tuple[str, ...]:
         """The keys of a shard, sorted: ``Roster.shard_keys``."""
@@ -499,10 +485,8 @@ class Layout:
         return tuple(number for number, (keys, _) in enumerate(self._parts) if keys)
 
 
-#: One class, of queries without any.
-ALL_SLOTS = SlotClasses()
-
-#: The last cuts, newest first; threads that race make one twice, nothing else.
+#: The last cuts, newest first, for to hash all names for every block would cost more than the block; threads that race
+#: make one twice, nothing else.
 _remembered: tuple[Layout, ...] = ()
 
 #: A job works on few rosters at once: that of the windows being published, and the next one.
@@ -530,8 +514,6 @@ def classes_of(registration: Registration) -> SlotClasses:
         StoreError: it names classes that are unknown here.
     """
     query = registration.query
-    if not query.by:
-        return ALL_SLOTS
     try:
         return SlotClasses(query.by, registration.domain.reading.get("timezone", "UTC"))
     except ValueError as error:

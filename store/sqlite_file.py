@@ -57,12 +57,7 @@ _STOPPED_S = 5.0
 
 
 class WriterQueue:
-    """The queue of one ledger's writers, as one connection sees it; used by one thread at a time.
-
-    Args:
-        ledger: the ledger's file.
-        wait: seconds to wait for a turn.
-    """
+    """The queue of one ledger's writers, as one connection sees it; used by one thread at a time."""
 
     def __init__(self, ledger: Path, wait: float) -> None:
         self._path = ledger.with_name(f"{ledger.name}{SUFFIX}")
@@ -221,28 +216,19 @@ def change(path: Path, opened: Identity) -> str | None:
 _EMPTY = "its file is empty, and a ledger never is: it was emptied, or a file without content was put in its place"
 
 
-def absence(path: Path) -> str | None:
-    """Signs that a ledger was at a path where none is, in words; ``None`` if nothing is there at all.
+def absence(path: Path) -> tuple[bool, str | None]:
+    """Whether no ledger is at a path, or the empty file of one; and signs that one was there, in words.
 
     Raises:
         OSError: the path cannot be looked at.
     """
     try:
-        return None if path.stat().st_size else _EMPTY
+        return (False, None) if path.stat().st_size else (True, _EMPTY)
     except (FileNotFoundError, NotADirectoryError):
         log = log_of(path)
         if log.exists() and log.stat().st_size:
-            return f"its file is not there, and its log {log.name} is: the file was moved or removed without it"
-        return None
-
-
-def is_absent(path: Path) -> bool:
-    """Whether no ledger is at a path, or the empty file of one.
-
-    Raises:
-        OSError: the path cannot be looked at.
-    """
-    return absence(path) is not None or not path.exists()
+            return True, f"its file is not there, and its log {log.name} is: the file was moved or removed without it"
+        return True, None
 
 
 def check_usable(path: Path) -> None:
@@ -250,9 +236,6 @@ def check_usable(path: Path) -> None:
 
     It is not opened: to close it again would drop all locks that connections of this process hold on it, and the next
     process to close the ledger would take the log away that they still write to.
-
-    Raises:
-        OSError: it may not.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -280,42 +263,32 @@ def make(path: Path, fill: Callable[[Path], None], *, over: Callable[[], bool] |
         # drawn noise is for the owner of the process until it is published: no other user may read the file
         os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         fill(temporary)
-        with locked(path.parent):
+        with locked(path.parent) as folder:
             if over is None:
                 _link(temporary, path)
                 temporary.unlink(missing_ok=True)  # the second name goes before another process looks for it
             elif over():
-                _replace(temporary, path)
-        _sync(path.parent)
+                for end in BESIDE:  # a log would be played into the new file
+                    with suppress(FileNotFoundError):
+                        Path(f"{path}{end}").unlink()
+                temporary.replace(path)
+            os.fsync(folder)
     finally:
         for end in ("", *BESIDE):
             with suppress(OSError):
                 Path(f"{temporary}{end}").unlink()
 
 
-def temporaries(path: Path) -> Iterator[Path]:
-    """The files beside a ledger's under whose names one was being made."""
-    begin = f".{path.name}."
-    return (one for one in path.parent.iterdir() if one.name.startswith(begin) and one.name.endswith(".tmp"))
-
-
 @contextmanager
-def locked(folder: Path) -> Generator[None]:
+def locked(folder: Path) -> Generator[int]:
     """Hold a folder against other processes that make a ledger in it; the lock ends with the process."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        yield handle
         fcntl.flock(handle, fcntl.LOCK_UN)  # a process that was forked meanwhile has the handle, too
     finally:
         os.close(handle)
-
-
-def _replace(temporary: Path, path: Path) -> None:
-    for end in BESIDE:  # a log would be played into the new file
-        with suppress(FileNotFoundError):
-            Path(f"{path}{end}").unlink()
-    temporary.replace(path)
 
 
 def _link(temporary: Path, path: Path) -> None:
@@ -327,14 +300,6 @@ def _link(temporary: Path, path: Path) -> None:
             raise
         if not path.exists():
             temporary.replace(path)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 #: File systems that several machines mount, as Linux names them.
@@ -362,12 +327,7 @@ def mounts() -> str:
 
 
 def misplaced(path: Path, mounted: str) -> str | None:
-    """Why a ledger cannot be kept at a path, in words; ``None`` if it can be.
-
-    Args:
-        path: of the file, without symbolic links.
-        mounted: what is mounted, as :func:`mounts` says it.
-    """
+    """Why a ledger cannot be kept at a path, in words; ``None`` if it can be."""
     kinds = dict(_kinds(mounted))  # of two mounts at one place the later one is seen
     for file, what in ((path, "its file"), (log_of(path), f"its log {path.name}-wal")):
         if str(file) in kinds:
@@ -405,8 +365,9 @@ def names_of(path: Path) -> int:
     # a ledger that is just being made has two for a moment, under this lock
     with locked(path.parent):
         here = path.stat()
-        for left in temporaries(path):
+        for left in path.parent.iterdir():
             with suppress(OSError):
-                if os.path.samestat(left.lstat(), here):
+                is_temporary = left.name.startswith(f".{path.name}.") and left.name.endswith(".tmp")
+                if is_temporary and os.path.samestat(left.lstat(), here):
                     left.unlink()
         return path.stat().st_nlink

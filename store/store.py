@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import pyarrow as pa
+from sqlalchemy.engine import Connection
 
-from ..schemas.ledger import LedgerEntry
+from ..schemas.ledger import LEDGER_SCHEMA, LedgerEntry
 from ..schemas.slots import Window
+from ..schemas.table_files import ENTRIES, RELEASES
 from . import exports, lookups, queries, tables
 from .address import StoreAddress
 from .connection import Database, borrow, check_folder, give_back
@@ -33,25 +35,17 @@ from .domain_changes import (
     source_ids,
     succeed,
 )
-from .errors import StoreDamaged, StoreMissing, UnknownNameError
+from .errors import StoreDamaged, StoreMissing
 from .exports import has_keys, rows_of
 from .lookups import ChargedThrough
 from .publishing import Publisher, check_drafts
-from .queries import (
-    BlockName,
-    BlockNumber,
-    Charged,
-    DomainSummary,
-    Newest,
-    NewestBlock,
-    block_numbers,
-    has_entry,
-    newest_block,
-    newest_of,
-)
+from .queries import BlockName, BlockNumber, Charged, DomainSummary, Newest, NewestBlock
 from .registration import Also, Registrar, Sharing, check_apart, sharings
 from .specs import BeliefChange, BlockToPublish, DomainSpec, QuerySpec, Record, Registration
 from .verification import Head, Verified, head_of, verify
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 #: Largest SQLite file that is read through for damage before a job starts, in bytes; it takes about a second.
 _CHECKED_BYTES = 2**28
@@ -61,7 +55,9 @@ class Store:
     """The ledger of record at an address.
 
     Every method is one or a few short transactions. A method that changes anything does all of it or nothing, and
-    returns only after it is on the disk. Stores of one process share one connection, and none is carried over a fork.
+    returns only after it is on the disk. Stores of one process share one connection, and none is carried over a fork. A
+    ledger that cannot be used is a :class:`StoreError` of every method, and a name that is not on record an
+    :class:`UnknownNameError`.
 
     A store that was opened once insists on the ledger that it found, also after it travelled to another process: each
     later opening that finds another ledger there, an older copy or none raises :class:`StoreReplaced`.
@@ -90,12 +86,7 @@ class Store:
 
     @property
     def store_id(self) -> str:
-        """The random name of the ledger.
-
-        Raises:
-            StoreMissing: there is none.
-            StoreError: the store cannot be used.
-        """
+        """The random name of the ledger."""
         return self._opened().store_id or ""
 
     def register(self, domain: DomainSpec, query: QuerySpec, note: Note | None = None, also: Also = ()) -> Registration:
@@ -105,7 +96,7 @@ class Store:
         first hold; shards and header are always those of the first. A given ``windows.stop`` that is later than the
         recorded one extends the schedule, if budget can be reserved for all of the new windows. Another given roster
         holds from the first window on that is not charged, if no series is in more groups than was calibrated for; of
-        two jobs that change it at once, the second one is told.
+        two jobs that change it at once, the second one fails.
 
         Args:
             domain: the domain.
@@ -119,16 +110,11 @@ class Store:
                 readings, or without the domain's word that they may be shared.
             BudgetRefused: the budget does not allow the first window, or not all of an extension.
             ModeError: the store holds rows of the other kind (real, or noise-free rows of tests).
-            StoreError: the store cannot be used, or a specification is malformed.
         """
         return self._register(domain, query, note, also, keep=True)
 
     def rehearse(self, domain: DomainSpec, query: QuerySpec, note: Note | None = None, also: Also = ()) -> Registration:
-        """What :meth:`register` would answer now; nothing is put on record, and no budget is promised.
-
-        Raises:
-            StoreError: as :meth:`register`.
-        """
+        """What :meth:`register` would answer or raise now; nothing is put on record, and no budget is promised."""
         return self._register(domain, query, note, also, keep=False)
 
     def _register(
@@ -149,15 +135,10 @@ class Store:
 
     def registered(self, domain: str, query: str) -> Registration | None:
         """What is on record for a query; ``None`` if there is no such query."""
-        with self._database().read() as connection:
-            return queries.registered(connection, domain, query)
+        return self._read(queries.registered, domain, query)
 
     def current(self, registration: Registration) -> Registration:
-        """The registration with the rosters that are on record now; the same one if there is no other.
-
-        Raises:
-            UnknownNameError: the query is not on record.
-        """
+        """The registration with the rosters that are on record now; the same one if there is no other."""
         names = (registration.domain.name, registration.query.name)
         database = self._database()
         with database.glance() as connection:
@@ -167,7 +148,7 @@ class Store:
         with database.read() as connection:
             found = queries.registered(connection, *names)
             if found is None:
-                raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record in this ledger")
+                raise lookups.unknown_query(*names)
         return found
 
     def join(
@@ -175,8 +156,8 @@ class Store:
     ) -> Registration:
         """Let series join the roster of the windows that are not charged yet; known ones keep the groups they have.
 
-        Saying the same again changes nothing, and where no window is left nobody joins. A series of another domain of
-        the ledger stays out, unless the two may share it.
+        Saying the same again changes nothing, and where no window is left no series joins. A series of another domain
+        of the ledger stays out, unless the two may share it.
 
         Args:
             registration: the query, of any age.
@@ -185,9 +166,6 @@ class Store:
 
         Returns:
             The query as it is now: the same registration where nothing changed since it was read.
-
-        Raises:
-            StoreError: the store cannot be used, or the entries are not of the query's kind.
         """
         held = self.current(registration)
         if held.query.roster.joined_by(entries, most) is held.query.roster:
@@ -197,21 +175,16 @@ class Store:
         return held if found.revision == held.revision else found
 
     def charge_windows(self, registration: Registration, windows: Iterable[Window]) -> Registration:
-        """Charge windows before they are counted; a charged window keeps its roster for ever.
+        """Charge complete windows before they are counted; a charged window keeps its roster for ever.
 
         A window that is charged and has no block yet is missing, and is published whenever it is counted again. Entries
         that were removed from the ledger before the last one are noticed when a window of theirs is published.
 
-        Args:
-            registration: the query, of any age.
-            windows: windows of its schedule that are complete.
-
         Returns:
-            The query, with these rosters: the same registration where it has them.
+            The query, with these rosters: the same registration, of any age, where it has them.
 
         Raises:
             ChargeMismatch: what is on record is not what the registration says; stop the job.
-            StoreError: the store cannot be used.
         """
         last = max(windows, default=None)
         if last is None:
@@ -250,10 +223,8 @@ class Store:
 
         Raises:
             ChargeMismatch: what is on record is not what the registration says; stop the job.
-            RosterChanged: the same, because the roster was changed since: :meth:`charge_windows` gives the new
-                one.
+            RosterChanged: the same, because the roster was changed since: :meth:`charge_windows` gives the new one.
             BlockError: a draft does not belong to the query.
-            StoreError: the store cannot be used.
         """
         check_drafts(registration, drafts)
         if not drafts:
@@ -267,19 +238,14 @@ class Store:
 
     def next_start(self, registration: Registration) -> int:
         """Start of the first window without an entry: all before it are charged or refused."""
-        with self._database().read() as connection:
-            return lookups.begun(connection, registration)
+        return self._read(lookups.begun, registration)
 
     def missing(self, registration: Registration, *, start: int | None = None) -> Iterator[tuple[Window, int]]:
         """The (window, shard) of the schedule that should have a block and do not, in order.
 
         Refused windows and shards without a key are not missing. An endless schedule misses endlessly many. Windows
         that are not charged have the newest roster, which may be newer than the registration; while it has no series,
-        the first shard stands for the window.
-
-        Args:
-            registration: the query.
-            start: leave out windows that start before this slot, where another look found none missing.
+        the first shard stands for the window. Windows that start before the slot ``start`` are left out.
         """
         for windows in queries.pages(registration, start):
             held = self.current(registration)
@@ -289,18 +255,11 @@ class Store:
 
     def entries(self, domain: str | None = None) -> list[LedgerEntry]:
         """Every charge and refusal, of one domain or of all, by domain and sequence. It may be published."""
-        with self._database().read() as connection:
-            return queries.entries(connection, domain)
+        return self._read(queries.entries, domain)
 
     def charged(self, domain: str, last: int | None = None) -> Charged:
-        """Everything that a domain was charged, and so many of its last charges and refusals in full, or all.
-
-        Raises:
-            UnknownNameError: there is no such domain.
-            StoreDamaged: a charge was changed or removed.
-        """
-        with self._database().read() as connection:
-            return queries.charged(connection, domain, last)
+        """Everything that a domain was charged, and so many of its last charges and refusals in full, or all."""
+        return self._read(queries.charged, domain, last)
 
     def records(self, domain: str, query: str, *, after: tuple[int, int] | None = None) -> Iterator[Record]:
         """Every block on record of a query, by window and shard; or those after a window's first slot and a shard."""
@@ -313,14 +272,10 @@ class Store:
             after = (page[-1].window.start, page[-1].shard)
 
     def releases(self, domain: str, query: str) -> Iterator[pa.RecordBatch]:
-        """The released rows of a query, as they left the job, by window and shard.
-
-        Raises:
-            UnknownNameError: there is no such query.
-        """
+        """The released rows of a query, as they left the job, by window and shard."""
         registration = self.registered(domain, query)
         if registration is None:
-            raise UnknownNameError(f"query {query!r} of domain {domain!r} is not on record in this ledger")
+            raise lookups.unknown_query(domain, query)
         for record in self.records(domain, query):
             if not has_keys(registration, record):  # a window of a roster that came since
                 registration = self.current(registration)
@@ -328,8 +283,7 @@ class Store:
 
     def flagged(self, domain: str, query: str) -> list[Record]:
         """The blocks of a query that a merge found beside those of record, each with the charge that paid for it."""
-        with self._database().read() as connection:
-            return queries.flagged_records(connection, domain, query)
+        return self._read(queries.flagged_records, domain, query)
 
     def domains(self) -> tuple[str, ...]:
         """The names of all domains."""
@@ -342,20 +296,11 @@ class Store:
             return [(domain["name"], query["name"]) for domain, query in queries.query_rows(connection)]
 
     def summary(self, domain: str) -> DomainSummary:
-        """What a domain has spent and promised.
-
-        Raises:
-            UnknownNameError: there is no such domain.
-        """
-        with self._database().read() as connection:
-            return queries.summary(connection, domain)
+        """What a domain has spent and promised."""
+        return self._read(queries.summary, domain)
 
     def check_apart(self, domain: DomainSpec, series: Collection[str]) -> tuple[Sharing, ...]:
-        """What a domain will share with each other domain when it has some series, without a change.
-
-        Args:
-            domain: the domain, on record or not.
-            series: its series.
+        """What a domain, on record or not, will share with each other one when it has some series, without a change.
 
         Raises:
             SharedSeries: a registration of them would be refused.
@@ -368,7 +313,6 @@ class Store:
         """Raise a domain's budget, on record with its time; windows refused before stay refused.
 
         Raises:
-            UnknownNameError: there is no such domain.
             StoreError: the new budget is not above the one in force.
         """
         with self._database().write() as connection:
@@ -376,21 +320,16 @@ class Store:
         return self.summary(domain)
 
     def change_belief(self, domain: str, change: BeliefChange, note: Note | None = None) -> Changed:
-        """Let another belief join a domain's, or follow it, if the budget allows it (theory section 4, item 5).
+        """Add another belief to a domain's, or let it follow them, if the budget allows it (theory section 4, item 5).
 
-        Args:
-            domain: its name.
-            change: the other belief.
-            note: the estimate that led to it, for the record.
+        The note is the estimate that led to it, for the record.
 
         Raises:
-            UnknownNameError: there is no such domain.
             BudgetRefused: what is charged or promised would pass the budget; nothing was changed.
             EstimateOnRecord: another estimate of its slot is on record.
             StoreError: the belief cannot be priced, or its slot lies before an earlier change.
         """
-        with self._database().write() as connection:
-            return change_belief(connection, domain, change, note)
+        return self._write(change_belief, domain, change, note)
 
     def succeed(
         self,
@@ -415,28 +354,20 @@ class Store:
             RegistrationConflict: the name of the query that goes on has other content.
             StoreError: windows behind the slot are charged.
         """
-        with self._database().write() as connection:
-            return succeed(connection, registration, change, domain, query, note)
+        return self._write(succeed, registration, change, domain, query, note)
 
     def note_estimate(self, domain: str, note: Note) -> bool:
         """Put what became of an estimate on record; ``False`` if there is one of its slot, which then holds."""
-        with self._database().write() as connection:
-            return note_estimate(connection, domain, note)
+        return self._write(note_estimate, domain, note)
 
     def estimates(self, domain: str, query: str) -> list[Estimated]:
         """The estimates on record for a query of the settings, in the order of their slots."""
-        with self._database().read() as connection:
-            return estimates_of(connection, domain, query)
+        return self._read(estimates_of, domain, query)
 
     def note_history_lost(self, domain: str, *, releases: int) -> DomainSummary:
         """Mark a domain for ever as one whose account lacks charges, because an operator says that they are lost.
 
-        Args:
-            domain: its name.
-            releases: how many releases were found that are not on record.
-
-        Raises:
-            UnknownNameError: there is no such domain.
+        ``releases`` is how many releases were found that are not on record.
         """
         with self._database().write() as connection:
             note_history_lost(connection, domain, releases)
@@ -444,53 +375,33 @@ class Store:
 
     def source_ids(self, domain: str) -> dict[str, SourceId]:
         """The ids on record of the topics that a domain's readings came from, by the topics' names."""
-        with self._database().read() as connection:
-            return source_ids(connection, domain)
+        return self._read(source_ids, domain)
 
     def note_source_ids(self, registration: Registration, ids: Mapping[str, str]) -> dict[str, SourceId]:
-        """Put ids of topics on record that are not the last ones there; what is on record then.
-
-        Args:
-            registration: the query whose job has seen them.
-            ids: by the topics' names.
-
-        Raises:
-            UnknownNameError: the query's domain is not on record.
-        """
-        with self._database().write() as connection:
-            return note_source_ids(connection, registration.domain.name, registration.query.name, ids)
+        """Put ids of topics, by their names, on record that are not the last ones there; what is on record then."""
+        return self._write(note_source_ids, registration.domain.name, registration.query.name, ids)
 
     def newest(self, domain: str, query: str) -> Newest | None:
         """The newest charge of a query; ``None`` if it has none."""
-        with self._database().read() as connection:
-            return newest_of(connection, domain, query)
+        return self._read(queries.newest_of, domain, query)
 
     def has_entry(self, entry_id: str) -> bool:
         """Whether a charge is on record; if one that was seen is not, the ledger is another one or an older copy."""
-        with self._database().read() as connection:
-            return has_entry(connection, entry_id)
+        return self._read(queries.has_entry, entry_id)
 
     def newest_block(self, domain: str, query: str) -> NewestBlock | None:
         """The block of a query that was put on record last; ``None`` if it has none."""
-        with self._database().read() as connection:
-            return newest_block(connection, domain, query)
+        return self._read(queries.newest_block, domain, query)
 
     def block_numbers(self, blocks: Sequence[BlockName]) -> list[BlockNumber | None]:
-        """Where blocks are on record that were seen.
+        """Where blocks are on record that were seen, in their order.
 
-        Returns:
-            One for each, in their order; ``None`` for what is not on record, or was drawn another time: then the ledger
-            is another one or an older copy.
+        ``None`` for what is not on record, or was drawn another time: then the ledger is another one or an older copy.
         """
-        with self._database().read() as connection:
-            return block_numbers(connection, blocks)
-
-    def has_releases(self, ids: Iterable[str]) -> bool:
-        """Whether all these release ids are on record; if a sink has one that is not, the ledger forgot charges."""
-        return not self.unknown_releases(ids)
+        return self._read(queries.block_numbers, blocks)
 
     def unknown_releases(self, ids: Iterable[str]) -> frozenset[str]:
-        """Those of some release ids that are not on record: the newest blocks are looked at first."""
+        """Those of some release ids that are not on record; if a sink has one, the ledger forgot charges."""
         wanted = set(ids)
         for domain, query in self.queries():
             if not wanted:
@@ -518,10 +429,10 @@ class Store:
             ExportError: another suffix, or the file cannot be written.
         """
         if what == "ledger":
-            chosen = [entry for entry in self.entries(domain) if query in (None, entry.query)]
-            return exports.export_entries(Path(path), chosen)
+            chosen = [entry.to_dict() for entry in self.entries(domain) if query in (None, entry.query)]
+            return exports.export(Path(path), [pa.RecordBatch.from_pylist(chosen, schema=LEDGER_SCHEMA)], ENTRIES)
         names = [pair for pair in self.queries() if domain in (None, pair[0]) and query in (None, pair[1])]
-        return exports.export_releases(Path(path), (batch for pair in names for batch in self.releases(*pair)))
+        return exports.export(Path(path), (batch for pair in names for batch in self.releases(*pair)), RELEASES)
 
     def backup(self, path: Path | str) -> None:
         """Copy an SQLite ledger to a new file while jobs may be running.
@@ -558,21 +469,14 @@ class Store:
         """Read all blocks of a domain for damage.
 
         Raises:
-            UnknownNameError: there is no such domain.
             StoreDamaged: a block was changed or removed.
         """
         with self._database().read() as connection:
             queries.check_all_blocks(connection, lookups.domain_row(connection, domain))
 
     def head(self, domain: str) -> Head:
-        """What is on record of a domain now, in a few words to be kept elsewhere: see :meth:`verify`.
-
-        Raises:
-            UnknownNameError: there is no such domain.
-            StoreDamaged: a charge or a decision was changed or removed.
-        """
-        with self._database().read() as connection:
-            return head_of(connection, domain)
+        """What is on record of a domain now, in a few words to be kept elsewhere: see :meth:`verify`."""
+        return self._read(head_of, domain)
 
     def verify(self, expected: Mapping[str, Sequence[Head]] | None = None) -> Verified:
         """Read everything for damage, and price every account anew; a second for some thousand charges.
@@ -583,19 +487,14 @@ class Store:
 
         Returns:
             What there is, its heads, and all that is wrong; nothing is raised for a damaged row.
-
-        Raises:
-            StoreError: the ledger cannot be opened or read at all.
         """
-        with self._database().read() as connection:
-            return verify(connection, expected)
+        return self._read(verify, expected)
 
     def check_writable(self) -> None:
         """Find out whether a job could write here, and change nothing: no ledger is made where there is none.
 
         Raises:
             StoreReadOnly: the ledger, or the folder for a new one, cannot be written.
-            StoreError: the ledger cannot be used.
         """
         database = self._borrowed()
         try:
@@ -621,6 +520,14 @@ class Store:
         if self._return is not None:
             self._return()
         self._shared = self._return = None
+
+    def _read(self, function: Callable[Concatenate[Connection, _P], _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._database().read() as connection:
+            return function(connection, *args, **kwargs)
+
+    def _write(self, function: Callable[Concatenate[Connection, _P], _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._database().write() as connection:
+            return function(connection, *args, **kwargs)
 
     def _borrowed(self) -> Database:
         if self._shared is None or self._shared.process != os.getpid():

@@ -67,141 +67,128 @@ class _Bytes(sa.LargeBinary):
         return None
 
 
-def _row_digest() -> sa.Column[Any]:
-    return sa.Column("row_digest", _Bytes, nullable=False)
+def _key() -> sa.Column[Any]:
+    return sa.Column("id", _ID, primary_key=True)
 
 
-def _rows(name: str) -> sa.Column[Any]:
-    """How many rows of another table belong to this one."""
-    return sa.Column(f"{name}_rows", sa.BigInteger, nullable=False)
+def _of(parent: sa.Table, name: str, *, index: bool = False) -> sa.Column[Any]:
+    return sa.Column(name, sa.ForeignKey(parent.c.id), nullable=False, index=index or None)
+
+
+def _filled(kind: Any, *names: str) -> list[sa.Column[Any]]:
+    """Columns of one type that are never empty."""
+    return [sa.Column(name, kind, nullable=False) for name in names]
 
 
 meta = sa.Table(
     "quiltstream_meta",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("store_id", sa.String, nullable=False),
+    *_filled(sa.String, "store_id"),
     sa.Column("mode", sa.String),
-    sa.Column("created_us", _TIME, nullable=False),
-    sa.Column("created_by", sa.String, nullable=False),
-    _rows("domain"),
-    _row_digest(),
+    *_filled(_TIME, "created_us"),
+    *_filled(sa.String, "created_by"),
+    *_filled(sa.BigInteger, "domain_rows"),
+    *_filled(_Bytes, "row_digest"),
 )
 
 domains = sa.Table(
     "quiltstream_domains",
     metadata,
-    sa.Column("id", _ID, primary_key=True),
+    _key(),
     sa.Column("name", sa.String, nullable=False, unique=True),
-    sa.Column("frozen", sa.Text, nullable=False),
-    sa.Column("budget", _EPSILON, nullable=False),
-    sa.Column("reserved_loss", _EPSILON, nullable=False),
-    sa.Column("last_sequence", sa.BigInteger, nullable=False),
-    sa.Column("created_us", _TIME, nullable=False),
+    *_filled(sa.Text, "frozen"),
+    *_filled(_EPSILON, "budget", "reserved_loss"),
+    *_filled(sa.BigInteger, "last_sequence", "created_us"),
     sa.Column("merged_loss", _EPSILON),
     sa.Column("merged_sequence", sa.BigInteger),
     sa.Column("changes", sa.Text),
-    sa.Column("head", _Bytes, nullable=False),
-    _rows("query"),
-    _rows("event"),
-    _rows("flagged_charge"),
-    _rows("flagged_release"),
-    _row_digest(),
+    *_filled(_Bytes, "head"),
+    *_filled(sa.BigInteger, "query_rows", "event_rows", "flagged_charge_rows", "flagged_release_rows"),
+    *_filled(_Bytes, "row_digest"),
 )
 
 domain_events = sa.Table(
     "quiltstream_domain_events",
     metadata,
-    sa.Column("id", _ID, primary_key=True),
-    sa.Column("domain_id", sa.ForeignKey(domains.c.id), nullable=False, index=True),
-    sa.Column("kind", sa.String, nullable=False),
+    _key(),
+    _of(domains, "domain_id", index=True),
+    *_filled(sa.String, "kind"),
     sa.Column("query", sa.String),
-    sa.Column("old", sa.Text, nullable=False),
-    sa.Column("new", sa.Text, nullable=False),
-    sa.Column("at_us", _TIME, nullable=False),
-    _row_digest(),
+    *_filled(sa.Text, "old", "new"),
+    *_filled(_TIME, "at_us"),
+    *_filled(_Bytes, "row_digest"),
 )
 
 rosters = sa.Table(
     "quiltstream_rosters",
     metadata,
-    sa.Column("id", _ID, primary_key=True),
+    _key(),
     sa.Column("digest", sa.String, nullable=False, unique=True),
-    sa.Column("series", sa.BigInteger, nullable=False),
-    sa.Column("entries", _Bytes, nullable=False),
-    sa.Column("created_us", _TIME, nullable=False),
-    _row_digest(),
+    *_filled(sa.BigInteger, "series"),
+    *_filled(_Bytes, "entries"),
+    *_filled(_TIME, "created_us"),
+    *_filled(_Bytes, "row_digest"),
 )
 
 queries = sa.Table(
     "quiltstream_queries",
     metadata,
-    sa.Column("id", _ID, primary_key=True),
-    sa.Column("domain_id", sa.ForeignKey(domains.c.id), nullable=False),
-    sa.Column("name", sa.String, nullable=False),
-    sa.Column("digest", sa.String, nullable=False),
-    sa.Column("scale", sa.Text, nullable=False),
-    sa.Column("release_epsilon_dp", _EPSILON, nullable=False),
-    sa.Column("epsilon_dp", _EPSILON, nullable=False),
-    sa.Column("mechanism", sa.String, nullable=False),
-    sa.Column("given_model", sa.Boolean, nullable=False),
-    sa.Column("size", _SLOT, nullable=False),
-    sa.Column("every", _SLOT, nullable=False),
-    sa.Column("anchor", _SLOT, nullable=False),
-    sa.Column("start", _SLOT, nullable=False),
+    _key(),
+    _of(domains, "domain_id"),
+    *_filled(sa.String, "name", "digest"),
+    *_filled(sa.Text, "scale"),
+    *_filled(_EPSILON, "release_epsilon_dp", "epsilon_dp"),
+    *_filled(sa.String, "mechanism"),
+    *_filled(sa.Boolean, "given_model"),
+    *_filled(_SLOT, "size", "every", "anchor", "start"),
     sa.Column("stop", _SLOT),
-    sa.Column("shards", sa.Integer, nullable=False),
-    sa.Column("roster_id", sa.ForeignKey(rosters.c.id), nullable=False),
-    sa.Column("header", sa.Text, nullable=False),
-    sa.Column("created_us", _TIME, nullable=False),
-    sa.Column("belief", sa.Integer, nullable=False),
+    *_filled(sa.Integer, "shards"),
+    _of(rosters, "roster_id"),
+    *_filled(sa.Text, "header"),
+    *_filled(_TIME, "created_us"),
+    *_filled(sa.Integer, "belief"),
     sa.Column("successor", sa.String),
-    _rows("reservation"),
-    _rows("version"),
-    _row_digest(),
+    *_filled(sa.BigInteger, "reservation_rows", "version_rows"),
+    *_filled(_Bytes, "row_digest"),
     sa.UniqueConstraint("domain_id", "name", name="quiltstream_queries_name"),
 )
 
 reservations = sa.Table(
     "quiltstream_reservations",
     metadata,
-    sa.Column("id", _ID, primary_key=True),
-    sa.Column("query_id", sa.ForeignKey(queries.c.id), nullable=False, index=True),
-    sa.Column("start", _SLOT, nullable=False),
+    _key(),
+    _of(queries, "query_id", index=True),
+    *_filled(_SLOT, "start"),
     sa.Column("stop", _SLOT),
-    sa.Column("created_us", _TIME, nullable=False),
-    _row_digest(),
+    *_filled(_TIME, "created_us"),
+    *_filled(_Bytes, "row_digest"),
 )
 
 
 def _decided() -> list[sa.Column[Any]]:
     """What is on record of a window's charge or refusal, whether it is the one of record or flagged beside it."""
     return [
-        sa.Column("query_id", sa.ForeignKey(queries.c.id), nullable=False),
-        sa.Column("roster_id", sa.ForeignKey(rosters.c.id), nullable=False),
-        sa.Column("window_start", _SLOT, nullable=False),
-        sa.Column("window_stop", _SLOT, nullable=False),
-        sa.Column("decision", sa.String, nullable=False),
-        sa.Column("query_digest", sa.String, nullable=False),
-        sa.Column("scale", sa.Text, nullable=False),
-        sa.Column("epsilon_dp", _EPSILON, nullable=False),
-        sa.Column("loss_before", _EPSILON, nullable=False),
-        sa.Column("loss_after", _EPSILON, nullable=False),
-        sa.Column("budget", _EPSILON, nullable=False),
-        sa.Column("rule", sa.Text, nullable=False),
-        sa.Column("created_us", _TIME, nullable=False),
-        sa.Column("given_model", sa.Boolean, nullable=False),
-        _row_digest(),
+        _of(queries, "query_id"),
+        _of(rosters, "roster_id"),
+        *_filled(_SLOT, "window_start", "window_stop"),
+        *_filled(sa.String, "decision", "query_digest"),
+        *_filled(sa.Text, "scale"),
+        *_filled(_EPSILON, "epsilon_dp", "loss_before", "loss_after", "budget"),
+        *_filled(sa.Text, "rule"),
+        *_filled(_TIME, "created_us"),
+        *_filled(sa.Boolean, "given_model"),
+        *_filled(_Bytes, "row_digest"),
     ]
 
 
 charges = sa.Table(
     "quiltstream_charges",
     metadata,
-    sa.Column("id", _ID, primary_key=True),
+    _key(),
     sa.Column("entry_id", sa.String, nullable=False, unique=True),
-    sa.Column("domain_id", sa.ForeignKey(domains.c.id), nullable=False),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
+    _of(domains, "domain_id"),
+    *_filled(sa.BigInteger, "sequence"),
     *_decided(),
     sa.Column("drawn", _Bytes),
     sa.UniqueConstraint("domain_id", "sequence", name="quiltstream_charges_sequence"),
@@ -213,40 +200,40 @@ charges = sa.Table(
 releases = sa.Table(
     "quiltstream_releases",
     metadata,
-    sa.Column("id", _ID, primary_key=True),
-    sa.Column("query_id", sa.ForeignKey(queries.c.id), nullable=False),
-    sa.Column("window_start", _SLOT, nullable=False),
-    sa.Column("shard", sa.Integer, nullable=False),
-    sa.Column("charge_id", sa.ForeignKey(charges.c.id), nullable=False),
-    sa.Column("completeness", sa.String, nullable=False),
-    sa.Column("block", _Bytes, nullable=False),
-    sa.Column("created_us", _TIME, nullable=False),
+    _key(),
+    _of(queries, "query_id"),
+    *_filled(_SLOT, "window_start"),
+    *_filled(sa.Integer, "shard"),
+    _of(charges, "charge_id"),
+    *_filled(sa.String, "completeness"),
+    *_filled(_Bytes, "block"),
+    *_filled(_TIME, "created_us"),
     sa.Column("paid_by", sa.String),
-    _row_digest(),
+    *_filled(_Bytes, "row_digest"),
     sa.UniqueConstraint("query_id", "window_start", "shard", name="quiltstream_releases_block"),
 )
 
 roster_versions = sa.Table(
     "quiltstream_roster_versions",
     metadata,
-    sa.Column("id", _ID, primary_key=True),
-    sa.Column("query_id", sa.ForeignKey(queries.c.id), nullable=False, index=True),
-    sa.Column("roster_id", sa.ForeignKey(rosters.c.id), nullable=False),
-    sa.Column("start", _SLOT, nullable=False),
-    sa.Column("joined", _Bytes, nullable=False),
-    sa.Column("created_us", _TIME, nullable=False),
-    _row_digest(),
+    _key(),
+    _of(queries, "query_id", index=True),
+    _of(rosters, "roster_id"),
+    *_filled(_SLOT, "start"),
+    *_filled(_Bytes, "joined"),
+    *_filled(_TIME, "created_us"),
+    *_filled(_Bytes, "row_digest"),
 )
 
 flagged_charges = sa.Table(
     "quiltstream_flagged_charges",
     metadata,
-    sa.Column("id", _ID, primary_key=True),
+    _key(),
     sa.Column("entry_id", sa.String, nullable=False, unique=True),
-    sa.Column("domain_id", sa.ForeignKey(domains.c.id), nullable=False),
+    _of(domains, "domain_id"),
     sa.Column("sequence", sa.BigInteger),
     *_decided(),
-    sa.Column("reason", sa.String, nullable=False),
+    *_filled(sa.String, "reason"),
     sa.UniqueConstraint("domain_id", "sequence", name="quiltstream_flagged_charges_sequence"),
     sa.CheckConstraint("decision IN ('charged', 'refused')", name="quiltstream_flagged_charges_decision"),
     sa.CheckConstraint("reason IN ('second', 'conflict')", name="quiltstream_flagged_charges_reason"),
@@ -255,16 +242,15 @@ flagged_charges = sa.Table(
 flagged_releases = sa.Table(
     "quiltstream_flagged_releases",
     metadata,
-    sa.Column("id", _ID, primary_key=True),
-    sa.Column("query_id", sa.ForeignKey(queries.c.id), nullable=False),
-    sa.Column("window_start", _SLOT, nullable=False),
-    sa.Column("shard", sa.Integer, nullable=False),
-    sa.Column("entry_id", sa.String, nullable=False),
-    sa.Column("completeness", sa.String, nullable=False),
-    sa.Column("block", _Bytes, nullable=False),
-    sa.Column("created_us", _TIME, nullable=False),
-    sa.Column("reason", sa.String, nullable=False),
-    _row_digest(),
+    _key(),
+    _of(queries, "query_id"),
+    *_filled(_SLOT, "window_start"),
+    *_filled(sa.Integer, "shard"),
+    *_filled(sa.String, "entry_id", "completeness"),
+    *_filled(_Bytes, "block"),
+    *_filled(_TIME, "created_us"),
+    *_filled(sa.String, "reason"),
+    *_filled(_Bytes, "row_digest"),
     sa.CheckConstraint("reason IN ('second', 'conflict')", name="quiltstream_flagged_releases_reason"),
     sa.Index("quiltstream_flagged_releases_place", "query_id", "window_start", "shard"),
 )

@@ -17,12 +17,11 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal
 
 from ..schemas.digests import digest
-from ..schemas.roster import Roster
-from ..schemas.slots import Schedule, SlotGrid, format_instant
+from ..schemas.slots import Schedule
 from .codec import plain
 from .errors import MergeConflict
 from .lookups import end_of
-from .specs import BeliefChange, DomainSpec, QuerySpec, first_difference
+from .specs import BeliefChange, DomainSpec, QuerySpec, first_difference, roster_text
 
 Reason = Literal["second", "conflict"]
 """Why something is flagged: the same window was charged again elsewhere, or one id has several contents."""
@@ -37,24 +36,7 @@ Segment = tuple[int, int | None]
 class Charge:
     """A charge or refusal with all that was recorded of it, but for its place in the account.
 
-    Attributes:
-        base_id: the random id it was made under.
-        domain: name of the domain.
-        query: name of the query.
-        window_start: first slot.
-        window_stop: slot after the last.
-        decision: charged or refused.
-        query_digest: digest of what determines the query's numbers.
-        roster: digest of the roster.
-        scale: exact scale of the noise.
-        epsilon_dp: loss per slot.
-        loss_before: what the account in which it was made had lost before.
-        loss_after: and after it.
-        budget: the budget in force then.
-        rule: what decided the loss.
-        created_us: when it was made.
-        given_model: whether its loss holds only given a model estimated from the protected series.
-        draw: which of the draws of noise that were made under it, from 0; each costs as much as the first.
+    ``draw`` tells apart the draws of noise that were made under it; each costs as much as the first.
     """
 
     base_id: str
@@ -83,12 +65,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A charge in its place in the united ledger.
-
-    Attributes:
-        name: its id there, unique: with a digest of the content where one id has several.
-        reason: why it is flagged; ``None`` for the charge of record of its window.
-    """
+    """A charge in the merged ledger: its unique id there, and why it is flagged, ``None`` for one of record."""
 
     name: str
     reason: Reason | None
@@ -96,14 +73,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A block that some ledger holds for a window and shard.
-
-    Attributes:
-        charge: what paid for it.
-        completeness: as published.
-        block: the noisy histograms.
-        created_us: when it was drawn.
-    """
+    """A block that some ledger holds for a window and shard, with the charge that paid for it."""
 
     charge: Charge
     completeness: str
@@ -120,9 +90,6 @@ def drawn(places: Iterable[Iterable[Value]]) -> dict[Charge, int]:
     """The charges under which noise was drawn more than once, and how often: so many blocks of one place differ.
 
     A copy of a ledger that was made between a charge and its blocks draws its own under the same charge.
-
-    Args:
-        places: the values of each window and shard.
     """
     found: dict[Charge, int] = {}
     for values in places:
@@ -144,10 +111,6 @@ def place_charges(charges: Iterable[Charge], fits: Callable[[Charge], bool]) -> 
 
     A charge comes before a refusal, because what was paid for may have been published; one that is what its query says
     before one that is not; then the earliest, and then the one with the smallest id.
-
-    Args:
-        charges: all of them, equal ones in any number.
-        fits: whether a charge is what its query says.
 
     Returns:
         The charges in the order of their windows, that of record first, with their place.
@@ -189,11 +152,8 @@ def place_values(values: Iterable[Value], kept: Mapping[Charge, Kept]) -> list[t
         of_record = kept[value.charge].reason is None
         return not of_record, value.created_us, kept[value.charge].name, value.completeness, value.block
 
-    ordered = sorted(set(values), key=rank)
-    record = ordered[0]
-    found: list[tuple[Value, Reason | None]] = [(record, None)]
-    found.extend((one, "conflict" if one.charge == record.charge else "second") for one in ordered[1:])
-    return found
+    record, *others = sorted(set(values), key=rank)
+    return [(record, None), *((one, "conflict" if one.charge == record.charge else "second") for one in others)]
 
 
 def join_segments(segments: Iterable[Segment]) -> list[Segment]:
@@ -218,15 +178,7 @@ Event = tuple[int, str, str | None, str, str]
 
 @dataclass(frozen=True, slots=True)
 class HeldDomain:
-    """A domain as a ledger holds it.
-
-    Attributes:
-        ledger: the ledger, without a password.
-        spec: what is on record, with the budget in force.
-        first_budget: the budget before it was ever raised.
-        events: what an operator decided.
-        created_us: when it was registered.
-    """
+    """A domain as a ledger holds it: with the budget in force, and the one before it was ever raised."""
 
     ledger: str
     spec: DomainSpec
@@ -237,14 +189,7 @@ class HeldDomain:
 
 @dataclass(frozen=True, slots=True)
 class HeldRoster:
-    """A version of a query's roster.
-
-    Attributes:
-        start: first slot of the first window it is for.
-        digest: digest of the roster.
-        joined: the series that no earlier version has, as recorded.
-        created_us: when it was put on record.
-    """
+    """A version of a query's roster; ``joined`` are the series that no earlier version has, as recorded."""
 
     start: int
     digest: str
@@ -259,19 +204,7 @@ class HeldRoster:
 
 @dataclass(frozen=True, slots=True)
 class HeldQuery:
-    """A query as a ledger holds it.
-
-    Attributes:
-        ledger: the ledger, without a password.
-        domain: the domain of record.
-        spec: what is on record.
-        digest: digest of what determines its numbers.
-        rosters: versions of its roster, in their order; one where it was never changed.
-        promised: windows that budget is reserved for, by their numbers in the schedule.
-        created_us: when it was registered.
-        belief: for which of the domain's beliefs its noise was calibrated.
-        successor: the query that goes on where this one was ended.
-    """
+    """A query as a ledger holds it; ``promised`` are windows that budget is reserved for, by their numbers."""
 
     ledger: str
     domain: DomainSpec
@@ -284,7 +217,7 @@ class HeldQuery:
     successor: str | None = None
 
 
-def matched_domain(first: HeldDomain, second: HeldDomain) -> HeldDomain:
+def merged_domain(first: HeldDomain, second: HeldDomain) -> HeldDomain:
     """A domain of two ledgers.
 
     Raises:
@@ -308,7 +241,7 @@ def matched_domain(first: HeldDomain, second: HeldDomain) -> HeldDomain:
     )
 
 
-def matched_query(first: HeldQuery, second: HeldQuery) -> HeldQuery:
+def merged_query(first: HeldQuery, second: HeldQuery) -> HeldQuery:
     """A query of two ledgers, whose domain is the same.
 
     Raises:
@@ -321,21 +254,17 @@ def matched_query(first: HeldQuery, second: HeldQuery) -> HeldQuery:
         found = ("windows.size", "bounds", f"others from {window} on, by other zone data")
     # one may know of changes that the other has not seen yet
     fewer, more = sorted((first, second), key=lambda held: len(held.rosters))
-    if found is None and [one.content for one in more.rosters[: len(fewer.rosters)]] != [
-        one.content for one in fewer.rosters
-    ]:
-        found = ("roster", _counted(first.spec.roster), _counted(second.spec.roster))
+    common = list(zip(fewer.rosters, more.rosters, strict=False))
+    if found is None and any(one.content != other.content for one, other in common):
+        found = ("roster", roster_text(first.spec.roster), roster_text(second.spec.roster))
     if found is not None:
         name = f"query {first.spec.name!r} of domain {first.domain.name!r}"
         raise MergeConflict(name, found[0], found[1:], (first.ledger, second.ledger))
-    common = [
-        replace(one, created_us=min(one.created_us, other.created_us))
-        for one, other in zip(fewer.rosters, more.rosters, strict=False)
-    ]
+    rosters = [replace(one, created_us=min(one.created_us, other.created_us)) for one, other in common]
     return replace(
         first,
         spec=replace(more.spec, schedule=_longer(first.spec.schedule, second.spec.schedule)),
-        rosters=(*common, *more.rosters[len(common) :]),
+        rosters=(*rosters, *more.rosters[len(common) :]),
         promised=tuple(join_segments([*first.promised, *second.promised])),
         created_us=min(first.created_us, second.created_us),
     )
@@ -364,19 +293,16 @@ def reservations_of(schedule: Schedule, promised: tuple[Segment, ...]) -> list[t
 def _frozen(held: HeldQuery) -> dict[str, Any]:
     """What must be equal; what decides how rows look is part of it, for they come out as they were published."""
     spec = held.spec
-    grid = SlotGrid(**held.domain.grid)
-    return plain(
-        {
-            **spec.frozen_fields(held.domain.under(held.belief)),
-            "windows.start": format_instant(grid.time_of(spec.schedule.first)),
-            "release_epsilon_dp": spec.release_epsilon_dp,
-            "roster.multiplicity": spec.most,
-            "shards": spec.shards,
-            "successor": held.successor,
-            "given_model": spec.given_model,
-            "header": spec.header,
-        }
-    )
+    others = {
+        "windows.start": held.domain.instant(spec.schedule.first),
+        "release_epsilon_dp": spec.release_epsilon_dp,
+        "roster.multiplicity": spec.most,
+        "shards": spec.shards,
+        "successor": held.successor,
+        "given_model": spec.given_model,
+        "header": spec.header,
+    }
+    return plain(spec.frozen_fields(held.domain.under(held.belief)) | others)
 
 
 def _listed(changes: tuple[BeliefChange, ...]) -> str:
@@ -384,22 +310,11 @@ def _listed(changes: tuple[BeliefChange, ...]) -> str:
     return ", ".join(f"{change.kind} {change.model_id[:8]}" for change in changes)
 
 
-def _counted(roster: Roster) -> str:
-    """A roster in a message: names of series are data."""
-    return f"{len(roster.series)} series in {len(roster.keys)} {roster.kind} histograms, digest {roster.digest}"
-
-
 def _longer(first: Schedule, second: Schedule) -> Schedule:
     """The schedule that ends later; of two that end with the same window the one written with the later end."""
 
-    def rank(schedule: Schedule) -> tuple[float, float]:
-        ends = (end_of(schedule), schedule.stop)
-        return (
-            math.inf if ends[0] is None else ends[0],
-            math.inf if ends[1] is None else ends[1],
-        )
+    def rank(schedule: Schedule) -> tuple[float, ...]:
+        return tuple(math.inf if end is None else end for end in (end_of(schedule), schedule.stop))
 
-    longer = max(first, second, key=rank)
     starts = [schedule.start for schedule in (first, second) if schedule.start is not None]
-    anchor = min(first.anchor, second.anchor)
-    return replace(longer, start=min(starts), anchor=anchor)
+    return replace(max(first, second, key=rank), start=min(starts), anchor=min(first.anchor, second.anchor))

@@ -13,9 +13,9 @@ import re
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain as chained
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -36,7 +36,7 @@ from .codec import (
 from .errors import StoreDamaged, StoreError
 from .integrity import HEAD_BYTES, Chain, Row, drawn_of, is_whole, link_of, named
 from .lookups import domain_row, events_of
-from .queries import charge_rows
+from .queries import chained_rows
 from .specs import DomainSpec
 
 _MODES = (None, "private", "none")
@@ -46,13 +46,7 @@ _HEAD = re.compile(rf"(\d{{1,18}})\.(\d{{1,18}})\.(\d{{1,18}})\.([0-9a-f]{{{2 * 
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """One thing that is not as it was written.
-
-    Attributes:
-        table: where.
-        row: which row or rows, by their keys.
-        what: what is wrong.
-    """
+    """One thing that is not as it was written: in which table, which row or rows by their keys, and what is wrong."""
 
     table: str
     row: str
@@ -119,15 +113,7 @@ class Verified:
 
 
 def verify(connection: Connection, expected: Mapping[str, Sequence[Head]] | None = None) -> Verified:
-    """Read everything inside a transaction that sees one state of the ledger.
-
-    Args:
-        connection: the transaction.
-        expected: heads by domain that were written down earlier.
-
-    Returns:
-        What there is, and all that is wrong.
-    """
+    """Read everything inside a transaction that sees one state of the ledger; compare it with heads from elsewhere."""
     found = _Reader(connection)
     with _any_text(connection):
         found.read()
@@ -135,30 +121,19 @@ def verify(connection: Connection, expected: Mapping[str, Sequence[Head]] | None
 
 
 def head_of(connection: Connection, name: str) -> Head:
-    """The head of a domain, from its charges, decisions and the digests of its blocks.
-
-    Raises:
-        UnknownNameError: there is no such domain.
-        StoreDamaged: a charge or a decision was changed or removed.
-    """
+    """The head of a domain, from its charges, decisions and the digests of its blocks."""
     domain = domain_row(connection, name)
     queries = sa.select(tables.queries.c.id).where(tables.queries.c.domain_id == domain["id"])
     blocks: list[Row] = []
     for table in (tables.flagged_releases, tables.releases):
         chosen = sa.select(table.c.row_digest).where(table.c.query_id.in_(queries)).order_by(table.c.id)
         blocks += connection.execute(chosen).mappings()
-    return _head_of(domain, charge_rows(connection, domain), blocks, events_of(connection, domain))
+    return _head_of(domain, [row for row, _ in chained_rows(connection, domain)], blocks, events_of(connection, domain))
 
 
 @dataclass
 class _Reader:
-    """What was read.
-
-    Attributes:
-        connection: the transaction.
-        rows: of each table, those that could be read, without blocks.
-        defects: what is wrong.
-    """
+    """What was read: of each table the rows that could be read, without blocks, and what is wrong."""
 
     connection: Connection
     rows: dict[sa.Table, list[Row]] = field(default_factory=dict[sa.Table, list[Row]])
@@ -181,26 +156,24 @@ class _Reader:
     def compared(self, expected: Mapping[str, Sequence[Head]]) -> Verified:
         """Everything that was found, held against heads from elsewhere."""
         domains = {row["name"]: row for row in self.rows[tables.domains]}
-        heads = {name: self._head(row) for name, row in sorted(domains.items())}
         for name, wanted in expected.items():
             for head in wanted:
                 if name not in domains:
                     self._tell(tables.domains, f"name {name!r}", "is expected and not on record")
                 elif not self._holds(domains[name], head):
-                    self._tell(
-                        tables.domains, f"name {name!r}", f"what its head {head} was made of is not on record as it was"
-                    )
+                    what = f"what its head {head} was made of is not on record as it was"
+                    self._tell(tables.domains, f"name {name!r}", what)
         meta = next(iter(self.rows[tables.meta]), None)
         return Verified(
             store_id="" if meta is None else str(meta["store_id"]),
             mode=None if meta is None else meta["mode"],
             rows={table.name: len(rows) for table, rows in self.rows.items()},
-            heads=heads,
+            heads={name: _head_of(row, *self._parts(row)) for name, row in sorted(domains.items())},
             defects=tuple(self.defects),
         )
 
-    def _tell(self, table: sa.Table, row: str, what: str) -> None:
-        self.defects.append(Defect(table.name, row, what))
+    def _tell(self, table: sa.Table, row: Row | str, what: str) -> None:
+        self.defects.append(Defect(table.name, row if isinstance(row, str) else named(table, row), what))
 
     def _read_structure(self) -> None:
         """Let SQLite compare its tables with their indexes; a server looks after its own files."""
@@ -214,13 +187,13 @@ class _Reader:
         chosen = sa.select(table).order_by(table.c.id).execution_options(yield_per=256)
         try:
             for row in self.connection.execute(chosen).mappings():
-                if not is_whole(table, row):
-                    self._tell(table, named(table, row), "is not what was written")
-                else:
-                    try:
+                try:
+                    if is_whole(table, row):
                         _decode(table, row)
-                    except StoreError as error:
-                        self._tell(table, named(table, row), f"cannot be decoded: {error}")
+                    else:
+                        self._tell(table, row, "is not what was written")
+                except StoreError as error:
+                    self._tell(table, row, f"cannot be decoded: {error}")
                 # blocks are long, and needed no more
                 yield {name: value for name, value in row.items() if name not in ("block", "entries", "joined")}
         except DBAPIError as error:
@@ -234,66 +207,48 @@ class _Reader:
             self._tell(tables.meta, "all rows", f"there are {len(rows)} and not one")
         for row in rows:
             if row["mode"] not in _MODES:
-                self._tell(tables.meta, named(tables.meta, row), "its mode is none that there is")
+                self._tell(tables.meta, row, "its mode is none that there is")
 
     def _check_references(self) -> None:
         ids = {table: {row["id"] for row in rows} for table, rows in self.rows.items()}
-        by_name = {table.name: table for table in ids}
         for table, rows in self.rows.items():
             for key in table.foreign_keys:
-                parents, name = ids[by_name[key.column.table.name]], key.parent.name
+                parent, name = key.column.table, key.parent.name
                 for row in rows:
-                    if row[name] not in parents:
-                        self._tell(
-                            table, named(table, row), f"the row of {key.column.table.name} it belongs to is missing"
-                        )
+                    if row[name] not in ids[parent]:
+                        self._tell(table, row, f"the row of {parent.name} it belongs to is missing")
         entries = {row["entry_id"] for table in _DECIDED for row in self.rows[table]}
         for table, name in ((tables.releases, "paid_by"), (tables.flagged_releases, "entry_id")):
             for row in self.rows[table]:
                 if row[name] is not None and row[name] not in entries:
-                    self._tell(table, named(table, row), "the charge that paid for it is missing")
+                    self._tell(table, row, "the charge that paid for it is missing")
 
     def _check_counts(self) -> None:
         of_query = {row["id"]: row["domain_id"] for row in self.rows[tables.queries]}
-        counts: dict[sa.Table, dict[str, tuple[sa.Table, Counter[Any]]]] = {
-            tables.domains: {
-                "query_rows": self._count(tables.queries, "domain_id"),
-                "event_rows": self._count(tables.domain_events, "domain_id"),
-                "flagged_charge_rows": self._count(tables.flagged_charges, "domain_id"),
-                "flagged_release_rows": (
-                    tables.flagged_releases,
-                    Counter(of_query.get(row["query_id"]) for row in self.rows[tables.flagged_releases]),
-                ),
-            },
-            tables.queries: {
-                "reservation_rows": self._count(tables.reservations, "query_id"),
-                "version_rows": self._count(tables.roster_versions, "query_id"),
-            },
-            tables.meta: {
-                "domain_rows": (
-                    tables.domains,
-                    Counter({row["id"]: len(self.rows[tables.domains]) for row in self.rows[tables.meta]}),
-                )
-            },
-        }
-        for table, columns in counts.items():
-            for row in self.rows[table]:
-                for name, (children, found) in columns.items():
-                    if found[row["id"]] != row[name]:
-                        self._tell(
-                            children,
-                            f"those of {named(table, row)}",
-                            f"there are {found[row['id']]}, and {row[name]} were written",
-                        )
-
-    def _count(self, table: sa.Table, parent: str) -> tuple[sa.Table, Counter[Any]]:
-        return table, Counter(row[parent] for row in self.rows[table])
+        for parent, column, child, parent_of in (
+            (tables.domains, "query_rows", tables.queries, itemgetter("domain_id")),
+            (tables.domains, "event_rows", tables.domain_events, itemgetter("domain_id")),
+            (tables.domains, "flagged_charge_rows", tables.flagged_charges, itemgetter("domain_id")),
+            (
+                tables.domains,
+                "flagged_release_rows",
+                tables.flagged_releases,
+                lambda row: of_query.get(row["query_id"]),
+            ),
+            (tables.queries, "reservation_rows", tables.reservations, itemgetter("query_id")),
+            (tables.queries, "version_rows", tables.roster_versions, itemgetter("query_id")),
+            (tables.meta, "domain_rows", tables.domains, lambda _: 1),  # the only row
+        ):
+            found = Counter(map(parent_of, self.rows[child]))
+            for row in self.rows[parent]:
+                if found[row["id"]] != row[column]:
+                    what = f"there are {found[row['id']]}, and {row[column]} were written"
+                    self._tell(child, f"those of {named(parent, row)}", what)
 
     def _links(self, domain: Row) -> list[Row]:
         """The entries of a domain's account, in the order of their numbers as far as they have any."""
         rows = [row for table in _DECIDED for row in self.rows[table] if row["domain_id"] == domain["id"]]
-        numbered = [row for row in rows if isinstance(row["sequence"], int)]
-        return sorted(numbered, key=lambda row: row["sequence"])
+        return sorted((row for row in rows if isinstance(row["sequence"], int)), key=itemgetter("sequence"))
 
     def _check_chain(self, domain: Row) -> list[Row]:
         rows, where = self._links(domain), f"those of domain {domain['name']!r}"
@@ -306,30 +261,26 @@ class _Reader:
         if len(numbers) != len(set(numbers)) or (numbers and numbers[-1] != last):
             self._tell(tables.charges, where, f"they are not numbered from 1 to {last}, each once")
         made = Chain(str(domain["name"]))
-        made.add(map(link_of, rows))
+        made.add([link_of(row) for row in rows])
         if made.head != domain["head"]:
             self._tell(tables.charges, where, "their chain does not end in the head on record")
         return rows
 
     def _check_account(self, domain: Row, charges: list[Row]) -> None:
         """Price everything anew, and compare what the entries say."""
-        where = f"those of domain {domain['name']!r}"
         try:
             spec = domain_from_row(domain)
             self._price(spec, domain, charges)
             reserved = loss_of(spec, promised(self.connection, domain))
         except (StoreError, ChainError, ValueError, TypeError, ArithmeticError) as error:
-            self._tell(tables.charges, where, f"the account cannot be priced ({type(error).__name__})")
+            what = f"the account cannot be priced ({type(error).__name__})"
+            self._tell(tables.charges, f"those of domain {domain['name']!r}", what)
             return
         if not same_loss(reserved, domain["reserved_loss"]):
-            self._tell(
-                tables.domains,
-                named(tables.domains, domain),
-                f"reserved_loss is {domain['reserved_loss']!r}, not {reserved!r}",
-            )
+            self._tell(tables.domains, domain, f"reserved_loss is {domain['reserved_loss']!r}, not {reserved!r}")
 
     def _price(self, spec: DomainSpec, domain: Row, charges: list[Row]) -> None:
-        # a belief that joined later is not in what the entries before it say
+        # a belief that was added later is not in what the entries before it say
         known, account, lost = 0, ledger_of(replace(spec, changes=())), 0.0
         spans: list[tuple[int, int, float]] = []
         merged = domain["merged_sequence"] or 0
@@ -337,7 +288,7 @@ class _Reader:
             span = (row["window_start"], row["window_stop"], row["epsilon_dp"])
             charged = row["decision"] == "charged"
             if row["sequence"] <= merged:
-                # what an entry of a united ledger says is of the ledger that it was made in
+                # what an entry of a merged ledger says is of the ledger that it was made in
                 if charged:
                     spans.append(span)
                 if row["sequence"] == merged:
@@ -354,16 +305,14 @@ class _Reader:
                 account.replay(spans)
             if not agree:
                 said = f"loss_before and loss_after are {row['loss_before']!r} and {row['loss_after']!r}"
-                self._tell(tables.charges, named(tables.charges, row), f"{said}; by the core {before!r} and {after!r}")
+                self._tell(tables.charges, row, f"{said}; by the core {before!r} and {after!r}")
             if charged:
                 spans.append(span)
                 lost = row["loss_after"]
         whole = ledger_of(spec).replay(spans)
         recorded = max(lost, domain["merged_loss"] or 0.0)
         if not spec.changes and domain["merged_loss"] is not None and not same_loss(recorded, whole):
-            self._tell(
-                tables.domains, named(tables.domains, domain), f"the loss is {recorded!r}, and by the core {whole!r}"
-            )
+            self._tell(tables.domains, domain, f"the loss is {recorded!r}, and by the core {whole!r}")
 
     def _check_schedules(self) -> None:
         """See that the entries of each query are those of the first windows of its schedule."""
@@ -371,70 +320,53 @@ class _Reader:
         for row in self.rows[tables.charges]:
             starts[row["query_id"]].append(row)
         for query in self.rows[tables.queries]:
-            try:
+            # a damaged row is told already
+            with suppress(StoreError, TypeError, ArithmeticError, ValueError):
                 schedule = query_schedule(query)
-                rows = sorted(starts[query["id"]], key=lambda row: row["window_start"])
                 start = schedule.first
-                for row in rows:
+                for row in sorted(starts[query["id"]], key=itemgetter("window_start")):
                     window = schedule.window_at(start)
                     if (row["window_start"], row["window_stop"]) != (window.start, window.stop):
-                        self._tell(
-                            tables.charges,
-                            named(tables.charges, row),
-                            f"it is not of window {window}, which is the next of its query",
-                        )
+                        self._tell(tables.charges, row, f"it is not of window {window}, which is the next of its query")
                         break
                     start = schedule.start_after(start)
-            except (StoreError, TypeError, ArithmeticError, ValueError):
-                continue  # a damaged row, which is told already
 
     def _check_blocks(self) -> None:
         """Hold each block against what its charge says was drawn."""
         blocks: dict[Any, dict[Any, Row]] = defaultdict(dict)
         charges = {row["id"]: row for row in self.rows[tables.charges]}
+        window = itemgetter("query_id", "window_start")
         for row in self.rows[tables.releases]:
             blocks[row["charge_id"]][row["shard"]] = row
             charge = charges.get(row["charge_id"])
-            if charge is not None and _window(charge) != _window(row):
-                self._tell(tables.releases, named(tables.releases, row), "its charge is of another window")
+            if charge is not None and window(charge) != window(row):
+                self._tell(tables.releases, row, "its charge is of another window")
         for number, charge in charges.items():
             try:
                 drawn = drawn_of(charge)
             except StoreDamaged:
-                self._tell(tables.charges, named(tables.charges, charge), "does not say which blocks were drawn for it")
+                self._tell(tables.charges, charge, "does not say which blocks were drawn for it")
                 continue
             for shard in sorted({*drawn, *blocks[number]}, key=str):
                 held = blocks[number].get(shard)
                 if held is None:
-                    self._tell(
-                        tables.releases,
-                        f"shard {shard} of {named(tables.charges, charge)}",
-                        "the block was drawn and is missing",
-                    )
+                    where = f"shard {shard} of {named(tables.charges, charge)}"
+                    self._tell(tables.releases, where, "the block was drawn and is missing")
                 elif drawn.get(shard) != held["row_digest"]:
-                    self._tell(tables.releases, named(tables.releases, held), "is not the block that was drawn")
-
-    def _head(self, domain: Row) -> Head:
-        charges, blocks, events = self._parts(domain)
-        return _head_of(domain, charges, blocks, events)
+                    self._tell(tables.releases, held, "is not the block that was drawn")
 
     def _holds(self, domain: Row, head: Head) -> bool:
         """Whether what a head was made of is where it was."""
-        charges, blocks, events = self._parts(domain)
-        counts = (head.charges, head.blocks, head.decisions)
-        if any(count > len(rows) for count, rows in zip(counts, (charges, blocks, events), strict=True)):
+        counts, parts = (head.charges, head.blocks, head.decisions), self._parts(domain)
+        if any(count > len(rows) for count, rows in zip(counts, parts, strict=True)):
             return False
-        found = _head_of(domain, charges[: counts[0]], blocks[: counts[1]], events[: counts[2]])
-        return found == head
+        return _head_of(domain, *(rows[:count] for count, rows in zip(counts, parts, strict=True))) == head
 
     def _parts(self, domain: Row) -> tuple[list[Row], list[Row], list[Row]]:
         """Charges by number, and blocks and decisions in the order in which they came."""
         queries = {row["id"] for row in self.rows[tables.queries] if row["domain_id"] == domain["id"]}
-        blocks = [
-            row
-            for row in chained(self.rows[tables.flagged_releases], self.rows[tables.releases])
-            if row["query_id"] in queries
-        ]
+        every = [*self.rows[tables.flagged_releases], *self.rows[tables.releases]]
+        blocks = [row for row in every if row["query_id"] in queries]
         events = [row for row in self.rows[tables.domain_events] if row["domain_id"] == domain["id"]]
         return self._links(domain), blocks, events
 
@@ -445,7 +377,7 @@ _DECIDED = (tables.charges, tables.flagged_charges)
 def _head_of(domain: Row, charges: list[Row], blocks: list[Row], events: list[Row]) -> Head:
     made = hashlib.blake2b(repr(("head", domain["name"], domain["frozen"])).encode(), digest_size=HEAD_BYTES)
     links = Chain(str(domain["name"]))
-    links.add(map(link_of, charges))
+    links.add([link_of(row) for row in charges])
     made.update(links.head)
     for rows in (blocks, events):
         part = hashlib.blake2b(digest_size=HEAD_BYTES)
@@ -453,10 +385,6 @@ def _head_of(domain: Row, charges: list[Row], blocks: list[Row], events: list[Ro
             part.update(repr(row["row_digest"]).encode())
         made.update(part.digest())
     return Head(len(charges), len(blocks), len(events), made.hexdigest())
-
-
-def _window(row: Row) -> tuple[Any, Any]:
-    return row["query_id"], row["window_start"]
 
 
 def _decode(table: sa.Table, row: Row) -> None:

@@ -192,7 +192,7 @@ def _join(core: Ledger, joined: Sequence[tuple[int, MixingBounds]], charges: int
     """Let the beliefs join that joined behind so many charges."""
     for number, belief in joined:
         if number == charges:
-            core.join(belief)
+            core.add_belief(belief)
 
 
 def _span(row: Mapping[str, Any], grid: SlotGrid) -> Span:

@@ -113,12 +113,14 @@ LOWER = (
 #: What the lowest Beam need not show again nightly either: what Beam, numpy and Arrow have no part in, and what others
 #: of the same parts show there. Both ends have the same SQLAlchemy, alembic, drivers and scipy.
 SAME_AT_BOTH_ENDS = (
+    # Pipelines on that end run on Flink in the step of this name.
+    "tests/e2e",
     # Looks at texts, and runs the commands of the pages, each of which has tests of its own.
     *(f"tests/house/test_{name}.py" for name in ("docs", "mutants", "packaging", "readme", "references", "runners")),
     *(f"tests/house/test_{name}.py" for name in ("text", "tutorials")),
     # These enumerate worlds to show that the theory's bounds hold, which is no matter of versions; what the code
     # computes is compared with exact and published numbers by all the others.
-    *(f"{_ACCOUNTING}/test_{name}.py" for name in ("belief_changes", "folding", "ledger_truth", "running")),
+    *(f"{_ACCOUNTING}/test_{name}.py" for name in ("belief_changes", "compaction", "ledger_truth", "running")),
     "tests/privacy/analysis/test_audit.py",
     _SAMPLING,
     "tests/privacy/quilts/test_exact_quilts.py",

@@ -14,12 +14,14 @@ import subprocess
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
 
 from .nightly import CONCERNED, EXAMPLES, LOWER, NIGHTLY, SAME_AT_BOTH_ENDS
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -39,7 +41,7 @@ EXAMPLES_STRIDE = 1 if TIER == "nightly" else 5
 LEAST_EXAMPLES = 5
 
 #: Heavy tests from one that a push runs to the next.
-HEAVY_STRIDE = 8
+HEAVY_STRIDE = 20
 
 #: What one case takes, in seconds, of the tests whose cases take long together; written by ``heavy.py``.
 HEAVY = {
@@ -63,6 +65,11 @@ def boundaries() -> Iterator[int]:
     """
     yield from range(1 + _commit() % STRIDE, _MOST, STRIDE)
     raise AssertionError(f"{_MOST} boundaries, and none is the last: does each try cross more than the one before?")
+
+
+def some(things: Sequence[T], stride: int) -> Sequence[T]:
+    """Of what one test goes through: on a push one in so many, nightly all."""
+    return things if TIER == "nightly" else things[_commit() % min(stride, len(things)) :: stride]
 
 
 def left_out(items: Sequence[pytest.Item], asked: Sequence[str] = ()) -> set[pytest.Item]:

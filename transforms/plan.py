@@ -438,20 +438,18 @@ def loaded(given: str | Bounds, settings: Settings) -> Model:
         ModelError: the file cannot be used.
         SettingsError: no chain has such bounds.
     """
-    if given == STAND_IN:
-        bounds = stand_in(settings.grid.interval_us, settings.space.size)
-        return Model(
-            belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method=STAND_IN_METHOD)
-        )
+    if given != STAND_IN and not isinstance(given, Bounds):
+        return Model.load(Path(settings.path(given)))
+    method = STAND_IN_METHOD
     if isinstance(given, Bounds):
+        method = "bounds given by hand"
         try:
             bounds = MixingBounds(given.pi_min, given.gap, kind=given.kind)
         except ChainError as error:
             raise SettingsError(f"model.{error}") from None
-        return Model(
-            belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method="bounds given by hand")
-        )
-    return Model.load(Path(settings.path(given)))
+    else:
+        bounds = stand_in(settings.grid.interval_us, settings.space.size)
+    return Model(belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method=method))
 
 
 #: A stand-in's smallest stationary probability, and its eigengap of P P* over :data:`_STAND_IN_US`, half an hour.

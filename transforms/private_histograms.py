@@ -196,9 +196,9 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             registered = AsSingleton(tally | "Register" >> beam.ParDo(keep, registration, seen))
         if not live:  # a live source says itself which windows are complete
             seed = readings.pipeline | "Seed" >> beam.Impulse()
-            closings = seed | "Schedule" >> beam.ParDo(ScheduledWindowEnds(plan), registration)
-            cells.element_type = closings.element_type = _SHARDED
-            cells = (cells, closings) | "Join" >> beam.Flatten()
+            ends = seed | "Schedule" >> beam.ParDo(ScheduledWindowEnds(plan), registration)
+            cells.element_type = ends.element_type = _SHARDED
+            cells = (cells, ends) | "Join" >> beam.Flatten()
         cells.element_type = _SHARDED
         windowed = cells | "Window" >> window_into(plan.grid, plan.schedule)
         collected = windowed | "Collect" >> beam.CombinePerKey(CollectCells()).with_output_types(_SHARDED)

@@ -37,6 +37,7 @@ from ...transforms.sources.files import ReadReadings
 from ..console import facts, heading, listed, notes, paragraph, plural, print_json, results, working
 from ..errors import CommandError, ExitCode
 from ..runners import read_source
+from .data_preview import most_frequent
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -57,70 +58,42 @@ _CROWDED = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Rows that are no readings for one reason.
-
-    Attributes:
-        reason: its name.
-        rows: how many there are.
-        places: the first of them, ``FILE:LINE``, or row of files without lines; of a wide table also the column.
-    """
+    """Rows that are no readings for one reason."""
 
     reason: str
-    rows: int
+    rows: int  # how many there are
+    # the first of them, ``FILE:LINE``, or row of files without lines; of a wide table also the column
     places: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What is in the data of a job; for the operator only.
+    """What is in the data of a job; for the operator only."""
 
-    Attributes:
-        files: files that were read.
-        readings: rows that are readings.
-        series: distinct series among them.
-        first: instant of the earliest reading; ``None`` without readings.
-        last: instant of the latest.
-        timezone: zone of times without an offset.
-        fewest: fewest readings of a series.
-        most: most readings of a series.
-        step: most frequent distance between two readings of a series, microseconds; ``None`` if there are no two.
-        rejected: the other rows, by reason.
-        doubled: readings in a cell that had one already.
-        contradicting: those of them whose value differs from that of the reading before in the cell.
-        never_fall: series of many readings whose value never falls and rises somewhere.
-        apart: series whose usual value is hundreds of times that of the others, or a small part of it.
-        bins: share of the readings in each bin.
-        not_in_roster: readings of series that the roster does not have.
-        before: readings before the first window.
-        after: readings after the last window.
-        counts: readings in a window of a series of the roster; those of one cell each count here.
-        filled: share of the cells of the schedule that have a reading; ``None`` where schedule or roster is not given.
-        silent: series of the roster without a reading that counts.
-        remarks: what to look at.
-    """
-
-    files: int
-    readings: int
-    series: int
-    first: str | None
-    last: str | None
-    timezone: str
-    fewest: int
-    most: int
+    files: int  # files that were read
+    readings: int  # rows that are readings
+    series: int  # distinct series among them
+    first: str | None  # instant of the earliest reading; ``None`` without readings
+    last: str | None  # instant of the latest
+    timezone: str  # zone of times without an offset
+    fewest: int  # fewest readings of a series
+    most: int  # most readings of a series
+    # most frequent distance between two readings of a series, microseconds; ``None`` if there are no two
     step: int | None
-    rejected: tuple[Rejected, ...]
-    doubled: int
-    contradicting: int
-    never_fall: tuple[str, ...]
-    apart: tuple[str, ...]
-    bins: dict[str, float]
-    not_in_roster: int
-    before: int
-    after: int
-    counts: int
+    rejected: tuple[Rejected, ...]  # the other rows, by reason
+    doubled: int  # readings in a cell that had one already
+    contradicting: int  # those of them whose value differs from that of the reading before in the cell
+    never_fall: tuple[str, ...]  # series of many readings whose value never falls and rises somewhere
+    apart: tuple[str, ...]  # series whose usual value is hundreds of times that of the others, or a small part of it
+    bins: dict[str, float]  # share of the readings in each bin
+    not_in_roster: int  # readings of series that the roster does not have
+    before: int  # readings before the first window
+    after: int  # readings after the last window
+    counts: int  # readings in a window of a series of the roster; those of one cell each count here
+    # share of the cells of the schedule that have a reading; ``None`` where schedule or roster is not given
     filled: float | None
-    silent: tuple[str, ...]
-    remarks: tuple[str, ...]
+    silent: tuple[str, ...]  # series of the roster without a reading that counts
+    remarks: tuple[str, ...]  # what to look at
 
     @property
     def code(self) -> ExitCode:
@@ -130,23 +103,14 @@ class Checked:
 
 @dataclass(frozen=True)
 class Gathered:
-    """All readings in the order of their series and times, and the rejects.
-
-    Attributes:
-        names: the series.
-        series: position of each reading's series in ``names``, shape (n,).
-        times: microseconds since the epoch, shape (n,).
-        values: in the unit of the edges, shape (n,).
-        rejects: rows and first places by reason.
-        files: files that were read.
-    """
+    """All readings in the order of their series and times, and the rejects."""
 
     names: tuple[str, ...]
-    series: Ints
-    times: Ints
-    values: Floats
-    rejects: dict[RejectReason, tuple[int, list[str]]]
-    files: int
+    series: Ints  # position of each reading's series in ``names``, shape (n,)
+    times: Ints  # microseconds since the epoch, shape (n,)
+    values: Floats  # in the unit of the edges, shape (n,)
+    rejects: dict[RejectReason, tuple[int, list[str]]]  # rows and first places by reason
+    files: int  # files that were read
 
     def runs(self) -> Iterator[tuple[str, slice]]:
         """Each series with the place of its readings."""
@@ -182,11 +146,7 @@ class _Gathering:
 
 
 def gather(source: ReadReadings) -> Gathered:
-    """Read every file of a source as a run does, without Beam; of counters what they rise, of intervals the slots.
-
-    Raises:
-        SourceFileError: a file is damaged.
-    """
+    """Read every file of a source as a run does, without Beam; of counters what they rise, of intervals the slots."""
     found, held = _Gathering(), list[pa.RecordBatch]()
     for path, decoded in source.decoded():
         if source.by_series is not None and decoded.readings is not None:
@@ -210,13 +170,7 @@ def gather(source: ReadReadings) -> Gathered:
 
 
 def check(settings: Settings) -> Checked:
-    """Look at the data of a job.
-
-    Raises:
-        SettingsError: the source is missing, is none of files, or names what is not there.
-        RosterError: the roster cannot be read.
-        CommandError: a file cannot be read.
-    """
+    """Look at the data of a job."""
     roster = read_roster(settings)
     only = None if settings.readings is None else settings.readings.series
     if roster is None and isinstance(only, Constant):
@@ -226,13 +180,7 @@ def check(settings: Settings) -> Checked:
 
 
 def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checked:
-    """What is to be said of readings.
-
-    Args:
-        settings: the job.
-        data: the readings.
-        roster: the series that are published; ``None`` where they come from the data.
-    """
+    """What is to be said of readings."""
     grid, space, schedule = settings.grid, settings.space, settings.schedule
     slots = grid.slots_of(data.times)
     of_one, steps = np.diff(data.series) == 0, np.diff(data.times)
@@ -254,6 +202,7 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         filled = cells / (len(roster.series) * (stop - first))
     shares = np.bincount(space.encode(data.values), minlength=space.bins) / max(len(slots), 1)
     numbers = np.bincount(data.series, minlength=max(len(data.names), 1))
+    is_register = settings.readings is not None and isinstance(settings.readings.value, RegisterValue)
     found = Checked(
         files=data.files,
         readings=len(slots),
@@ -263,13 +212,13 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         timezone=settings.slots.timezone,
         fewest=int(numbers.min()),
         most=int(numbers.max()),
-        step=_most_frequent(steps[of_one & (steps > 0)]),
+        step=most_frequent(steps[of_one & (steps > 0)]),
         rejected=tuple(
-            Rejected(reason.value, count, tuple(places)) for reason, (count, places) in sorted(data.rejects.items())
+            Rejected(one.value, rows, tuple(places)) for one, (rows, places) in sorted(data.rejects.items())
         ),
         doubled=int(doubled.sum()),
         contradicting=int((doubled & (np.diff(data.values) != 0)).sum()),
-        never_fall=() if _is_register(settings) or space.categories else tuple(_counters(data)),
+        never_fall=() if is_register or space.categories else tuple(_counters(data)),
         apart=() if space.categories else tuple(_apart(data)),
         bins=dict(zip(space.labels, shares.tolist(), strict=False)),
         not_in_roster=int((~inside).sum()),
@@ -280,18 +229,7 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         silent=() if roster is None else tuple(name for name in roster.series if name not in heard),
         remarks=(),
     )
-    return _with_remarks(found, settings, data)
-
-
-def _most_frequent(steps: Ints) -> int | None:
-    if not len(steps):
-        return None
-    found, counts = np.unique(steps, return_counts=True)
-    return int(found[np.argmax(counts)])
-
-
-def _is_register(settings: Settings) -> bool:
-    return settings.readings is not None and isinstance(settings.readings.value, RegisterValue)
+    return replace(found, remarks=(*_of_values(found, settings, data), *_of_counts(found)))
 
 
 def _counters(data: Gathered) -> Iterator[str]:
@@ -314,62 +252,56 @@ def _apart(data: Gathered) -> Iterator[str]:
     yield from (name for name, size in usual.items() if not middle / _APART < size < middle * _APART)
 
 
-def _with_remarks(found: Checked, settings: Settings, data: Gathered) -> Checked:
-    remarks: list[str] = []
+def _of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[str]:
+    """What to look at in the values and times: counters, units, edges, the interval."""
     interval = settings.grid.interval_us
     if found.never_fall:
-        remarks.append(
-            f"{_named(found.never_fall, 'series')} never fall{'s' if len(found.never_fall) == 1 else ''}, as a meter's "
-            "counter does: if they count, set readings.value: {register: {column: NAME}}, so that a slot has what the "
-            "counter rose in it"
+        yield (
+            f"{_named(found.never_fall)} never fall{'s' if len(found.never_fall) == 1 else ''}, as a meter's counter "
+            "does: if they count, set readings.value: {register: {column: NAME}}, so that a slot has what the counter "
+            "rose in it"
         )
     if found.apart:
-        remarks.append(
-            f"the usual value of {_named(found.apart, 'series')} is more than {_APART:g} times, or less than a "
-            f"{_APART:g}th of, that of the others: look whether they are in another unit, such as W and kW"
+        yield (
+            f"the usual value of {_named(found.apart)} is more than {_APART:g} times, or less than a {_APART:g}th of, "
+            "that of the others: look whether they are in another unit, such as W and kW"
         )
-    remarks += _of_edges(found, settings, data)
+    label, share = max(found.bins.items(), key=lambda pair: pair[1])
+    if found.readings and share >= _CROWDED and not settings.space.categories:
+        text = f"{share:.1%} of the values are in the bin {label!r}"
+        for factor in (_THOUSAND, 1 / _THOUSAND):
+            other = np.bincount(settings.space.encode(data.values * factor), minlength=settings.space.bins)
+            if other.max() < _CROWDED * found.readings:
+                text += f"; times {factor:g} they would spread over the bins: look at readings.scale and the units"
+                break
+        yield text
     if found.step is not None and found.step != interval:
-        remarks.append(
+        yield (
             f"most readings of a series are {format_duration(found.step)} apart, and slots.interval is "
             f"{format_duration(interval)}: "
             + ("of the readings in a slot only the latest counts" if found.step < interval else "most cells stay empty")
         )
+
+
+def _of_counts(found: Checked) -> Iterator[str]:
+    """What to look at in what counts: contradictions, and what no window or roster has."""
     if found.contradicting:
-        remarks.append(
+        yield (
             f"{found.contradicting:,} readings are in a cell that had another value: the latest counts, of equally "
             "late ones that in the higher bin"
         )
     if found.silent:
-        remarks.append(f"no reading counts of {_named(found.silent, 'series')} of the roster: a typing error, or gone?")
+        yield f"no reading counts of {_named(found.silent)} of the roster: a typing error, or gone?"
     if found.not_in_roster:
-        share = found.not_in_roster / found.readings
-        remarks.append(f"{share:.1%} of the readings are of series that the roster does not have")
-    if found.before + found.after:
-        share = (found.before + found.after) / found.readings
-        remarks.append(f"{share:.1%} of the readings are before the first window or after the last")
+        yield f"{found.not_in_roster / found.readings:.1%} of the readings are of series that the roster does not have"
+    if outside := found.before + found.after:
+        yield f"{outside / found.readings:.1%} of the readings are before the first window or after the last"
     if not found.counts:
-        remarks.append("no reading counts: a run stops before anything is charged, with exit code 5")
-    return replace(found, remarks=tuple(remarks))
+        yield "no reading counts: a run stops before anything is charged, with exit code 5"
 
 
-def _of_edges(found: Checked, settings: Settings, data: Gathered) -> Iterator[str]:
-    """One bin has nearly all readings; another unit may be why."""
-    label, share = max(found.bins.items(), key=lambda pair: pair[1])
-    if not found.readings or share < _CROWDED or settings.space.categories:
-        return
-    text = f"{share:.1%} of the values are in the bin {label!r}"
-    for factor in (_THOUSAND, 1 / _THOUSAND):
-        other = np.bincount(settings.space.encode(data.values * factor), minlength=settings.space.bins)
-        if other.max() < _CROWDED * found.readings:
-            text += f"; times {factor:g} they would spread over the bins: look at readings.scale and the units"
-            break
-    yield text
-
-
-def _named(names: tuple[str, ...], noun: str) -> str:
-    shown = listed(names, _SHOWN)
-    return f"{len(names):,} {noun} ({shown})"
+def _named(names: tuple[str, ...]) -> str:
+    return f"{len(names):,} series ({listed(names, _SHOWN)})"
 
 
 def check_file(path: Path, *, as_json: bool) -> int:
@@ -418,31 +350,18 @@ _STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What stands beside the payload of messages from a file.
+    """What stands beside the payload of messages from a file."""
 
-    Attributes:
-        topic: of messages whose line does not say it.
-        key: the key; empty for none.
-        headers: names and values.
-        stamp: the broker's stamp as an instant; empty for now.
-        lines: whether each line is a message.
-        topics: whether each line is a topic, a blank and a payload, as ``mosquitto_sub -v`` prints them.
-    """
-
-    topic: str = ""
-    key: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
-    stamp: str = ""
-    lines: bool = False
-    topics: bool = False
+    topic: str = ""  # of messages whose line does not say it
+    key: str = ""  # the key; empty for none
+    headers: tuple[str, ...] = ()  # each NAME=VALUE
+    stamp: str = ""  # the broker's stamp as an instant; empty for now
+    lines: bool = False  # whether each line is a message
+    topics: bool = False  # whether each line is a topic, a blank and a payload, as ``mosquitto_sub -v`` prints them
 
 
 def messages_of_file(given: str, beside: Beside) -> Messages:
-    """The messages of a file, or of standard input.
-
-    Raises:
-        CommandError: it cannot be read, or holds nothing.
-    """
+    """The messages of a file, or of standard input."""
     body = _read(given)
     if not (beside.lines or beside.topics):
         payloads, topics = [body], [beside.topic]
@@ -457,13 +376,14 @@ def messages_of_file(given: str, beside: Beside) -> Messages:
     try:
         stamp = parse_instant(beside.stamp, "UTC") if beside.stamp else time.time_ns() // 1_000
     except ValueError as error:
-        raise CommandError(f"--stamp: {error}", ExitCode.SETTINGS) from None
+        raise CommandError(f"--stamp: {error}") from None
     count = len(payloads)
+    headers = tuple((name, value.encode()) for name, _, value in (one.partition("=") for one in beside.headers))
     return Messages(
         payloads=payloads,
         topics=topics,
         keys=[beside.key.encode() or None] * count,
-        headers=[tuple((name, value.encode()) for name, value in beside.headers)] * count,
+        headers=[headers] * count,
         stamps_us=np.full(count, stamp, dtype=np.int64),
         positions=np.arange(count, dtype=np.int64),
     )
@@ -477,19 +397,13 @@ def _read(given: str) -> bytes:
         return body
     try:
         return read_regular(Path(given), _MOST)
-    except FileError as error:
-        raise CommandError(str(error), ExitCode.SOURCE) from None
     except OSError as error:
-        raise CommandError(f"{given}: cannot be read ({reason(error)})", ExitCode.SOURCE) from None
+        text = str(error) if isinstance(error, FileError) else f"{given}: cannot be read ({reason(error)})"
+        raise CommandError(text, ExitCode.SOURCE) from None
 
 
 def messages_of_topics(settings: Settings, count: int) -> Messages:
-    """The last messages of the topics that the settings name; nothing is committed.
-
-    Raises:
-        SettingsError: the source is no Kafka topic.
-        CommandError: the brokers cannot be read.
-    """
+    """The last messages of the topics that the settings name; nothing is committed."""
     source = None if settings.source is None else settings.source.kafka
     if source is None:
         raise SettingsError(["--from-topic reads source.kafka, and the settings have none; give a FILE, or - "])
@@ -504,11 +418,7 @@ def messages_of_topics(settings: Settings, count: int) -> Messages:
 
 
 def trial_of(settings: Settings) -> Trial:
-    """What tries messages by the mapping of a job.
-
-    Raises:
-        SettingsError: there is no mapping, or it cannot be used for messages.
-    """
+    """What tries messages by the mapping of a job."""
     readings = settings.readings
     if readings is None:
         raise SettingsError(["readings is missing: it says where the parts of a reading are in a message"])
@@ -523,16 +433,9 @@ def trial_of(settings: Settings) -> Trial:
 
 
 def try_file(path: Path, given: str | None, beside: Beside, *, from_topic: int | None, as_json: bool) -> int:
-    """Try messages by the mapping of a settings file, print what became of each, return the exit code.
-
-    Returns:
-        0 if there is a reading, 5 if there is none.
-
-    Raises:
-        CommandError: there are no messages, or both kinds of them.
-    """
+    """Try messages by the mapping of a settings file, print what became of each, return the exit code."""
     if (given is None) == (from_topic is None):
-        raise CommandError("give a FILE of messages (- for standard input), or --from-topic N", ExitCode.SETTINGS)
+        raise CommandError("give a FILE of messages (- for standard input), or --from-topic N")
     settings = read_settings(path)
     trial = trial_of(settings)
     messages = messages_of_file(given, beside) if given is not None else messages_of_topics(settings, from_topic or 1)

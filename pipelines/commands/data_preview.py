@@ -19,11 +19,11 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -55,26 +55,15 @@ _MARK = "quiltstream-mark"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a CSV file is written.
-
-    Attributes:
-        encoding: of its text.
-        delimiter: between its columns.
-        decimal: mark before the decimals of its numbers.
-    """
+    """How a CSV file is written."""
 
     encoding: Encoding = "utf-8"
-    delimiter: str = ","
-    decimal: Literal[".", ","] = "."
+    delimiter: str = ","  # between its columns
+    decimal: Literal[".", ","] = "."  # mark before the decimals of its numbers
 
 
 def layout_of(path: Path) -> Layout:
-    """Look at the beginning of a CSV file.
-
-    Raises:
-        CommandError: it has no line, its first line is no text, or its first line is data.
-        SourceFileError: it cannot be unpacked.
-    """
+    """Look at the beginning of a CSV file."""
     with open_text(str(path)) as file:
         sample = file.read(_MOST)
     encoding = _encoding(sample)
@@ -116,15 +105,11 @@ def _encoding(sample: bytes) -> Encoding:
     # a damaged line here and there is a reject; bytes of zero are no text in any of these
     if b"\0" in lines[0] or not broken or (broken[0] > 0 and len(broken) * _FEW_BROKEN < len(lines)):
         return "utf-8"
-    return "windows-1252" if _reads_as(sample, "windows-1252") else "latin-1"
-
-
-def _reads_as(sample: bytes, encoding: str) -> bool:
     try:
-        sample.decode(encoding)
+        sample.decode("windows-1252")
     except UnicodeDecodeError:
-        return False
-    return True
+        return "latin-1"
+    return "windows-1252"
 
 
 def _columns(header: str, rows: list[str], delimiter: str) -> int:
@@ -254,74 +239,61 @@ _DIGITS = re.compile(r"\d+")
 _SHOWN = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What the first rows of a file suggest.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Columns:
+    """Which columns hold what."""
 
-    Attributes:
-        path: the file; of a folder or a pattern the first.
-        files: what was given: the file, or a pattern.
-        format: its format.
-        layout: how a CSV file is written.
-        complete: whether every row was looked at.
-        columns: its columns.
-        series: column of the series; ``None`` if there is only one series.
-        names: distinct series seen.
-        time: columns of the time.
-        time_format: strptime format of text times that are not ISO 8601.
-        time_unit: unit of times given as numbers.
-        ambiguous: the format with day and month exchanged, where it reads the times too.
-        value: column of the value; of a wide table one of them.
-        unit: unit that the value's name suggests.
-        times_us: instants of the rows, naive ones read as UTC, sorted, int64.
-        interval_us: most frequent distance between two readings of a series, microseconds.
-        values: the finite values; of a counter how much it rises from one reading to the next.
-        others: further columns of numbers.
-        rises: whether the value of every series never falls, and most often rises: a meter's counter.
-        wide: what the columns of values are named by, in a wide table.
-        wide_columns: how many there are.
-        without: columns of a wide table that are none of them.
-        labels: the labels of a column of few texts, in their order; empty where the value is a number.
-        until: column with the end of each interval.
-        naive: whether the times have no offset and are no counts since 1970, so that a zone is to be named.
-        other_labels: further columns of few texts.
-    """
+    series: str | None = None  # column of the series; ``None`` if there is only one series, or a column for each
+    names: int = 1  # distinct series seen
+    time: tuple[str, ...]
+    time_format: str | None  # strptime format of text times that are not ISO 8601
+    time_unit: str | None  # unit of times given as numbers
+    value: str  # column of the value; of a wide table the first of them
+    wide: Literal["series", "times"] | None = None  # what the columns of values are named by, in a wide table
+    columns: tuple[str, ...] = ()  # the columns of values of a wide table
+    labels: tuple[str, ...] = ()  # where the value is a label: all of them, in their order
+    until: str | None = None  # column with the end of each interval
 
-    path: Path
-    files: Path
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen(_Columns):
+    """The readings of the first rows; series and instants are -1 where there is none, shape (n,) each."""
+
+    codes: npt.NDArray[np.int64]  # the series of each reading
+    instants: npt.NDArray[np.int64]  # microseconds since 1970
+    numbers: npt.NDArray[np.float64]  # the values
+    ends: npt.NDArray[np.int64] | None = None  # microseconds since 1970 of the end of each interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look(_Columns):
+    """What the first rows of a file suggest."""
+
+    path: Path  # the file; of a folder or a pattern the first
+    files: Path  # what was given: the file, or a pattern
     format: FileFormat
     layout: Layout
-    complete: bool
-    columns: tuple[str, ...]
-    series: str | None
-    names: int
-    time: tuple[str, ...]
-    time_format: str | None
-    time_unit: str | None
-    ambiguous: str | None
-    value: str
-    unit: str
-    times_us: npt.NDArray[np.int64]
-    interval_us: int
-    values: npt.NDArray[np.float64]
-    others: tuple[str, ...] = ()
-    rises: bool = False
-    wide: Literal["series", "times"] | None = None
-    wide_columns: int = 0
-    without: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-    until: str | None = None
-    naive: bool = True
-    other_labels: tuple[str, ...] = ()
+    complete: bool  # whether every row was looked at
+    ambiguous: str | None  # the format with day and month exchanged, where it reads the times too
+    unit: str  # unit that the value's name suggests
+    times_us: npt.NDArray[np.int64]  # instants of the rows, naive ones read as UTC, sorted
+    interval_us: int  # most frequent distance between two readings of a series
+    values: npt.NDArray[np.float64]  # the finite values; of a counter how much it rises from one reading to the next
+    others: tuple[str, ...]  # further columns of numbers
+    rises: bool  # whether the value of every series never falls, and most often rises: a meter's counter
+    without: tuple[str, ...]  # columns of a wide table that are none of its values
+    naive: bool  # whether the times have no offset and are no counts since 1970, so that a zone is to be named
+    other_labels: tuple[str, ...]  # further columns of few texts
+
+
+def _unpacked(path: Path) -> Path:
+    """The name of a file without the ending of its packing."""
+    return Path(path.stem) if path.suffix.lower() in PACKED else path
 
 
 def format_of(path: Path) -> FileFormat:
-    """The format that a file's name says it has; of a ``.zip`` without another ending that of the file in it.
-
-    Raises:
-        CommandError: the name says nothing.
-    """
-    named = Path(path.stem) if path.suffix.lower() in PACKED else path
+    """The format that a file's name says it has; of a ``.zip`` without another ending that of the file in it."""
+    named = _unpacked(path)
     if path.suffix.lower() == ".zip" and named.suffix.lower() not in FORMATS and is_file(path):
         with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
             named = Path(next((one.filename for one in archive.infolist() if not one.is_dir()), ""))
@@ -333,156 +305,94 @@ def format_of(path: Path) -> FileFormat:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The readings of the first rows, as far as their columns are found.
-
-    Attributes:
-        series: column of the series.
-        names: distinct series.
-        time: columns of the time.
-        time_format: strptime format of text times.
-        time_unit: unit of times given as numbers.
-        value: column of the value, or one of them.
-        codes: the series of each reading, -1 where there is none, shape (n,).
-        instants: microseconds since 1970 of each, -1 where there is none, shape (n,).
-        numbers: the value of each, shape (n,).
-        wide: what the columns of values are named by, in a wide table.
-        columns: the columns of values.
-        labels: the labels, where the value is one.
-        until: column with the end of each interval.
-        ends: microseconds since 1970 of the end of each, -1 where there is none; of readings without an end none.
-    """
-
-    series: str | None
-    names: int
-    time: tuple[str, ...]
-    time_format: str | None
-    time_unit: str | None
-    value: str
-    codes: npt.NDArray[np.int64]
-    instants: npt.NDArray[np.int64]
-    numbers: npt.NDArray[np.float64]
-    wide: Literal["series", "times"] | None = None
-    columns: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-    until: str | None = None
-    ends: npt.NDArray[np.int64] | None = None
-
-
 def look_at(path: Path, value: str | None = None) -> Look:
-    """Look at a data file.
-
-    Args:
-        path: the file, a folder or a pattern.
-        value: the column of the value; guessed if left out.
-
-    Raises:
-        CommandError: it cannot be read, or holds nothing that looks like readings.
-    """
+    """Look at a data file, or at the first of a folder or a pattern; the column of the value is guessed if left out."""
     given, path = path, _first_file(path)
     ends = path.suffixes[-2:] if path.suffix.lower() in PACKED else [path.suffix]
     files = given / f"*{''.join(ends)}" if is_folder(given) else given
     kind = format_of(path)
     table, complete, layout = _first_rows(path, kind)
-    complete = complete and files == path
     if not table.num_rows:
         raise CommandError(f"{path}: it has no rows to look at", ExitCode.SOURCE)
     table = _without_index(table)
-    columns = tuple(table.column_names)
     is_wide = value is None and kind in ("csv", "parquet")
-    seen = (is_wide and (_wide_times(table) or _wide_series(path, table))) or _long(path, table, value)
+    seen = (is_wide and (_wide_times(table) or _wide_series(table))) or _long(path, table, value)
     known = seen.instants >= 0
     if seen.ends is not None:
         known &= seen.ends > seen.instants
-    taken = {*seen.time, seen.value, *seen.columns, *(one for one in (seen.series, seen.until) if one is not None)}
     codes, instants, numbers = seen.codes[known], seen.instants[known], seen.numbers[known]
-    rest = tuple(name for name in columns if name not in taken)
+    taken = {*seen.time, seen.value, *seen.columns, seen.series, seen.until}
+    rest = tuple(name for name in table.column_names if name not in taken)
+    few = () if seen.wide is not None else _few_texts(table, seen.time)
     steps = steps_of(codes, instants, numbers)
     rises = rises_of(steps)
     values = steps if rises else seen.numbers
-    named = seen.value if seen.wide is None else f"{seen.value} {path.stem}"
+    named = "" if seen.labels else seen.value if seen.wide is None else f"{seen.value} {path.stem}"
     return Look(
+        **{one.name: getattr(seen, one.name) for one in fields(_Columns)},
         path=path,
         files=files,
         format=kind,
         layout=layout,
-        complete=complete,
-        columns=columns,
-        series=seen.series,
-        names=seen.names,
-        time=seen.time,
-        time_format=seen.time_format,
-        time_unit=seen.time_unit,
+        complete=complete and files == path,
         ambiguous=_exchanged(table, seen.time, seen.time_format),
-        value=seen.value,
-        unit=""
-        if seen.labels
-        else next((unit for pattern, unit in UNITS if any(map(pattern.search, named.split()))), ""),
+        unit=next((unit for pattern, unit in UNITS if any(map(pattern.search, named.split()))), ""),
         times_us=np.sort(instants if seen.ends is None else np.concatenate([instants, seen.ends[known] - 1])),
         interval_us=_interval(path, codes, instants) if seen.ends is None else slot_of(seen.ends[known] - instants),
         values=values[np.isfinite(values)],
         others=tuple(name for name in rest if _is_number(table[name].type)),
         rises=rises,
-        wide=seen.wide,
-        wide_columns=len(seen.columns),
         without=() if seen.wide is None else rest,
-        labels=seen.labels,
-        until=seen.until,
         naive=_is_naive(table, seen),
-        other_labels=tuple(
-            name
-            for name in (() if seen.wide is not None else _few_texts(table, seen.time))
-            if name in rest and not _reads_time(path, table, name)
-        ),
+        other_labels=tuple(name for name in few if name in rest and _times(table.select([name])) is None),
     )
 
 
 def _long(path: Path, table: pa.Table, value: str | None) -> _Seen:
     """A table with a row for each reading."""
-    time, time_format, time_unit, instants = _times(path, table)
+    found = _times(table)
+    if found is None:
+        raise CommandError(
+            f"{path}: none of its columns, {_listed(table.column_names)}, looks like a time; "
+            "convert the file, or build the readings in a pipeline of your own (docs/guides/own-pipeline.md)"
+        )
+    time, time_format, time_unit, instants = found
     label = _label(table, time, value)
     if label is not None:
-        return _labelled(path, table, time, label)
+        return _labelled(table, found, label)
     series = _series(table, time)
-    taken = {*time, *([] if series is None else [series])}
-    value = _value(path, table, taken) if value is None else _named_value(path, table, value, taken)
-    codes, names = np.zeros(table.num_rows, dtype=np.int64), 1
-    if series is not None:
-        codes, names = _codes(table[series])
+    numbers = [one for one in _number_columns(table) if one not in {*time, series}]
+    if value is None and not numbers:
+        raise CommandError(
+            f"{path}: none of its columns, {_listed(table.column_names)}, holds numbers to measure; convert the file"
+        )
+    if value is not None and value not in numbers:
+        raise CommandError(
+            f"--value {value!r}: {path} has the columns of numbers {_listed(numbers)}; name one, or one of labels"
+        )
+    value = value or min(numbers, key=lambda name: not VALUE.search(name))
+    codes, names = _codes(table, series)
     return _Seen(
-        series, names, time, time_format, time_unit, value, codes, instants, _numbers(table[value].combine_chunks())
-    )
-
-
-def _labelled(path: Path, table: pa.Table, time: tuple[str, ...], label: str) -> _Seen:
-    """A table with a row for each label: of an instant, or of an interval where there is an end."""
-    until, ends = None, None
-    begin = next((name for name in table.column_names if _BEGIN.search(name) and _reads_time(path, table, name)), None)
-    if begin is not None:
-        named = (name for name in table.column_names if _END.search(name) and name not in {begin, label})
-        until = next((name for name in named if _reads_time(path, table, name)), None)
-    chosen = table.select([begin if until is not None and begin is not None else name for name in time[:1]])
-    time, form, unit, instants = _times(path, table if until is None else chosen)
-    if until is not None:
-        ends = _times(path, table.select([until]))[3]
-    series = _series(table.drop_columns([label, *([] if until is None else [until])]), time)
-    codes, names = np.zeros(table.num_rows, dtype=np.int64), 1
-    if series is not None:
-        codes, names = _codes(table[series])
-    return _Seen(
-        series, names, time, form, unit, label, codes, instants, np.full(len(instants), np.nan),
-        labels=_texts(table, label), until=until,
-        ends=ends,
+        series=series, names=names, time=time, time_format=time_format, time_unit=time_unit, value=value,
+        codes=codes, instants=instants, numbers=_numbers(table, value),
     )  # fmt: skip
 
 
-def _reads_time(path: Path, table: pa.Table, name: str) -> bool:
-    try:
-        _times(path, table.select([name]))
-    except CommandError:
-        return False
-    return True
+def _labelled(table: pa.Table, found: _Times, label: str) -> _Seen:
+    """A table with a row for each label: of an instant, or of an interval where there is an end."""
+    starts = (_times(table.select([name])) for name in table.column_names if _BEGIN.search(name))
+    begin = next((one for one in starts if one is not None), None)
+    stops = (name for name in table.column_names if begin and _END.search(name) and name not in {*begin[0], label})
+    end = next((one for name in stops if (one := _times(table.select([name]))) is not None), None)
+    time, form, unit, instants = found if begin is None or end is None else begin
+    until = None if end is None else end[0][0]
+    series = _series(table.drop_columns([label, *([] if until is None else [until])]), time)
+    codes, names = _codes(table, series)
+    return _Seen(
+        series=series, names=names, time=time, time_format=form, time_unit=unit, value=label, codes=codes,
+        instants=instants, numbers=np.full(len(instants), np.nan), labels=_texts(table, label), until=until,
+        ends=None if end is None else end[3],
+    )  # fmt: skip
 
 
 def _texts(table: pa.Table, name: str) -> tuple[str, ...]:
@@ -496,7 +406,7 @@ def _label(table: pa.Table, time: tuple[str, ...], value: str | None) -> str | N
     if value is not None:
         return value if value in table.column_names and _is_text(table[value].type) and value not in time else None
     few = _few_texts(table, time)
-    numbers = [name for name in table.column_names if name not in time and _is_number(table[name].type)]
+    numbers = [name for name in _number_columns(table) if name not in time]
     if any(VALUE.search(name) and not SERIES.search(name) for name in numbers):
         return None
     named = [name for name in few if _LABEL.search(name)]
@@ -532,22 +442,27 @@ def slot_of(lengths: npt.NDArray[np.int64]) -> int:
     return max((one for one in _USUAL_SLOTS if one <= short), default=_USUAL_SLOTS[0])
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
-    encoded = pc.dictionary_encode(column.combine_chunks())  # pyright: ignore[reportAttributeAccessIssue] - made at run time
+def _codes(table: pa.Table, series: str | None) -> tuple[npt.NDArray[np.int64], int]:
+    """The number of each row's series, -1 where there is none, and how many there are."""
+    if series is None:
+        return np.zeros(table.num_rows, dtype=np.int64), 1
+    encoded = pc.dictionary_encode(table[series].combine_chunks())  # pyright: ignore[reportAttributeAccessIssue] - made at run time
     return np.asarray(encoded.indices.fill_null(-1)).astype(np.int64), len(encoded.dictionary)
 
 
-def _numbers(column: pa.Array) -> npt.NDArray[np.float64]:
-    return np.asarray(column.cast(pa.float64()).fill_null(np.nan))
+def _numbers(table: pa.Table, name: str, rows: slice = slice(None)) -> npt.NDArray[np.float64]:
+    return np.asarray(table[name].combine_chunks().cast(pa.float64()).fill_null(np.nan))[rows]
 
 
-def _is_number_or_empty(kind: pa.DataType) -> bool:
-    return _is_number(kind) or pa.types.is_null(kind)
+def _number_columns(table: pa.Table, *, or_empty: bool = False) -> list[str]:
+    """Columns of numbers, or also those without any value."""
+    kinds = zip(table.column_names, table.schema.types, strict=True)
+    return [name for name, kind in kinds if _is_number(kind) or (or_empty and pa.types.is_null(kind))]
 
 
 def _wide_times(table: pa.Table) -> _Seen | None:
     """A table with a column for each time of the day, evenly apart, and a row for each series and day."""
-    numbers = [name for name in table.column_names if _is_number_or_empty(table[name].type)]
+    numbers = _number_columns(table, or_empty=True)
     columns = tuple(numbers[at] for at in clock_columns(numbers))
     clock = clock_times(columns)
     if len(columns) < _FEWEST_TIMES or len(set(np.diff(clock).tolist())) > 1 or clock[1] <= clock[0]:
@@ -558,27 +473,27 @@ def _wide_times(table: pa.Table) -> _Seen | None:
         return None
     date, form, days = found
     series = _series(rest, (date,))
-    codes, names = (np.zeros(table.num_rows, dtype=np.int64), 1) if series is None else _codes(rest[series])
+    codes, names = _codes(rest, series)
     rows = slice(0, max(_FEWEST_ROWS, ROWS * _WIDER // len(columns)))
     instants = np.where(days[rows] >= 0, days[rows] + clock[:, None], -1)
-    values = np.stack([_numbers(table[name].combine_chunks())[rows] for name in columns])
+    values = np.stack([_numbers(table, name, rows) for name in columns])
     seen = np.where(np.isfinite(values), instants, -1).ravel()  # an empty cell is no reading
     return _Seen(
-        series, names, (date,), form, None, columns[0], np.tile(codes[rows], len(columns)), seen, values.ravel(),
-        "times", columns,
+        series=series, names=names, time=(date,), time_format=form, time_unit=None, value=columns[0], wide="times",
+        columns=columns, codes=np.tile(codes[rows], len(columns)), instants=seen, numbers=values.ravel(),
     )  # fmt: skip
 
 
-def _wide_series(path: Path, table: pa.Table) -> _Seen | None:
+def _wide_series(table: pa.Table) -> _Seen | None:
     """A table with a column for each series: columns of numbers that have one name but for its digits."""
-    try:
-        time, form, unit, instants = _times(path, table)
-    except CommandError:
+    found = _times(table)
+    if found is None:
         return None
-    rest = [name for name in table.column_names if name not in time]
-    if any(_is_text(table[name].type) for name in rest):
+    time, form, unit, instants = found
+    rest = table.drop_columns(list(time))
+    if any(map(_is_text, rest.schema.types)):
         return None  # of a name, most likely
-    numbers = [name for name in rest if _is_number_or_empty(table[name].type)]
+    numbers = _number_columns(rest, or_empty=True)
     stems = Counter(_DIGITS.sub("#", name.strip()) for name in numbers)
     stem, many = max(stems.items(), key=lambda pair: pair[1], default=("", 0))
     columns = tuple(name for name in numbers if _DIGITS.sub("#", name.strip()) == stem)
@@ -586,10 +501,13 @@ def _wide_series(path: Path, table: pa.Table) -> _Seen | None:
     if "#" not in stem or many < _FEWEST_SERIES or many <= len(others) or any(map(VALUE.search, others)):
         return None
     rows = slice(0, max(_FEWEST_ROWS, ROWS * _WIDER // many))
-    values = np.stack([_numbers(table[name].combine_chunks())[rows] for name in columns])
+    values = np.stack([_numbers(table, name, rows) for name in columns])
     seen = np.where(np.isfinite(values), instants[rows], -1).ravel()
     codes = np.repeat(np.arange(many), values.shape[1])
-    return _Seen(None, many, time, form, unit, columns[0], codes, seen, values.ravel(), "series", columns)
+    return _Seen(
+        names=many, time=time, time_format=form, time_unit=unit, value=columns[0], wide="series", columns=columns,
+        codes=codes, instants=seen, numbers=values.ravel(),
+    )  # fmt: skip
 
 
 def _dates(table: pa.Table) -> tuple[str, str | None, npt.NDArray[np.int64]] | None:
@@ -597,7 +515,7 @@ def _dates(table: pa.Table) -> tuple[str, str | None, npt.NDArray[np.int64]] | N
     for name in sorted(table.column_names, key=lambda name: not TIME.search(name)):
         column = table[name].combine_chunks()
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-            return name, None, np.asarray(column.cast(pa.timestamp("us")).cast(pa.int64()).fill_null(-1))
+            return name, None, _microseconds(column)
         is_number = pa.types.is_integer(column.type) and TIME.search(name)
         if _is_text(column.type) or is_number:
             texts = _joined(table, (name,))
@@ -610,7 +528,7 @@ def _dates(table: pa.Table) -> tuple[str, str | None, npt.NDArray[np.int64]] | N
 def _first_file(path: Path) -> Path:
     """The file, or the first of a folder or a pattern."""
     if is_folder(path):
-        found = sorted(one for one in path.iterdir() if one.is_file() and _known(one))
+        found = sorted(one for one in path.iterdir() if one.is_file() and _unpacked(one).suffix.lower() in FORMATS)
         kinds = {one.suffixes[-1].lower() if one.suffixes else "" for one in found}
         if len(kinds) != 1:
             many = f"files of {len(kinds)} endings" if kinds else "no file of a known ending"
@@ -622,11 +540,6 @@ def _first_file(path: Path) -> Path:
             raise CommandError(f"{path}: no file matches; check the path", ExitCode.SOURCE)
         return Path(matching[0])
     return path
-
-
-def _known(path: Path) -> bool:
-    named = Path(path.stem) if path.suffix.lower() in PACKED else path
-    return named.suffix.lower() in FORMATS
 
 
 def _without_index(table: pa.Table) -> pa.Table:
@@ -706,39 +619,38 @@ def _avro(file: Any) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(part)
 
 
-def _times(path: Path, table: pa.Table) -> tuple[tuple[str, ...], str | None, str | None, npt.NDArray[np.int64]]:
-    """The columns of the time, how to read them, and the instants; -1 where there is none."""
-    named = sorted(table.column_names, key=lambda name: not TIME.search(name))
-    for name in named:
+#: The columns of the time, their strptime format and their unit, and microseconds since 1970; -1 where there is none.
+_Times: TypeAlias = tuple[tuple[str, ...], str | None, str | None, npt.NDArray[np.int64]]
+
+
+def _times(table: pa.Table) -> _Times | None:
+    """The columns of the time, and how to read them; ``None`` if none looks like one."""
+    for name in sorted(table.column_names, key=lambda name: not TIME.search(name)):
         column = table[name].combine_chunks()
+        hour = next((n for n in table.column_names if n != name and _HOUR.search(n)), None)
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-            hour = next((n for n in table.column_names if n != name and _HOUR.search(n)), None)
             if hour is None:
-                return (name,), None, None, np.asarray(column.cast(pa.timestamp("us")).cast(pa.int64()).fill_null(-1))
-            joined = _joined(table, (name, hour))
-            return (name, hour), "%Y-%m-%d %H", None, _parsed(joined, "%Y-%m-%d %H")
+                return (name,), None, None, _microseconds(column)
+            return (name, hour), "%Y-%m-%d %H", None, _parsed(_joined(table, (name, hour)), "%Y-%m-%d %H")
         if _is_text(column.type):
-            texts = _joined(table, (name,))
-            form = text_format(texts)
-            if form is not None:
-                return (name,), form or None, None, _parsed(texts, form)
-            hour = next((n for n in table.column_names if n != name and _HOUR.search(n)), None)
-            if hour is not None:
-                texts = _joined(table, (name, hour))
+            for names in ((name,), *([] if hour is None else [(name, hour)])):
+                texts = _joined(table, names)
                 form = text_format(texts)
-                if form:
-                    return (name, hour), form, None, _parsed(texts, form)
+                if form or (form is not None and len(names) == 1):
+                    return names, form or None, None, _parsed(texts, form)
         if _is_number(column.type) and TIME.search(name):
-            numbers = np.asarray(column.cast(pa.float64()).fill_null(np.nan))
+            numbers = _numbers(table, name)
             typical = np.nanmedian(numbers) if np.isfinite(numbers).any() else 0.0
             unit = next((unit for least, unit in EPOCHS if typical >= least), None)
             if unit is not None:
                 whole = np.where(np.isfinite(numbers), numbers, -1).astype(np.int64)
                 return (name,), None, unit, whole // _NS_A_US if unit == "ns" else whole * _TO_US[unit]
-    raise CommandError(
-        f"{path}: none of its columns, {_listed(table.column_names)}, looks like a time; "
-        "convert the file, or build the readings in a pipeline of your own (docs/guides/own-pipeline.md)"
-    )
+    return None
+
+
+def _microseconds(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Instants of a column of times or days in microseconds since 1970, -1 where there is none."""
+    return np.asarray(column.cast(pa.timestamp("us")).cast(pa.int64()).fill_null(-1))
 
 
 def _listed(names: list[str]) -> str:
@@ -806,11 +718,8 @@ def _exchanged(table: pa.Table, time: tuple[str, ...], form: str | None) -> str 
     if form is None:
         return None
     other = _other_order(form)
-    return (
-        other
-        if other != form and other in (*_TEXT_TIMES, *_DATES) and _reads(_tried(_joined(table, time)), other)
-        else None
-    )
+    known = other != form and other in (*_TEXT_TIMES, *_DATES)
+    return other if known and _reads(_tried(_joined(table, time)), other) else None
 
 
 def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
@@ -821,29 +730,16 @@ def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
     return candidates[0] if candidates else None
 
 
-def _value(path: Path, table: pa.Table, taken: set[str]) -> str:
-    numbers = [name for name in table.column_names if name not in taken and _is_number(table[name].type)]
-    if not numbers:
-        raise CommandError(
-            f"{path}: none of its columns, {_listed(table.column_names)}, holds numbers to measure; convert the file"
-        )
-    return min(numbers, key=lambda name: not VALUE.search(name))
-
-
-def _named_value(path: Path, table: pa.Table, value: str, taken: set[str]) -> str:
-    numbers = [name for name in table.column_names if name not in taken and _is_number(table[name].type)]
-    if value not in numbers:
-        raise CommandError(
-            f"--value {value!r}: {path} has the columns of numbers {_listed(numbers)}; name one, or one of labels"
-        )
-    return value
-
-
 def _interval(path: Path, codes: npt.NDArray[Any], instants: npt.NDArray[np.int64]) -> int:
     order = np.lexsort((instants, codes))
     steps = np.diff(instants[order])[np.diff(codes[order]) == 0]
-    steps = steps[steps > 0]
-    if not len(steps):
+    found = most_frequent(steps[steps > 0])
+    if found is None:
         raise CommandError(f"{path}: no series has two readings at different times, so the interval cannot be seen")
+    return found
+
+
+def most_frequent(steps: npt.NDArray[np.int64]) -> int | None:
+    """The most frequent of some distances; ``None`` where there is none."""
     found, counts = np.unique(steps, return_counts=True)
-    return int(found[np.argmax(counts)])
+    return int(found[np.argmax(counts)]) if len(found) else None

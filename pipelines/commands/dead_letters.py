@@ -27,14 +27,7 @@ _STDIN = "-"
 
 
 def make_key(path: Path) -> str:
-    """Write a new private key to a file that only its owner can read.
-
-    Returns:
-        The public key, as the settings have it.
-
-    Raises:
-        CommandError: the file is there already, or cannot be written; or the library is missing.
-    """
+    """Write a new private key to a file that only its owner can read; return the public key for the settings."""
     try:
         private, public = new_keys()
     except ImportError:
@@ -50,18 +43,9 @@ def make_key(path: Path) -> str:
 
 
 def open_letters(key: Path, files: Sequence[Path]) -> int:
-    """Print what the letters in some files of rejects hold, one JSON object a line.
+    """Print what the letters in files of rejects, or of a topic's messages a line, hold; ``-`` is standard input.
 
-    Args:
-        key: the private key's file.
-        files: rejects as JSON Lines, which a topic's messages are as well, or in any of the formats; ``-`` is standard
-            input.
-
-    Returns:
-        The exit code: a failure if some letter could not be opened.
-
-    Raises:
-        CommandError: the key or a file cannot be read.
+    Returns the exit code: a failure if some letter could not be opened.
     """
     private = _private_key(key)
     lost = moved = 0

@@ -21,14 +21,14 @@ from rich.console import Console
 from ...privacy.accounting.forward_backward import constant_loss
 from ...privacy.estimation.per_series import contractions
 from ...privacy.estimation.transition_counts import TransitionCounts
-from ...schemas.files import reason, write_whole
+from ...schemas.files import write_whole
 from ...schemas.releases import Release
 from ...schemas.settings.job import Settings, read_settings
 from ...transforms.plan import Plan, make_plan
 from .. import data
 from ..connectors.files import released
 from ..console import comparison, facts, heading, notes, paragraph, plural, results, working
-from ..errors import CommandError
+from ..errors import ExitCode, writing
 from .fit import REGIMES, Choice, fit_settings, said_of
 from .run import Summary, run_job
 
@@ -59,18 +59,12 @@ ledger:   sqlite:///ledger.db
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """How far the published counts are from the truth; only a demo can know this.
+    """How far the published counts are from the truth; only a demo can know this."""
 
-    Attributes:
-        counts: median relative error of the noisy counts, over all windows and bins that are not empty.
-        estimates: the same of the projected estimates; ``None`` where there are none.
-        covered: share of the counts within their 95 % half-width.
-        share: absolute errors of a row's estimates, or counts, added up, over the row's total; the mean of all windows.
-    """
-
-    counts: float
-    estimates: float | None
-    covered: float
+    counts: float  # median relative error of the noisy counts, over all windows and bins that are not empty
+    estimates: float | None  # the same of the projected estimates; ``None`` where there are none
+    covered: float  # share of the counts within their 95 % half-width
+    # absolute errors of a row's estimates, or counts, added up, over the row's total; the mean of all windows
     share: float
 
 
@@ -88,16 +82,11 @@ def true_histograms(settings: Settings, members: tuple[str, ...]) -> npt.NDArray
     table = table.filter(mine)
     watts = table["kwh"].to_numpy().astype(np.float64) * 2000
     times = table["ts"].cast("timestamp[us]").cast("int64").to_numpy()
-    weeks, inside = _weeks(settings, times)
-    bins = np.digitize(watts, settings.states.edges)
     k, n = settings.space.size, len(settings.schedule)
+    weeks = (times - settings.grid.origin_us) // (settings.schedule.size * settings.grid.interval_us)
+    inside = (weeks >= 0) & (weeks < n)
+    bins = np.digitize(watts, settings.states.edges)
     return np.bincount(weeks[inside] * k + bins[inside], minlength=n * k).reshape(n, k)
-
-
-def _weeks(settings: Settings, times: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    week = settings.schedule.size * settings.grid.interval_us
-    weeks = (times - settings.grid.origin_us) // week
-    return weeks, (weeks >= 0) & (weeks < len(settings.schedule))
 
 
 def beyond(settings: Settings, members: tuple[str, ...], sigma: float) -> int:
@@ -138,11 +127,7 @@ def errors_of(rows: list[Release], truth: npt.NDArray[np.int64]) -> Errors:
 
 
 def demonstrate(out: Path) -> None:
-    """Run the demo and print it.
-
-    Raises:
-        CommandError: the folder cannot be written.
-    """
+    """Run the demo and print it."""
     began = perf_counter()
     _, feeder = split_households()
     with working("reading 60 households, fitting on 30 of them"):
@@ -164,12 +149,10 @@ def demonstrate(out: Path) -> None:
 
 def _prepare(out: Path, feeder: tuple[str, ...]) -> Settings:
     path = out / "settings.yaml"
-    try:
+    with writing(out, "choose a folder with --out", ExitCode.SETTINGS):
         write_whole(path, _SETTINGS.format(name=path, path=json.dumps(str(data.path(_FILE).resolve()))))
         lines = ["household,feeder", *(f"{name},{_FEEDER}" for name in feeder)]
         write_whole(out / "roster.csv", "\n".join(lines) + "\n")
-    except OSError as error:
-        raise CommandError(f"{out}: cannot be written ({reason(error)}); choose a folder with --out") from error
     settings = read_settings(path)
     if not (out / "model.json").exists():
         source = "London households 2013, the 30 that are not on the feeder"
@@ -184,26 +167,25 @@ def _show_belief(console: Console, plan: Plan, row: Release, lost: int) -> None:
     heading(console, "52 private weekly load histograms of 30 London homes, at epsilon 1 for the year")
     facts(
         console,
-        [
-            ("data", "60 households, half-hourly, 2013 (Low Carbon London, UK Power Networks)"),
-            ("split", "in the order of their names, the 1st, 3rd, 5th ... are the history, the others the feeder"),
-            ("belief", f"every home is a chain, also one that changes in time, that forgets as fast as {rank} of the "
-                       f"{n} homes of the history do (a class of total-variation bounds, both directions of time)"),
-            ("holds for", f"{rank} of the {n}; a new home that is exchangeable with them loses at most 1 by its own "
-                          f"chain with probability at least {rank}/{n + 1} = {cover['probability']:.2f} (for this "
-                          f"history that share of homes may be {low:.2f} to {high:.2f})"),
-            ("on the feeder", f"{lost} of the 30 homes lose more than 1 by their own chains"),
-            ("not known", REGIMES),
-            *((name, f"of the history {said}") for name, said in said_of(cover["checks"])),
-            ("noise", f"{noise.method}: sigma {noise.sigma:.2f}, scale {row.scale:.1f} half-hours in every count, "
-                      f"drawn so that counts add up to the public total; 95 % within {row.half_width_95:,}"),
-            ("at least", f"below sigma {others['least']:.2f} the slowest of the {rank} chains would lose more than 1; "
-                         f"for the list of these chains alone, which allows no change in time, {others['own']:.2f} is "
-                         f"enough"),
-            ("by quilts", f"mqm-exact {others['mqm-exact']:.1f} for the list of the {rank} chains, mqm-approx "
-                          f"{others['mqm-approx']:.1f} for bounds on pi_min and gap that hold them"),
-        ],
-    )  # fmt: skip
+        {
+            "data": "60 households, half-hourly, 2013 (Low Carbon London, UK Power Networks)",
+            "split": "in the order of their names, the 1st, 3rd, 5th ... are the history, the others the feeder",
+            "belief": f"every home is a chain, also one that changes in time, that forgets as fast as {rank} of the "
+            f"{n} homes of the history do (a class of total-variation bounds, both directions of time)",
+            "holds for": f"{rank} of the {n}; a new home that is exchangeable with them loses at most 1 by its own "
+            f"chain with probability at least {rank}/{n + 1} = {cover['probability']:.2f} (for this history that "
+            f"share of homes may be {low:.2f} to {high:.2f})",
+            "on the feeder": f"{lost} of the 30 homes lose more than 1 by their own chains",
+            "not known": REGIMES,
+            **{name: f"of the history {said}" for name, said in said_of(cover["checks"])},
+            "noise": f"{noise.method}: sigma {noise.sigma:.2f}, scale {row.scale:.1f} half-hours in every count, "
+            f"drawn so that counts add up to the public total; 95 % within {row.half_width_95:,}",
+            "at least": f"below sigma {others['least']:.2f} the slowest of the {rank} chains would lose more than 1; "
+            f"for the list of these chains alone, which allows no change in time, {others['own']:.2f} is enough",
+            "by quilts": f"mqm-exact {others['mqm-exact']:.1f} for the list of the {rank} chains, mqm-approx "
+            f"{others['mqm-approx']:.1f} for bounds on pi_min and gap that hold them",
+        },
+    )
 
 
 def _show_picture(
@@ -212,48 +194,37 @@ def _show_picture(
     row = rows[_WEEK]
     week = str(np.datetime64(row.window_start, "us").astype("datetime64[D]"))
     heading(console, f"Half-hours of 30 homes in each band, week of {week}")
-    lines = comparison(
-        settings.space.labels,
-        truth[_WEEK].tolist(),
-        row.counts,
-        row.half_width_95,
-        width=console.width - 4,
-    )
-    for line in lines:
+    labels, exact = settings.space.labels, truth[_WEEK].tolist()
+    for line in comparison(labels, exact, row.counts, row.half_width_95, width=console.width - 4):
         console.print("  ", line, sep="", no_wrap=True, overflow="crop")
     console.print("  ┃ is the published count, ░ its 95 % band of noise", style="dim")
     heading(console, "How good")
     better = "" if errors.estimates is None else f"; of the estimates, which are never negative, {errors.estimates:.1%}"
     facts(
         console,
-        [
-            (
-                "a week",
-                f"is off by {errors.share:.1%} of its {truth[_WEEK].sum():,} half-hours, all bands added up, on "
-                "average",
-            ),
-            ("median error", f"{errors.counts:.1%} of the true count, over 52 weeks and 5 bands{better}"),
-            (
-                "in the band",
-                f"{errors.covered:.0%} of the 260 counts are within {rows[0].half_width_95:,} of the truth",
-            ),
-        ],
+        {
+            "a week": f"is off by {errors.share:.1%} of its {sum(exact):,} half-hours, all bands added up, on average",
+            "median error": f"{errors.counts:.1%} of the true count, over 52 weeks and 5 bands{better}",
+            "in the band": f"{errors.covered:.0%} of the 260 counts are within {rows[0].half_width_95:,} of the truth",
+        },
     )
 
 
 def _show_cost(console: Console, summary: Summary, releases: int) -> None:
+    this_run = (
+        f"nothing was charged: all {summary.windows_on_record} windows were on record, and the same rows came out"
+    )
+    if summary.windows_published:
+        this_run = f"{plural(summary.windows_published, 'window')} published and charged"
     heading(console, "What it cost")
     facts(
         console,
-        [
-            ("this run", _this_run(summary)),
-            (
-                "loss",
-                f"{summary.loss_after:.6f} of the budget {summary.budget:g}, after {plural(releases, 'release')}; "
-                "docs/ledger-mathematics.md has the proof",
-            ),
-            ("naive adding", f"says {summary.naive_loss:g}"),
-        ],
+        {
+            "this run": this_run,
+            "loss": f"{summary.loss_after:.6f} of the budget {summary.budget:g}, after {plural(releases, 'release')}; "
+            "docs/ledger-mathematics.md has the proof",
+            "naive adding": f"says {summary.naive_loss:g}",
+        },
     )
     heading(console, "Who may see what")
     notes(
@@ -269,25 +240,19 @@ def _show_cost(console: Console, summary: Summary, releases: int) -> None:
     )
 
 
-def _this_run(summary: Summary) -> str:
-    if summary.windows_published:
-        return f"{plural(summary.windows_published, 'window')} published and charged"
-    return f"nothing was charged: all {summary.windows_on_record} windows were on record, and the same rows came out"
-
-
 def _files(console: Console, out: Path, seconds: float) -> None:
     heading(console, f"Files in {out} ({seconds:.1f} s)")
     facts(
         console,
-        [
-            ("settings.yaml", f"the job; quiltstream run {out}/settings.yaml runs it again"),
-            ("model.json", "the belief, fitted once and then used as it is"),
-            ("roster.csv", "the 30 homes of the feeder"),
-            ("releases.parquet", f"the 52 released rows; quiltstream show {out}/releases.parquet draws any of them"),
-            ("ledger.db", f"the ledger of record; quiltstream ledger show {out}/ledger.db"),
-            (".*.quiltstream.*", "hidden files: which ledger it was, its newest charge and block"),
-            ("summary.json", "the numbers above, with those that only the demo may print"),
-        ],
+        {
+            "settings.yaml": f"the job; quiltstream run {out}/settings.yaml runs it again",
+            "model.json": "the belief, fitted once and then used as it is",
+            "roster.csv": "the 30 homes of the feeder",
+            "releases.parquet": f"the 52 released rows; quiltstream show {out}/releases.parquet draws any of them",
+            "ledger.db": f"the ledger of record; quiltstream ledger show {out}/ledger.db",
+            ".*.quiltstream.*": "hidden files: which ledger it was, its newest charge and block",
+            "summary.json": "the numbers above, with those that only the demo may print",
+        },
     )
     paragraph(
         console,

@@ -1,10 +1,6 @@
-"""``run --dry-run``: what a job will do and cost, from settings, model and roster alone.
+"""``run --dry-run``: what a job will do and cost, and what of it is most likely not meant.
 
-Everything here follows from the settings, the model and the roster. The ledger of record is looked at, never changed.
-
-What is allowed and most likely not meant: said by the dry run, and by a run where it concerns what was published.
-
-Everything here follows from the settings; nothing of it looks at data.
+Everything follows from the settings, the model and the roster. The ledger of record is looked at, never changed.
 """
 
 from __future__ import annotations
@@ -22,7 +18,6 @@ from rich.console import Console
 from ...privacy.accounting.ledger import Ledger
 from ...privacy.accounting.quilt_account import loss_by_quilts
 from ...privacy.accounting.schedules import Schedule
-from ...privacy.accounting.schedules import Schedule as ChargedSchedule
 from ...privacy.analysis.methods import METHODS, by_quilts
 from ...privacy.mechanisms.histogram import FixedTotalHistogram, HistogramMechanism
 from ...privacy.models.serialisation import belief_from_dict
@@ -50,25 +45,16 @@ _SAME = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the windows of one query cost on an empty account.
+    """What the windows of one query cost on an empty account."""
 
-    Attributes:
-        calibrated: epsilon that the noise was calibrated to: of the stream, or of each window alone.
-        guarantee: ``stream`` or ``window``.
-        loss: what all windows cost together, epsilon: the loss for any single slot.
-        quilts: the same by the quilts alone, never less.
-        alone: what the first window costs alone.
-        events: for some losses how many slots an event may have to stay within; ``None`` for any number.
-        interval_us: length of a slot in microseconds.
-    """
-
-    calibrated: float
-    guarantee: str
-    loss: float
-    quilts: float
-    alone: float
+    calibrated: float  # epsilon that the noise was calibrated to: of the stream, or of each window alone
+    guarantee: str  # ``stream`` or ``window``
+    loss: float  # what all windows cost together, epsilon: the loss for any single slot
+    quilts: float  # the same by the quilts alone, never less
+    alone: float  # what the first window costs alone
+    # for some losses how many slots an event may have to stay within; ``None`` for any number
     events: tuple[tuple[float, int | None], ...]
-    interval_us: int
+    interval_us: int  # length of a slot in microseconds
 
     @classmethod
     def of(cls, plan: Plan, charged: Schedule) -> Cost:
@@ -124,83 +110,42 @@ def of_units(settings: Settings) -> tuple[str, ...]:
 
 
 def cautions(settings: Settings, plan: Plan, *, endless: bool, now_us: int | None = None) -> tuple[str, ...]:
-    """What to look at before a job runs.
-
-    Args:
-        settings: the job.
-        plan: the plan made of them.
-        endless: whether it follows its source, and publishes a window only when it is over.
-        now_us: microseconds since 1970; the clock's, if left out.
-    """
-    return (*of_units(settings), *_left_out(settings, plan), *(() if endless else _ahead(plan, now_us)))
-
-
-def _left_out(settings: Settings, plan: Plan) -> tuple[str, ...]:
-    """Slots before the given end that make no whole window."""
-    schedule, grid = plan.schedule, plan.grid
-    if schedule.start is None or schedule.stop is None or schedule.stop == schedule.covered.stop:
-        return ()
-    rest = (schedule.stop - schedule.covered.stop) * grid.interval_us
-    size = schedule.size * grid.interval_us
-    zone = settings.slots.timezone
-    changes = (
-        f"; a window of {format_duration(size)} always has {size // HOUR_US} hours, and in {zone} a day has 23 "
-        "or 25 where the clock changes: windows.size: day follows it"
-        if zone != "UTC" and size % DAY_US == 0 and schedule.calendar is None
-        else ""
-    )
-    return (
-        f"windows.stop: the last {format_duration(rest)} before it make no whole window and are left out: the windows "
-        f"end at {format_instant(grid.time_of(schedule.covered.stop))}{changes}",
-    )
-
-
-def _ahead(plan: Plan, now_us: int | None) -> tuple[str, ...]:
-    """An end that is yet to come, of a job that publishes everything up to it at once."""
-    schedule, grid = plan.schedule, plan.grid
+    """What to look at before a job runs: units, an end that makes no whole window, and one that is yet to come."""
+    schedule, grid, found = plan.schedule, plan.grid, [*of_units(settings)]
     if schedule.start is None or schedule.stop is None:
-        return ()
-    now = time.time_ns() // 1_000 if now_us is None else now_us
-    days = (grid.time_of(schedule.covered.stop) - now) // DAY_US
-    if days < 1:
-        return ()
-    return (
-        f"windows.stop lies {days:,} day{'' if days == 1 else 's'} ahead: this run publishes and charges the windows "
-        "until then too, which are on record for ever as they are now, most likely without readings",
-    )
-
-
-def said_by_quilts(found: dict[str, float]) -> str:
-    """``mqm-exact 41.5, mqm-approx 81.2``; nothing where there is nothing."""
-    return ", ".join(f"{name} {sigma:.1f}" for name, sigma in found.items())
+        return tuple(found)
+    stop = grid.time_of(schedule.covered.stop)
+    if schedule.stop != schedule.covered.stop:
+        rest, size = grid.time_of(schedule.stop) - stop, schedule.size * grid.interval_us
+        found.append(
+            f"windows.stop: the last {format_duration(rest)} before it make no whole window and are left out: the "
+            f"windows end at {format_instant(stop)}"
+        )
+        zone = settings.slots.timezone
+        if zone != "UTC" and size % DAY_US == 0 and schedule.calendar is None:
+            found[-1] += (
+                f"; a window of {format_duration(size)} always has {size // HOUR_US} hours, and in {zone} a day has 23 "
+                "or 25 where the clock changes: windows.size: day follows it"
+            )
+    days = (stop - (time.time_ns() // 1_000 if now_us is None else now_us)) // DAY_US
+    if days >= 1 and not endless:
+        found.append(
+            f"windows.stop lies {plural(days, 'day')} ahead: this run publishes and charges the windows until then "
+            "too, which are on record for ever as they are now, most likely without readings"
+        )
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What ``run`` will do, by the settings and the ledger as they are now.
+    """What ``run`` will do, by the settings and the ledger as they are now."""
 
-    Attributes:
-        code: its exit code; ``None`` where that depends on data.
-        text: in words.
-    """
-
-    code: ExitCode | None
+    code: ExitCode | None  # its exit code; ``None`` where that depends on data
     text: str
 
 
 def course_of(plan: Plan, account: Standing, admitted: int | None, *, live: bool, hopeless: bool) -> Course:
-    """Find out what a run will do, by trying its registration in the ledger that is there; nothing is put on record.
-
-    Args:
-        plan: the query.
-        account: what is on record of its domain.
-        admitted: windows that the budget allows on an empty account; ``None`` for all.
-        live: whether the run follows its source.
-        hopeless: whether the noise drowns the counts.
-
-    Raises:
-        StoreError: the ledger cannot be read.
-    """
+    """Find out what a run will do, by trying its registration in the ledger that is there; nothing is put on record."""
     before = on_record(plan.address, plan.domain.name, plan.query_name)
     words = [word for word, needed in (("--accept-noise", hopeless and before.registration is None),
                                        ("--accept-stand-in", plan.stand_in)) if needed]  # fmt: skip
@@ -241,23 +186,14 @@ def _published(complete: int, admitted: int | None) -> Course:
 
 @dataclass(frozen=True, slots=True)
 class NoiseOfLength:
-    """The noise of windows of a length.
+    """The noise of windows of a length."""
 
-    Attributes:
-        slots: of such a window.
-        length: of it, as settings say durations.
-        sigma: noise scale per unit of sensitivity.
-        scale: scale of the noise in each count.
-        expected_error: mean absolute error of a count, in cells.
-        half_width_95: a count is within so many cells of the true one with probability 0.95.
-    """
-
-    slots: int
-    length: str
-    sigma: float
-    scale: float
-    expected_error: float
-    half_width_95: int
+    slots: int  # of such a window
+    length: str  # of it, as settings say durations
+    sigma: float  # noise scale per unit of sensitivity
+    scale: float  # scale of the noise in each count
+    expected_error: float  # mean absolute error of a count, in cells
+    half_width_95: int  # a count is within so many cells of the true one with probability 0.95
 
     @classmethod
     def of(cls, slots: int, interval_us: int, noise: tuple[float, Fraction, HistogramMechanism]) -> NoiseOfLength:
@@ -301,112 +237,65 @@ class Forecast:
     """What ``run`` would do.
 
     Where windows have noise by their length, what it says of noise is of the windows that need most.
-
-    Attributes:
-        query: the query's name.
-        domain: the domain's name.
-        labels: the bins.
-        windows: number of windows; ``None`` where an end is not known yet.
-        first: start of the first window, ISO 8601; ``None`` likewise.
-        last: end of the last window.
-        endless: whether the source goes on, so that a schedule without a last window never ends.
-        size: length of a window; ``day``, ``week`` or ``month`` where windows are those of the calendar.
-        every: from one window's start to the next.
-        slots: slots in a window; of the calendar, in the longest one.
-        lengths: fewest and most slots in the windows of the schedule.
-        zone: whose calendar the windows are of; ``None`` for windows of one length.
-        key_kind: ``series`` or ``group``; ``None`` while the roster comes from the data.
-        keys: histograms per window.
-        members: fewest and most series in a histogram.
-        mechanism: how the noise is calibrated.
-        guarantee: ``stream`` or ``window``.
-        epsilon: target of the query.
-        sigma: noise scale per unit of sensitivity that the calibration gives.
-        share: how many histograms share that density in a slot; the noise grows by this factor.
-        quilt: the quilt that decides.
-        influence: its max-influence.
-        scale: scale of the noise in each count.
-        noise_law: the law of the noise, as the rows name it.
-        by: what tells the classes of slots apart that have a histogram each.
-        classes: how many classes there are; 1 where there are none.
-        expected_error: mean absolute error of a count, in cells.
-        half_width_95: a count is within so many cells of the true one with probability 0.95, in cells.
-        by_length: the noise of each length that windows of the schedule have; empty where all have the same.
-        epsilon_dp: loss per slot of one histogram.
-        cells_per_bin: cells of the smallest histogram, of the class with the fewest slots in the first window,
-            divided by the states; ``None`` without a roster.
-        relative_error: expected error over that number.
-        schedule_loss: loss of the whole schedule on an empty account, epsilon.
-        cost: the same beside what the noise was calibrated to, and how long an event is protected.
-        certified: whether the noise rests on a certificate of the forward-backward account.
-        lower_bound: a sigma below which raw counts of an endless stream lose more than epsilon; None if not known.
-        median_share: expected error over an evenly filled bin, median of the histograms; of a single series' where no
-            roster is known.
-        hopeless: how much the noise is, and what would help, one line each; empty where the error is within
-            ``most_error``.
-        stand_in: whether the belief is a stand-in.
-        run: what ``run`` will do without another word, with its exit code, as far as that is known.
-        by_quilts: sigma that mqm-exact and mqm-approx would need for the same belief, where they have an answer and the
-            noise is of another account.
-        naive_loss: the windows' epsilons added up, as if nothing were known about composition.
-        budget: the domain's budget.
-        account: what is on record already.
-        admitted: number of windows the budget allows on an empty account; ``None`` for all of them.
-        from_data: what is left to the data.
-        assumptions: what the promise rests on.
-        cautions: what is allowed and most likely not meant.
-        silence: what a source that sends nothing does to windows; ``None`` where all readings are there.
     """
 
-    query: str
-    domain: str
+    query: str  # the query's name
+    domain: str  # the domain's name
     labels: tuple[str, ...]
-    windows: int | None
-    first: str | None
-    last: str | None
-    endless: bool
-    size: str
-    every: str
-    slots: int
-    lengths: tuple[int, int]
-    zone: str | None
-    key_kind: str | None
-    keys: int | None
-    members: tuple[int, int] | None
-    mechanism: str
-    guarantee: str
-    epsilon: float
-    sigma: float
-    share: int
-    quilt: dict[str, int | None]
+    windows: int | None  # number of windows; ``None`` where an end is not known yet
+    first: str | None  # start of the first window, ISO 8601; ``None`` likewise
+    last: str | None  # end of the last window
+    endless: bool  # whether the source goes on, so that a schedule without a last window never ends
+    size: str  # length of a window; ``day``, ``week`` or ``month`` where windows are those of the calendar
+    every: str  # from one window's start to the next
+    slots: int  # slots in a window; of the calendar, in the longest one
+    lengths: tuple[int, int]  # fewest and most slots in the windows of the schedule
+    zone: str | None  # whose calendar the windows are of; ``None`` for windows of one length
+    key_kind: str | None  # ``series`` or ``group``; ``None`` while the roster comes from the data
+    keys: int | None  # histograms per window
+    members: tuple[int, int] | None  # fewest and most series in a histogram
+    mechanism: str  # how the noise is calibrated
+    guarantee: str  # ``stream`` or ``window``
+    epsilon: float  # target of the query
+    sigma: float  # noise scale per unit of sensitivity that the calibration gives
+    share: int  # how many histograms share that density in a slot; the noise grows by this factor
+    quilt: dict[str, int | None]  # the quilt that decides
     influence: float
-    scale: float
-    noise_law: str
-    by: tuple[str, ...]
-    classes: int
-    expected_error: float
-    half_width_95: int
+    scale: float  # scale of the noise in each count
+    noise_law: str  # the law of the noise, as the rows name it
+    by: tuple[str, ...]  # what tells the classes of slots apart that have a histogram each
+    classes: int  # how many classes there are; 1 where there are none
+    expected_error: float  # mean absolute error of a count, in cells
+    half_width_95: int  # a count is within so many cells of the true one with probability 0.95, in cells
+    # the noise of each length that windows of the schedule have; empty where all have the same
     by_length: tuple[NoiseOfLength, ...]
-    epsilon_dp: float
+    epsilon_dp: float  # loss per slot of one histogram
+    # cells of the smallest histogram, of the class with the fewest slots in the first window, divided by the states;
+    # ``None`` without a roster
     cells_per_bin: float | None
-    relative_error: float | None
-    schedule_loss: float
-    cost: Cost
-    certified: bool
+    relative_error: float | None  # expected error over that number
+    schedule_loss: float  # loss of the whole schedule on an empty account, epsilon
+    cost: Cost  # the same beside what the noise was calibrated to, and how long an event is protected
+    certified: bool  # whether the noise rests on a certificate of the forward-backward account
+    # a sigma below which raw counts of an endless stream lose more than epsilon; None if not known
     lower_bound: float | None
+    # expected error over an evenly filled bin, median of the histograms; of a single series' where no roster is known
     median_share: float
+    # how much the noise is, and what would help, one line each; empty where the error is within ``most_error``
     hopeless: tuple[str, ...]
-    stand_in: bool
-    run: Course
+    stand_in: bool  # whether the belief is a stand-in
+    run: Course  # what ``run`` will do without another word, with its exit code, as far as that is known
+    # sigma that mqm-exact and mqm-approx would need for the same belief, where they have an answer and the noise is of
+    # another account
     by_quilts: dict[str, float]
-    naive_loss: float | None
+    naive_loss: float | None  # the windows' epsilons added up, as if nothing were known about composition
     budget: float
-    account: Standing
-    admitted: int | None
-    from_data: tuple[str, ...]
-    assumptions: tuple[str, ...]
-    cautions: tuple[str, ...]
-    silence: str | None
+    account: Standing  # what is on record already
+    admitted: int | None  # number of windows the budget allows on an empty account; ``None`` for all of them
+    from_data: tuple[str, ...]  # what is left to the data
+    assumptions: tuple[str, ...]  # what the promise rests on
+    cautions: tuple[str, ...]  # what is allowed and most likely not meant
+    silence: str | None  # what a source that sends nothing does to windows; ``None`` where all readings are there
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form; a loss without a bound is null."""
@@ -414,16 +303,7 @@ class Forecast:
 
 
 def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
-    """Say what a job will do.
-
-    Args:
-        settings: the job.
-        plan: the plan made of them.
-        live: whether it follows its source; so does a job whose source cannot be read otherwise.
-
-    Raises:
-        StoreError: there is a ledger of record and it cannot be read.
-    """
+    """Say what a job will do."""
     schedule, grid = plan.schedule, plan.grid
     noisiest = max((plan.of_length(slots) for slots in schedule.own_lengths), key=lambda one: one.scale)
     calibration = noisiest.calibration
@@ -433,17 +313,17 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
     most = 1 if roster is None else roster.multiplicity
     if schedule.start is None:
         density = max(plan.of_length(slots).noisy.epsilon_dp for slots in schedule.own_lengths) * most
-        charged = ChargedSchedule(schedule.size, schedule.every, start=0, stop=None, epsilon_dp=density)
+        charged = Schedule(schedule.size, schedule.every, start=0, stop=None, epsilon_dp=density)
     else:
         charged = priced(schedule, plan.losses(most))
-    ledger = Ledger(belief_from_dict(plan.domain.belief), plan.domain.budget)
+    believed = belief_from_dict(plan.domain.belief)
     cost = Cost.of(plan, charged)
-    admitted = ledger.admitted_prefix(charged)
+    admitted = Ledger(believed, plan.domain.budget).admitted_prefix(charged)
     allowed = None if admitted is None else replace(charged, stop=admitted).windows
     windows = len(schedule) if schedule.bounded else None
-    fewest = fewest_slots(plan)
-    hopeless = noise_problem(plan)
-    cells = None if roster is None else fewest * int(roster.members.min()) / plan.histogram.size
+    hopeless, size = noise_problem(plan), schedule.said_length(grid.interval_us)
+    members = None if roster is None else (int(roster.members.min()), int(roster.members.max()))
+    cells = None if members is None else fewest_slots(plan) * members[0] / plan.histogram.size
     account = standing_of(plan, roster)
     return Forecast(
         query=plan.query_name,
@@ -453,16 +333,14 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         first=None if schedule.start is None else format_instant(grid.time_of(schedule.first)),
         last=format_instant(grid.time_of(schedule.covered.stop)) if schedule.bounded else None,
         endless=endless,
-        size=schedule.said_length(grid.interval_us),
-        every=schedule.said_length(grid.interval_us)
-        if schedule.calendar is not None
-        else format_duration(schedule.every * grid.interval_us),
+        size=size,
+        every=size if schedule.calendar is not None else format_duration(schedule.every * grid.interval_us),
         slots=schedule.size,
         lengths=(schedule.own_lengths[0], schedule.own_lengths[-1]),
         zone=None if schedule.calendar is None else schedule.calendar.timezone,
         key_kind=None if roster is None else roster.kind,
         keys=None if roster is None else len(roster.keys),
-        members=None if roster is None else (int(roster.members.min()), int(roster.members.max())),
+        members=members,
         mechanism=calibration.method,
         guarantee=plan.domain.guarantee,
         epsilon=plan.epsilon,
@@ -488,9 +366,7 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         hopeless=hopeless,
         stand_in=plan.stand_in,
         run=course_of(plan, account, allowed, live=endless, hopeless=bool(hopeless)),
-        by_quilts=by_quilts(belief_from_dict(plan.domain.belief), plan.epsilon, calibration.length)
-        if calibration.certificates
-        else {},
+        by_quilts=by_quilts(believed, plan.epsilon, calibration.length) if calibration.certificates else {},
         naive_loss=None if windows is None else windows * plan.epsilon,
         budget=plan.domain.budget,
         account=account,
@@ -523,15 +399,12 @@ def goes_on(settings: Settings) -> bool:
 
 def left_to_data(plan: Plan, settings: Settings, *, live: bool = False) -> tuple[str, ...]:
     """What the settings leave to the data, which takes it as public; a live job's schedule is never left to them."""
-    return tuple(
-        name
-        for name, open_ in (
-            ("windows.start", plan.schedule.start is None),
-            ("windows.stop", plan.schedule.stop is None and not live),
-            ("roster", plan.roster is None and _constant(settings) is None),
-        )
-        if open_
-    )
+    left = {
+        "windows.start": plan.schedule.start is None,
+        "windows.stop": plan.schedule.stop is None and not live,
+        "roster": plan.roster is None and _constant(settings) is None,
+    }
+    return tuple(name for name, open_ in left.items() if open_)
 
 
 def _constant(settings: Settings) -> Roster | None:
@@ -571,11 +444,9 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
         )
     if plan.roster is not None and plan.given_model(plan.roster):
         used = origin.used(plan.roster.series)
-        what = (
-            f"{used:,} series that it is to protect"
-            if used
-            else "a file of this run, which may hold what it is to protect"
-        )
+        what = "a file of this run, which may hold what it is to protect"
+        if used:
+            what = f"{used:,} series that it is to protect"
         found.append(
             f"the model was estimated from {what}: noise and loss hold only given the model, which is itself a "
             "function of their data"
@@ -590,18 +461,17 @@ def show(console: Console, said: Forecast) -> None:
     if said.members is not None and said.key_kind == "group":
         least, most = said.members
         keys += f" of {least:,} series" if least == most else f" of {least:,} to {most:,} series"
+    noise = f"{said.mechanism}, guarantee {said.guarantee}, epsilon {said.epsilon:g}: sigma {said.sigma:.4f}"
+    quilts = ", ".join(f"{name} {sigma:.1f}" for name, sigma in said.by_quilts.items())
     facts(
         console,
         [
             ("schedule", _schedule(said)),
             ("", f"{said.first or 'from the first reading'}{_end(said)}"),
             ("publishes", f"{keys}, {_counts(said)}: {', '.join(said.labels)}"),
-            (
-                "noise",
-                f"{said.mechanism}, guarantee {said.guarantee}, epsilon {said.epsilon:g}: sigma {said.sigma:.4f}",
-            ),
+            ("noise", noise),
             ("quilt", _quilt(said)),
-            *([("by quilts", f"sigma by {said_by_quilts(said.by_quilts)}")] if said.by_quilts else []),
+            *([("by quilts", f"sigma by {quilts}")] if quilts else []),
             ("scale", f"{said.scale:.4f} cells in each count{_share(said)}{_keeps(said)}"),
             ("expected error", f"{number(said.expected_error)} cells a count; 95 % within {said.half_width_95:,}"),
             *(("" if at else "by length", one.text) for at, one in enumerate(said.by_length)),
@@ -707,13 +577,15 @@ def dry(path: Path, beam_options: Sequence[str] = (), *, as_json: bool, live: bo
     """Say what a settings file would do, in a live run or in one that ends.
 
     Beam is imported only where its options are given, or a model is estimated: it takes as long as all the rest.
-
-    Raises:
-        SettingsError: the settings do not make a job, or one for a stream only.
     """
     settings = read_settings(path).accepting(Accepted(noise=True, stand_in=True))  # it says what a run would
     check_apart(settings)
-    plan = _plan_of(settings, live=live)
+    if settings.estimate is None:
+        plan = make_plan(settings)
+    else:
+        from ..estimation.successors import generation_of  # noqa: PLC0415 - with Beam, as said above
+
+        plan = generation_of(settings, live=live).histograms.plan
     check_plan(plan, live=live or goes_on(settings))
     said = forecast(settings, plan, live=live)
     if beam_options and not _workers_here(beam_options, live=live):
@@ -724,21 +596,8 @@ def dry(path: Path, beam_options: Sequence[str] = (), *, as_json: bool, live: bo
         show(results(), said)
 
 
-def _plan_of(settings: Settings, *, live: bool) -> Plan:
-    if settings.estimate is None:
-        return make_plan(settings)
-    from ..estimation.successors import generation_of  # noqa: PLC0415 - with Beam, see dry
-
-    return generation_of(settings, live=live).histograms.plan
-
-
 def _workers_here(beam_options: Sequence[str], *, live: bool) -> bool:
-    """Whether the workers are in this process, as they are without options.
-
-    Raises:
-        CommandError: a word is not an option.
-        SettingsError: an option would break the promise, or log data.
-    """
+    """Whether the workers are in this process, as they are without options."""
     from ..runners import options_of, reads_here, runner_name  # noqa: PLC0415 - with Beam, see dry
 
     options = options_of(beam_options)

@@ -16,6 +16,7 @@ import csv
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,7 +24,6 @@ from typing import Any, Literal, TypeAlias
 
 import apache_beam as beam
 import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 
 from ...privacy.accounting.calibration import certified
@@ -32,7 +32,7 @@ from ...privacy.accounting.ledger import Ledger
 from ...privacy.analysis.methods import METHODS
 from ...privacy.estimation.belief_checks import LEAST_STRETCHES, memory, pooled_rhythm, rhythm, stretches
 from ...privacy.estimation.belief_checks import Path as SeriesPath
-from ...privacy.estimation.diagnostics import diagnose, outside
+from ...privacy.estimation.hypothesis_tests import diagnose, outside
 from ...privacy.estimation.per_series import DIGITS, PSEUDO_VISITS, Contractions, contractions, rank_of
 from ...privacy.estimation.transition_counts import EstimationError, TransitionCounts, chain_from_counts
 from ...privacy.models.belief import Belief
@@ -57,74 +57,49 @@ from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_instant
 from ...transforms.aggregate.transitions import EstimateTransitions, SeriesPaths
 from ..connectors.files import SERIES_COLUMN, series_column, source_digests
 from ..connectors.places import Place, check_places, places_of
-from ..console import facts, heading, notes, number, plural, shares, working
-from ..errors import CommandError
+from ..console import facts, finite, heading, notes, number, plural, shares, working
+from ..errors import CommandError, ExitCode, writing
 from ..runners import new_pipeline, options_of, read_source
 from .data_preview import FORMATS, format_of
 
 #: Results of pipelines of this process, by a number of its own: counts never touch a disk.
-_RESULTS: dict[int, TransitionCounts] = {}
-_PATHS: dict[int, dict[str, SeriesPath] | None] = {}
+_RESULTS: dict[tuple[int, str], Any] = {}
 _NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What of a history to use.
+    """What of a history to use."""
 
-    Attributes:
-        only: CSV file with the series to use; all where left out.
-        only_column: its column with the series; found by the settings' names where left out.
-        exclude: CSV file with the series to leave out.
-        exclude_column: its column with the series, likewise.
-        start: use readings from this instant on.
-        stop: use readings before this instant.
-        smoothing: added to the count of every transition.
-        belief: ``level``, the class of chains that forget as fast as most series do; ``series``, the list of the chains
-            of most series; ``periodic``, the chain of all series together with a kernel for every slot of the day;
-            ``pooled``, the chain of all series together.
-        cover: probability with which a further series is to be covered, for ``level`` and ``series``; 0.9 if left out.
-        certify: for ``pooled``: keep a certificate of the exact account at epsilon 1 with the chain.
-        quick: leave out the checks under richer beliefs that take more than a second.
-    """
-
-    only: Path | None = None
-    only_column: str | None = None
-    exclude: Path | None = None
-    exclude_column: str | None = None
-    start: str | None = None
-    stop: str | None = None
-    smoothing: float = 0.0
+    only: Path | None = None  # CSV file with the series to use; all where left out
+    only_column: str | None = None  # its column with the series; found by the settings' names where left out
+    exclude: Path | None = None  # CSV file with the series to leave out
+    exclude_column: str | None = None  # its column with the series, likewise
+    start: str | None = None  # use readings from this instant on
+    stop: str | None = None  # use readings before this instant
+    smoothing: float = 0.0  # added to the count of every transition
+    # ``level``, the class of chains that forget as fast as most series do; ``series``, the list of the chains of most
+    # series; ``periodic``, the chain of all series together with a kernel for every slot of the day; ``pooled``, the
+    # chain of all series together
     belief: Believed = "level"
+    # probability with which a further series is to be covered, for ``level`` and ``series``; 0.9 if left out
     cover: str | None = None
-    certify: bool = False
-    quick: bool = False
+    certify: bool = False  # for ``pooled``: keep a certificate of the exact account at epsilon 1 with the chain
+    quick: bool = False  # leave out the checks under richer beliefs that take more than a second
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A model that was written.
-
-    Attributes:
-        model: the model.
-        path: where it is.
-        protected: how many of its series the settings' roster protects; ``None`` without a roster.
-        mechanism: the mechanism of the settings; ``None`` where a data file was fitted on.
-    """
+    """A model that was written."""
 
     model: Model
     path: Path
-    protected: int | None
-    mechanism: str | None = None
+    protected: int | None  # how many of its series the settings' roster protects; ``None`` without a roster
+    mechanism: str | None = None  # the mechanism of the settings; ``None`` where a data file was fitted on
 
 
 def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Path | None) -> Fitted:
-    """Fit from a settings file or a data file and write the model.
-
-    Raises:
-        SettingsError: the settings, or what stands for them, are wrong.
-        CommandError: nothing can be fitted.
-    """
+    """Fit from a settings file or a data file and write the model."""
     mechanism = None
     if is_settings(path):
         given = [name for name, value in columns.items() if value not in (None, "", 1.0, "UTC", "public")]
@@ -148,59 +123,55 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
             f"nor a data file ({', '.join(FORMATS)}) by its ending"
         )
     _check_output(settings, output, [path, *(one for one in (choice.only, choice.exclude) if one is not None)])
+    # no name, which may be that of a household, and no digest of what is secret
+    source = "" if settings.source is None else f"a history in {settings.source.format}"
     with working(f"counting transitions in {path.name}"):
-        model = fit_settings(settings, choice, source=_kind_of(settings))
-    try:
+        model = fit_settings(settings, choice, source=source)
+    with _writing(output):
         model.save(output)
-    except OSError as error:
-        raise _not_written(output, error) from error
     roster = read_roster(settings, grouped=False)
     protected = None if roster is None else model.provenance.used(roster.series)
     return Fitted(model, output, protected, mechanism)
 
 
-def _not_written(output: Path, error: OSError) -> CommandError:
-    return CommandError(f"{output}: cannot be written ({reason(error)}); choose another place with -o")
-
-
-def _kind_of(settings: Settings) -> str:
-    """What a model says of its history: no name, which may be that of a household, and no digest of what is secret."""
-    source = settings.source
-    return "" if source is None else f"a history in {source.format}"
+def _writing(output: Path) -> AbstractContextManager[None]:
+    return writing(output, "choose another place with -o", ExitCode.SETTINGS)
 
 
 def _check_output(settings: Settings, output: Path, read: list[Path]) -> None:
-    """Refuse to write the model over anything that the settings or the command name, or over what is no file.
-
-    Raises:
-        SettingsError: it is one of those.
-        CommandError: something else than a regular file is there.
-    """
-    try:
+    """Refuse to write the model over anything that the settings or the command name, or over what is no file."""
+    with _writing(output):
         check_replaceable(output)
-    except OSError as error:
-        raise _not_written(output, error) from error
     others = [place for place in places_of(settings) if place.field != "model"]
     others += [Place("the command", str(path)) for path in read]
     for other in others:
         check_places([other, Place("the model file (-o)", str(output), written=True)])
 
 
+def _check_options(choice: Choice) -> None:
+    """Refuse options of another belief than the chosen one."""
+    if choice.belief in ("periodic", "pooled") and choice.cover is not None:
+        raise CommandError(f"--cover {choice.cover}: it is for --belief level or series; give one, or leave it out")
+    if choice.certify and choice.belief != "pooled":
+        raise CommandError("--certify: it is for --belief pooled; give that, or leave it out")
+    if choice.smoothing and choice.belief != "pooled":
+        raise CommandError(
+            f"--smoothing {choice.smoothing:g}: it is for --belief pooled; --belief {choice.belief} adds visits of the "
+            "pooled row to each series: leave --smoothing out, or give --belief pooled"
+        )
+
+
 def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
-    """Fit a model on the source of some settings.
-
-    Args:
-        settings: source, readings, slots, states and missing rule are used.
-        choice: what of the history to use.
-        source: what the model is to say about where it comes from.
-
-    Raises:
-        SettingsError: the source cannot be found.
-        CommandError: the counts make no belief.
-    """
+    """Fit a model on the source of some settings; ``source`` is what it says about where it comes from."""
+    _check_options(choice)
     wanted = _listed("only", choice.only, choice.only_column, settings)
     unwanted = _listed("exclude", choice.exclude, choice.exclude_column, settings)
-    counts, paths = _history(settings, choice)
+    zone = settings.slots.timezone
+    first, last = (
+        None if text is None else settings.grid.slots_of(parse_instant(text, zone))
+        for text in (choice.start, choice.stop)
+    )
+    counts, paths = _counted(settings, first, last, None, paths=choice.belief != "pooled")
     for option, names in (("only", wanted), ("exclude", unwanted)):
         if names is not None and names.isdisjoint(counts.series):
             raise CommandError(
@@ -217,17 +188,13 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
         )
     chosen = counts.subset(kept)
     model = model_from_counts(settings, chosen, smoothing=choice.smoothing, source=source)
-    if choice.belief in ("periodic", "pooled") and choice.cover is not None:
-        raise CommandError(f"--cover {choice.cover}: it is for --belief level or series; give one, or leave it out")
-    if choice.certify and choice.belief != "pooled":
-        raise CommandError("--certify: it is for --belief pooled; give that, or leave it out")
+    if choice.certify:
+        try:  # jobs then account the chain by the exact map and need not compute it
+            return replace(model, belief=certified(belief_from_dict(model.belief)).to_dict())
+        except (ChainError, NotContracting) as error:
+            raise CommandError(f"--certify: {error}") from error
     if choice.belief == "pooled":
-        return _certified(model) if choice.certify else model
-    if choice.smoothing:
-        raise CommandError(
-            f"--smoothing {choice.smoothing:g}: it is for --belief pooled; --belief {choice.belief} adds visits of the "
-            "pooled row to each series: leave --smoothing out, or give --belief pooled"
-        )
+        return model
     kept_paths = None if paths is None else [paths[name] for name in chosen.series]
     if choice.belief == "periodic":
         return periodic_model(model, kept_paths)
@@ -240,24 +207,8 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     return replace(made, diagnostics={**made.diagnostics, "cover": {**cover, "checks": checks}})
 
 
-def _certified(model: Model) -> Model:
-    """A model whose chain carries a certificate, so that jobs account it by the exact map and need not compute it.
-
-    Raises:
-        CommandError: the chain mixes too slowly for one.
-    """
-    try:
-        return replace(model, belief=certified(belief_from_dict(model.belief)).to_dict())
-    except (ChainError, NotContracting) as error:
-        raise CommandError(f"--certify: {error}") from error
-
-
 def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing: float, source: str) -> Model:
-    """The model of pooled counts, with its diagnostics.
-
-    Raises:
-        CommandError: a state was never visited, or the chain does not mix.
-    """
+    """The model of pooled counts, with its diagnostics."""
     pooled, visits = counts.pooled(), counts.pooled_visits()
     labels = settings.space.labels
     try:
@@ -299,32 +250,12 @@ def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing
     )
 
 
-def _history(settings: Settings, choice: Choice) -> tuple[TransitionCounts, dict[str, SeriesPath] | None]:
-    """The transitions of every series of a source and its states, in this process.
-
-    The states are None where they are not needed, or too many to keep.
-    """
-    zone = settings.slots.timezone
-    first, last = (
-        None if text is None else settings.grid.slots_of(parse_instant(text, zone))
-        for text in (choice.start, choice.stop)
-    )
-    return _counted(settings, first, last, None, paths=choice.belief != "pooled")
-
-
 def transitions_in(
     settings: Settings, first: int | None, last: int | None, series: Sequence[str] | None = None
 ) -> TransitionCounts:
-    """Count the transitions of a source between two slots, in this process.
+    """Count the transitions of a source from a slot until before another, in this process.
 
-    Args:
-        settings: source, readings, slots, states and missing rule are used.
-        first: first slot; all if left out.
-        last: first slot that is not counted.
-        series: those to count, whether they have readings or not; all that turn up if left out.
-
-    Raises:
-        SettingsError: the source cannot be found.
+    The series that are given are counted whether they have readings or not; without them all that turn up.
     """
     return _counted(settings, first, last, series)[0]
 
@@ -332,27 +263,23 @@ def transitions_in(
 def _counted(
     settings: Settings, first: int | None, last: int | None, series: Sequence[str] | None, *, paths: bool = False
 ) -> tuple[TransitionCounts, dict[str, SeriesPath] | None]:
-    read = read_source(settings)
-    number = next(_NUMBERS)
+    """The transitions of every series, and its states; None where they are not asked for, or too many to keep."""
+    read, number = read_source(settings), next(_NUMBERS)
     pipeline = new_pipeline(options_of(["--direct_running_mode=in_memory"]))
     decoded = pipeline | "Read" >> read
     counted = decoded.readings | "Estimate" >> EstimateTransitions(
         settings.grid, settings.space, start=first, stop=last, series=series, most=settings.most_series
     )
-    _ = counted | "Keep" >> beam.Map(_keep, number)
+    _ = counted | "Keep" >> beam.Map(_keep, (number, "counts"))
     if paths and settings.space.size <= MOST_STATES:
         states = decoded.readings | "States" >> SeriesPaths(settings.grid, settings.space, start=first, stop=last)
-        _ = states | "Keep states" >> beam.Map(_keep_paths, number)
+        _ = states | "Keep states" >> beam.Map(_keep, (number, "paths"))
     pipeline.run().wait_until_finish()
-    return _RESULTS.pop(number), _PATHS.pop(number, None)
+    return _RESULTS.pop((number, "counts")), _RESULTS.pop((number, "paths"), None)
 
 
-def _keep(counts: TransitionCounts, number: int) -> None:
-    _RESULTS[number] = counts
-
-
-def _keep_paths(paths: dict[str, SeriesPath] | None, number: int) -> None:
-    _PATHS[number] = paths
+def _keep(found: Any, name: tuple[int, str]) -> None:
+    _RESULTS[name] = found
 
 
 def _listed(option: str, path: Path | None, column: str | None, settings: Settings) -> frozenset[str] | None:
@@ -370,11 +297,7 @@ def _listed(option: str, path: Path | None, column: str | None, settings: Settin
 
 
 def names_in(path: Path, columns: Sequence[str], option: str) -> frozenset[str]:
-    """The series a CSV file lists, in the first of some columns that it has.
-
-    Raises:
-        CommandError: the file cannot be read, or has none of the columns.
-    """
+    """The series a CSV file lists, in the first of some columns that it has."""
     try:
         with open_table(path, MOST_ROSTER_BYTES) as file:
             rows = csv.reader(file)
@@ -438,49 +361,14 @@ def show(console: Console, fitted: Fitted) -> None:
     """Print a model for whoever fitted it."""
     model, origin, found = fitted.model, fitted.model.provenance, fitted.model.diagnostics
     belief = belief_from_dict(model.belief)
-    labels = () if model.states is None else model.states.labels
     heading(console, f"{fitted.path}: {origin.series:,} series, {origin.transitions:,} transitions")
-    pooled = "rhythm" not in found and "cover" not in found
-    if pooled:
-        (chain,) = belief.members
-        console.print("  How often each state is visited in the long run")
-        for line in shares(labels, chain.stationary.tolist(), width=console.width - 4):
-            console.print("  ", line, sep="")
     interval = "" if model.interval_us is None else format_duration(model.interval_us)
-    if not pooled:
-        shown = show_rhythm if "rhythm" in found else show_covers
-        shown(console, model, interval)
-        _remember(console, fitted)
-        return
-    noise = mqm_approx(belief, epsilon=1.0)
-    facts(
-        console,
-        [
-            ("interval", interval),
-            ("pi_min", f"{found['pi_min']:.6g}; the rarest state was visited {found['rarest_visits']:,} times"),
-            ("gap", f"{found['gap']:.6g} of P P*"),
-            ("noise", f"MQMApprox at epsilon 1, endless: sigma {noise.sigma:.4f}, quilt {noise.quilt}"),
-            *_kept(belief),
-            (
-                "outside",
-                f"{origin.outside} of the {origin.series} series, by their own counts: the loss does not hold for them",
-            ),
-            ("model id", model.model_id),
-        ],
-    )
-    _remember(console, fitted)
-
-
-def _kept(belief: Belief) -> list[tuple[str, str]]:
-    """The noise that the certificates of a belief prove to be enough; nothing where it carries none."""
-    if not belief.certificates:
-        return []
-    sigma = 1 / min(one.density for one in belief.certificates)
-    return [("certified", f"forward-backward at epsilon 1, endless: sigma {sigma:.4f}, kept in the model")]
-
-
-def _remember(console: Console, fitted: Fitted) -> None:
-    origin = fitted.model.provenance
+    if "rhythm" in found:
+        _show_rhythm(console, model, interval)
+    elif "cover" in found:
+        _show_covers(console, model, interval)
+    else:
+        _show_pooled(console, model, belief, interval)
     said = [*origin.notes]
     if fitted.protected:
         said.append(
@@ -488,7 +376,7 @@ def _remember(console: Console, fitted: Fitted) -> None:
             "'given the model', which is a function of their data; leave them out with --exclude"
         )
     quilts = fitted.mechanism is not None and METHODS[fitted.mechanism].reads != "directions"
-    if quilts and not has_quilts(belief_from_dict(fitted.model.belief)):
+    if quilts and not has_quilts(belief):
         said.append(
             f"the settings say privacy.mechanism: {fitted.mechanism}, which needs quilts, and this belief has none: "
             "set forward-backward, or fit with --belief pooled"
@@ -496,6 +384,33 @@ def _remember(console: Console, fitted: Fitted) -> None:
     said.append("this file is an exact statistic of the history; publishing it is a release that no ledger counts")
     heading(console, "Remember")
     notes(console, said)
+
+
+def _show_pooled(console: Console, model: Model, belief: Belief, interval: str) -> None:
+    (chain,) = belief.members
+    origin, found = model.provenance, model.diagnostics
+    console.print("  How often each state is visited in the long run")
+    labels = () if model.states is None else model.states.labels
+    for line in shares(labels, chain.stationary.tolist(), width=console.width - 4):
+        console.print("  ", line, sep="")
+    noise = mqm_approx(belief, epsilon=1.0)
+    kept: dict[str, str] = {}
+    if belief.certificates:
+        sigma = 1 / min(one.density for one in belief.certificates)
+        kept["certified"] = f"forward-backward at epsilon 1, endless: sigma {sigma:.4f}, kept in the model"
+    out = f"{origin.outside} of the {origin.series} series, by their own counts: the loss does not hold for them"
+    facts(
+        console,
+        {
+            "interval": interval,
+            "pi_min": f"{found['pi_min']:.6g}; the rarest state was visited {found['rarest_visits']:,} times",
+            "gap": f"{found['gap']:.6g} of P P*",
+            "noise": f"MQMApprox at epsilon 1, endless: sigma {noise.sigma:.4f}, quilt {noise.quilt}",
+            **kept,
+            "outside": out,
+            "model id": model.model_id,
+        },
+    )
 
 
 #: Work up to which a check takes half a minute at most: pairs of rows that are coupled, and cells times sets of
@@ -513,19 +428,10 @@ def check(
     *,
     quick: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Check the series of a history.
+    """Check the series of a history, whose states are None where they were too many to keep, at a noise for epsilon.
 
-    Args:
-        paths: their states; None where they were too many to keep.
-        states: number of states.
-        interval_us: length of a slot in microseconds.
-        sigma: noise at epsilon.
-        epsilon: what a series is to lose at most.
-        quick: leave out what takes more than a second.
-
-    Returns:
-        By name, ``within``, ``series`` and the ``largest`` loss, ``None`` where it has no bound, or why it was
-        ``skipped``.
+    By name, ``within``, ``series`` and the ``largest`` loss, ``None`` where it has no bound, or why it was ``skipped``.
+    ``quick`` leaves out what takes more than a second.
     """
     density = 1 / sigma
     if paths is None:
@@ -556,7 +462,7 @@ def _tally(losses: Callable[[], FloatArray], epsilon: float, why_not: str) -> di
     if why_not:
         return {"skipped": why_not}
     found = losses()
-    return {"within": int((found <= epsilon).sum()), "series": len(found), "largest": _finite(float(found.max()))}
+    return {"within": int((found <= epsilon).sum()), "series": len(found), "largest": finite(float(found.max()))}
 
 
 _UNTOLD = f"no series has {LEAST_STRETCHES} such stretches without gaps about each of two states, or all are alike"
@@ -588,14 +494,7 @@ def _said(name: str, found: Mapping[str, Any]) -> str:
 
 
 def show_checks(console: Console, found: Mapping[str, Any], own: str) -> None:
-    """Print what was checked, and what it does not say.
-
-    Args:
-        console: where to.
-        found: ``checks``, and where it was not epsilon 1 ``checked``, the epsilon and the sigma that they are about.
-        own: what the series lose by their own chains at epsilon 1, which ``checked`` says for another; empty where that
-            is not known.
-    """
+    """Print what was checked; ``own`` says what the series lose by their own chains at epsilon 1, if that is known."""
     checks, checked = found["checks"], found.get("checked", {"epsilon": 1.0})
     epsilon = checked["epsilon"]
     at = "this noise" if epsilon == 1 else f"epsilon {epsilon:g} and its noise, sigma {number(checked['sigma'])}"
@@ -617,8 +516,6 @@ def _most(name: str, found: Mapping[str, Any]) -> str:
 
 
 Believed: TypeAlias = Literal["level", "series", "periodic", "pooled"]
-
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 #: The usual cover.
 USUAL = "0.9"
@@ -645,16 +542,6 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
 
     The numbers of the belief are rounded outward to few digits before anything is made of them; a list of chains has no
     outward, so there the rounded chains are what is believed.
-
-    Args:
-        model: the model of the pooled chain.
-        counts: what it was made of.
-        belief: ``level`` or ``series``.
-        cover: probability with which a further series is to be covered.
-        epsilon: whose noise the checks under richer beliefs are about.
-
-    Raises:
-        CommandError: the history has too few series for the cover, or says nothing of a state.
     """
     labels = None if model.states is None else model.states.labels
     rank = _rank(cover, len(counts.series))
@@ -676,19 +563,14 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
         ) from error
     if exact is not None and epsilon != 1:
         checked["own"] = _tally(lambda: _losses(history.chains, at), epsilon, "")
-    own = {} if exact is None else {"within": int((exact <= sigma).sum()), "largest": _finite(float(exact.max()))}
+    own = {} if exact is None else {"within": int((exact <= sigma).sum()), "largest": finite(float(exact.max()))}
     order = np.argsort(history.scores if belief == "level" or exact is None else exact, kind="stable")
     low, high = history.share_range(rank)
-    form = made.to_dict()
     method = f"contraction class, cover {cover}" if belief == "level" else f"chains of single series, cover {cover}"
     return replace(
         model,
-        belief=form,
-        provenance=replace(
-            model.provenance,
-            method=f"{method}, {PSEUDO_VISITS} pseudo-visits",
-            outside=outside,
-        ),
+        belief=made.to_dict(),
+        provenance=replace(model.provenance, method=f"{method}, {PSEUDO_VISITS} pseudo-visits", outside=outside),
         diagnostics={
             **model.diagnostics,
             "cover": {
@@ -707,17 +589,13 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
     )
 
 
-def _losses(chains: Iterable[MarkovChain], sigma: float) -> Floats:
+def _losses(chains: Iterable[MarkovChain], sigma: float) -> FloatArray:
     """What an endless stream of a noise loses by each chain, epsilon."""
     return np.array([Ledger(chain).ceiling(1 / sigma) for chain in chains])
 
 
 def _rank(cover: str, series: int) -> int:
-    """The rank of a cover.
-
-    Raises:
-        CommandError: the history has too few series for it, or it is no number.
-    """
+    """The rank of a cover."""
     try:
         return rank_of(cover, series)
     except EstimationError as error:
@@ -728,7 +606,7 @@ def _rank(cover: str, series: int) -> int:
         ) from error
 
 
-def _others(history: Contractions, exact: Floats, chosen: list[int]) -> dict[str, float | None]:
+def _others(history: Contractions, exact: FloatArray, chosen: list[int]) -> dict[str, float | None]:
     """What the kept series would need otherwise: by the quilts, and at least, by any Laplace noise in every count.
 
     The least is that of the slowest kept chain, which is in the class and in the list (:func:`lower_bound`).
@@ -743,31 +621,28 @@ def _others(history: Contractions, exact: Floats, chosen: list[int]) -> dict[str
         found["mqm-approx"] = mqm_approx(around, 1.0).sigma
     except ValueError:  # a chain that no quilt cuts off, or no gap: then quilts have no answer
         pass
-    return {name: _finite(value) for name, value in found.items()}
+    return {name: finite(value) for name, value in found.items()}
 
 
-def _exact(history: Contractions) -> Floats | None:
+def _exact(history: Contractions) -> FloatArray | None:
     """What each series' own chain needs, where that is cheap."""
     if len(history.chains) > _MOST_SERIES or history.chains[0].states > MOST_STATES:
         return None
     return history.exact_scores()
 
 
-def _own_chains(history: Contractions, exact: Floats | None, rank: int) -> FiniteClass:
+def _own_chains(history: Contractions, exact: FloatArray | None, rank: int) -> FiniteClass:
     if exact is None:
         raise CommandError(
             f"--belief series: {len(history.chains)} series with {history.chains[0].states} states take too long; at "
             f"most {_MOST_SERIES} series and {MOST_STATES} states do not: use --belief level"
         )
     chosen = np.argsort(exact, kind="stable")[:rank]
-    return FiniteClass(dict.fromkeys(_rounded(history.chains[at]) for at in sorted(chosen.tolist())))
+    rounded = (MarkovChain(rounded_rows(history.chains[at].transition)) for at in sorted(chosen.tolist()))
+    return FiniteClass(dict.fromkeys(rounded))
 
 
-def _rounded(chain: MarkovChain) -> MarkovChain:
-    return MarkovChain(rounded_rows(chain.transition))
-
-
-def rounded_rows(transition: Floats) -> Floats:
+def rounded_rows(transition: FloatArray) -> FloatArray:
     """Rows of few decimals; what rounding leaves of 1 goes to the largest entry, and no entry falls to 0."""
     unit = 10**_CHAIN_DIGITS
     whole = np.where(transition > 0, np.maximum(np.rint(transition * unit), 1), 0).astype(np.int64)
@@ -775,7 +650,7 @@ def rounded_rows(transition: Floats) -> Floats:
     return whole / unit
 
 
-def _table(history: Contractions, exact: Floats | None, cover: str) -> list[Any]:
+def _table(history: Contractions, exact: FloatArray | None, cover: str) -> list[Any]:
     n = len(history.chains)
     ordered = None if exact is None else np.sort(exact)
     wanted = sorted({Fraction(one) for one in (*_COVERS, cover)} | {Fraction(n, n + 1)})
@@ -784,7 +659,7 @@ def _table(history: Contractions, exact: Floats | None, cover: str) -> list[Any]
     for rank in ranks:
         try:
             bounds = history.envelope(rank)
-            sigma, inside = _finite(1 / endless(bounds, 1.0).density), history.inside(bounds)
+            sigma, inside = finite(1 / endless(bounds, 1.0).density), history.inside(bounds)
         except (ChainError, NotContracting):
             sigma, inside = None, None
         found.append(
@@ -794,17 +669,13 @@ def _table(history: Contractions, exact: Floats | None, cover: str) -> list[Any]
                 "range": list(history.share_range(rank)),
                 "sigma": sigma,
                 "inside": inside,
-                "series_sigma": None if ordered is None else _finite(float(ordered[rank - 1])),
+                "series_sigma": None if ordered is None else finite(float(ordered[rank - 1])),
             }
         )
     return found
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def show_covers(console: Console, model: Model, interval: str) -> None:
+def _show_covers(console: Console, model: Model, interval: str) -> None:
     """Print what a belief that covers most series costs, and for whom it holds."""
     found = model.diagnostics["cover"]
     rank, n, table = found["rank"], found["series"], found["table"]
@@ -827,50 +698,37 @@ def show_covers(console: Console, model: Model, interval: str) -> None:
             points = "  ".join(f"{m}: {eta:g}" for m, eta in bounds[name])
             console.print(f"  {name:<9} {points}", soft_wrap=True)
     low, high = found["range"]
-    said = [
-        ("interval", interval),
-        ("noise", f"forward-backward at epsilon 1, endless: sigma {number(found['sigma'])}"),
-        (
-            "promise",
-            "against someone who believes a chain with these mixing rates, also one that changes in time"
-            if found["belief"] == "level"
-            else "against someone who believes one of these chains",
-        ),
-        (
-            "a new series",
-            f"exchangeable with the history's {n}: by its own chain, fitted in the same way, it loses at most epsilon "
-            f"with probability at least {rank}/{n + 1} = {found['probability']:.2f}; for this history the share of "
-            f"such series may be {low:.2f} to {high:.2f}",
-        ),
-    ]
+    whom = "one of these chains"
+    if found["belief"] == "level":
+        whom = "a chain with these mixing rates, also one that changes in time"
+    said = {
+        "interval": interval,
+        "noise": f"forward-backward at epsilon 1, endless: sigma {number(found['sigma'])}",
+        "promise": f"against someone who believes {whom}",
+        "a new series": f"exchangeable with the history's {n}: by its own chain, fitted in the same way, it loses at "
+        f"most epsilon with probability at least {rank}/{n + 1} = {found['probability']:.2f}; for this history the "
+        f"share of such series may be {low:.2f} to {high:.2f}",
+    }
     others = found.get("others", {})
     if others.get("least") is not None:
-        said.append(
-            (
-                "at least",
-                f"below sigma {number(others['least'])} the slowest of the {rank} chains would lose more; for the list "
-                f"of them {_shown(others['own'])} is enough",
-            )
+        said["at least"] = (
+            f"below sigma {number(others['least'])} the slowest of the {rank} chains would lose more; for the list of "
+            f"them {_shown(others['own'])} is enough"
         )
-    whom = {"chains": "the list of these chains", "bounds": "bounds on pi_min and gap that hold them"}
+    given = {"chains": "the list of these chains", "bounds": "bounds on pi_min and gap that hold them"}
     quilts = [
-        f"{name} {number(others[name])} for {whom[METHODS[name].reads]}"
+        f"{name} {number(others[name])} for {given[METHODS[name].reads]}"
         for name in reversed([*METHODS])
         if others.get(name) is not None
     ]
     if quilts:
-        said.append(("by quilts", ", ".join(quilts)))
-    said.append(("model id", f"{model.model_id}, of the belief rounded to {DIGITS} decimals"))
-    facts(console, said)
+        said["by quilts"] = ", ".join(quilts)
+    facts(console, said | {"model id": f"{model.model_id}, of the belief rounded to {DIGITS} decimals"})
     own = found["own"]
-    show_checks(
-        console,
-        found,
-        f"{own['within']} of the {n} series lose at most epsilon by their own chains"
-        + ("" if own["largest"] is None else f"; the slowest needs sigma {number(own['largest'])}")
-        if own
-        else "",
-    )
+    chains = f"{own['within']} of the {n} series {_SAID['own'][1]}" if own else ""
+    if own and own["largest"] is not None:
+        chains += f"; the slowest needs sigma {number(own['largest'])}"
+    show_checks(console, found, chains)
     console.print(f"  {REGIMES[0].upper()}{REGIMES[1:]}.")
 
 
@@ -886,13 +744,6 @@ def periodic_model(model: Model, paths: Sequence[SeriesPath] | None) -> Model:
     """The model with a kernel for every slot of the day in the place of the pooled chain.
 
     The rows are rounded to few decimals, and the rounded chain is what is believed.
-
-    Args:
-        model: the model of the pooled chain; it knows its states and interval.
-        paths: the states of the series it was made of; None where they were too many to keep.
-
-    Raises:
-        CommandError: the interval does not divide the day, or the history is too large or makes no such chain.
     """
     assert model.states is not None  # noqa: S101 - a model that was just fitted
     assert model.interval_us is not None  # noqa: S101 - likewise
@@ -926,21 +777,18 @@ def periodic_model(model: Model, paths: Sequence[SeriesPath] | None) -> Model:
     )
 
 
-def show_rhythm(console: Console, model: Model, interval: str) -> None:
+def _show_rhythm(console: Console, model: Model, interval: str) -> None:
     """Print what such a belief costs, and for whom it holds."""
     found = model.diagnostics["rhythm"]
     facts(
         console,
-        [
-            ("interval", interval),
-            ("noise", f"forward-backward at epsilon 1, endless: sigma {number(found['sigma'])}"),
-            (
-                "promise",
-                f"against someone who believes that every series follows this chain, with a kernel for each of the "
-                f"{found['slots']} slots of the day",
-            ),
-            ("model id", model.model_id),
-        ],
+        {
+            "interval": interval,
+            "noise": f"forward-backward at epsilon 1, endless: sigma {number(found['sigma'])}",
+            "promise": "against someone who believes that every series follows this chain, with a kernel for each of "
+            f"the {found['slots']} slots of the day",
+            "model id": model.model_id,
+        },
     )
     show_checks(console, found, "")
     console.print("  Holidays and seasons are regimes that this chain does not know.")

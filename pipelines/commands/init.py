@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import yaml
 from pydantic import ValidationError
 
-from ...schemas.files import reason, write_whole
+from ...schemas.files import write_whole
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import KafkaSource
 from ...schemas.settings.gateway import Broker, FolderTarget, GatewaySettings, KafkaTarget, Tls, topic_filter
@@ -37,13 +36,14 @@ from ...schemas.settings.places import Constant, RegisterValue, place_text
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, time_zone
 from ...transforms.payloads.messages import SourceAwayError
 from ..console import listed, plural
-from ..errors import CommandError, ExitCode
+from ..errors import CommandError, ExitCode, writing
 from ..runners import read_source
 from .data_preview import Look
 from .message_preview import MessageLook, look_at_messages
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
 
 WATTS = {"kWh": 3_600_000_000_000, "Wh": 3_600_000_000, "kW": 1_000, "W": 1}
+_ENERGY = ("kWh", "Wh")
 POWER_EDGES = (250.0, 500.0, 1000.0, 2000.0)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
@@ -64,21 +64,24 @@ _MONDAY = 4
 #: Names of columns that are shown.
 _SHOWN = 10
 
+_ELSEWHERE = "choose another place with -o"
+_USUAL_BINS = "bins everyone would choose"
+_NO_UNIT = "of no known unit"
+_PUBLIC_LABELS = "; the settings make them public, and every released row has them"
+_PUBLIC_NAMES = (
+    "names of columns that are not read, {}: {}; the settings have them in readings.wide: see there what to do where "
+    "one is a person"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A settings file and what it assumes.
-
-    Attributes:
-        text: the file.
-        said: what was guessed, for people.
-        grouped: whether the settings name a roster, which is to be written beside them.
-        gateway: settings of a gateway that brings the messages, which are to be written beside them; empty for none.
-    """
+    """A settings file and what it assumes."""
 
     text: str
-    said: tuple[tuple[str, str], ...]
-    grouped: bool = False
+    said: tuple[tuple[str, str], ...]  # what was guessed, for people
+    grouped: bool = False  # whether the settings name a roster, which is to be written beside them
+    # settings of a gateway that brings the messages, which are to be written beside them; empty for none
     gateway: str = ""
 
 
@@ -100,23 +103,37 @@ def number_text(value: float) -> str:
 
 def _edges(look: Look, scale: float) -> tuple[float, ...]:
     """Round numbers near the fifths of what was seen."""
-    if not len(look.values):
+    values = look.values * scale
+    if not len(values):
         return (0.0,)
-    fifths = np.quantile(look.values * scale, [0.2, 0.4, 0.6, 0.8])
+    fifths = np.quantile(values, [0.2, 0.4, 0.6, 0.8])
     rounded = sorted({float(f"{value:.1g}") for value in fifths.tolist()})
-    if len(rounded) > 1 and rounded[0] <= float(look.values.min() * scale):
+    if len(rounded) > 1 and rounded[0] <= float(values.min()):
         rounded = rounded[1:]
-    return _apart(rounded, look.values * scale)
-
-
-def _apart(edges: list[float], values: npt.NDArray[np.float64]) -> tuple[float, ...]:
-    """The edges between which there are values: a bin that no history visits has no place in a chain."""
     kept: list[float] = []
-    for edge in edges:
+    for edge in rounded:  # a bin that no history visits has no place in a chain
         low = kept[-1] if kept else -math.inf
         if ((values >= low) & (values < edge)).any() and (values >= edge).any():
             kept.append(edge)
-    return tuple(kept or edges[:1])
+    return tuple(kept or rounded[:1])
+
+
+def _edges_text(note: str, edges: Sequence[float], unit: str) -> str:
+    return f"states:  # {note}\n  edges: [{', '.join(map(number_text, edges))}]\n  unit: {unit}\n"
+
+
+def _shared(name: str, zone: str, sink: str, output: str) -> dict[str, str]:
+    """What every settings file says: names made of one, the zone, and where the rows go."""
+    return {
+        "schema": SCHEMA_FILE,
+        "zone": zone,
+        "zone_note": f"of times without an offset, in the data and in this file{_ZONE if zone == 'UTC' else ''}",
+        "query": f"{name}-histogram",
+        "domain": name,
+        "sink": sink,
+        "output": output,
+        "ledger": f"{name}-ledger.db",
+    }
 
 
 def name_of(text: str) -> str:
@@ -125,28 +142,17 @@ def name_of(text: str) -> str:
 
 
 def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
-    """Write the settings for a file that was looked at.
-
-    Args:
-        look: what was seen.
-        output: where the settings are to be; paths in them are relative to its folder.
-        zone: of times without an offset, and of the days that windows are.
-
-    Raises:
-        CommandError: there is no such zone.
-    """
+    """Write the settings for a file that was looked at."""
     interval = look.interval_us
     windows = _windows(look, zone)
     per_unit = WATTS.get(look.unit)
-    energy = look.unit in ("kWh", "Wh")
-    scale = 1.0 if per_unit is None else per_unit / (interval if energy else 1)
+    scale = 1.0 if per_unit is None else per_unit / (interval if look.unit in _ENERGY else 1)
     edges = _edges(look, scale) if per_unit is None else POWER_EDGES
-    measure = (
-        f"  unit: {json.dumps(look.unit)}\n  scale: {number_text(scale)}  # {_scale_note(look, per_unit, scale)}\n"
-    )
+    note = "factor from the column's unit to the unit of the edges" if per_unit is None else _to_watts(look, scale)
+    measure = f"  unit: {json.dumps(look.unit)}\n  scale: {number_text(scale)}  # {note}\n"
     name = name_of(look.path.stem)
     text = _TEMPLATE.format(
-        schema=SCHEMA_FILE,
+        **_shared(name, zone, "parquet", f"{name}-releases.parquet"),
         file=look.files.name,
         format=look.format,
         path=_word(_relative(look.files, output)),
@@ -158,8 +164,6 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
         measure="" if look.labels else measure,
         interval=format_duration(interval),
         origin=_clock(windows.start),
-        zone=zone,
-        zone_note=ZONE_NOTE if zone == "UTC" else "of times without an offset, in the data and in this file",
         states=_states(look, edges, is_power=per_unit is not None),
         bins="" if look.labels else _BINS.format(number_text(edges[len(edges) // 2])),
         size=windows.size,
@@ -168,33 +172,20 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
         stop=_clock(windows.stop) if look.complete else "",
         stop_key="stop:" if look.complete else "# stop:",
         stop_note="" if look.complete else " the file is longer than the look: left out, it ends with the data",
-        query=f"{name}-histogram",
-        domain=name,
-        sink="parquet",
-        output=f"{name}-releases.parquet",
-        ledger=f"{name}-ledger.db",
     )
-    check_text(text)
+    load_settings(text)  # what is written must be accepted as it is
     return Guess(text, _said(look, scale, per_unit, windows, zone), look.names > 1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Windows:
-    """The windows of the settings; instants are what a clock of the zone shows, as microseconds since 1970.
+    """The windows of the settings; instants are what a clock of the zone shows, as microseconds since 1970."""
 
-    Attributes:
-        start: a midnight no later than the first reading.
-        first: start of the first window.
-        stop: end of the last one.
-        count: how many there are.
-        size: length of each as the settings say it.
-    """
-
-    start: int
-    first: int
-    stop: int
-    count: int
-    size: str
+    start: int  # a midnight no later than the first reading
+    first: int  # start of the first window
+    stop: int  # end of the last one
+    count: int  # how many there are
+    size: str  # length of each as the settings say it
 
     def said(self, *, complete: bool) -> str:
         """What they are, for people; and how many, where every row was looked at."""
@@ -224,23 +215,20 @@ def _windows(look: Look, zone: str) -> _Windows:
     return _Windows(start, start, start + count * size, count, format_duration(size))
 
 
-def _on_clock(time_us: int, look: Look, zone: str) -> int:
-    """What a clock of the zone shows at a time of the data; times without an offset are what it shows."""
+def _zone(name: str) -> dt.tzinfo:
     try:
-        where = time_zone(zone)
+        return time_zone(name)
     except ValueError as error:
         raise CommandError(f"--timezone: {error}") from error
+
+
+def _on_clock(time_us: int, look: Look, zone: str) -> int:
+    """What a clock of the zone shows at a time of the data; times without an offset are what it shows."""
+    where = _zone(zone)
     if look.naive:
         return time_us
     offset = dt.datetime.fromtimestamp(time_us // 1_000_000, where).utcoffset() or dt.timedelta()
     return time_us + offset // dt.timedelta(microseconds=1)
-
-
-def _zone_said(look: Look, zone: str) -> str:
-    """What is said of the zone of the times."""
-    if zone != "UTC":
-        return f"times without an offset, and days, are of {zone}" if look.naive else f"days are of {zone}"
-    return "times without an offset are read as UTC"
 
 
 def _parts(look: Look, name: str) -> str:
@@ -255,12 +243,9 @@ def _parts(look: Look, name: str) -> str:
     time = _word(look.time[0]) if len(look.time) == 1 else f"[{', '.join(_word(c) for c in look.time)}]"
     time = f"  time: {time}{_time_more(look)}\n"
     if look.labels:
-        until = (
-            ""
-            if look.until is None
-            else f"  until: {_word(look.until)}  # a slot has the label that covers most of it\n"
-        )
-        return f"{series}{time}{until}  value: {_word(look.value)}  # a label\n"
+        if look.until is not None:
+            time += f"  until: {_word(look.until)}  # a slot has the label that covers most of it\n"
+        return f"{series}{time}  value: {_word(look.value)}  # a label\n"
     if look.wide is None:
         value = f"{{register: {{column: {_word(look.value)}}}}}{_RISES}" if look.rises else _word(look.value)
         return f"{series}{time}  value: {value}\n"
@@ -276,13 +261,9 @@ def _states(look: Look, edges: tuple[float, ...], *, is_power: bool) -> str:
     """The section of the states."""
     if look.labels:
         return _CATEGORIES.format(", ".join(map(_word, look.labels)))
-    note = (
-        "bins everyone would choose"
-        if is_power
-        else "TAKEN FROM A LOOK AT THE DATA: replace by round numbers chosen without it"
-    )
-    unit = "W" if is_power else '""'
-    return f"states:  # {note}\n  edges: [{', '.join(map(number_text, edges))}]\n  unit: {unit}\n"
+    if is_power:
+        return _edges_text(_USUAL_BINS, edges, "W")
+    return _edges_text("TAKEN FROM A LOOK AT THE DATA: replace by round numbers chosen without it", edges, '""')
 
 
 def _layout(look: Look) -> str:
@@ -291,11 +272,6 @@ def _layout(look: Look) -> str:
     if layout.delimiter != ",":
         given += f", delimiter: {json.dumps(layout.delimiter)}"
     return given if layout.encoding == "utf-8" else f"{given}, encoding: {layout.encoding}"
-
-
-def check_text(text: str) -> Settings:
-    """What is written must be accepted as it is."""
-    return load_settings(text)
 
 
 def _relative(path: Path, output: Path) -> str:
@@ -316,10 +292,8 @@ def _time_more(look: Look) -> str:
     return lines
 
 
-def _scale_note(look: Look, per_unit: int | None, scale: float) -> str:
-    if per_unit is None:
-        return "factor from the column's unit to the unit of the edges"
-    if look.unit in ("kWh", "Wh"):
+def _to_watts(look: Look, scale: float) -> str:
+    if look.unit in _ENERGY:
         return f"1 {look.unit} in a slot of {format_duration(look.interval_us)} is {number_text(scale)} W on average"
     return f"1 {look.unit} is {number_text(scale)} W"
 
@@ -327,21 +301,19 @@ def _scale_note(look: Look, per_unit: int | None, scale: float) -> str:
 def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zone: str) -> tuple[tuple[str, str], ...]:
     series = "the whole file is one series" if look.series is None else f"column {look.series}, {look.names:,} seen"
     if look.wide == "series":
-        series = f"a wide table: {look.wide_columns:,} columns from {look.value} on are a series each"
-    time = " and ".join(name.strip() or "without a name" for name in look.time) + (
-        f", read as {look.time_format}" if look.time_format else ""
-    )
-    unit = look.unit or "of no known unit"
+        series = f"a wide table: {len(look.columns):,} columns from {look.value} on are a series each"
+    time = " and ".join(name.strip() or "without a name" for name in look.time)
+    time += f", read as {look.time_format}" if look.time_format else ""
+    zoned = "times without an offset are read as UTC"
+    if zone != "UTC":
+        zoned = f"times without an offset, and days, are of {zone}" if look.naive else f"days are of {zone}"
     value = f"column {look.value}" if look.wide is None else "in the columns of the series"
     if look.wide == "times":
-        value = f"a wide table: {look.wide_columns:,} columns from {look.value} on are a time of the day each"
+        value = f"a wide table: {len(look.columns):,} columns from {look.value} on are a time of the day each"
     if look.labels:
-        labels = listed(look.labels, _SHOWN)
-        value += (
-            f", {len(look.labels)} labels: {labels}; the settings make them public, and every released row has them"
-        )
+        value += f", {len(look.labels)} labels: {listed(look.labels, _SHOWN)}{_PUBLIC_LABELS}"
     else:
-        value += f", {unit}" + ("" if per_unit is None else f", times {number_text(scale)} for W")
+        value += f", {look.unit or _NO_UNIT}" + ("" if per_unit is None else f", times {number_text(scale)} for W")
     others = listed(look.others, _SHOWN)
     labels = ", ".join(look.other_labels[:_SHOWN])
     not_used = (
@@ -349,39 +321,27 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zon
         if look.wide is None
         else f"columns that are none of values: {others}; where one is, see readings.wide in the file"
     )
+    exchanged = f"{look.ambiguous} reads the times too: see which is right, and set time_format"
     return (
         ("series", series),
-        ("time", f"column {time}; {_zone_said(look, zone)}"),
+        ("time", f"column {time}; {zoned}"),
         ("value", value),
         *([("counter", _COUNTER if look.wide is None else _WIDE_COUNTER)] if look.rises else []),
         *([("not used", not_used)] if look.others else []),
         *([("labels", f"in {labels}: --value counts them")] if look.other_labels else []),
-        *([("made public", _made_public(look.without))] if look.without else []),
         *(
-            []
-            if look.ambiguous is None
-            else [("day or month", f"{look.ambiguous} reads the times too: see which is right, and set time_format")]
+            [("made public", _PUBLIC_NAMES.format(len(look.without), listed(look.without, _SHOWN)))]
+            if look.without
+            else []
         ),
+        *([("day or month", exchanged)] if look.ambiguous is not None else []),
         ("interval", format_duration(look.interval_us)),
         ("windows", windows.said(complete=look.complete)),
     )
 
 
-def _made_public(names: tuple[str, ...]) -> str:
-    """What is said of columns whose names the settings have."""
-    shown = listed(names, _SHOWN)
-    return (
-        f"names of columns that are not read, {len(names)}: {shown}; the settings have them in readings.wide: see "
-        "there what to do where one is a person"
-    )
-
-
 def check_places(output: Path, *beside: Path, force: bool) -> None:
-    """Check that nothing is there where settings are to be written, with their schema and what else goes beside them.
-
-    Raises:
-        CommandError: there is.
-    """
+    """Check that nothing is there where settings are to be written, their schema and what else goes beside them."""
     schema = output.with_name(SCHEMA_FILE)
     for path in (output, schema, *beside):
         if os.path.lexists(path) and not force and not (path == schema and is_schema_of_settings(path)):
@@ -389,78 +349,46 @@ def check_places(output: Path, *beside: Path, force: bool) -> None:
 
 
 def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -> tuple[int, int] | None:
-    """Write the settings file, and beside it ``roster.csv`` with the series that are published, in one group.
+    """Write the settings file with its JSON Schema, and ``roster.csv`` with the published series in one group.
 
-    A file with the JSON Schema of the settings, which their first line names to editors, is written there too.
-
-    Args:
-        guessed: the settings.
-        output: where they are written.
-        force: replace files that are there.
-        hold_out: share of the series that are not published, below 1: the history that a model is fitted on. Which
-            series these are depends on the order of their names alone.
-
-    Returns:
-        How many series the roster has, and how many are held out; ``None`` where there is no roster.
-
-    Raises:
-        CommandError: there is one already, or it cannot be written; or no series can be held out.
-        SourceFileError: the data cannot be read to their end.
+    A share of the series may be held out: the history that a model is fitted on, chosen by the order of names alone.
+    Returns how many series the roster has and how many are held out; ``None`` where there is no roster.
     """
-    roster, schema = output.with_name("roster.csv"), output.with_name(SCHEMA_FILE)
-    gateway = output.with_name(GATEWAY_FILE)
+    roster, gateway = output.with_name("roster.csv"), output.with_name(GATEWAY_FILE)
     check_places(output, *([roster] if guessed.grouped else []), *([gateway] if guessed.gateway else []), force=force)
+    files = {output.with_name(SCHEMA_FILE): schema_file(), output: guessed.text}
     if not guessed.grouped:
         if hold_out:
             raise CommandError("--hold-out: the data are one series, so none can be held out of what is published")
-        if guessed.gateway:
-            _write(gateway, guessed.gateway)
-        _write(schema, schema_file())
-        _write(output, guessed.text)
+        _write({gateway: guessed.gateway} | files if guessed.gateway else files)
         return None
-    _make_folder(output)
+    with writing(output, _ELSEWHERE, ExitCode.SETTINGS):
+        # the data are named from this folder, by a path that may lead out of it again
+        output.parent.mkdir(parents=True, exist_ok=True)
     every = series_of(load_settings(guessed.text, folder=output.parent))
-    names = [name for at, name in enumerate(every) if not _is_held_out(at, hold_out)]
+    # evenly by the order of the names, so that neighbours differ
+    names = [one for at, one in enumerate(every) if math.floor((at + 1) * hold_out) == math.floor(at * hold_out)]
     if hold_out and (not names or len(names) == len(every)):
         raise CommandError(
             f"--hold-out {hold_out:g}: of {len(every)} series that leaves {len(every) - len(names)} for the history "
             f"and {len(names)} to publish; give a share that leaves some of both"
         )
-    _write(schema, schema_file())
-    _write(output, guessed.text if not hold_out else guessed.text.replace(_STAND_IN, _HELD_OUT).replace(_ROSTER, _REST))
+    if hold_out:
+        files[output] = guessed.text.replace(_STAND_IN, _HELD_OUT).replace(_ROSTER, _REST)
     made = io.StringIO(newline="")
     csv.writer(made, lineterminator="\n").writerows([("series", "group"), *((name, "all") for name in names)])
-    _write(roster, made.getvalue())
+    _write(files | {roster: made.getvalue()})
     return len(names), len(every) - len(names)
 
 
-def _is_held_out(place: int, share: float) -> bool:
-    """Whether a series is, by its place in the order of the names: evenly, so that neighbours differ."""
-    return math.floor((place + 1) * share) > math.floor(place * share)
-
-
-def _make_folder(output: Path) -> None:
-    """Make the folder of the settings: the data are named from there, by a path that may lead out of it again."""
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CommandError(f"{output}: cannot be written ({reason(error)}); choose another place with -o") from error
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_whole(path, text)
-    except OSError as error:
-        raise CommandError(f"{path}: cannot be written ({reason(error)}); choose another place with -o") from error
+def _write(files: Mapping[Path, str]) -> None:
+    for path, text in files.items():
+        with writing(path, _ELSEWHERE, ExitCode.SETTINGS):
+            write_whole(path, text)
 
 
 def series_of(settings: Settings) -> list[str]:
-    """The names of all series in the files of a source, sorted.
-
-    Raises:
-        SettingsError: a file lacks a column.
-        SourceFileError: a file is damaged.
-    """
+    """The names of all series in the files of a source, sorted."""
     names = set[str]()
     for _, decoded in read_source(settings).decoded():
         if decoded.readings is not None:
@@ -523,7 +451,7 @@ _RISES = """
   # A GUESS: it never falls, so it is a meter's counter, and a slot has what it rose since the last reading before it; a
   # reading on a boundary belongs to the slot that ends there. If it is none, write the column's name alone."""
 
-ZONE_NOTE = "of times without an offset, in the data and in this file: a name such as Europe/London, see --timezone"
+_ZONE = ": a name such as Europe/London, see --timezone"
 
 _SIZES = """\
   # every: 1d  # a divisor of size makes them slide
@@ -535,7 +463,7 @@ _OF_CALENDAR = """\
 """
 
 #: Parts of every settings file that `init` writes.
-BELIEF_TEXT = """\
+_BELIEF_TEXT = """\
 {states}
 # What is believed about missing cells: public (which are missing says nothing of the values),
 # state (missing is a state of its own) or {{break: 2h}} (independent after a longer gap).
@@ -544,7 +472,7 @@ missing: public
 # What is believed about the data: the promise holds for series that are as the belief says, and for no others.
 {model}
 """
-PROMISE_TEXT = """\
+_PROMISE_TEXT = """\
 privacy:
   epsilon: 1.0  # what all windows of this query together may tell about one slot of one series
   mechanism: forward-backward  # left out: mqm-approx, for the same promise with several times more noise
@@ -588,13 +516,13 @@ windows:
 {bins}
 {roster}
 """
-_TEMPLATE = _SOURCE_TEXT + BELIEF_TEXT + _WINDOWS_TEXT + PROMISE_TEXT
+_TEMPLATE = _SOURCE_TEXT + _BELIEF_TEXT + _WINDOWS_TEXT + _PROMISE_TEXT
 
 
 #: Slots where no series had two readings in the look, and edges that say nothing of the values.
 _UNSEEN_INTERVAL_US = 15 * 60 * 1_000_000
 _PLACEHOLDER_EDGES = (1.0, 10.0, 100.0, 1000.0)
-_LATENESS = "15min"
+_PLACEHOLDERS = "PLACEHOLDERS, made without a look at the values: write round numbers that fit what is measured"
 #: Levels before the filter of a subscription that others notice: of MQTT 5, and two of EMQX.
 _NOT_ALONE = {"$share": 2, "$queue": 1, "$exclusive": 1}
 
@@ -604,46 +532,29 @@ _MESSAGE_COUNTER = "it never falls in the look: read as a meter's counter, whose
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the command line asks of a look at messages.
+    """What the command line asks of a look at messages."""
 
-    Attributes:
-        output: where the settings are to be; paths in them are relative to its folder.
-        messages: how many are looked at, at most.
-        value: path, or name, of the value; guessed if left out.
-        timezone: of times without an offset, and of days.
-    """
-
-    output: Path
-    messages: int
-    value: str | None = None
-    timezone: str = "UTC"
+    output: Path  # where the settings are to be; paths in them are relative to its folder
+    messages: int  # how many are looked at, at most
+    value: str | None = None  # path, or name, of the value; guessed if left out
+    timezone: str = "UTC"  # of times without an offset, and of days
 
 
 def from_topic(topic: str, servers: str | None, options: Sequence[str], registry: str | None, wanted: Wanted) -> Guess:
     """Settings from the last messages of a Kafka topic; nothing is committed, and no group is left.
 
-    Args:
-        topic: its name.
-        servers: HOST:PORT of the brokers.
-        options: ``NAME=VALUE`` of librdkafka, a secret by its place: ``sasl.password={env: KAFKA_PASSWORD}``.
-        registry: address of a schema registry, for Avro.
-        wanted: what the command line asks of the look.
-
-    Raises:
-        SettingsError: a setting of the source is none.
-        CommandError: the brokers cannot be read, or nothing looks like readings.
+    Options of librdkafka are ``NAME=VALUE``, a secret by its place: ``sasl.password={env: KAFKA_PASSWORD}``.
     """
     from ...transforms.kafka.client import Cluster, KafkaUnavailableError  # noqa: PLC0415 - of an extra
     from ...transforms.kafka.topics import last_messages  # noqa: PLC0415
-    from ...transforms.payloads.avro import SchemaLookup  # noqa: PLC0415
 
     if servers is None:
-        raise CommandError("--servers HOST:PORT is missing: where the brokers of --from-topic are", ExitCode.SETTINGS)
+        raise CommandError("--servers HOST:PORT is missing: where the brokers of --from-topic are")
     given: dict[str, Any] = {"servers": servers, "topic": topic}
     given |= {"options": dict(map(_option, options))} if options else {}
     given |= {} if registry is None else {"registry": {"url": registry}}
     source = _checked(given)
-    schemas: SchemaLookup | None = None
+    schemas = None
     if source.registry is not None:
         from ...transforms.kafka.schema_registry import RegistrySchemas  # noqa: PLC0415 - of an extra
 
@@ -671,8 +582,7 @@ def _option(given: str) -> tuple[str, Any]:
     except yaml.YAMLError:
         pass
     raise CommandError(
-        f"--option {name}: write NAME=VALUE with an option of librdkafka, a secret as NAME={{env: VARIABLE}}",
-        ExitCode.SETTINGS,
+        f"--option {name}: write NAME=VALUE with an option of librdkafka, a secret as NAME={{env: VARIABLE}}"
     )
 
 
@@ -685,19 +595,7 @@ def _checked(given: Mapping[str, Any]) -> KafkaSource:
 
 
 def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: float, wanted: Wanted) -> Guess:
-    """Settings of a job, and of a gateway unless there is one, from what an MQTT broker sends meanwhile.
-
-    Args:
-        filter_: of the topics.
-        broker: ``HOST``, ``HOST:PORT``, ``mqtt://...`` or ``mqtts://...``, without a user.
-        gateway: settings of a gateway, whose broker, user and certificates are used.
-        seconds: how long the look lasts at most.
-        wanted: what the command line asks of the look.
-
-    Raises:
-        SettingsError: the gateway's settings cannot be used.
-        CommandError: the broker cannot be reached or refuses, or nothing looks like readings.
-    """
+    """Settings of a job, and of a gateway unless there is one, from what an MQTT broker sends meanwhile."""
     from ..gateway.connection import Session  # noqa: PLC0415 - of an extra
     from ..gateway.listening import listen  # noqa: PLC0415
     from ..gateway.run import broker_of  # noqa: PLC0415
@@ -705,19 +603,17 @@ def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: f
     try:
         levels = topic_filter(filter_).split("/")
     except ValueError as error:
-        raise CommandError(f"--from-mqtt: {error}", ExitCode.SETTINGS) from error
+        raise CommandError(f"--from-mqtt: {error}") from error
     plain = "/".join(levels[_NOT_ALONE.get(levels[0], 0) :])
     if plain != filter_:
         raise CommandError(
             f"--from-mqtt: {filter_!r} would take messages away from those that share it, or keep them out; look at "
-            f"{plain!r}, and write the other into the gateway's settings",
-            ExitCode.SETTINGS,
+            f"{plain!r}, and write the other into the gateway's settings"
         )
     if (broker is None) == (gateway is None):
         raise CommandError(
             "give --broker HOST:PORT (mqtts://HOST:PORT with TLS), or --gateway FILE for a user, a password or "
-            "certificates of your own",
-            ExitCode.SETTINGS,
+            "certificates of your own"
         )
     settings = None if gateway is None else GatewaySettings.read(gateway)
     mqtt = _broker(broker or "") if settings is None else settings.mqtt
@@ -768,8 +664,7 @@ def _broker(text: str) -> Broker:
             )
     raise CommandError(
         "--broker is HOST, HOST:PORT, mqtt://HOST:PORT or mqtts://HOST:PORT; for a user and a password write them into "
-        "a gateway's settings, and give --gateway FILE",
-        ExitCode.SETTINGS,
+        "a gateway's settings, and give --gateway FILE"
     )
 
 
@@ -778,13 +673,7 @@ def _origin_of(
 ) -> Origin:
     """What brings the messages to the job: the gateway that there is, or one of its own.
 
-    Args:
-        filter_: of the topics.
-        name: of the topic, for names in the settings.
-        where: the messages are from, in words.
-        mqtt: the broker.
-        gateway: the gateway that there is.
-        lines: whether each message is a line; one of several, as a telegram, is tried by itself.
+    Where messages are not ``lines``, as telegrams are not, each is tried by itself.
     """
     listening = f"mosquitto_sub {_client_options(mqtt)} -t {shlex.quote(filter_)}"
     topic = "TOPIC" if set("+#") & set(filter_) else shlex.quote(filter_)
@@ -823,23 +712,15 @@ def _client_options(mqtt: Broker) -> str:
 
 
 def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Guess:
-    """Write the settings for messages that were looked at.
-
-    Args:
-        look: what was seen.
-        origin: where they come from.
-        zone: of times without an offset, and of the days that windows are.
-
-    Raises:
-        CommandError: there is no such zone.
-    """
+    """Write the settings for messages that were looked at."""
     interval = look.interval_us or _UNSEEN_INTERVAL_US
-    per_unit = WATTS.get(look.unit)
-    energy = look.unit in ("kWh", "Wh")
+    energy = look.unit in _ENERGY
     # energy is a power where the value is what was used in a slot
-    scale = 1.0 if per_unit is None or (energy and not look.rises) else per_unit / (interval if energy else 1)
-    is_power = per_unit is not None and not (energy and not look.rises)
-    edges = POWER_EDGES if is_power else _PLACEHOLDER_EDGES
+    per_unit = None if energy and not look.rises else WATTS.get(look.unit)
+    scale = 1.0 if per_unit is None else per_unit / (interval if energy else 1)
+    states = _edges_text(_PLACEHOLDERS, _PLACEHOLDER_EDGES, json.dumps(look.unit))
+    if per_unit is not None:
+        states = _edges_text(_USUAL_BINS, POWER_EDGES, "W")
     named = name_of(origin.name)
     whole = Readings.model_validate(look.readings)
     parts = {key: value for key, value in look.readings.items() if key != "unit"}
@@ -847,11 +728,10 @@ def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Gues
     lines.append(
         f"  unit: {json.dumps(look.unit)}\n  scale: {number_text(scale)}  # {_message_scale(look, scale, interval)}\n"
     )
-    first = _first_day(look, zone)
     live = origin.live and not (look.rises and not origin.rereads)
     run = "run --live" if live else "run"
     text = _MESSAGE_TEMPLATE.format(
-        schema=SCHEMA_FILE,
+        **_shared(named, zone, "jsonl", "releases"),
         where=origin.text,
         count=plural(look.count, "message"),
         trying=origin.trying,
@@ -861,45 +741,27 @@ def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Gues
         rises=_MESSAGE_RISES if look.rises and "register" in look.readings else "",
         interval=format_duration(interval),
         interval_note="" if look.interval_us else "  # A GUESS: no series had two readings in the look",
-        zone=zone,
-        zone_note=ZONE_NOTE if zone == "UTC" else "of times without an offset, in the data and in this file",
-        states=_message_states(look, edges, is_power=is_power),
+        states=states,
         size="day" if zone != "UTC" else "1d",
-        start=first,
-        lateness=_LATENESS,
+        start=dt.datetime.fromtimestamp(look.latest_us / 1e6, _zone(zone)).date().isoformat(),
         live=_LIVE if live else _BATCH_OF_COUNTERS if origin.live else "",
         model=_MESSAGE_STAND_IN,
-        query=f"{named}-histogram",
-        domain=named,
-        sink="jsonl",
-        output="releases",
-        ledger=f"{named}-ledger.db",
     )
-    check_text(text)
+    load_settings(text)
     return Guess(text, _message_said(look, whole, zone), gateway=origin.gateway)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where messages come from.
-
-    Attributes:
-        text: in words.
-        name: of the topic, for the names of the query and the domain.
-        source: the section ``source`` of the settings.
-        trying: the command that tries the mapping on more of them.
-        live: whether the source is followed.
-        rereads: whether it gives messages before a position again, as counters need.
-        gateway: settings of a gateway that brings them; empty where there is one, or none is needed.
-    """
+    """Where messages come from."""
 
     text: str
-    name: str
-    source: dict[str, Any]
-    trying: str
-    live: bool = True
-    rereads: bool = True
-    gateway: str = ""
+    name: str  # of the topic, for the names of the query and the domain
+    source: dict[str, Any]  # the section ``source`` of the settings
+    trying: str  # the command that tries the mapping on more of them
+    live: bool = True  # whether the source is followed
+    rereads: bool = True  # whether it gives messages before a position again, as counters need
+    gateway: str = ""  # settings of a gateway that brings them; empty where there is one, or none is needed
 
 
 def _flow(value: Any) -> str:
@@ -911,30 +773,12 @@ def _flow(value: Any) -> str:
     )
 
 
-def _first_day(look: MessageLook, zone: str) -> str:
-    """The day of the latest reading, by a clock of the zone."""
-    try:
-        where = time_zone(zone)
-    except ValueError as error:
-        raise CommandError(f"--timezone: {error}") from error
-    return dt.datetime.fromtimestamp(look.latest_us / 1e6, where).date().isoformat()
-
-
 def _message_scale(look: MessageLook, scale: float, interval_us: int) -> str:
     if scale == 1 and look.unit not in WATTS:
         return "factor from the unit of the values to the unit of the edges"
-    if look.unit in ("kWh", "Wh") and look.rises:
+    if look.unit in _ENERGY and look.rises:
         return f"1 {look.unit} in a slot of {format_duration(interval_us)} is {number_text(scale)} W on average"
-    return "energy of whatever interval the device means" if look.unit in ("kWh", "Wh") else f"{look.unit} to W"
-
-
-def _message_states(look: MessageLook, edges: tuple[float, ...], *, is_power: bool) -> str:
-    if is_power:
-        return f"states:  # bins everyone would choose\n  edges: [{', '.join(map(number_text, edges))}]\n  unit: W\n"
-    return (
-        "states:  # PLACEHOLDERS, made without a look at the values: write round numbers that fit what is measured\n"
-        f"  edges: [{', '.join(map(number_text, edges))}]\n  unit: {json.dumps(look.unit)}\n"
-    )
+    return "energy of whatever interval the device means" if look.unit in _ENERGY else f"{look.unit} to W"
 
 
 def _message_said(look: MessageLook, whole: Readings, zone: str) -> tuple[tuple[str, str], ...]:
@@ -942,29 +786,25 @@ def _message_said(look: MessageLook, whole: Readings, zone: str) -> tuple[tuple[
     zoned = f"; times without an offset are read in {zone}" if look.naive else ""
     value = "" if whole.value is None else place_text(whole.value)
     if look.rises and isinstance(whole.value, RegisterValue):
-        value = (
-            f"{place_text(whole.value.register_) if whole.value.register_.name is None else whole.value.register_.name}"
-        )
+        register = whole.value.register_
+        value = place_text(register) if register.name is None else register.name
+    tallies = f"{look.read:,} with readings, {look.passed:,} passed over, {look.rejected:,} rejected"
     return (
         ("recognised", look.called),
         ("payload", whole.payload_name + (f", {whole.compression}" if whole.compression else "")),
-        (
-            "series",
-            f"{'as the preset says' if whole.series is None else _said_place(whole.series)}, {look.names:,} seen",
-        ),
-        ("time", f"{'as the preset says' if whole.time is None else _said_place(whole.time)}{zoned}"),
-        ("value", f"{value}, {look.unit or 'of no known unit'}"),
+        ("series", f"{_said_place(whole.series)}, {look.names:,} seen"),
+        ("time", f"{_said_place(whole.time)}{zoned}"),
+        ("value", f"{value}, {look.unit or _NO_UNIT}"),
         *([("counter", _MESSAGE_COUNTER)] if look.rises else []),
         ("interval", format_duration(look.interval_us) if look.interval_us else "not seen; 15min is a guess"),
-        (
-            "messages",
-            f"{look.count:,}: {look.read:,} with readings, {look.passed:,} passed over, {look.rejected:,} rejected",
-        ),
+        ("messages", f"{look.count:,}: {tallies}"),
         *([("", _OTHER_KINDS)] if look.passed > look.read else []),
     )
 
 
 def _said_place(place: object) -> str:
+    if place is None:
+        return "as the preset says"
     return f"constant {place.constant}" if isinstance(place, Constant) else place_text(place)
 
 
@@ -1010,14 +850,14 @@ slots:  # at most one reading counts per series and slot, the latest
 """
 _MESSAGE_WINDOWS_TEXT = """\
 # Which windows are published, for every series of the roster, also where there are no readings.
-windows: {{size: {size}, start: {start}, lateness: {lateness}}}  # start: the day of the latest reading in the look
+windows: {{size: {size}, start: {start}, lateness: 15min}}  # start: the day of the latest reading in the look
 {live}
 # One histogram per series drowns in noise unless windows are long. A roster with the groups gives useful numbers:
 # roster: roster.csv  # columns: series, group
 # group_by: group
 
 """
-_MESSAGE_TEMPLATE = _MESSAGE_SOURCE_TEXT + BELIEF_TEXT + _MESSAGE_WINDOWS_TEXT + PROMISE_TEXT
+_MESSAGE_TEMPLATE = _MESSAGE_SOURCE_TEXT + _BELIEF_TEXT + _MESSAGE_WINDOWS_TEXT + _PROMISE_TEXT
 
 _GATEWAY_TEMPLATE = """\
 # Written by `quiltstream init`: brings the messages of the broker into a folder, from which the job reads them.

@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,13 +19,13 @@ import click
 import pyarrow as pa
 from rich.console import Console
 
-from ...privacy.accounting.theorems import SeedsBound
+from ...privacy.accounting.theorems import TheoremBound
 from ...privacy.mechanisms.discrete_laplace import epsilon_dp_of
 from ...privacy.mechanisms.histogram import LaplaceHistogram, noisy_histogram
 from ...privacy.models.classes import from_any_start, mixing_bounds
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
-from ...schemas.files import FileError, is_file, is_folder, open_regular, reason, write_whole
+from ...schemas.files import FileError, is_file, is_folder, open_regular, write_whole
 from ...schemas.ledger import LedgerEntry
 from ...schemas.models import Model
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE
@@ -45,9 +44,9 @@ from ...store.store import Store
 from ...store.verification import Head, Verified
 from ...transforms.plan import make_plan
 from ..console import facts, heading, paragraph, plural, print_json, results
-from ..errors import CommandError, ExitCode
+from ..errors import CommandError, ExitCode, writing
 
-#: What settings files are named; anything else is a ledger.
+#: So many entries are shown where not all are asked for.
 _LAST = 10
 
 #: What an SQLite file begins with.
@@ -55,22 +54,12 @@ _SQLITE = b"SQLite format 3\0"
 
 
 def settings_of(text: str) -> Settings | None:
-    """The settings, where a ledger is given as a settings file.
-
-    Raises:
-        SettingsError: the settings cannot be used.
-    """
+    """The settings, where a ledger is given as a settings file."""
     return read_settings(Path(text)) if "://" not in text and is_settings(Path(text)) else None
 
 
 def address_of(text: str) -> StoreAddress:
-    """The address of a ledger given as a URL, a SQLite file, or a settings file.
-
-    Raises:
-        CommandError: there is no such file, or it is no ledger.
-        SettingsError: the settings cannot be used.
-        AddressError: the URL cannot be used.
-    """
+    """The address of a ledger given as a URL, a SQLite file, or a settings file."""
     if "://" in text:
         return StoreAddress(text)
     settings, path = settings_of(text), Path(text)
@@ -96,32 +85,20 @@ def _open(text: str) -> Store:
 
 @dataclass(frozen=True)
 class _Account:
-    """A domain's account as it is on record.
+    """A domain's account as it is on record."""
 
-    Attributes:
-        said: what it has spent and promised.
-        entries: its last charges and refusals, or every one.
-        total: how many it has.
-        alone: what the charges of each query would cost without the others, epsilon.
-        bounds: what the quilts and each theorem of the sources say of the charges; none for a domain without queries,
-            and none where they are not asked for.
-    """
-
-    said: DomainSummary
-    entries: list[LedgerEntry]
-    total: int
+    said: DomainSummary  # what it has spent and promised
+    entries: list[LedgerEntry]  # its last charges and refusals, or every one
+    total: int  # how many it has
+    # what the charges of each query would cost without the others, epsilon
     alone: Mapping[str, float] = field(default_factory=dict[str, float])
-    bounds: Mapping[str, SeedsBound] = field(default_factory=dict[str, SeedsBound])
+    # what the quilts and each theorem of the sources say of the charges; none for a domain without queries, and none
+    # where they are not asked for
+    bounds: Mapping[str, TheoremBound] = field(default_factory=dict[str, TheoremBound])
 
     @classmethod
     def of(cls, store: Store, name: str, *, every: bool) -> _Account:
-        """Read an account; all of it is checked, also what is not given.
-
-        Args:
-            store: the ledger.
-            name: of the domain.
-            every: give every entry and the bounds, which take as long again.
-        """
+        """Read an account; all of it is checked, and with ``every`` all entries and the bounds are given."""
         said, charged = store.summary(name), store.charged(name, None if every else _LAST)
         found = cls(said, charged.entries, charged.total)
         held = store.registered(name, said.queries[0].name) if said.queries else None
@@ -141,11 +118,7 @@ class _Account:
 
 
 def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
-    """Print the accounts of a ledger.
-
-    Raises:
-        StoreError: it cannot be read, or has no such domain.
-    """
+    """Print the accounts of a ledger."""
     with _open(text) as store:
         names = store.domains() if domain is None else (domain,)
         found = [_Account.of(store, name, every=every or as_json) for name in names]
@@ -161,7 +134,7 @@ def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
 
 
 def _show_domain(console: Console, account: _Account, *, every: bool) -> None:
-    said = account.said
+    said, flagged = account.said, _flagged(account.said)
     heading(console, f"Domain {said.name}")
     naive = "" if said.naive is None else f"; naive adding says {said.naive:g}"
     facts(
@@ -176,7 +149,7 @@ def _show_domain(console: Console, account: _Account, *, every: bool) -> None:
             *([("history lost", _LOST)] if said.history_lost else []),
             *([("closed", _CLOSED)] if said.closed else []),
             *(("shared", one.text) for one in said.shares),
-            *([("flagged", _flagged(said))] if said.flagged_charges or said.flagged_blocks else []),
+            *([("flagged", f"{flagged} {_BESIDE}")] if flagged else []),
             ("refused", plural(said.refused, "window")),
             ("guarantee", f"{said.guarantee}, model {said.model_id}" + (_GIVEN if said.given_model else "")),
             *((f"query {one.name}", _query(one, account.alone.get(one.name))) for one in said.queries),
@@ -185,7 +158,7 @@ def _show_domain(console: Console, account: _Account, *, every: bool) -> None:
     )
 
 
-def _bounds(bounds: Mapping[str, SeedsBound]) -> list[tuple[str, str]]:
+def _bounds(bounds: Mapping[str, TheoremBound]) -> list[tuple[str, str]]:
     """The quilts and a line for each theorem, or one for all if the same reason rules out all of them."""
     texts = {name: bound.reason if bound.loss is None else f"{bound.loss:.9f}" for name, bound in bounds.items()}
     lines = [("by quilts", texts.pop("quilts"))] if "quilts" in texts else []
@@ -204,11 +177,14 @@ _CLOSED = "the ledgers it was merged from have lost more than the budget; nothin
 _GIVEN = "; the loss holds only given the model, which was estimated from series it protects"
 
 
-def _flagged(said: DomainSummary) -> str:
-    return (
-        f"{plural(said.flagged_charges, 'charge')} and {plural(said.flagged_blocks, 'block')} beside those of record; "
-        "everything charged is part of the loss"
-    )
+_BESIDE = "beside those of record; everything charged is part of the loss"
+
+
+def _flagged(said: DomainSummary, between: str = " and ") -> str:
+    """What a merge flagged; empty for nothing."""
+    if not (said.flagged_charges or said.flagged_blocks):
+        return ""
+    return f"{plural(said.flagged_charges, 'charge')}{between}{plural(said.flagged_blocks, 'block')}"
 
 
 def _query(one: Any, alone: float | None) -> str:
@@ -220,27 +196,26 @@ def _query(one: Any, alone: float | None) -> str:
 
 def _event(event: tuple[str, str | None, str, str, int]) -> str:
     kind, query, old, new, at = event
+    was, said = json.loads(old), json.loads(new)
+    name = kind.replace("-", " ")
     if kind == "history-lost":
-        return f"{format_instant(at)[:19]}Z history declared lost: {new} releases were found that are not on record"
-    if kind == "model-estimated":
-        said = json.loads(old)
-        model = json.loads(new).get("model_id")
-        what = f"{said['outcome']}, {'nothing could be estimated' if model is None else f'model {model}'}"
-        return f"{format_instant(at)[:19]}Z model estimated for query {query}: {what}"
-    if kind == SHARING:
-        return f"{format_instant(at)[:19]}Z allowed to have series of domain {_plain(new)}, over another state process"
-    if kind in ("belief-joined", "belief-switched"):
-        said = json.loads(new)
+        what = f"history declared lost: {new} releases were found that are not on record"
+    elif kind == "model-estimated":
+        model = said.get("model_id")
+        found = "nothing could be estimated" if model is None else f"model {model}"
+        what = f"model estimated for query {query}: {was['outcome']}, {found}"
+    elif kind == SHARING:
+        what = f"allowed to have series of domain {_plain(new)}, over another state process"
+    elif kind in ("belief-joined", "belief-switched"):
         given = ", estimated from the protected series" if said["given_model"] else ""
         since = f", from {said['from']} on" if "from" in said else ""
-        what = f"{kind.replace('-', ' ')}{since}: model {said['model_id']}, {said['source']}{given}"
-        return f"{format_instant(at)[:19]}Z {what}"
-    if kind == "source-identified":
-        before, said = json.loads(old)["id"], json.loads(new)
-        anew = "" if before is None else f", made anew: it was {before}"
-        return f"{format_instant(at)[:19]}Z topic {said['name']} of query {query} is {said['id']}{anew}"
-    what = kind.replace("-", " ") if query is None else f"{kind.replace('-', ' ')}, query {query}"
-    return f"{format_instant(at)[:19]}Z {what}: {_plain(old)} to {_plain(new)}"
+        what = f"{name}{since}: model {said['model_id']}, {said['source']}{given}"
+    elif kind == "source-identified":
+        anew = "" if was["id"] is None else f", made anew: it was {was['id']}"
+        what = f"topic {said['name']} of query {query} is {said['id']}{anew}"
+    else:
+        what = f"{name}{'' if query is None else f', query {query}'}: {_plain(old)} to {_plain(new)}"
+    return f"{format_instant(at)[:19]}Z {what}"
 
 
 def _plain(value: str) -> str:
@@ -256,17 +231,10 @@ def _show_entries(console: Console, entries: list[LedgerEntry], total: int) -> N
     if len(entries) < total:
         console.print(f"  the last {len(entries)} of {total:,} entries; --all shows every one", style="dim")
     rows = [("#", "query", "window", "decision", "loss before", "after")]
-    rows += [
-        (
-            f"{entry.sequence}",
-            entry.query,
-            f"{_day(entry.start_us)} to {_day(entry.stop_us)}",
-            entry.decision,
-            f"{entry.loss_before:.9f}",
-            f"{entry.loss_after:.9f}",
-        )
-        for entry in entries
-    ]
+    for entry in entries:
+        window = f"{_day(entry.start_us)} to {_day(entry.stop_us)}"
+        losses = (f"{entry.loss_before:.9f}", f"{entry.loss_after:.9f}")
+        rows.append((f"{entry.sequence}", entry.query, window, entry.decision, *losses))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for number, row in enumerate(rows):
         cells = [
@@ -282,37 +250,24 @@ def _day(time_us: int) -> str:
 
 
 def export(text: str, folder: Path, kind: str) -> None:
-    """Write what may be published of a ledger to files.
-
-    Raises:
-        StoreError: the ledger cannot be read, or a file cannot be written.
-        CommandError: likewise, for the accounts.
-    """
+    """Write what may be published of a ledger to files."""
     with _open(text) as store:
         console = results()
-        for what, name in (("ledger", "ledger-entries"), ("releases", "releases")):
-            path = folder / f"{name}.{kind}"
-            rows = store.export(path, "ledger" if what == "ledger" else "releases")
-            console.print(f"{path}: {plural(rows, 'row')}", soft_wrap=True)
-        path = folder / "domains.json"
+        entries, releases = folder / f"ledger-entries.{kind}", folder / f"releases.{kind}"
+        accounts = folder / "domains.json"
+        console.print(f"{entries}: {plural(store.export(entries, 'ledger'), 'row')}", soft_wrap=True)
+        console.print(f"{releases}: {plural(store.export(releases, 'releases'), 'row')}", soft_wrap=True)
         domains = [
             {**_Account.of(store, name, every=True).to_dict(), "head": str(store.head(name))}
             for name in store.domains()
         ]
-        try:
-            write_whole(path, json.dumps(domains, indent=2, ensure_ascii=False) + "\n")
-        except OSError as error:
-            raise CommandError(f"{path}: cannot be written ({reason(error)}); check the folder") from error
-        console.print(f"{path}: {plural(len(domains), 'account')}", soft_wrap=True)
+        with writing(accounts, code=ExitCode.SETTINGS):
+            write_whole(accounts, json.dumps(domains, indent=2, ensure_ascii=False) + "\n")
+        console.print(f"{accounts}: {plural(len(domains), 'account')}", soft_wrap=True)
 
 
 def verify(text: str, expected: Sequence[str], *, as_json: bool) -> None:
-    """Read a whole ledger for damage and print the heads of its domains.
-
-    Raises:
-        CommandError: something is not as it was written, or an expected head is no head.
-        StoreError: the ledger cannot be read at all.
-    """
+    """Read a whole ledger for damage and print the heads of its domains."""
     heads: dict[str, list[Head]] = {}
     for one in expected:
         domain, _, head = one.rpartition("=")
@@ -353,11 +308,7 @@ def _show_verified(console: Console, found: Verified) -> None:
 
 
 def raise_budget(text: str, domain: str, budget: float, *, ask: bool) -> None:
-    """Raise a domain's budget after asking.
-
-    Raises:
-        StoreError: there is no such domain, or the budget would not rise.
-    """
+    """Raise a domain's budget after asking."""
     with _open(text) as store:
         before = store.summary(domain)
         if ask:
@@ -375,11 +326,7 @@ def raise_budget(text: str, domain: str, budget: float, *, ask: bool) -> None:
 
 
 def backup(text: str, output: Path) -> None:
-    """Copy a SQLite ledger.
-
-    Raises:
-        StoreError: it is not SQLite, or the copy cannot be written.
-    """
+    """Copy a SQLite ledger."""
     with _open(text) as store:
         store.backup(output)
     paragraph(
@@ -390,34 +337,17 @@ def backup(text: str, output: Path) -> None:
 
 
 def migrate(text: str) -> None:
-    """Bring a ledger's tables to this version.
-
-    Raises:
-        StoreError: it is newer than this program, or cannot be written.
-    """
+    """Bring a ledger's tables to this version."""
     with _open(text) as store:
         store.migrate()
     results().print("The tables are those of this version.")
 
 
-_ENDINGS = frozenset({".yaml", ".yml", ".json"})
-_LEAST = 2
-
-
 def merge(texts: Sequence[str], output: Path) -> None:
-    """Unite ledgers and print the new accounts.
-
-    Args:
-        texts: each a SQLite file, a URL, or a settings file that names one.
-        output: the new SQLite file.
-
-    Raises:
-        CommandError: fewer than two are given, or one is not there.
-        StoreError: they cannot be united, read or written.
-    """
-    if len(texts) < _LEAST:
+    """Unite ledgers and print the new accounts."""
+    if len(texts) == 1:
         raise CommandError(f"{texts[0]}: one ledger alone cannot be merged; give two or more")
-    if output.suffix.lower() in _ENDINGS:
+    if is_settings(output):
         raise CommandError(
             f"{output}: a ledger cannot have the ending of a settings file; name it for example ledger.db"
         )
@@ -441,39 +371,25 @@ def merge(texts: Sequence[str], output: Path) -> None:
 
 def _account(said: DomainSummary) -> str:
     text = f"loss {said.loss:.9f} of {said.budget:g} after {plural(said.charged, 'window')}"
-    if said.flagged_charges or said.flagged_blocks:
-        text += f"; flagged: {plural(said.flagged_charges, 'charge')}, {plural(said.flagged_blocks, 'block')}"
+    flagged = _flagged(said, ", ")
+    text += f"; flagged: {flagged}" if flagged else ""
     return f"{text}; closed" if said.closed else text
 
 
-Kind = Literal["joined", "switched"]
-
-
 def change_belief(text: str, domain: str, path: Path, instant: str | None, *, ask: bool) -> None:
-    """Change a domain's belief after asking.
-
-    Args:
-        text: the ledger: a URL, a file, or settings.
-        domain: its name.
-        path: a model file.
-        instant: from when on it is believed in the place of the others; ``None``: it joins them for all time.
-        ask: whether to ask first.
-
-    Raises:
-        CommandError: the model does not fit the domain.
-        ModelError: the model cannot be used.
-        StoreError: there is no such domain, or its budget does not allow it.
-    """
+    """Change a domain's belief after asking: from an instant on, or without one joined to the others for all time."""
     model = Model.load(path)
-    with Store(address_of(text)) as store:
+    with _open(text) as store:
         said = store.summary(domain)
         held = store.registered(domain, said.queries[0].name) if said.queries else None
         if held is None:
             raise CommandError(f"domain {domain!r} has no query on record, and so no belief that could change")
-        slot = None if instant is None else _slot(held.domain, instant)
+        slot, zone = None, str(held.domain.reading.get("timezone", "UTC"))
+        if instant is not None:
+            slot = SlotGrid(**held.domain.grid).slot_at(parse_instant(instant, zone), "--from")
         belief = _like(held.domain, model)
         origin = model.provenance
-        kind: Kind = "joined" if slot is None else "switched"
+        kind: Literal["joined", "switched"] = "joined" if slot is None else "switched"
         change = BeliefChange(
             kind, belief, model.model_id, slot, origin.from_protected, origin.text, origin.series_hashes
         )
@@ -491,11 +407,6 @@ def change_belief(text: str, domain: str, path: Path, instant: str | None, *, as
         f"promised it was {done.reserved_before:.9g} and is {done.reserved_after:.9g}, of a budget of "
         f"{said.budget:g}. Queries on record keep their noise; a new query may be calibrated for the new belief.",
     )
-
-
-def _slot(domain: DomainSpec, instant: str) -> int:
-    grid = SlotGrid(**domain.grid)
-    return grid.slot_at(parse_instant(instant, str(domain.reading.get("timezone", "UTC"))), "--from")
 
 
 def _like(domain: DomainSpec, model: Model) -> dict[str, object]:
@@ -519,47 +430,25 @@ _LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as it is derived.
+    """One thing that is not as it is derived."""
 
-    Attributes:
-        row: which row, by its names.
-        what: what it says, and what is derived.
-    """
-
-    row: str
-    what: str
+    row: str  # which row, by its names
+    what: str  # what it says, and what is derived
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look compared.
-
-    Attributes:
-        name: of the look.
-        compared: what was held together, in words.
-        differences: every one that was found; empty where all agrees.
-    """
+    """What one look compared."""
 
     name: str
-    compared: str
-    differences: tuple[Difference, ...]
+    compared: str  # what was held together, in words
+    differences: tuple[Difference, ...]  # every one that was found; empty where all agrees
 
 
 def audit(text: str, published: Sequence[Path], *, as_json: bool) -> None:
-    """Derive a ledger again and print what agrees and what does not.
-
-    Args:
-        text: a settings file, a ledger file or a URL; settings say which belief and which noise there must be.
-        published: files and folders of released rows to hold against the record; with settings their sink, too.
-        as_json: print the looks as JSON.
-
-    Raises:
-        CommandError: something differs.
-        StoreError: the ledger cannot be read at all.
-        SettingsError: the settings cannot be used.
-    """
+    """Derive a ledger again and print what differs; settings say which belief and which noise there must be."""
     settings = settings_of(text)
-    with Store(address_of(text)) as store:
+    with _open(text) as store:
         looks = list(_looks(store, settings, published))
     failed = [look for look in looks if look.differences]
     if as_json:
@@ -601,16 +490,13 @@ def _looks(store: Store, settings: Settings | None, published: Sequence[Path]) -
     yield charges_look(entries, registered, said)
     yield noise_look(registered)
     names = [pair for pair, held in registered.items() if held.query.mechanism != TRANSITIONS]
-    tables = [pa.Table.from_batches(store.releases(*pair)) for pair in names if _has_rows(said[pair[0]], pair[1])]
+    released_pairs = {(one.name, query.name) for one in said.values() for query in one.queries if query.blocks}
+    tables = [pa.Table.from_batches(store.releases(*pair)) for pair in names if pair in released_pairs]
     released = {row["release_id"]: row for table in tables for row in rows_from_batch(table)}
     yield releases_look(released, entries)
     if settings is not None:
         yield _settings(settings, registered)
     yield from _published(settings, published, released)
-
-
-def _has_rows(said: DomainSummary, query: str) -> bool:
-    return any(one.name == query and one.blocks for one in said.queries)
 
 
 def charges_look(
@@ -711,14 +597,11 @@ def _published(
         except FileError as error:
             yield Look("published", str(path), (Difference(str(path), str(error)),))
             continue
-        found = [one for row in rows if (one := _published_difference(row, released)) is not None]
+        found: list[Difference] = []
+        for row in rows:
+            name, held = f"release {row['release_id']}", released.get(row["release_id"])
+            if held is None:
+                found.append(Difference(name, "is published and not on record"))
+            elif fields := [one for one, value in row.items() if value != held[one]][:3]:
+                found.append(Difference(name, f"{', '.join(fields)} differ from the record"))
         yield Look("published", f"{plural(len(rows), 'row')} of {path} against the record", tuple(found))
-
-
-def _published_difference(row: dict[str, Any], released: dict[str, dict[str, Any]]) -> Difference | None:
-    name = f"release {row['release_id']}"
-    held = released.get(row["release_id"])
-    if held is None:
-        return Difference(name, "is published and not on record")
-    fields = list(islice((field for field, value in row.items() if value != held[field]), 3))
-    return Difference(name, f"{', '.join(fields)} differ from the record") if fields else None

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import MOST_WILDCARDS, Do, Place, Step, Steps, parts_of, path_text, paths_of
-from ...schemas.settings.recipe_files import RECIPES, Recipe
+from ...schemas.settings.recipe_files import RECIPES
 from ...transforms.payloads.avro import SchemaLookup
 from ...transforms.payloads.columns import FIELDS, is_known, level_of, topics
 from ...transforms.payloads.decoder import PayloadDecoder, documents_of
@@ -63,30 +63,10 @@ _OF_MESSAGE = re.compile(
     re.IGNORECASE,
 )
 _ID = re.compile(r"[a-z]I[dD]$|^sn$|serial|eui$", re.IGNORECASE)
-_DIRECTION = frozenset(
-    [
-        "in",
-        "out",
-        "rx",
-        "tx",
-        "up",
-        "down",
-        "uplink",
-        "status",
-        "state",
-        "set",
-        "get",
-        "cmd",
-        "info",
-        "lwt",
-        "online",
-        "data",
-        "sensor",
-        "tele",
-        "telemetry",
-        "event",
-        "events",
-    ]
+#: Words at a level of the topic for kinds of messages.
+_KIND = re.compile(
+    r"in|out|rx|tx|up|down|uplink|status|state|set|get|cmd|info|lwt|online|data|sensor|tele|telemetry|events?",
+    re.IGNORECASE,
 )
 #: What may be measured, and what stands beside it in a word. A word of these alone names nobody, so it is written.
 _MEASURE = re.compile(
@@ -113,63 +93,40 @@ _NUMBER_TEXT = re.compile(r"\s*[-+]?\d+(?:[.,]\d+)?(?:[eE][-+]?\d{1,3})?\s*")
 
 #: Instants that a time lies between: the years 2000 to 2100.
 _EARLIEST_S, _LATEST_S = 946_684_800, 4_102_444_800
+#: Characters of a number or a time.
+_LONGEST_NUMBER = 40
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 @dataclass(frozen=True, slots=True)
 class MessageLook:
-    """What some messages suggest.
+    """What some messages suggest."""
 
-    Attributes:
-        readings: the section of the settings.
-        called: what the mapping is, in words.
-        count: messages that were looked at.
-        read: those of them with a reading.
-        passed: those that are of another kind.
-        rejected: those that cannot be read.
-        names: distinct series seen.
-        interval_us: a usual length of slot near the distance of two readings; ``None`` if no series had two.
-        rises: whether the value is a counter.
-        unit: of the values; empty if it is not known.
-        latest_us: the latest reading.
-        naive: whether the times have no offset.
-    """
-
-    readings: dict[str, Any]
-    called: str
-    count: int
-    read: int
-    passed: int
-    rejected: int
-    names: int
-    interval_us: int | None
-    rises: bool
-    unit: str
-    latest_us: int
-    naive: bool
+    readings: dict[str, Any]  # the section of the settings
+    called: str  # what the mapping is, in words
+    count: int  # messages that were looked at
+    read: int  # those of them with a reading
+    passed: int  # those that are of another kind
+    rejected: int  # those that cannot be read
+    names: int  # distinct series seen
+    interval_us: int | None  # a usual length of slot near the distance of two readings; ``None`` if no series had two
+    rises: bool  # whether the value is a counter
+    unit: str  # of the values; empty if it is not known
+    latest_us: int  # the latest reading
+    naive: bool  # whether the times have no offset
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What a proposal makes of the messages.
-
-    Attributes:
-        readings: the section.
-        read: messages with a reading.
-        rejected: messages that cannot be read.
-        passed: messages of another kind.
-        codes: the series of each reading, shape (n,).
-        instants: the time of each in microseconds, shape (n,).
-        values: its value, shape (n,).
-    """
+    """What a proposal makes of the messages."""
 
     readings: dict[str, Any]
-    read: int
-    rejected: int
-    passed: int
-    codes: npt.NDArray[np.int64]
-    instants: npt.NDArray[np.int64]
-    values: npt.NDArray[np.float64]
+    read: int  # messages with a reading
+    rejects: frozenset[int]  # positions of messages that cannot be read
+    passed: int  # messages of another kind
+    codes: npt.NDArray[np.int64]  # the series of each reading, shape (n,)
+    instants: npt.NDArray[np.int64]  # the time of each in microseconds, shape (n,)
+    values: npt.NDArray[np.float64]  # its value, shape (n,)
 
     @property
     def names(self) -> int:
@@ -179,7 +136,7 @@ class _Outcome:
     @property
     def score(self) -> int:
         """Messages with a reading, less those that are lost."""
-        return self.read - self.rejected
+        return self.read - len(self.rejects)
 
 
 @dataclass(frozen=True)
@@ -203,12 +160,12 @@ class _Tester:
             return None
         names = [name for one in found for name in one.column("series").to_pylist()]
         instants = np.concatenate([one.column("time").cast("int64").to_numpy(zero_copy_only=False) for one in found])
-        rejected = {int(at) for one in parts for lost in one.rejects for at in lost.positions}
+        rejects = {int(at) for one in parts for lost in one.rejects for at in lost.positions}
         passed = sum(one.passed for one in parts)
         return _Outcome(
             readings=dict(readings),
-            read=max(0, len(self.messages) - len(rejected) - passed),
-            rejected=len(rejected),
+            read=max(0, len(self.messages) - len(rejects) - passed),
+            rejects=frozenset(rejects),
             passed=passed,
             codes=np.unique(names, return_inverse=True)[1].astype(np.int64),
             instants=instants,
@@ -234,10 +191,10 @@ def look_at_messages(
     schemas: SchemaLookup | None = None,
     hint: str = "",
 ) -> MessageLook:
-    """Look at messages.
+    """Look at messages of one topic or of several.
 
     Args:
-        messages: some, of one topic or of several.
+        messages: some of them.
         where: they come from, for errors.
         value: path, or name, of the value; guessed if left out.
         timezone: zone of times without an offset.
@@ -245,11 +202,8 @@ def look_at_messages(
         only: the name of a series, where messages come from one place and have none.
         schemas: gives the schema of an id of Avro's wire format.
         hint: what else may help where nothing is found.
-
-    Raises:
-        CommandError: there are no messages, or nothing in them looks like readings.
     """
-    messages = _with_payload(messages)
+    messages = _chosen(messages, [at for at, payload in enumerate(messages.payloads) if payload])
     if not len(messages):
         raise CommandError(f"{where}: no message with a payload to look at", ExitCode.SOURCE)
     tester = _Tester(messages, timezone, schemas)
@@ -261,15 +215,19 @@ def look_at_messages(
         own = _generic(tester, fields, value)
         found = own if own is not None and (found is None or own.score > found.score) else found
     if found is None:
-        is_sparkplug = _is_sparkplug(topics(messages, range(len(messages))))
-        why = _no_metric(len(messages), value) if is_sparkplug else _nothing(len(messages), fields, value)
-        why += _known_alone(tester, value)
+        why = _nothing(messages, fields, value) + (_known_alone(tester) if value is None else "")
         raise CommandError(f"{where}: {why}{hint}", ExitCode.SOURCE)
     return _look(found, messages, fields)
 
 
-def _nothing(count: int, fields: _Fields, value: str | None) -> str:
+def _nothing(messages: Messages, fields: _Fields, value: str | None) -> str:
     """Why nothing is proposed, without a word of a message."""
+    count = len(messages)
+    if _is_sparkplug(topics(messages, range(count))):
+        form = "give the name of a metric, with + for each level that names a meter, such as --value '+/Power'"
+        if value is not None:
+            return f"--value {value!r} is no metric with numbers in {count} messages; {form}"
+        return f"no metric with numbers in {count} messages has a known measure for a level of its name; {form}"
     if fields.payload is None and not fields.plain:
         return (
             f"most of {count} payloads are in none of the formats {', '.join(_FORMATS)}, nor of a known preset; for "
@@ -283,31 +241,17 @@ def _nothing(count: int, fields: _Fields, value: str | None) -> str:
     )
 
 
-def _known_alone(tester: _Tester, value: str | None) -> str:
+def _known_alone(tester: _Tester) -> str:
     """Which recipe reads the messages of its own topics, where those of other topics stand in its way."""
     names = topics(tester.messages, range(len(tester.messages)))
     for recipe in RECIPES.values():
         own = [at for at, name in enumerate(names) if recipe.topic and _is_on(name, recipe.topic)]
         if not 0 < len(own) < len(names) or recipe.missing:
             continue
-        apart = replace(tester, messages=_chosen(tester.messages, own))
-        found = apart.best([{"preset": recipe.name}]) if value is None else None
-        if found is not None and found.read == len(own):
+        found = replace(tester, messages=_chosen(tester.messages, own)).outcome({"preset": recipe.name})
+        if found is not None and found.score > 0 and found.read == len(own):
             return f"; those of the topic {recipe.topic} are of preset {recipe.name}: look at them alone"
     return ""
-
-
-def _no_metric(count: int, value: str | None) -> str:
-    """Why nothing is proposed of Sparkplug's messages, without a word of them."""
-    form = "give the name of a metric, with + for each level that names a meter, such as --value '+/Power'"
-    if value is not None:
-        return f"--value {value!r} is no metric with numbers in {count} messages; {form}"
-    return f"no metric with numbers in {count} messages has a known measure for a level of its name; {form}"
-
-
-def _with_payload(messages: Messages) -> Messages:
-    """The messages that have one."""
-    return _chosen(messages, [at for at, payload in enumerate(messages.payloads) if payload])
 
 
 def _chosen(messages: Messages, kept: Sequence[int]) -> Messages:
@@ -324,17 +268,11 @@ def _chosen(messages: Messages, kept: Sequence[int]) -> Messages:
 
 @dataclass
 class _Leaf:
-    """A field at the end of a path.
-
-    Attributes:
-        steps: the path.
-        values: what stands there, without nulls.
-        documents: numbers of the documents that have it.
-    """
+    """A field at the end of a path."""
 
     steps: Steps
-    values: list[Any] = field(default_factory=list[Any])
-    documents: set[int] = field(default_factory=set[int])
+    values: list[Any] = field(default_factory=list[Any])  # what stands there, without nulls
+    documents: set[int] = field(default_factory=set[int])  # numbers of the documents that have it
 
     @property
     def name(self) -> str:
@@ -360,7 +298,7 @@ class _Leaf:
         numbers = sum(type(one) in (int, float) for one in self.values)
         if numbers >= _MOST * len(self.values):
             return "number"
-        texts = [one for one in self.values if type(one) is str and len(one) <= 40]  # noqa: PLR2004 - of a number
+        texts = [one for one in self.values if type(one) is str and len(one) <= _LONGEST_NUMBER]
         for kind, form in (("text", _NUMBER_TEXT), ("unit", _WITH_UNIT)):
             if sum(form.fullmatch(one) is not None for one in texts) >= _MOST * len(self.values):
                 return kind
@@ -369,33 +307,19 @@ class _Leaf:
 
 @dataclass(frozen=True)
 class _Fields:
-    """What the messages have.
+    """What the messages have."""
 
-    Attributes:
-        payload: how payloads are written; ``None`` where they are not in a form with fields.
-        packed: whether they are packed by gzip.
-        plain: whether the payload as a whole is a value.
-        leaves: the fields, by their paths.
-        documents: how many documents there are.
-        levels: levels of the topic that differ, from 1.
-        words: of each such level what stands there.
-        keyed: whether messages have keys of text.
-        only: the name of a series where there is no other.
-        bodies: what the payloads hold.
-        said_unit: the unit that stands behind numbers in payloads; empty for none that is known.
-    """
-
-    payload: str | None
-    packed: bool
-    plain: bool
-    leaves: Mapping[Steps, _Leaf]
-    documents: int
-    levels: tuple[int, ...]
-    words: Mapping[int, Counter[str]]
-    keyed: bool
-    only: str
-    bodies: Sequence[Any]
-    said_unit: str
+    payload: str | None  # how payloads are written; ``None`` where they are not in a form with fields
+    packed: bool  # whether they are packed by gzip
+    plain: bool  # whether the payload as a whole is a value
+    leaves: Mapping[Steps, _Leaf]  # the fields, by their paths
+    documents: int  # how many documents there are
+    levels: tuple[int, ...]  # levels of the topic that differ, from 1
+    words: Mapping[int, Counter[str]]  # of each such level what stands there
+    keyed: bool  # whether messages have keys of text
+    only: str  # the name of a series where there is no other
+    bodies: Sequence[Any]  # what the payloads hold
+    said_unit: str  # the unit that stands behind numbers in payloads; empty for none that is known
 
     @classmethod
     def of(cls, messages: Messages, levels: Sequence[int], only: str, schemas: SchemaLookup | None) -> _Fields:
@@ -406,21 +330,23 @@ class _Fields:
             raw = [_unpacked(one) for one in raw]
         payload, bodies = _format_of(raw, schemas)
         leaves = _leaves(bodies) if payload is not None else {}
+        short = [one.decode("ascii", "replace") for one in raw if len(one) <= _LONGEST_NUMBER]
+        numbers = [one for one in short if _NUMBER_TEXT.fullmatch(one) or _WITH_UNIT.fullmatch(one)]
         names = topics(messages, range(len(messages)))
         words = _words(names)
         differing = tuple(sorted({*(at for at, said in words.items() if len(said) > 1), *(set(levels) & set(words))}))
         return cls(
             payload=payload,
             packed=packed,
-            plain=payload is None and _are_numbers(raw),
+            plain=payload is None and len(numbers) >= _FEW * len(raw),
             leaves=leaves,
             documents=len(bodies),
             levels=differing,
             words=words,
-            keyed=all(key and _is_text(key) for key in messages.keys),
+            keyed=all(key and key.decode("utf-8", "surrogateescape").isprintable() for key in messages.keys),
             only=only,
             bodies=bodies,
-            said_unit=_unit_behind(raw) if payload is None else "",
+            said_unit=_unit_behind(numbers) if payload is None else "",
         )
 
     @property
@@ -455,24 +381,10 @@ def _unpacked(payload: bytes) -> bytes:
         return b""
 
 
-def _is_text(one: bytes) -> bool:
-    try:
-        return one.decode("utf-8").isprintable()
-    except UnicodeDecodeError:
-        return False
-
-
-def _unit_behind(raw: Sequence[bytes]) -> str:
+def _unit_behind(texts: Iterable[str]) -> str:
     """The known unit that stands behind most numbers; empty for none."""
-    found = [_WITH_UNIT.fullmatch(one.decode("ascii", "replace")) for one in raw if len(one) <= 40]  # noqa: PLR2004 - of a number
-    units = Counter(one[1] for one in found if one is not None and is_known(one[1]))
-    return max(units, key=lambda one: units[one], default="")
-
-
-def _are_numbers(raw: Sequence[bytes]) -> bool:
-    """Whether a part of the payloads are numbers as a whole, with or without a unit."""
-    texts = [one.decode("ascii", "replace") for one in raw if len(one) <= 40]  # noqa: PLR2004 - of a number
-    return sum(bool(_NUMBER_TEXT.fullmatch(one) or _WITH_UNIT.fullmatch(one)) for one in texts) >= _FEW * len(raw)
+    units = Counter(match[1] for one in texts if (match := _WITH_UNIT.fullmatch(one)) is not None)
+    return next((one for one, _ in units.most_common() if is_known(one)), "")
 
 
 def _format_of(raw: list[bytes], schemas: SchemaLookup | None) -> tuple[str | None, list[Any]]:
@@ -584,14 +496,14 @@ def _time_of(leaf: _Leaf) -> dict[str, Any] | None:
     """How the times of a field are written, as settings; ``None`` if it holds none."""
     named = bool(TIME.search(leaf.name) or _OWN_TIME.search(leaf.name))
     given = [one for one in leaf.values if type(one) in (int, float) or (type(one) is str and one.isdecimal())]
-    numbers = [float(one) for one in given if len(str(one)) <= 40 and math.isfinite(float(one))]  # noqa: PLR2004 - of a time
+    numbers = [float(one) for one in given if len(str(one)) <= _LONGEST_NUMBER and math.isfinite(float(one))]
     if named and len(numbers) >= _MOST * len(leaf.values):
         typical = median(numbers)
         unit = next((unit for least, unit in EPOCHS if typical >= least), None)
         if unit is None or not _EARLIEST_S <= typical / _PER_SECOND[unit] <= _LATEST_S:
             return None
         return {} if unit == "s" else {"time_unit": unit}
-    texts = [one for one in leaf.values if type(one) is str and 8 <= len(one) <= 40]  # noqa: PLR2004 - of a time
+    texts = [one for one in leaf.values if type(one) is str and 8 <= len(one) <= _LONGEST_NUMBER]  # noqa: PLR2004 - of a time
     if len(texts) < _MOST * len(leaf.values) or not (named or all("-" in one and ":" in one for one in texts)):
         return None
     form = text_format(texts)
@@ -648,12 +560,7 @@ def _is_step(leaf: _Leaf, value: _Leaf) -> bool:
 
 
 def _series(fields: _Fields, inside: Steps | None) -> list[Any]:
-    """Places of the series, the likeliest first.
-
-    Args:
-        fields: what the messages have.
-        inside: the array that the value is in; ``None`` for any.
-    """
+    """Places of the series for a value inside an array, or anywhere, the likeliest first."""
     found: list[Any] = []
     if inside is not None and Do.FIELDS in inside:
         at = len(inside) - 1 - inside[::-1].index(Do.FIELDS)
@@ -668,7 +575,9 @@ def _series(fields: _Fields, inside: Steps | None) -> list[Any]:
 
     found += [{"path": one.text} for one in fields.sorted(rank)[:_TRIED]]
     measured = _measured(fields)
-    levels = [{"topic": at} for at in fields.levels if at not in measured and not all(map(_is_kind, fields.words[at]))]
+    levels = [
+        {"topic": at} for at in fields.levels if at not in measured and not all(map(_KIND.fullmatch, fields.words[at]))
+    ]
     joined = [{"join": [*levels, *found[:1]]}] if levels and found else []
     joined += [{"join": list(levels)}] if len(levels) > 1 else []
     keyed = [{"key": True}] if fields.keyed else []
@@ -704,8 +613,10 @@ def _measured(fields: _Fields) -> list[int]:
     series: a lone level with ``adams`` and ``power`` has names.
     """
     said = {at: fields.words[at] for at in fields.levels if _likeliest(fields.words[at])}
-    names = any(at not in said and not all(map(_is_kind, fields.words[at])) for at in fields.levels)
-    return [at for at, words in said.items() if names or all(_is_measure(word) or _is_kind(word) for word in words)]
+    names = any(at not in said and not all(map(_KIND.fullmatch, fields.words[at])) for at in fields.levels)
+    return [
+        at for at, words in said.items() if names or all(_is_measure(word) or _KIND.fullmatch(word) for word in words)
+    ]
 
 
 def _generic(tester: _Tester, fields: _Fields, wanted: str | None) -> _Outcome | None:
@@ -737,19 +648,17 @@ def _value(fields: _Fields, leaf: _Leaf, *, nth: bool = False) -> dict[str, Any]
         said["optional"] = True
     texts = [one for one in leaf.values if type(one) is str]
     more: dict[str, Any] = {"decimal": ","} if any("," in one for one in texts) else {}
+    unit = next((unit for form, unit in UNITS if form.search(leaf.name)), "")
+    near = (one for one in fields.leaves.values() if one.steps[:-1] == leaf.steps[:-1] and one.name in FIELDS)
+    beside = next(near, None)
     if leaf.kind == "unit":
-        units = Counter(match[1] for one in texts if (match := _WITH_UNIT.fullmatch(one)) is not None)
-        unit = next((one for one, _ in units.most_common() if is_known(one)), None)
-        return {"value": {**said, "unit": True}, **({} if unit is None else {"unit": unit}), **more}
-    beside = next(
-        (one for one in fields.leaves.values() if one.steps[:-1] == leaf.steps[:-1] and one.name in FIELDS), None
-    )
-    if beside is not None:
-        unit = next((one for one, _ in Counter(map(str, beside.values)).most_common() if is_known(one)), None)
-        if unit is not None:
-            return {"value": {**said, "unit": {"path": beside.text}}, "unit": unit, **more}
-    unit = next((unit for form, unit in UNITS if form.search(leaf.name)), None)
-    return {"value": said, **({} if unit is None else {"unit": unit}), **more}
+        said["unit"], unit = True, _unit_behind(texts)
+    elif beside is not None:
+        units = Counter(map(str, beside.values)).most_common()
+        known = next((one for one, _ in units if is_known(one)), None)
+        if known is not None:
+            said["unit"], unit = {"path": beside.text}, known
+    return {"value": said, **({"unit": unit} if unit else {}), **more}
 
 
 def _with_names(tester: _Tester, fields: _Fields, leaf: _Leaf, best: _Outcome) -> _Outcome:
@@ -767,38 +676,22 @@ def _apart(outcome: _Outcome) -> tuple[int, bool, int]:
 
 def _sifted(tester: _Tester, best: _Outcome, fields: _Fields) -> _Outcome:
     """The same where a level of the topic tells messages of another kind from those that are read."""
-    if not best.rejected:
+    if not best.rejects:
         return best
-    rejects = {
-        int(at)
-        for one in PayloadDecoder(
-            shown(Readings.model_validate(best.readings)), timezone=tester.timezone, schemas=tester.schemas
-        ).decode(tester.messages)
-        for lost in one.rejects
-        for at in lost.positions
-    }
     names = topics(tester.messages, range(len(tester.messages)))
     for level in fields.levels:
         if {"topic": level} in (best.readings["series"], *dict(best.readings["series"]).get("join", ())):
             continue
-        bad = {level_of(names[at], level) or "" for at in rejects}
-        good = {level_of(name, level) or "" for at, name in enumerate(names) if at not in rejects}
+        bad = {level_of(names[at], level) or "" for at in best.rejects}
+        good = {level_of(name, level) or "" for at, name in enumerate(names) if at not in best.rejects}
         if bad & good:
             continue
         # words that are no kinds of messages may be names of meters, and are not written
-        known = [
-            (how, sorted(words)) for how, words in (("equals", good), ("differs", bad)) if all(map(_is_kind, words))
-        ]
-        for how, words in known[:1]:
-            said = {"topic": level, how: words[0] if len(words) == 1 else words}
-            sifted = tester.outcome({**best.readings, "where": [said]})
-            return best if sifted is None else sifted
+        for how, words in (("equals", sorted(good)), ("differs", sorted(bad))):
+            if all(map(_KIND.fullmatch, words)):
+                said = {"topic": level, how: words[0] if len(words) == 1 else words}
+                return tester.outcome({**best.readings, "where": [said]}) or best
     return best
-
-
-def _is_kind(word: str) -> bool:
-    """Whether a word at a level of the topic is one for kinds of messages."""
-    return word.lower() in _DIRECTION
 
 
 def _whole_payload(tester: _Tester, fields: _Fields) -> _Outcome | None:
@@ -832,12 +725,8 @@ def _of_recipes(messages: Messages, fields: _Fields, wanted: str | None) -> Iter
                 yield given
                 continue
             for leaf in _values(fields, wanted):
-                yield given | _value_of_recipe(recipe, fields, leaf)
-
-
-def _value_of_recipe(recipe: Recipe, fields: _Fields, leaf: _Leaf) -> dict[str, Any]:
-    said = _value(fields, leaf)
-    return said if "unit" not in recipe.readings else {"value": said["value"]}
+                said = _value(fields, leaf)
+                yield given | (said if "unit" not in recipe.readings else {"value": said["value"]})
 
 
 def _is_on(name: str, form: str) -> bool:
@@ -917,17 +806,12 @@ def _names_of_convention(bodies: Sequence[Any]) -> dict[str, list[str]]:
                     found["senml"].add(re.split(r"[:/]", name)[-1])
         elif isinstance(body, dict):
             _names_in_object(body, found)
+    # in SenML what ends a name may as well be that of a device
+    found["senml"] = {one for one in found["senml"] if _rank(one, _VALUES) < len(_VALUES)}
+    found = {preset: names - {""} for preset, names in found.items()}
     return {
-        preset: sorted(
-            (one for one in names if _can_be_value(preset, one)), key=lambda one: (_rank(one, _VALUES), one)
-        )[:_TRIED]
-        for preset, names in found.items()
+        preset: sorted(names, key=lambda one: (_rank(one, _VALUES), one))[:_TRIED] for preset, names in found.items()
     }
-
-
-def _can_be_value(preset: str, name: str) -> bool:
-    """Whether a name may be that of a value: in SenML what ends a name may as well be that of a device."""
-    return bool(name) and (preset != "senml" or _rank(name, _VALUES) < len(_VALUES))
 
 
 def _names_in_object(body: dict[str, Any], found: dict[str, set[str]]) -> None:
@@ -975,7 +859,7 @@ def _look(found: _Outcome, messages: Messages, fields: _Fields) -> MessageLook:
         count=len(messages),
         read=found.read,
         passed=found.passed,
-        rejected=found.rejected,
+        rejected=len(found.rejects),
         names=found.names,
         interval_us=slot_of(apart) if len(apart) else None,
         rises=rises or "register" in str(whole.model_dump(mode="json").get("value", "")),

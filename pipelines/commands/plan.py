@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,16 @@ from ...privacy.analysis.utility import (
 from ...privacy.models.belief import Belief
 from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.calendars import UNITS, Unit, local_calendar
-from ...schemas.files import FileError, reason, whole_file, write_whole
+from ...schemas.files import whole_file, write_whole
 from ...schemas.models import Model
-from ...schemas.settings.base import SettingsError, read_document
+from ...schemas.settings.base import read_document
 from ...schemas.settings.job import Accepted, load_settings, read_settings
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_duration
 from ...schemas.states import StateSpace
 from ...transforms.checks import STAND_IN_TEXT, class_share
-from ...transforms.plan import Plan, make_plan
+from ...transforms.plan import make_plan
 from ..console import facts, heading, lines, notes, plural, print_json, results, working
-from ..errors import CommandError, ExitCode
+from ..errors import CommandError, writing
 
 _PICTURES = (".svg", ".png")
 
@@ -49,61 +50,35 @@ _LONGEST_US = 366 * DAY_US
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line asks; ``None`` and empty for what the settings, or the defaults, say.
-
-    Attributes:
-        window: length of a window.
-        group: series in the smallest group.
-        epsilon: target.
-        error: wanted error, in per cent or as a share.
-        mechanism: its name.
-        windows: lengths of the table, with commas.
-        groups: group sizes of the table, with commas.
-        epsilons: of the table, with commas.
-        rule: a rule of aggregation.
-        largest_share: of a member, for the rule.
-    """
+    """What the command line asks; ``None`` and empty for what the settings, or the defaults, say."""
 
     window: str | None = None
-    group: int | None = None
+    group: int | None = None  # series in the smallest group
     epsilon: float | None = None
-    error: str = "5%"
+    error: str = "5%"  # wanted error, in per cent or as a share
     mechanism: str | None = None
-    windows: str | None = None
-    groups: str | None = None
-    epsilons: str | None = None
-    rule: str | None = None
-    largest_share: str | None = None
+    windows: str | None = None  # lengths of the table, with commas
+    groups: str | None = None  # group sizes of the table, with commas
+    epsilons: str | None = None  # of the table, with commas
+    rule: str | None = None  # a rule of aggregation
+    largest_share: str | None = None  # of a member, for the rule
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is planned: a belief, its slots and states, and what the settings say of the purpose.
+    """What is planned: a belief, its slots and states, and what the settings say of the purpose."""
 
-    Attributes:
-        name: for the heading.
-        belief: what is believed about every series.
-        interval_us: length of a slot in microseconds.
-        space: the states.
-        purpose: the purpose of the settings, or of the defaults.
-        longest: slots of the longest window that the settings to start from may have.
-        document: the settings as plain data, those to start from before what is planned is put into them.
-        stand_in: whether the belief is a stand-in.
-        mechanism: the mechanism that the settings name; None where there are none.
-        notes: what was assumed of the purpose.
-        own: slots of a window of the settings, of the longest one of a calendar; None where there are no settings.
-    """
-
-    name: str
-    belief: Belief
-    interval_us: int
+    name: str  # for the heading
+    belief: Belief  # what is believed about every series
+    interval_us: int  # length of a slot in microseconds
     space: StateSpace
-    purpose: Purpose
-    longest: int
-    document: dict[str, Any]
-    stand_in: bool
-    mechanism: str | None
-    notes: tuple[str, ...]
+    purpose: Purpose  # the purpose of the settings, or of the defaults
+    longest: int  # slots of the longest window that the settings to start from may have
+    document: dict[str, Any]  # the settings as plain data, those to start from before what is planned is put into them
+    stand_in: bool  # whether the belief is a stand-in
+    mechanism: str | None  # the mechanism that the settings name; None where there are none
+    notes: tuple[str, ...]  # what was assumed of the purpose
+    # slots of a window of the settings, of the longest one of a calendar; None where there are no settings
     own: int | None = None
 
 
@@ -116,21 +91,7 @@ def plan(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Plan, print, and write what is asked for.
-
-    Args:
-        settings: a settings file; or
-        model: a model file.
-        asked: what the command line asks.
-        picture: where to draw the errors, SVG or PNG.
-        output: where to write the settings to start from.
-        as_json: print JSON instead of text.
-
-    Raises:
-        CommandError: a file cannot be written, or an option cannot be used.
-        ModelError: the model cannot be used.
-        SettingsError: the settings cannot.
-    """
+    """Plan, print, and write what is asked for."""
     if (settings is None) == (model is None):
         raise CommandError("plan takes either a settings file or --model FILE: give one of them")
     _check_picture(picture)
@@ -139,7 +100,7 @@ def plan(
             f"-o is {output}, but the paths of {settings} are relative to its folder: write beside it, for example "
             f"-o {settings.with_name('planned.yaml')}"
         )
-    subject = of_settings(settings, asked) if settings is not None else of_model(_given(model), asked, output)
+    subject = of_settings(settings, asked) if settings is not None else of_model(model or Path(), asked, output)
     with working("calibrating"):
         found = analyse_utility(subject.belief, subject.purpose)
     start = starting_settings(subject, found) if found.chosen.hides_neighbours else None
@@ -151,9 +112,17 @@ def plan(
     if picture is not None:
         _draw(picture, subject, found)
     if output is not None and start is not None:
-        _write(output, start)
+        with writing(output):
+            write_whole(output, start)
     if as_json:
-        print_json({**found.to_dict(), **_said(subject), "settings": start})
+        said = {
+            "subject": subject.name,
+            "slot_seconds": subject.interval_us / 1e6,
+            "labels": list(subject.space.labels),
+            "stand_in": subject.stand_in,
+            "notes": list(subject.notes),
+        }
+        print_json({**found.to_dict(), **said, "settings": start})
         return
     console = results()
     show(console, subject, found)
@@ -166,11 +135,7 @@ def plan(
 
 
 def of_settings(path: Path, asked: Asked) -> Subject:
-    """What a settings file plans, with what the command line changes.
-
-    Raises:
-        SettingsError: the settings, or what is asked, cannot be used.
-    """
+    """What a settings file plans, with what the command line changes."""
     settings = read_settings(path).accepting(Accepted(noise=True, stand_in=True))  # it says what a run would
     made = make_plan(settings)
     roster, schedule, interval = made.roster, made.schedule, made.grid.interval_us
@@ -200,12 +165,16 @@ def of_settings(path: Path, asked: Asked) -> Subject:
         class_share=class_share(made),
         total_is_public=made.domain.total_is_public,
     )
+    most = max(1, _LONGEST_US // interval)
+    if schedule.bounded and schedule.stop is not None:
+        most = min(most, schedule.stop - schedule.first)
     said: list[str] = []
     if roster is None and asked.group is None:
         said.append("no roster file says how many series a group has: planned for a single one, or give --group")
     if schedule.calendar is not None and asked.window is None:
         longest = format_duration(window * interval)
-        own = f"; by length sigma is {noise[0]:.4g} to {noise[-1]:.4g}" if (noise := _sigmas(made)) else ""
+        sigmas = {made.of_length(slots).calibration.sigma for slots in schedule.own_lengths}
+        own = f"; by length sigma is {min(sigmas):.4g} to {max(sigmas):.4g}" if len(sigmas) > 1 else ""
         said.append(f"a {schedule.calendar.unit} has no one length: planned for the longest, {longest}{own}")
     return Subject(
         name=f"{made.query_name} over {made.domain.name}",
@@ -213,9 +182,7 @@ def of_settings(path: Path, asked: Asked) -> Subject:
         interval_us=interval,
         space=made.space,
         purpose=purpose,
-        longest=_longest(
-            interval, schedule.stop - schedule.first if schedule.bounded and schedule.stop is not None else None
-        ),
+        longest=most,
         document=read_document(path.read_text(encoding="utf-8"), str(path)),
         stand_in=made.stand_in,
         mechanism=made.mechanism,
@@ -224,24 +191,8 @@ def of_settings(path: Path, asked: Asked) -> Subject:
     )
 
 
-def _sigmas(plan: Plan) -> list[float]:
-    """The noise of the lengths that windows of the schedule have, rising; nothing where all have the same."""
-    found = sorted({plan.of_length(slots).calibration.sigma for slots in plan.schedule.own_lengths})
-    return found if len(found) > 1 else []
-
-
 def of_model(path: Path, asked: Asked, output: Path | None) -> Subject:
-    """What a model file plans, with the purpose of the command line.
-
-    Args:
-        path: the model file.
-        asked: the purpose.
-        output: where the settings to start from are to be written, if anywhere.
-
-    Raises:
-        ModelError: the model cannot be used.
-        SettingsError: what is asked cannot.
-    """
+    """What a model file plans, with the purpose of the command line; settings at ``output`` will name the file."""
     model = Model.load(path)
     if model.states is None or model.interval_us is None:
         raise CommandError(f"{path}: the model has no states or no interval: plan a settings file that names it")
@@ -256,16 +207,16 @@ def of_model(path: Path, asked: Asked, output: Path | None) -> Subject:
         epsilon=1.0,
         mechanism=None,
     )
-    origin = ["windows of a week" for one in (asked.window,) if one is None]
-    origin += ["histograms of a single series" for one in (asked.group,) if one is None]
-    document = _document(model, _beside(path, output), purpose)
+    origin = [] if asked.window else ["windows of a week"]
+    origin += [] if asked.group else ["histograms of a single series"]
+    document = _document(model.states, interval, _beside(path, output), purpose)
     return Subject(
         name=path.name,
         belief=belief_from_dict(model.belief),
         interval_us=interval,
         space=model.states,
         purpose=purpose,
-        longest=_longest(interval),
+        longest=max(1, _LONGEST_US // interval),
         document=document,
         stand_in=model.provenance.stand_in,
         mechanism=None,
@@ -340,22 +291,17 @@ def show(console: Console, subject: Subject, found: Utility) -> None:
 
 def _asked_for(subject: Subject, found: Utility) -> list[tuple[str, str]]:
     purpose = found.purpose
-    shared = purpose.shared
+    shared, classes = purpose.shared, f"the smallest class of slots has {percent(purpose.class_share)} of a window"
+    text = (
+        f"windows of {_long(purpose.window, subject)}, {purpose.group:,} series in the smallest group, "
+        f"{plural(found.bins, 'bin')}, epsilon {purpose.epsilon:g} for "
+        f"{'everything' if purpose.guarantee == 'stream' else 'each window'}"
+    )
     return [
         ("belief", subject.belief.words),
-        (
-            "purpose",
-            f"windows of {_long(purpose.window, subject)}, "
-            f"{plural(purpose.group, 'series') if purpose.group == 1 else f'{purpose.group:,} series'} in the smallest "
-            f"group, {plural(found.bins, 'bin')}, epsilon {purpose.epsilon:g} for "
-            f"{'everything' if purpose.guarantee == 'stream' else 'each window'}",
-        ),
+        ("purpose", text),
         *([("", f"{shared} histograms share every slot, so sigma counts {shared} times")] if shared > 1 else []),
-        *(
-            [("", f"the smallest class of slots has {percent(purpose.class_share)} of a window")]
-            if purpose.class_share < 1
-            else []
-        ),
+        *([("", classes)] if purpose.class_share < 1 else []),
     ]
 
 
@@ -371,12 +317,14 @@ def _meaning(subject: Subject, found: Utility) -> list[tuple[str, str]]:
         for within, slots in found.events
         if slots != 0
     ]
-    own = found.odds[0]
+    loss = f"everything published tells at most {found.loss:.4g} about one slot, for ever"
+    if math.isinf(found.loss):
+        loss = "nothing bounds what all windows of an endless schedule tell together: each is calibrated alone"
     return [
         ("for the error", epsilon),
-        ("loss", _tells(found.loss)),
+        ("loss", loss),
         ("event", f"events {', '.join(lengths)}" if lengths else "no event stays within 4"),
-        ("odds", f"this loss: {own}"),
+        ("odds", f"this loss: {found.odds[0]}"),
         *(
             ("", f"loss {one.epsilon:g}: a guess of 50% becomes at most {percent(dict(one.guesses)[0.5], up=True)}")
             for one in found.odds[1:]
@@ -384,22 +332,6 @@ def _meaning(subject: Subject, found: Utility) -> list[tuple[str, str]]:
         ("per window", f"noise for single readings, differential privacy of each window: {found.per_window}"),
         *([("rule", f"{found.rule}; a rule bounds no loss")] if found.rule is not None else []),
     ]
-
-
-def _tells(loss: float) -> str:
-    if math.isinf(loss):
-        return "nothing bounds what all windows of an endless schedule tell together: each is calibrated alone"
-    return f"everything published tells at most {loss:.4g} about one slot, for ever"
-
-
-def _said(subject: Subject) -> dict[str, Any]:
-    return {
-        "subject": subject.name,
-        "slot_seconds": subject.interval_us / 1e6,
-        "labels": list(subject.space.labels),
-        "stand_in": subject.stand_in,
-        "notes": list(subject.notes),
-    }
 
 
 def _print(console: Console, text: str) -> None:
@@ -425,12 +357,6 @@ def _length(slots: int, subject: Subject) -> str:
 
 def _long(slots: int, subject: Subject) -> str:
     return f"{plural(slots, 'slot')} ({_length(slots, subject)})"
-
-
-def _longest(interval_us: int, known: int | None = None) -> int:
-    """Slots of a year, or of what lies between the ends of a schedule, whichever is less."""
-    year = max(1, _LONGEST_US // interval_us)
-    return year if known is None else min(year, known)
 
 
 def _window(found: Utility, longest: int) -> tuple[int, str]:
@@ -515,12 +441,6 @@ def _number(option: str, text: str) -> float:
         ) from None
 
 
-def _given(path: Path | None) -> Path:
-    if path is None:
-        raise CommandError("plan takes either a settings file or --model FILE: give one of them")
-    return path
-
-
 def _beside(model: Path, output: Path | None) -> str:
     """The model's path as settings at the output, or in the current folder, name it."""
     folder = Path.cwd() if output is None else output.resolve().parent
@@ -528,12 +448,8 @@ def _beside(model: Path, output: Path | None) -> str:
     return str(found.relative_to(folder)) if found.is_relative_to(folder) else str(found)
 
 
-def _document(model: Model, path: str, purpose: Purpose) -> dict[str, Any]:
+def _document(space: StateSpace, interval_us: int, path: str, purpose: Purpose) -> dict[str, Any]:
     """A whole settings document for a model, whose names of files and columns are to be replaced."""
-    space = model.states
-    interval = model.interval_us
-    if space is None or interval is None:
-        raise SettingsError("the model has no states or no interval")
     readings: dict[str, Any] = {"series": "series", "time": "time", "value": "value"}
     states: dict[str, Any] = {"edges": list(space.edges), "unit": space.unit}
     if space.categories:
@@ -543,12 +459,12 @@ def _document(model: Model, path: str, purpose: Purpose) -> dict[str, Any]:
     return {
         "source": {"csv": "readings.csv"},
         "readings": readings,
-        "slots": {"interval": format_duration(interval)},
+        "slots": {"interval": format_duration(interval_us)},
         "states": states,
         "missing": "state" if space.missing_state else "public",
         "model": path,
         **({"group_by": "group"} if purpose.group > 1 else {}),
-        "windows": {"size": format_duration(purpose.window * interval)},
+        "windows": {"size": format_duration(purpose.window * interval_us)},
         "privacy": {"epsilon": purpose.epsilon, "mechanism": "forward-backward"},
         "query": "histogram",
         "domain": "readings",
@@ -558,8 +474,6 @@ def _document(model: Model, path: str, purpose: Purpose) -> dict[str, Any]:
 
 
 def _check_picture(path: Path | None) -> None:
-    from importlib.util import find_spec  # noqa: PLC0415 - only where a picture is asked for
-
     if path is None:
         return
     if path.suffix.lower() not in _PICTURES:
@@ -575,15 +489,5 @@ def _draw(path: Path, subject: Subject, found: Utility) -> None:
 
     windows = [_length(one, subject) for one in found.table.windows]
     made = draw_errors(found.table, windows, found.purpose.error, path.suffix.lower().removeprefix("."))
-    try:
-        with whole_file(path) as part:
-            part.write_bytes(made)
-    except (OSError, FileError) as error:
-        raise CommandError(f"{path}: cannot be written ({reason(error)}); check the folder", ExitCode.SINK) from error
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_whole(path, text)
-    except (OSError, FileError) as error:
-        raise CommandError(f"{path}: cannot be written ({reason(error)}); check the folder", ExitCode.SINK) from error
+    with writing(path), whole_file(path) as part:
+        part.write_bytes(made)

@@ -46,65 +46,38 @@ from .dry_run import Cost, NoiseOfLength, assumptions, left_to_data, of_units
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run did.
-
-    Attributes:
-        query: the query.
-        domain: the domain.
-        windows: windows of the schedule; of an endless one those until now.
-        windows_published: windows whose rows are all on record now and were not before the run.
-        windows_drawn: those of them whose first block this run drew, and no other job that ran at the same time;
-            ``None`` where the runner may count otherwise.
-        windows_completed: those of them that were charged before the run.
-        windows_on_record: windows whose rows were on record before.
-        windows_refused: windows the budget refused, in this run or before.
-        rows: released rows in the sink.
-        sink: where they are.
-        epsilon: what the query was calibrated for.
-        loss_before: loss of the domain before the run, epsilon.
-        loss_after: loss of the domain after it.
-        budget: the domain's budget in force.
-        scale: scale of the noise in each count, cells; where windows have noise by their length, the largest.
-        half_width_95: a count is within so many cells of the true one with probability 0.95.
-        by_length: where windows have noise by their length, that of each length of the schedule's windows.
-        median_share: expected error of a count over an evenly filled bin, median of the histograms.
-        stand_in: whether the belief is a stand-in.
-        cost: what the query's schedule costs alone, what it was calibrated to, and how long an event is protected.
-        naive_loss: the epsilons of all charged windows of the domain added up; ``None`` if not known.
-        from_data: what was taken from the data, as public, and what it came to.
-        given_model: whether the model was estimated from series it protects.
-        history_lost: whether charges are missing from the account by the operator's word, now or in an earlier run.
-        assumptions: what the promise rests on.
-        cautions: what is allowed and most likely not meant.
-        operator_only: tallies of readings and rejects, not to be published; ``None`` where the runner reports none.
-    """
+    """What a run did."""
 
     query: str
     domain: str
-    windows: int
-    windows_published: int
+    windows: int  # windows of the schedule; of an endless one those until now
+    windows_published: int  # windows whose rows are all on record now and were not before the run
+    # those of them whose first block this run drew, and no other job that ran at the same time; ``None`` where the
+    # runner may count otherwise
     windows_drawn: int | None
-    windows_completed: int
-    windows_on_record: int
-    windows_refused: int
-    rows: int
-    sink: str
-    epsilon: float
-    loss_before: float
-    loss_after: float
-    budget: float
-    scale: float
-    half_width_95: int
+    windows_completed: int  # those of them that were charged before the run
+    windows_on_record: int  # windows whose rows were on record before
+    windows_refused: int  # windows the budget refused, in this run or before
+    rows: int  # released rows in the sink
+    sink: str  # where they are
+    epsilon: float  # what the query was calibrated for
+    loss_before: float  # loss of the domain before the run, epsilon
+    loss_after: float  # loss of the domain after it
+    budget: float  # the domain's budget in force
+    scale: float  # scale of the noise in each count, cells; where windows have noise by their length, the largest
+    half_width_95: int  # a count is within so many cells of the true one with probability 0.95
+    # where windows have noise by their length, that of each length of the schedule's windows
     by_length: tuple[NoiseOfLength, ...]
-    median_share: float
-    stand_in: bool
-    cost: Cost
-    naive_loss: float | None
-    from_data: tuple[str, ...]
-    given_model: bool
-    history_lost: bool
-    assumptions: tuple[str, ...]
-    cautions: tuple[str, ...]
+    median_share: float  # expected error of a count over an evenly filled bin, median of the histograms
+    stand_in: bool  # whether the belief is a stand-in
+    cost: Cost  # what the query's schedule costs alone, what it was calibrated to, and how long an event is protected
+    naive_loss: float | None  # the epsilons of all charged windows of the domain added up; ``None`` if not known
+    from_data: tuple[str, ...]  # what was taken from the data, as public, and what it came to
+    given_model: bool  # whether the model was estimated from series it protects
+    history_lost: bool  # whether charges are missing from the account by the operator's word, now or in an earlier run
+    assumptions: tuple[str, ...]  # what the promise rests on
+    cautions: tuple[str, ...]  # what is allowed and most likely not meant
+    # tallies of readings and rejects, not to be published; ``None`` where the runner reports none
     operator_only: dict[str, Any] | None
 
     @property
@@ -144,27 +117,16 @@ def run_job(
     history_lost: bool = False,
     even_if_empty: bool = False,
 ) -> Summary:
-    """Publish what the settings say.
-
-    Args:
-        settings: the job.
-        beam_options: Beam's, as words.
-        history_lost: go on although the sink holds releases that are not on record.
-        even_if_empty: publish although no reading counts in any window.
-
-    Raises:
-        SettingsError: the settings do not make a job.
-        ModelError: the model cannot be used.
-        CommandError: the runner, the sink or the input cannot be used.
-        StoreError: the ledger of record cannot be used, or does not fit the job.
-    """
+    """Publish what the settings say."""
     check_command(settings, beam_options, BATCH)
     with with_newest(settings):
         known, made = with_ledger(settings, history_lost=history_lost)
-        if settings.estimate is not None:
-            plan = generation_of(known, live=False).histograms.plan
-        else:
-            plan = make_plan(known, labelled(known, model_of(known)))
+        estimated = settings.estimate is not None
+        plan = (
+            generation_of(known, live=False).histograms.plan
+            if estimated
+            else make_plan(known, labelled(known, model_of(known)))
+        )
         histograms = PrivateHistograms.of(plan, even_if_empty=even_if_empty)
         return publish(known, histograms, beam_options, history_lost=history_lost, emptied=made)
 
@@ -177,28 +139,13 @@ def publish(
     history_lost: bool = False,
     emptied: bool = False,
 ) -> Summary:
-    """Run the graph around a transform that was made from the settings.
-
-    Args:
-        settings: the job.
-        histograms: made from them.
-        beam_options: Beam's, as words.
-        history_lost: go on although the ledger lacks what was published.
-        emptied: whether the ledger was made just now in the place of one that was emptied.
-
-    Raises:
-        SettingsError: source or sink is missing, names what is not there or cannot be written, or is also another
-            file of the job.
-        CommandError: a file cannot be read, sink or rejects hold something else, the sink holds releases that are not
-            on record, or it could not be written in the end.
-        StoreError: the ledger of record cannot be used, or does not fit the job.
-    """
+    """Run the graph around a transform that was made from the settings."""
     options = options_of(beam_options)
     ready = preflight(settings, histograms.plan, options, BATCH, Word(history_lost=history_lost, emptied=emptied))
     settings, plan, memory = ready.settings, ready.plan, ready.memory
     before = on_record(plan.address, plan.domain.name, plan.query_name)
 
-    histograms = histograms.in_ledger(open_ledger(plan.address), memory.log(here=_is_here(options)))
+    histograms = histograms.in_ledger(open_ledger(plan.address), memory.log(here=runner_name(options) is None))
     plan = histograms.plan
     if ready.marked and plan.resolved and plan.schedule.bounded:
         register(plan)  # a domain that is on record can be marked before anything else is done
@@ -267,11 +214,6 @@ class _Batch:
 BATCH = _Batch()
 
 
-def _is_here(options: PipelineOptions) -> bool:
-    """Whether the workers are in this process."""
-    return runner_name(options) is None
-
-
 def _remember(memory: Memory, plan: Plan, *, underway: bool) -> None:
     with Store(plan.address) as store:
         held = store.registered(plan.domain.name, plan.query_name)
@@ -315,13 +257,6 @@ def _nothing_read(settings: Settings, group: str | None, beam_options: Sequence[
     return f"{files} was read: {plural(read, 'reading')}" + (f", and rows rejected: {reasons}" if rejected else "")
 
 
-def _sink_text(settings: Settings) -> str:
-    sink = settings.sink
-    if sink is None:
-        return ""
-    return settings.path(sink.path) if sink.is_files else sink.text
-
-
 def summary_of(
     settings: Settings,
     histograms: PrivateHistograms,
@@ -329,11 +264,7 @@ def summary_of(
     after: OnRecord,
     tallies: dict[str, int] | None,
 ) -> Summary:
-    """What a run did, from what was on record before and after it.
-
-    Raises:
-        SettingsError: the query is not on record.
-    """
+    """What a run did, from what was on record before and after it."""
     plan, registration = histograms.plan, after.registration
     if registration is None or after.account.budget is None:
         raise SettingsError([f"query {plan.query_name!r}: the job ended without putting it on record; run it again"])
@@ -346,7 +277,8 @@ def summary_of(
         elif name == "windows.start" or schedule.bounded:
             slot = schedule.first if name == "windows.start" else schedule.covered.stop
             found.append(f"{name}: {format_instant(plan.grid.time_of(slot))}")
-    query = registration.query
+    query, sink = registration.query, settings.sink
+    stand_in = (f"THE BELIEF IS A STAND-IN: {STAND_IN_TEXT[0]}; every row says so",) if plan.stand_in else ()
     noisiest = max((query.of_length(slots) for slots in schedule.own_lengths), key=lambda one: one.scale)
     return Summary(
         query=plan.query_name,
@@ -359,7 +291,7 @@ def summary_of(
         windows_on_record=len(before.complete),
         windows_refused=len(after.refused),
         rows=sum(len(registration.roster_of(schedule.window_at(start)).keys) for start in after.complete),
-        sink=_sink_text(settings),
+        sink="" if sink is None else settings.path(sink.path) if sink.is_files else sink.text,
         epsilon=plan.epsilon,
         loss_before=before.account.loss,
         loss_after=after.account.loss,
@@ -375,13 +307,9 @@ def summary_of(
         given_model=registration.query.given_model,
         history_lost=after.account.history_lost,
         assumptions=assumptions(plan.resolve(schedule, roster)),
-        cautions=(*_of_belief(plan), *(one.text for one in after.account.shares), *of_units(settings)),
+        cautions=(*stand_in, *(one.text for one in after.account.shares), *of_units(settings)),
         operator_only=None if tallies is None else _operator(tallies, plan.domain.missing),
     )
-
-
-def _of_belief(plan: Plan) -> tuple[str, ...]:
-    return (f"THE BELIEF IS A STAND-IN: {STAND_IN_TEXT[0]}; every row says so",) if plan.stand_in else ()
 
 
 #: Counters that only a live job has something to say by.
@@ -406,25 +334,20 @@ _EMPTY = (
 
 
 def _operator(tallies: dict[str, int], missing: str = "") -> dict[str, Any]:
-    """Tallies for the operator.
-
-    Args:
-        tallies: Beam's counters.
-        missing: the rule for cells without a reading.
-    """
-    rejected = {
-        reason.value: tallies[counter_name(reason)] for reason in RejectReason if tallies.get(counter_name(reason))
+    """Tallies for the operator, from Beam's counters, under a rule for cells without a reading."""
+    rejected = {reason: tallies.get(counter_name(reason), 0) for reason in RejectReason}
+    found: dict[str, Any] = {name.replace("-", "_"): tallies.get(name, 0) for name in (READINGS, "duplicates", OUTSIDE)}
+    return found | {
+        "rejected": {reason.value: count for reason, count in rejected.items() if count},
+        "values_told_by_totals": 0 if missing == "state" else sum(rejected[reason] for reason in OF_VALUES),
     }
-    names = (READINGS, "duplicates", OUTSIDE)
-    found: dict[str, Any] = {name.replace("-", "_"): tallies.get(name, 0) for name in names}
-    told = 0 if missing == "state" else sum(tallies.get(counter_name(reason), 0) for reason in OF_VALUES)
-    return found | {"rejected": rejected, "values_told_by_totals": told}
 
 
 def show(console: Console, summary: Summary) -> None:
     """Print a summary."""
     heading(console, f"{summary.query} over {summary.domain}")
     naive = "" if summary.naive_loss is None else f"; naive adding says {summary.naive_loss:g}"
+    loss = f"{summary.loss_before:.9g} before, {summary.loss_after:.9g} after, of {summary.budget:g}{naive}"
     facts(
         console,
         [
@@ -436,10 +359,7 @@ def show(console: Console, summary: Summary) -> None:
                 f"error is {summary.median_share:.1%} of an evenly filled bin (median of the histograms)",
             ),
             *(("" if at else "by length", one.text) for at, one in enumerate(summary.by_length)),
-            (
-                "loss",
-                f"{summary.loss_before:.9g} before, {summary.loss_after:.9g} after, of {summary.budget:g}{naive}",
-            ),
+            ("loss", loss),
             *([] if summary.cost.calibration is None else [("", summary.cost.calibration)]),
             ("event", summary.cost.protection),
         ],
@@ -477,27 +397,22 @@ def show(console: Console, summary: Summary) -> None:
 
 
 def _windows(summary: Summary) -> str:
-    published = f"{summary.windows_published:,} newly on record"
     of_them: list[str] = []
     if summary.windows_published and summary.windows_drawn is not None:
         of_them.append(f"{summary.windows_drawn:,} of them drawn by this job")
     if summary.windows_completed:
         of_them.append(f"{summary.windows_completed:,} of them charged before it began")
-    published += f" ({', '.join(of_them)})" if of_them else ""
-    parts = [published, f"{summary.windows_on_record:,} on record before"]
-    if summary.windows_refused:
-        parts.append(f"{summary.windows_refused:,} refused")
-    return f"{', '.join(parts)}, of {summary.windows:,}"
+    new = f"{summary.windows_published:,} newly on record" + (f" ({', '.join(of_them)})" if of_them else "")
+    refused = f", {summary.windows_refused:,} refused" if summary.windows_refused else ""
+    return f"{new}, {summary.windows_on_record:,} on record before{refused}, of {summary.windows:,}"
 
 
 def _tallies(operator: dict[str, Any] | None) -> list[tuple[str, str]]:
     if operator is None:
         return [("tallies", "not known: this runner reports none, or not of a job that was stopped")]
+    readings, doubled = operator["readings"], operator["duplicates"]
     rows = [
-        (
-            "readings",
-            f"{operator['readings']:,} in the schedule, {operator['duplicates']:,} of them in a cell that had one",
-        ),
+        ("readings", f"{readings:,} in the schedule, {doubled:,} of them in a cell that had one"),
         ("outside", f"{operator['outside_schedule']:,} before or after the schedule"),
     ]
     if "readings_on_record" in operator:

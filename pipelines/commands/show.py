@@ -20,14 +20,14 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from ...privacy.estimation.released_histograms import Bounds, ReleasedHistogram, change
-from ...schemas.files import FileError, reason, whole_file
+from ...schemas.files import FileError, whole_file
 from ...schemas.noise_laws import ZERO_SUM
 from ...schemas.released_files import released_rows
 from ...schemas.releases import tidy
 from ...schemas.slots import format_duration, format_instant, parse_instant
 from ...schemas.states import StateSpace
 from ..console import banded, facts, heading, number, plural, print_json, results
-from ..errors import CommandError, ExitCode
+from ..errors import CommandError, ExitCode, writing
 from ..released_series import Period, ReleasedSeries, Span, days_between, series_in
 
 Format = Literal["csv", "parquet", "json"]
@@ -48,53 +48,34 @@ _OTHER_DAYS = (
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What to show.
+    """What to show."""
 
-    Attributes:
-        domain: of this domain only.
-        query: of this query only.
-        key: of this series or group.
-        window: an instant in the window; the last window where it is left out.
-        of_class: label of a class of slots; all of them where it is left out.
-        period: windows are added up by this period of the calendar.
-        zone: time zone of the calendar, and of instants without an offset.
-        level: of the bands.
-        duration: the load-duration curve.
-        quantiles: which quantiles.
-        ends: lower and upper end of the values, for bounds on mean and total; an end that is not known is infinite.
-        change: against the window, or sum of windows, before.
-        profile: a line for each class of slots.
-        edge: from which edge on a profile counts; the middle one where it is left out.
-    """
-
-    domain: str | None = None
-    query: str | None = None
-    key: str | None = None
-    window: str | None = None
-    of_class: str | None = None
-    period: Period | None = None
-    zone: str = "UTC"
+    domain: str | None = None  # of this domain only
+    query: str | None = None  # of this query only
+    key: str | None = None  # of this series or group
+    window: str | None = None  # an instant in the window; the last window where it is left out
+    of_class: str | None = None  # label of a class of slots; all of them where it is left out
+    period: Period | None = None  # windows are added up by this period of the calendar
+    zone: str = "UTC"  # time zone of the calendar, and of instants without an offset
     level: float = 0.95
-    duration: bool = False
+    duration: bool = False  # the load-duration curve
     quantiles: tuple[float, ...] = ()
+    # lower and upper end of the values, for bounds on mean and total; an end that is not known is infinite
     ends: tuple[float, float] | None = None
-    change: bool = False
-    profile: bool = False
-    edge: float | None = None
+    change: bool = False  # against the window, or sum of windows, before
+    profile: bool = False  # a line for each class of slots
+    edge: float | None = None  # from which edge on a profile counts; the middle one where it is left out
 
 
 def show(paths: Sequence[Path], view: View, *, as_json: bool) -> None:
-    """Print one window, or one sum of windows, of one series or group.
-
-    Raises:
-        CommandError: the files hold no such releases, or what is asked does not fit them.
-    """
+    """Print one window, or one sum of windows, of one series or group."""
     table = chosen(paths, view)
     names = table.select(["domain", "query", "key"]).group_by(["domain", "query", "key"]).aggregate([]).num_rows
     series = series_in(_of_first(table))[0]
     spans = series.spans(view.period, view.zone)
     place = _place(spans, view)
-    _check_order(spans[place].space, view)
+    if spans[place].space.categories:
+        _check_no_order(view)
     found = _Shown(series, spans, place, names, view)
     if as_json:
         print_json(found.to_dict())
@@ -102,23 +83,18 @@ def show(paths: Sequence[Path], view: View, *, as_json: bool) -> None:
         found.print(results())
 
 
-def _check_order(space: StateSpace, view: View) -> None:
+def _check_no_order(view: View) -> None:
     """Refuse what needs bins in an order."""
     asked = {"duration": view.duration, "quantiles": view.quantiles, "mean": view.ends is not None,
              "profile": view.profile}  # fmt: skip
-    option = next((name for name, is_asked in asked.items() if is_asked), None)
-    if space.categories and option is not None:
+    for option in (name for name, is_asked in asked.items() if is_asked):
         raise CommandError(
             f"--{option}: the counts are of labels, which have neither an order nor a size; leave it out"
         )
 
 
 def write_table(paths: Sequence[Path], view: View, format_: Format, output: Path | None) -> None:
-    """Write the chosen rows, or their sums, with one row a count, to a file or to standard output.
-
-    Raises:
-        CommandError: the files hold no such releases, or the file cannot be written.
-    """
+    """Write the chosen rows, or their sums, with one row a count, to a file or to standard output."""
     table = chosen(paths, view)
     found = tidy(table) if view.period is None else _summed_table(table, view)
     if output is None:
@@ -128,11 +104,8 @@ def write_table(paths: Sequence[Path], view: View, format_: Format, output: Path
         sys.stdout.buffer.write(as_bytes(found, format_))
         sys.stdout.buffer.flush()
         return
-    try:
-        with whole_file(output) as part:
-            part.write_bytes(as_bytes(found, format_))
-    except OSError as error:
-        raise CommandError(f"{output}: cannot be written ({reason(error)}); check the folder", ExitCode.SINK) from error
+    with writing(output), whole_file(output) as part:
+        part.write_bytes(as_bytes(found, format_))
     results().print(f"{output}: {plural(found.num_rows, 'row')}", soft_wrap=True)
 
 
@@ -142,7 +115,9 @@ def as_bytes(table: pa.Table, format_: Format) -> bytes:
     if format_ == "parquet":
         pq.write_table(table, made, compression="zstd")
         return made.getvalue()
-    table = _with_text(table)
+    for name in ("window_start", "window_stop"):
+        text = pa.array([format_instant(one) for one in table.column(name).cast(pa.int64()).to_pylist()], pa.utf8())
+        table = table.set_column(table.schema.get_field_index(name), name, text)
     if format_ == "json":
         rows = ",\n".join(json.dumps(row, ensure_ascii=False, allow_nan=False) for row in table.to_pylist())
         return f"[{rows}]\n".encode()
@@ -153,11 +128,7 @@ def as_bytes(table: pa.Table, format_: Format) -> bytes:
 
 
 def chosen(paths: Sequence[Path], view: View) -> pa.Table:
-    """The released rows in files that a view is of.
-
-    Raises:
-        CommandError: there are none.
-    """
+    """The released rows in files that a view is of."""
     try:
         table = released_rows(paths)
     except FileError as error:
@@ -167,11 +138,14 @@ def chosen(paths: Sequence[Path], view: View) -> pa.Table:
     for option, wanted in (("domain", view.domain), ("query", view.query), ("key", view.key)):
         if wanted is None:
             continue
-        held = table
-        table = table.filter(pc.equal(table.column(option), wanted))  # pyright: ignore[reportAttributeAccessIssue] - made at run time
+        held, table = table, _where(table, option, wanted)
         if not table.num_rows:
             raise CommandError(f"--{option} {wanted!r}: no row has it; there are {_names(held, option)}")
     return table
+
+
+def _where(table: pa.Table, column: str, value: str) -> pa.Table:
+    return table.filter(pc.equal(table.column(column), value))  # pyright: ignore[reportAttributeAccessIssue] - made at run time
 
 
 def _names(table: pa.Table, column: str) -> str:
@@ -183,8 +157,7 @@ def _names(table: pa.Table, column: str) -> str:
 def _of_first(table: pa.Table) -> pa.Table:
     """The rows of the first series or group by name."""
     for column in ("domain", "query", "key"):
-        first = min(set(table.column(column).to_pylist()))
-        table = table.filter(pc.equal(table.column(column), first))  # pyright: ignore[reportAttributeAccessIssue] - made at run time
+        table = _where(table, column, min(set(table.column(column).to_pylist())))
     return table
 
 
@@ -243,7 +216,7 @@ class _Shown:
 
     def _print_bars(self, console: Console) -> None:
         span, found = self.span, self.histogram
-        half, row = found.half_width(self.view.level), span.rows[-1]
+        half = found.half_width(self.view.level)
         of_class = "" if self.view.of_class is None else f", class {self.view.of_class}"
         when = days_between(span.start, span.stop, self.view.zone)
         heading(console, f"{self.series.query}, {self.series.key_kind} {self.series.key}{of_class}: {when}")
@@ -251,34 +224,35 @@ class _Shown:
         for line in banded(labels, counts, half, found.total, width=console.width - 4):
             console.print("  ", line, sep="", no_wrap=True, overflow="crop")
         console.print(f"  ┃ is the published count, ░ its band of noise ({_level(self.view.level)})", style="dim")
-        self._print_facts(console, half, found, row.mechanism, row.loss_after)
+        self._print_facts(console, half, found)
 
-    def _print_facts(
-        self, console: Console, half: float, found: ReleasedHistogram, mechanism: str, loss: float
-    ) -> None:
+    def _print_facts(self, console: Console, half: float, found: ReleasedHistogram) -> None:
         span, row = self.span, self.span.rows[-1]
         total = "not public" if found.total is None else f"{found.total:,}"
         laws = {noise.law for noise in found.noises}
         law = "that keeps the total" if laws == {ZERO_SUM} else "independent in each count"
-        others = (
-            "" if self.names == 1 else f"; {self.names} series or groups are in the files, --key and --query choose"
-        )
-        several = "" if len(span.rows) == 1 else f"{plural(len(span.rows), 'window')} added up{_gap(span)}; "
+        length = format_duration((row.window_stop - row.window_start) // row.slots)
+        others = f"; {self.names} series or groups are in the files, --key and --query choose"
+        gap = ", with time between them that has no released window" if span.gaps else ""
+        several = "" if len(span.rows) == 1 else f"{plural(len(span.rows), 'window')} added up{gap}; "
         facts(
             console,
             [
-                ("cells", f"{total} of {row.members:,} series, each of {_slot_length(span)}"),
+                ("cells", f"{total} of {row.members:,} series, each of {length}"),
                 ("band", f"each count is within {number(half)} of the true one with probability "
                          f"{_level(self.view.level)}; noise {law}, nothing else"),
-                ("noise", f"{mechanism}, scale {row.scale:.6g}, model {row.model_id}"
+                ("noise", f"{row.mechanism}, scale {row.scale:.6g}, model {row.model_id}"
                           + (", holds only given the model" if row.given_model else "")),
-                ("cost", f"the domain {row.domain} has lost {loss:.6g} with this; looking costs nothing"),
+                ("cost", f"the domain {row.domain} has lost {row.loss_after:.6g} with this; looking costs nothing"),
                 ("windows", f"{several}{plural(len(self.spans), 'window' if self.view.period is None else 'sum')} from "
                             f"{days_between(self.spans[0].start, self.spans[-1].stop, self.view.zone)}, --window "
-                            f"chooses{others}"),
+                            f"chooses{others if self.names > 1 else ''}"),
                 *([("days", _OTHER_DAYS)] if self.view.zone == "UTC" and self.series.other_days else []),
             ],
         )  # fmt: skip
+
+    def _edge(self, at: int | None) -> float | None:
+        return None if at is None else self.space.edges[at]
 
     def _print_duration(self, console: Console) -> None:
         found = self.histogram
@@ -299,13 +273,10 @@ class _Shown:
             raise CommandError(f"--{error}") from error
 
     def _print_moments(self, console: Console) -> None:
-        found = self._moments()
         unit = _unit(self.space)
+        units = {"mean": unit, "total": f"{unit} · slots", "energy": " kWh"}
         heading(console, "Mean and total of the values, between the ends of the bins")
-        rows = [("mean", f"{_interval(found['mean'])}{unit}"), ("total", f"{_interval(found['total'])}{unit} · slots")]
-        if "energy" in found:
-            rows.append(("energy", f"{_interval(found['energy'])} kWh"))
-        facts(console, rows)
+        facts(console, [(name, f"{_interval(one)}{units[name]}") for name, one in self._moments().items()])
 
     def _moments(self) -> dict[str, Bounds]:
         low, high = self.view.ends or (-math.inf, math.inf)
@@ -385,8 +356,8 @@ class _Shown:
                     "half_width": half,
                     "share": share,
                     "share_half_width": None if not found.total else half / found.total,
-                    "median_low": None if low is None else edges[low],
-                    "median_high": None if high is None else edges[high],
+                    "median_low": self._edge(low),
+                    "median_high": self._edge(high),
                     "median": _between(self.space, low, high) if found.noises else "no slot",
                 }
             )
@@ -437,11 +408,7 @@ class _Shown:
             ]
         if view.quantiles:
             said["quantiles"] = [
-                {
-                    "share": share,
-                    "low": None if low is None else self.space.edges[low],
-                    "high": None if high is None else self.space.edges[high],
-                }
+                {"share": share, "low": self._edge(low), "high": self._edge(high)}
                 for share, (low, high) in self._quantiles()
             ]
         if view.ends is not None:
@@ -450,11 +417,9 @@ class _Shown:
                 for name, one in self._moments().items()
             }
         if view.change:
-            made = self._change()
-            said["change"] = None if made is None else {
-                "since": format_instant(made[0].start),
-                "differences": [row[3] for row in made[1]],
-                "half_width": made[2],
+            since, rows, half = self._change() or (None, [], 0.0)
+            said["change"] = None if since is None else {
+                "since": format_instant(since.start), "differences": [row[3] for row in rows], "half_width": half
             }  # fmt: skip
         if view.profile:
             said["profile"] = self._profile()
@@ -463,26 +428,22 @@ class _Shown:
 
 _SUMMED = pa.schema(
     [
-        *(pa.field(name, pa.utf8(), nullable=False) for name in ("domain", "query", "key_kind", "key")),
-        pa.field("window_start", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("window_stop", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("windows", pa.int64(), nullable=False),
-        pa.field("gaps", pa.bool_(), nullable=False),
-        pa.field("class", pa.utf8(), nullable=False),
-        pa.field("bin", pa.utf8(), nullable=False),
-        pa.field("bin_low", pa.float64()),
-        pa.field("bin_high", pa.float64()),
-        pa.field("unit", pa.utf8(), nullable=False),
-        pa.field("count", pa.int64(), nullable=False),
-        pa.field("low", pa.float64(), nullable=False),
-        pa.field("high", pa.float64(), nullable=False),
-        pa.field("half_width", pa.float64(), nullable=False),
-        pa.field("level", pa.float64(), nullable=False),
-        pa.field("estimate", pa.float64()),
-        pa.field("total", pa.int64()),
-        pa.field("loss_after", pa.float64(), nullable=False),
-        pa.field("model_id", pa.utf8(), nullable=False),
-        pa.field("release_ids", pa.utf8(), nullable=False),
+        pa.field(name, kind, nullable=name in {"bin_low", "bin_high", "estimate", "total"})
+        for names, kind in (
+            (("domain", "query", "key_kind", "key"), pa.utf8()),
+            (("window_start", "window_stop"), pa.timestamp("us", tz="UTC")),
+            (("windows",), pa.int64()),
+            (("gaps",), pa.bool_()),
+            (("class", "bin"), pa.utf8()),
+            (("bin_low", "bin_high"), pa.float64()),
+            (("unit",), pa.utf8()),
+            (("count",), pa.int64()),
+            (("low", "high", "half_width", "level", "estimate"), pa.float64()),
+            (("total",), pa.int64()),
+            (("loss_after",), pa.float64()),
+            (("model_id", "release_ids"), pa.utf8()),
+        )
+        for name in names
     ]
 )
 
@@ -512,14 +473,6 @@ def _summed_table(table: pa.Table, view: View) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_SUMMED)
 
 
-def _with_text(table: pa.Table) -> pa.Table:
-    for name in ("window_start", "window_stop"):
-        at = table.schema.get_field_index(name)
-        text = pa.array([format_instant(one) for one in table.column(name).cast(pa.int64()).to_pylist()], pa.utf8())
-        table = table.set_column(at, name, text)
-    return table
-
-
 def _between(space: StateSpace, low: int | None, high: int | None) -> str:
     unit, edges = _unit(space), space.edges
     if low is None and high is None:
@@ -541,9 +494,9 @@ def _interval(bounds: Bounds) -> str:
         return "nothing bounds it: give the ends of the values, e.g. --mean 0,10000;"
     if math.isinf(bounds.high):
         return f"at least {number(bounds.low)}"
-    return (
-        f"at most {number(bounds.high)}" if math.isinf(bounds.low) else f"{number(bounds.low)} to {number(bounds.high)}"
-    )
+    if math.isinf(bounds.low):
+        return f"at most {number(bounds.high)}"
+    return f"{number(bounds.low)} to {number(bounds.high)}"
 
 
 def _level(level: float) -> str:
@@ -556,12 +509,3 @@ def _unit(space: StateSpace) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.2f} %"
-
-
-def _gap(span: Span) -> str:
-    return ", with time between them that has no released window" if span.gaps else ""
-
-
-def _slot_length(span: Span) -> str:
-    length = (span.rows[0].window_stop - span.rows[0].window_start) // span.rows[0].slots
-    return format_duration(length)

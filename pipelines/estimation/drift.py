@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...privacy.estimation.drift import Drift, judge_drift
+from ...privacy.estimation.drift import Drift, drift_test
 from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.slots import DAY_US, Schedule, SlotGrid, Window, format_instant
 from ...schemas.states import StateSpace
@@ -180,7 +180,7 @@ class DriftWatch:
         if len(whole) < len(beliefs):
             return None
         judged = [
-            judge_drift(
+            drift_test(
                 belief_from_dict(belief),
                 found.counts,
                 held.query.scale,

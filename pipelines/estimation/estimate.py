@@ -21,7 +21,7 @@ import numpy as np
 
 from ...privacy.accounting.quilt_account import density_by_quilts
 from ...privacy.analysis.methods import METHODS
-from ...privacy.estimation.diagnostics import outside
+from ...privacy.estimation.hypothesis_tests import outside
 from ...privacy.estimation.private_counts import SENSITIVITY, NoisyCounts, release_counts_at
 from ...privacy.estimation.released_bounds import bounds_of_released
 from ...privacy.estimation.transition_counts import EstimationError, TransitionCounts

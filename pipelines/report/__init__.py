@@ -15,21 +15,7 @@ from ..errors import CommandError, ExitCode
 
 
 def write_report(text: str, output: Path, *, domain: str | None, model: Path | None, title: str, pictured: int) -> None:
-    """Read a ledger and write its report.
-
-    Args:
-        text: the ledger: a URL, a file, or settings.
-        output: the HTML file.
-        domain: of this domain only.
-        model: a model file whose statistics of its history the report is to hold.
-        title: of the report.
-        pictured: how many series or groups have figures.
-
-    Raises:
-        CommandError: the extra ``report`` is not installed, or the file cannot be written.
-        ModelError: the model cannot be used.
-        StoreError: the ledger cannot be read.
-    """
+    """Read a ledger and write its report."""
     absent = [name for name in ("matplotlib", "jinja2") if find_spec(name) is None]
     if absent:
         raise CommandError(

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...privacy.accounting.ledger import Ledger
-from ...privacy.analysis.slower_beliefs import slowed
+from ...privacy.analysis.close_adversaries import slowed
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.ledger import LedgerEntry
@@ -40,67 +40,42 @@ _LONGEST = 4096
 
 @dataclass(frozen=True)
 class Wrong:
-    """One way in which a belief may be wrong.
-
-    Attributes:
-        what: in words.
-        loss: epsilon of everything charged then; infinite where nothing bounds it, ``None`` where it is not known.
-    """
+    """One way in which a belief may be wrong."""
 
     what: str
+    # epsilon of everything charged then; infinite where nothing bounds it, ``None`` where it is not known
     loss: float | None
 
 
 @dataclass(frozen=True)
 class QueryFacts:
-    """What is on record of a query.
-
-    Attributes:
-        name: the query.
-        series: how many series its newest roster has.
-        groups: how many groups, or series where there are none.
-        row: a released row as plain values, for what all rows share; ``None`` where none is released.
-    """
+    """What is on record of a query."""
 
     name: str
-    series: int
-    groups: int
+    series: int  # how many series its newest roster has
+    groups: int  # how many groups, or series where there are none
+    # a released row as plain values, for what all rows share; ``None`` where none is released
     row: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
 class DomainFacts:
-    """Everything that the report says of one domain.
-
-    Attributes:
-        said: the account.
-        head: what tells later whether the ledger is as it was.
-        domain: what is frozen of it.
-        queries: its queries.
-        entries: charges and refusals.
-        naive: what adding up says after each entry; ``None`` where a query does not say its epsilon.
-        series: released series and groups.
-        table: the released rows.
-        events: (slots, epsilon) of the event curve.
-        longest: (accepted loss, slots or ``None`` for any number).
-        wrong: what the charges cost if the belief is wrong.
-        slot_us: length of a slot in microseconds.
-        timezone: of the readings; days and hours are those of its clock.
-    """
+    """Everything that the report says of one domain."""
 
     said: DomainSummary
-    head: str
-    domain: DomainSpec
+    head: str  # what tells later whether the ledger is as it was
+    domain: DomainSpec  # what is frozen of it
     queries: tuple[QueryFacts, ...]
-    entries: tuple[LedgerEntry, ...]
+    entries: tuple[LedgerEntry, ...]  # charges and refusals
+    # what adding up says after each entry; ``None`` where a query does not say its epsilon
     naive: tuple[float, ...] | None
-    series: tuple[ReleasedSeries, ...]
-    table: pa.Table
-    events: tuple[tuple[int, float], ...]
-    longest: tuple[tuple[float, int | None], ...]
-    wrong: tuple[Wrong, ...]
-    slot_us: int
-    timezone: str
+    series: tuple[ReleasedSeries, ...]  # released series and groups
+    table: pa.Table  # the released rows
+    events: tuple[tuple[int, float], ...]  # (slots, epsilon) of the event curve
+    longest: tuple[tuple[float, int | None], ...]  # (accepted loss, slots or ``None`` for any number)
+    wrong: tuple[Wrong, ...]  # what the charges cost if the belief is wrong
+    slot_us: int  # length of a slot in microseconds
+    timezone: str  # of the readings; days and hours are those of its clock
 
     @property
     def slot(self) -> str:
@@ -115,28 +90,14 @@ class DomainFacts:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole report.
-
-    Attributes:
-        domains: by name.
-        model: the model file, where one is named.
-    """
+    """The whole report."""
 
     domains: tuple[DomainFacts, ...]
-    model: Model | None = None
+    model: Model | None = None  # the model file, where one is named
 
 
 def read_report(store: Store, domain: str | None = None, model: Model | None = None) -> Report:
-    """Read what a report says.
-
-    Args:
-        store: the ledger.
-        domain: of this domain only.
-        model: a model file whose exact statistics of its history the report is to hold.
-
-    Raises:
-        StoreError: the ledger cannot be read, or has no such domain.
-    """
+    """Read what a report says."""
     names = store.domains() if domain is None else (domain,)
     return Report(tuple(facts for name in names if (facts := _read_domain(store, name)) is not None), model)
 

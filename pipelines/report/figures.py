@@ -17,6 +17,7 @@ from itertools import cycle
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
@@ -54,21 +55,13 @@ _STYLE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure for the page.
+    """A figure for the page."""
 
-    Attributes:
-        title: what it shows.
-        alternative: the same in words, with its numbers.
-        source: the SVG as a data URL.
-        columns: headings of its table.
-        rows: the numbers it draws; none where the page has them elsewhere.
-    """
-
-    title: str
-    alternative: str
-    source: str
-    columns: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
+    title: str  # what it shows
+    alternative: str  # the same in words, with its numbers
+    source: str  # the SVG as a data URL
+    columns: tuple[str, ...] = ()  # headings of its table
+    rows: tuple[tuple[str, ...], ...] = ()  # the numbers it draws; none where the page has them elsewhere
 
 
 def epsilon_over_time(facts: DomainFacts) -> Picture | None:
@@ -135,35 +128,30 @@ def bins_over_time(series: ReleasedSeries, zone: str = "UTC") -> Picture:
     """The share, or count, of each bin over time, named by a zone's clock, with its band: a panel for each bin."""
     spans, added = _few(series, zone)
     labels, found = spans[-1].space.labels, [span.histogram() for span in spans]
-    halves = [one.half_width() for one in found]
     shared = all(one.total for one in found)
-    wholes = [one.total / 100 if shared and one.total else 1 for one in found]
+    wholes = np.array([one.total / 100 if shared and one.total else 1 for one in found])
+    counts = np.array([one.counts for one in found]) / wholes[:, None]
+    widths = np.array([one.half_width() for one in found]) / wholes
     times = [_when((span.start + span.stop) // 2) for span in spans]
     with drawing(0.45 + 0.62 * len(labels), panels=len(labels)) as (figure, panels):
-        for place, (axes, label) in enumerate(zip(panels, labels, strict=True)):
-            values = [one.counts[place] / whole for one, whole in zip(found, wholes, strict=True)]
-            widths = [half / whole for half, whole in zip(halves, wholes, strict=True)]
+        for axes, label, values in zip(panels, labels, counts.T, strict=True):
             if len(spans) == 1:
                 axes.errorbar(times, values, yerr=widths, fmt="o", color=_BLUE, capsize=3)
             else:
-                low, high = ([value + sign * width for value, width in zip(values, widths, strict=True)]
-                             for sign in (-1, 1))  # fmt: skip
-                axes.fill_between(times, low, high, color=_BLUE, alpha=0.25, linewidth=0)
+                axes.fill_between(times, values - widths, values + widths, color=_BLUE, alpha=0.25, linewidth=0)
                 axes.plot(times, values, color=_BLUE, linewidth=1)
             axes.set_title(label, fontsize=9, loc="left", pad=2)
-            axes.set_ylim(bottom=min([0.0, *(one - width for one, width in zip(values, widths, strict=True))]))
+            axes.set_ylim(bottom=min(0.0, (values - widths).min()))
             axes.yaxis.set_major_locator(MaxNLocator(2))
         panels[-1].set_xlabel(f"middle of the window; {'per cent of cells' if shared else 'cells'}", fontsize=8)
         source = _source(figure, dates=True)
     last = spans[-1]
-    said = ", ".join(
-        f"{label} {count / wholes[-1]:.1f}{' %' if shared else ''}"
-        for label, count in zip(labels, found[-1].counts.tolist(), strict=True)
-    )
+    unit = " %" if shared else ""
+    said = ", ".join(f"{label} {count:.1f}{unit}" for label, count in zip(labels, counts[-1].tolist(), strict=True))
     return Picture(
         f"{series.query}, {series.key_kind} {series.key}: each bin over time",
         f"{plural(len(spans), 'point')} from {days_between(spans[0].start, last.stop, zone)}{added}; the last: {said}, "
-        f"each within {number(halves[-1] / wholes[-1], 2)}{' points' if shared else ' cells'} with probability 95 %.",
+        f"each within {number(float(widths[-1]), 2)}{' points' if shared else ' cells'} with probability 95 %.",
         source,
     )
 
@@ -180,23 +168,23 @@ def profile(series: ReleasedSeries) -> Picture | None:
     drawn = [(label, one.tails(), one.total) for label, one in found if one.total]
     if not drawn:
         return None
-    shares = [100 * tails.counts[place] / total for _, tails, total in drawn]
-    widths = [100 * tails.half_widths[place] / total for _, tails, total in drawn]
+    shares = np.array([100 * tails.counts[place] / total for _, tails, total in drawn])
+    widths = np.array([100 * tails.half_widths[place] / total for _, tails, total in drawn])
     labels = [label for label, _, _ in drawn]
     with drawing(2.4) as (figure, (axes,)):
         at = range(len(labels))
         axes.errorbar(at, shares, yerr=widths, fmt="o", markersize=3, color=_BLUE, capsize=2)
         step = max(1, math.ceil(len(labels) / 8))
         axes.set_xticks(list(at)[::step], labels[::step], fontsize=7)
-        axes.set_ylim(bottom=min([0.0, *(one - width for one, width in zip(shares, widths, strict=True))]))
+        axes.set_ylim(bottom=min(0.0, (shares - widths).min()))
         axes.set_ylabel("per cent of cells")
         source = _source(figure)
     unit = f" {span.space.unit}" if span.space.unit else ""
-    largest = max(range(len(labels)), key=shares.__getitem__)
+    largest = int(shares.argmax())
     return Picture(
         f"{series.query}, {series.key_kind} {series.key}: share at or above {edges[place]:g}{unit} by class of slots",
         f"{plural(len(rows), 'window')} added up; the largest share is {shares[largest]:.1f} % at {labels[largest]}, "
-        f"each within {number(max(widths), 2)} points with probability 95 %.",
+        f"each within {number(float(widths.max()), 2)} points with probability 95 %.",
         source,
         ("class", "share, %", "within, points"),
         tuple(
@@ -280,17 +268,7 @@ def _when(time_us: int) -> datetime:
 
 
 def draw_errors(table: ErrorTable, windows: Sequence[str], wanted: float, form: str) -> bytes:
-    """Draw a table of errors.
-
-    Args:
-        table: the errors.
-        windows: what each of its windows is called.
-        wanted: the wanted error, as a share.
-        form: ``svg`` or ``png``.
-
-    Returns:
-        The content of the file; the same for the same table.
-    """
+    """Draw a table of errors."""
     made = io.BytesIO()
     height = 1.2 + 1.2 * len(table.groups)
     with drawing(height, panels=len(table.groups)) as (figure, panels):

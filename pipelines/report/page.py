@@ -13,14 +13,14 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from importlib import resources
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from jinja2 import Environment, StrictUndefined
 from pyarrow import csv
 
@@ -36,81 +36,23 @@ from .contents import DomainFacts, Report
 
 @dataclass(frozen=True)
 class Term:
-    """A word and what it means.
-
-    Attributes:
-        name: as the glossary has it.
-        meaning: in plain language.
-        forms: as a page has it, as regular expressions; the name where left out.
-    """
+    """A word of the glossary."""
 
     name: str
-    meaning: str
-    forms: tuple[str, ...] = field(default=())
-    _form: re.Pattern[str] = field(init=False, repr=False)
+    meaning: str  # in plain language
+    pattern: re.Pattern[str]  # as a page has it
 
-    def __post_init__(self) -> None:
-        forms = "|".join(self.forms or (re.escape(self.name),))
-        object.__setattr__(self, "_form", re.compile(rf"\b(?:{forms})\b", re.IGNORECASE))
-
-    def is_in(self, text: str) -> bool:
-        """Whether a text uses the word."""
-        return self._form.search(text) is not None
+    @classmethod
+    def of(cls, name: str, meaning: str, forms: Sequence[str] = ()) -> Term:
+        """A word of the file, with the forms that are not its name alone."""
+        return cls(name, meaning, re.compile(rf"\b(?:{'|'.join(forms or [re.escape(name)])})\b", re.IGNORECASE))
 
 
-#: In the order of the glossary, what the later ones rest on first.
-TERMS = (
-    Term("series", "the readings of one meter, wearer or device, one after another"),
-    Term("slot", "the stretch of time of one reading, for example half an hour", ("slots?",)),
-    Term("bin", "a range of values that are counted together, for example 250 to 500 W", ("bins?",)),
-    Term("state", "what a series is in during a slot: a bin of its value, or a label such as asleep", ("states?",)),
-    Term("window", "the slots that one histogram counts, for example those of a week", ("windows?",)),
-    Term("histogram", "how many slots of a window were in each bin", ("histograms?",)),
-    Term("cell", "one slot of one series; a group of 30 series has 30 cells in every slot", ("cells?",)),
-    Term("roster", "the public list of the series, and of the group that each is in"),
-    Term("noise", "random numbers added to counts before they are published, so that no reading can be told from them"),
-    Term("band", "how far a published count may be from the true one, by the noise alone", ("bands?",)),
-    Term(
-        "epsilon",
-        "how much the published numbers can tell about a single slot: whatever is published is at most e^epsilon times "
-        "as likely if the slot was in one state as in another: 1.1 times for 0.1, 2.7 times for 1, 55 times for 4. "
-        "Smaller is more private",
-    ),
-    Term("loss", "the epsilon of everything that has been published so far, taken together", ("loss(?:es)?", "loses?")),
-    Term("budget", "the largest loss that is allowed, ever; what would exceed it is refused and not published"),
-    Term("domain", "the series that share one budget", ("domains?",)),
-    Term("query", "one kind of histogram that is published again and again, window after window", ("quer(?:y|ies)",)),
-    Term("ledger", "the record of every publication and of what it cost; nothing is published that is not in it"),
-    Term("charged", "entered into the ledger with its cost, before it is published", ("charge[ds]?",)),
-    Term("refused", "not published, because the budget would not have been enough", ("refus(?:ed|als?)",)),
-    Term("naive adding", "adding up the epsilons of all windows, as if nothing were known about how they combine",
-         ("naive", "adding the windows up")),
-    Term("Pufferfish", "the definition of privacy that is used here. It hides a slot also where slots that follow each "
-         "other resemble each other, which ordinary differential privacy does not"),
-    Term("differential privacy", "the usual definition of privacy, which hides one record among independent ones"),
-    Term("belief", "what is taken as known about how a series goes on from slot to slot. The promise holds for series "
-         "that behave so", ("beliefs?",)),
-    Term("Markov chain", "a series whose next state depends on its present state alone", ("Markov chains?", "chains?")),
-    Term("transitions", "how likely each state is to follow each other one"),
-    Term("initial distribution", "how likely each state is at the start"),
-    Term("dobrushin-bounds", "the belief that a series forgets its past at least as fast as stated: after so many "
-         "slots, what it did before hardly matters any more"),
-    Term("mixing-bounds", "the belief that no state is rarer than stated, and that a series forgets at least so fast"),
-    Term("pi_min", "how often the rarest state occurs at least, as a share of all slots"),
-    Term("spectral gap", "how fast a chain forgets its past, from 0 (never) to 1 (at once)", ("spectral gap", "gap")),
-    Term("total variation", "how different two chances can be: the largest difference for any event"),
-    Term("max-divergence", "how much likelier something is under one assumption than under another, at most; on a "
-         "logarithmic scale, as epsilon is"),
-    Term("forward-backward", "how the loss is computed: what a slot tells of the past and of the future, each bounded"),
-    Term("density", "the loss that a publication adds to each slot"),
-    Term("sigma", "the size of the noise for a number that one reading changes by 1; twice as much, twice the noise"),
-    Term("scale", "the size of the noise in each count"),
-    Term("quilt", "the slots around a slot beyond which readings tell hardly anything of it", ("quilts?", "MQM\\w*")),
-    Term("discrete-laplace", "the law of the noise: whole numbers, large ones rarer than small ones; with zero-sum "
-         "they add up to nothing, so that totals stay right", ("discrete-laplace[a-z-]*",)),
-    Term("certificate", "numbers that prove a bound, and that anyone can check"),
-    Term("exchangeable", "alike in the sense that no order of the series is likelier than another"),
-)  # fmt: skip
+def _text(name: str) -> str:
+    return resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
+
+
+TERMS = tuple(Term.of(**one) for one in yaml.safe_load(_text("glossary.yaml")))
 
 
 class _Words(HTMLParser):
@@ -137,7 +79,7 @@ def used_on(page: str) -> tuple[Term, ...]:
     parser.feed(page)
     parser.close()
     text = " ".join(parser.words)
-    return tuple(one for one in TERMS if one.is_in(text))
+    return tuple(one for one in TERMS if one.pattern.search(text))
 
 
 #: So many series or groups have figures of their own; all are in the table and the data.
@@ -169,30 +111,17 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Download:
-    """Data in the page.
-
-    Attributes:
-        name: of the file.
-        said: what it is.
-        source: its bytes as a data URL.
-    """
+    """Data in the page."""
 
     name: str
     said: str
-    source: str
+    source: str  # its bytes as a data URL
 
 
 def page_of(report: Report, *, title: str, version: str, pictured: int = PICTURED) -> str:
-    """The report as HTML.
-
-    Args:
-        report: what it says.
-        title: its title.
-        version: of this program.
-        pictured: how many series or groups of each domain have figures.
-    """
-    text = resources.files(__package__ or "").joinpath("page.html.jinja").read_text(encoding="utf-8")
-    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(text)
+    """The report as HTML."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    template = environment.from_string(_text("page.html.jinja"))
     domains = [_domain(facts, place, report.model, pictured) for place, facts in enumerate(report.domains)]
     downloads = list(_downloads(report))
     said = {"title": title, "version": version, "model": report.model, "domains": domains, "downloads": downloads}
@@ -213,7 +142,7 @@ def _domain(facts: DomainFacts, place: int, model: Model | None, pictured: int) 
         "anchor": f"domain-{place + 1}",
         "summary": _summary(facts),
         "warnings": list(_warnings(facts)),
-        "promise": list(_promise(facts)),
+        "promise": list(_promise(facts).items()),
         "epsilon": figures.epsilon_over_time(facts),
         "cost": list(_cost(facts)),
         "refusals": [
@@ -243,17 +172,12 @@ def _domain(facts: DomainFacts, place: int, model: Model | None, pictured: int) 
 def _summary(facts: DomainFacts) -> str:
     said = facts.said
     naive = "" if said.naive is None else f" Adding the windows up would say {said.naive:g}."
+    odds = 1 / (1 + math.exp(-said.loss))  # what a guess of one half becomes at most
     return (
         f"Epsilon {said.loss:.4f} of a budget of {said.budget:g} after {plural(said.charged, 'window')}. Who knows of "
         "a series that it follows a chain of the belief, and holds two states of one of its slots equally likely, "
-        f"gives one of them at most {_odds(said.loss):.1%} against the other after reading all that was released."
-        f"{naive}"
+        f"gives one of them at most {odds:.1%} against the other after reading all that was released.{naive}"
     )
-
-
-def _odds(epsilon: float) -> float:
-    """What a guess of one half becomes at most."""
-    return 1 / (1 + math.exp(-epsilon))
 
 
 def _warnings(facts: DomainFacts) -> Iterator[str]:
@@ -273,83 +197,46 @@ def _warnings(facts: DomainFacts) -> Iterator[str]:
         yield one.text
 
 
-def _promise(facts: DomainFacts) -> Iterator[tuple[str, str]]:
+def _promise(facts: DomainFacts) -> dict[str, str]:
     said, rows = facts.said, [query.row for query in facts.queries if query.row is not None]
+
+    def named(column: str, otherwise: str) -> str:
+        return ", ".join(sorted({str(row[column]) for row in rows})) or otherwise
+
     people = "; ".join(
         f"query {query.name}: {query.series:,} series"
         + (f" in {plural(query.groups, 'group')}" if query.groups < query.series else "")
         for query in facts.queries
     )
-    yield "privacy parameter", f"epsilon, pure (no delta): {said.loss:.6f} lost, never more than {said.budget:g}"
-    yield (
-        "definition",
-        (
-            "Pufferfish privacy, a generalisation of differential privacy for correlated data: for each two states "
-            "that a slot of a series can be in, what is published is at most e^epsilon times as likely under the one "
-            "as under the other, for every chain of the belief. It is not differential privacy with independent records"
-        ),
-    )
-    yield (
-        "unit of privacy",
-        (
-            f"one slot ({facts.slot}) of one series, for example of one meter or one wearer; not a day and not a "
-            "habit. Longer events lose more, as drawn below"
-        ),
-    )
-    yield "to whom", f"{people}; to series that follow the belief, and to no others"
-    yield (
-        "privacy budget",
-        (
-            f"{said.budget:g} for everything published of the domain, by all queries together, now and later; a window "
-            "that does not fit is refused, and that is final"
-        ),
-    )
-    yield (
-        "composition",
-        (
-            "the ledger prices all charges together by the forward-backward account: what overlaps in time adds its "
-            "density, windows that adjoin do not add their epsilons"
-        ),
-    )
-    laws = sorted({str(row["noise_law"]) for row in rows}) or ["none released"]
-    yield (
-        "mechanism",
-        (
-            f"histograms with exact integer noise, {', '.join(laws)}; calibrated by "
-            f"{', '.join(sorted({str(row['mechanism']) for row in rows})) or 'nothing yet'}"
-        ),
-    )
-    yield (
-        "trust model",
-        (
-            "central: the operator, its machines and the ledger of record see readings or noise and are trusted; "
-            "readers of releases and of this report are not"
-        ),
-    )
-    yield (
-        "public by assumption",
-        (
-            "settings, roster, schedule, bins; with the rule for missing cells "
-            f"{', '.join(sorted({str(row['missing']) for row in rows})) or facts.domain.missing!r}: "
-            "which cells have no reading"
-            if not facts.domain.missing.startswith("state")
-            else "settings, roster, schedule, bins; cells without a reading are a state of their own and protected"
-        ),
-    )
-    yield (
-        "not protected",
-        (
-            "what series have in common (weather, a holiday), what a better model than the belief knows, several "
-            "devices of the same people in different series, and the time at which a row appears (side channel)"
-        ),
-    )
-    yield (
-        "left to the operator",
-        (
-            "the lower layers of the guidelines' pyramid: security and access control of readings, ledger and logs, "
-            "exposure while data are collected, retention"
-        ),
-    )
+    assumed = "settings, roster, schedule, bins; cells without a reading are a state of their own and protected"
+    if not facts.domain.missing.startswith("state"):
+        rule = named("missing", repr(facts.domain.missing))
+        assumed = (
+            f"settings, roster, schedule, bins; with the rule for missing cells {rule}: which cells have no reading"
+        )
+    return {
+        "privacy parameter": f"epsilon, pure (no delta): {said.loss:.6f} lost, never more than {said.budget:g}",
+        "definition": "Pufferfish privacy, a generalisation of differential privacy for correlated data: for each two "
+        "states that a slot of a series can be in, what is published is at most e^epsilon times as likely under the "
+        "one as under the other, for every chain of the belief. It is not differential privacy with independent "
+        "records",
+        "unit of privacy": f"one slot ({facts.slot}) of one series, for example of one meter or one wearer; not a day "
+        "and not a habit. Longer events lose more, as drawn below",
+        "to whom": f"{people}; to series that follow the belief, and to no others",
+        "privacy budget": f"{said.budget:g} for everything published of the domain, by all queries together, now and "
+        "later; a window that does not fit is refused, and that is final",
+        "composition": "the ledger prices all charges together by the forward-backward account: what overlaps in time "
+        "adds its density, windows that adjoin do not add their epsilons",
+        "mechanism": f"histograms with exact integer noise, {named('noise_law', 'none released')}; calibrated by "
+        f"{named('mechanism', 'nothing yet')}",
+        "trust model": "central: the operator, its machines and the ledger of record see readings or noise and are "
+        "trusted; readers of releases and of this report are not",
+        "public by assumption": assumed,
+        "not protected": "what series have in common (weather, a holiday), what a better model than the belief knows, "
+        "several devices of the same people in different series, and the time at which a row appears (side channel)",
+        "left to the operator": "the lower layers of the guidelines' pyramid: security and access control of readings, "
+        "ledger and logs, exposure while data are collected, retention",
+    }
 
 
 def _cost(facts: DomainFacts) -> Iterator[tuple[str, str]]:
@@ -359,19 +246,20 @@ def _cost(facts: DomainFacts) -> Iterator[tuple[str, str]]:
     for query in said.queries:
         windows = "an endless schedule" if query.windows is None else plural(query.windows, "window")
         calibrated = "" if query.epsilon is None else f", calibrated to {query.epsilon:g}"
-        yield (
-            f"query {query.name}",
-            (f"{query.charged:,} charged, {query.refused:,} refused of {windows}; {query.charged_text}{calibrated}"),
-        )
+        text = f"{query.charged:,} charged, {query.refused:,} refused of {windows}; {query.charged_text}{calibrated}"
+        yield f"query {query.name}", text
     for accepted, slots in facts.longest:
-        if slots is None:
-            text = "any event"
-        elif slots == 0:
-            text = "not even one slot"
-        else:
+        text = "any event" if slots is None else "not even one slot"
+        if slots:
             text = f"events up to {plural(slots, 'slot')} ({said_duration(slots * facts.slot_us)})"
         yield f"within {accepted:g}", text
     yield "head", f"{facts.head} (quiltstream ledger verify --expect tells later whether the record is as it was)"
+
+
+_NOT_SAID = (
+    "how many series of the history lie inside the belief is an exact statistic of the history, which no ledger "
+    "counts; --model FILE adds it for the operator"
+)
 
 
 def _belief(facts: DomainFacts, model: Model | None) -> Iterator[tuple[str, str]]:
@@ -385,53 +273,36 @@ def _belief(facts: DomainFacts, model: Model | None) -> Iterator[tuple[str, str]
         since = "for the whole history" if change.slot is None else f"from slot {change.slot} on"
         yield "changed", f"{since}: model {change.model_id}, {change.source}"
     if model is None or model.model_id not in {one for _, one in facts.domain.beliefs}:
-        yield (
-            "share inside",
-            (
-                "how many series of the history lie inside the belief is an exact statistic of the history, which no "
-                "ledger counts; --model FILE adds it for the operator"
-            ),
-        )
+        yield "share inside", _NOT_SAID
         return
     origin, cover = model.provenance, model.diagnostics.get("cover")
     yield "history", f"{origin.series:,} series, {origin.transitions:,} transitions; {origin.source}"
     if cover is not None:
         low, high = cover["range"]
-        yield (
-            "share inside",
-            (
-                f"{cover['rank']} of the {cover['series']} series of the history lie inside; a further one that is "
-                f"exchangeable with them lies inside with probability at least {cover['probability']:.2f} (for this "
-                f"history {low:.2f} to {high:.2f})"
-            ),
+        text = (
+            f"{cover['rank']} of the {cover['series']} series of the history lie inside; a further one that is "
+            f"exchangeable with them lies inside with probability at least {cover['probability']:.2f} (for this "
+            f"history {low:.2f} to {high:.2f})"
         )
+        yield "share inside", text
     elif origin.outside is not None:
         yield "share inside", f"{origin.series - origin.outside} of the {origin.series} series of the history"
 
 
 def _latest(series: Sequence[ReleasedSeries], zone: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The last window of each series or group, where all have the same bins; else of those that have the first's.
-
-    Args:
-        series: released series and groups.
-        zone: by whose clock windows are named.
-    """
+    """The last window of each series or group, where all have the same bins; else of those that have the first's."""
     if not series:
         return (), []
-    labels = _space(series[0])
+    latest = [(one, one.spans()[-1]) for one in series]
+    labels = latest[0][1].space.labels
     rows: list[tuple[str, ...]] = []
-    for one in islice((one for one in series if _space(one) == labels), _MOST_ROWS):
-        span = one.spans()[-1]
+    for one, span in [(one, span) for one, span in latest if span.space.labels == labels][:_MOST_ROWS]:
         found = span.histogram()
         half = found.half_width()
         total = "not public" if found.total is None else f"{found.total:,}"
         cells = [f"{count:,}" for count in found.counts.tolist()]
         rows.append((one.key, one.query, days_between(span.start, span.stop, zone), *cells, f"± {number(half)}", total))
     return ("series or group", "query", "window", *labels, "band", "cells"), rows
-
-
-def _space(series: ReleasedSeries) -> tuple[str, ...]:
-    return series.spans()[-1].space.labels
 
 
 def _note(facts: DomainFacts, shown: int) -> str:

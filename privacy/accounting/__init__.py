@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .ledger import Ledger as Ledger
     from .schedules import Schedule as Schedule
     from .theorems import QuiltRelease as QuiltRelease
-    from .theorems import SeedsBound as SeedsBound
+    from .theorems import TheoremBound as TheoremBound
     from .theorems import TheoremDoesNotApply as TheoremDoesNotApply
     from .theorems import distant_segments as distant_segments
     from .theorems import joint_divergence as joint_divergence

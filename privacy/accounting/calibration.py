@@ -28,8 +28,8 @@ def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | Non
     """Noise by the forward-backward account (Cao and others, TKDE 2018, for any windows in any overlap).
 
     The density is the largest of a grid, within 1 in 2000 of the largest there is, whose endless stream of any windows
-    is certified to lose at most epsilon: :mod:`.forward_backward` has the theorem and :mod:`.forward_backward` the
-    grid. A ledger with the rule ``forward-backward`` accounts it at most at epsilon.
+    is certified to lose at most epsilon: :mod:`.forward_backward` has the theorem and the grid. A ledger with
+    the rule ``forward-backward`` accounts it at most at epsilon.
 
     Args:
         belief: A chain, or a class; a fixed start is replaced by any start, which is true in every slot.

@@ -6,10 +6,8 @@ charges leaves no trace, and adjacent windows at one density become one run.
 >>> Density().plus(0, 10, 0.1).plus(10, 20, 0.1).runs()
 (Run(start=0, stop=20, density=0.1),)
 
-The density of an account as it grows: sorted runs that one charge changes in place.
-
-``Density`` is a value; a ``Timeline`` is the same step function kept in order, so that a charge touches the runs it
-overlaps and no others, however long the account is.
+``Density`` is a value; a ``Timeline`` is the same step function kept in order as an account grows, so that a charge
+touches the runs it overlaps and no others, however long the account is.
 
 >>> line = Timeline()
 >>> undo = line.add(0, 10, Fraction(1, 4))
@@ -105,19 +103,11 @@ class Density:
         rise = kept.pop(slot, Fraction(0)) + level
         return Density({**({slot: rise} if rise else {}), **kept}), before
 
-    def runs(self, cuts: Iterable[int] = ()) -> tuple[Run, ...]:
-        """Runs of equal density from the first slot charged to the last, those of density 0 between them included.
-
-        Args:
-            cuts: Slots at which a run is to be split even though the density stays.
-        """
-        if not self.steps:
-            return ()
-        first, last = min(self.steps), max(self.steps)
-        slots = sorted({*self.steps, *(cut for cut in cuts if first < cut < last)})
+    def runs(self) -> tuple[Run, ...]:
+        """Runs of equal density from the first slot charged to the last, those of density 0 between them included."""
         level, runs = Fraction(0), list[Run]()
-        for start, stop in pairwise(slots):
-            level += self.steps.get(start, 0)
+        for start, stop in pairwise(sorted(self.steps)):
+            level += self.steps[start]
             runs.append(Run(start, stop, float(level)))
         return tuple(runs)
 

@@ -22,9 +22,9 @@ True
 
 What releases cost whose density no slot exceeds: one number of the belief and of the largest density.
 
-F >= d + L(P; F) is monotone in the density, so the certificate of an endless stream at density D
-(this module) covers every schedule that has at most D in every slot: any windows in any overlap and order,
-for any horizon, later ones chosen by what was published before. Slots without releases are covered, too. A chain with a
+F >= d + L(P; F) is monotone in the density, so the certificate of an endless stream at density D covers every schedule
+that has at most D in every slot: any windows in any overlap and order, for any horizon, later ones chosen by what was
+published before. Slots without releases are covered, too. A chain with a
 fixed start is one of those with any start. Of a finite class every series may follow another member; F and B are of the
 same.
 
@@ -47,8 +47,7 @@ How long an event is protected: what releases cost for a secret of several slots
 
 *Theorem* (the one-slot case is Cao, Yoshikawa, Xiao, Xiong, TKDE 2018, extended to any windows). Two paths a and b
 that are both possible over the slots s..t differ in some of them; d is the density of a slot, F and B are the forward
-and backward loss of this module. Everything published is at most e^loss times as likely under a as under
-b, with
+and backward loss. Everything published is at most e^loss times as likely under a as under b, with
 
     loss = sum of d over the slots where the paths differ + (F_t - d_t)[a_t, b_t] + (B_s - d_s)[a_s, b_s].
 
@@ -62,9 +61,7 @@ At a certificate of the largest density D no F_t - d_t is above F - D, nor any B
 those of one member. So no event of m slots loses more than m D + max(F - D) + max(B - D), the largest over the
 members.
 
->>> from quiltstream.privacy.models.classes import MixingBounds
->>> from quiltstream.privacy.accounting.forward_backward import constant_loss
->>> bounds, density = MixingBounds(pi_min=0.2, gap=0.75), 2.0**-5
+>>> density = 2.0**-5
 >>> round(constant_loss(bounds, density), 4), round(around(bounds, density) + 10 * density, 4)
 (0.3805, 0.6618)
 """
@@ -423,14 +420,9 @@ def _down(density: float) -> float:
 
 @lru_cache(maxsize=4096)
 def constant_loss(belief: Belief, density: float) -> float:
-    """Epsilon that releases cost at most whose density is nowhere above this one, rounded up.
+    """Epsilon that releases cost at most whose density is nowhere above this one on the grid, rounded up.
 
-    Args:
-        belief: What is believed about a series; with a fixed start, for every start.
-        density: Largest loss per slot, on the grid.
-
-    Returns:
-        Epsilon; infinite where no bound was found.
+    A fixed start is priced for every start. Infinite where no bound was found.
     """
     if density <= 0:
         return 0.0
@@ -616,14 +608,9 @@ def _certificate_above(direction: Kernel, density: float) -> FloatArray:
 
 @lru_cache(maxsize=4096)
 def around(belief: Belief, density: float) -> float:
-    """What the slots before and after an event tell about it, at most, where no slot has more than a density.
+    """What the slots before and after an event tell of it at most, where no slot has more than a density on the grid.
 
-    Args:
-        belief: What is believed about a series.
-        density: Largest loss per slot, on the grid of :func:`on_grid`.
-
-    Returns:
-        Epsilon, on top of the density of the event's own slots; infinite where no bound was found.
+    Epsilon, on top of the density of the event's own slots; infinite where no bound was found.
     """
     if density <= 0:
         return 0.0

@@ -17,11 +17,19 @@ from .charges import BudgetExceeded, Charge, Span, outward
 from .density import Density, Run, Timeline
 from .forward_backward import around as around_of
 from .forward_backward import constant_loss, grid_density, on_grid
-from .quilt_account import Pricer, density_by_quilts, is_above, priced, prices_of, worst_by_quilts, worst_of
-from .quilt_account import Worst as QuiltWorst
+from .quilt_account import (
+    Pricer,
+    WorstQuilt,
+    density_by_quilts,
+    is_above,
+    priced,
+    prices_of,
+    worst_by_quilts,
+    worst_of,
+)
 from .schedules import Schedule
-from .sweep import Behind, Lane, World, Worst, constant_stream, endless_loss, largest, passed, settled
-from .theorems import CHANGES, NOTHING, SeedsBound, seeds_bounds
+from .sweep import Behind, BeliefHistory, LossSweep, Worst, constant_stream, endless_loss, largest, passed, settled
+from .theorems import CHANGES, NOTHING, TheoremBound, theorem_bounds
 
 __all__ = ["BudgetExceeded", "Charge", "Ledger", "Span"]
 
@@ -34,7 +42,7 @@ _CLOSE = 1 - 2.0**-9
 #: Each takes a sweep; the density is within 1 in 16,000 of the largest.
 _HALVINGS = 14
 
-#: By how much a folded slot may be dearer than the dearest, under the ceiling of what may come.
+#: By how much a compacted slot may be dearer than the dearest, under the ceiling of what may come.
 _A_LITTLE = 1 + 2.0**-20
 
 _FORGOTTEN = "does not apply: charges lie behind the horizon, and the windows they had are not kept"
@@ -44,45 +52,36 @@ _MOST_WINDOWS = 2**16
 
 
 @dataclass(frozen=True, eq=False)
-class _Folded:
-    """What is kept of the slots that are folded.
+class _Compacted:
+    """What is kept of the slots that are compacted."""
 
-    Attributes:
-        horizon: Later charges begin here or after it.
-        floor: The first slot that is kept.
-        loss: Of the slots before it, whatever is accepted later.
-        top: Their largest density, or a larger one.
-        mass: Their density summed.
-        behind: What each world's sweep from behind begins with.
-    """
-
-    horizon: int
-    floor: int
-    loss: float
-    top: Fraction
-    mass: Fraction
-    behind: tuple[Behind, ...]
+    horizon: int  # later charges begin here or after it
+    floor: int  # the first slot that is kept
+    loss: float  # of the slots before it, whatever is accepted later
+    top: Fraction  # their largest density, or a larger one
+    mass: Fraction  # their density summed
+    behind: tuple[Behind, ...]  # what each history's sweep from behind begins with
 
 
 class _Part:
-    """The account in one world: the sweep, and the quilts where one belief holds all along and nothing is folded."""
+    """The account in one history: the sweep; quilts where one belief holds all along and nothing is compacted."""
 
-    def __init__(self, world: World, line: Timeline, bound: Bound, behind: Behind | None) -> None:
-        self.world, self.behind = world, behind
-        self.lane = Lane(world, ends=(None if behind is None else behind.states, None))
-        alone = behind is None and not world.changes
-        self.pricer: Pricer | None = prices_of(world.segments[0][1], bound) if alone else None
+    def __init__(self, history: BeliefHistory, line: Timeline, bound: Bound, behind: Behind | None) -> None:
+        self.history, self.behind = history, behind
+        self.sweep = LossSweep(history, ends=(None if behind is None else behind.states, None))
+        alone = behind is None and not history.changes
+        self.pricer: Pricer | None = prices_of(history.segments[0][1], bound) if alone else None
         if line.count:
             self.update(line, line.slots[0], line.slots[-1])
 
     def update(self, line: Timeline, start: int, stop: int) -> Callable[[], None]:
         """Sweep what a charge changes; what is returned takes that back."""
         total = float_above(line.mass) if self.behind is None else math.inf
-        return self.lane.update(line.slots, line.shown, total, start, stop)
+        return self.sweep.update(line.slots, line.shown, total, start, stop)
 
-    def by_quilts(self, line: Timeline) -> QuiltWorst | None:
+    def by_quilts(self, line: Timeline) -> WorstQuilt | None:
         """The account by quilts; None where the worst slot of the sweep shows that it is above the sweep."""
-        swept = self.lane.worst
+        swept = self.sweep.worst
         if self.pricer is None or swept.slot is None or is_above(self.pricer, line, swept.slot, swept.loss):
             return None
         return worst_of(self.pricer, line)
@@ -128,8 +127,8 @@ class Ledger:
             )
         self._bound: Bound = bound
         self._spans: list[Span] = []
-        self._folded: _Folded | None = None
-        self._open((World([(None, belief)], self._bound),), Density())
+        self._compacted: _Compacted | None = None
+        self._open((BeliefHistory([(None, belief)], self._bound),), Density())
 
     def __repr__(self) -> str:
         budget = "" if self._budget is None else f", budget={self._budget:g}"
@@ -137,13 +136,13 @@ class Ledger:
 
     @property
     def belief(self) -> Belief:
-        """What was believed first about the series; ``worlds`` has what joined or followed."""
-        return self._worlds[0].segments[0][1]
+        """What was believed first about the series; ``histories`` has what joined or followed."""
+        return self._histories[0].segments[0][1]
 
     @property
-    def worlds(self) -> tuple[tuple[tuple[int | None, Belief], ...], ...]:
-        """What is believed: per world the beliefs in order, each with the slot from which on it holds (None: ever)."""
-        return tuple(world.segments for world in self._worlds)
+    def histories(self) -> tuple[tuple[tuple[int | None, Belief], ...], ...]:
+        """Per history the beliefs in order, each with the slot from which on it holds (None: ever)."""
+        return tuple(history.segments for history in self._histories)
 
     @property
     def budget(self) -> float | None:
@@ -172,8 +171,8 @@ class Ledger:
 
     @property
     def horizon(self) -> int | None:
-        """The slot at or behind which charges begin; None where nothing is folded."""
-        return None if self._folded is None else self._folded.horizon
+        """The slot at or behind which charges begin; None where nothing is compacted."""
+        return None if self._compacted is None else self._compacted.horizon
 
     def charge(self, start: int, stop: int, epsilon_dp: float) -> Charge:
         """Charge one window, or refuse it and change nothing.
@@ -213,7 +212,7 @@ class Ledger:
             for span in spans:
                 self._enter(span)
         else:
-            self._open(self._worlds, self._line.density().with_spans(spans))
+            self._open(self._histories, self._line.density().with_spans(spans))
         self._spans += spans
         return self.loss
 
@@ -234,11 +233,11 @@ class Ledger:
         """The loss of these charges alone, under the same belief."""
         made: Ledger = object.__new__(Ledger)
         made._budget, made._start, made._bound = None, self._start, self._bound
-        made._spans, made._folded = [], None
-        made._open(self._worlds, Density().with_spans(self._checked(*charge) for charge in charges))
+        made._spans, made._compacted = [], None
+        made._open(self._histories, Density().with_spans(self._checked(*charge) for charge in charges))
         return made.loss
 
-    def fold(self, horizon: int) -> None:
+    def compact(self, horizon: int) -> None:
         """Forget slots behind a horizon; later charges begin there or after it.
 
         Of the slots before the first that is kept, the sweep from behind is kept, which is all that later slots see of
@@ -255,25 +254,25 @@ class Ledger:
         """
         horizon = whole("horizon", horizon, "give the slot at which later charges may begin")
         if self._budget is None:
-            raise ValueError("budget is None, but what later charges add to a folded slot is bounded by it: give one")
-        before = self._folded
+            raise ValueError("budget is None, but it bounds what later charges add to a compacted slot: give one")
+        before = self._compacted
         if before is not None and horizon <= before.horizon:
             return
         density, first = self._line.density(), None if before is None else before.floor
-        limit = min(self._budget, _A_LITTLE * max(part.lane.worst.loss for part in self._parts))
+        limit = min(self._budget, _A_LITTLE * max(part.sweep.worst.loss for part in self._parts))
         found = [
-            settled(part.world, density, part.behind, horizon, ceiling=self._budget, limit=limit)
+            settled(part.history, density, part.behind, horizon, ceiling=self._budget, limit=limit)
             for part in self._parts
         ]
         floor = min(slot for slot, _ in found)
         if first is not None:
             floor = max(floor, first)
-        while any(floor - 1 in world.changes for world in self._worlds):
+        while any(floor - 1 in history.changes for history in self._histories):
             # right behind a change the sweep from behind begins anew
             floor -= 1
-        behind = tuple(passed(part.world, density, part.behind, floor) for part in self._parts)
+        behind = tuple(passed(part.history, density, part.behind, floor) for part in self._parts)
         kept, gone = density.split(floor)
-        self._folded = _Folded(
+        self._compacted = _Compacted(
             horizon,
             floor,
             max([loss for _, loss in found] + ([] if before is None else [before.loss])),
@@ -282,10 +281,10 @@ class Ledger:
             behind,
         )
         self._spans = []
-        self._open(self._worlds, kept)
+        self._open(self._histories, kept)
 
-    def join(self, belief: Belief) -> float:
-        """Let another belief join for the whole history: everything charged so far is repriced under it, too.
+    def add_belief(self, belief: Belief) -> float:
+        """Add another belief for all slots: everything charged so far is repriced under it, too.
 
         The loss is the largest of both from now on.
 
@@ -295,15 +294,15 @@ class Ledger:
         Raises:
             BudgetExceeded: If the loss under the new belief is above the budget; the account stays as it was.
             ChainError: If a stationary chain is reducible.
-            ValueError: If the belief has another number of states, or slots are folded.
+            ValueError: If the belief has another number of states, or slots are compacted.
         """
         self._same_states(belief)
-        if self._folded is not None:
+        if self._compacted is not None:
             raise ValueError(
-                f"the slots before {self._folded.floor} are folded, and a belief that joins prices them, too: let it "
-                "join an account that keeps them"
+                f"the slots before {self._compacted.floor} are compacted, and a belief that is added "
+                "prices them, too: add it to an account that keeps them"
             )
-        return self._changed([*self._worlds, World([(None, belief)], self._bound)], "the belief that joins")
+        return self._changed([*self._histories, BeliefHistory([(None, belief)], self._bound)], "the belief that joins")
 
     def switch(self, slot: int, belief: Belief) -> float:
         """Declare that the transitions out of a public slot, and all later ones, follow another belief.
@@ -327,30 +326,30 @@ class Ledger:
             )
         if self.horizon is not None and slot < self.horizon:
             raise ValueError(f"slot is {slot}, but the horizon is at {self.horizon}: a belief changes there or later")
-        latest = max((change for world in self._worlds for change in world.changes), default=None)
+        latest = max((change for history in self._histories for change in history.changes), default=None)
         if latest is not None and slot <= latest:
             raise ValueError(f"slot is {slot}, but the belief changes at slot {latest}: the next change comes later")
-        worlds = [World([*world.segments, (slot, belief)], self._bound) for world in self._worlds]
-        return self._changed(worlds, "the change of belief")
+        histories = [BeliefHistory([*history.segments, (slot, belief)], self._bound) for history in self._histories]
+        return self._changed(histories, "the change of belief")
 
-    def bounds(self) -> Mapping[str, SeedsBound]:
+    def bounds(self) -> Mapping[str, TheoremBound]:
         """What the quilts and the sources' theorems say about all charges so far: a loss, or why one does not apply.
 
         By name, ``quilts`` for the pairwise quilt account. With the same belief and influence tables. The ledger's own
         loss is never above any of them.
         """
-        beliefs = [belief for ((_, belief), *_) in self.worlds]
-        changes = any(world.changes for world in self._worlds)
+        beliefs = [belief for ((_, belief), *_) in self.histories]
+        changes = any(history.changes for history in self._histories)
 
-        def alone(charges: Iterable[Span]) -> QuiltWorst:
+        def alone(charges: Iterable[Span]) -> WorstQuilt:
             listed = list(charges)
             found = (worst_by_quilts(belief, listed, self._bound) for belief in beliefs)
             return max(found, key=lambda one: one.loss)
 
-        theorems = seeds_bounds(self._spans, beliefs, alone, self._bound, changes=changes)
-        quilts = SeedsBound(alone(self._spans).loss) if self._spans else SeedsBound(None, NOTHING)
-        found = {"quilts": SeedsBound(None, CHANGES) if changes and self._spans else quilts, **theorems}
-        return found if self._folded is None else dict.fromkeys(found, SeedsBound(None, _FORGOTTEN))
+        theorems = theorem_bounds(self._spans, beliefs, alone, self._bound, changes=changes)
+        quilts = TheoremBound(alone(self._spans).loss) if self._spans else TheoremBound(None, NOTHING)
+        found = {"quilts": TheoremBound(None, CHANGES) if changes and self._spans else quilts, **theorems}
+        return found if self._compacted is None else dict.fromkeys(found, TheoremBound(None, _FORGOTTEN))
 
     def event_loss(self, slots: int, schedules: Iterable[Schedule] = ()) -> float:
         """Epsilon that an event of so many slots in a row loses at most, wherever it lies.
@@ -386,7 +385,7 @@ class Ledger:
         """
         epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
         listed = [self._started(schedule) for schedule in schedules]
-        if self._all(listed) <= epsilon or all(world.is_idle for world in self._worlds):
+        if self._all(listed) <= epsilon or all(history.is_idle for history in self._histories):
             return None
         loss_of = self._event_losses(listed)
         if loss_of(1) > epsilon:
@@ -404,9 +403,9 @@ class Ledger:
         alone = self.extended_loss(schedules) if schedules else self.loss
         top = max(largest(self._line.density(), schedules), self._top)
         around = [
-            math.inf if world.changes else around_of(world.segments[0][1], on_grid(top))
-            for world in self._worlds
-            if not world.is_idle and top
+            math.inf if history.changes else around_of(history.segments[0][1], on_grid(top))
+            for history in self._histories
+            if not history.is_idle and top
         ]
         most = self._all(schedules) if around else 0.0
 
@@ -421,7 +420,7 @@ class Ledger:
 
     def _all(self, schedules: Sequence[Schedule]) -> float:
         """The sum of all density, charged and scheduled."""
-        total = float(self._line.mass + (0 if self._folded is None else self._folded.mass))
+        total = float(self._line.mass + (0 if self._compacted is None else self._compacted.mass))
         for schedule in schedules:
             total += schedule.mass
         return outward(total)
@@ -432,14 +431,14 @@ class Ledger:
         No charges with at most that density in every slot cost more.
         """
         density = positive("density", density, "give the loss per slot")
-        found = [
-            min(
-                constant_stream(world, density).loss,
-                math.inf if world.changes else constant_loss(world.segments[0][1], on_grid(Fraction(density))),
-                math.inf if world.changes else outward(prices_of(world.segments[0][1], self._bound).ceiling(density)),
-            )
-            for world in self._worlds
-        ]
+        found: list[float] = []
+        for history in self._histories:
+            bounds = [constant_stream(history, density).loss]
+            if not history.changes:
+                belief = history.segments[0][1]
+                bounds.append(constant_loss(belief, on_grid(Fraction(density))))
+                bounds.append(outward(prices_of(belief, self._bound).ceiling(density)))
+            found.append(min(bounds))
         return max(found)
 
     def density_for(self, epsilon: float) -> float:
@@ -453,7 +452,7 @@ class Ledger:
             ValueError: If epsilon is not finite and above 0.
         """
         epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
-        found = min(self._density_of(belief, epsilon) for world in self._worlds for belief in world.beliefs)
+        found = min(self._density_of(belief, epsilon) for history in self._histories for belief in history.beliefs)
         if not math.isfinite(found):
             return found
         low, high = 0.0, found
@@ -479,7 +478,7 @@ class Ledger:
         """
         listed, density = [self._started(schedule) for schedule in schedules], self._line.density()
         found = [
-            self._least(part, *endless_loss(part.world, density, listed, part.behind), density, listed)
+            self._least(part, *endless_loss(part.history, density, listed, part.behind), density, listed)
             for part in self._parts
         ]
         return max(one.loss for one in found)
@@ -519,14 +518,14 @@ class Ledger:
                 high = middle
         return schedule.end_of(low)
 
-    def _open(self, worlds: Sequence[World], density: Density) -> None:
-        kept = self._folded
+    def _open(self, histories: Sequence[BeliefHistory], density: Density) -> None:
+        kept = self._compacted
         floor = None if kept is None else kept.floor
-        self._worlds = tuple(worlds)
-        self._line = Timeline(density, cuts={cut for world in worlds for cut in world.cuts}, floor=floor)
-        behinds = [None] * len(worlds) if kept is None else kept.behind
+        self._histories = tuple(histories)
+        self._line = Timeline(density, cuts={cut for history in histories for cut in history.cuts}, floor=floor)
+        behinds = [None] * len(histories) if kept is None else kept.behind
         self._parts = tuple(
-            _Part(world, self._line, self._bound, behind) for world, behind in zip(worlds, behinds, strict=True)
+            _Part(history, self._line, self._bound, behind) for history, behind in zip(histories, behinds, strict=True)
         )
         self._top: Fraction = max([Fraction(0) if kept is None else kept.top, *self._line.levels])
         self._worst = self._decided()
@@ -544,29 +543,31 @@ class Ledger:
             return undo.pop_all().close
 
     def _decided(self) -> Worst:
-        """The worst slot of all worlds, by the least bound of each."""
+        """The worst slot of all histories, by the least bound of each."""
         found = [
-            self._smallest_of(part, part.lane.worst, self._top, part.by_quilts(self._line)) for part in self._parts
+            self._smallest_of(part, part.sweep.worst, self._top, part.by_quilts(self._line)) for part in self._parts
         ]
         return max(found, key=lambda worst: worst.loss)
 
-    def _smallest_of(self, part: _Part, swept: Worst, top: Fraction, quilts: QuiltWorst | None) -> Worst:
-        if self._folded is not None:
-            folded = Worst(self._folded.loss)
+    def _smallest_of(self, part: _Part, swept: Worst, top: Fraction, quilts: WorstQuilt | None) -> Worst:
+        if self._compacted is not None:
+            compacted = Worst(self._compacted.loss)
             # where the sweep is above the budget nothing bounds F of the horizon
             over = self._budget is not None and swept.loss > self._budget
-            swept = Worst(math.inf) if over else max(swept, folded, key=lambda worst: worst.loss)
+            swept = Worst(math.inf) if over else max(swept, compacted, key=lambda worst: worst.loss)
         ceiling = math.inf
         # no bound by the density is below the density itself
-        if swept.loss > top and not part.world.changes:
-            ceiling = constant_loss(part.world.segments[0][1], on_grid(top))
-        return _smallest(swept, ceiling, quilts, float(top))
+        if swept.loss > top and not part.history.changes:
+            ceiling = constant_loss(part.history.segments[0][1], on_grid(top))
+        if quilts is not None and quilts.loss < swept.loss:
+            swept = Worst(quilts.loss, quilts.slot, quilt=True)
+        return Worst(ceiling, density=float(top)) if ceiling < swept.loss else swept
 
     def _least(
         self, part: _Part, swept: Worst, top: Fraction, density: Density, schedules: Sequence[Schedule] = ()
     ) -> Worst:
         """The worst slot of a density and schedules, by the least bound."""
-        quilts = None if part.pricer is None else QuiltWorst(priced(part.pricer, density, schedules))
+        quilts = None if part.pricer is None else WorstQuilt(priced(part.pricer, density, schedules))
         return self._smallest_of(part, swept, max(top, self._top), quilts)
 
     def _density_of(self, belief: Belief, epsilon: float) -> float:
@@ -585,10 +586,10 @@ class Ledger:
         if self._budget is not None and after > self._budget:
             raise BudgetExceeded(before, after - before, self._budget, what)
 
-    def _changed(self, worlds: Sequence[World], what: str) -> float:
+    def _changed(self, histories: Sequence[BeliefHistory], what: str) -> float:
         """Become another account, if the budget allows it."""
         before, kept = self.loss, dict(self.__dict__)
-        self._open(worlds, self._line.density())
+        self._open(histories, self._line.density())
         try:
             self._afford(before, self.loss, what)
         except BudgetExceeded:
@@ -600,7 +601,7 @@ class Ledger:
         span = self._checked(start, stop, epsilon_dp)
         if self.horizon is not None and start < self.horizon:
             raise ValueError(
-                f"start is {start}, but the horizon is at slot {self.horizon} and what lies behind it is folded: "
+                f"start is {start}, but the horizon is at slot {self.horizon} and what lies behind it is compacted: "
                 "charge later slots only"
             )
         return span
@@ -630,14 +631,6 @@ class Ledger:
 
     def _fits(self, schedules: Sequence[Schedule]) -> bool:
         return self._budget is None or self.extended_loss(schedules) <= self._budget
-
-
-def _smallest(swept: Worst, ceiling: float, quilts: QuiltWorst | None, top: float) -> Worst:
-    """The least of the three bounds."""
-    found = swept
-    if quilts is not None and quilts.loss < found.loss:
-        found = Worst(quilts.loss, quilts.slot, quilt=True)
-    return Worst(ceiling, density=top) if ceiling < found.loss else found
 
 
 def _rule_of(worst: Worst) -> str:

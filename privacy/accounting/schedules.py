@@ -10,6 +10,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from ..validation import positive, whole
+from .density import Density
 
 _MAX_PERIOD = 4096
 """Most density steps in one common period of several endless schedules that are followed exactly."""
@@ -177,3 +178,10 @@ def levelled(schedules: Sequence[Schedule]) -> tuple[list[Schedule], int]:
         for schedule in schedules
     ]
     return top, 1
+
+
+def separated(density: Density, schedules: Sequence[Schedule]) -> tuple[Density, list[Schedule], int]:
+    """A density together with the finite schedules, the endless ones as ``levelled`` has them, and their period."""
+    endless, period = levelled([one for one in schedules if one.stop is None])
+    finite = (one for one in schedules if one.stop is not None)
+    return density.with_steps(step for one in finite for step in one.steps()), endless, period

@@ -67,7 +67,7 @@ from ..quilts.influence import Bound, sided_influence
 from ..validation import float_above
 from .density import Density
 from .forward_backward import calibrated, directions_of
-from .schedules import Schedule, levelled
+from .schedules import Schedule, separated
 
 #: Relative and absolute rounding of a few operations.
 _UP = 1.0 + 2.0**-49
@@ -210,13 +210,7 @@ def _is_right(first: tuple[float, float], middle: tuple[float, float], last: tup
 
 
 def _thresholds(rows: FloatArray, error: float, live: npt.NDArray[np.bool_] | None = None) -> FloatArray:
-    """(q(A), p(A)) of the sets where p/q is largest, for all pairs of rows; rounded outward, shape (n, 2).
-
-    Args:
-        rows: A kernel of some steps, shape (k, k).
-        error: Of its entries, relative.
-        live: States whose rows count; None for all.
-    """
+    """(q(A), p(A)) of the sets where p/q is largest, for all pairs of live rows; rounded outward, shape (n, 2)."""
     index = np.arange(len(rows)) if live is None else np.flatnonzero(live)
     first, second = (part.ravel() for part in np.meshgrid(index, index, indexing="ij"))
     first, second = first[first != second], second[first != second]
@@ -323,7 +317,7 @@ class Way:
         """What the slots ahead tell at most: L of the next matrix, or of the block that tells least, rounded up.
 
         Args:
-            ahead: The matrix of the next slot, of the shape of this way's or a number.
+            ahead: The matrix of the next slot, or a number.
             over: Largest entries behind each block, shape (m,).
             mass: Density of each block but its first slot, shape (m,).
         """
@@ -363,12 +357,7 @@ def _held(direction: Kernel, matrix: FloatArray) -> Way:
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One member of a belief: its two ways.
-
-    Attributes:
-        forward: Ahead in time.
-        backward: Back in time.
-    """
+    """One member of a belief: its ways ahead and back in time."""
 
     forward: Way
     backward: Way
@@ -382,10 +371,6 @@ class Member:
 @lru_cache(maxsize=32)
 def members_of(belief: Belief, bound: Bound = "lemma-4.8") -> tuple[Member, ...]:
     """The members of a belief, with a start that is true in every slot.
-
-    Args:
-        belief: What is believed.
-        bound: The closed form of the influence under mixing bounds.
 
     Raises:
         ChainError: If a stationary chain is reducible.
@@ -586,8 +571,8 @@ class Course:
         """Take the sweep that it belongs to, what lies beyond, and the density."""
         way = sweeper.way
         self._sweeper, self._way, self._state, self._density = sweeper, way, state, density
-        self._history = history = way.blocks.longest
-        self._is_curve = way.moved is None and way.blocks.is_curve and state.known >= history
+        self._longest = longest = way.blocks.longest
+        self._is_curve = way.moved is None and way.blocks.is_curve and state.known >= longest
         self._is_curve &= float(state.largest.max()) <= _MOST
         self._largest = np.concatenate([state.largest, np.zeros(_CHUNK)])
         self._grown = np.expm1(np.minimum(self._largest, _MOST))
@@ -606,9 +591,9 @@ class Course:
         advance = self._leap if self._stride >= _LEAST_STRIDE else self._step
         while self._done < count and not (self._is_settled or self._is_lost):
             advance()
-        done, history = min(count, self._done), self._history
+        done, longest = min(count, self._done), self._longest
         # further on nothing changes
-        length = min(length, done + history + 1)
+        length = min(length, done + longest + 1)
         found = self._made.get(length)
         if found is None:
             if len(self._made) >= _LENGTHS:
@@ -617,23 +602,23 @@ class Course:
         return found
 
     def _cut(self, done: int, length: int) -> Tails:
-        history = self._history
+        longest = self._longest
         if done < length and not (self._is_settled and done == self._done):
             # nothing is proved of the slots further on
             far = full = _with_own(np.zeros(self._way.shape), np.inf)
             top = np.inf
         else:
-            far, full, top = self._near[done - 1], self._matrices[done - 1], self._largest[history + done - 1]
-        rest = min(length - done, history)
-        largest = np.concatenate([self._largest[done + rest : history + done], np.full(rest, top)])
-        own = min(done + rest, history)
+            far, full, top = self._near[done - 1], self._matrices[done - 1], self._largest[longest + done - 1]
+        rest = min(length - done, longest)
+        largest = np.concatenate([self._largest[done + rest : longest + done], np.full(rest, top)])
+        own = min(done + rest, longest)
         densities = np.concatenate([self._state.densities[own:], np.full(own, self._density)])
-        known = min(history, self._state.known + length)
+        known = min(longest, self._state.known + length)
         return Tails(self._near[:done], far, State(np.asarray(full), largest, densities, known))
 
     def _step(self) -> None:
-        density, done, history = self._density, self._done, self._history
-        at = history + done
+        density, done, longest = self._density, self._done, self._longest
+        at = longest + done
         self._grow(1)
         before = self._matrices[done - 1] if done else self._state.matrix
         matrix = self._next(before, at)
@@ -667,7 +652,7 @@ class Course:
         self._grow(count)
         useful = blocks.telling
         steps, eta, caps = blocks.steps[useful], blocks.above[useful, 0], blocks.caps[useful]
-        slots = np.arange(self._history + done, self._history + done + count)
+        slots = np.arange(self._longest + done, self._longest + done + count)
         self._masses[slots + 1] = self._masses[slots[0]] + density * np.arange(1, count + 1)
         places = slots[:, None] - steps
         mass = self._masses[slots][:, None] - self._masses[places + 1]
@@ -705,18 +690,18 @@ class Course:
             told = np.minimum(np.log1p(blocks.above[:, 0] * self._grown[places]), blocks.caps)
             most = float(self._largest[places].max())
             return np.asarray(float((mass + told * _UP).min()) + _ADD * (1 + min(most, 1e3)) + self._density)
-        known = self._state.known + at - self._history
-        if known < self._history:
+        known = self._state.known + at - self._longest
+        if known < self._longest:
             mass = np.where(blocks.steps <= known, mass, np.inf)
         return _with_own(self._way.beyond(before, self._largest[places], mass), self._density)
 
     def _is_at(self, level: Level, matrix: FloatArray, at: int, top: float) -> bool:
         """Whether all slots further on are proved to be at most at a level."""
-        if not (matrix == level.matrix).all() or self._state.known + at - self._history < level.longest:
+        if not (matrix == level.matrix).all() or self._state.known + at - self._longest < level.longest:
             return False
         first = at - level.longest + 1
         # densities of the state's slots among the last ones
-        beyond = self._state.densities[first:] if first < self._history else ()
+        beyond = self._state.densities[first:] if first < self._longest else ()
         return bool((self._largest[first:at] <= top).all() and all(one <= self._density for one in beyond))
 
 
@@ -773,7 +758,7 @@ class Worst:
     density: float | None = None
 
 
-class World:
+class BeliefHistory:
     """Beliefs one after the other, each from its slot on, as the sweeps see them.
 
     A kernel changes at slot c: the transition out of c, and all later ones, follow the new belief, whatever the start.
@@ -783,10 +768,6 @@ class World:
 
     def __init__(self, segments: Sequence[tuple[int | None, Belief]], bound: Bound = "lemma-4.8") -> None:
         """Take the beliefs in order, each with the slot from which on it holds (None for the first).
-
-        Args:
-            segments: Start and belief of each.
-            bound: The closed form of the influence under mixing bounds.
 
         Raises:
             ChainError: If a stationary chain is reducible.
@@ -822,15 +803,7 @@ class World:
     def swept(
         self, states: Sequence[State], parts: tuple[int, int], density: float, length: int, *, ahead: bool
     ) -> tuple[Tails, ...]:
-        """Tails of a run by member.
-
-        Args:
-            states: What lies beyond, by member of the segment there.
-            parts: The segment beyond, and that of the run.
-            density: Of the run.
-            length: Of the run, in slots.
-            ahead: Whether beyond is ahead.
-        """
+        """Tails of a run by member, from the states of the segment beyond; parts are that segment and the run's own."""
         sweepers = self.sweepers(parts[1], ahead=ahead)
         if parts[0] != parts[1]:
             states = [_worst_of(states).at_change(one.way) for one in sweepers]
@@ -854,23 +827,23 @@ Tailed: TypeAlias = list[tuple[Tails, ...]]
 """Tails by run, and by member."""
 
 
-class Lane:
-    """The worst slot of a line of runs in one world, as the line grows.
+class LossSweep:
+    """The worst slot of a line of runs in one history, as the line grows.
 
     A charge is swept from its last slot back and from its first slot on, until a run leaves what it has left before.
 
     Args:
-        world: What is believed.
+        history: What is believed.
         ends: What lies before the first run and behind the last, by member; None for nothing charged.
     """
 
     def __init__(
         self,
-        world: World,
+        history: BeliefHistory,
         *,
         ends: tuple[Sequence[State] | None, Sequence[State] | None] = (None, None),
     ) -> None:
-        self.world, self._ends = world, ends
+        self.history, self._ends = history, ends
         self._slots: Sequence[int] = ()
         self._densities: Sequence[float] = ()
         self._total = 0.0
@@ -906,7 +879,7 @@ class Lane:
                 self._ahead[low:high], self._behind[low:high], self._most[low:high] = ahead, behind, most
             self._slots, self._densities, self._total, self._span, self.worst = kept
 
-        if self.world.is_idle or not densities:
+        if self.history.is_idle or not densities:
             return undo
         # runs without charges may begin between what was there and what comes
         first, last = (slots[-1], slots[0]) if self._span is None else self._span
@@ -960,9 +933,9 @@ class Lane:
                 states, other = [one.leaving for one in tails[beyond]], self._part(beyond, ahead=ahead)
             else:
                 end = self._ends[1 if ahead else 0]
-                states, other = self.world.empty(part, ahead=ahead) if end is None else end, part
+                states, other = self.history.empty(part, ahead=ahead) if end is None else end, part
             length = self._slots[index + 1] - self._slots[index]
-            made = self.world.swept(states, (other, part), self._densities[index], length, ahead=ahead)
+            made = self.history.swept(states, (other, part), self._densities[index], length, ahead=ahead)
             before, tails[index] = tails[index], made
             touched.append((tails, index, before))
             reached = index
@@ -972,7 +945,7 @@ class Lane:
         return reached
 
     def _part(self, index: int, *, ahead: bool) -> int:
-        return self.world.parts(self._slots[index])[0 if ahead else 1]
+        return self.history.parts(self._slots[index])[0 if ahead else 1]
 
     def _bound(self, index: int) -> float:
         """The loss of the worst slot of a run by the sweeps alone."""
@@ -997,7 +970,7 @@ class Lane:
             # between them all slots tell the same
             offsets = np.append(offsets, (first + last) // 2)
         bounds = [
-            (self._tails(ahead, offsets, length - 1 - offsets) + self._tails(behind, offsets, offsets))
+            (self._tails(ahead, length - 1 - offsets) + self._tails(behind, offsets))
             .reshape(len(offsets), -1)
             .max(axis=1)
             for ahead, behind in self._both(index)
@@ -1012,17 +985,11 @@ class Lane:
         return product(ahead, behind)
 
     @staticmethod
-    def _tails(tails: Tails, offsets: npt.NDArray[np.intp], places: npt.NDArray[np.intp]) -> FloatArray:
-        """Tails of slots of a run, shape (slots, k, k) or (slots, 1, 1).
-
-        Args:
-            tails: Of the run.
-            offsets: Of the slots.
-            places: How far each lies from what the tails begin at.
-        """
+    def _tails(tails: Tails, places: npt.NDArray[np.intp]) -> FloatArray:
+        """Tails of slots so many places from where the tails begin, shape (slots, k, k) or (slots, 1, 1)."""
         inside = (places < len(tails.near)).reshape(-1, *([1] * tails.far.ndim))
         values = np.where(inside, tails.near[np.minimum(places, len(tails.near) - 1)], tails.far)
-        return values if values.ndim > 1 else values.reshape(len(offsets), 1, 1)
+        return values if values.ndim > 1 else values.reshape(len(places), 1, 1)
 
 
 def loss_of(belief: Belief, density: Density) -> Worst:
@@ -1031,7 +998,7 @@ def loss_of(belief: Belief, density: Density) -> Worst:
     Raises:
         ChainError: If a stationary chain is reducible.
     """
-    return endless_loss(World([(None, belief)]), density, [])[0]
+    return endless_loss(BeliefHistory([(None, belief)]), density, [])[0]
 
 
 #: Slots that stand for a run without end.
@@ -1062,69 +1029,59 @@ class Behind:
 
 
 def endless_loss(
-    world: World, density: Density, schedules: Sequence[Schedule], behind: Behind | None = None
+    history: BeliefHistory, density: Density, schedules: Sequence[Schedule], behind: Behind | None = None
 ) -> tuple[Worst, Fraction]:
     """The loss of a density together with schedules, the endless ones included, and the largest density there is.
 
     Several endless schedules whose common period is too long are priced at their largest density, an upper bound.
     """
-    finite = density.with_steps(step for one in schedules if one.stop is not None for step in one.steps())
-    endless, period = levelled([one for one in schedules if one.stop is None])
+    finite, endless, period = separated(density, schedules)
     first, states = (None, None) if behind is None else (behind.slot, behind.states)
     if not endless:
-        return _laned(world, _runs(finite, first, None, world.cuts), (states, None)), _largest(finite)
-    marks = [*finite.steps, *(cut + 1 for cut in world.cuts), *(one.start + one.size for one in endless)]
+        return _swept_line(history, _runs(finite, first, None, history.cuts), (states, None)), _largest(finite)
+    marks = [*finite.steps, *(cut + 1 for cut in history.cuts), *(one.start + one.size for one in endless)]
     begin = max([*marks, *(() if first is None else (first + 1,))])
     total = finite.with_steps(step for one in endless for step in one.steps(begin + 2 * period + 1))
-    before = _runs(total, first, begin, world.cuts)
+    before = _runs(total, first, begin, history.cuts)
     repeated = _runs(total, begin, begin + period, frozenset())
     if len(repeated[1]) == 1:
         repeated = ([begin, begin + _FAR], repeated[1])
-    return _periodic(world, before, repeated, states), _largest(total)
+    return _periodic(history, before, repeated, states), _largest(total)
 
 
 def settled(
-    world: World, density: Density, behind: Behind | None, horizon: int, *, ceiling: float, limit: float
+    history: BeliefHistory, density: Density, behind: Behind | None, horizon: int, *, ceiling: float, limit: float
 ) -> tuple[int, float]:
-    """The slots behind a horizon that lose little, whatever comes.
-
-    Args:
-        world: What is believed.
-        density: Of all slots that are kept.
-        behind: What lies behind the first of them.
-        horizon: Where all that comes begins, or behind it.
-        ceiling: Above F of every slot from the horizon on.
-        limit: How much is little.
+    """The slots behind a horizon that lose at most a limit, whatever comes with F below a ceiling.
 
     Returns:
         The first slot that loses more under the ceiling, or the horizon, and the largest loss before it.
     """
     first, states = (None, None) if behind is None else (behind.slot, behind.states)
-    slots, densities = _runs(density, first, horizon, world.cuts)
-    if not densities or world.is_idle:
+    slots, densities = _runs(density, first, horizon, history.cuts)
+    if not densities or history.is_idle:
         return horizon, 0.0
-    part = world.parts(horizon - 1)[0]
-    ahead = [State.within(sweeper.way, ceiling) for sweeper in world.sweepers(part, ahead=True)]
-    lane = Lane(world, ends=(states, ahead))
-    lane.update(slots, densities, np.inf, slots[0], slots[-1])
-    return lane.within(limit)
+    part = history.parts(horizon - 1)[0]
+    ahead = [State.within(sweeper.way, ceiling) for sweeper in history.sweepers(part, ahead=True)]
+    sweep = LossSweep(history, ends=(states, ahead))
+    sweep.update(slots, densities, np.inf, slots[0], slots[-1])
+    return sweep.within(limit)
 
 
-def passed(world: World, density: Density, behind: Behind | None, slot: int) -> Behind:
+def passed(history: BeliefHistory, density: Density, behind: Behind | None, slot: int) -> Behind:
     """What lies behind a slot."""
     first, states = (None, None) if behind is None else (behind.slot, behind.states)
-    slots, densities = _runs(density, first, slot, world.cuts)
-    if densities and not world.is_idle:
-        lane = Lane(world, ends=(states, None))
-        lane.update(slots, densities, np.inf, slots[0], slots[-1])
-        return Behind(slot, lane.leaving(ahead=False))
-    return Behind(slot, world.empty(world.parts(slot)[1], ahead=False) if states is None else states)
+    slots, densities = _runs(density, first, slot, history.cuts)
+    if densities and not history.is_idle:
+        sweep = LossSweep(history, ends=(states, None))
+        sweep.update(slots, densities, np.inf, slots[0], slots[-1])
+        return Behind(slot, sweep.leaving(ahead=False))
+    return Behind(slot, history.empty(history.parts(slot)[1], ahead=False) if states is None else states)
 
 
 def largest(density: Density, schedules: Sequence[Schedule]) -> Fraction:
     """The largest density that schedules make on top of another, or one above it."""
-    finite = density.with_steps(step for one in schedules if one.stop is not None for step in one.steps())
-    endless, period = levelled([one for one in schedules if one.stop is None])
+    finite, endless, period = separated(density, schedules)
     if endless:
         begin = max([*finite.steps, *(one.start + one.size for one in endless)])
         finite = finite.with_steps(step for one in endless for step in one.steps(begin + 2 * period + 1))
@@ -1135,58 +1092,49 @@ def _largest(density: Density) -> Fraction:
     return max(accumulate(rise for _, rise in sorted(density.steps.items())), default=Fraction(0))
 
 
-def constant_stream(world: World, density: float) -> Worst:
+def constant_stream(history: BeliefHistory, density: float) -> Worst:
     """The loss of a stream that has a density in every slot, without beginning or end."""
-    if world.is_idle:
+    if history.is_idle:
         return Worst()
-    low, high = min(world.cuts, default=0), max(world.cuts, default=0)
-    cuts = sorted({low - _FAR, *world.cuts, high + _FAR})
+    low, high = min(history.cuts, default=0), max(history.cuts, default=0)
+    cuts = sorted({low - _FAR, *history.cuts, high + _FAR})
     shape = ([0, _FAR], [density])
-    behind = _repeating(world, 0, shape, ahead=False)
-    ahead = _repeating(world, len(world.changes), shape, ahead=True)
-    return _laned(world, (cuts, [density] * (len(cuts) - 1)), (behind, ahead))
+    behind = _repeating(history, 0, shape, ahead=False)
+    ahead = _repeating(history, len(history.changes), shape, ahead=True)
+    return _swept_line(history, (cuts, [density] * (len(cuts) - 1)), (behind, ahead))
 
 
-def _laned(
-    world: World,
-    line: Line,
-    ends: tuple[Sequence[State] | None, Sequence[State] | None],
+def _swept_line(
+    history: BeliefHistory, line: Line, ends: tuple[Sequence[State] | None, Sequence[State] | None]
 ) -> Worst:
     slots, densities = line
-    if world.is_idle or not densities:
+    if history.is_idle or not densities:
         return Worst()
     total = np.inf
     if ends == (None, None):
         lengths = (stop - start for start, stop in pairwise(slots))
         total = float_above(sum((Fraction(d) * n for d, n in zip(densities, lengths, strict=True)), Fraction(0)))
-    lane = Lane(world, ends=ends)
-    lane.update(slots, densities, total, slots[0], slots[-1])
-    return lane.worst
+    sweep = LossSweep(history, ends=ends)
+    sweep.update(slots, densities, total, slots[0], slots[-1])
+    return sweep.worst
 
 
-def _periodic(world: World, before: Line, repeated: Line, states: Sequence[State] | None) -> Worst:
-    """The worst slot of a line that goes on with what is repeated.
-
-    Args:
-        world: What is believed.
-        before: What comes before the periods.
-        repeated: One period.
-        states: What lies behind the first run; None for nothing.
-    """
-    if world.is_idle:
+def _periodic(history: BeliefHistory, before: Line, repeated: Line, states: Sequence[State] | None) -> Worst:
+    """The worst slot of a line that goes on with what is repeated; nothing lies behind it where no states are given."""
+    if history.is_idle:
         return Worst()
-    last = len(world.changes)
-    ahead = _repeating(world, last, repeated, ahead=True)
-    behind = _repeating(world, last, repeated, ahead=False)
-    worst = _laned(world, repeated, (behind, ahead))
+    last = len(history.changes)
+    ahead = _repeating(history, last, repeated, ahead=True)
+    behind = _repeating(history, last, repeated, ahead=False)
+    worst = _swept_line(history, repeated, (behind, ahead))
     # periods come to the line until what lies behind one is nowhere above what repeats itself
     count = 0
     while count <= _MOST_PERIODS and before[1]:
         line = _appended(before, repeated, count)
-        lane = Lane(world, ends=(states, None))
-        lane.update(*line, np.inf, line[0][0], line[0][-1])
-        if world.parts(line[0][-2])[1] == last and _below(lane.leaving(ahead=False), behind):
-            return max(worst, _laned(world, line, (states, ahead)), key=lambda one: one.loss)
+        sweep = LossSweep(history, ends=(states, None))
+        sweep.update(*line, np.inf, line[0][0], line[0][-1])
+        if history.parts(line[0][-2])[1] == last and _below(sweep.leaving(ahead=False), behind):
+            return max(worst, _swept_line(history, line, (states, ahead)), key=lambda one: one.loss)
         count = 2 * count + 1
     return Worst(np.inf) if before[1] else worst
 
@@ -1200,13 +1148,13 @@ def _appended(line: Line, repeated: Line, times: int) -> Line:
     return slots, densities
 
 
-def _repeating(world: World, part: int, repeated: Line, *, ahead: bool) -> list[State]:
+def _repeating(history: BeliefHistory, part: int, repeated: Line, *, ahead: bool) -> list[State]:
     """A state of each member of a segment that a period takes to one nowhere above it."""
     slots, densities = repeated
     lengths = [stop - start for start, stop in pairwise(slots)]
     order = list(zip(lengths, densities, strict=True))[:: -1 if ahead else 1]
     found: list[State] = []
-    for sweeper in world.sweepers(part, ahead=ahead):
+    for sweeper in history.sweepers(part, ahead=ahead):
         state = State.empty(sweeper.way)
 
         def swept(state: State, sweeper: Sweeper = sweeper) -> State:

@@ -12,7 +12,7 @@ value that breaks it, and the next step. The ledger needs none of them and is ne
 >>> distant_segments(day, QuiltRelease.of(mqm_approx(bounds, epsilon=0.5, length=400), start=800))
 1.0
 
-What the seeds' theorems say about the charges of an account, beside the ledger's own number.
+What the theorems say about the charges of an account, beside the ledger's own number.
 
 Each bound is computed from the same belief and influence tables, with the quilts' loss of a charge (or segment)
 alone as the epsilon that the theorem composes. So the quilts are never above any of them, and the ledger never
@@ -46,11 +46,11 @@ from ..errors import PrivacyError
 from ..models.belief import Belief
 from ..models.markov_chain import MarkovChain
 from ..quilts.calibration import Calibration
-from ..quilts.influence import Bound, Quilt, SidedInfluence, sided_influence
+from ..quilts.influence import Bound, Quilt, SidedInfluence
 from ..quilts.influence_curves import InfluenceCurve, table_curve
 from ..validation import positive, whole
 from .charges import OUTWARD, Span
-from .quilt_account import Pricer, Worst, pricer_of
+from .quilt_account import Pricer, WorstQuilt, prices_of
 
 _QUILT_METHODS = ("mqm", "pairwise")
 
@@ -304,7 +304,7 @@ _TWO = "does not apply: it is about two segments, and there are {} different win
 
 
 @dataclass(frozen=True, slots=True)
-class SeedsBound:
+class TheoremBound:
     """What one theorem says.
 
     Attributes:
@@ -315,9 +315,9 @@ class SeedsBound:
     loss: float | None
     reason: str = ""
 
-    def raised(self) -> SeedsBound:
+    def raised(self) -> TheoremBound:
         """Raised outward by more than the account's own loss is, so that rounding never puts it below."""
-        return self if self.loss is None else SeedsBound(self.loss * (1 + _OUTWARD))
+        return self if self.loss is None else TheoremBound(self.loss * (1 + _OUTWARD))
 
 
 @dataclass(frozen=True)
@@ -337,34 +337,26 @@ class _Charges:
         return sorted({(start, stop) for start, stop, _ in self.spans})
 
 
-Alone: TypeAlias = Callable[[Iterable[Span]], Worst]
+Alone: TypeAlias = Callable[[Iterable[Span]], WorstQuilt]
 """The worst slot of some charges alone by the quilts, rounded outward."""
 
 
-def seeds_bounds(
+def theorem_bounds(
     spans: Sequence[Span],
     beliefs: Sequence[Belief],
     alone: Alone,
     bound: Bound = "lemma-4.8",
     *,
     changes: bool,
-) -> Mapping[str, SeedsBound]:
-    """Every theorem's bound on the loss of an account, or why it does not apply.
-
-    Args:
-        spans: What was charged.
-        beliefs: What is believed, side by side.
-        alone: The worst slot of some charges alone, rounded outward.
-        bound: The closed form of the influence under mixing bounds.
-        changes: Whether the belief changes at some slot.
-    """
+) -> Mapping[str, TheoremBound]:
+    """Every theorem's bound on the loss of an account under beliefs held side by side, or why it does not apply."""
     names = ("[SWC17] 4.4", "[SC17] 3.1", "[SC17] 3.3", "[SC17] 3.6", "[SC17] 3.7", "[BHGKM] 6.2")
     charges = _Charges(tuple(spans))
     if not charges.spans:
-        return {name: SeedsBound(None, NOTHING) for name in names}
+        return {name: TheoremBound(None, NOTHING) for name in names}
     if changes:
-        return {name: SeedsBound(None, CHANGES) for name in names}
-    pricers = [pricer_of(sided_influence(belief, bound)) for belief in beliefs]
+        return {name: TheoremBound(None, CHANGES) for name in names}
+    pricers = [prices_of(belief, bound) for belief in beliefs]
     segments = _Segments.of(charges, alone)
     found = (
         _same_quilts(charges, alone),
@@ -382,7 +374,7 @@ class _Segments:
     """Two windows one after the other, and what the charges of each lose alone."""
 
     windows: tuple[tuple[int, int], tuple[int, int]]
-    worst: tuple[Worst, Worst]
+    worst: tuple[WorstQuilt, WorstQuilt]
     releases: tuple[int, int]
 
     @classmethod
@@ -403,19 +395,19 @@ class _Segments:
         return self.windows[1][0] - self.windows[0][1] + 1
 
 
-def _same_quilts(charges: _Charges, alone: Alone) -> SeedsBound:
+def _same_quilts(charges: _Charges, alone: Alone) -> TheoremBound:
     if len(charges.windows) > 1:
-        return SeedsBound(None, f"does not apply: {len(charges.windows)} different windows cannot share their quilts")
+        return TheoremBound(None, f"does not apply: {len(charges.windows)} different windows cannot share their quilts")
     # with the quilts of the densest release, all of them stay within its loss
     densest = max(charges.spans, key=lambda span: span[2])
-    return SeedsBound(len(charges.spans) * alone([densest]).loss)
+    return TheoremBound(len(charges.spans) * alone([densest]).loss)
 
 
-def _adjacent(segments: _Segments | str, pricers: Sequence[Pricer]) -> SeedsBound:
+def _adjacent(segments: _Segments | str, pricers: Sequence[Pricer]) -> TheoremBound:
     if isinstance(segments, str):
-        return SeedsBound(None, segments)
+        return TheoremBound(None, segments)
     if segments.gap > 1:
-        return SeedsBound(
+        return TheoremBound(
             None,
             f"does not apply: {segments.gap - 1} slots lie between the windows; their secrets are in the account "
             "and not in the theorem",
@@ -423,7 +415,7 @@ def _adjacent(segments: _Segments | str, pricers: Sequence[Pricer]) -> SeedsBoun
     first, second = segments.worst
     both = first.loss + second.loss
     ahead, back = _edges(pricers, segments.gap)
-    return SeedsBound(max(min(both, first.loss + ahead), min(both, second.loss + back)))
+    return TheoremBound(max(min(both, first.loss + ahead), min(both, second.loss + back)))
 
 
 def _edges(pricers: Sequence[Pricer], lag: int) -> tuple[float, float]:
@@ -436,43 +428,43 @@ def _kept(pricer: Pricer) -> SidedInfluence:
     return SidedInfluence(pricer.left, pricer.right, (), pricer.tables.basis)
 
 
-def _distant(segments: _Segments | str, pricers: Sequence[Pricer]) -> SeedsBound:
+def _distant(segments: _Segments | str, pricers: Sequence[Pricer]) -> TheoremBound:
     if isinstance(segments, str):
-        return SeedsBound(None, segments)
+        return TheoremBound(None, segments)
     if len(pricers) > 1 or len(pricers[0].rows) != 1 or pricers[0].tables.pairs:
-        return SeedsBound(None, "does not apply: it is about MQMApprox, and the belief is not one of mixing bounds")
+        return TheoremBound(None, "does not apply: it is about MQMApprox, and the belief is not one of mixing bounds")
     if segments.releases != (1, 1):
-        return SeedsBound(None, "does not apply: a window was released more than once")
+        return TheoremBound(None, "does not apply: a window was released more than once")
     releases: list[QuiltRelease] = []
     for (start, stop), worst in zip(segments.windows, segments.worst, strict=True):
         quilt, slot = worst.quilt or Quilt(None, None), worst.slot or 0
         if slot - (quilt.left or 0) < start or slot + (quilt.right or 0) >= stop:
-            return SeedsBound(None, "does not apply: the quilt of the worst slot leaves its window")
+            return TheoremBound(None, "does not apply: the quilt of the worst slot leaves its window")
         releases.append(QuiltRelease(start, stop, worst.loss, (quilt,)))
     try:
-        return SeedsBound(distant_segments(*releases))
+        return TheoremBound(distant_segments(*releases))
     except TheoremDoesNotApply as refusal:
-        return SeedsBound(None, f"does not apply: it needs {refusal.condition}, but {refusal.found}")
+        return TheoremBound(None, f"does not apply: it needs {refusal.condition}, but {refusal.found}")
 
 
-def _product(segments: _Segments | str, pricers: Sequence[Pricer]) -> SeedsBound:
+def _product(segments: _Segments | str, pricers: Sequence[Pricer]) -> TheoremBound:
     if isinstance(segments, str):
-        return SeedsBound(None, segments)
+        return TheoremBound(None, segments)
     # P(X_T3) is a mixture of the rows of P^gap, so the largest influence bounds E whatever the start
     divergence = _edges(pricers, segments.gap)[0]
     first, second = segments.worst
     try:
-        return SeedsBound(nearly_independent(first.loss, second.loss, divergence))
+        return TheoremBound(nearly_independent(first.loss, second.loss, divergence))
     except TheoremDoesNotApply as refusal:
-        return SeedsBound(None, f"does not apply: it needs {refusal.condition}, but {refusal.found}")
+        return TheoremBound(None, f"does not apply: it needs {refusal.condition}, but {refusal.found}")
 
 
-def _sequential(charges: _Charges, alone: Alone) -> SeedsBound:
+def _sequential(charges: _Charges, alone: Alone) -> TheoremBound:
     losses = [count * alone([(0, length, rate)]).loss for (length, rate), count in charges.shapes.items()]
-    return SeedsBound(math.fsum(losses))
+    return TheoremBound(math.fsum(losses))
 
 
-def _curves(charges: _Charges, pricers: Sequence[Pricer]) -> SeedsBound:
+def _curves(charges: _Charges, pricers: Sequence[Pricer]) -> TheoremBound:
     curve = _largest([table_curve(_kept(pricer)) for pricer in pricers])
     inside: list[float] = []
     influence = 0.0
@@ -481,7 +473,7 @@ def _curves(charges: _Charges, pricers: Sequence[Pricer]) -> SeedsBound:
         inside.append(count * slots * rate)
         influence = max(influence, told)
     # rounded once, so that the order in which an account was read back does not show
-    return SeedsBound(math.fsum([*inside, influence]))
+    return TheoremBound(math.fsum([*inside, influence]))
 
 
 def _largest(curves: Sequence[InfluenceCurve]) -> InfluenceCurve:

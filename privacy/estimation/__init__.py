@@ -1,6 +1,6 @@
 """From histories or released rows to a belief: counts, confidence, classes per series, tests and drift.
 
-``transition_counts``, ``diagnostics``, ``hypothesis_tests``
+``transition_counts``, ``hypothesis_tests``
     a history's counts, the chain of them, and what speaks against one chain
 ``confidence``, ``per_series``
     classes that hold for a history, or for most of its series
@@ -19,17 +19,17 @@ from ...schemas.contents import contents
 if TYPE_CHECKING:
     from .confidence import ConfidenceClass as ConfidenceClass
     from .confidence import confidence_class as confidence_class
-    from .diagnostics import Diagnostics as Diagnostics
-    from .diagnostics import diagnose as diagnose
-    from .diagnostics import outside as outside
     from .drift import Drift as Drift
-    from .drift import judge_drift as judge_drift
-    from .drift import judge_transitions as judge_transitions
+    from .drift import drift_test as drift_test
     from .drift import spent_alpha as spent_alpha
+    from .drift import transition_drift_test as transition_drift_test
     from .hypothesis_tests import ChiSquare as ChiSquare
+    from .hypothesis_tests import Diagnostics as Diagnostics
     from .hypothesis_tests import TripleCounts as TripleCounts
-    from .hypothesis_tests import drift_test as drift_test
+    from .hypothesis_tests import diagnose as diagnose
+    from .hypothesis_tests import homogeneity_test as homogeneity_test
     from .hypothesis_tests import order_test as order_test
+    from .hypothesis_tests import outside as outside
     from .hypothesis_tests import reversibility_test as reversibility_test
     from .per_series import covering_class as covering_class
     from .per_series import series_class as series_class

@@ -4,15 +4,15 @@
 >>> belief = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
 >>> rows = np.array([[8050, 2031], [7990, 2071]])  # two feeders of 30 homes, a week of half-hours each
 >>> week = {"members": np.array([30, 30]), "slots": 336}
->>> judge_drift(belief, rows, Fraction(87), np.array([10080, 10080]), **week).drifted
+>>> drift_test(belief, rows, Fraction(87), np.array([10080, 10080]), **week).drifted
 False
->>> found = judge_drift(belief, rows - [[900, -900]], Fraction(87), np.array([10080, 10080]), **week)
+>>> found = drift_test(belief, rows - [[900, -900]], Fraction(87), np.array([10080, 10080]), **week)
 >>> found.drifted, found.state, found.expected
 (True, 0, 0.8)
 
 *What it can find.* A histogram shows how much time is spent in each state, so what can be seen is a share that no chain
 of the belief explains. It does not show transitions: a chain that mixes more slowly and spends its time as before is
-not found here, and that is the drift that costs most. `transition_drift.judge_transitions` looks at a released table of
+not found here, and that is the drift that costs most. `transition_drift_test` looks at a released table of
 transitions, which does show it; such a table is a release of its own, and charged.
 
 *False alarms.* For every state and side, Chernoff's bound on what was counted, with the exponential moments of the
@@ -32,16 +32,16 @@ Drift of transitions: whether a released table of transitions contradicts the be
 >>> from fractions import Fraction
 >>> table = np.array([[90_000, 10_000], [10_000, 40_000]])  # with noise
 >>> released = NoisyCounts(table, Fraction(80), 0, 150_001)
->>> judge_transitions(MarkovChain([[0.9, 0.1], [0.2, 0.8]]), released).drifted
+>>> transition_drift_test(MarkovChain([[0.9, 0.1], [0.2, 0.8]]), released).drifted
 False
->>> slow = judge_transitions(MarkovChain([[0.8, 0.2], [0.4, 0.6]]), released)  # the same shares
+>>> slow = transition_drift_test(MarkovChain([[0.8, 0.2], [0.4, 0.6]]), released)  # the same shares
 >>> slow.drifted, slow.state
 (True, 0)
 
 The table has a confidence class, noise included, that misses the chain of the history with probability alpha at most
 (`confidence`). The belief has drifted if none of its members can lie in there. The table must be a release of its own,
 charged to the ledger; judging it costs nothing more. All series are taken to follow *one* chain, unlike in
-`drift.judge_drift`.
+`drift.drift_test`.
 
 *Bounds.* Of `MixingBounds` two consequences are judged. No state is rarer than pi_min: the class knows the largest
 stationary share of each state. And no state holds on longer than the gap allows: f = 1_y - pi(y) has the
@@ -308,7 +308,7 @@ def spent_alpha(alpha: float, look: int | None) -> float:
     return alpha / (number * (number + 1))
 
 
-def judge_drift(
+def drift_test(
     belief: Belief | ConfidenceClass,
     counts: Ints,
     scale: Fraction,
@@ -578,7 +578,7 @@ _FLOOR = 1e-9
 """Of the point estimate, which is only shown."""
 
 
-def judge_transitions(
+def transition_drift_test(
     belief: Belief | ConfidenceClass, released: NoisyCounts, *, alpha: float = 1e-3, look: int | None = None
 ) -> Drift:
     """Judge a released table of transitions against a belief.

@@ -64,8 +64,8 @@ def covering_class(counts: TransitionCounts, share: float, *, epsilon: float = 1
     """Mixing bounds that at least a share of the series meets by plug-in (theory section 7, item 5b).
 
     Each series has the chain of its own counts over all k states, without smoothing, and a series without one that
-    mixes meets no bounds, as in `diagnostics.outside`. Among all pairs of a pi_min and a gap that enough series meet
-    there is one for each choice of the series that decides pi_min; taken is the pair with the least reach
+    mixes meets no bounds, as in `outside`. Among all pairs of a pi_min and a gap that enough series meet there is one
+    for each choice of the series that decides pi_min. Taken is the pair with the least reach,
     log(1 / (tanh(epsilon / 12) pi_min)) / gap, half the a* of [SWC17] Lemma 4.9 before it is rounded, because the
     noise of MQMApprox grows with it.
 

@@ -58,8 +58,8 @@ from .sampling import (
     Integers,
     SystemEntropy,
     bernoulli_exp,
-    candidates,
     draw_bits,
+    fill,
     geometric,
     uniform_below,
     uniform_subset,
@@ -86,13 +86,6 @@ def rational_scale(sigma: float, sensitivity: int) -> Fraction:
     2^-34 (1.4e-11 to 5.9e-11): small enough to cost nothing, and larger than the errors of float arithmetic in a
     ledger, so that windows calibrated for epsilon are charged a little less than epsilon and never more.
 
-    Args:
-        sigma: noise multiplier of a calibration (1 / eps_dp), positive.
-        sensitivity: L1 sensitivity of the query, an integer of at least 1.
-
-    Returns:
-        The scale of `DiscreteLaplace`, n / 2^j in lowest terms.
-
     Raises:
         TypeError: a value of the wrong type.
         ValueError: a value out of range, or a scale beyond the limits of `DiscreteLaplace`.
@@ -111,14 +104,7 @@ def rational_scale(sigma: float, sensitivity: int) -> Fraction:
 
 
 def epsilon_dp_of(scale: Fraction, sensitivity: int) -> float:
-    """Return the loss per slot `sensitivity / scale` of a release, rounded up to a float (theory section 1).
-
-    Args:
-        scale: scale of the noise, positive.
-        sensitivity: L1 sensitivity of the query, an integer of at least 1.
-
-    Returns:
-        The smallest float that is at least `sensitivity / scale`.
+    """The loss per slot `sensitivity / scale` of a release (theory section 1), rounded up to a float.
 
     Raises:
         ValueError: a value out of range.
@@ -152,27 +138,18 @@ class DiscreteLaplace:
         _check_scale(self.scale)
 
     def draw(self, shape: int | tuple[int, ...], entropy: Entropy | None = None) -> NDArray[np.int64]:
-        """Draw independent noise of the given shape ([CKS20] Algorithm 2).
+        """Draw independent noise of the given shape, int64 below 2^62 in size ([CKS20] Algorithm 2).
 
         Args:
             shape: shape of the result.
             entropy: for tests only; the operating system's entropy where it is left out.
-
-        Returns:
-            int64 values, each of absolute value below 2^62.
 
         Raises:
             EntropyError: see the class.
         """
         source = SystemEntropy() if entropy is None else entropy
         noise = np.empty(shape, dtype=np.int64)
-        flat = noise.reshape(-1)
-        filled = 0
-        while filled < flat.size:
-            tried = min(_LANES, candidates(flat.size - filled, _ACCEPTED))
-            accepted = _attempt(self.scale, tried, source)[: flat.size - filled]
-            flat[filled : filled + accepted.size] = accepted
-            filled += accepted.size
+        fill(noise.reshape(-1), _ACCEPTED, lambda tried: _attempt(self.scale, tried, source), _LANES)
         return noise
 
     def pmf(self, value: int) -> float:
@@ -259,26 +236,13 @@ def _magnitudes(scale: Fraction, count: int, entropy: Entropy) -> NDArray[np.int
 
 
 def magnitudes(scale: Fraction, count: int, entropy: Entropy) -> NDArray[np.int64]:
-    """Draw independent integers with P(M = v) = (1 - exp(-1/scale)) exp(-v/scale), v >= 0: geometric ones.
-
-    Args:
-        scale: as for `DiscreteLaplace`.
-        count: how many.
-        entropy: the bit source.
-
-    Returns:
-        int64, shape (count,), each below 2^62.
+    """Draw geometric integers below 2^62, P(M = v) = (1 - exp(-1/scale)) exp(-v/scale), v >= 0; shape (count,).
 
     Raises:
         EntropyError: as for `DiscreteLaplace`.
     """
     drawn = np.empty(count, dtype=np.int64)
-    filled = 0
-    while filled < count:
-        tried = min(_LANES, candidates(count - filled, _ACCEPTED))
-        accepted = _magnitudes(scale, tried, entropy)[: count - filled]
-        drawn[filled : filled + accepted.size] = accepted
-        filled += accepted.size
+    fill(drawn, _ACCEPTED, lambda tried: _magnitudes(scale, tried, entropy), _LANES)
     return drawn
 
 
@@ -340,13 +304,6 @@ class ZeroSumLaplace:
         Candidates are drawn and accepted by themselves, and what a candidate is drawn from are scale and bins alone:
         no count takes part, so the time of a draw depends on the noise and on nothing secret besides.
 
-        Args:
-            rows: number of vectors.
-            entropy: for tests only; the operating system's entropy where it is left out.
-
-        Returns:
-            int64, shape (rows, bins), each row of sum zero, each entry below 2^62 in size.
-
         Raises:
             EntropyError: a part of the noise is too large for 64 bits, which has probability below exp(-65535 / bins)
                 at the largest scale and depends on no data; nothing has been released then.
@@ -354,12 +311,8 @@ class ZeroSumLaplace:
         source = SystemEntropy() if entropy is None else entropy
         attempt, share = self._attempt()
         noise = np.empty((rows, self.bins), dtype=np.int64)
-        most, filled = max(1, _LANES // self.bins), 0
-        while filled < rows:
-            tried = min(most, candidates(rows - filled, share))
-            accepted = attempt(self.scale, self.bins, tried, source)[: rows - filled]
-            noise[filled : filled + len(accepted)] = accepted
-            filled += len(accepted)
+        most = max(1, _LANES // self.bins)
+        fill(noise, share, lambda tried: attempt(self.scale, self.bins, tried, source), most)
         return noise
 
     def pmf(self, value: int) -> float:
@@ -394,24 +347,19 @@ class ZeroSumLaplace:
         with localcontext(_DIGITS):
             return float((2 * self._summed(2) - self._summed(1)).sqrt())
 
-    @property
-    def _others(self) -> int:
-        """All entries but one, m."""
-        return self.bins - 1
-
     def _ratios(self) -> tuple[Decimal, Decimal]:
         """The ratios q and w, in the digits of the current context."""
         q = (-2 * Decimal(self.scale.denominator) / Decimal(self.scale.numerator)).exp()
         return q, q / (1 - q)
 
     def _normaliser(self, w: Decimal) -> Decimal:
-        m = self._others
+        m = self.bins - 1
         terms = (math.comb(m + i, i) * math.comb(m, i) * power for i, power in enumerate(_powers(w, m + 1)))
         return sum(terms, Decimal(0))
 
     def _polynomial(self, value: int, less: int, w: Decimal) -> Decimal:
         """The sum over i < m of C(m-less+i, i) C(value+m-1, m-1-i) w^i: S_m(value) with 1, that of its tail with 0."""
-        m, powers = self._others, _powers(w, self._others)
+        m, powers = self.bins - 1, _powers(w, self.bins - 1)
         binomial, found = Decimal(1), Decimal(0)
         for below in range(m):
             i = m - 1 - below
@@ -426,7 +374,7 @@ class ZeroSumLaplace:
 
     def _summed(self, times: int) -> Decimal:
         """P(|Z| >= s), summed over s >= 1 so many times: E|Z|, E[|Z| (|Z| + 1) / 2]."""
-        m, (_, w) = self._others, self._ratios()
+        m, (_, w) = self.bins - 1, self._ratios()
         terms = (math.comb(m, i + 1) * math.comb(m + times + i, i) * power for i, power in enumerate(_powers(w, m)))
         return 2 * w * (1 + w) ** times * sum(terms, Decimal(0)) / self._normaliser(w)
 
@@ -436,7 +384,7 @@ class ZeroSumLaplace:
 
         Accepted are N ((1-r)/(1+r))^m of `_by_sum` and N (1-q)^m / C(2m, m) of `_by_cuts`.
         """
-        m = self._others
+        m = self.bins - 1
         with localcontext(_DIGITS):
             q, w = self._ratios()
             ratio = (-Decimal(self.scale.denominator) / Decimal(self.scale.numerator)).exp()

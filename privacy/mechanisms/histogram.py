@@ -69,13 +69,13 @@ class HistogramMechanism(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _NoisyHistogram(ABC):
-    """What follows from the law of the noise in a histogram."""
+class _Noise(ABC):
+    """What follows from the law of the noise in a count."""
 
-    sensitivity: ClassVar[int] = 2
+    __slots__ = ()
 
-    bins: int
+    sensitivity: ClassVar[int]
+
     scale: Fraction
 
     @property
@@ -83,29 +83,63 @@ class _NoisyHistogram(ABC):
     def _law(self) -> DiscreteLaplace | ZeroSumLaplace:
         """The law of the noise."""
 
+    @property
+    def epsilon_dp(self) -> float:
+        """Loss per slot of one release, sensitivity / scale rounded up: what the ledger is charged."""
+        return epsilon_dp_of(self.scale, self.sensitivity)
+
+    @property
+    def mean_abs(self) -> float:
+        """Mean absolute noise of one count."""
+        return self._law.mean_abs
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the noise of one count."""
+        return self._law.std
+
+    def half_width(self, level: float = 0.95) -> int:
+        """Return the smallest h such that the noise of one count lies within -h..h with probability `level`."""
+        return self._law.half_width(level)
+
+
+@dataclass(frozen=True, slots=True)
+class _NoisyHistogram(_Noise):
+    """Noise on every bin of a histogram of cells."""
+
+    sensitivity: ClassVar[int] = 2
+
+    bins: int
+    scale: Fraction
+
     @classmethod
     def from_sigma(cls: type[Noisy], bins: int, sigma: float) -> Noisy:  # noqa: PYI019 - Self needs Python 3.11
         """Make the mechanism for the sigma of a calibration; its scale is `rational_scale(sigma, 2)`."""
         return cls(bins, rational_scale(sigma, cls.sensitivity))
 
-    @property
-    def epsilon_dp(self) -> float:
-        """Loss per slot of one release, 2 / scale rounded up: what the ledger is charged."""
-        return epsilon_dp_of(self.scale, self.sensitivity)
+    @abstractmethod
+    def _draw(self, rows: int, entropy: Entropy | None) -> NDArray[np.int64]:
+        """Noise of shape (rows, bins)."""
 
-    @property
-    def mean_abs(self) -> float:
-        """Mean absolute noise of one bin."""
-        return self._law.mean_abs
+    def randomise(self, counts: NDArray[np.int64], entropy: Entropy | None = None) -> NDArray[np.int64]:
+        """Add noise to every count.
 
-    @property
-    def std(self) -> float:
-        """Standard deviation of the noise of one bin."""
-        return self._law.std
+        Args:
+            counts: int64, shape (n, k): one row per series or group, no count negative or above 2^62.
+            entropy: for tests only; the operating system's entropy where it is left out.
 
-    def half_width(self, level: float = 0.95) -> int:
-        """Return the smallest h such that the noise of one bin lies within -h..h with probability `level`."""
-        return self._law.half_width(level)
+        Returns:
+            int64, shape (n, k); values may be negative. `FixedTotalHistogram` keeps the sum of each row.
+
+        Raises:
+            TypeError: the counts are not int64.
+            ValueError: the shape or the range is wrong. No count is named in the message.
+            EntropyError: the bit source is defective (see `DiscreteLaplace` and `ZeroSumLaplace`).
+        """
+        check_counts(counts, self.bins)
+        noise = self._draw(len(counts), entropy)
+        noise += counts
+        return noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,25 +171,8 @@ class LaplaceHistogram(_NoisyHistogram):
     def _law(self) -> DiscreteLaplace:
         return DiscreteLaplace(self.scale)
 
-    def randomise(self, counts: NDArray[np.int64], entropy: Entropy | None = None) -> NDArray[np.int64]:
-        """Add independent noise to every count.
-
-        Args:
-            counts: int64, shape (n, k): one row per series or group, no count negative or above 2^62.
-            entropy: for tests only; the operating system's entropy where it is left out.
-
-        Returns:
-            int64, shape (n, k); values may be negative.
-
-        Raises:
-            TypeError: the counts are not int64.
-            ValueError: the shape or the range is wrong. No count is named in the message.
-            EntropyError: the bit source is defective (see `DiscreteLaplace`).
-        """
-        _check_counts(counts, self.bins)
-        noise = self._law.draw(counts.shape, entropy)
-        noise += counts
-        return noise
+    def _draw(self, rows: int, entropy: Entropy | None) -> NDArray[np.int64]:
+        return self._law.draw((rows, self.bins), entropy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,25 +207,8 @@ class FixedTotalHistogram(_NoisyHistogram):
     def _law(self) -> ZeroSumLaplace:
         return ZeroSumLaplace(self.scale, self.bins)
 
-    def randomise(self, counts: NDArray[np.int64], entropy: Entropy | None = None) -> NDArray[np.int64]:
-        """Add noise to every row that keeps its sum.
-
-        Args:
-            counts: int64, shape (n, k): one row per series or group, no count negative or above 2^62.
-            entropy: for tests only; the operating system's entropy where it is left out.
-
-        Returns:
-            int64, shape (n, k); values may be negative, rows have the sums of `counts`.
-
-        Raises:
-            TypeError: the counts are not int64.
-            ValueError: the shape or the range is wrong. No count is named in the message.
-            EntropyError: the bit source is defective (see `ZeroSumLaplace`).
-        """
-        _check_counts(counts, self.bins)
-        noise = self._law.draw(len(counts), entropy)
-        noise += counts
-        return noise
+    def _draw(self, rows: int, entropy: Entropy | None) -> NDArray[np.int64]:
+        return self._law.draw(rows, entropy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ class ExactHistogram:
 
     def randomise(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return a copy of the counts, checked like those of `LaplaceHistogram`."""
-        _check_counts(counts, self.bins)
+        check_counts(counts, self.bins)
         return counts.copy()
 
     def half_width(self, level: float = 0.95) -> int:  # noqa: ARG002 - the interface of a mechanism
@@ -306,20 +306,8 @@ class ClassHistogram:
         return self.each.mean_abs
 
     def randomise(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Add noise to the histogram of every class.
-
-        Args:
-            counts: int64, shape (n, classes * bins of a class): one row per series or group, class after class.
-
-        Returns:
-            int64, the same shape.
-
-        Raises:
-            TypeError: the counts are not int64.
-            ValueError: the shape or the range is wrong. No count is named in the message.
-            EntropyError: the bit source is defective (see `DiscreteLaplace`).
-        """
-        _check_counts(counts, self.bins)
+        """Add noise to the histogram of every class, as `LaplaceHistogram.randomise`; counts are class after class."""
+        check_counts(counts, self.bins)
         return self.each.randomise(counts.reshape(-1, self.each.bins)).reshape(counts.shape)
 
     def half_width(self, level: float = 0.95) -> int:
@@ -351,10 +339,18 @@ def _check_bins(bins: int) -> None:
     whole("bins", bins, "give the number of states", least=1)
 
 
-def _check_counts(counts: NDArray[np.int64], bins: int) -> None:
+def check_counts(counts: NDArray[np.int64], bins: int | None = None) -> None:
+    """Refuse what is no array of counts, int64, none negative or above 2^62, in so many bins where they are given.
+
+    Raises:
+        TypeError: the type is not int64.
+        ValueError: the shape or the range is wrong. No count is named in a message.
+    """
+    if not isinstance(counts, np.ndarray):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+        raise TypeError(f"counts: the type is {type(counts).__name__}, the limit is a numpy array of int64")
     if counts.dtype != np.int64:
         raise TypeError(f"counts: the type is {counts.dtype}, the limit is int64: count cells, do not weigh them")
-    if counts.ndim != _COUNT_AXES or counts.shape[1] != bins:
+    if bins is not None and (counts.ndim != _COUNT_AXES or counts.shape[1] != bins):
         raise ValueError(
             f"counts: the shape is {counts.shape}, and must be (rows, {bins}): one row per series or group, one column "
             "per bin of the mechanism"
@@ -364,32 +360,8 @@ def _check_counts(counts: NDArray[np.int64], bins: int) -> None:
         raise ValueError("counts: a count is negative or above 2^62: pass counts of cells")
 
 
-def check_counts(counts: NDArray[np.int64], bins: int | None = None) -> None:
-    """Refuse what is not an array of counts; no count is named in a message.
-
-    Args:
-        counts: int64, no entry negative or above 2^62.
-        bins: Where given, the shape must be (rows, bins).
-
-    Raises:
-        TypeError: If the type is not int64.
-        ValueError: If the shape or the range is wrong.
-    """
-    if not isinstance(counts, np.ndarray):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        raise TypeError(f"counts: the type is {type(counts).__name__}, the limit is a numpy array of int64")
-    if counts.dtype != np.int64:
-        raise TypeError(f"counts: the type is {counts.dtype}, the limit is int64: count cells, do not weigh them")
-    if bins is not None and (counts.ndim != 2 or counts.shape[1] != bins):  # noqa: PLR2004 - rows and bins
-        raise ValueError(
-            f"counts: the shape is {counts.shape}, and must be (rows, {bins}): one row per series or group, one column "
-            "per bin of the mechanism"
-        )
-    if counts.size and (int(counts.min()) < 0 or int(counts.max()) > LARGEST_COUNT):
-        raise ValueError("counts: a count is negative or above 2^62: pass counts of cells")
-
-
 @dataclass(frozen=True, slots=True)
-class LaplaceCount:
+class LaplaceCount(_Noise):
     """Discrete Laplace noise on the count of one state, or of one fixed set of states, in the cells of a window.
 
     The L1 sensitivity is 1: when one cell of one series changes its state, the number of cells in the counted set
@@ -412,7 +384,11 @@ class LaplaceCount:
     scale: Fraction
 
     def __post_init__(self) -> None:
-        DiscreteLaplace(self.scale)
+        _ = self._law  # which checks the scale
+
+    @property
+    def _law(self) -> DiscreteLaplace:
+        return DiscreteLaplace(self.scale)
 
     @classmethod
     def from_sigma(cls, sigma: float) -> LaplaceCount:
@@ -423,11 +399,6 @@ class LaplaceCount:
     def bins(self) -> int:
         """One: a column of counts is a histogram of one bin."""
         return 1
-
-    @property
-    def epsilon_dp(self) -> float:
-        """Loss per slot of one release, 1 / scale rounded up: what the ledger is charged."""
-        return epsilon_dp_of(self.scale, self.sensitivity)
 
     def randomise(self, counts: NDArray[np.int64], entropy: Entropy | None = None) -> NDArray[np.int64]:
         """Add independent noise to every count.
@@ -445,18 +416,9 @@ class LaplaceCount:
             EntropyError: The bit source is defective (see `DiscreteLaplace`).
         """
         check_counts(counts)
-        noise = DiscreteLaplace(self.scale).draw(counts.shape, entropy)
+        noise = self._law.draw(counts.shape, entropy)
         noise += counts
         return noise
-
-    @property
-    def mean_abs(self) -> float:
-        """Mean absolute noise of a count."""
-        return DiscreteLaplace(self.scale).mean_abs
-
-    def half_width(self, level: float = 0.95) -> int:
-        """Return the smallest h such that the noise lies within -h..h with probability `level`."""
-        return DiscreteLaplace(self.scale).half_width(level)
 
 
 def project_to_total(noisy: NDArray[Any], total: NDArray[Any]) -> NDArray[np.float64]:

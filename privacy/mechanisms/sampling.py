@@ -49,15 +49,7 @@ class Entropy(Protocol):
     """
 
     def bits(self, width: int, count: int) -> NDArray[np.unsignedinteger[Any]]:
-        """Return `count` independent integers, each uniform on 0 .. 2^width - 1.
-
-        Args:
-            width: bits of each value, 1 to 64.
-            count: how many values, 0 or more.
-
-        Returns:
-            An array of shape (count,) of an unsigned type that holds `width` bits.
-        """
+        """Return `count` independent integers, each uniform on 0 .. 2^width - 1, as unsigned ones; width is 1 to 64."""
         ...
 
 
@@ -87,14 +79,6 @@ class SystemEntropy:
 def draw_bits(entropy: Entropy, width: int, count: int) -> NDArray[np.unsignedinteger[Any]]:
     """Return what a source gives, if it is as much as was asked for: one value for many lanes would be the same noise.
 
-    Args:
-        entropy: the bit source.
-        width: bits of each value.
-        count: how many values.
-
-    Returns:
-        Shape (count,).
-
     Raises:
         EntropyError: the source gave another number of values.
     """
@@ -122,33 +106,33 @@ Events = NDArray[np.bool_]
 
 
 def uniform_below(bound: int, count: int, entropy: Entropy) -> Integers:
-    """Draw integers uniform on 0 .. bound - 1 by rejection from the next power of two.
-
-    Args:
-        bound: 1 to 2^46.
-        count: number of lanes.
-        entropy: the bit source.
-
-    Returns:
-        Shape (count,).
-    """
+    """Draw integers uniform on 0 .. bound - 1, bound up to 2^46, by rejection from the next power of two."""
     values = np.zeros(count, dtype=np.int64)
-    filled = 0 if bound > 1 else count
-    while filled < count:
-        tried = candidates(count - filled, bound / (1 << (bound - 1).bit_length()))
-        accepted = _accepted_below(bound, tried, entropy)[: count - filled]
-        values[filled : filled + accepted.size] = accepted
-        filled += accepted.size
+    if bound > 1:
+        share = bound / (1 << (bound - 1).bit_length())
+        fill(values, share, lambda tried: _accepted_below(bound, tried, entropy))
     return values
 
 
-def candidates(wanted: int, share: float) -> int:
-    """How many candidates to try at once, of which a share is accepted on average, for so many accepted ones.
+def fill(drawn: Integers, share: float, accepted_of: Callable[[int], Integers], most: float = math.inf) -> None:
+    """Fill an array with candidates that are accepted; their law is the same however many are tried at once.
 
-    Mostly enough are accepted then, and one round is faster than many small ones. Each candidate is decided by itself
-    and the first accepted ones are taken, so their law is the same however many were tried. Few are tried as they are.
+    Each candidate is decided by itself and the first accepted ones are taken. So many are tried that mostly enough are
+    accepted, because one round is faster than many small ones; few are tried as they are.
+
+    Args:
+        drawn: filled along its first axis.
+        share: of the candidates, which is accepted on average.
+        accepted_of: tries so many candidates and returns the accepted ones, in order.
+        most: candidates at once.
     """
-    return wanted if wanted < _FEW else int(wanted / share) + 3 * math.isqrt(wanted)
+    filled = 0
+    while filled < len(drawn):
+        wanted = len(drawn) - filled
+        tried = wanted if wanted < _FEW else int(wanted / share) + 3 * math.isqrt(wanted)
+        accepted = accepted_of(int(min(most, tried)))[:wanted]
+        drawn[filled : filled + len(accepted)] = accepted
+        filled += len(accepted)
 
 
 def _accepted_below(bound: int, count: int, entropy: Entropy) -> Integers:
@@ -168,9 +152,6 @@ def bernoulli(numerators: Integers, denominator: int, entropy: Entropy) -> Event
         numerators: p, shape (lanes,), each 0 <= p <= denominator.
         denominator: q, 1 to 2^46.
         entropy: the bit source.
-
-    Returns:
-        Shape (lanes,).
     """
     q = np.int64(denominator)  # typed, so that the digits are never measured against a narrower type
     rest = (numerators << DIGIT) - np.multiply(draw_bits(entropy, DIGIT, numerators.size), q, dtype=np.int64)
@@ -191,12 +172,6 @@ def uniform_subset(count: int, size: int, things: int, entropy: Entropy) -> Even
     Another assignment of the same keys to the things is as probable, makes the other choice, and is accepted by
     `smallest` as well as the first: given acceptance, all choices have the same probability, whatever the keys' width.
 
-    Args:
-        count: number of lanes.
-        size: how many are chosen, 0 to `things`.
-        things: of how many, at most 2^46.
-        entropy: the bit source.
-
     Returns:
         Shape (count, things): which are chosen.
     """
@@ -213,10 +188,6 @@ def uniform_subset(count: int, size: int, things: int, entropy: Entropy) -> Even
 def smallest(keys: NDArray[np.unsignedinteger[Any]], size: int) -> Events:
     """Tell where the `size` smallest keys of each row are; rows in which the next one is as small are left out.
 
-    Args:
-        keys: shape (n, things).
-        size: at least 1 and below `things`.
-
     Returns:
         Shape (rows that are accepted, things), in the order of the keys.
     """
@@ -232,9 +203,6 @@ def bernoulli_exp(numerators: Integers, denominator: int, entropy: Entropy) -> E
         numerators: shape (lanes,), each 0 <= numerator <= denominator.
         denominator: 1 to 2^46.
         entropy: the bit source.
-
-    Returns:
-        Shape (lanes,).
     """
 
     def of_gamma(lanes: Lanes) -> Events:
@@ -245,15 +213,7 @@ def bernoulli_exp(numerators: Integers, denominator: int, entropy: Entropy) -> E
 
 
 def bernoulli_exp_minus_one(count: int, entropy: Entropy) -> Events:
-    """Draw events of probability exp(-1): `bernoulli_exp` without the trials of probability 1.
-
-    Args:
-        count: number of lanes.
-        entropy: the bit source.
-
-    Returns:
-        Shape (count,).
-    """
+    """Draw events of probability exp(-1), shape (count,): `bernoulli_exp` without the trials of probability 1."""
 
     def certain(lanes: Lanes) -> Events:
         return np.ones(lanes.size, dtype=np.bool_)
@@ -266,15 +226,6 @@ def _alternating_series(count: int, alive: Lanes, of_gamma: Callable[[Lanes], Ev
 
     Trial K succeeds with probability gamma/K. The event happens where the first failure has an odd K, because
     P(first failure > K) = gamma^K / K! makes that sum the series of exp(-gamma).
-
-    Args:
-        count: number of lanes.
-        alive: lanes whose trial 1 has succeeded.
-        of_gamma: draws an event of probability gamma for each of the lanes it is given.
-        entropy: the bit source.
-
-    Returns:
-        Shape (count,).
     """
     events = np.ones(count, dtype=np.bool_)
     trial = 1
@@ -288,13 +239,6 @@ def _alternating_series(count: int, alive: Lanes, of_gamma: Callable[[Lanes], Ev
 
 def geometric(count: int, entropy: Entropy) -> Integers:
     """Count the events of probability exp(-1) before the first that fails: P(V = v) = exp(-v) (1 - exp(-1)).
-
-    Args:
-        count: number of lanes.
-        entropy: the bit source.
-
-    Returns:
-        Shape (count,), each below `GEOMETRIC_END`.
 
     Raises:
         EntropyError: a lane reached `GEOMETRIC_END`, which no fair source does. Whether this is raised does not depend

@@ -102,14 +102,7 @@ def wasserstein_infinity(
 def quantile_distance(
     p: Sequence[Number], p_support: Sequence[Number], q: Sequence[Number], q_support: Sequence[Number]
 ) -> Number:
-    """The largest distance between two quantile functions, by moving mass in rising order.
-
-    Args:
-        p: Masses, exact numbers with a positive sum.
-        p_support: Their values, rising.
-        q: Masses with the same sum.
-        q_support: Their values, rising.
-    """
+    """The largest distance between two quantile functions, of masses with one positive sum at rising values."""
     here, there = 0, 0
     supply, demand = p[0], q[0]
     largest = abs(p_support[0] - p_support[0])
@@ -157,11 +150,7 @@ class StateCounts:
         self._start, self._rows = exact_chain(chain)
 
     def distance(self, node: int, pair: tuple[int, int]) -> int:
-        """W_inf between the laws of N given X_node = x and given X_node = x'.
-
-        Raises:
-            ValueError: If two cumulative sums cannot be told apart and the window is too long for whole numbers.
-        """
+        """W_inf between the laws of N given X_node = x and given X_node = x'; errors as of `exact_distance`."""
         low, high = self.bounds(node)[pair]
         return low if low == high else self.exact_distance(node, pair)
 
@@ -476,13 +465,6 @@ class WassersteinMechanism:
 
     def randomise(self, counts: NDArray[np.int64], entropy: Entropy | None = None) -> NDArray[np.int64]:
         """Add independent noise to the answers of independent databases.
-
-        Args:
-            counts: int64 of any shape, one answer per database, none negative or above 2^62.
-            entropy: For tests only; the operating system's entropy where it is left out.
-
-        Returns:
-            int64 of the same shape.
 
         Raises:
             TypeError: The answers are not int64.

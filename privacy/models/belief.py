@@ -99,11 +99,7 @@ class Belief(ABC):
         return tuple((chain.transition, chain.transition) for chain in self.members)
 
     def stationary_range(self, states: int) -> tuple[FloatArray, FloatArray] | None:  # noqa: ARG002 - for classes of any number
-        """Least and largest stationary probability of each state, shape (k,) each; None where they are the members'.
-
-        Args:
-            states: k, for a class that holds for any number.
-        """
+        """Least and largest stationary probability of each of k states, shape (k,) each; None: those of the members."""
         return None
 
     def check_interval(self, interval_us: int) -> None:  # noqa: B027 - most beliefs may be about slots of any length

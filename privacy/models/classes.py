@@ -145,11 +145,7 @@ class MixingBounds(Belief):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MixingBounds:
-        """Read the form that ``to_dict`` writes.
-
-        Raises:
-            ChainError: If a field is missing or out of range.
-        """
+        """Read the form that ``to_dict`` writes."""
         for name in ("pi_min", "gap"):
             if name not in data:
                 raise ChainError(f"mixing bounds need the field {name}: add it")
@@ -185,11 +181,7 @@ class FiniteClass(Belief):
         return self.chains
 
     def directions(self) -> tuple[Pair, ...]:
-        """Those of each chain.
-
-        Raises:
-            ChainError: A chain has a fixed start, or is reducible.
-        """
+        """Those of each chain."""
         return tuple(pair for chain in self.chains for pair in chain.directions())
 
     def to_dict(self) -> dict[str, Any]:
@@ -198,11 +190,7 @@ class FiniteClass(Belief):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FiniteClass:
-        """Read the form that ``to_dict`` writes.
-
-        Raises:
-            ChainError: If a field is missing or a member is not a chain.
-        """
+        """Read the form that ``to_dict`` writes."""
         if "chains" not in data:
             raise ChainError("a finite class needs the field chains, a list of chains: add it")
         return cls(MarkovChain.from_dict(chain) for chain in data["chains"])
@@ -255,11 +243,7 @@ class AnyInitial(Belief):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AnyInitial:
-        """Read the form that ``to_dict`` writes.
-
-        Raises:
-            ChainError: If the field is missing or a member is no transition matrix.
-        """
+        """Read the form that ``to_dict`` writes."""
         if "transitions" not in data:
             raise ChainError(
                 "a class of any initial distribution needs the field transitions, a list of matrices: add it"
@@ -389,11 +373,7 @@ class BinaryInterval(Belief):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> BinaryInterval:
-        """Read the form that ``to_dict`` writes.
-
-        Raises:
-            ChainError: If a field is missing or no interval of probabilities.
-        """
+        """Read the form that ``to_dict`` writes."""
         for name in ("stay_0", "stay_1"):
             if name not in data:
                 raise ChainError(f"a binary interval needs the field {name}, two probabilities: add it")

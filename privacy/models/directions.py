@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -164,12 +164,9 @@ class Certificate:
         )
 
     def at(self, density: float) -> Certificate:
-        """The certificate at a smaller density: the same matrices less the difference, off the diagonals.
+        """The certificate at a density, at most its own: the same matrices less the difference, off the diagonals.
 
         L is monotone, so F - (D - d) >= d + L(P; F) >= d + L(P; F - (D - d)).
-
-        Args:
-            density: At most its own.
         """
         less = math.nextafter(self.density - density, 0.0) * (1 - 2 * UNIT)
         forward, backward = (
@@ -325,21 +322,14 @@ class Kernel(ByCouplings):
     @property
     def first_order(self) -> FloatArray:
         """Sum over m of the total variation between rows of the m-th power."""
-        total = np.zeros_like(self.transition)
-        power = np.eye(len(total))
-        last = np.ones_like(total)
-        for _ in range(_MOST_POWERS):
-            distance = 0.5 * np.abs(power[:, None] - power[None]).sum(axis=2)
-            total += distance
-            if distance.max() < _SMALL:
-                with np.errstate(invalid="ignore", divide="ignore"):
-                    ratio = np.nan_to_num(distance / last, nan=0.0)
-                return total + distance * ratio / np.maximum(1.0 - ratio, _SMALL)
-            last, power = distance, power @ self.transition
-        raise NotContracting(
-            "the states of the chain stay apart for ever, or come together too slowly to tell: merge states, smooth "
-            "the counts, or use group privacy"
-        )
+        first, second = self._pairs
+
+        def distances(power: FloatArray) -> FloatArray:
+            return 0.5 * np.abs(power[first] - power[second]).sum(axis=1)
+
+        found = np.zeros_like(self.transition)
+        found[first, second] = _summed(np.eye(len(found)), lambda power: power @ self.transition, distances)
+        return found
 
     def under_couplings(self, matrix: FloatArray, density: float) -> FloatArray:
         """What the matrix comes to at a density when the couplings stay those that are optimal at it.
@@ -364,6 +354,24 @@ class Kernel(ByCouplings):
         return np.log(ratios)
 
 
+def _summed(
+    power: FloatArray, further: Callable[[FloatArray], FloatArray], distances: Callable[[FloatArray], FloatArray]
+) -> FloatArray:
+    """Sum over m of the total variation between rows of a product of m kernels, its tail a geometric series."""
+    total = last = np.zeros(())
+    for _ in range(_MOST_POWERS):
+        distance = distances(power)
+        total = total + distance
+        if not distance.size or distance.max() < _SMALL:
+            ratio = np.divide(distance, last, out=np.zeros_like(distance), where=last > 0)
+            return total + distance * ratio / np.maximum(1.0 - ratio, _SMALL)
+        last, power = distance, further(power)
+    raise NotContracting(
+        "the states of the chain stay apart for ever, or come together too slowly to tell: merge states, smooth "
+        "the counts, or use group privacy"
+    )
+
+
 def variation(rows: FloatArray) -> float:
     """The largest total variation of two rows, shape (k, k), not rounded."""
     return max(float(np.abs(rows - row).sum(axis=1).max()) for row in rows) / 2
@@ -378,14 +386,7 @@ def ratios_of(matrix: FloatArray) -> FloatArray:
 
 
 class Coupling(Linear):
-    """W = e^d (c + A W) over the pairs of states, with W = e^F: A is the derivative of theta by W.
-
-    Args:
-        direction: Whose map it is.
-        matrix: The point.
-        couplings: Of the direction's pairs, nearly optimal there.
-        weights: Dual weights of the columns, as in :class:`Coupled`.
-    """
+    """W = e^d (c + A W) over the pairs of states, with W = e^F: A is the derivative of theta by W."""
 
     def __init__(self, direction: ByCouplings, matrix: FloatArray, couplings: Couplings, weights: FloatArray) -> None:
         self._direction, self._matrix, self._couplings, self._weights = direction, matrix, couplings, weights
@@ -622,18 +623,13 @@ class PeriodicKernel(ByCouplings):
     def first_order(self) -> FloatArray:
         """Sum over m of the total variation between rows of the product of m kernels."""
         slots, first, second = self._pairs
-        power = np.broadcast_to(np.eye(self.shape[1]), self.shape)
-        last, total = np.ones(len(slots)), np.zeros(len(slots))
-        for _ in range(_MOST_POWERS):
-            distance = 0.5 * np.abs(power[slots, first] - power[slots, second]).sum(axis=1)
-            total += distance
-            if distance.max() < _SMALL:
-                ratio = np.divide(distance, last, out=np.zeros_like(distance), where=last > 0)
-                found = np.zeros(self.shape)
-                found[self._pairs] = total + distance * ratio / np.maximum(1.0 - ratio, _SMALL)
-                return found
-            last, power = distance, self.transitions @ np.roll(power, -self.step, axis=0)
-        raise NotContracting(
-            "the states of the chain stay apart for ever, or come together too slowly to tell: merge states, smooth "
-            "the counts, or use group privacy"
-        )
+
+        def distances(power: FloatArray) -> FloatArray:
+            return 0.5 * np.abs(power[slots, first] - power[slots, second]).sum(axis=1)
+
+        def further(power: FloatArray) -> FloatArray:
+            return self.transitions @ np.roll(power, -self.step, axis=0)
+
+        found = np.zeros(self.shape)
+        found[self._pairs] = _summed(np.broadcast_to(np.eye(self.shape[1]), self.shape), further, distances)
+        return found

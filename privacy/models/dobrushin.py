@@ -122,11 +122,7 @@ class DobrushinBounds(Belief):
         return cls(zip(steps, forward, strict=True), zip(steps, backward, strict=True))
 
     def rounded(self, digits: int) -> DobrushinBounds:
-        """The class with every eta rounded up to some decimals: a larger one.
-
-        Args:
-            digits: Decimals, from 1 to 12.
-        """
+        """The class with every eta rounded up to some decimals, from 1 to 12: a larger one."""
         digits = whole("digits", digits, "give the decimals to keep, for example 3", least=1)
         if digits > _MOST_DIGITS:
             raise ValueError(f"digits is {digits}, but must be at most {_MOST_DIGITS}: give fewer, for example 3")
@@ -139,11 +135,7 @@ class DobrushinBounds(Belief):
         return DobrushinBounds(up(self.forward), up(self.backward))
 
     def covers(self, chain: MarkovChain | PeriodicChain) -> bool:
-        """Whether a chain in its steady state is a member, in double precision.
-
-        Raises:
-            ChainError: The chain has no unique steady state.
-        """
+        """Whether a chain in its steady state, which must be unique, is a member, in double precision."""
         curves = (self.forward, self.backward)
         found = (contraction(chain, [m for m, _ in curve])[side] for side, curve in enumerate(curves))
         return all(
@@ -175,11 +167,7 @@ class DobrushinBounds(Belief):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DobrushinBounds:
-        """Read the form that ``to_dict`` writes.
-
-        Raises:
-            ChainError: A field is missing or makes no curve.
-        """
+        """Read the form that ``to_dict`` writes."""
         for name, other in (("forward", "backward"), ("backward", "forward")):
             if name not in data:
                 raise ChainError(
@@ -335,11 +323,7 @@ class Neighbourhood(Belief):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Neighbourhood:
-        """Read the form that ``to_dict`` writes.
-
-        Raises:
-            ChainError: A field is missing or makes no neighbourhood.
-        """
+        """Read the form that ``to_dict`` writes."""
         for name in ("transition", "tau"):
             if name not in data:
                 raise ChainError(f"a neighbourhood needs the field {name}: add it")

@@ -194,10 +194,6 @@ def exact_number(name: str, value: SupportsFloat | Fraction) -> Fraction:
     Whole numbers and fractions stay as they are. A float within a relative 2^-51 of a fraction with a denominator up to
     10^6 is that fraction; any other float is the decimal that it prints as.
 
-    Args:
-        name: What the message calls the number.
-        value: The number.
-
     Raises:
         TypeError: If it is not a number.
         ValueError: If it is not finite.
@@ -219,15 +215,11 @@ def exact_number(name: str, value: SupportsFloat | Fraction) -> Fraction:
 
 
 def exact_distribution(name: str, values: Iterable[SupportsFloat | Fraction]) -> tuple[Fraction, ...]:
-    """Read probabilities as fractions that sum to exactly 1.
-
-    Args:
-        name: What the message calls the row.
-        values: The probabilities; their sum may miss 1 by ``SUM_TOLERANCE``, which the largest of them takes.
+    """Read probabilities as fractions that sum to exactly 1; the largest of them takes what the sum misses.
 
     Raises:
         TypeError: If an entry is not a number.
-        ValueError: If there is no entry, an entry is no probability, or the sum is not 1.
+        ValueError: If there is no entry, an entry is no probability, or the sum is off by ``SUM_TOLERANCE``.
     """
     row = [exact_number(f"{name}[{place}]", value) for place, value in enumerate(values)]
     if not row:
@@ -246,11 +238,7 @@ def exact_distribution(name: str, values: Iterable[SupportsFloat | Fraction]) ->
 
 
 def exact_stationary(transition: list[tuple[Fraction, ...]]) -> tuple[Fraction, ...]:
-    """The stationary distribution of an irreducible chain as fractions (elimination of Grassmann, Taksar and Heyman).
-
-    Args:
-        transition: Rows that sum to exactly 1, shape (k, k); irreducible.
-    """
+    """The stationary distribution of an irreducible chain, by the elimination of Grassmann, Taksar and Heyman."""
     work = [list(row) for row in transition]
     for state in range(len(work) - 1, 0, -1):
         leave = sum(work[state][:state], Fraction(0))

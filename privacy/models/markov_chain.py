@@ -52,11 +52,7 @@ def _closure(edges: BoolArray) -> BoolArray:
 
 
 def communicating_classes(edges: BoolArray) -> tuple[tuple[int, ...], ...]:
-    """The classes of states that reach each other, each sorted, ordered by their smallest state.
-
-    Args:
-        edges: Where the transition matrix is positive, shape (k, k).
-    """
+    """The classes of states that reach each other, each sorted, ordered by their smallest state."""
     reach = _closure(edges)
     mutual: BoolArray = reach & reach.T
     seen: set[int] = set()
@@ -220,11 +216,7 @@ class MarkovChain(Belief):
         return Kernel(self.transition, 2.0**-50 * self.states)
 
     def directions(self) -> tuple[Pair, ...]:
-        """P, and its time reversal.
-
-        Raises:
-            ChainError: The chain has a fixed start, or is reducible.
-        """
+        """P, and its time reversal; of a chain without a fixed start that is irreducible."""
         if self.initial is not None:
             raise ChainError(
                 "the chain has a fixed start, which is true at one slot of a stream only: leave initial out for a "
@@ -316,11 +308,7 @@ class MarkovChain(Belief):
 
     @cached_property
     def reversible_gap(self) -> float:
-        """Twice the absolute spectral gap of P, in [0, 2]; only a reversible chain has it.
-
-        Raises:
-            ChainError: If the chain is not reversible.
-        """
+        """Twice the absolute spectral gap of P, in [0, 2]; a chain that is not reversible has none."""
         if not self.is_reversible:
             raise ChainError(
                 "reversible_gap: the chain is not reversible (its flows differ from their transposes): "
@@ -343,11 +331,7 @@ class MarkovChain(Belief):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MarkovChain:
-        """Read the form that ``to_dict`` writes.
-
-        Raises:
-            ChainError: If a field is missing or is not a chain.
-        """
+        """Read the form that ``to_dict`` writes."""
         if "transition" not in data:
             raise ChainError("a chain needs the field transition, the matrix P: add it")
         return cls(data["transition"], data.get("initial"))

@@ -104,14 +104,7 @@ class PeriodicChain(Belief):
         return self.transitions.shape[1]
 
     def check_interval(self, interval_us: int) -> None:
-        """Refuse a period that is neither a week nor a part of a day in whole numbers.
-
-        Args:
-            interval_us: Length of a slot in microseconds.
-
-        Raises:
-            ChainError: Then.
-        """
+        """Refuse a period that is neither a week nor a part of a day in whole numbers."""
         period = self.slots * interval_us
         if _DAY_US % period and period != 7 * _DAY_US:
             a_day = _DAY_US / interval_us
@@ -178,11 +171,7 @@ class PeriodicChain(Belief):
         return frozen(np.where(live[:, :, None], rows, before[:, None, :]))
 
     def directions(self) -> tuple[Pair, ...]:
-        """The kernels of all slots, and those back in time.
-
-        Raises:
-            ChainError: There is no unique steady state, or no slot of it has two possible states.
-        """
+        """The kernels of all slots, and those back in time."""
         if (self.live.sum(axis=1) < 2).all():  # noqa: PLR2004 - a secret is about two states
             raise ChainError("the steady state has one state at every slot: there is no secret to protect")
         # A product of n kernels errs by n k roundings in each entry, a stationary distribution by 2 k times the error
@@ -197,11 +186,7 @@ class PeriodicChain(Belief):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PeriodicChain:
-        """Read the form that ``to_dict`` writes.
-
-        Raises:
-            ChainError: The field is missing or makes no chain.
-        """
+        """Read the form that ``to_dict`` writes."""
         if "transitions" not in data:
             raise ChainError("a periodic chain needs the field transitions, a matrix for each slot: add it")
         return cls(data["transitions"])

@@ -81,11 +81,7 @@ class Certified(Belief):
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
-        """Those that are kept, checked when they are first asked for.
-
-        Raises:
-            ChainError: One does not hold for the belief.
-        """
+        """Those that are kept, checked when they are first asked for; a ChainError where one does not hold."""
         if not _holds(self):
             raise ChainError(f"a certificate does not hold for this belief, or belongs to another one: {_ADVICE}")
         return self.kept
@@ -148,13 +144,7 @@ class Certified(Belief):
 
     @classmethod
     def of(cls, belief: Belief, forms: Any) -> Certified:
-        """A belief with the certificates of a plain form.
-
-        Raises:
-            KeyError: A field of a certificate is missing.
-            TypeError: One is of another type.
-            ValueError: A matrix is none, or couplings are not those of two directions.
-        """
+        """A belief with the certificates of a plain form; an error of many types where it is none."""
         proofs = [_proof(one.get("couplings", _NONE)) for one in forms]
         return cls(
             belief,
@@ -239,11 +229,7 @@ def belief_from_dict(data: Mapping[str, Any]) -> Belief:
 
 
 def check_belief(belief: object) -> None:
-    """Refuse what is none of the beliefs.
-
-    Raises:
-        TypeError: Then.
-    """
+    """Refuse what is none of the beliefs by a TypeError."""
     if not isinstance(belief, Belief):
         names = ", ".join(kind.__name__ for kind in KINDS.values())
         raise TypeError(f"belief is a {type(belief).__name__}, but must be one of {names}: make one of it first")

@@ -12,12 +12,10 @@
 >>> round(pairwise(chain, epsilon=1.0, length=100).sigma, 4)
 12.9341
 
-The search for the best quilt, by Dinkelbach's iteration on separable sides.
-
-The score of a quilt is card / (epsilon - influence). With influence L(a) + R(b) and card (a - 1/2) + (b - 1/2), the
-sign of ``card - sigma * (epsilon - influence)`` is decided by two minimisations apart, one per side; the least sigma
-that some quilt reaches is the root of their sum. Every step costs one pass over the lags, never one over all pairs of
-lags.
+The best quilt is found by Dinkelbach's iteration on separable sides. The score of a quilt is card / (epsilon -
+influence). With influence L(a) + R(b) and card (a - 1/2) + (b - 1/2), the sign of ``card - sigma * (epsilon -
+influence)`` is decided by two minimisations apart, one per side; the least sigma that some quilt reaches is the root of
+their sum. Every step costs one pass over the lags, never one over all pairs of lags.
 
 Which slot of a window, or of an endless stream, decides, and how many lags must be looked at to know.
 
@@ -65,138 +63,26 @@ from ..models.serialisation import check_belief
 from ..validation import positive, whole
 from .influence import MAX_LAGS, WALL, Bound, ChainNodes, IntArray, Nodes, PairLabel, Quilt, check_bound, closed_form
 
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The best quilt of a node.
-
-    Its sides (None for one that is absent), number of slots inside, influence, and score.
-    """
-
-    left: int | None
-    right: int | None
-    card: int
-    influence: float
-    sigma: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """What one side offers: lags 1..lags, or nothing, which leaves ``absent`` slots on this side inside."""
-
-    table: FloatArray
-    lags: int
-    absent: int | None
-
-    def best(self, sigma: float) -> tuple[int | None, int, float]:
-        """Lag, twice the card's share (a - 1/2), and influence of the best end of this side at a given sigma."""
-        lag, half, influence = None, 0, 0.0
-        cost = float("inf")
-        if self.absent is not None:
-            half, cost = 2 * self.absent + 1, self.absent + 0.5
-        if self.lags:
-            costs = _halves(self.lags) + sigma * self.table[: self.lags]
-            first = int(np.argmin(costs))
-            if costs[first] < cost:
-                lag, half, influence = first + 1, 2 * first + 1, float(self.table[first])
-        return lag, half, influence
-
-
-def _halves(lags: int) -> FloatArray:
-    return np.arange(lags, dtype=np.float64) + 0.5
-
-
-def _refine(left: _Side, right: _Side, epsilon: float, choice: Choice) -> Choice:
-    """Dinkelbach's iteration from a usable quilt down to the best one."""
-    while True:
-        back, back_half, back_influence = left.best(choice.sigma)
-        ahead, ahead_half, ahead_influence = right.best(choice.sigma)
-        card = (back_half + ahead_half) // 2
-        influence = back_influence + ahead_influence
-        if influence >= epsilon:
-            return choice
-        better = Choice(back, ahead, card, influence, card / (epsilon - influence))
-        if better.sigma >= choice.sigma:
-            return choice
-        choice = better
-
-
-def endless(left: FloatArray, right: FloatArray, epsilon: float, usable: int) -> Choice:
-    """The best two-sided quilt of a slot far from both ends.
-
-    Args:
-        left: Influence by lag, shape (lags,).
-        right: The same for the other side.
-        epsilon: Target.
-        usable: A lag with ``left + right < epsilon`` to start from.
-    """
-    influence = float(left[usable - 1] + right[usable - 1])
-    card = 2 * usable - 1
-    start = Choice(usable, usable, card, influence, card / (epsilon - influence))
-    return _refine(_Side(left, len(left), None), _Side(right, len(right), None), epsilon, start)
-
-
-def every_node(left: FloatArray, right: FloatArray, epsilon: float, length: int) -> tuple[int, Choice]:
-    """Algorithm 4 of [SWC17]: the node whose best quilt needs most noise, from 1, and that quilt.
-
-    The middle node among equals.
-
-    Every quilt of every node counts: two-sided, one-sided and empty. The largest sigma so far is tried on all nodes
-    at once, in one pass of prefix minima: no node needs more, or the one that misses most is solved and raises it.
-
-    Args:
-        left: Influence by lag, shape (length - 1,).
-        right: The same for the other side.
-        epsilon: Target.
-        length: Number of slots T.
-    """
-    nodes = np.arange(1, length + 1)
-
-    def solve(node: int) -> Choice:
-        trivial = Choice(None, None, length, 0.0, length / epsilon)
-        before, after = node - 1, length - node
-        return _refine(_Side(left, before, before), _Side(right, after, after), epsilon, trivial)
-
-    def cheapest(table: FloatArray, sigma: float) -> FloatArray:
-        """Cost of one side with n slots on it, for n = 0..length-1."""
-        costs = np.minimum.accumulate(_halves(length - 1) + sigma * table)
-        return np.minimum(np.concatenate([[np.inf], costs]), _halves(length))
-
-    worst = (length + 1) // 2
-    choice = solve(worst)
-    while True:
-        missing = cheapest(left, choice.sigma)[nodes - 1] + cheapest(right, choice.sigma)[length - nodes]
-        node = int(np.argmax(missing)) + 1
-        candidate = solve(node)
-        if candidate.sigma <= choice.sigma:
-            return worst, choice
-        worst, choice = node, candidate
-
-
 _ROOM = 1e-12
 _ITEMS = 2**20
 _CELLS = 2**20
 
 
-class Ends(NamedTuple):
-    """The lags of a quilt's two ends; None for one that is absent."""
-
-    left: int | None
-    right: int | None
-
-
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What decides: node (its index), the best quilt there, its influence and the pair that has it, and the score.
+    """What decides: the score, the node (its index), the best quilt there, its influence and the pair that has it.
 
-    Infinite sigma: no quilt is usable.
+    Infinite sigma: no quilt is usable; 0: nothing is secret.
     """
 
     sigma: float
     node: int
-    ends: Ends
+    quilt: Quilt
     influence: float
     pair: int
+
+
+_NOTHING = Found(0.0, 0, Quilt(None, None), 0.0, -1)
 
 
 class _Items(NamedTuple):
@@ -204,8 +90,8 @@ class _Items(NamedTuple):
     pairs: IntArray | None
 
 
-def worst_setwise(nodes: Nodes, epsilon: float, first: int) -> Found | None:
-    """The node whose best quilt needs most noise; ``first`` among equals. None if no node has a secret pair."""
+def worst_setwise(nodes: Nodes, epsilon: float, first: int) -> Found:
+    """The node whose best quilt needs most noise; ``first`` among equals."""
 
     def blocks() -> Iterator[_Items]:
         secret = np.flatnonzero((nodes.starts > -np.inf).any(axis=1))
@@ -216,11 +102,11 @@ def worst_setwise(nodes: Nodes, epsilon: float, first: int) -> Found | None:
         del pair
         return _Setwise(nodes, node, epsilon).solve(floor)
 
-    return _worst(blocks(), lambda items, ends: _scores(nodes, items, ends, epsilon), solve, first)
+    return _worst(blocks(), lambda items, quilt: _scores(nodes, items, quilt, epsilon), solve, first)
 
 
-def worst_pairwise(nodes: Nodes, epsilon: float, first: int) -> Found | None:
-    """The node and pair whose best quilt needs most noise; ``first`` among equal nodes. None if there is no pair."""
+def worst_pairwise(nodes: Nodes, epsilon: float, first: int) -> Found:
+    """The node and pair whose best quilt needs most noise; ``first`` among equal nodes."""
 
     def blocks() -> Iterator[_Items]:
         every = np.arange(len(nodes.starts))
@@ -232,7 +118,7 @@ def worst_pairwise(nodes: Nodes, epsilon: float, first: int) -> Found | None:
         del floor
         return _pairwise(nodes, node, pair, epsilon)
 
-    return _worst(blocks(), lambda items, ends: _scores(nodes, items, ends, epsilon), solve, first)
+    return _worst(blocks(), lambda items, quilt: _scores(nodes, items, quilt, epsilon), solve, first)
 
 
 def _parts(nodes: IntArray, first: int, size: int) -> Iterator[IntArray]:
@@ -243,61 +129,55 @@ def _parts(nodes: IntArray, first: int, size: int) -> Iterator[IntArray]:
 
 def _worst(
     blocks: Iterator[_Items],
-    scores: Callable[[_Items, Ends], FloatArray],
+    scores: Callable[[_Items, Quilt], FloatArray],
     solve: Callable[[int, int, float], Found],
     first: int,
-) -> Found | None:
-    best: Found | None = None
-    tried: dict[Ends, None] = {}
+) -> Found:
+    best = _NOTHING
+    tried: dict[Quilt, None] = {}
     for block in blocks:
         items = block
         known = np.full(len(items.nodes), np.inf)
         pending = list(tried)
         while True:
-            for ends in pending:
-                known = np.minimum(known, scores(items, ends))
-                if best is not None:
-                    left = known > best.sigma
-                    items = _Items(items.nodes[left], None if items.pairs is None else items.pairs[left])
-                    known = known[left]
+            for quilt in pending:
+                known = np.minimum(known, scores(items, quilt))
+                left = known > best.sigma
+                items = _Items(items.nodes[left], None if items.pairs is None else items.pairs[left])
+                known = known[left]
             if not len(known):
                 break
-            place = int(np.argmax(known))
-            if best is None:
-                place = int(np.argmax(items.nodes == first))
-            found = solve(
-                int(items.nodes[place]),
-                -1 if items.pairs is None else int(items.pairs[place]),
-                0.0 if best is None else best.sigma,
-            )
-            if best is None or found.sigma > best.sigma:
+            place = int(np.argmax(known if best.sigma else items.nodes == first))
+            pair = -1 if items.pairs is None else int(items.pairs[place])
+            found = solve(int(items.nodes[place]), pair, best.sigma)
+            if found.sigma > best.sigma:
                 best = found
             if not np.isfinite(best.sigma):
                 return best
             known[place] = 0.0
-            pending = [found.ends]
-            tried[found.ends] = None
+            pending = [found.quilt]
+            tried[found.quilt] = None
     return best
 
 
-def _scores(nodes: Nodes, items: _Items, ends: Ends, epsilon: float) -> FloatArray:
+def _scores(nodes: Nodes, items: _Items, quilt: Quilt, epsilon: float) -> FloatArray:
     """Score of one quilt for some nodes, or nodes and pairs; an end that a node has no slot for is left away."""
     before, after = nodes.before[items.nodes], nodes.after[items.nodes]
     wide = items.pairs is None
     influence = np.zeros((len(before), nodes.starts.shape[1]) if wide else len(before))
     sided = np.zeros(len(before), dtype=np.bool_)
     back, ahead = before.copy(), after.copy()
-    if ends.left is not None:
-        there = before >= ends.left
-        back[there] = ends.left - 1
+    if quilt.left is not None:
+        there = before >= quilt.left
+        back[there] = quilt.left - 1
         sided |= there
         mask = there[:, np.newaxis] if wide else there
-        influence += np.where(mask, nodes.left_at(items.nodes, ends.left, items.pairs), 0.0)
-    if ends.right is not None:
-        there = after >= ends.right
-        ahead[there] = ends.right - 1
+        influence += np.where(mask, nodes.left_at(items.nodes, quilt.left, items.pairs), 0.0)
+    if quilt.right is not None:
+        there = after >= quilt.right
+        ahead[there] = quilt.right - 1
         sided |= there
-        row = nodes.right[ends.right - 1]
+        row = nodes.right[quilt.right - 1]
         mask = there[:, np.newaxis] if wide else there
         influence += np.where(mask, row if items.pairs is None else row[items.pairs], 0.0)
     if wide:
@@ -325,7 +205,7 @@ def _pairwise(nodes: Nodes, node: int, pair: int, epsilon: float) -> Found:
     """The best quilt of one pair, by Dinkelbach's iteration on the two sides apart."""
     back, left = _options(nodes.left_of(node)[:, pair], nodes.before[node])
     ahead, right = _options(nodes.right_of(node)[:, pair], nodes.after[node])
-    trivial = Found(nodes.trivial / epsilon, node, Ends(None, None), 0.0, pair)
+    trivial = Found(nodes.trivial / epsilon, node, Quilt(None, None), 0.0, pair)
     if not len(back) or not len(ahead):
         return trivial
     i, j = int(np.argmin(left)), int(np.argmin(right))
@@ -339,13 +219,13 @@ def _pairwise(nodes: Nodes, node: int, pair: int, epsilon: float) -> Found:
     sigma, i, j = best
     if trivial.sigma <= sigma:
         return trivial
-    return Found(sigma, node, _ends(nodes, node, i, j), float(left[i] + right[j]), pair)
+    return Found(sigma, node, _quilt(nodes, node, i, j), float(left[i] + right[j]), pair)
 
 
-def _ends(nodes: Nodes, node: int, left: int, right: int) -> Ends:
+def _quilt(nodes: Nodes, node: int, left: int, right: int) -> Quilt:
     """The options of both sides as lags."""
     back, ahead = min(nodes.before[node], nodes.lags), min(nodes.after[node], nodes.lags)
-    return Ends(left + 1 if left < back else None, right + 1 if right < ahead else None)
+    return Quilt(left + 1 if left < back else None, right + 1 if right < ahead else None)
 
 
 class _Setwise:
@@ -378,12 +258,12 @@ class _Setwise:
             chosen.append(spoiler)
         if self._nodes.trivial / self._epsilon <= sigma:
             return self._trivial(pair)
-        ends = _ends(self._nodes, self._node, left, right)
-        return Found(sigma, self._node, ends, influence, int(self._secret[pair]))
+        quilt = _quilt(self._nodes, self._node, left, right)
+        return Found(sigma, self._node, quilt, influence, int(self._secret[pair]))
 
     def _trivial(self, pair: int) -> Found:
         sigma = self._nodes.trivial / self._epsilon
-        return Found(sigma, self._node, Ends(None, None), 0.0, int(self._secret[pair]))
+        return Found(sigma, self._node, Quilt(None, None), 0.0, int(self._secret[pair]))
 
     def _start(self) -> tuple[float, int, int, float, int]:
         """A quilt of equal sides, or what the empty one scores: score, options, influence and worst pair."""
@@ -426,7 +306,7 @@ class _Setwise:
         return best
 
 
-Search: TypeAlias = Callable[[Nodes, float, int], Found | None]
+Search: TypeAlias = Callable[[Nodes, float, int], Found]
 
 _FIRST_LAGS = 64
 _REACHED = 1e-12
@@ -441,13 +321,13 @@ class Decision:
     """What decides the noise of one chain.
 
     Attributes:
-        found: The quilt, with its score; None if no slot has a secret pair.
+        found: The quilt, with its score.
         node: The slot, from 1; None for a stream.
         lags: How far quilts were tried.
         slack: Why less noise may do, one sentence; None where it may not.
     """
 
-    found: Found | None
+    found: Found
     node: int | None
     lags: int
     slack: str | None = None
@@ -456,31 +336,22 @@ class Decision:
 def decide(
     chain: MarkovChain, epsilon: float, length: int | None, search: Search, *, any_initial: bool, literal: bool
 ) -> Decision:
-    """Find the slot, pair and quilt that decide.
-
-    Args:
-        chain: The chain.
-        epsilon: Target.
-        length: Slots of the window; None for a stream.
-        search: The search over slots, set-wise or pairwise.
-        any_initial: Whether every initial distribution is meant.
-        literal: Whether states that are impossible at an earlier slot count.
+    """Find the slot, pair and quilt that decide; literally where states that are impossible at an earlier slot count.
 
     Raises:
         ChainError: If the chain is to start stationary and is reducible.
     """
     if chain.states == 1:
-        return Decision(None, None if length is None else (length + 1) // 2, 0)
+        return Decision(_NOTHING, None if length is None else (length + 1) // 2, 0)
     source = ChainNodes(chain, length, any_initial=any_initial, literal=literal)
     if length is None:
         return _every_slot(source, epsilon, search)
     return (_homogeneous if source.is_homogeneous else _from_the_start)(source, epsilon, length, search)
 
 
-def _wider(found: Found | None, epsilon: float, lags: int, most: float) -> int:
+def _wider(found: Found, epsilon: float, lags: int, most: float) -> int:
     """How many lags to try next; no more than there are if wider quilts cannot matter."""
-    needed = 0.0 if found is None else found.sigma * epsilon
-    return int(min(most, max(lags, min(needed + 1, 2 * lags))))
+    return int(min(most, max(lags, min(found.sigma * epsilon + 1, 2 * lags))))
 
 
 def _every_slot(source: ChainNodes, epsilon: float, search: Search, most: float = np.inf) -> Decision:
@@ -497,14 +368,12 @@ def _every_slot(source: ChainNodes, epsilon: float, search: Search, most: float 
 def _homogeneous(source: ChainNodes, epsilon: float, length: int, search: Search) -> Decision:
     endless = _every_slot(source, epsilon, search, length - 1)
 
-    def solved(first: int, last: int) -> Found | None:
+    def solved(first: int, last: int) -> Found:
         # slots from 1; all of them have at most so many before and behind them
         return search(source.between(last - 1, length - first), epsilon, 0)
 
     node = (length + 1) // 2
     best = solved(node, node)
-    if best is None:
-        return Decision(None, node, endless.lags, endless.slack)
     ranges: list[tuple[float, int, int]] = [(-np.inf, 1, length)]
     reached = best.sigma
     while ranges:
@@ -515,7 +384,7 @@ def _homogeneous(source: ChainNodes, epsilon: float, length: int, search: Search
         middle = (first + last) // 2
         for low, high in ((first, middle), (middle + 1, last)) if first < last else ((first, last),):
             part = solved(low, high)
-            if part is None or part.sigma <= best.sigma:
+            if part.sigma <= best.sigma:
                 continue
             if low == high:
                 best, node = part, low
@@ -542,8 +411,9 @@ def _from_the_start(source: ChainNodes, epsilon: float, length: int, search: Sea
         behind = start.behind_them()
     if start.count > looked_at:
         near = start.first_slots()
-    if behind is None or behind.sigma <= _sigma(near):
-        return Decision(near, (length + 1) // 2 if near is None else near.node + 1, source.tables.lags, slack)
+    if behind.sigma <= near.sigma:
+        node = near.node + 1 if near.sigma else (length + 1) // 2
+        return Decision(near, node, source.tables.lags, slack)
     if start.is_open(near, behind, lags):
         slack = f"the slots behind the first {start.count} were bounded together: less noise may do"
     return Decision(behind, (length + 1) // 2, source.tables.lags, slack)
@@ -563,30 +433,26 @@ class _Start:
         """How many slots are looked at one by one: as many as the lags allow."""
         return min(self.length, self.source.tables.lags + 1)
 
-    def first_slots(self) -> Found | None:
+    def first_slots(self) -> Found:
         """What decides among the first slots; the one in their middle among equals."""
         return self.search(self.source.window(self.length, self.count), self.epsilon, (self.count - 1) // 2)
 
-    def behind_them(self) -> Found | None:
+    def behind_them(self) -> Found:
         """What decides for the slots behind the first, bounded together."""
         if self.count == self.length:
-            return None
+            return _NOTHING
         beyond = self.source.between(self.length - 1, self.length - 1 - self.count, self.count)
         return self.search(beyond, self.epsilon, 0)
 
-    def is_open(self, near: Found | None, behind: Found | None, reach: int) -> bool:
+    def is_open(self, near: Found, behind: Found, reach: int) -> bool:
         """Whether the bound on the slots behind decides, and is not known to be close to what they need.
 
         It is close where the start terms can hardly differ any more, and where the states that cannot come back are
         out of the quilts' sight: they are gone after k^2 steps.
         """
-        if _sigma(behind) <= _sigma(near) * (1 + _CLOSE):
+        if behind.sigma <= near.sigma * (1 + _CLOSE):
             return False
         return self.source.spread > _CLOSE or self.count <= reach + self.source.states**2
-
-
-def _sigma(found: Found | None) -> float:
-    return 0.0 if found is None else found.sigma
 
 
 def _cut(source: ChainNodes) -> str | None:
@@ -700,19 +566,29 @@ def mqm_approx(belief: Belief, epsilon: float, length: int | None = None, *, bou
         f"{'a stationary start' if once else 'any initial distribution'} "
         f"({'Lemma 4.8' if bound == 'lemma-4.8' else 'spectral bound'})",
     )
+    middle = None if length is None else (length + 1) // 2
+    before, trivial = np.array([math.inf]), math.inf
+    after = before
     if length is not None and short:
-        node, choice = every_node(left, right, epsilon, length)
+        before, trivial = np.arange(length, dtype=np.float64), float(length)
+        after = before[::-1]
         notes += (_shortcut_note(epsilon, reach, length),)
-    else:
-        node = None if length is None else (length + 1) // 2
-        # f(a*) <= epsilon / 6, so the quilt has influence at most epsilon / 2; one slot further for the rounding of a*
-        choice = endless(left, right, epsilon, reach + 1)
+    nodes = Nodes(
+        right=right[:, np.newaxis],
+        lefts=(left[:, np.newaxis],),
+        starts=np.zeros((len(before), 1)),
+        before=before,
+        after=after,
+        trivial=trivial,
+        supports=np.zeros(0, dtype=np.intp),
+    )
+    found = worst_pairwise(nodes, epsilon, (len(before) - 1) // 2)
     return Calibration(
         epsilon=epsilon,
-        sigma=choice.sigma,
-        quilt=Quilt(choice.left, choice.right),
-        node=node,
-        influence=choice.influence,
+        sigma=found.sigma,
+        quilt=found.quilt,
+        node=found.node + 1 if short else middle,
+        influence=found.influence,
         length=length,
         method="mqm-approx" if bound == "lemma-4.8" else "mqm-approx-spectral",
         pair=None,
@@ -793,7 +669,7 @@ def _exact(
     worst: tuple[float, int, Decision] | None = None
     for member, chain in enumerate(belief.members):
         decision = decide(chain, epsilon, length, search, any_initial=belief.any_start, literal=literal)
-        sigma = 0.0 if decision.found is None else decision.found.sigma
+        sigma = decision.found.sigma
         if sigma == math.inf:
             raise ChainError(
                 f"no quilt within {decision.lags} slots has an influence below epsilon {epsilon!r} for every pair "
@@ -809,12 +685,12 @@ def _exact(
     return Calibration(
         epsilon=epsilon,
         sigma=sigma,
-        quilt=Quilt(None, None) if found is None else Quilt(found.ends.left, found.ends.right),
+        quilt=found.quilt,
         node=decision.node,
-        influence=0.0 if found is None else found.influence,
+        influence=found.influence,
         length=length,
         method=method,
-        pair=None if found is None else (member, *_states(found.pair, states)),
+        pair=None if not sigma else (member, *_states(found.pair, states)),
         assumptions=_assumptions(belief, length, decision, literal=literal),
     )
 
@@ -837,7 +713,7 @@ def _assumptions(
     start = "any initial" if unnamed else "its stationary" if stationary else "its given initial"
     where = "" if length is None or stationary else " at the first slot of the window"
     notes = [f"{belief.words}, with {start} distribution{where}"]
-    if decision.found is None:
+    if not decision.found.sigma:
         notes.append("no slot has two possible states: nothing is secret, and no noise is needed")
     if literal and length is not None and not stationary:
         notes.append("states that are impossible at an earlier slot count, as printed in the paper")

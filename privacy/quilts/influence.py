@@ -102,12 +102,7 @@ class PowerTables:
     """
 
     def __init__(self, transition: FloatArray, sources: BoolArray | None = None) -> None:
-        """Take the matrix.
-
-        Args:
-            transition: P, shape (k, k).
-            sources: The states y that the left table takes its maximum over, shape (k,); None for all of them.
-        """
+        """Take P, shape (k, k), and the states that the left table takes its maximum over; None for all of them."""
         self._powers = _powers_of(transition, sources)
         self.rows, self.columns, self.opposite = self._powers.rows, self._powers.columns, self._powers.opposite
         self.lags = 0
@@ -425,11 +420,7 @@ def closed_form(bounds: MixingBounds, lags: npt.ArrayLike, bound: Bound = "lemma
 
 
 def check_bound(bound: str) -> None:
-    """Refuse a name that is none of a closed form.
-
-    Raises:
-        ValueError: Then.
-    """
+    """Refuse a name that is none of a closed form, by a ValueError."""
     if bound not in get_args(Bound):
         raise ValueError(f"bound is {bound!r}, but must be one of {', '.join(get_args(Bound))}")
 
@@ -683,14 +674,9 @@ class ChainNodes:
     """
 
     def __init__(self, chain: MarkovChain, length: int | None, *, any_initial: bool, literal: bool) -> None:
-        """Take the chain.
+        """Take a chain and the slots of a window, None for a stream without end.
 
-        Args:
-            chain: The chain.
-            length: Slots of the window; None for a stream without end.
-            any_initial: Whether every initial distribution is meant.
-            literal: Whether the influence of an earlier slot counts states that are impossible there, as printed in
-                [SWC17].
+        Literally, the influence of an earlier slot counts states that are impossible there, as printed in [SWC17].
 
         Raises:
             ChainError: If the chain is to start stationary and is reducible.

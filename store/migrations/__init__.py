@@ -44,11 +44,7 @@ _one_at_a_time = threading.Lock()
 
 
 def version_of(connection: Connection, address: StoreAddress) -> str | None:
-    """The version of the tables; ``None`` where there are none.
-
-    Raises:
-        StoreDamaged: an SQLite file holds other tables and no ledger, or the version was removed.
-    """
+    """The version of the tables; ``None`` where there are none."""
     inspector = sa.inspect(connection)
     if inspector.has_table(VERSION_TABLE):
         versions = connection.scalars(sa.select(_version.c.version_num)).all()
@@ -61,11 +57,7 @@ def version_of(connection: Connection, address: StoreAddress) -> str | None:
 
 
 def check(version: str, address: StoreAddress) -> None:
-    """Refuse tables of another version.
-
-    Raises:
-        SchemaVersionError: the tables are newer, or older and to be migrated first.
-    """
+    """Refuse tables of another version."""
     if version == HEAD:
         return
     if version in REVISIONS:
@@ -80,11 +72,7 @@ def check(version: str, address: StoreAddress) -> None:
 
 
 def upgrade(connection: Connection, address: StoreAddress) -> None:
-    """Bring the tables to the newest version inside the caller's transaction; make them where there are none.
-
-    Raises:
-        SchemaVersionError: the tables are of a version this program does not know.
-    """
+    """Bring the tables to the newest version inside the caller's transaction; make them where there are none."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
     version = version_of(connection, address)
@@ -98,18 +86,8 @@ def upgrade(connection: Connection, address: StoreAddress) -> None:
     tables.metadata.create_all(connection, checkfirst=False)
     _version.create(connection)
     connection.execute(_version.insert(), {"version_num": HEAD})
-    put(
-        connection,
-        tables.meta,
-        {
-            "id": 1,
-            "store_id": secrets.token_hex(16),
-            "mode": None,
-            "created_us": now_us(),
-            "created_by": library_version(),
-            "domain_rows": 0,
-        },
-    )
+    values = {"id": 1, "store_id": secrets.token_hex(16), "mode": None, "domain_rows": 0}
+    put(connection, tables.meta, values | {"created_us": now_us(), "created_by": library_version()})
 
 
 def run_migrations(connection: Connection) -> None:

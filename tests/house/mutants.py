@@ -192,7 +192,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a job that publishes does not compare a block with its digest",
         file="store/publishing.py",
-        old='        checked(tables.releases, block)\n        if block["charge_id"]',
+        old='        integrity.checked(tables.releases, block)\n        if block["charge_id"]',
         new='        if block["charge_id"]',
         tests=("tests/store/test_interleaver.py::test_every_schedule_keeps_what_is_promised[damage]",),
     ),
@@ -555,8 +555,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a row leaves whose ledger was moved away before its commit",
         file="store/connection.py",
-        old="            self._require()\n            self._check_log(plain)\n",
-        new="",
+        old="            self._require()\n            log, opened = plain.info.get(LOG, (None, None))\n",
+        new="            log, opened = None, None\n",
         tests=(
             "tests/store/test_sqlite_store.py::test_a_file_moved_away_before_a_commit_stops_the_job_before_a_row_leaves",
         ),
@@ -564,8 +564,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="an older copy of the ledger is charged",
         file="store/address.py",
-        old='if row["last_sequence"] < seen:',
-        new='if row["last_sequence"] < 0:',
+        old="if found < seen:",
+        new="if found < 0:",
         tests=_STORE,
     ),
     Mutant(
@@ -683,8 +683,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="series have another budget under another name of their domain",
         file="store/registration.py",
-        old='if differs is None or row["name"] not in said:\n            raise',
-        new='if row["name"] not in said:\n            raise',
+        old='if differs is None or row["name"] not in said:',
+        new='if row["name"] not in said:',
         tests=(f"{_STORE[0]}::TestSqlite::test_the_same_domain_under_another_name_is_refused",),
     ),
     Mutant(
@@ -725,16 +725,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a change of belief is priced as if there were none",
         file="privacy/accounting/ledger.py",
-        old="if swept.loss > top and not part.world.changes:",
+        old="if swept.loss > top and not part.history.changes:",
         new="if swept.loss > top:",
         tests=("tests/privacy/accounting/test_belief_changes.py",),
     ),
     Mutant(
-        name="slots are folded without a ceiling",
+        name="slots are compacted without a ceiling",
         file="privacy/accounting/sweep.py",
-        old="lane = Lane(world, ends=(states, ahead))\n    lane.update(slots, densities, np.inf",
-        new="lane = Lane(world, ends=(states, None))\n    lane.update(slots, densities, np.inf",
-        tests=("tests/privacy/accounting/test_folding.py",),
+        old="sweep = LossSweep(history, ends=(states, ahead))\n    sweep.update(slots, densities, np.inf",
+        new="sweep = LossSweep(history, ends=(states, None))\n    sweep.update(slots, densities, np.inf",
+        tests=("tests/privacy/accounting/test_compaction.py",),
     ),
     Mutant(
         name="a run after a change uses the kernel before it",
@@ -938,8 +938,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="noise that keeps the total has the scale sigma, not 2 sigma",
         file="privacy/mechanisms/histogram.py",
-        old="        noise = self._law.draw(len(counts), entropy)",
-        new="        noise = ZeroSumLaplace(self.scale / 2, self.bins).draw(len(counts), entropy)",
+        old="        return self._law.draw(rows, entropy)",
+        new="        return ZeroSumLaplace(self.scale / 2, self.bins).draw(rows, entropy)",
         tests=("tests/privacy/mechanisms/test_mechanisms.py::TestFixedTotalHistogram",),
     ),
     Mutant(

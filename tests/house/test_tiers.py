@@ -34,13 +34,27 @@ def test_what_runs_nightly_is_there_and_a_test_of_a_push_stands_for_it() -> None
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert [step for step in steps if f"\nstep_{step.removeprefix('.ci/run ')}() {{" not in script] == []
     assert [name for name in NIGHTLY.values() if name in NIGHTLY] == []
-    assert [name for name in (*LOWER, *SAME_AT_BOTH_ENDS) if not (ROOT / name).is_file()] == []
+    assert [name for name in (*LOWER, *SAME_AT_BOTH_ENDS) if not (ROOT / name).exists()] == []
 
 
 def test_a_name_that_no_test_has_is_found() -> None:
     here = "tests/house/test_tiers.py"
     names = [f"{here}::test_nothing_of_this_name", "tests/house/test_nothing.py::test_a", here]
     assert absent([f"{here}::test_a_name_that_no_test_has_is_found", *names]) == names
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_what_one_test_goes_through_is_shared_among_pushes(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(tiers, "TIER", "push")
+    taken: list[int] = []
+    for commit in range(3):
+        monkeypatch.setattr(tiers, "_commit", lambda: commit)  # noqa: B023 - called at once
+        mine = tiers.some(range(count), 3)
+        assert mine
+        taken += mine
+    assert set(taken) == set(range(count))
+    monkeypatch.setattr(tiers, "TIER", "nightly")
+    assert tiers.some(range(count), 3) == range(count)
 
 
 def test_the_table_of_heavy_tests_is_of_this_tree() -> None:
@@ -66,7 +80,7 @@ def test_what_cannot_differ_there_is_left_out_on_the_lowest_beam(monkeypatch: py
     monkeypatch.setattr(tiers, "TIER", "push")
     assert taken(files) == set(LOWER)
     monkeypatch.setattr(tiers, "TIER", "nightly")
-    assert taken(files).isdisjoint(SAME_AT_BOTH_ENDS)
+    assert [file for file in taken(files) if file.startswith(SAME_AT_BOTH_ENDS)] == []
     assert taken(LOWER) == set(LOWER)
     assert taken(LOWER, "test_a_job_killed_at_any_boundary") == set()
     for folder in CONCERNED:

@@ -453,8 +453,6 @@ OPENINGS: dict[str, Opened | None] = {
         on_record.Memory(settings), plan, underway=True
     ),
     "pipelines/report/__init__.py:write_report": None,  # ledgers that an operator names, as those below
-    "pipelines/commands/ledger.py:audit": None,
-    "pipelines/commands/ledger.py:change_belief": None,
     "pipelines/commands/ledger.py:_open": None,
     "pipelines/commands/ledger.py:merge": None,
     "pipelines/preflight.py:preflight": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),

@@ -100,7 +100,7 @@ class BeliefContract(OnLedger):
             )  # a job that knows nothing of it goes on, and is charged by the new account
         assert [batch.to_pylist() for batch in store.releases("homes", "weekly")][: len(rows)] == rows
         both = Ledger(BELIEF, 3.0)
-        both.join(SLOWER)
+        both.add_belief(SLOWER)
         for number, entry in enumerate(store.entries()):
             made = both.charge(entry.window_start, entry.window_stop, entry.epsilon_dp)
             if number >= 3:
@@ -368,7 +368,7 @@ class BeliefContract(OnLedger):
         done = store.change_belief("homes", joined(SLOWEST))
         truth = Ledger(BELIEF)
         truth.switch(96 + 3 * 48, SLOWER)
-        truth.join(SLOWEST)
+        truth.add_belief(SLOWEST)
         truth.replay(spans(store.entries()))
         assert done.after == truth.loss > done.before
         assert [event[0] for event in store.summary("homes").events] == ["belief-switched", "belief-joined"]
@@ -380,9 +380,9 @@ class BeliefContract(OnLedger):
         done = store.change_belief("homes", joined(SLOWEST))
         assert done.reserved_after > done.reserved_before
         truth = Ledger(BELIEF)
-        truth.join(SLOWEST)
+        truth.add_belief(SLOWEST)
         truth.switch(96, FASTER)
-        truth.join(SLOWEST)
+        truth.add_belief(SLOWEST)
         truth.replay((window.start, window.stop, held.query.epsilon_dp) for window in held.query.schedule.windows())
         assert done.reserved_after == pytest.approx(truth.loss, rel=1e-9)
         # and now it is held
@@ -444,7 +444,7 @@ class BeliefContract(OnLedger):
         assert len(held.domain.changes) == len(store.estimates(name, "weekly")) == 1
         queries = [held]
         if slot is None:
-            truth.join(OTHER)
+            truth.add_belief(OTHER)
             kinds = ["belief-joined", "model-estimated"]
         else:
             truth.switch(slot, OTHER)

@@ -169,7 +169,7 @@ def _losses(spans: tuple[tuple[int, int, float], ...], changes: str | None) -> t
     """What the mathematics alone says of charges, the loss after each."""
     ledger = Ledger(BELIEF)
     for change in changes_from_text(changes):
-        ledger.join(belief_from_dict(change.belief))
+        ledger.add_belief(belief_from_dict(change.belief))
     return tuple(ledger.charge(*span).loss_after for span in spans)
 
 

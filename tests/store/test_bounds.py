@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiltstream.store.accounts import adjoined, bounds_of
+from quiltstream.store.accounts import adjoined, priced_anew
 from quiltstream.store.specs import BlockToPublish
 from quiltstream.store.store import Store
 
@@ -37,7 +37,7 @@ def test_each_theorem_has_its_number_or_its_reason(tmp_path: Path, windows: int,
         held = store.register(domain(), query(windows=windows, shards=1))
         last = list(held.query.schedule.windows())[-1]
         store.publish(held, [BlockToPublish(last, 0, lambda: block(held, 0))])
-        bounds = bounds_of(held.domain, store.entries("homes"))
+        bounds = priced_anew(held.domain, store.charged("homes").spans["weekly"])[1]
         loss = store.summary("homes").loss
     assert list(bounds) == NAMES
     assert {name: bound.loss for name, bound in bounds.items() if bound.loss is not None} == pytest.approx(
@@ -56,21 +56,21 @@ def test_refused_windows_are_in_no_bound(tmp_path: Path) -> None:
         held = store.register(domain(budget=0.3), query(size=4, windows=13, shards=1))
         last = list(held.query.schedule.windows())[-1]
         store.publish(held, [BlockToPublish(last, 0, lambda: block(held, 0))])
-        entries = store.entries("homes")
-    charged = [entry for entry in entries if entry.decision == "charged"]
+        entries, spans = store.entries("homes"), store.charged("homes").spans
+    charged = [entry.span for entry in entries if entry.decision == "charged"]
     assert 0 < len(charged) < len(entries) == 13
-    assert bounds_of(held.domain, entries) == bounds_of(held.domain, charged)
+    assert spans == {"weekly": charged}
 
 
 def test_a_long_account_has_its_bounds_left_out_and_says_so(tmp_path: Path) -> None:
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         held = store.register(domain(), query(shards=1))
-        empty = bounds_of(held.domain, store.entries("homes"))
+        empty = priced_anew(held.domain, [])[1]
         store.publish(held, [BlockToPublish(list(held.query.schedule.windows())[-1], 0, lambda: block(held, 0))])
-        entries = store.entries("homes")
+        spans = store.charged("homes").spans["weekly"]
     assert {bound.reason for bound in empty.values()} == {"does not apply: nothing is charged"}
-    assert bounds_of(held.domain, entries, most=6)["[SC17] 3.7"].loss is not None
-    left_out = bounds_of(held.domain, entries, most=5)
+    assert priced_anew(held.domain, spans, most=6)[1]["[SC17] 3.7"].loss is not None
+    left_out = priced_anew(held.domain, spans, most=5)[1]
     assert list(left_out) == NAMES
     assert {(bound.loss, bound.reason) for bound in left_out.values()} == {
         (None, "left out: 6 charges would have to be priced again, and 5 are the most")

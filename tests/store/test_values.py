@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -17,13 +19,14 @@ from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.releases import RELEASE_SCHEMA, releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
-from quiltstream.store import NoisyBlock, Record, Registration, StoreDamaged, errors
+from quiltstream.store import NoisyBlock, Record, Registration, Store, StoreDamaged, codec, errors, tables
 from quiltstream.store.codec import block_bytes, block_from_bytes, roster_from_bytes
 from quiltstream.store.errors import BlockError
 from quiltstream.store.exports import rows_of
 from quiltstream.store.specs import TRANSITIONS, first_difference, layout_of, total_is_public
 
-from .samples import GRID, block, domain, query
+from .forging import reseal
+from .samples import GRID, block, domain, drafts, query
 
 COUNTS = hnp.arrays(np.int64, st.tuples(st.integers(0, 4), st.integers(1, 4)))
 
@@ -193,3 +196,23 @@ def test_a_long_value_is_cut_in_a_message() -> None:
 def test_what_rounding_leaves_of_a_budget_is_called_nothing() -> None:
     assert "and 0 remains;" in str(errors.BudgetRefused("it", 1.2 - 1.77e-11, 1.0, 1.2))
     assert "and 0.0012 remains;" in str(errors.BudgetRefused("it", 1.2 - 0.0012, 1.0, 1.2))
+
+
+def test_what_a_domain_has_frozen_is_parsed_once_and_again_when_it_changed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = store.register(domain("parsed once", budget=4.0), query(domain="parsed once"))
+    codec._frozen_of.cache_clear()
+    parsed: list[str] = []
+    monkeypatch.setattr(codec.json, "loads", lambda text, loads=json.loads: parsed.append(text) or loads(text))
+    with store._database().read() as connection:
+        frozen = str(connection.scalar(sa.select(tables.domains.c.frozen)))
+    for window in held.query.schedule.windows():
+        store.publish(held, drafts(held, [window]))
+    assert parsed.count(frozen) == 1
+    with store._database().write() as connection:
+        changed = frozen.replace("model-1", "model-2")
+        connection.execute(tables.domains.update().values(frozen=changed))
+        reseal(connection)
+    assert store.summary("parsed once").model_id == "model-2"
+    assert (parsed.count(frozen), parsed.count(changed)) == (1, 1)

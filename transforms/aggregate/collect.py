@@ -3,7 +3,7 @@
 Keyed by shard in Beam windows. The accumulator holds the cells of each step of the window; adding and merging take
 maxima (see :mod:`.cells`), so lifting, retries and reordering cannot change the outcome. Beside them it holds which
 partitions of the source declared the window complete (see :mod:`..completeness.punctuation`), and the sequence numbers
-of the batches whose cells it has (see :mod:`..completeness.sequence_numbers`); sets, so these are idempotent too.
+of the batches whose cells it has; sets, so these are idempotent too.
 
 *Panes.* The trigger is explicit: one pane when the watermark passes the end of the window, which is then closed. None
 of this is relied upon. Runners fire early when a job is drained or a source ends, admit late data with the cells gone,
@@ -45,8 +45,7 @@ from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 from ...schemas.calendars import Calendar
 from ...schemas.releases import LIVE, REPLAYED, SILENT, UNAVAILABLE
 from ...schemas.slots import Schedule, SlotGrid, Window
-from ..completeness.punctuation import WindowEnd
-from ..completeness.sequence_numbers import Range, covers, united
+from ..completeness.punctuation import Range, WindowEnd, covers, united
 from .cells import Cells
 from .encode import CellBlock
 
@@ -83,18 +82,18 @@ class Collected:
         """Note that parts declared the window that starts at a slot complete."""
         self.closed[start] = self.closed.get(start, 0) | parts_bits
 
-    def declare(self, closing: WindowEnd) -> None:
+    def declare(self, end: WindowEnd) -> None:
         """Note what a part says of a window."""
-        self.parts = closing.parts
-        self.close(closing.start, 1 << closing.part)
-        if closing.replayed:
-            self.replayed.add(closing.start)
-        if closing.lost:
-            self.lost.add(closing.start)
-        if closing.silent:
-            self.silent.add(closing.start)
-        if closing.sent is not None:
-            self.due.setdefault((closing.start, closing.part), set()).add((closing.run, closing.sent))
+        self.parts = end.parts
+        self.close(end.start, 1 << end.part)
+        if end.replayed:
+            self.replayed.add(end.start)
+        if end.lost:
+            self.lost.add(end.start)
+        if end.silent:
+            self.silent.add(end.start)
+        if end.sent is not None:
+            self.due.setdefault((end.start, end.part), set()).add((end.run, end.sent))
 
     def completeness(self, start: int) -> str:
         """How the source was read for the window that starts at a slot, as rows say it."""

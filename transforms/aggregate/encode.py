@@ -35,15 +35,17 @@ from ...store.store import Store
 from ..common.batches import METRICS, OUTSIDE, READINGS, ReadingColumns, ReadingsError, counter_name, reading_columns
 from ..completeness.punctuation import (
     MILLISECOND_US,
+    BatchNumbers,
     Punctuation,
+    Range,
     batch_numbers_of,
     horizon_of,
     on_record_of,
     punctuation_of,
+    ranges,
     window_end_of,
     window_ends_by,
 )
-from ..completeness.sequence_numbers import BatchNumbers, Range, ranges
 from ..plan import Plan
 from .cells import ABSENT, Cells, Narrow, narrowed, pack, state_bits
 from .ledger_access import PatientStore
@@ -57,31 +59,34 @@ _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
 
+#: Batches that may wait for the thread or lie finished, so that memory stays bounded.
+_WAITING = 3
+
+
 class Ahead(Generic[_Given, _Made]):
-    """Applies a function to pieces in a thread, and gives the results back in the order of the pieces."""
+    """Applies a function to batches in a thread, and gives the results back in the order of the batches."""
 
-    def __init__(self, function: Callable[[_Given], _Made], *, waiting: int = 3) -> None:
+    def __init__(self, function: Callable[[_Given], _Made]) -> None:
         self._function = function
-        self._waiting = waiting
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="quiltstream-ahead")
-        self._pieces: deque[Future[_Made]] = deque()
+        self._batches: deque[Future[_Made]] = deque()
 
-    def give(self, piece: _Given) -> Iterator[_Made]:
-        """Hand a piece over; yields results only where too many pieces wait."""
-        self._pieces.append(self._pool.submit(self._function, piece))
-        while len(self._pieces) > self._waiting:
-            yield self._pieces.popleft().result()
+    def give(self, batch: _Given) -> Iterator[_Made]:
+        """Hand a batch over; yields results only where too many batches wait."""
+        self._batches.append(self._pool.submit(self._function, batch))
+        while len(self._batches) > _WAITING:
+            yield self._batches.popleft().result()
 
     def rest(self) -> Iterator[_Made]:
         """The results of all that was handed over."""
-        while self._pieces:
-            yield self._pieces.popleft().result()
+        while self._batches:
+            yield self._batches.popleft().result()
 
     def forget(self) -> None:
         """Drop what was handed over: its bundle failed."""
-        for piece in self._pieces:
-            piece.cancel()
-        self._pieces.clear()
+        for batch in self._batches:
+            batch.cancel()
+        self._batches.clear()
 
     def close(self) -> None:
         """End the thread."""
@@ -257,12 +262,12 @@ class Encoder:
         """When the last window that contains each slot ends."""
         return self.plan.grid.time_of(self.schedule.over_at(self.schedule.number_of(slots)))
 
-    def closings(self, mark: Punctuation) -> Iterator[WindowedValue]:
+    def window_ends(self, punctuation: Punctuation) -> Iterator[WindowedValue]:
         """What a punctuation declares: each window that ends after the last one and by this one, for every shard."""
-        for closing in window_ends_by(mark, self.schedule, self.plan.grid):
+        for end in window_ends_by(punctuation, self.schedule, self.plan.grid):
             # of every shard: a series may have joined that this worker does not know yet
             for shard in range(self.members.shards):
-                yield window_end_of(self.plan.grid, self.schedule, shard, closing)
+                yield window_end_of(self.plan.grid, self.schedule, shard, end)
 
     def _by_step(self, numbers: Ints, slots: Ints, packed: Ints) -> Iterator[tuple[int, Ints, Ints]]:
         if not len(slots):
@@ -360,9 +365,9 @@ class EncodeCells(beam.DoFn):
             yield from self._turn_to(used)
         if self._ahead is None:
             self._ahead = Ahead(self._encode)
-        mark = punctuation_of(batch)
-        if mark is not None:
-            yield from self._current().closings(mark)
+        punctuation = punctuation_of(batch)
+        if punctuation is not None:
+            yield from self._current().window_ends(punctuation)
             return
         if self._declared and horizon_of(batch) is None:
             raise ReadingsError(

@@ -41,43 +41,40 @@ _PIECES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class _Trace:
     """Packed readings of one series: slots strictly increasing, one packed reading each, both of shape (n,)."""
 
     slots: Ints
     packed: Ints
 
     @classmethod
-    def of(cls, slots: Ints, packed: Ints) -> Trace:
-        """Sort readings and keep the largest of every slot."""
+    def of(cls, slots: Ints, packed: Ints) -> _Trace:
         order = np.lexsort((packed, slots))
         slots, packed = slots[order], packed[order]
         last = np.append(slots[1:] != slots[:-1], True) if len(slots) else np.empty(0, dtype=bool)
         return cls(slots[last], packed[last])
 
     @classmethod
-    def join(cls, pieces: Iterable[Trace]) -> Trace:
-        """Put pieces of one series together."""
+    def join(cls, pieces: Iterable[_Trace]) -> _Trace:
         gathered = list(pieces)
         return cls.of(np.concatenate([p.slots for p in gathered]), np.concatenate([p.packed for p in gathered]))
 
 
 @dataclass(slots=True)
-class Traces:
-    """The pieces of every series so far; it belongs to one worker and is changed in place."""
+class _Traces:
+    """The traces of every series so far; it belongs to one worker and is changed in place."""
 
-    pieces: dict[str, list[Trace]] = field(default_factory=dict)
+    pieces: dict[str, list[_Trace]] = field(default_factory=dict)
 
-    def add(self, series: str, piece: Trace) -> None:
-        """Take one piece in."""
+    def add(self, series: str, piece: _Trace) -> None:
         held = self.pieces.setdefault(series, [])
         held.append(piece)
         if len(held) >= _PIECES:
-            self.pieces[series] = [Trace.join(held)]
+            self.pieces[series] = [_Trace.join(held)]
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class _Scope:
     """What is counted."""
 
     start: int | None = None
@@ -96,17 +93,16 @@ class Scope:
 _SPARE = 64
 
 
-class SplitSeries(beam.DoFn):
-    """Record batches of readings to ``(shard, {series: Trace})``, in numpy."""
+class _SplitSeries(beam.DoFn):
+    """Record batches of readings to ``(shard, {series: _Trace})``, in numpy."""
 
-    def __init__(self, grid: SlotGrid, space: StateSpace, shards: int, scope: Scope) -> None:
+    def __init__(self, grid: SlotGrid, space: StateSpace, shards: int, scope: _Scope) -> None:
         self._grid = grid
         self._space = space
         self._shards = shards
         self._scope = scope
 
-    def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, dict[str, Trace]]]:
-        """Split one batch by series."""
+    def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, dict[str, _Trace]]]:
         columns = reading_columns(batch)
         names, codes, times, values = columns.names.to_pylist(), columns.series, columns.times, columns.values
         slots = self._grid.slots_of(times)
@@ -124,20 +120,20 @@ class SplitSeries(beam.DoFn):
         order = np.argsort(codes, kind="stable")
         slots, packed = slots[order], packed[order]
         ends = np.cumsum(np.bincount(codes, minlength=len(names)))
-        shards: dict[int, dict[str, Trace]] = {}
+        shards: dict[int, dict[str, _Trace]] = {}
         begin = 0
         for name, end in zip(names, ends.tolist(), strict=True):
             if end > begin:
-                piece = Trace.of(slots[begin:end], packed[begin:end])
+                piece = _Trace.of(slots[begin:end], packed[begin:end])
                 shards.setdefault(stable_hash(name) % self._shards, {})[name] = piece
             begin = end
         yield from shards.items()
 
 
-class CountTransitions(beam.CombineFn):
-    """``{series: Trace}`` elements to :class:`TransitionCounts`."""
+class _CountTransitions(beam.CombineFn):
+    """``{series: _Trace}`` elements to :class:`TransitionCounts`."""
 
-    def __init__(self, space: StateSpace, scope: Scope, most: int | None = None, shards: int = 1) -> None:
+    def __init__(self, space: StateSpace, scope: _Scope, most: int | None = None, shards: int = 1) -> None:
         super().__init__()
         self._space = space
         self._scope = scope
@@ -145,20 +141,17 @@ class CountTransitions(beam.CombineFn):
         # a shard has its part of them by the hash of their names, give or take: twice as many are too many in all
         self._room = None if most is None else 2 * most // shards + _SPARE
 
-    def create_accumulator(self) -> Traces:
-        """No reading yet."""
-        return Traces()
+    def create_accumulator(self) -> _Traces:
+        return _Traces()
 
-    def add_input(self, mutable_accumulator: Traces, element: dict[str, Trace]) -> Traces:
-        """Take the pieces of a batch in."""
+    def add_input(self, mutable_accumulator: _Traces, element: dict[str, _Trace]) -> _Traces:
         for series, piece in element.items():
             mutable_accumulator.add(series, piece)
         _check_number(mutable_accumulator.pieces, self._room, self._most)
         return mutable_accumulator
 
-    def merge_accumulators(self, accumulators: Iterable[Traces]) -> Traces:
-        """Unite the pieces of several workers."""
-        merged = Traces()
+    def merge_accumulators(self, accumulators: Iterable[_Traces]) -> _Traces:
+        merged = _Traces()
         for one in accumulators:
             for series, pieces in one.pieces.items():
                 for piece in pieces:
@@ -166,12 +159,10 @@ class CountTransitions(beam.CombineFn):
             _check_number(merged.pieces, self._room, self._most)
         return merged
 
-    def compact(self, accumulator: Traces) -> Traces:
-        """Join the pieces before they travel."""
-        return Traces({series: [Trace.join(pieces)] for series, pieces in accumulator.pieces.items()})
+    def compact(self, accumulator: _Traces) -> _Traces:
+        return _Traces({series: [_Trace.join(pieces)] for series, pieces in accumulator.pieces.items()})
 
-    def extract_output(self, accumulator: Traces) -> TransitionCounts:
-        """Count between adjacent slots."""
+    def extract_output(self, accumulator: _Traces) -> TransitionCounts:
         states = self._space.size
         names = tuple(sorted(accumulator.pieces))
         counts = np.zeros((len(names), states, states), dtype=np.int64)
@@ -184,9 +175,9 @@ class CountTransitions(beam.CombineFn):
             counts[i] = np.bincount(pairs, minlength=states * states).reshape(states, states)
         return TransitionCounts(series=names, counts=counts, visits=visits)
 
-    def _states_of(self, pieces: list[Trace]) -> tuple[Ints, Ints]:
+    def _states_of(self, pieces: list[_Trace]) -> tuple[Ints, Ints]:
         """The slots of a series, strictly increasing, and the states in them."""
-        trace, states, window = Trace.join(pieces), self._space.size, self._scope.window
+        trace, states, window = _Trace.join(pieces), self._space.size, self._scope.window
         slots, path = trace.slots, trace.packed & ((1 << state_bits(states)) - 1)
         if not (self._space.missing_state and len(slots)):
             return slots, path
@@ -196,27 +187,26 @@ class CountTransitions(beam.CombineFn):
         return np.arange(first, stop, dtype=np.int64), dense
 
 
-class _KeepPaths(CountTransitions):
-    """``{series: Trace}`` elements to ``{series: Path}``, or to None where that is too much to keep."""
+class _KeepPaths(_CountTransitions):
+    """``{series: _Trace}`` elements to ``{series: Path}``, or to None where that is too much to keep."""
 
-    def add_input(self, mutable_accumulator: Traces, element: dict[str, Trace]) -> Traces:
-        """Take the pieces of a batch in, until there are too many series."""
+    def add_input(self, mutable_accumulator: _Traces, element: dict[str, _Trace]) -> _Traces:
         if len(mutable_accumulator.pieces) > MOST_PATHS:
             return mutable_accumulator
         return _thinned(super().add_input(mutable_accumulator, element))
 
-    def compact(self, accumulator: Traces) -> Traces:
+    def compact(self, accumulator: _Traces) -> _Traces:
         return accumulator if len(accumulator.pieces) > MOST_PATHS else super().compact(accumulator)
 
-    def merge_accumulators(self, accumulators: Iterable[Traces]) -> Traces:
-        merged = Traces()
+    def merge_accumulators(self, accumulators: Iterable[_Traces]) -> _Traces:
+        merged = _Traces()
         for one in accumulators:
             for series, pieces in one.pieces.items():
                 merged.pieces.setdefault(series, []).extend(pieces)
             merged = _thinned(merged)
         return merged
 
-    def extract_output(self, accumulator: Traces) -> dict[str, Path] | None:  # pyright: ignore[reportIncompatibleMethodOverride] - another result
+    def extract_output(self, accumulator: _Traces) -> dict[str, Path] | None:  # pyright: ignore[reportIncompatibleMethodOverride] - another result
         if len(accumulator.pieces) > MOST_PATHS:
             return None
         found: dict[str, Path] = {}
@@ -231,7 +221,7 @@ class _KeepPaths(CountTransitions):
         return found
 
 
-def _thinned(held: Traces) -> Traces:
+def _thinned(held: _Traces) -> _Traces:
     """Only the names, where there are too many."""
     if len(held.pieces) > MOST_PATHS:
         held.pieces = {name: [] for name in held.pieces}
@@ -250,13 +240,13 @@ class SeriesPaths(beam.PTransform[Any, Any]):
         super().__init__()
         if space.size > np.iinfo(np.int8).max:
             raise ValueError(f"space has {space.size} states, but may have at most 127: merge bins")
-        self._grid, self._space, self._scope, self._shards = grid, space, Scope(start, stop), shards
+        self._grid, self._space, self._scope, self._shards = grid, space, _Scope(start, stop), shards
 
     def expand(self, input_or_inputs: Any) -> Any:
         """A ``PCollection`` of one element."""
         return (
             input_or_inputs
-            | "Split" >> beam.ParDo(SplitSeries(self._grid, self._space, self._shards, self._scope))
+            | "Split" >> beam.ParDo(_SplitSeries(self._grid, self._space, self._shards, self._scope))
             | "Keep" >> beam.CombinePerKey(_KeepPaths(self._space, self._scope, None, self._shards))
             | "Values" >> beam.Values()
             | "Unite" >> beam.CombineGlobally(_united)
@@ -308,7 +298,7 @@ class EstimateTransitions(beam.PTransform[Any, Any]):
         super().__init__()
         if isinstance(series, str):
             raise TypeError("series is one text, and must be a list of names: put it in a list")
-        scope = Scope(start, stop, None if series is None else frozenset(series))
+        scope = _Scope(start, stop, None if series is None else frozenset(series))
         if scope.window is not None and scope.window[0] >= scope.window[1]:
             raise ValueError(f"stop is {stop}, and must be above start, {start}: give the slot after the last")
         self._grid = grid
@@ -322,14 +312,14 @@ class EstimateTransitions(beam.PTransform[Any, Any]):
         space, scope = self._space, self._scope
         return (
             input_or_inputs
-            | "Split" >> beam.ParDo(SplitSeries(self._grid, space, self._shards, scope))
-            | "Count" >> beam.CombinePerKey(CountTransitions(space, scope, self._most, self._shards))
+            | "Split" >> beam.ParDo(_SplitSeries(self._grid, space, self._shards, scope))
+            | "Count" >> beam.CombinePerKey(_CountTransitions(space, scope, self._most, self._shards))
             | "Values" >> beam.Values()
             | "Unite" >> beam.CombineGlobally(_Unite(_silent(space, scope), self._most))
         )
 
 
-def _silent(space: StateSpace, scope: Scope) -> TransitionCounts:
+def _silent(space: StateSpace, scope: _Scope) -> TransitionCounts:
     """The counts if there is no reading at all."""
     names = tuple(sorted(scope.series or ()))
     counts = np.zeros((len(names), space.size, space.size), dtype=np.int64)

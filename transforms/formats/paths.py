@@ -153,7 +153,7 @@ def open_text(path: str, encoding: str = "utf-8") -> BinaryIO:
 
 def _unpacked(raw: BinaryIO, path: str) -> BinaryIO:
     if path.endswith(".gz"):
-        return cast("BinaryIO", io.BufferedReader(_Gunzip(raw)))
+        return cast("BinaryIO", io.BufferedReader(_Below(gzip.GzipFile(fileobj=raw, mode="rb"), raw)))
     if path.endswith(".bz2"):
         return cast("BinaryIO", io.BufferedReader(_Below(bz2.BZ2File(raw), raw)))
     if not path.endswith(".zip"):
@@ -227,16 +227,6 @@ class _AsUtf8(io.RawIOBase):
         if not self.closed:
             self._stream.close()
         super().close()
-
-
-class _Gunzip(gzip.GzipFile):
-    def __init__(self, raw: BinaryIO) -> None:
-        super().__init__(fileobj=raw, mode="rb")
-        self._raw = raw
-
-    def close(self) -> None:
-        super().close()
-        self._raw.close()
 
 
 _BOM = b"\xef\xbb\xbf"

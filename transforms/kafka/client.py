@@ -188,9 +188,9 @@ class Cluster:
         """A producer, as above."""
         return self.producer(self._options(own, said))
 
-    def administer(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
+    def administer(self) -> Any:
         """An administrator's client, as above."""
-        return self.admin(self._options(own, said))
+        return self.admin(self._options({}, None))
 
     def _options(self, own: Mapping[str, Any], said: Callable[[Any], None] | None) -> dict[str, Any]:
         try:

@@ -304,7 +304,7 @@ class TopicIdentities:
 
         try:
             if self._admin is None:
-                self._admin = self._cluster.administer({})
+                self._admin = self._cluster.administer()
             asked = self._admin.describe_topics(TopicCollection(topics), request_timeout=timeout_s)
             ids = {topic: one.result(timeout_s + 1.0).topic_id for topic, one in asked.items()}
         except Exception as error:

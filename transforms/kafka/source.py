@@ -126,7 +126,7 @@ def messages_of(group: list[Any], headers: Sequence[Headers | None] | None = Non
     stamps = np.fromiter((one.timestamp()[1] for one in group), np.int64, count)
     return Messages(
         payloads=[one.value() for one in group],
-        topics=[group[0].topic()] * count,
+        topics=[group[0].topic()] * count if group else [],
         keys=[one.key() for one in group],
         headers=[one or () for one in (map(headers_of, group) if headers is None else headers)],
         stamps_us=np.where(stamps < 0, -1, stamps * 1_000),

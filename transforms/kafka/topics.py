@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from ..payloads.messages import Messages
 from ..sinks.messages import DOMAIN, QUERY, SCHEMA
@@ -82,7 +81,7 @@ def _may_write(topic: Topic) -> bool:
         AclOperation,  # pyright: ignore[reportPrivateImportUsage] - its documented place
     )
 
-    admin = topic.cluster.administer({})
+    admin = topic.cluster.administer()
     asked: Any = admin.describe_topics(
         TopicCollection([topic.name]), include_authorized_operations=True, request_timeout=_LOOK_S
     )
@@ -110,15 +109,8 @@ def last_messages(cluster: Cluster, topics: Sequence[str], count: int) -> Messag
     finally:
         consumer.close()
     found.sort(key=lambda one: one.timestamp()[1])
-    whole = [messages_of([one], [headers_of(one)]) for one in found[-count:]]
-    return Messages(
-        payloads=[one.payloads[0] for one in whole],
-        topics=[one.topics[0] for one in whole],
-        keys=[one.keys[0] for one in whole],
-        headers=[one.headers[0] for one in whole],
-        stamps_us=np.array([one.stamps_us[0] for one in whole], dtype=np.int64),
-        positions=np.array([one.positions[0] for one in whole], dtype=np.int64),
-    )
+    last = found[-count:]
+    return replace(messages_of(last), topics=[one.topic() for one in last])
 
 
 def _last(consumer: Any, topics: Sequence[str], count: int) -> list[Any]:

@@ -113,12 +113,6 @@ def _parser(
     return lambda payloads, numbers: [parse(payloads, numbers)]
 
 
-def _remote_write(readings: Readings) -> Parser:
-    from .parsing import remote_write_parser
-
-    return remote_write_parser(readings.max_bytes)
-
-
 #: Of each way to write a payload as plain values, what makes its parser; other names are of plug-ins.
 _PARSERS: dict[str, Callable[[Readings], Parser]] = {
     "json": lambda _: parse_json,
@@ -171,21 +165,15 @@ def _named(readings: Readings, timezone: str, group: str | Place | None, births:
     find = _finder(readings, name, births)
 
     def rows(messages: Messages, chosen: list[int]) -> list[Rows]:
-        series = (
-            dict(zip(chosen, field_column(place, messages, chosen), strict=True))
-            if isinstance(place, (Place, Constant))
-            else None
-        )
+        def beside(place: Place | Constant) -> dict[int, Any]:
+            return dict(zip(chosen, field_column(place, messages, chosen), strict=True))
+
+        series = beside(place) if isinstance(place, (Place, Constant)) else None
+        times = beside(readings.time) if isinstance(readings.time, Place) else None
         groups: list[Any] | None = None
         if isinstance(group, Place):
-            groups = [None] * len(messages)
-            for number, one in zip(chosen, field_column(group, messages, chosen), strict=True):
-                groups[number] = one
-        times = (
-            None
-            if not isinstance(readings.time, Place)
-            else dict(zip(chosen, field_column(readings.time, messages, chosen), strict=True))
-        )
+            named = beside(group)
+            groups = [named.get(number) for number in range(len(messages))]
         return [find(messages, chosen, Wanted(name, series, timezone, unit, times)).rows(groups)]
 
     return rows

@@ -250,21 +250,21 @@ def finished(rows: Rows, tables: Tables, mapping: Mapping) -> Rows:
 
 def present(column: Column) -> Bools:
     """The rows that have something in a column, shape (n,)."""
-    if isinstance(column, pa.Array):
-        return column.is_valid().to_numpy(zero_copy_only=False)
-    return _each(column, lambda one: one is not None)
+    if isinstance(column, Repeated):
+        return _given(column.values)[column.at]
+    array: Any = column
+    return array.is_valid().to_numpy(zero_copy_only=False) if isinstance(array, pa.Array) else _given(array)
+
+
+def _given(values: Sequence[Any]) -> Bools:
+    return np.fromiter((one is not None for one in values), np.bool_, len(values))
 
 
 def _torn(column: Column) -> Bools:
-    if isinstance(column, pa.Array):
-        return np.zeros(len(column), dtype=np.bool_)
-    return _each(column, lambda one: one is UNREADABLE)
-
-
-def _each(column: Sequence[Any] | Repeated, asked: Callable[[Any], bool]) -> Bools:
-    values = column.values if isinstance(column, Repeated) else column
-    found = np.fromiter(map(asked, values), np.bool_, len(values))
-    return found[column.at] if isinstance(column, Repeated) else found
+    if isinstance(column, Repeated):
+        return unreadable(column.values)[column.at]
+    array: Any = column
+    return np.zeros(len(array), dtype=np.bool_) if isinstance(array, pa.Array) else unreadable(array)
 
 
 def number(one: Any, decimal: str) -> Any:

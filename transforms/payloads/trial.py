@@ -7,7 +7,7 @@ after it. A counter is shown as it stands, and names are shown in clear.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ...schemas.readings import RejectReason
@@ -142,16 +142,7 @@ def _standing(register: Register) -> str | Place:
 
 
 def _only(messages: Messages, number: int) -> Messages:
-    one = slice(number, number + 1)
-    return replace(
-        messages,
-        payloads=messages.payloads[one],
-        topics=messages.topics[one],
-        keys=messages.keys[one],
-        headers=messages.headers[one],
-        stamps_us=messages.stamps_us[one],
-        positions=messages.positions[one],
-    )
+    return Messages(*(getattr(messages, column.name)[number : number + 1] for column in fields(messages)))
 
 
 def _rows(parts: list[Decoded]) -> Iterator[tuple[str, str, float]]:

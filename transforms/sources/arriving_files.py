@@ -35,7 +35,7 @@ from ..formats.rows import Decoded, RawRows
 from .contract import PartitionedSource, Reader, SourceBatch, source_batch_of
 from .files import FileDecoder
 
-#: How files are cut into pieces; another number makes half read files begin again.
+#: How files are cut into batches; another number makes half read files begin again.
 _CUT = 2
 
 #: Bytes and characters of a file's key.
@@ -54,7 +54,7 @@ class ArrivingFiles(PartitionedSource):
     beginning, once. Rows of windows that start before such a file came say that they may lack readings.
 
     Attributes:
-        decoder: how a file is read; ``batch_rows`` is also how much of it a piece holds, about.
+        decoder: how a file is read; ``batch_rows`` is also how much of it a batch holds, about.
         patterns: absolute paths or patterns.
     """
 
@@ -173,14 +173,14 @@ class _FileReader(Reader):
         except (SettingsError, SourceFileError):
             return self._finish(half.path, [*decoded, _damaged()])
         self._half, self._batches = half, batches
-        return self._piece(half.path, decoded, settled=False)
+        return self._source_batch(half.path, decoded, settled=False)
 
     def _finish(self, path: str, decoded: list[Decoded]) -> SourceBatch:
         self._half, self._batches = None, None
         self._done.add(path)
-        return self._piece(path, decoded, settled=not self._waiting)
+        return self._source_batch(path, decoded, settled=not self._waiting)
 
-    def _piece(self, path: str, decoded: list[Decoded], *, settled: bool) -> SourceBatch:
+    def _source_batch(self, path: str, decoded: list[Decoded], *, settled: bool) -> SourceBatch:
         if any(one.reason is RejectReason.DAMAGED_SOURCE for part in decoded for one in part.rejects):
             # what it held was taken before it came
             came_us = time.time_ns() // 1_000 if self._came_us is None else self._came_us
@@ -272,7 +272,7 @@ class StandardInput(PartitionedSource):
         return _LineReader(self, _lines_of(sys.stdin.buffer), position)
 
 
-#: Bytes that one piece has at most, about.
+#: Bytes that one batch has at most, about.
 _PIECE_BYTES = 4 << 20
 
 

@@ -203,6 +203,8 @@ def _with_cells(rows: Iterator[RawRows], cells: CellColumns | None) -> Iterator[
 
 
 REJECTED = "rejected"
+#: Items that may lie ready, so that memory stays bounded.
+_READY = 2
 _Item = TypeVar("_Item")
 _FOLLOWED = (
     "readings.value is a register, whose rise is known only where the messages of a series come one after another, and "
@@ -252,18 +254,17 @@ class ReadReadings(beam.PTransform[Any, Any]):
         if (batch_rows := how.get("batch_rows", 1)) < 1:
             raise ValueError(f"batch_rows {batch_rows} must be at least 1; leave it out for the usual size")
         self._by_series: RegisterIncrements | SlotsOfIntervals | None = None
-        if isinstance(readings.value, RegisterValue):
+        of_registers = isinstance(readings.value, RegisterValue)
+        if of_registers or readings.until is not None:
             if grid is None:
-                raise SettingsError("readings.value: a register needs the slots of the settings")
-            from .series_together import RegisterIncrements  # noqa: PLC0415 - as in decoder_of
+                what = "value: a register" if of_registers else "until: an interval"
+                raise SettingsError(f"readings.{what} needs the slots of the settings")
+            from .series_together import RegisterIncrements, SlotsOfIntervals  # noqa: PLC0415 - as in decoder_of
 
-            self._by_series = RegisterIncrements(readings.value.register_, readings.scale, grid)
-        elif readings.until is not None:
-            if grid is None:
-                raise SettingsError("readings.until: an interval needs the slots of the settings")
-            from .series_together import SlotsOfIntervals  # noqa: PLC0415 - as above
-
-            self._by_series = SlotsOfIntervals(grid, schedule)
+            if isinstance(readings.value, RegisterValue):
+                self._by_series = RegisterIncrements(readings.value.register_, readings.scale, grid)
+            else:
+                self._by_series = SlotsOfIntervals(grid, schedule)
         self._decoder = decoder_of(source, readings, whole_series=self._by_series is not None, **how)
         self._tasks: list[FileTask] = []
         problems: list[str] = []
@@ -327,14 +328,14 @@ class ReadReadings(beam.PTransform[Any, Any]):
         return DecodedReadings(readings, decoded[REJECTED])
 
 
-def read_ahead(source: Iterator[_Item], *, waiting: int = 2) -> Iterator[_Item]:
+def read_ahead(source: Iterator[_Item]) -> Iterator[_Item]:
     """The items of an iterator, of which a thread takes the next ones while the caller works on one."""
     end = object()
     pieces: deque[Future[Any]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="quiltstream-read") as pool:
         try:
             while True:
-                while len(pieces) <= waiting:
+                while len(pieces) <= _READY:
                     pieces.append(pool.submit(next, source, end))
                 item = pieces.popleft().result()
                 if item is end:

@@ -32,8 +32,14 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 from ...schemas.process import keep_memory_private
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name
-from ..completeness.punctuation import Punctuation, punctuation_batch, with_horizon
-from ..completeness.sequence_numbers import BatchNumbers, SequenceNumbers, Steps
+from ..completeness.punctuation import (
+    BatchNumbers,
+    Punctuation,
+    SequenceNumbers,
+    Steps,
+    punctuation_batch,
+    with_horizon,
+)
 from .contract import BEGIN, PartitionedSource, Reader, SourceBatch
 from .files import DecodedReadings
 from .progress import (
@@ -69,8 +75,7 @@ class PollingPolicy:
             Flink forgets a rest that it is to take up again at once.
         together: whether all parts are read in one process, on a runner that would close a window by the watermark of
             one of them: then none is ahead of what the runner keeps of the slowest.
-        steps: where the windows lie, so that batches get sequence numbers (see :mod:`..completeness.sequence_numbers`);
-        ``None``: they get none.
+        steps: where the windows lie, so that batches get sequence numbers; ``None``: they get none.
     """
 
     begin_us: int
@@ -228,17 +233,17 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             before = progress if reader.trouble is None else replace(progress, heard_us=self._now())
             sources, nothing = reader.sources, _is_nothing(piece, progress, reader)
             tickets, before = self._ticketed(element, before, piece)
-            progress, mark = self._step(element, before, piece, sources, ended=piece is None and reader.ended)
+            progress, punctuation = self._step(element, before, piece, sources, ended=piece is None and reader.ended)
             ends, progress = progress.over, self._ending(start, progress)
             if not tracker.try_claim(progress):
                 return False
-            sent |= not nothing or mark is not None
+            sent |= not nothing or punctuation is not None
             if piece is not None:
                 rows += piece.rows
                 settled = None if before.followed else self._policy.begin_us
                 yield from self._rows(piece, tickets, before.clock_us, settled)
-            if mark is not None:
-                yield TimestampedValue(punctuation_batch(mark, self._schema), _timestamp(before.clock_us))
+            if punctuation is not None:
+                yield TimestampedValue(punctuation_batch(punctuation, self._schema), _timestamp(before.clock_us))
             self._advance(element, estimator, progress)
             seen = progress.latest_us if piece is None else piece.latest_us
             Heartbeat.of(element).beat(
@@ -358,10 +363,10 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             clock = max(before.clock_us, min(clock, policy.end_us))
         over = ended or (policy.end_us is not None and clock >= policy.end_us)
         after = replace(after, clock_us=clock, followed=before.followed or settled, over=over)
-        mark = None
+        punctuation = None
         if clock > before.clock_us:
             silent_us = None if ended else min((before.clock_us if at is None else at for at in behind), default=None)
-            mark = Punctuation(
+            punctuation = Punctuation(
                 part,
                 self._source.parts,
                 before.clock_us,
@@ -372,8 +377,8 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             )
             if policy.steps is not None and after.issued is not None:
                 sent, issued = after.issued.declare(policy.steps, clock)
-                after, mark = replace(after, issued=issued), replace(mark, run=issued.run, sent=sent)
-        return after, mark
+                after, punctuation = replace(after, issued=issued), replace(punctuation, run=issued.run, sent=sent)
+        return after, punctuation
 
     def _silent(self, progress: PartitionState, clock: int, now: int, idle_us: int) -> tuple[PartitionState, int]:
         """A look that has found nothing in a source that is one, and the clock after it."""

@@ -30,8 +30,10 @@ from quiltstream.schemas.settings.job import EXAMPLE, load_settings
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.sinks.files import read_releases
 
+from ...tiers import some
+
 HOMES = {"MAC000002": "a", "MAC000008": "a", "MAC000050": "b", "MAC000063": "b"}  # three of them stop early
-FORMATS = ("parquet", "csv", "jsonl", "avro")
+FORMATS = ("csv", "jsonl", "avro")
 RECORDED = Path(__file__).with_name("recorded.json")
 
 
@@ -113,10 +115,10 @@ def recorded(rows: list[Release], ledger: Path) -> dict[str, Any]:
 def test_parquet_csv_json_lines_and_avro_give_identical_releases_equal_to_the_truth(
     tmp_path: Path, readings: pl.DataFrame
 ) -> None:
-    by_format = {form: released(form, tmp_path / form, readings) for form in FORMATS}
+    by_format = {form: released(form, tmp_path / form, readings) for form in ("parquet", *some(FORMATS, 3))}
     first = by_format["parquet"]
     assert len(first) == 104
-    assert [form for form in FORMATS if by_format[form] != first] == []
+    assert [form for form, rows in by_format.items() if rows != first] == []
     epoch = dt.datetime(1970, 1, 1)
     counted = {(epoch + dt.timedelta(microseconds=row.window_start), row.key): list(row.counts) for row in first}
     assert counted == truth(readings)

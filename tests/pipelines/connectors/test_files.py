@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from quiltstream.schemas.table_files import write_parts
 from quiltstream.transforms.sinks import files
 
 from ..commands.test_run import change
@@ -160,7 +161,7 @@ def test_a_write_that_fails_in_the_end_says_what_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, file: str, told: str, promised: str
 ) -> None:
     made = job(tmp_path)
-    write = files.write_parts
+    write = write_parts
 
     def full(path: str, *more: Any) -> None:
         if path.endswith(file):

@@ -77,7 +77,7 @@ def truth(one: Job) -> float:
         account = Ledger(belief_from_dict(held.domain.belief))
         for change in held.domain.changes:
             if change.slot is None:
-                account.join(belief_from_dict(change.belief))
+                account.add_belief(belief_from_dict(change.belief))
             else:
                 account.switch(change.slot, belief_from_dict(change.belief))
         charged = [one for one in ledger.entries() if one.decision == "charged"]

@@ -15,7 +15,7 @@ import yaml
 from quiltstream.pipelines.estimation import drift, successors
 from quiltstream.pipelines.estimation import estimate as estimating
 from quiltstream.pipelines.live import command
-from quiltstream.privacy.estimation.drift import judge_drift
+from quiltstream.privacy.estimation.drift import drift_test
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.models import Model, Provenance
 from quiltstream.schemas.releases import releases_from_batch
@@ -278,9 +278,9 @@ def test_drift_tests_are_numbered_over_all_queries_of_a_stream(tmp_path: Path, m
 
     def looked(belief: Any, *given: Any, **named: Any) -> Any:
         looks.append((named["look"], named["before"], belief.gap))
-        return judge_drift(belief, *given, **named)
+        return drift_test(belief, *given, **named)
 
-    monkeypatch.setattr(drift, "judge_drift", looked)
+    monkeypatch.setattr(drift, "drift_test", looked)
     done = run(one, "--json")
     assert done.code == 0, done.err
     with store(one) as ledger:

@@ -132,18 +132,18 @@ def test_charges_around_a_switch_may_come_in_any_order_and_reload(order):
     for charge in charges:
         ledger.charge(*charge)
     assert ledger.loss == switched(FAST, SLOW, 100, sorted(charges)).loss == ledger.loss_of(charges)
-    assert ledger.worlds == (((None, FAST), (100, SLOW)),)
+    assert ledger.histories == (((None, FAST), (100, SLOW)),)
 
 
 def test_a_switch_above_the_budget_is_refused_and_changes_nothing():
     ledger = Ledger(MarkovChain(OLD), budget=16.0)
     ledger.replay(WHOLE)
-    before = (ledger.loss, ledger.worlds)
+    before = (ledger.loss, ledger.histories)
     with pytest.raises(BudgetExceeded, match="the change of belief would cost"):
         ledger.switch(2, MarkovChain(NEW))
     with pytest.raises(BudgetExceeded, match="the belief that joins would cost"):
-        Ledger.join(ledger, MarkovChain([[1 - 1e-6, 1e-6], [1e-6, 1 - 1e-6]]))
-    assert (ledger.loss, ledger.worlds) == before
+        Ledger.add_belief(ledger, MarkovChain([[1 - 1e-6, 1e-6], [1e-6, 1 - 1e-6]]))
+    assert (ledger.loss, ledger.histories) == before
 
 
 @settings(max_examples=40, deadline=None)
@@ -152,7 +152,7 @@ def test_a_belief_that_joins_reprices_the_whole_history(charges, late):
     ledger = Ledger(FAST)
     cut = 0 if late else len(charges)
     ledger.replay(charges[:cut])
-    ledger.join(SLOW)
+    ledger.add_belief(SLOW)
     for charge in charges[cut:]:
         ledger.charge(*charge)
     assert ledger.loss == max(Ledger(chain).loss_of(charges) for chain in (FAST, SLOW))

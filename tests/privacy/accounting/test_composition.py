@@ -1,4 +1,4 @@
-"""The seeds' composition theorems: their numbers, their refusals, and the truth by enumeration below them."""
+"""The sources' composition theorems: their numbers, their refusals, and the truth by enumeration below them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,6 @@ def test_the_density_of_a_slot_is_the_exact_sum_of_the_windows_that_hold_it(char
 def test_adjacent_windows_of_one_density_are_one_run_and_an_empty_density_has_none():
     density = Density().plus(10, 20, 0.1).plus(0, 10, 0.1).plus(25, 30, 0.2)
     assert density.runs() == (Run(0, 20, 0.1), Run(20, 25, 0.0), Run(25, 30, 0.2))
-    assert density.runs(cuts=(5, 20, 99)) == (Run(0, 5, 0.1), Run(5, 20, 0.1), Run(20, 25, 0.0), Run(25, 30, 0.2))
     assert Density().runs() == ()
 
 

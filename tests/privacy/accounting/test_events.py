@@ -91,10 +91,10 @@ def test_schedules_and_folded_slots_count():
     within = [ledger.longest_event(epsilon, [endless]) for epsilon in (0.3, 1.0, 2.0, 4.0)]
     assert within == [0, 20, 52, 115]
     assert ledger.event_loss(20, [endless]) <= 1.0 < ledger.event_loss(21, [endless])
-    folded = Ledger(BOUNDS, budget=2.0)
-    folded.charge(0, 1000, density)
-    folded.fold(10_000)
-    assert folded.event_loss(20) == ledger.event_loss(20, [endless])
+    compacted = Ledger(BOUNDS, budget=2.0)
+    compacted.charge(0, 1000, density)
+    compacted.compact(10_000)
+    assert compacted.event_loss(20) == ledger.event_loss(20, [endless])
 
 
 def test_where_nothing_is_known_an_event_has_no_bound():

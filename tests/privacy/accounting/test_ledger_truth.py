@@ -10,9 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds, Schedule
-from quiltstream.privacy.accounting import quilt_account as sides_module
 from quiltstream.privacy.accounting.density import Density, Timeline
-from quiltstream.privacy.accounting.quilt_account import Pricer, Sight, Surroundings, loss_by_quilts
+from quiltstream.privacy.accounting.quilt_account import Pricer, QuiltAccount, Side, loss_by_quilts
 from quiltstream.privacy.models import Belief
 from quiltstream.privacy.quilts import SidedInfluence
 
@@ -110,23 +109,20 @@ def test_with_a_chain_the_quilts_loss_is_the_rule_slot_by_slot(matrix, charges):
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_both_ways_to_price_a_side_agree(data):
+def test_a_side_costs_its_cheapest_end_slot_by_slot(data):
     pairs, lags = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 30))
     falls = data.draw(st.lists(st.lists(st.floats(0, 5), min_size=lags, max_size=lags), min_size=pairs, max_size=pairs))
     table = np.sort(np.array(falls), axis=1)[:, ::-1].copy()
     table[:, : data.draw(st.integers(0, lags))] = np.inf
     runs = data.draw(st.lists(st.tuples(st.integers(1, 12), st.sampled_from([0.0, 0.1, 0.7, 3.0])), max_size=6))
-    around = Surroundings.of(runs, float(sum(length * density for length, density in runs)))
+    side = Side(tuple(runs), float(sum(length * density for length, density in runs)))
     density, nodes = data.draw(st.sampled_from([0.0, 0.2, 1.0])), data.draw(st.integers(1, lags))
-    total = around.total + np.arange(nodes) * density
-    one = np.minimum(sides_module._each_node(table, density, around, range(nodes)), total)
-    other = np.minimum(sides_module._by_runs(table, density, around, nodes), total)
-    assert one == pytest.approx(other, rel=1e-12)
+    costs = side.cheapest(table, density, np.arange(nodes))
     line = [density] * nodes + [level for length, level in runs for _ in range(length)] + [0.0] * lags
     for pair, offset in itertools.product(range(pairs), range(nodes)):
         outward = line[nodes - offset :]
         ends = [sum(outward[: lag - 1]) + table[pair, lag - 1] for lag in range(1, lags + 1)]
-        assert one[pair, offset] == pytest.approx(min(sum(outward), *ends, sum(outward)), rel=1e-9)
+        assert costs[pair, offset] == pytest.approx(min(sum(outward), *ends, sum(outward)), rel=1e-9)
 
 
 @st.composite
@@ -145,7 +141,7 @@ def test_with_tables_of_any_shape_and_reach_the_sweep_is_the_rule_slot_by_slot(t
     density = Density()
     for charge in charges:
         density = density.plus(*charge)
-    worst = Sight(Pricer(SidedInfluence(left, right, (), "any")), Timeline(density)).worst()
+    worst = QuiltAccount(Pricer(SidedInfluence(left, right, (), "any")), Timeline(density)).worst()
     lefts = [lambda lag, row=row: float(row[lag - 1]) for row in left]
     rights = [lambda lag, row=row: float(row[lag - 1]) for row in right]
     assert worst.loss == pytest.approx(reference.rule(lefts, rights, charges, left.shape[1]), rel=1e-12)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
 from quiltstream.privacy.accounting import sweep
 from quiltstream.privacy.accounting.density import Density, Timeline
-from quiltstream.privacy.accounting.quilt_account import Pricer, Sight, is_above, undominated
+from quiltstream.privacy.accounting.quilt_account import Pricer, QuiltAccount, is_above, undominated
 from quiltstream.privacy.quilts import SidedInfluence
 
 from .. import reference
@@ -36,19 +36,19 @@ SCHEDULES = pytest.mark.parametrize(
 @SCHEDULES
 @pytest.mark.parametrize("belief", [QUICK, THREE], ids=["bounds", "chain"])
 def test_a_charge_on_a_schedule_already_seen_computes_nothing_new(windows_of, belief, monkeypatch):
-    evaluated, swept = [], []
-    real_place, real_step = Pricer._evaluated, sweep.Course._step
-    monkeypatch.setattr(Pricer, "_evaluated", lambda self, place: evaluated.append(place) or real_place(self, place))
+    priced, swept = [], []
+    real_worst, real_step = QuiltAccount.worst, sweep.Course._step
+    monkeypatch.setattr(QuiltAccount, "worst", lambda self: priced.append(self) or real_worst(self))
     monkeypatch.setattr(sweep.Course, "_step", lambda self: swept.append(self) or real_step(self))
     ledger = Ledger(belief)
     for number in range(60):
         ledger.charge(*windows_of(number))
-    evaluated.clear()
+    priced.clear()
     swept.clear()
     for number in range(60, 100):
         ledger.charge(*windows_of(number))
     # the worst slot of the sweep shows that no quilt is below it
-    assert evaluated == []
+    assert priced == []
     assert len(swept) <= 40
     assert ledger.loss == Ledger(belief).loss_of([windows_of(number) for number in range(100)])
 
@@ -72,8 +72,8 @@ def test_quilts_are_called_above_a_loss_only_where_they_are(tables, charges, pla
     pricer = Pricer(SidedInfluence(tables[0], tables[1], (), "any"))
     line = Timeline(Density().with_spans(charges))
     slot = line.slots[0] + int(place * (line.slots[-1] - 1 - line.slots[0]))
-    worst = Sight(pricer, line).worst()
-    assert Sight(pricer, line).at(slot) <= worst.loss * (1 + 1e-12)
+    worst = QuiltAccount(pricer, line).worst()
+    assert QuiltAccount(pricer, line).at(slot) <= worst.loss * (1 + 1e-12)
     assert not is_above(pricer, line, slot, worst.loss)
 
 
@@ -101,7 +101,9 @@ def test_pairs_that_are_dropped_never_decide(tables, charges):
     for charge in charges:
         density = density.plus(*charge)
     influence = SidedInfluence(left, right, (), "any")
-    losses = [Sight(pricer, Timeline(density)).worst().loss for pricer in (Pricer(influence), Pricer(influence, rows))]
+    losses = [
+        QuiltAccount(pricer, Timeline(density)).worst().loss for pricer in (Pricer(influence), Pricer(influence, rows))
+    ]
     assert losses[0] == losses[1]
 
 
@@ -127,7 +129,7 @@ def test_with_many_pairs_the_loss_is_the_rule_slot_by_slot(pairs, charges, seed,
     for charge in charges:
         density = density.plus(*charge)
     pricer = Pricer(SidedInfluence(left, right, (), "any"), undominated(left, right))
-    worst = Sight(pricer, Timeline(density)).worst()
+    worst = QuiltAccount(pricer, Timeline(density)).worst()
     lefts = [lambda lag, row=row: float(row[lag - 1]) for row in left]
     rights = [lambda lag, row=row: float(row[lag - 1]) for row in right]
     assert worst.loss == pytest.approx(reference.rule(lefts, rights, charges, lags), rel=1e-12)

@@ -21,7 +21,7 @@ from quiltstream.privacy import (
 from quiltstream.privacy.accounting import sweep
 from quiltstream.privacy.accounting.density import Density, steps_of
 from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
-from quiltstream.privacy.accounting.sweep import World, endless_loss, loss_of
+from quiltstream.privacy.accounting.sweep import BeliefHistory, endless_loss, loss_of
 from quiltstream.privacy.models import PeriodicChain
 from quiltstream.privacy.models.belief import Belief
 
@@ -140,10 +140,10 @@ def test_charges_in_any_order_come_to_one_float_and_none_lowers_the_loss(charges
 )
 def test_an_endless_schedule_costs_what_very_many_of_its_windows_cost(size, every, epsilon_dp, charges, belief):
     endless = Schedule(size, every, 7, None, epsilon_dp)
-    world = World([(None, belief)])
+    history = BeliefHistory([(None, belief)])
     many = [*charges, *((7 + every * j, 7 + every * j + size, epsilon_dp) for j in range(200))]
     found = loss_of(belief, density_of(many)).loss
-    worst, top = endless_loss(world, density_of(charges), [endless])
+    worst, top = endless_loss(history, density_of(charges), [endless])
     assert found * (1 - TINY) <= worst.loss
     # a class that forgets more slowly than it loses has no bound at all on an endless stream
     assert worst.loss <= found * (1 + 1e-3) + TINY or found > 8

@@ -144,7 +144,7 @@ def test_a_theorem_that_does_not_apply_says_why(belief, charges, name, reason):
 def test_behind_a_horizon_or_across_a_switch_the_theorems_say_so():
     ledger = Ledger(QUICK, budget=1.0)
     ledger.replay([(0, 100, 0.01), (100, 400, 0.01)])
-    ledger.fold(400)
+    ledger.compact(400)
     assert list(ledger.bounds()) == NAMES
     assert all("charges lie behind the horizon" in bound.reason for bound in ledger.bounds().values())
     changed = Ledger(QUICK)
@@ -152,6 +152,6 @@ def test_behind_a_horizon_or_across_a_switch_the_theorems_say_so():
     changed.switch(50, QUICK)
     assert all("the belief changes at a slot" in bound.reason for bound in changed.bounds().values())
     joined = Ledger(QUICK)
-    joined.join(MarkovChain([[0.6, 0.4], [0.3, 0.7]]))
+    joined.add_belief(MarkovChain([[0.6, 0.4], [0.3, 0.7]]))
     joined.replay([(0, 100, 0.01), (100, 400, 0.01)])
     check(joined)

@@ -1,4 +1,4 @@
-"""A timeline is the same step function as a density, whatever is added, taken back, cut or folded."""
+"""A timeline is the same step function as a density, whatever is added, taken back, cut or split."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from quiltstream.privacy import Ledger
-from quiltstream.privacy.analysis.slower_beliefs import slowed
+from quiltstream.privacy.analysis.close_adversaries import slowed
 from quiltstream.privacy.models.serialisation import belief_from_dict
 
 CHAIN = {"kind": "markov-chain", "transition": [[0.9, 0.1], [0.4, 0.6]], "initial": None}

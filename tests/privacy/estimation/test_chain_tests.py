@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from quiltstream.privacy.estimation.hypothesis_tests import TripleCounts, drift_test, order_test, reversibility_test
+from quiltstream.privacy.estimation.hypothesis_tests import (
+    TripleCounts,
+    homogeneity_test,
+    order_test,
+    reversibility_test,
+)
 from quiltstream.privacy.estimation.transition_counts import EstimationError
 
 from ..homes import moves, runs_by_home
@@ -145,28 +150,28 @@ class TestDrift:
         paths = simulate(np.random.default_rng(9), BALANCED, REPEATS, LENGTH)
         middle = LENGTH // 2
         halves = zip(tables(paths[:, : middle + 1], 3), tables(paths[:, middle:], 3), strict=True)
-        found = [drift_test(first, second) for first, second in halves]
+        found = [homogeneity_test(first, second) for first, second in halves]
         assert {one.degrees for one in found} == {6}
         assert_size([one.p_value for one in found])
 
     def test_finds_a_change(self):
         rng = np.random.default_rng(10)
         (first,), (second,) = (tables(simulate(rng, matrix, 1, LENGTH), 3) for matrix in (BALANCED, TURNING))
-        assert drift_test(first, second).p_value < 1e-6
+        assert homogeneity_test(first, second).p_value < 1e-6
 
     def test_is_the_contingency_test_of_every_row(self):
         first, second = np.array([[20, 10], [6, 9]]), np.array([[14, 16], [8, 11]])
         # statistic, p-value, degrees, expected counts
         rows = [tuple(stats.chi2_contingency(np.stack([first[x], second[x]]), correction=False)) for x in range(2)]
-        found = drift_test(first, second)
+        found = homogeneity_test(first, second)
         assert found.statistic == pytest.approx(sum(row[0] for row in rows))
         assert found.degrees == sum(row[2] for row in rows)
         assert found.least_expected == pytest.approx(min(row[3].min() for row in rows))
 
     def test_leaves_out_states_that_one_half_never_leaves(self):
         first, second = np.array([[20, 10, 0], [6, 9, 0], [0, 0, 0]]), np.array([[14, 16, 0], [8, 11, 1], [0, 1, 0]])
-        assert drift_test(first, second).degrees == 1 + 2
-        assert drift_test(np.zeros((2, 2), dtype=int), np.ones((2, 2), dtype=int)).p_value == 1
+        assert homogeneity_test(first, second).degrees == 1 + 2
+        assert homogeneity_test(np.zeros((2, 2), dtype=int), np.ones((2, 2), dtype=int)).p_value == 1
 
 
 def test_homes_are_not_chains_of_order_1_that_stay_the_same(shared_data):
@@ -181,7 +186,7 @@ def test_homes_are_not_chains_of_order_1_that_stay_the_same(shared_data):
         outcomes = (
             reversibility_test(whole),
             order_test(TripleCounts.of_runs(5, runs)),
-            drift_test(first, whole - first),
+            homogeneity_test(first, whole - first),
         )
         found.append([outcome.p_value < 0.05 for outcome in outcomes])
     assert np.sum(found, axis=0).tolist() == [54, 59, 57]
@@ -212,8 +217,8 @@ class TestTripleCounts:
             lambda: TripleCounts.of_runs(2, []).merge(TripleCounts.of_runs(3, [])),
             r"over 2 and 3 states: use the same bins",
         ),
-        (lambda: drift_test(np.ones((2, 2), dtype=int), np.ones((3, 3), dtype=int)), r"over 2 and 3 states"),
-        (lambda: drift_test(np.ones((2, 3), dtype=int), np.ones((2, 3), dtype=int)), r"shape is \(2, 3\)"),
+        (lambda: homogeneity_test(np.ones((2, 2), dtype=int), np.ones((3, 3), dtype=int)), r"over 2 and 3 states"),
+        (lambda: homogeneity_test(np.ones((2, 3), dtype=int), np.ones((2, 3), dtype=int)), r"shape is \(2, 3\)"),
         (lambda: reversibility_test(np.full((2, 2), -1)), r"a count is negative"),
     ],
 )

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from quiltstream.privacy.estimation.diagnostics import diagnose, outside
+from quiltstream.privacy.estimation.hypothesis_tests import diagnose, outside
 from quiltstream.privacy.estimation.transition_counts import EstimationError, TransitionCounts
 from quiltstream.privacy.models.classes import MixingBounds
 

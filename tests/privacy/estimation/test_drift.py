@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quiltstream.privacy import AnyInitial, BinaryInterval, FiniteClass, MarkovChain, MixingBounds
-from quiltstream.privacy.estimation import Drift, confidence_class, drift, judge_drift, released_bounds, spent_alpha
-from quiltstream.privacy.estimation import drift as transition_drift
+from quiltstream.privacy.estimation import Drift, confidence_class, drift, drift_test, released_bounds, spent_alpha
 from quiltstream.privacy.mechanisms import DiscreteLaplace
 
 FALSE_ALARM = 1e-9
@@ -81,7 +80,7 @@ def judged(
     heads = np.full(len(counts), members)
     if isinstance(totals, str):
         totals = heads * slots
-    return judge_drift(belief, counts, scale, totals, members=heads, slots=slots, **more)
+    return drift_test(belief, counts, scale, totals, members=heads, slots=slots, **more)
 
 
 @pytest.mark.parametrize(("members", "draws", "scale"), [(1, 1, Fraction(1)), (4, 1, Fraction(6)), (6, 3, Fraction(4))])
@@ -232,8 +231,8 @@ def test_neither_the_order_of_rows_nor_the_names_of_states_matter(rows, missing,
     order = [row for row in order if row < len(rows)]
     names, matrix = list(names), np.array(THREE)
     given: dict[str, Any] = {"slots": 48, "alpha": 0.05}
-    one = judge_drift(MarkovChain(matrix), counts, Fraction(5), totals, members=members, **given)
-    two = judge_drift(
+    one = drift_test(MarkovChain(matrix), counts, Fraction(5), totals, members=members, **given)
+    two = drift_test(
         MarkovChain(matrix[np.ix_(names, names)]),
         counts[np.ix_(order, names)],
         Fraction(5),
@@ -336,7 +335,7 @@ def test_all_looks_for_ever_spend_alpha_together():
 
 
 @pytest.mark.assures("privacy", "Drift is judged from released rows alone")
-@pytest.mark.parametrize("module", [drift, transition_drift, released_bounds])
+@pytest.mark.parametrize("module", [drift, released_bounds])
 def test_what_judges_released_rows_knows_no_exact_counts(module):
     """Neither the type of exact counts nor anything that makes them is in reach of these modules."""
     assert isinstance(module, ModuleType)
@@ -370,4 +369,4 @@ def test_bad_input_is_refused_with_argument_value_and_limit(change, message):
         **change,
     }
     with pytest.raises(ValueError, match=message):
-        judge_drift(**arguments)
+        drift_test(**arguments)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from quiltstream.privacy.estimation.diagnostics import diagnose, outside
+from quiltstream.privacy.estimation.hypothesis_tests import diagnose, outside
 from quiltstream.privacy.estimation.transition_counts import (
     EstimationError,
     TransitionCounts,

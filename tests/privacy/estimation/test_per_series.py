@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds, mqm_approx
-from quiltstream.privacy.estimation.diagnostics import outside
+from quiltstream.privacy.estimation.hypothesis_tests import outside
 from quiltstream.privacy.estimation.per_series import covering_class, series_class
 from quiltstream.privacy.estimation.transition_counts import EstimationError, TransitionCounts
 from quiltstream.privacy.models import ChainError

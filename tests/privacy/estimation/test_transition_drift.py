@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from quiltstream.privacy import AnyInitial, BinaryInterval, FiniteClass, MarkovChain, MixingBounds
-from quiltstream.privacy.estimation import NoisyCounts, confidence_class, judge_transitions
+from quiltstream.privacy.estimation import NoisyCounts, confidence_class, transition_drift_test
 
 from .test_drift import FALSE_ALARM, laplace
 
@@ -48,7 +48,7 @@ OTHER = MarkovChain([[0.8, 0.2], [0.4, 0.6]])  # the same shares
     ],
 )
 def test_a_belief_has_drifted_if_none_of_its_chains_is_compatible(belief, drifted):
-    found = judge_transitions(belief, table(TRUE))
+    found = transition_drift_test(belief, table(TRUE))
     assert found.judged
     assert found.drifted == drifted
     assert found.state in (0, 1)
@@ -63,7 +63,7 @@ def test_the_limit_is_the_end_of_the_confidence_class(alpha, end):
     stay, step = float(getattr(known, end)[0, 0]), 1e-5 * (1 if end == "upper" else -1)
     for moved, drifted in ((stay - step, False), (stay + step, True)):
         belief = MarkovChain([[moved, 1 - moved], [0.2, 0.8]])
-        assert judge_transitions(belief, released, alpha=alpha).drifted == drifted
+        assert transition_drift_test(belief, released, alpha=alpha).drifted == drifted
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -77,14 +77,14 @@ def test_one_transition_is_enough(sign):
     believed[0] += np.array([off, -off / 3, -off / 3, -off / 3])
     inside = (believed >= known.lower) & (believed <= known.upper)
     assert np.argwhere(~inside).tolist() == [[0, 0]]
-    found = judge_transitions(MarkovChain(believed), released)
+    found = transition_drift_test(MarkovChain(believed), released)
     assert (found.drifted, found.state) == (True, 0)
     assert found.expected == pytest.approx(0.25 + off)
 
 
 def test_what_is_furthest_off_is_named():
     moved = [[0.5, 0.5, 0], [0.1, 0.8, 0.1], [0.3, 0.2, 0.5]]
-    found = judge_transitions(MarkovChain(WIDE), table(moved))
+    found = transition_drift_test(MarkovChain(WIDE), table(moved))
     assert (found.state, found.drifted) == (2, True)
     assert found.reason.startswith("transitions from state 2 to state")
     assert found.share in (pytest.approx(0.2, abs=1e-3), pytest.approx(0.5, abs=1e-3))
@@ -94,7 +94,7 @@ def test_what_is_furthest_off_is_named():
 
 def test_z_is_the_distance_in_standard_deviations_of_noise_and_sampling():
     released = NoisyCounts(np.array([[8900, 1100], [1000, 4000]]), Fraction(9), 0, 20_000)
-    found = judge_transitions(SAME, released)
+    found = transition_drift_test(SAME, released)
     ratio = math.exp(-1 / 9)
     noise = 2 * ratio / (1 - ratio) ** 2
     truth = (8900 - 9000) / math.sqrt(10_000 * 0.9 * 0.1 + noise * (0.1**2 + 0.9**2))
@@ -103,10 +103,10 @@ def test_z_is_the_distance_in_standard_deviations_of_noise_and_sampling():
 
 
 def test_bounds_say_which_of_their_two_sides_fails():
-    rare = judge_transitions(MixingBounds(0.42, 0.6, "reversible"), table(TRUE))
+    rare = transition_drift_test(MixingBounds(0.42, 0.6, "reversible"), table(TRUE))
     assert (rare.state, rare.expected) == (1, 0.42)
     assert rare.share == pytest.approx(1 / 3, abs=1e-4)
-    slow = judge_transitions(MixingBounds(0.3, 0.8, "multiplicative"), table(TRUE))
+    slow = transition_drift_test(MixingBounds(0.3, 0.8, "multiplicative"), table(TRUE))
     assert slow.share == pytest.approx(0.7, abs=1e-3)
     assert slow.expected == pytest.approx(math.sqrt(0.2))
     assert "longer than the gap allows" in slow.reason
@@ -115,7 +115,7 @@ def test_bounds_say_which_of_their_two_sides_fails():
 def test_a_table_drowned_in_noise_contradicts_nothing():
     drowned = NoisyCounts(np.array([[-900, 40], [300, -200]]), Fraction(10**5), 0, 50)
     for belief in (SAME, OTHER, MixingBounds(0.5, 2.0)):
-        assert not judge_transitions(belief, drowned).drifted
+        assert not transition_drift_test(belief, drowned).drifted
 
 
 def test_false_alarms_are_no_more_frequent_than_stated():
@@ -133,13 +133,13 @@ def test_false_alarms_are_no_more_frequent_than_stated():
     noisy = counts + laplace(rng, 4, counts.shape)
     chain = MarkovChain(WIDE)
     for belief in (chain, MixingBounds.of(chain)):
-        found = [judge_transitions(belief, NoisyCounts(one, Fraction(4), 0, slots + 1), alpha=0.3) for one in noisy]
+        found = [transition_drift_test(belief, NoisyCounts(one, Fraction(4), 0, slots + 1), alpha=0.3) for one in noisy]
         assert sum(one.drifted for one in found) <= stats.binom.isf(FALSE_ALARM, repeats, 0.3)
 
 
 def test_a_belief_over_other_states_is_refused_and_looks_spend_alpha():
     with pytest.raises(ValueError, match="they have 2 states, and the belief has 3"):
-        judge_transitions(MarkovChain(WIDE), table(TRUE))
+        transition_drift_test(MarkovChain(WIDE), table(TRUE))
     with pytest.raises(TypeError, match="belief is a str"):
-        judge_transitions("chain", table(TRUE))  # pyright: ignore[reportArgumentType]
-    assert judge_transitions(SAME, table(TRUE), look=2).alpha == pytest.approx(0.001 / 6)
+        transition_drift_test("chain", table(TRUE))  # pyright: ignore[reportArgumentType]
+    assert transition_drift_test(SAME, table(TRUE), look=2).alpha == pytest.approx(0.001 / 6)

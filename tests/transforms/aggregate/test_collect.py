@@ -35,13 +35,17 @@ from quiltstream.transforms.aggregate.encode import CellBlock
 from quiltstream.transforms.aggregate.release import SumTallies, Tally, together
 from quiltstream.transforms.completeness.punctuation import (
     Punctuation,
+    SequenceNumbers,
+    Steps,
     WindowEnd,
     batch_numbers_of,
+    covers,
     punctuation_batch,
     punctuation_of,
+    ranges,
+    united,
     with_horizon,
 )
-from quiltstream.transforms.completeness.sequence_numbers import SequenceNumbers, Steps, covers, ranges, united
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadLive
 

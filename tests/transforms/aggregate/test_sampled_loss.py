@@ -41,8 +41,13 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate import release
 from quiltstream.transforms.aggregate.release import ReleaseHistograms
-from quiltstream.transforms.completeness.punctuation import Punctuation, punctuation_batch, with_horizon
-from quiltstream.transforms.completeness.sequence_numbers import SequenceNumbers, Steps
+from quiltstream.transforms.completeness.punctuation import (
+    Punctuation,
+    SequenceNumbers,
+    Steps,
+    punctuation_batch,
+    with_horizon,
+)
 
 from ...tiers import TIER
 from ..sources.feed import feed

@@ -531,7 +531,6 @@ def test_what_stands_in_a_column_that_nobody_asked_for_takes_no_memory(tmp_path:
 
 DATE: Any = {"type": "int", "logicalType": "date"}
 CLOCK: Any = {"type": "int", "logicalType": "time-millis"}
-STAMP: Any = {"type": "long", "logicalType": "timestamp-micros"}
 UUID: Any = {"type": "string", "logicalType": "uuid"}
 DECIMAL: Any = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
 NAME = "0f8fad5b-d9cb-469f-a165-70867728950e"

@@ -22,8 +22,14 @@ from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness.punctuation import Punctuation, punctuation_batch, with_horizon
-from quiltstream.transforms.completeness.sequence_numbers import BatchNumbers, SequenceNumbers, Steps
+from quiltstream.transforms.completeness.punctuation import (
+    BatchNumbers,
+    Punctuation,
+    SequenceNumbers,
+    Steps,
+    punctuation_batch,
+    with_horizon,
+)
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.files import FileDecoder
 from quiltstream.transforms.sources.progress import PartitionTracker, Restriction

@@ -18,8 +18,14 @@ from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness.punctuation import Punctuation, punctuation_batch, punctuation_of, with_horizon
-from quiltstream.transforms.completeness.sequence_numbers import SequenceNumbers, Steps
+from quiltstream.transforms.completeness.punctuation import (
+    Punctuation,
+    SequenceNumbers,
+    Steps,
+    punctuation_batch,
+    punctuation_of,
+    with_horizon,
+)
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.reader import PollingPolicy
 

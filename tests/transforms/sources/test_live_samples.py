@@ -23,8 +23,13 @@ from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness.punctuation import Punctuation, punctuation_batch, with_horizon
-from quiltstream.transforms.completeness.sequence_numbers import SequenceNumbers, Steps
+from quiltstream.transforms.completeness.punctuation import (
+    Punctuation,
+    SequenceNumbers,
+    Steps,
+    punctuation_batch,
+    with_horizon,
+)
 from quiltstream.transforms.sources.files import decoder_of
 
 from ...loading import load

@@ -1,4 +1,4 @@
-"""Time without end: what is folded behind a horizon is never below the truth, however dear later charges are."""
+"""Time without end: what is compacted behind a horizon is never below the truth, however dear later charges are."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ BELIEFS = pytest.mark.parametrize(
 
 
 def admitted(ledger, charges, data):
-    """Charge in order, fold now and then up to the start of the next charge; what was accepted."""
+    """Charge in order, compact now and then up to the start of the next charge; what was accepted."""
     accepted = []
     for start, stop, rate in sorted(charges):
         if data.draw(st.booleans()):
-            ledger.fold(start - data.draw(st.integers(0, 3)))
+            ledger.compact(start - data.draw(st.integers(0, 3)))
         try:
             ledger.charge(start, stop, rate)
         except BudgetExceeded:
@@ -61,7 +61,7 @@ def test_a_slot_that_later_charges_make_too_dear_is_not_folded():
     for budget in (2.4, 4.0):
         ledger = Ledger(STICKY, budget=budget)
         ledger.charge(*charges[0])
-        ledger.fold(3)
+        ledger.compact(3)
         if budget < truth:
             with pytest.raises(BudgetExceeded):
                 ledger.charge(*charges[1])
@@ -83,7 +83,7 @@ def test_a_folded_account_is_that_of_the_whole_or_above_it(belief, data):
 def test_equal_weeks_that_are_folded_keep_their_loss_and_the_state_does_not_grow(belief):
     ledger, whole = Ledger(belief, budget=2.0), Ledger(belief)
     for week in range(200):
-        ledger.fold(30 * week)
+        ledger.compact(30 * week)
         for account in (ledger, whole):
             account.charge(30 * week, 30 * week + 25, 0.05)
         assert len(ledger.runs) <= 30
@@ -95,7 +95,7 @@ def test_equal_weeks_that_are_folded_keep_their_loss_and_the_state_does_not_grow
 
 @settings(max_examples=30)
 @given(st.data())
-def test_folding_around_a_switch_is_never_below_enumeration(data):
+def test_compaction_around_a_switch_is_never_below_enumeration(data):
     before, after = (data.draw(transitions(st.just(2), least=1e-2)) for _ in range(2))
     change = data.draw(st.integers(0, 6))
     ledger = Ledger(MarkovChain(before), budget=3.0)
@@ -108,12 +108,12 @@ def test_folding_around_a_switch_is_never_below_enumeration(data):
 
 @settings(max_examples=30)
 @given(st.data())
-def test_folding_with_a_belief_that_joined_a_switched_account_holds_for_both(data):
+def test_compaction_with_a_belief_that_joined_a_switched_account_holds_for_both(data):
     before, after, other = (data.draw(transitions(st.just(2), least=1e-2)) for _ in range(3))
     ledger = Ledger(MarkovChain(before), budget=3.0)
     ledger.switch(data.draw(st.integers(0, 6)), MarkovChain(after))
-    ledger.join(MarkovChain(other))
-    change = ledger.worlds[0][1][0]
+    ledger.add_belief(MarkovChain(other))
+    change = ledger.histories[0][1][0]
     assert change is not None
     accepted = admitted(ledger, data.draw(windows(7, epsilon=(0.01, 1.0))), data)
     steps = [before if slot < change else after for slot in range(6)]
@@ -127,9 +127,9 @@ def test_folding_with_a_belief_that_joined_a_switched_account_holds_for_both(dat
 def test_behind_the_horizon_nothing_is_charged_and_nothing_changes():
     ledger = Ledger(QUICK, budget=3.0)
     ledger.charge(0, 100, 0.03)
-    ledger.fold(90)
+    ledger.compact(90)
     before = ledger.loss, ledger.runs, ledger.horizon
-    ledger.fold(50)
+    ledger.compact(50)
     for call in (ledger.charge, ledger.would_cost):
         with pytest.raises(ValueError, match="start is 89, but the horizon is at slot 90"):
             call(89, 95, 0.01)
@@ -137,17 +137,17 @@ def test_behind_the_horizon_nothing_is_charged_and_nothing_changes():
         ledger.extended_loss([Schedule(10, 10, 89, None, 0.02)])
     with pytest.raises(ValueError, match="slot is 89, but the horizon is at 90"):
         ledger.switch(89, QUICK)
-    with pytest.raises(ValueError, match="a belief that joins prices them, too"):
-        ledger.join(QUICK)
+    with pytest.raises(ValueError, match="a belief that is added prices them, too"):
+        ledger.add_belief(QUICK)
     assert (ledger.loss, ledger.runs, ledger.horizon) == before
     with pytest.raises(ValueError, match="budget is None"):
-        Ledger(QUICK).fold(0)
+        Ledger(QUICK).compact(0)
 
 
 def test_a_replay_above_the_budget_leaves_no_bound_on_what_is_folded():
     ledger = Ledger(CHAIN, budget=1.0)
     ledger.charge(0, 200, 0.2)
-    ledger.fold(200)
+    ledger.compact(200)
     assert ledger.replay([(200, 210, 5.0)]) > 1.0
     assert ledger.closed
     assert np.isinf(ledger.loss) or ledger.loss >= Ledger(CHAIN).loss_of([(0, 200, 0.2), (200, 210, 5.0)])
