@@ -47,8 +47,7 @@ from ..transforms.sources.contract import (
     source_batch_of,
 )
 from ..transforms.sources.reader import PollingPolicy, ReadLive
-from .connectors.resent_topic import ResentTopic
-from .connectors.table import LiveSink, LiveSource, SourceRecord
+from .connectors.table import LiveSink, LiveSource, ResentTopic, SourceRecord
 
 __all__ = [
     "BEGIN",

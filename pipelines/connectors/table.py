@@ -23,10 +23,20 @@ from ...schemas.settings.plugins import CONNECTOR_PLUGINS, Connector, Plugin
 from ...store.domain_changes import SourceId
 from ...store.specs import Registration
 from ...store.store import Store
+from ...transforms.sinks.messages import MessageTopic, SendRejects, SendReleases
 from ...transforms.sources.reader import PollingPolicy
-from .undelivered import Field
+from .undelivered import Field, send_blocks
 
-__all__ = ["LiveSink", "LiveSource", "SourceRecord", "check_secrets", "live_sink", "live_sinks", "live_source"]
+__all__ = [
+    "LiveSink",
+    "LiveSource",
+    "ResentTopic",
+    "SourceRecord",
+    "check_secrets",
+    "live_sink",
+    "live_sinks",
+    "live_source",
+]
 
 
 class SourceRecord(ABC):
@@ -240,3 +250,45 @@ def check_secrets(*places: LiveSource | LiveSink | None) -> None:
     problems = [problem for place in places if place is not None for problem in place.missing_secrets()]
     if problems:
         raise SettingsError(problems)
+
+
+class ResentTopic(LiveSink):
+    """A topic that a live job sends its rows or rejects to, and whose content is not read.
+
+    Args:
+        topic: the sink, or that of the rejects.
+        resend: windows on record whose rows are sent again when a run begins.
+    """
+
+    def __init__(self, topic: MessageTopic, resend: int = 1) -> None:
+        self.topic = topic
+        self._resend = resend
+
+    def releases(self) -> SendReleases:
+        """The sending of releases."""
+        return SendReleases(self.topic)
+
+    def rejects(self) -> SendRejects:
+        """The sending of rejects."""
+        return SendRejects(self.topic)
+
+    def unknown_ids(self, store: Store) -> list[str]:  # noqa: ARG002 - the signature is that of every sink
+        """None that could be known."""
+        return []
+
+    def complete(self, store: Store, registration: Registration) -> int:
+        """Send the blocks of the last windows on record, which a job that was killed may have left out.
+
+        Returns:
+            How many were sent.
+
+        Raises:
+            CommandError: they cannot be sent.
+        """
+        domain, query = registration.domain.name, registration.query.name
+        entries = store.entries(domain) if self._resend else []
+        starts = sorted(one.window_start for one in entries if one.query == query and one.decision == "charged")
+        if not starts:
+            return 0
+        records = store.records(domain, query, after=(starts[-self._resend :][0], -1))
+        return send_blocks(self.topic, registration, records)

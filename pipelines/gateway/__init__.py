@@ -5,18 +5,20 @@ bounded, and may be lost with the process: the broker sends it again.
 
 ``run``
     the command: its parts from the settings
-``connection``, ``mqtt_client``, ``credentials``
-    the MQTT connection, the library's client, passwords and certificates
-``forward``, ``to_kafka``, ``to_folder``
-    messages to a delivery target
+``connection``, ``credentials``
+    the MQTT connection and its packets; passwords, certificates, optional libraries
+``listening``
+    a look at what a broker sends, for ``init``; it imports Beam's messages, the gateway does not
+``forward``, ``delivery``
+    messages to a delivery target: a folder or a Kafka topic
 ``publish_back``
     released rows to the broker
-``contracts``, ``metrics``, ``rejects``, ``pseudonyms``
-    messages and delivery targets, counters, dropped messages, names as keyed hashes
+``metrics``, ``pseudonyms``
+    counters and dropped messages; names as keyed hashes
 """
 
 from __future__ import annotations
 
-from .contracts import DeliveryError, DeliveryTarget, Message
+from .delivery import DeliveryError, DeliveryTarget, Message
 
 __all__ = ["DeliveryError", "DeliveryTarget", "Message"]

@@ -14,11 +14,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...schemas.dead_letters import Content
-from .contracts import DeliveryTarget, Line, Message, Stall
-from .metrics import Dropped, Tally
-from .mqtt_client import Arrived
+from .connection import Arrived, Line
+from .delivery import DeliveryTarget, Message
+from .metrics import Dropped, RejectFile, Stall, Tally
 from .pseudonyms import TopicNames
-from .rejects import RejectFile
 
 _LOG = logging.getLogger("quiltstream.gateway")
 

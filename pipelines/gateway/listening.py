@@ -10,8 +10,7 @@ import numpy as np
 
 from ...transforms.payloads.messages import Messages
 from ..errors import CommandError, ExitCode
-from .connection import BrokerError, Connection, Session
-from .mqtt_client import Arrived
+from .connection import Arrived, BrokerError, Connection, Session
 
 __all__ = ["RETAINED", "listen"]
 

@@ -33,11 +33,10 @@ from urllib.parse import quote
 from ...schemas.dead_letters import Content
 from ...schemas.files import PRIVATE, check_replaceable, open_private, open_regular, reason
 from ..errors import CommandError
-from .contracts import DeliveryError, Outlet, Stall, refused_options
+from .connection import Outlet
 from .credentials import kafka, kafka_log, properties
-from .metrics import Dropped, Tally
-from .rejects import RejectFile
-from .to_kafka import reason_of
+from .delivery import DeliveryError, reason_of, refused_options
+from .metrics import Dropped, RejectFile, Stall, Tally
 
 __all__ = [
     "BATCH",

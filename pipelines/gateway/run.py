@@ -31,15 +31,12 @@ from ..command import settled
 from ..console import facts, heading, results
 from ..errors import CommandError, ExitCode
 from .connection import BrokerError, Connection, Session
-from .contracts import DeliveryError, DeliveryTarget
 from .credentials import PathOf, kafka, options_of, paho, secret_of, tls_context
+from .delivery import DeliveryError, DeliveryTarget, FolderDelivery, KafkaDelivery
 from .forward import Forward
-from .metrics import MetricsPage, Tally
+from .metrics import MetricsPage, RejectFile, Tally
 from .pseudonyms import TopicNames
 from .publish_back import Back, FolderSource, KafkaSource, ReleaseSource, Sent
-from .rejects import RejectFile
-from .to_folder import FolderDelivery
-from .to_kafka import KafkaDelivery
 
 __all__ = ["Parts", "broker_of", "check", "facts_of", "gateway_schema", "parts_of", "receive_maximum", "run_gateway"]
 

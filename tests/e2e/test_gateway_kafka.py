@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines.gateway import Message
-from quiltstream.pipelines.gateway.to_kafka import KafkaDelivery
+from quiltstream.pipelines.gateway.delivery import KafkaDelivery
 
 from .gateway_job import GatewayProcess, Meters, number_of, payload_of, to_folder
 from .kafka import PASSWORD, USER, KafkaBroker

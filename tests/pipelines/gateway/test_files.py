@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.gateway import rejects as reject_files
-from quiltstream.pipelines.gateway.contracts import DeliveryError
-from quiltstream.pipelines.gateway.metrics import Dropped
+from quiltstream.pipelines.gateway import metrics as reject_files
+from quiltstream.pipelines.gateway.delivery import DeliveryError, FolderDelivery, Segment, recover
+from quiltstream.pipelines.gateway.metrics import Dropped, RejectFile
 from quiltstream.pipelines.gateway.publish_back import ReleasedRow, Sent
-from quiltstream.pipelines.gateway.rejects import RejectFile
-from quiltstream.pipelines.gateway.to_folder import FolderDelivery, Segment, recover
 
 from .delivery_contract import message
 

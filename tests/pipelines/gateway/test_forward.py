@@ -15,12 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiltstream.pipelines.gateway import DeliveryError, DeliveryTarget, Message
-from quiltstream.pipelines.gateway.contracts import Message as SameMessage
-from quiltstream.pipelines.gateway.contracts import Stall
+from quiltstream.pipelines.gateway.connection import Arrived
+from quiltstream.pipelines.gateway.delivery import Message as SameMessage
 from quiltstream.pipelines.gateway.forward import Forward
-from quiltstream.pipelines.gateway.metrics import Dropped, Tally
-from quiltstream.pipelines.gateway.mqtt_client import Arrived
-from quiltstream.pipelines.gateway.rejects import RejectFile
+from quiltstream.pipelines.gateway.metrics import Dropped, RejectFile, Stall, Tally
 
 
 def incoming(packet: int, payload: bytes = b"1", topic: str | bytes = "meters/m1", **more: Any) -> Arrived:

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from quiltstream.pipelines.gateway.delivery import KafkaDelivery
 from quiltstream.pipelines.gateway.forward import Forward
-from quiltstream.pipelines.gateway.metrics import Dropped, Tally
+from quiltstream.pipelines.gateway.metrics import MOST_LETTERS, Dropped, RejectFile, Tally
 from quiltstream.pipelines.gateway.pseudonyms import TopicNames
 from quiltstream.pipelines.gateway.publish_back import Back, Sent
-from quiltstream.pipelines.gateway.rejects import MOST_LETTERS, RejectFile
-from quiltstream.pipelines.gateway.to_kafka import KafkaDelivery
 from quiltstream.schemas.dead_letters import Content, Letters, new_keys, open_letter
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.gateway import GatewaySettings

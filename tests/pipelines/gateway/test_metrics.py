@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.gateway.metrics import Dropped, MetricsPage, Tally
-from quiltstream.pipelines.gateway.rejects import RejectFile
+from quiltstream.pipelines.gateway.metrics import Dropped, MetricsPage, RejectFile, Tally
 
 
 def test_every_count_is_in_prometheus_text_with_help_and_type() -> None:
@@ -76,7 +75,7 @@ def test_one_topic_has_one_digest_in_a_run_and_another_in_the_next(tmp_path: Pat
 
 
 def test_the_file_of_rejects_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quiltstream.pipelines.gateway.rejects._BYTES", 1_000)
+    monkeypatch.setattr("quiltstream.pipelines.gateway.metrics._BYTES", 1_000)
     file = RejectFile(tmp_path / "rejects.jsonl")
     for number in range(1_000):
         file.add(Dropped.TOO_LARGE, b"m%d" % number, number)

@@ -13,16 +13,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.gateway.connection import BrokerError, Connection, Session
-from quiltstream.pipelines.gateway.credentials import paho
-from quiltstream.pipelines.gateway.mqtt_client import (
+from quiltstream.pipelines.gateway.connection import (
     PRIVATE,
     PRIVATE_KEYS,
     Arrived,
+    BrokerError,
+    Connection,
     PacketError,
+    Session,
     made_client,
     publish_of,
 )
+from quiltstream.pipelines.gateway.credentials import paho
 
 from .blunt_broker import BluntBroker, integer, packet, publish, text
 

@@ -14,13 +14,10 @@ import numpy as np
 import pytest
 import yaml
 
-from quiltstream.pipelines.gateway.contracts import DeliveryTarget
+from quiltstream.pipelines.gateway.delivery import DeliveryTarget, FolderDelivery, KafkaDelivery
 from quiltstream.pipelines.gateway.forward import Forward
-from quiltstream.pipelines.gateway.metrics import MetricsPage, Tally
+from quiltstream.pipelines.gateway.metrics import MetricsPage, RejectFile, Tally
 from quiltstream.pipelines.gateway.pseudonyms import TopicNames
-from quiltstream.pipelines.gateway.rejects import RejectFile
-from quiltstream.pipelines.gateway.to_folder import FolderDelivery
-from quiltstream.pipelines.gateway.to_kafka import KafkaDelivery
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.gateway import GatewaySettings, Level, TopicPseudonyms
 from quiltstream.schemas.settings.mappings import Readings

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.gateway import DeliveryError
-from quiltstream.pipelines.gateway.contracts import Stall
-from quiltstream.pipelines.gateway.metrics import Dropped, Tally
+from quiltstream.pipelines.gateway.metrics import Dropped, RejectFile, Stall, Tally
 from quiltstream.pipelines.gateway.publish_back import (
     Back,
     FolderSource,
@@ -34,7 +33,6 @@ from quiltstream.pipelines.gateway.publish_back import (
     level_of,
     row_of,
 )
-from quiltstream.pipelines.gateway.rejects import RejectFile
 
 from .fake_kafka import KafkaError, KafkaException
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from quiltstream.pipelines.gateway.contracts import Message
+from quiltstream.pipelines.gateway.delivery import FolderDelivery, Message
 from quiltstream.pipelines.gateway.pseudonyms import Choice, Table, TopicNames, under_pseudonyms
-from quiltstream.pipelines.gateway.to_folder import FolderDelivery
 from quiltstream.schemas.roster import Roster, RosterError
 from quiltstream.schemas.settings.pseudonyms import PseudonymKey
 

@@ -9,7 +9,7 @@ import fastavro
 import pytest
 
 from quiltstream.pipelines.gateway import Message
-from quiltstream.pipelines.gateway.to_folder import Segment, left_over, recover, segment_name, whole_blocks
+from quiltstream.pipelines.gateway.delivery import Segment, left_over, recover, segment_name, whole_blocks
 
 from .delivery_contract import message, number_of
 

@@ -15,7 +15,7 @@ import fastavro
 import pytest
 
 from quiltstream.pipelines.gateway import DeliveryError, DeliveryTarget, Message
-from quiltstream.pipelines.gateway.to_folder import FolderDelivery, Segment
+from quiltstream.pipelines.gateway.delivery import FolderDelivery, Segment
 
 from .delivery_contract import DeliveryContract, Place, had_by, message, number_of
 
@@ -144,7 +144,7 @@ def test_a_full_disk_is_not_filled_with_files_that_were_begun(tmp_path: Path) ->
 WRITER = """
 import sys, time
 from pathlib import Path
-from quiltstream.pipelines.gateway.to_folder import FolderDelivery
+from quiltstream.pipelines.gateway.delivery import FolderDelivery
 from quiltstream.pipelines.gateway import Message
 
 hop = FolderDelivery(Path(sys.argv[1]), size=100_000, age=0.05)

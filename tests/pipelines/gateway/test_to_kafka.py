@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from quiltstream.pipelines.gateway import DeliveryError, DeliveryTarget, Message
-from quiltstream.pipelines.gateway import to_kafka as module
-from quiltstream.pipelines.gateway.to_kafka import KafkaDelivery
+from quiltstream.pipelines.gateway import delivery as module
+from quiltstream.pipelines.gateway.delivery import KafkaDelivery
 from quiltstream.schemas.settings.gateway import Level
 
 from ...schemas.test_ports import by_kafka, by_tls, serving

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.gateway import Message
-from quiltstream.pipelines.gateway.to_folder import FolderDelivery
+from quiltstream.pipelines.gateway.delivery import FolderDelivery
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
