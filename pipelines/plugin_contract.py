@@ -24,7 +24,7 @@ from ..schemas.settings.plugins import CONNECTOR_PLUGINS, PAYLOAD_PLUGINS
 from ..transforms.payloads.parsing import plugin_parser
 from ..transforms.sources.contract import BEGIN, BrokerUnavailableError, PartitionedSource, SourceBatch
 from .commands.schema import settings_schema
-from .connectors.table import ResentTopic, live_sink, live_source
+from .connectors.live import ResentTopic, live_sink, live_source
 from .plugins import FollowedMessages
 
 __all__ = ["PayloadContract", "SinkContract", "SourceContract"]

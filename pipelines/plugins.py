@@ -47,7 +47,7 @@ from ..transforms.sources.contract import (
     source_batch_of,
 )
 from ..transforms.sources.reader import PollingPolicy, ReadLive
-from .connectors.table import LiveSink, LiveSource, ResentTopic, SourceRecord
+from .connectors.live import LiveSink, LiveSource, ResentTopic, SourceRecord
 
 __all__ = [
     "BEGIN",

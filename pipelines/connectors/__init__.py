@@ -1,7 +1,8 @@
 """Where a job reads and writes. A connector is a module; those of other distributions are plug-ins.
 
-``table``
-    what a live source and a live sink must do, the connector that settings name, and a sink that cannot be read back
+``live``
+    what a live source and a live sink must do, how those that settings name are loaded (``CONNECTORS`` in
+    ``schemas/settings/connectors.py`` is the table), and a sink that cannot be read back
 ``folders``, ``kafka``, ``pubsub``
     the connectors of live jobs; all file formats and standard input are ``folders``
 ``files``

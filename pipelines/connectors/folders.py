@@ -28,8 +28,8 @@ from ...transforms.sources.contract import PartitionedSource
 from ...transforms.sources.files import decoder_of
 from ...transforms.sources.reader import PollingPolicy, ReadLive
 from .files import ids_in, try_folder, try_places
+from .live import LiveSink, LiveSource
 from .places import Place, check_places, check_topics, places_of
-from .table import LiveSink, LiveSource
 from .undelivered import Field, recorded_blocks
 
 #: A name as the files of a live sink have it, to see whether a pattern of the source would find them.

@@ -34,7 +34,7 @@ from ...transforms.sinks.files import DEAD_LETTERS
 from ...transforms.sinks.messages import SendRejects, SendReleases
 from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ..errors import AwayError, CommandError, ExitCode
-from .table import LiveSink, LiveSource, SourceRecord
+from .live import LiveSink, LiveSource, SourceRecord
 from .undelivered import Field, recorded_blocks, send_blocks
 
 __all__ = ["SinkTopic", "TopicRecord", "Topics", "patiently", "sink", "source", "start_of", "topic_of"]

@@ -22,7 +22,7 @@ from ...transforms.pubsub.sink import PubSubTopic
 from ...transforms.pubsub.source import PubSubSubscription, ReadSubscription
 from ...transforms.sources.reader import PollingPolicy
 from ..errors import AwayError, ExitCode
-from .table import LiveSink, LiveSource, ResentTopic
+from .live import LiveSink, LiveSource, ResentTopic
 from .undelivered import Field
 
 #: How long the service may take to answer what a run begins with.

@@ -19,6 +19,13 @@ bounded, and may be lost with the process: the broker sends it again.
 
 from __future__ import annotations
 
-from .delivery import DeliveryError, DeliveryTarget, Message
+from typing import TYPE_CHECKING
 
-__all__ = ["DeliveryError", "DeliveryTarget", "Message"]
+from ...schemas.contents import contents
+
+if TYPE_CHECKING:
+    from .delivery import DeliveryError as DeliveryError
+    from .delivery import DeliveryTarget as DeliveryTarget
+    from .delivery import Message as Message
+else:
+    __getattr__, __dir__, __all__ = contents(__name__)

@@ -27,7 +27,7 @@ from ...transforms.private_histograms import PrivateHistograms
 from ..command import ASKED
 from ..commands.run import show, summary_of, with_live
 from ..connectors.files import labelled_so_far
-from ..connectors.table import live_sink
+from ..connectors.live import live_sink
 from ..connectors.undelivered import filling, outputs_of
 from ..console import plural, results
 from ..errors import AwayError, CommandError, ExitCode

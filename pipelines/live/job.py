@@ -35,7 +35,7 @@ from ...transforms.registration import register
 from ...transforms.sources.reader import PollingPolicy
 from ..connectors.files import labelled_so_far
 from ..connectors.folders import check_folders, make_folders
-from ..connectors.table import LiveSink, LiveSource, check_secrets, live_sinks, live_source
+from ..connectors.live import LiveSink, LiveSource, check_secrets, live_sinks, live_source
 from ..connectors.undelivered import filling, outputs_of
 from ..estimation.drift import DriftWatch
 from ..on_record import note_lost_history

@@ -25,7 +25,7 @@ from ...transforms.plan import Plan
 from ...transforms.sources.progress import Heartbeat
 from ...transforms.sources.reader import PollingPolicy
 from ..command import ASKED, ask_to_end, keep_quiet, settled
-from ..connectors.table import SourceRecord
+from ..connectors.live import SourceRecord
 from ..connectors.undelivered import Output
 from ..console import plural
 from ..errors import CommandError, ExitCode

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
-from quiltstream.pipelines.connectors.table import live_sink, live_source
+from quiltstream.pipelines.connectors.live import live_sink, live_source
 from quiltstream.pipelines.plugin_contract import PayloadContract, SinkContract, SourceContract
 from quiltstream.pipelines.plugins import MessageClient, MessagePartitions, decoder_of
 from quiltstream.schemas.readings import RejectReason

@@ -10,7 +10,7 @@ import pytest
 
 from quiltstream.pipelines.commands.fit import transitions_in
 from quiltstream.pipelines.commands.run import publish
-from quiltstream.pipelines.connectors.table import live_source
+from quiltstream.pipelines.connectors.live import live_source
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms

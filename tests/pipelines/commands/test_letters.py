@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
-from quiltstream.pipelines.connectors.table import live_sinks
+from quiltstream.pipelines.connectors.live import live_sinks
 from quiltstream.schemas.dead_letters import Letters, decoded_key, new_keys, seal
 from quiltstream.schemas.readings import REJECT_SCHEMA
 from quiltstream.schemas.settings.job import read_settings

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from quiltstream.pipelines.connectors import kafka
 from quiltstream.pipelines.connectors.kafka import SinkTopic
-from quiltstream.pipelines.connectors.table import live_sinks
+from quiltstream.pipelines.connectors.live import live_sinks
 from quiltstream.pipelines.errors import CommandError, ExitCode
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings.connectors import KafkaSink

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.connectors.table import live_source
+from quiltstream.pipelines.connectors.live import live_source
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live.job import stay_of
 from quiltstream.pipelines.on_record import Memory

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.connectors import table
 from quiltstream.schemas.settings.connectors import CONNECTORS, FileSource, RejectSink
 
 from ..jobs import job, readings, write_as
@@ -21,7 +20,7 @@ CLIENTS = ("confluent_kafka", "paho", "cbor2", "google.pubsub", "google.cloud.pu
 KAFKA = ("quiltstream.transforms.kafka", "quiltstream.pipelines.connectors.kafka")
 PUBSUB = ("quiltstream.transforms.pubsub", "quiltstream.pipelines.connectors.pubsub")
 MESSAGES = ("quiltstream.transforms.payloads", "quiltstream.transforms.sources.message_files")
-LIVE = ("quiltstream.pipelines.live", "quiltstream.pipelines.gateway", "quiltstream.pipelines.connectors.table")
+LIVE = ("quiltstream.pipelines.live", "quiltstream.pipelines.gateway", "quiltstream.pipelines.connectors.live")
 WINDOWS = {"size": "1d", "start": "2024-03-01", "stop": "2024-03-02"}
 PRESETS = "quiltstream.transforms.payloads.presets."
 
@@ -83,7 +82,7 @@ def test_a_kafka_job_imports_no_pub_sub_and_no_preset(tmp_path: Path) -> None:
     modules = imported(
         "from pathlib import Path\n"
         "import quiltstream.pipelines.live.command\n"
-        "from quiltstream.pipelines.connectors.table import live_sinks, live_source\n"
+        "from quiltstream.pipelines.connectors.live import live_sinks, live_source\n"
         "from quiltstream.schemas.settings.job import read_settings\n"
         f"settings = read_settings(Path({str(one.settings)!r}))\n"
         "live_source(settings), live_sinks(settings)",
