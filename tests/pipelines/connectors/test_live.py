@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from quiltstream.pipelines.connectors import live
 from quiltstream.schemas.settings.connectors import CONNECTORS, FileSource, RejectSink
 
 from ..jobs import job, readings, write_as
@@ -96,6 +97,6 @@ def test_every_source_and_sink_of_the_settings_has_a_connector() -> None:
     fields = {*FileSource.model_fields, *RejectSink.model_fields}
     assert fields - {"delimiter", "encoding", "encrypted"} == set(CONNECTORS)
     for one in CONNECTORS.values():
-        connector: Any = table._module_of(one.module)
+        connector: Any = live._module_of(one.module)
         assert callable(connector.source)
         assert callable(connector.sink)
