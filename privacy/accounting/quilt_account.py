@@ -48,7 +48,8 @@ from .schedules import Schedule, separated
 
 IntArray = npt.NDArray[np.intp]
 
-_REMEMBERED = 2**11
+#: Runs in sight whose worst slot is remembered: each may be some hundred kilobytes.
+_REMEMBERED = 2**9
 _CEILINGS = 1024
 #: More than the rounding of a slot that is priced by itself and with others.
 _MARGIN = 2.0**-40
@@ -56,7 +57,8 @@ _SAMPLES = 24
 _GROWTH = 4
 
 
-@lru_cache(maxsize=256)
+# the slots of a run ask for the same two again and again; each is as long as the reach
+@lru_cache(maxsize=8)
 def _outward(runs: tuple[tuple[int, float], ...], total: float, lags: int) -> FloatArray:
     """Sum of the density over the first j slots beyond the edge of a run, for j = 0..lags-1, right to 2 ulp.
 
@@ -183,6 +185,9 @@ class Pricer:
         self.reach = tables.reach
         self.worst_of = lru_cache(maxsize=_REMEMBERED)(self._worst_of)
         self._ceilings = lru_cache(maxsize=_CEILINGS)(self._ceilings_of)
+
+    def __reduce__(self) -> tuple[type[Pricer], tuple[SidedInfluence, IntArray]]:
+        return Pricer, (self.tables, self.rows)
 
     @property
     def is_idle(self) -> bool:

@@ -308,3 +308,10 @@ def test_a_ledger_shows_its_belief_loss_and_budget():
     ledger.charge(0, 100, 0.01)
     assert f"loss={ledger.loss:.6g}, budget=2)" in repr(ledger)
     assert repr(Ledger(MixingBounds(0.2, 0.75))).endswith("loss=0)")
+
+
+@BELIEFS
+def test_a_ledger_that_was_pickled_goes_on_as_before(belief):
+    ledger = charged(belief, [(0, 20, 0.05), (10, 40, 0.02)], budget=5.0)
+    again = pickle.loads(pickle.dumps(ledger))
+    assert again.charge(30, 60, 0.03) == ledger.charge(30, 60, 0.03)
