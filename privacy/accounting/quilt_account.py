@@ -51,6 +51,8 @@ IntArray = npt.NDArray[np.intp]
 #: Runs in sight whose worst slot is remembered: each may be some hundred kilobytes.
 _REMEMBERED = 2**9
 _CEILINGS = 1024
+#: Costs that are computed at once, 8 MB.
+_AT_ONCE = 2**20
 #: More than the rounding of a slot that is priced by itself and with others.
 _MARGIN = 2.0**-40
 _SAMPLES = 24
@@ -100,22 +102,35 @@ class Side:
     runs: tuple[tuple[int, float], ...]
     total: float
 
-    def costs(self, table: FloatArray, density: float, offset: int) -> FloatArray:
-        """Cost of the end at each lag for a slot so many slots within the run, of that density; shape of the table."""
+    def costs(self, table: FloatArray, density: float, offsets: IntArray) -> FloatArray:
+        """Cost of the end at each lag for slots of that density, so many slots within the run.
+
+        Args:
+            table: Influence, shape (pairs, lags).
+            density: Of the run.
+            offsets: Of the slots, shape (n,).
+
+        Returns:
+            Shape (pairs, n, lags).
+        """
         lags = table.shape[1]
-        inside: FloatArray = np.arange(min(offset, lags), dtype=np.float64) * density
-        beyond = offset * density + _outward(self.runs, self.total, lags)[: lags - len(inside)]
-        return np.concatenate([inside, beyond]) + table
+        between, inside = np.arange(lags), offsets[:, np.newaxis]
+        beyond = _outward(self.runs, self.total, lags)[np.maximum(between - inside, 0)]
+        return (np.minimum(between, inside) * density + beyond) + table[:, np.newaxis]
 
     def cheapest(self, table: FloatArray, density: float, offsets: IntArray) -> FloatArray:
         """Cost of the cheapest end, or of none, shape (pairs, offsets)."""
         seen, places = np.unique(np.minimum(offsets, table.shape[1]), return_inverse=True)
-        ends = np.stack([self.costs(table, density, int(offset)).min(axis=1) for offset in seen], axis=1)
+        parts = np.array_split(seen, min(len(seen), math.ceil(table.size * len(seen) / _AT_ONCE)))
+        ends = np.concatenate([self.costs(table, density, part).min(axis=2) for part in parts], axis=1)
         return np.minimum(ends[:, places], self.total + offsets * density)
 
     def end(self, row: FloatArray, density: float, offset: int) -> tuple[int | None, float]:
         """Lag and cost of the cheapest end for one pair; no lag where no end is as cheap."""
-        costs, whole_side = self.costs(row[np.newaxis], density, offset)[0], offset * density + self.total
+        costs, whole_side = (
+            self.costs(row[np.newaxis], density, np.array([offset]))[0, 0],
+            offset * density + self.total,
+        )
         first = int(np.argmin(costs))
         return (first + 1, float(costs[first])) if costs[first] < whole_side else (None, whole_side)
 

@@ -183,7 +183,7 @@ class Recalled:
         budget: as for a ledger.
     """
 
-    _CHANGES = frozenset({"join", "switch", "charge", "replay"})
+    _CHANGES = frozenset({"add_belief", "switch", "charge", "replay"})
     _answers: ClassVar[dict[Any, tuple[Any, Exception | None]]] = {}
 
     def __init__(self, belief: Any, budget: float | None = None) -> None:

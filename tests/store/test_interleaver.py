@@ -24,7 +24,17 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import Connection
 
-from quiltstream.store import BlockToPublish, Record, Registration, Store, StoreAddress, accounts, publishing, tables
+from quiltstream.store import (
+    BlockToPublish,
+    Record,
+    Registration,
+    Store,
+    StoreAddress,
+    accounts,
+    integrity,
+    publishing,
+    tables,
+)
 from quiltstream.store.codec import block_bytes, block_from_bytes
 from quiltstream.store.connection import BARE, WRITES, Database
 from quiltstream.store.publishing import Publisher
@@ -213,8 +223,8 @@ def test_a_digest_that_is_not_checked_is_found(
 ) -> None:
     stage = staged(DAMAGE)
     assert stage.run([]).failure is None
-    monkeypatch.setattr(publishing, "checked", lambda _table, row: row)
-    monkeypatch.setattr(publishing, "check_drawn", lambda *_: None)
+    monkeypatch.setattr(integrity, "checked", lambda _table, row: row)
+    monkeypatch.setattr(integrity, "check_drawn", lambda *_: None)
     found = finds(stage)
     assert "is not what was drawn" in found or "two values were published" in found
 
