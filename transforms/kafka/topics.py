@@ -143,14 +143,14 @@ def _to_the_end(consumer: Any, left: set[Partition], patience_s: float, where: s
         if got:
             heard = time.monotonic()
         elif time.monotonic() - heard > patience_s:
-            raise KafkaUnavailableError(f"{where}no broker answered in time", passing=True)
+            raise KafkaUnavailableError(f"{where}: no broker answered in time".removeprefix(": "), passing=True)
         for one in got:
             if one.error() is None:
                 yield one
             elif name_of(one.error()) == "_PARTITION_EOF":
                 left.discard((one.topic(), one.partition()))
             else:
-                raise unavailable(f"topic {one.topic()}", one.error())
+                raise unavailable(where or f"topic {one.topic()}", one.error())
 
 
 _ANSWER_S = 10.0
@@ -192,7 +192,7 @@ def _read(
     places: list[Partition] = [(topic.name, one) for one in told.partitions]
     starts = first_offsets(consumer, places, EARLIEST, _ANSWER_S)
     consumer.assign([topic_partition(*place, offset) for place, offset in starts.items()])
-    for one in _to_the_end(consumer, set(places), patience_s, f"{topic.text}: "):
+    for one in _to_the_end(consumer, set(places), patience_s, topic.text):
         _take(one, topic, names, take)
     return any(starts.values())
 

@@ -34,7 +34,6 @@ from ...schemas.settings.places import Place, Register, RegisterValue
 from ...schemas.slots import Schedule, SlotGrid
 from ..common.batches import pc
 from ..formats.rows import UNTIL, earliest_of
-from ..payloads.meter_registers import Ends, LastReadings, increments_of
 
 #: Shards into which the series are cut; one worker holds what is needed of a shard at a time.
 _SHARDS = 256
@@ -82,6 +81,8 @@ class LastOfSlots(beam.DoFn):
 
     def process(self, readings: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Cut a batch down, and into shards."""
+        from ..payloads.meter_registers import LastReadings  # noqa: PLC0415 - a job without counters imports no payloads
+
         last = LastReadings.of(readings, self._grid)
         yield from _by_shard(readings, np.unique(np.concatenate([last.rows, last.low])))
 
@@ -96,6 +97,8 @@ class CompareRegisters(beam.DoFn):
 
     def process(self, share: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[Any]:
         """Compare the readings of each slot with those of the slot before."""
+        from ..payloads.meter_registers import Ends, LastReadings, increments_of  # noqa: PLC0415 - a job without counters imports no payloads
+
         _, batches = share
         readings = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0]
         rows, low, codes, slots, offsets, values = LastReadings.of(readings, self._grid)
