@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...schemas.contents import contents
+from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .audit import AuditRelease as AuditRelease
@@ -46,4 +46,4 @@ if TYPE_CHECKING:
     from .utility import Utility as Utility
     from .utility import analyse_utility as analyse_utility
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)
