@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..schemas.contents import contents
+from ..schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .accounting.charges import BudgetExceeded as BudgetExceeded
@@ -50,4 +50,4 @@ if TYPE_CHECKING:
     from .quilts.influence import Quilt as Quilt
     from .validation import PrivacyError as PrivacyError
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

@@ -42,7 +42,7 @@ from ...privacy.models.periodic import PeriodicChain
 from ...privacy.models.serialisation import belief_from_dict
 from ...privacy.quilts.calibration import mqm_approx, mqm_exact
 from ...schemas.files import MOST_ROSTER_BYTES, check_replaceable, open_table, reason
-from ...schemas.models import Model, Provenance, hash_of_series
+from ...schemas.model_file import Model, Provenance, hash_of_series
 from ...schemas.settings.job import (
     SETTINGS_ENDINGS,
     Settings,

@@ -32,7 +32,7 @@ from ...privacy.models.belief import Belief
 from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.calendars import UNITS, Unit, local_calendar
 from ...schemas.files import whole_file, write_whole
-from ...schemas.models import Model
+from ...schemas.model_file import Model
 from ...schemas.settings.base import read_document
 from ...schemas.settings.job import Accepted, load_settings, read_settings
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_duration

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...schemas.contents import contents
+from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .charges import BudgetExceeded as BudgetExceeded
@@ -36,4 +36,4 @@ if TYPE_CHECKING:
     from .theorems import sequential as sequential
     from .theorems import two_segments as two_segments
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

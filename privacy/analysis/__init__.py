@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...schemas.contents import contents
+from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .audit import AuditRelease as AuditRelease
@@ -45,4 +45,4 @@ if TYPE_CHECKING:
     from .planning import smallest_group as smallest_group
     from .planning import smallest_window as smallest_window
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...schemas.contents import contents
+from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .confidence import ConfidenceClass as ConfidenceClass
@@ -41,4 +41,4 @@ if TYPE_CHECKING:
     from .transition_counts import TransitionCounts as TransitionCounts
     from .transition_counts import chain_from_counts as chain_from_counts
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...schemas.contents import contents
+from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .belief import Belief as Belief
@@ -46,4 +46,4 @@ if TYPE_CHECKING:
     from .serialisation import Certified as Certified
     from .serialisation import belief_from_dict as belief_from_dict
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)
