@@ -26,8 +26,7 @@ import apache_beam as beam
 import numpy as np
 from rich.console import Console
 
-from ...privacy.accounting.calibration import certified
-from ...privacy.accounting.forward_backward import endless, lower_bound
+from ...privacy.accounting.forward_backward import certified, endless, lower_bound
 from ...privacy.accounting.ledger import Ledger
 from ...privacy.analysis.methods import METHODS
 from ...privacy.estimation.belief_checks import LEAST_STRETCHES, memory, pooled_rhythm, rhythm, stretches

@@ -1,7 +1,7 @@
 """``quiltstream plan``: what a purpose comes to under a model, from settings or a model file alone.
 
 No data are read, no ledger is opened, and nothing is charged. The numbers are those of
-:mod:`quiltstream.privacy.analysis.utility`; here are its input, its text, and the settings to start from.
+:mod:`quiltstream.privacy.analysis.planning`; here are its input, its text, and the settings to start from.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import yaml
 from rich.console import Console
 
 from ...privacy.analysis.methods import METHODS
-from ...privacy.analysis.utility import (
+from ...privacy.analysis.planning import (
     AggregationRule,
     Purpose,
     Utility,

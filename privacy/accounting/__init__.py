@@ -1,14 +1,13 @@
 """What all releases of a domain cost together: the forward-backward account.
 
 ``forward_backward``
-    the loss of an endless stream with its certificate, of any schedule below its density, and of an event
+    the loss of an endless stream with its certificate, of any schedule below its density, and of an event;
+    the noise of a query by that account
 ``sweep``
     the loss of any schedule, slot by slot
-``calibration``
-    the noise of a query by that account
 ``quilt_account``, ``theorems``
     the loss by Markov quilts, and the bounds of the sources' theorems
-``ledger``, ``charges``, ``density``, ``schedules``
+``ledger``, ``charges``, ``schedules``
     the running account of a domain, and what it is made of
 """
 

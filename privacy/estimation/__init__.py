@@ -7,7 +7,8 @@
 ``private_counts``, ``released_bounds``
     a belief from noisy counts or from released rows
 ``released_histograms``, ``drift``, ``belief_checks``
-    stretches of released rows; whether a belief in force is contradicted, and what richer beliefs would cost
+    stretches of released rows, with the noise of their sums; whether a belief in force is contradicted, and what
+    richer beliefs would cost
 """
 
 from __future__ import annotations

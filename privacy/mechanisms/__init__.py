@@ -1,7 +1,7 @@
 """How values are randomised: exact discrete Laplace noise and the mechanisms on top of it.
 
-``sampling``, ``discrete_laplace``, ``noise_sums``
-    random bits, exact events, the two laws of noise, and errors of their sums
+``sampling``, ``discrete_laplace``
+    random bits, exact events, and the two laws of noise
 ``histogram``
     noisy counts, and their estimate with a known total
 ``exponential``, ``randomised_response``, ``wasserstein``
