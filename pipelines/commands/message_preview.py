@@ -22,9 +22,8 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.mappings import Readings
+from ...schemas.settings.mappings import RECIPES, Readings
 from ...schemas.settings.places import MOST_WILDCARDS, Do, Place, Step, Steps, parts_of, path_text, paths_of
-from ...schemas.settings.recipe_files import RECIPES
 from ...transforms.payloads.avro import SchemaLookup
 from ...transforms.payloads.columns import FIELDS, is_known, level_of, topics
 from ...transforms.payloads.decoder import PayloadDecoder, documents_of

@@ -29,7 +29,7 @@ from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
-from ...schemas.process import keep_memory_private
+from ...schemas.files import keep_memory_private
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name
 from ..completeness.punctuation import (

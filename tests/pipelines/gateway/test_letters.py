@@ -20,7 +20,7 @@ from quiltstream.pipelines.gateway.publish_back import Back, Sent
 from quiltstream.schemas.dead_letters import Content, Letters, new_keys, open_letter
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.gateway import GatewaySettings
-from quiltstream.schemas.settings.pseudonyms import PseudonymKey
+from quiltstream.schemas.settings.secrets import PseudonymKey
 
 from ..jobs import call
 from .fake_kafka import Broker, KafkaError

@@ -13,7 +13,7 @@ import yaml
 from quiltstream.pipelines.gateway.delivery import FolderDelivery, Message
 from quiltstream.pipelines.gateway.pseudonyms import Choice, Table, TopicNames, under_pseudonyms
 from quiltstream.schemas.roster import Roster, RosterError
-from quiltstream.schemas.settings.pseudonyms import PseudonymKey
+from quiltstream.schemas.settings.secrets import PseudonymKey
 
 from ..jobs import HOMES, Done, call, job, readings
 
