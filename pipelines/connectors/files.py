@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 
 from ...schemas.files import check_replaceable, is_file, is_folder, open_regular, part_name, reason
-from ...schemas.models import Model
+from ...schemas.model_file import Model
 from ...schemas.releases import RELEASE_SCHEMA, Release, releases_from_batch
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileFormat, FileSink, RejectSink
