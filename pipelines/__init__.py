@@ -1,9 +1,9 @@
 """Whole jobs and the command line ``quiltstream``.
 
-``cli``, ``command``, ``console``, ``errors``
-    arguments of every command, what all commands do, what they print, and their exit codes
+``cli``, ``console``, ``errors``
+    arguments of every command, what they print, and their exit codes
 ``commands``
-    what each command does; imported when it is called, so that help does not wait for Beam
+    what each command does, and what all do; imported when it is called, so that help does not wait for Beam
 ``preflight``, ``runners``
     all checks of a job in their order, and Beam as the commands use it
 ``connectors``

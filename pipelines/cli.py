@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .command import Group, leave_at_exit
+from .commands import Group, leave_at_exit
 
 if TYPE_CHECKING:
     from ..schemas.releases import Engine

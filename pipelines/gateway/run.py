@@ -27,7 +27,7 @@ from ...schemas.settings.gateway import (
 )
 from ...schemas.settings.gateway import Forward as ForwardSettings
 from ...schemas.settings.secrets import FromEnvironment, FromFile
-from ..command import settled
+from ..commands import settled
 from ..console import facts, heading, results
 from ..errors import CommandError, ExitCode
 from .connection import BrokerError, Connection, Session

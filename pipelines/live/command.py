@@ -24,7 +24,7 @@ from ...store.specs import Noise
 from ...store.store import Store
 from ...transforms.plan import make_plan, model_of
 from ...transforms.private_histograms import PrivateHistograms
-from ..command import ASKED
+from ..commands import ASKED
 from ..commands.run import show, summary_of, with_live
 from ..connectors.files import labelled_so_far
 from ..connectors.live import live_sink

@@ -24,7 +24,7 @@ from ...transforms.aggregate.ledger_access import give_up
 from ...transforms.plan import Plan
 from ...transforms.sources.progress import Heartbeat
 from ...transforms.sources.reader import PollingPolicy
-from ..command import ASKED, ask_to_end, keep_quiet, settled
+from ..commands import ASKED, ask_to_end, keep_quiet, settled
 from ..connectors.live import SourceRecord
 from ..connectors.undelivered import Output
 from ..console import plural

@@ -26,7 +26,7 @@ from ...privacy.analysis.planning import ErrorTable
 from ...schemas.slots import HOUR_US, said_duration
 from ..console import number, plural
 from ..released_series import Period, ReleasedSeries, Span, days_between
-from .contents import DomainFacts
+from . import DomainFacts
 
 #: Inches; narrow, so that a phone shows the text of a figure in a size that can be read.
 _WIDTH = 4.6

@@ -30,8 +30,7 @@ from ...schemas.releases import RELEASE_SCHEMA, tidy
 from ...schemas.slots import said_duration
 from ..console import number, plural
 from ..released_series import ReleasedSeries, days_between
-from . import figures
-from .contents import DomainFacts, Report
+from . import DomainFacts, Report, figures
 
 
 @dataclass(frozen=True)

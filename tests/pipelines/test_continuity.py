@@ -16,7 +16,7 @@ import yaml
 
 from quiltstream.pipelines import on_record
 from quiltstream.pipelines.commands import run as batch
-from quiltstream.pipelines.connectors import folders
+from quiltstream.pipelines.connectors import files
 from quiltstream.pipelines.errors import explain
 from quiltstream.pipelines.estimation import estimate, successors
 from quiltstream.pipelines.live import command
@@ -300,7 +300,7 @@ def test_a_live_sink_elsewhere_is_searched_too(tmp_path: Path, monkeypatch: pyte
     shutil.copy(made.sink, tmp_path / "live" / "some.parquet")
     assert isinstance(settings.sink, FileSink)
     with Store(f"sqlite:///{tmp_path}/other.db", create=True) as store:
-        found = folders.sink(settings, "sink", settings.sink).unknown_ids(store)
+        found = files.sink(settings, "sink", settings.sink).unknown_ids(store)
     assert sorted(found) == sorted(read_releases(made.sink)["release_id"].to_pylist())
 
 

@@ -20,7 +20,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.utils import retry
 
-from quiltstream.pipelines.command import keep_quiet
+from quiltstream.pipelines.commands import keep_quiet
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.live import monitor
 from quiltstream.pipelines.live.monitor import Follower, LiveProgress
