@@ -27,7 +27,7 @@ from ...schemas.releases import RELEASE_SCHEMA, Release, releases_from_batch
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings, read_roster
 from ...transforms.formats.paths import expand, is_elsewhere, is_local, open_bytes
-from ...transforms.sinks.files import REJECTS, WriteRows, read_releases
+from ...transforms.sinks import REJECTS, WriteRows, read_releases
 from ..errors import CommandError
 from .undelivered import is_full, not_begun, outputs_of
 

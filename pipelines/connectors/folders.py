@@ -22,7 +22,7 @@ from ...store.specs import Record, Registration
 from ...store.store import Store
 from ...transforms.formats.paths import everywhere, is_local, unreachable
 from ...transforms.formats.rows import Labels
-from ...transforms.sinks.files import WriteBlocks, WriteDeadLetters, WriteRejects, block_name, in_folder, write_block
+from ...transforms.sinks import WriteBlocks, WriteDeadLetters, WriteRejects, block_name, in_folder, write_block
 from ...transforms.sources.arriving_files import ArrivingFiles, StandardInput
 from ...transforms.sources.contract import PartitionedSource
 from ...transforms.sources.files import decoder_of
