@@ -39,7 +39,7 @@ from ...store.specs import Record, Registration
 from ...store.store import Store
 from ...transforms.formats.paths import everywhere, expand, is_elsewhere, is_local, open_bytes, unreachable
 from ...transforms.formats.rows import Labels
-from ...transforms.sinks.files import (
+from ...transforms.sinks import (
     REJECTS,
     WriteBlocks,
     WriteDeadLetters,

@@ -23,7 +23,7 @@ from ...schemas.settings.plugins import CONNECTOR_PLUGINS, Connector, Plugin
 from ...store.domain_changes import SourceId
 from ...store.specs import Registration
 from ...store.store import Store
-from ...transforms.sinks.messages import MessageTopic, SendRejects, SendReleases
+from ...transforms.sinks import MessageTopic, SendRejects, SendReleases
 from ...transforms.sources.reader import PollingPolicy
 from .undelivered import Field, send_blocks
 

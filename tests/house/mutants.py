@@ -348,7 +348,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="windows close while files are waiting",
         file="transforms/sources/reader.py",
-        old="settled = piece is None or piece.settled",
+        old="settled = batch is None or batch.settled",
         new="settled = True",
         tests=(f"{_LIVE}::test_files_that_arrive_while_the_job_runs_are_read_and_damaged_ones_skipped",),
     ),

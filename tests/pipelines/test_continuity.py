@@ -30,7 +30,7 @@ from quiltstream.store.errors import StoreReplaced
 from quiltstream.transforms import PrivateHistograms, checks, registration
 from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
 from quiltstream.transforms.private_histograms import policy_of
-from quiltstream.transforms.sinks.files import read_releases
+from quiltstream.transforms.sinks import read_releases
 
 from ..transforms.stubborn import StubbornFileSystem
 from .jobs import Job, call, job

@@ -1,4 +1,4 @@
-"""Payloads of messages to readings: ``decoder`` is what a source of messages uses.
+"""Payloads of messages to readings: a source of messages uses ``decoder``, which also explains a mapping.
 
 ``messages``, ``columns``
     what a broker hands over, and what a payload format makes of it
@@ -6,8 +6,6 @@
     the mappings of the settings: arrays, conditions, operators
 ``parsing``, ``avro``
     forms of payloads, also those of plug-ins
-``trial``
-    what a mapping makes of single messages, and why
 ``presets``, ``meter_registers``
     the formats of platforms, and increments of cumulative registers
 """

@@ -12,7 +12,7 @@ import pytest
 from quiltstream.pipelines import data
 from quiltstream.schemas.model_file import Model
 from quiltstream.schemas.settings.job import read_settings
-from quiltstream.transforms.sinks.files import read_releases
+from quiltstream.transforms.sinks import read_releases
 
 from ..jobs import call
 

@@ -28,7 +28,7 @@ from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings.job import EXAMPLE, load_settings
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.sinks.files import read_releases
+from quiltstream.transforms.sinks import read_releases
 
 from ...tiers import some
 

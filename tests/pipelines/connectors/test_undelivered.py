@@ -18,7 +18,7 @@ from quiltstream.pipelines.connectors.undelivered import Output, SinkError, is_f
 from quiltstream.pipelines.errors import ExitCode
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live.restarts import RunnerError, failure_of
-from quiltstream.transforms.sinks import files as sinks
+from quiltstream.transforms import sinks
 
 from ..jobs import call, job
 from ..live_jobs import made, published, run

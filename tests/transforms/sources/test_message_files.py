@@ -17,7 +17,7 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.table_files import read_rows
-from quiltstream.transforms.sinks.files import REJECTS, WriteRows
+from quiltstream.transforms.sinks import REJECTS, WriteRows
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN
 from quiltstream.transforms.sources.files import FileDecoder, ReadReadings, decoder_of
