@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..schemas.contents import contents
+from ..schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .errors import CommandError as CommandError
@@ -36,4 +36,4 @@ if TYPE_CHECKING:
     from .errors import Failure as Failure
     from .errors import explain as explain
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

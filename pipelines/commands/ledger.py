@@ -27,7 +27,7 @@ from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.files import FileError, is_file, is_folder, open_regular, write_whole
 from ...schemas.ledger import LedgerEntry
-from ...schemas.models import Model
+from ...schemas.model_file import Model
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE
 from ...schemas.released_files import released_rows
 from ...schemas.releases import rows_from_batch

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...schemas.files import check_replaceable, open_regular, part_name, reason
-from ...schemas.models import Model
+from ...schemas.model_file import Model
 from ...schemas.releases import RELEASE_SCHEMA, Release, releases_from_batch
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings, read_roster

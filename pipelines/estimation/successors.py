@@ -15,7 +15,7 @@ from typing import Any
 from ...privacy.accounting.schedules import Schedule as Priced
 from ...privacy.models.classes import MixingBounds, mixing_bounds
 from ...privacy.models.serialisation import belief_from_dict
-from ...schemas.models import Model
+from ...schemas.model_file import Model
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings
 from ...schemas.settings.model import Bounds, Estimate

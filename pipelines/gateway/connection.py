@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ...schemas.errors import QuiltstreamError
-from ...schemas.ports import mismatch, speaks_mqtt
+from ...schemas.tls_probe import mismatch, speaks_mqtt
 from ..errors import CommandError
 from .credentials import paho
 

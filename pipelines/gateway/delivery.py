@@ -31,8 +31,8 @@ from fastavro.write import Writer
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.files import open_private, open_regular, reason, sync_folder
-from ...schemas.ports import wrong_port
 from ...schemas.settings.gateway import Level
+from ...schemas.tls_probe import wrong_port
 from .credentials import kafka, kafka_log
 
 __all__ = [

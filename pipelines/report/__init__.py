@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ...schemas.files import reason, write_whole
-from ...schemas.models import Model
+from ...schemas.model_file import Model
 from ...store.migrations import library_version
 from ...store.store import Store
 from ..commands.ledger import address_of

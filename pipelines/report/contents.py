@@ -19,7 +19,7 @@ from ...privacy.analysis.close_adversaries import slowed
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.ledger import LedgerEntry
-from ...schemas.models import Model
+from ...schemas.model_file import Model
 from ...schemas.releases import RELEASE_SCHEMA
 from ...schemas.slots import format_duration
 from ...store.accounts import adjoined, ledger_of

@@ -25,7 +25,7 @@ from jinja2 import Environment, StrictUndefined
 from pyarrow import csv
 
 from ...schemas.ledger import LEDGER_SCHEMA, LedgerEntry
-from ...schemas.models import Model
+from ...schemas.model_file import Model
 from ...schemas.releases import RELEASE_SCHEMA, tidy
 from ...schemas.slots import said_duration
 from ..console import number, plural

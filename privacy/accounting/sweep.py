@@ -65,7 +65,7 @@ from ..models.directions import (
 from ..models.markov_chain import ChainError
 from ..quilts.influence import Bound, sided_influence
 from ..validation import float_above
-from .density import Density
+from .charges import Density
 from .forward_backward import calibrated, directions_of
 from .schedules import Schedule, separated
 

@@ -40,11 +40,10 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from ..errors import PrivacyError
 from ..models.classes import FiniteClass, stated_chains
 from ..models.joint_distribution import JointTable, Query, exact_chain, exact_distribution, exact_number
 from ..models.markov_chain import MarkovChain
-from ..validation import float_above, positive, whole
+from ..validation import PrivacyError, float_above, positive, whole
 from .discrete_laplace import DiscreteLaplace, rational_scale
 from .histogram import check_counts
 from .sampling import Entropy

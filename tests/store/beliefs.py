@@ -15,7 +15,7 @@ from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.privacy.models.markov_chain import MarkovChain
 from quiltstream.privacy.quilts.calibration import mqm_approx
 from quiltstream.schemas.ledger import LedgerEntry
-from quiltstream.schemas.models import hash_of_series
+from quiltstream.schemas.model_file import hash_of_series
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule
 from quiltstream.schemas.states import StateSpace

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...schemas.ports import wrong_port
 from ...schemas.settings.secrets import Option, SecretError, resolved
+from ...schemas.tls_probe import wrong_port
 from ..sources.contract import BrokerUnavailableError
 
 #: Tells of trouble with brokers; the lines of librdkafka go there as well.

@@ -24,7 +24,7 @@ import pytest
 from quiltstream.pipelines import data
 from quiltstream.pipelines.commands.run import publish
 from quiltstream.privacy.models.classes import MixingBounds
-from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings.job import EXAMPLE, load_settings
 from quiltstream.transforms import PrivateHistograms

@@ -17,7 +17,7 @@ from quiltstream.pipelines.estimation import estimate as estimating
 from quiltstream.pipelines.live import command
 from quiltstream.privacy.estimation.drift import drift_test
 from quiltstream.privacy.models.classes import MixingBounds
-from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import BlockToPublish, NoisyBlock

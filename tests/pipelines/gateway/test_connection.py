@@ -21,7 +21,7 @@ from quiltstream.pipelines.gateway.credentials import options_of, secret_of, tls
 from quiltstream.schemas.settings.gateway import Tls
 from quiltstream.schemas.settings.secrets import FromEnvironment, FromFile
 
-from ...schemas.test_ports import by_mqtt, by_silence, by_tls, serving
+from ...schemas.test_tls_probe import by_mqtt, by_silence, by_tls, serving
 from .deaf_broker import DeafBroker
 
 

@@ -12,7 +12,7 @@ from quiltstream.pipelines.gateway import delivery as module
 from quiltstream.pipelines.gateway.delivery import KafkaDelivery
 from quiltstream.schemas.settings.gateway import Level
 
-from ...schemas.test_ports import by_kafka, by_tls, serving
+from ...schemas.test_tls_probe import by_kafka, by_tls, serving
 from .delivery_contract import DeliveryContract, Place, had_by, message
 from .fake_kafka import Broker, KafkaError
 

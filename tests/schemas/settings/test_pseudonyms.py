@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.schemas.models import Model, Provenance, hash_of_series
+from quiltstream.schemas.model_file import Model, Provenance, hash_of_series
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import (
     EXAMPLE,
