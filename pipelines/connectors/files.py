@@ -239,7 +239,7 @@ def _ids(table: pa.Table, settings: Settings, what: str, why: str) -> list[str]:
 
 
 def family_of(query: str, settings: Settings) -> str:
-    """The settings' query that a query goes on for, if models are estimated in the stream: see ``generations``."""
+    """The settings' query that a query goes on for, if models are estimated in the stream."""
     return query.split("@", 1)[0] if settings.estimate is not None else query
 
 

@@ -65,8 +65,8 @@ class Parts:
     options: dict[str, dict[str, Any]] = field(repr=False)
     names: TopicNames | None = None
 
-    def hop(self) -> DeliveryTarget:
-        """The next hop.
+    def target(self) -> DeliveryTarget:
+        """The delivery target.
 
         Raises:
             DeliveryError: it cannot be used.
@@ -323,7 +323,7 @@ def _forward(parts: Parts, tally: Tally, rejects: RejectFile, stop: Callable[[],
     if given is None or parts.forward is None:
         return
     forward = Forward(
-        parts.hop(),
+        parts.target(),
         messages=given.limits.messages,
         bytes_=given.limits.bytes,
         largest=given.limits.message,

@@ -422,7 +422,7 @@ def _clock(settings: Settings, plan: Plan) -> Any:
 
 
 def _generation(settings: Settings, plan: Plan) -> Any:
-    given = successors.Generation(settings, PrivateHistograms.of(plan), None)
+    given = successors.SuccessorQuery(settings, PrivateHistograms.of(plan), None)
     return given.complete
 
 
@@ -457,7 +457,7 @@ OPENINGS: dict[str, Opened | None] = {
     "pipelines/commands/ledger.py:merge": None,
     "pipelines/preflight.py:preflight": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),
     "pipelines/live/command.py:_fill_sink": lambda settings, plan: command._fill_sink(
-        successors.Generation(settings, PrivateHistograms.of(plan), None), lambda *_: None
+        successors.SuccessorQuery(settings, PrivateHistograms.of(plan), None), lambda *_: None
     ),
     "pipelines/live/monitor.py:Follower": _follower,
     "pipelines/estimation/successors.py:_store": _generation,
