@@ -383,7 +383,7 @@ def wasserstein_of_count(belief: MarkovChain | FiniteClass, state: int, length: 
     """W for the number of slots in one state, in a window of a chain ([SWC17] Algorithm 1).
 
     By dynamic programmes over (slot, state, count) for every slot, pair of states and member of the class; the result
-    is a whole number and exact (see the module `state_counts`). Time grows with length cubed.
+    is a whole number and exact (see `StateCounts`). Time grows with length cubed.
 
     Args:
         belief: A chain with a fixed or stationary start, or a finite class of them.
