@@ -422,7 +422,7 @@ class BeliefContract(OnLedger):
                 return store.summary(name), store.registered(name, "weekly"), store.estimates(name, "weekly")
 
             name = begun()
-            for boundary in boundaries():
+            for boundary in boundaries(apart=3):
                 before = seen_of(name)
                 command = {"kind": "change", "url": url, "domain": name, "slot": slot}
                 (answer,) = nursery.run({**command, "kill_at": boundary})

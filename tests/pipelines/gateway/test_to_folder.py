@@ -17,6 +17,7 @@ import pytest
 from quiltstream.pipelines.gateway import DeliveryError, DeliveryTarget, Message
 from quiltstream.pipelines.gateway.delivery import FolderDelivery, Segment
 
+from ...tiers import TIER
 from .delivery_contract import DeliveryContract, Place, had_by, message, number_of
 
 
@@ -170,7 +171,7 @@ def test_a_writer_killed_at_any_moment_leaves_every_message_it_reported_in_a_fil
     print("seed", seed)  # noqa: T201 - to run it again
     rng = random.Random(seed)  # noqa: S311 - moments of a test
     folder, reported = tmp_path / "spool", set[int]()
-    for life in range(6):
+    for life in range(6 if TIER == "nightly" else 2):
         with (tmp_path / f"out{life}").open("wb") as out:
             writer = subprocess.Popen([sys.executable, "-c", WRITER, str(folder), str(life * 10**6)], stdout=out)
         until = time.monotonic() + 30
