@@ -99,7 +99,7 @@ _REMEMBERED = 2**20
 _LENGTHS = 64
 
 #: Total variation of a block of many states below which it counts.
-_TELLING = 0.9
+_TELLING = 0.8
 
 #: Slots from which on it pays to follow that many at once.
 _LEAST_STRIDE = 6
