@@ -20,11 +20,10 @@ from .quilt_account import (
     Pricer,
     WorstQuilt,
     density_by_quilts,
-    is_above,
     priced,
     prices_of,
     worst_by_quilts,
-    worst_of,
+    worst_unless_above,
 )
 from .schedules import Schedule
 from .sweep import Behind, BeliefHistory, LossSweep, Worst, constant_stream, endless_loss, largest, passed, settled
@@ -81,9 +80,9 @@ class _Part:
     def by_quilts(self, line: Timeline) -> WorstQuilt | None:
         """The account by quilts; None where the worst slot of the sweep shows that it is above the sweep."""
         swept = self.sweep.worst
-        if self.pricer is None or swept.slot is None or is_above(self.pricer, line, swept.slot, swept.loss):
+        if self.pricer is None or swept.slot is None:
             return None
-        return worst_of(self.pricer, line)
+        return worst_unless_above(self.pricer, line, swept.slot, swept.loss)
 
 
 class Ledger:

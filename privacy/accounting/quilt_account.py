@@ -355,6 +355,11 @@ class QuiltAccount:
                 worst = replace(found, loss=loss, slot=slot)
         return worst
 
+    def rounded(self) -> WorstQuilt:
+        """The worst slot, its loss rounded outward."""
+        worst = self.worst()
+        return replace(worst, loss=outward(worst.loss))
+
     def at(self, slot: int) -> float:
         """What one pair loses at a slot, the one of the largest influence: the account is nowhere below it."""
         line, pricer = self._line, self._pricer
@@ -441,15 +446,15 @@ def prices_of(belief: Belief, bound: Bound = "lemma-4.8") -> Pricer:
     return Pricer(tables, undominated(tables.left, tables.right))
 
 
-def worst_of(pricer: Pricer, line: Timeline) -> WorstQuilt:
-    """The slot, pair and quilt that decide what a timeline loses at a belief's prices, the loss rounded outward."""
-    worst = QuiltAccount(pricer, line).worst()
-    return replace(worst, loss=outward(worst.loss))
+def worst_unless_above(pricer: Pricer, line: Timeline, slot: int, loss: float) -> WorstQuilt | None:
+    """What decides the account of a timeline; None where what one pair loses at the slot is above the loss already.
 
-
-def is_above(pricer: Pricer, line: Timeline, slot: int, loss: float) -> bool:
-    """Whether the account by quilts is above a loss for what one pair loses at a slot."""
-    return not pricer.is_idle and QuiltAccount(pricer, line).at(slot) > loss * (1 + _MARGIN)
+    The loss is rounded outward.
+    """
+    account = QuiltAccount(pricer, line)
+    if not pricer.is_idle and account.at(slot) > loss * (1 + _MARGIN):
+        return None
+    return account.rounded()
 
 
 def worst_by_quilts(belief: Belief, charges: Iterable[Span], bound: Bound = "lemma-4.8") -> WorstQuilt:
@@ -458,7 +463,7 @@ def worst_by_quilts(belief: Belief, charges: Iterable[Span], bound: Bound = "lem
     Raises:
         ChainError: If a stationary chain is reducible.
     """
-    return worst_of(prices_of(belief, bound), Timeline(Density().with_spans(charges)))
+    return QuiltAccount(prices_of(belief, bound), Timeline(Density().with_spans(charges))).rounded()
 
 
 def loss_by_quilts(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
 from quiltstream.privacy.accounting import sweep
 from quiltstream.privacy.accounting.charges import Density, Timeline
-from quiltstream.privacy.accounting.quilt_account import Pricer, QuiltAccount, is_above, undominated
+from quiltstream.privacy.accounting.quilt_account import Pricer, QuiltAccount, undominated, worst_unless_above
 from quiltstream.privacy.quilts import SidedInfluence
 
 from .. import reference
@@ -74,7 +74,7 @@ def test_quilts_are_called_above_a_loss_only_where_they_are(tables, charges, pla
     slot = line.slots[0] + int(place * (line.slots[-1] - 1 - line.slots[0]))
     worst = QuiltAccount(pricer, line).worst()
     assert QuiltAccount(pricer, line).at(slot) <= worst.loss * (1 + 1e-12)
-    assert not is_above(pricer, line, slot, worst.loss)
+    assert worst_unless_above(pricer, line, slot, worst.loss) is not None
 
 
 @settings(max_examples=80, deadline=None)
