@@ -367,7 +367,7 @@ def drift_test(
     # log(1 / p) of each state's own side, 0 where it was not tried
     evidence = np.zeros(looked.states)
     for state in np.flatnonzero(np.abs(z) >= _NEAR).tolist():
-        evidence[state] = _evidence(null, looked, state, float(expected[state]), distance[state], variance[state])
+        evidence[state] = _evidence(null, looked, state, *(float(one[state]) for one in (expected, distance, variance)))
     state = max(range(looked.states), key=lambda one: (evidence[one], abs(z[one]), -one))
     drifted = bool(evidence[state] >= math.log(2 * looked.states / spent))
     what = "is more" if z[state] > 0 else "is less"

@@ -10,6 +10,7 @@ without copying a column. Pickle would copy every buffer and, where a batch is a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -113,7 +114,7 @@ def finite_float(one: Any) -> float:
     try:
         return float(one)
     except OverflowError:  # a finite value is never rejected for its size
-        return np.finfo(np.float64).max if one > 0 else np.finfo(np.float64).min
+        return sys.float_info.max if one > 0 else -sys.float_info.max
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -171,7 +171,8 @@ def read(path: Path, readings: dict[str, Any], *, timezone: str = "UTC", **how: 
 
 def table(rng: np.random.Generator, homes: int, lines: int) -> tuple[list[str], list[str], npt.NDArray[np.float64]]:
     """Names, half-hourly stamps, and values with holes."""
-    stamps = np.datetime_as_string(np.datetime64(f"{DAY}T00:00") + np.arange(lines) * np.timedelta64(30, "m"), unit="m")
+    start, step = np.datetime64(f"{DAY}T00:00", "m"), np.timedelta64(30, "m")
+    stamps = np.datetime_as_string(np.arange(start, start + lines * step, step), unit="m")
     values = np.round(rng.gamma(1.0, 0.3, size=(lines, homes)), 3)
     values[rng.random(values.shape) < 0.1] = np.nan
     return [f"home{n}" for n in range(homes)], [str(one) for one in stamps], values

@@ -399,7 +399,7 @@ def among(good: Messages, between: list[int], start: int) -> tuple[Messages, lis
     count = len(good) + len(between)
     places = at + np.arange(len(at))
     poison = np.isin(np.arange(count), places)
-    source = np.insert(np.arange(len(good)), at, at).tolist()
+    source: list[int] = np.insert(np.arange(len(good)), at, at).tolist()
     batch = Messages(
         payloads=[POISON if bad else good.payloads[one] for one, bad in zip(source, poison.tolist(), strict=True)],
         topics=[good.topics[one] for one in source],
