@@ -39,7 +39,7 @@ from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.completeness.punctuation import Steps
 from quiltstream.transforms.kafka.source import KafkaReader
-from quiltstream.transforms.sinks.messages import SendReleases, single_object_head
+from quiltstream.transforms.sinks import SendReleases, single_object_head
 from quiltstream.transforms.sources.contract import BEGIN
 from quiltstream.transforms.sources.reader import PollingPolicy
 

@@ -40,7 +40,7 @@ from quiltstream.schemas.settings.job import Settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.completeness.punctuation import Steps
-from quiltstream.transforms.sinks.files import WriteBlocks
+from quiltstream.transforms.sinks import WriteBlocks
 from quiltstream.transforms.sources.contract import PartitionedSource, Reader, SourceBatch
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadLive
 

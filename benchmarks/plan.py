@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from quiltstream.privacy.models.markov_chain import MarkovChain
-from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.states import StateSpace
 
 ROUNDS = 3

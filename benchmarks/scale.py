@@ -33,7 +33,7 @@ from quiltstream.schemas.states import StateSpace
 from quiltstream.schemas.table_files import RELEASES, in_one, write_stream
 from quiltstream.store import BlockToPublish, NoisyBlock, Record, Registration, Store
 from quiltstream.store.exports import rows_of
-from quiltstream.transforms.sinks.messages import release_messages
+from quiltstream.transforms.sinks import release_messages
 
 ROOT = Path(__file__).resolve().parents[1]
 SPACE = StateSpace(tuple(100.0 * (edge + 1) for edge in range(49)), unit="W")

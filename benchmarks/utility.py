@@ -26,12 +26,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from quiltstream.privacy.accounting.calibration import certified
+from quiltstream.privacy.accounting.forward_backward import certified
 from quiltstream.privacy.analysis.methods import METHODS
-from quiltstream.privacy.errors import PrivacyError
 from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram, LaplaceHistogram
 from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.models.markov_chain import MarkovChain
+from quiltstream.privacy.validation import PrivacyError
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("QUILTSTREAM_SHARED_DATA", ROOT.parent / "shared" / "data"))

@@ -1,9 +1,9 @@
 """Whole jobs and the command line ``quiltstream``.
 
-``cli``, ``command``, ``console``, ``errors``
-    arguments of every command, what all commands do, what they print, and their exit codes
+``cli``, ``console``, ``errors``
+    arguments of every command, what they print, and their exit codes
 ``commands``
-    what each command does; imported when it is called, so that help does not wait for Beam
+    what each command does, and what all do; imported when it is called, so that help does not wait for Beam
 ``preflight``, ``runners``
     all checks of a job in their order, and Beam as the commands use it
 ``connectors``
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..schemas.contents import contents
+from ..schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .errors import CommandError as CommandError
@@ -36,4 +36,4 @@ if TYPE_CHECKING:
     from .errors import Failure as Failure
     from .errors import explain as explain
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

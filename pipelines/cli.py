@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .command import Group, leave_at_exit
+from .commands import Group, leave_at_exit
 
 if TYPE_CHECKING:
-    from ..schemas.release_ddl import Engine
+    from ..schemas.releases import Engine
     from .commands.show import Format
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -880,7 +880,7 @@ def schema(*, of_gateway: bool, engine: Engine | None, topic: str, servers: str)
     from .console import print_json
 
     if engine is not None:
-        from ..schemas.release_ddl import release_ddl
+        from ..schemas.releases import release_ddl
 
         if of_gateway:
             raise click.UsageError("--gateway is about settings and --ddl about rows: give one of them")
@@ -900,7 +900,7 @@ def schema(*, of_gateway: bool, engine: Engine | None, topic: str, servers: str)
 
 def program() -> None:
     """The program ``quiltstream``: :data:`main` in a process of its own, which leaves no core file."""
-    from ..schemas.process import keep_memory_private
+    from ..schemas.files import keep_memory_private
 
     leave_at_exit()
     keep_memory_private()

@@ -37,7 +37,7 @@ from ..transforms.common.batches import Rejects
 from ..transforms.formats.rows import Decoded
 from ..transforms.payloads import PayloadDecoder
 from ..transforms.payloads.messages import MessageDecoder, Messages, SourceAwayError, sealed
-from ..transforms.sinks.messages import Message, MessageFormat, MessageSender, MessageTopic
+from ..transforms.sinks import Message, MessageFormat, MessageSender, MessageTopic
 from ..transforms.sources.contract import (
     BEGIN,
     BrokerUnavailableError,

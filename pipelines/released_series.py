@@ -16,8 +16,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from ..privacy.estimation.released_histograms import ReleasedHistogram, united
-from ..privacy.mechanisms.noise_sums import HistogramNoise
+from ..privacy.estimation.released_histograms import HistogramNoise, ReleasedHistogram, united
 from ..schemas.noise_laws import INDEPENDENT
 from ..schemas.releases import Release, releases_from_batch
 from ..schemas.slots import DAY_US, HOUR_US, format_instant, time_zone

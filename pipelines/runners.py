@@ -16,7 +16,7 @@ from ..transforms.checks import check_modes
 from ..transforms.common.batches import METRICS
 from ..transforms.formats.rows import Labels
 from ..transforms.sources.files import ReadReadings
-from .command import keep_quiet
+from .commands import keep_quiet
 from .errors import CommandError, ExitCode
 
 

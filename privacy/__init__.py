@@ -14,25 +14,24 @@ What a calibration and its account need is here. The rest is in the folders:
     from histories or released rows to a belief
 ``analysis``
     planning, baselines, the audit by enumeration
-``errors``, ``validation``
-    the base class of errors, checks of plain arguments
+``validation``
+    checks of plain arguments, the base class of errors
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..schemas.contents import contents
+from ..schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from .accounting.calibration import forward_backward as forward_backward
     from .accounting.charges import BudgetExceeded as BudgetExceeded
     from .accounting.charges import Charge as Charge
+    from .accounting.forward_backward import forward_backward as forward_backward
     from .accounting.ledger import Ledger as Ledger
     from .accounting.schedules import Schedule as Schedule
     from .analysis.audit import exact_loss as exact_loss
     from .analysis.planning import plan_release as plan_release
-    from .errors import PrivacyError as PrivacyError
     from .mechanisms.histogram import LaplaceHistogram as LaplaceHistogram
     from .mechanisms.histogram import project_to_total as project_to_total
     from .models.classes import AnyInitial as AnyInitial
@@ -49,5 +48,6 @@ if TYPE_CHECKING:
     from .quilts.calibration import mqm_exact as mqm_exact
     from .quilts.calibration import pairwise as pairwise
     from .quilts.influence import Quilt as Quilt
+    from .validation import PrivacyError as PrivacyError
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

@@ -1,4 +1,7 @@
-"""Checks of plain arguments, with messages that name the field, the value, the limit and the next step."""
+"""Checks of plain arguments, with messages that name the field, the value, the limit and the next step.
+
+The base class of the errors of the mathematics is here, too.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,13 @@ import math
 import operator
 from fractions import Fraction
 from typing import SupportsFloat, SupportsIndex
+
+from ..schemas.errors import QuiltstreamError
+
+
+class PrivacyError(QuiltstreamError, ValueError):
+    """A belief, a mechanism or an account that cannot do what it was asked for; subclasses say which and why."""
+
 
 #: Types that ``float`` takes, or that are numbers to Python, and that no caller means.
 _NO_NUMBERS = (bool, str, bytes)

@@ -4,23 +4,23 @@ Plain frozen types with the Arrow and Avro forms that cross a boundary; they imp
 
 ``slots``, ``states``, ``readings``, ``roster``
     public time and windows, the bins of a value, readings and rejects, which series there are
-``models``
+``model_file``
     the model file: a belief with its provenance
-``releases``, ``released_files``, ``release_ddl``, ``ledger``
-    the published rows with their columns, read back from files, declared as SQL, and the entries of the ledger
+``releases``, ``ledger``, ``noise_laws``
+    the published rows with their columns and their declaration in SQL, the entries of the ledger, the laws of the noise
 ``settings``
     the documents of a job and of the gateway
 ``files``, ``table_files``, ``dead_letters``
-    files opened and written whole, tables in four formats, encrypted content of rejected messages
-``digests``, ``errors``, ``contents``, ``ports``, ``process``
-    stable names, the base class of errors, lazy tables of contents, TLS of a port, memory kept out of core files
+    files opened and written whole, tables in four formats and back, encrypted content of rejected messages
+``digests``, ``errors``, ``lazy_imports``, ``tls_probe``
+    stable names, the base class of errors, names imported lazily, TLS of a port
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .contents import contents
+from .lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .digests import canonical_json as canonical_json
@@ -28,12 +28,11 @@ if TYPE_CHECKING:
     from .digests import stable_hash as stable_hash
     from .errors import QuiltstreamError as QuiltstreamError
     from .ledger import LedgerEntry as LedgerEntry
-    from .models import Model as Model
-    from .models import ModelError as ModelError
-    from .models import Provenance as Provenance
+    from .model_file import Model as Model
+    from .model_file import ModelError as ModelError
+    from .model_file import Provenance as Provenance
     from .readings import READING_SCHEMA as READING_SCHEMA
     from .readings import RejectReason as RejectReason
-    from .released_files import read_releases as read_releases
     from .releases import RELEASE_SCHEMA as RELEASE_SCHEMA
     from .releases import Release as Release
     from .releases import tidy as tidy
@@ -50,5 +49,6 @@ if TYPE_CHECKING:
     from .slots import parse_duration as parse_duration
     from .slots import parse_instant as parse_instant
     from .states import StateSpace as StateSpace
+    from .table_files import read_releases as read_releases
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

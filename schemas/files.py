@@ -2,14 +2,17 @@
 
 What is read is a regular file, also behind symbolic links: a device or pipe may have no end, or keep its reader
 waiting. What is written replaces a regular file or nothing: never a device, a pipe, a folder or a symbolic link, since
-a link in a shared folder could lead the rows elsewhere.
+a link in a shared folder could lead the rows elsewhere. A process that holds raw readings or noise writes no core file.
 """
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
+import resource
 import stat
+import sys
 import uuid
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -273,3 +276,22 @@ def _begin(part: Path, *, private: bool) -> None:
 def _check_target(path: Path, *, new: bool) -> None:
     if check_replaceable(path) and new:
         raise FileExistsError("it is there already")
+
+
+_PR_SET_DUMPABLE = 4
+
+
+def keep_memory_private() -> None:
+    """See that this process leaves no core file, which would hold its memory and outlive it on a disk.
+
+    Linux writes none for a process that is not dumpable, also where the system hands cores to a program, which a limit
+    of 0 bytes alone does not prevent. Another process of the same user then cannot read its memory either. What a
+    system does not offer is left as it is.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+__all__ = ["keep_memory_private"]

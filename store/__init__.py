@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..schemas.contents import contents
+from ..schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .address import StoreAddress as StoreAddress
@@ -41,4 +41,4 @@ if TYPE_CHECKING:
     from .specs import Registration as Registration
     from .store import Store as Store
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

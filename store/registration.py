@@ -38,7 +38,7 @@ from sqlalchemy.engine import Connection
 from ..privacy.accounting.schedules import Schedule as Priced
 from ..privacy.models.markov_chain import ChainError
 from ..schemas.digests import canonical_json
-from ..schemas.models import hash_of_series
+from ..schemas.model_file import hash_of_series
 from ..schemas.roster import Roster
 from ..schemas.slots import SlotGrid, format_duration
 from . import codec, lookups, tables

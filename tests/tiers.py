@@ -43,11 +43,18 @@ LEAST_EXAMPLES = 5
 #: Heavy tests from one that a push runs to the next.
 HEAVY_STRIDE = 20
 
-#: What one case takes, in seconds, of the tests whose cases take long together; written by ``heavy.py``.
+#: What one case takes, in seconds, of the tests whose cases take long together, and what cases take that take longer
+#: than the others of their test; written by ``heavy.py``.
 HEAVY = {
     name: float(seconds)
-    for seconds, name in map(str.split, Path(__file__).with_name("heavy.txt").read_text(encoding="utf-8").splitlines())
+    for seconds, name in (
+        line.split(maxsplit=1)
+        for line in Path(__file__).with_name("heavy.txt").read_text(encoding="utf-8").splitlines()
+    )
 }
+
+#: What a fixture takes, in seconds, that tests of a file share: a report charges the first of them alone with it.
+SHARED = {("tests/pipelines/commands/test_demo.py", "first"): 5.0}
 
 
 @cache
@@ -57,13 +64,17 @@ def _commit() -> int:
     return int(done.stdout[:8] or "0", 16)
 
 
-def boundaries() -> Iterator[int]:
+def boundaries(apart: int = 1) -> Iterator[int]:
     """Numbers of the boundaries to break at, from the first on, for a test that returns behind the last one.
+
+    Args:
+        apart: on a push, of those that other tests try, one in so many is tried, where a try takes long.
 
     Raises:
         AssertionError: there is no last one: each try crosses more of them than the one before.
     """
-    yield from range(1 + _commit() % STRIDE, _MOST, STRIDE)
+    stride = STRIDE if TIER == "nightly" else STRIDE * apart
+    yield from range(1 + _commit() % stride, _MOST, stride)
     raise AssertionError(f"{_MOST} boundaries, and none is the last: does each try cross more than the one before?")
 
 
@@ -91,9 +102,15 @@ def left_out(items: Sequence[pytest.Item], asked: Sequence[str] = ()) -> set[pyt
     for item in able:
         for promise in (_file(item), *(claim.args for claim in item.iter_markers("assures"))):
             promises.setdefault(promise, []).append(item)
+    added: list[pytest.Item] = []
     for tests in promises.values():
         if kept.isdisjoint(tests):
-            kept.add(min(tests, key=_seconds))
+            added.append(min(tests, key=_seconds))
+            kept.add(added[-1])
+    # one that was added for a later promise may do for an earlier one, too
+    for item in sorted(added, key=_seconds, reverse=True):
+        if all(not kept.isdisjoint(set(tests) - {item}) for tests in promises.values() if item in tests):
+            kept.remove(item)
     return set(left) - kept
 
 
@@ -137,4 +154,7 @@ def _seconds(item: pytest.Item) -> float:
     if item.nodeid.startswith("tests/e2e/"):
         return 0
     # a test keeps its name where its file gets another
-    return HEAVY.get(_function(item).rpartition("::")[2], 0)
+    function = _function(item)
+    name = function.rpartition("::")[2]
+    shared = (SHARED.get((_file(item), fixture), 0) for fixture in getattr(item, "fixturenames", ()))
+    return max(HEAVY.get(name + item.nodeid[len(function) :], HEAVY.get(name, 0)), *shared, 0)

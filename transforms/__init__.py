@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..schemas.contents import contents
+from ..schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .aggregate.transitions import EstimateTransitions as EstimateTransitions
@@ -31,4 +31,4 @@ if TYPE_CHECKING:
     from .private_histograms import Histograms as Histograms
     from .private_histograms import PrivateHistograms as PrivateHistograms
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

@@ -318,7 +318,7 @@ def check_modes(options: PipelineOptions) -> None:
 
 
 def _written(name: str, value: Any) -> Iterable[str]:
-    """An option as somebody would write it; one that is switched off is none."""
+    """An option as it is written on the command line; one that is switched off is none."""
     if value is None or str(value).lower() in ("false", "[]"):
         return ()
     if value is True:
@@ -365,7 +365,7 @@ def _held(plan: Plan) -> Registration | None:
 
 
 def check_number(plan: Plan, schedule: Schedule) -> None:
-    """Refuse a schedule that nobody can have meant."""
+    """Refuse a schedule with more windows than can be meant."""
     if not schedule.bounded or len(schedule) <= plan.most_windows:
         return
     first, last = (format_instant(plan.grid.time_of(slot)) for slot in (schedule.covered.start, schedule.covered.stop))

@@ -38,7 +38,7 @@ from ..privacy.models.classes import MixingBounds, everywhere, has_quilts, mixin
 from ..privacy.models.markov_chain import ChainError
 from ..privacy.models.serialisation import belief_from_dict
 from ..privacy.quilts.calibration import Calibration
-from ..schemas.models import STAND_IN_METHOD, Model, Provenance
+from ..schemas.model_file import STAND_IN_METHOD, Model, Provenance
 from ..schemas.roster import MOST_SERIES, Roster
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import MOST_ERROR, MOST_WINDOWS, Accepted, Mechanism, Settings, label_model, read_roster

@@ -26,7 +26,7 @@ from apache_beam import typehints
 from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.window import GlobalWindows
 
-from ..schemas.models import Model
+from ..schemas.model_file import Model
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Accepted, Settings
 from ..schemas.slots import parse_duration

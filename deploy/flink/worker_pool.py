@@ -153,7 +153,7 @@ def main(arguments: list[str]) -> int:
     if len(ports) not in {1, 2} or not all(port.isdecimal() for port in ports):
         sys.stderr.write("give the port to listen on, and perhaps one of the TaskManager: worker_pool.py 50000 9249\n")
         return 2
-    # workers hold raw readings and noise, and inherit it; see quiltstream.schemas.process for the rest
+    # workers hold raw readings and noise, and inherit it; see quiltstream.schemas.files for the rest
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     address = f"127.0.0.1:{ports[0]}"
     pool = Pool()

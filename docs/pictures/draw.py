@@ -12,7 +12,7 @@ from pathlib import Path
 
 from quiltstream.pipelines.released_series import series_in
 from quiltstream.pipelines.report.figures import bins_over_time
-from quiltstream.schemas.released_files import released_rows
+from quiltstream.schemas.table_files import released_rows
 
 FOLDER = Path(__file__).resolve().parent
 PICTURE = FOLDER / "london-feeder-2013.svg"

@@ -1,4 +1,6 @@
-"""What each command does; ``pipelines.cli`` has the arguments.
+"""What each command does, and what all of them do: ``--debug``, quiet libraries, exit codes, garbage collection.
+
+``pipelines.cli`` has the arguments.
 
 ``plan``, ``run``, ``dry_run``
     which mechanism, window and group an error takes; a job; what it will do and cost
@@ -10,4 +12,233 @@
     the tour, and released rows as text
 ``ledger``, ``schema``, ``dead_letters``
     the ledger of record and its audit, the JSON Schema, and encrypted rejects
+
+Beam's workers, threads, drivers and libraries print tracebacks and texts that may quote a reading: none is shown
+without ``--debug``, and the command says in its own words why a job failed.
+
+Imports and Beam's graph make some hundred thousand objects that stay. The cyclic collector's passes over them, one of
+them when the process ends, took a quarter of a job of ten million readings: so it does not run while a command is being
+put together, nor at the very end.
 """
+
+from __future__ import annotations
+
+import atexit
+import gc
+import logging
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import Any, NoReturn
+
+import click
+
+from ..errors import ExitCode, explain
+
+#: Packages whose threads, callbacks and destructors end in ways that are noticed elsewhere.
+_LIBRARIES = frozenset({"apache_beam", "confluent_kafka", "google", "grpc", "paho", "psycopg", "sqlalchemy", "urllib3"})
+
+
+def keep_quiet() -> None:
+    """Keep tracebacks of libraries away from now on, also of threads that outlive a job; nothing with ``--debug``."""
+    if logging.getLogger("apache_beam").propagate:
+        return
+    from apache_beam.runners.worker import log_handler, sdk_worker  # noqa: PLC0415 - a command without Beam is quick
+
+    for module in (log_handler, sdk_worker):
+        # a name of the module goes before that of the language
+        module.__dict__["print"] = _say_nothing
+    if not isinstance(threading.excepthook, _Quiet):
+        threading.excepthook = _Quiet(threading.excepthook)
+    if not isinstance(sys.unraisablehook, _Quiet):
+        sys.unraisablehook = _Quiet(sys.unraisablehook)
+
+
+def _say_nothing(*given: Any, **named: Any) -> None:
+    if logging.getLogger("apache_beam").propagate:
+        print(*given, **named)  # noqa: T201 - as the module itself would, with --debug
+
+
+@dataclass(frozen=True)
+class _Quiet:
+    """Tells of the end of a thread, destructor or callback what ``tell`` does, but nothing of a library's.
+
+    Of a thread of this package it says no text.
+    """
+
+    tell: Callable[[Any], Any]
+
+    def __call__(self, ended: Any) -> None:
+        if _is_librarys(ended.exc_type, ended.exc_traceback):
+            return
+        name = str(getattr(getattr(ended, "thread", None), "name", ""))
+        if name.startswith("quiltstream"):
+            click.echo(f"Error: {ended.exc_type.__name__} in the thread {name}; --debug shows more", err=True)
+        else:
+            self.tell(ended)
+
+
+def _is_librarys(kind: type[BaseException], trace: TracebackType | None) -> bool:
+    modules = {one.__module__ for one in kind.__mro__}
+    modules |= {str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(trace)}
+    return any(module.partition(".")[0] in _LIBRARIES for module in modules)
+
+
+@contextmanager
+def held_back() -> Generator[None]:
+    """Hold the collector back for a command, until :func:`settled` or the command's end."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+def settled() -> None:
+    """What there is now stays: leave it out of every collection from here on, and let the collector run."""
+    gc.freeze()
+    gc.enable()
+
+
+def leave_at_exit() -> None:
+    """Leave memory to the operating system when the process ends."""
+    atexit.register(gc.freeze)
+
+
+_DEBUG = "quiltstream.debug"
+
+#: Said after Ctrl-C; true of every command: those that write do so in whole transactions or whole files.
+STOPPED = "stopped; what is on record stays: run the same command again and it goes on from there"
+
+
+def _note_debug(context: click.Context, _option: click.Parameter, value: bool) -> None:
+    if value:
+        context.find_root().meta[_DEBUG] = True
+
+
+def _debug_option() -> click.Option:
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_note_debug,
+        help="Show the traceback of an error and the logs of the runner. They may quote data.",
+    )
+
+
+class Command(click.Command):
+    """A command with ``--debug``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.help = _as_written(self.help)
+        self.params.append(_debug_option())
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command with quiet logs; end with a message and an exit code where it fails."""
+        debug = bool(ctx.find_root().meta.get(_DEBUG))
+        _log(debug=debug)
+        try:
+            with held_back(), _noted():
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _end_stopped(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except Exception as error:  # noqa: BLE001 - this is where every error ends
+            if debug:
+                traceback.print_exc()
+            failure = explain(error)
+            # a runner wraps Ctrl-C into an error of the step that it interrupted; an error with a code is printed
+            if ASKED and failure.code is ExitCode.FAILURE:
+                _end_stopped(ctx)
+            from ..console import printable  # noqa: PLC0415 - --help is quick without the console
+
+            lines = [printable(line) for line in failure.text.splitlines()]
+            click.echo("\n".join(["Error: " + lines[0], *("       " + line for line in lines[1:])]), err=True)
+            ctx.exit(failure.code)
+
+
+#: Signals that asked the command to end. Python drops a ``KeyboardInterrupt`` that comes into a destructor, or into a
+#: callback of an import; code that waits for long looks here as well.
+ASKED: list[int] = []
+
+
+def ask_to_end(number: int, frame: FrameType | None) -> None:
+    """Note a signal, which raises a ``KeyboardInterrupt`` as Ctrl-C always does."""
+    ASKED.append(number)
+    signal.default_int_handler(number, frame)
+
+
+@contextmanager
+def _noted() -> Generator[None]:
+    """Note that Ctrl-C came."""
+    usual = threading.current_thread() is threading.main_thread() and (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    ASKED.clear()
+    if not usual:
+        yield
+        return
+    signal.signal(signal.SIGINT, ask_to_end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end_stopped(context: click.Context) -> NoReturn:
+    click.echo(STOPPED, err=True)
+    context.exit(ExitCode.STOPPED)
+
+
+class Group(click.Group):
+    """A group of commands whose help ends with the exit codes."""
+
+    command_class = Command
+    group_class = type
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.help = _as_written(self.help)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Find the command and run it; Ctrl-C ends a search that imports as it ends a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _end_stopped(ctx)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the exit codes."""
+        super().format_epilog(ctx, formatter)
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(f"{code.value}", code.text) for code in ExitCode])
+
+
+def _as_written(text: str | None) -> str | None:
+    """Click's mark before lines that are not to be wrapped, from the raw docstrings that the commands have."""
+    return None if text is None else text.replace("\\b\n", "\b\n")
+
+
+def _log(*, debug: bool) -> None:
+    """Keep the libraries' logs away, which quote data, and their remarks about themselves, unless asked for."""
+    root = logging.getLogger()
+    if debug:
+        logging.basicConfig(level=logging.INFO)
+        return
+    if not root.handlers:
+        root.addHandler(logging.NullHandler())  # else the first warning of a library sets up printing
+    for library in ("apache_beam", "sqlalchemy", "alembic"):
+        logging.getLogger(library).propagate = False
+        logging.getLogger(library).addHandler(logging.NullHandler())
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    warnings.filterwarnings("ignore", category=FutureWarning)

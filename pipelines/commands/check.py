@@ -31,8 +31,8 @@ from ...schemas.settings.secrets import located
 from ...schemas.slots import format_duration, format_instant, parse_instant
 from ...transforms.common.batches import reading_columns
 from ...transforms.formats.rows import Decoded
+from ...transforms.payloads.decoder import Trial, Tried
 from ...transforms.payloads.messages import Messages, SourceAwayError
-from ...transforms.payloads.trial import Trial, Tried
 from ...transforms.sources.files import ReadReadings
 from ..console import facts, heading, listed, notes, paragraph, plural, print_json, results, working
 from ..errors import CommandError, ExitCode

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ...schemas.dead_letters import KEY_BYTES, LetterError, decoded_key, new_keys, open_letter
 from ...schemas.files import MOST_SECRET_BYTES, open_regular, read_regular, reason, whole_file
 from ...schemas.table_files import read_rows
-from ...transforms.sinks.files import DEAD_LETTERS
+from ...transforms.sinks import DEAD_LETTERS
 from ..console import plural
 from ..errors import CommandError, ExitCode
 

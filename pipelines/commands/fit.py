@@ -26,8 +26,7 @@ import apache_beam as beam
 import numpy as np
 from rich.console import Console
 
-from ...privacy.accounting.calibration import certified
-from ...privacy.accounting.forward_backward import endless, lower_bound
+from ...privacy.accounting.forward_backward import certified, endless, lower_bound
 from ...privacy.accounting.ledger import Ledger
 from ...privacy.analysis.methods import METHODS
 from ...privacy.estimation.belief_checks import LEAST_STRETCHES, memory, pooled_rhythm, rhythm, stretches
@@ -43,7 +42,7 @@ from ...privacy.models.periodic import PeriodicChain
 from ...privacy.models.serialisation import belief_from_dict
 from ...privacy.quilts.calibration import mqm_approx, mqm_exact
 from ...schemas.files import MOST_ROSTER_BYTES, check_replaceable, open_table, reason
-from ...schemas.models import Model, Provenance, hash_of_series
+from ...schemas.model_file import Model, Provenance, hash_of_series
 from ...schemas.settings.job import (
     SETTINGS_ENDINGS,
     Settings,

@@ -27,13 +27,13 @@ from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.files import FileError, is_file, is_folder, open_regular, write_whole
 from ...schemas.ledger import LedgerEntry
-from ...schemas.models import Model
+from ...schemas.model_file import Model
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE
-from ...schemas.released_files import released_rows
 from ...schemas.releases import rows_from_batch
 from ...schemas.settings.job import Settings, is_settings, read_settings
 from ...schemas.settings.model import EstimatedModel
 from ...schemas.slots import SlotGrid, format_instant, parse_instant
+from ...schemas.table_files import released_rows
 from ...store.accounts import check_loss, costs_alone, loss_of_spans, priced_anew, same_loss
 from ...store.address import StoreAddress
 from ...store.merge import merge as merge_ledgers

@@ -22,15 +22,13 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.mappings import Readings
+from ...schemas.settings.mappings import RECIPES, Readings
 from ...schemas.settings.places import MOST_WILDCARDS, Do, Place, Step, Steps, parts_of, path_text, paths_of
-from ...schemas.settings.recipe_files import RECIPES
 from ...transforms.payloads.avro import SchemaLookup
 from ...transforms.payloads.columns import FIELDS, is_known, level_of, topics
-from ...transforms.payloads.decoder import PayloadDecoder, documents_of
+from ...transforms.payloads.decoder import PayloadDecoder, documents_of, shown
 from ...transforms.payloads.messages import Messages
 from ...transforms.payloads.parsing import parse_json_text, unpacked
-from ...transforms.payloads.trial import shown
 from ..errors import CommandError, ExitCode
 from .data_preview import EPOCHS, SERIES, TIME, UNITS, VALUE, rises_of, slot_of, steps_of, text_format
 

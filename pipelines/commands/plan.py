@@ -1,7 +1,7 @@
 """``quiltstream plan``: what a purpose comes to under a model, from settings or a model file alone.
 
 No data are read, no ledger is opened, and nothing is charged. The numbers are those of
-:mod:`quiltstream.privacy.analysis.utility`; here are its input, its text, and the settings to start from.
+:mod:`quiltstream.privacy.analysis.planning`; here are its input, its text, and the settings to start from.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import yaml
 from rich.console import Console
 
 from ...privacy.analysis.methods import METHODS
-from ...privacy.analysis.utility import (
+from ...privacy.analysis.planning import (
     AggregationRule,
     Purpose,
     Utility,
@@ -32,7 +32,7 @@ from ...privacy.models.belief import Belief
 from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.calendars import UNITS, Unit, local_calendar
 from ...schemas.files import whole_file, write_whole
-from ...schemas.models import Model
+from ...schemas.model_file import Model
 from ...schemas.settings.base import read_document
 from ...schemas.settings.job import Accepted, load_settings, read_settings
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_duration

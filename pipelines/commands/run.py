@@ -31,16 +31,16 @@ from ...transforms.plan import Plan, make_plan, model_of, open_ledger
 from ...transforms.private_histograms import PrivateHistograms
 from ...transforms.registration import NoReadingsError, register
 from ...transforms.sources.files import ReadReadings
-from ..command import settled
 from ..connectors.files import check_rejects, check_writable, labelled, released_ids, write_rejects, write_releases
 from ..connectors.places import refuse_topics
 from ..connectors.undelivered import SinkError, output_of, outputs_of
 from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
 from ..errors import CommandError, ExitCode, explain
-from ..estimation.successors import generation_of
+from ..estimation.successors import successor_query
 from ..on_record import Memory, OnRecord, note_lost_history, on_record, with_ledger, with_newest
 from ..preflight import Word, check_command, preflight
 from ..runners import counters, new_pipeline, options_of, read_source, runner_name
+from . import settled
 from .dry_run import Cost, NoiseOfLength, assumptions, left_to_data, of_units
 
 
@@ -123,7 +123,7 @@ def run_job(
         known, made = with_ledger(settings, history_lost=history_lost)
         estimated = settings.estimate is not None
         plan = (
-            generation_of(known, live=False).histograms.plan
+            successor_query(known, live=False).histograms.plan
             if estimated
             else make_plan(known, labelled(known, model_of(known)))
         )

@@ -22,10 +22,10 @@ from rich.console import Console
 from ...privacy.estimation.released_histograms import Bounds, ReleasedHistogram, change
 from ...schemas.files import FileError, whole_file
 from ...schemas.noise_laws import ZERO_SUM
-from ...schemas.released_files import released_rows
 from ...schemas.releases import tidy
 from ...schemas.slots import format_duration, format_instant, parse_instant
 from ...schemas.states import StateSpace
+from ...schemas.table_files import released_rows
 from ..console import banded, facts, heading, number, plural, print_json, results
 from ..errors import CommandError, ExitCode, writing
 from ..released_series import Period, ReleasedSeries, Span, days_between, series_in

@@ -3,10 +3,8 @@
 ``live``
     what a live source and a live sink must do, how those that settings name are loaded (``CONNECTORS`` in
     ``schemas/settings/connectors.py`` is the table), and a sink that cannot be read back
-``folders``, ``kafka``, ``pubsub``
-    the connectors of live jobs; all file formats and standard input are ``folders``
-``files``
-    files as source and sink of a job that ends
+``files``, ``kafka``, ``pubsub``
+    the connectors; all file formats and standard input are ``files``, also those of a job that ends
 ``places``, ``undelivered``
     which paths and topics a job uses, and rows on record that a sink lacks
 """

@@ -30,8 +30,7 @@ from ...transforms.kafka.sink import Topic
 from ...transforms.kafka.source import KafkaPartitions
 from ...transforms.kafka.topics import look, look_to_write, read_ids
 from ...transforms.payloads import PayloadDecoder
-from ...transforms.sinks.files import DEAD_LETTERS
-from ...transforms.sinks.messages import SendRejects, SendReleases
+from ...transforms.sinks import DEAD_LETTERS, SendRejects, SendReleases
 from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ..errors import AwayError, CommandError, ExitCode
 from .live import LiveSink, LiveSource, SourceRecord

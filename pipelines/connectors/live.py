@@ -2,7 +2,7 @@
 
 Each line of ``CONNECTORS`` (``schemas/settings/connectors.py``) names a module with two functions, ``source`` and
 ``sink``: those of this package are in this folder, and ``source.kafka`` and ``sink.kafka`` are ``kafka``; all formats
-of files and standard input are ``folders``. Others come from plug-ins (``quiltstream.schemas.settings.plugins``). The
+of files and standard input are ``files``. Others come from plug-ins (``quiltstream.schemas.settings.plugins``). The
 module is imported when the settings name it, so that a job loads the client and the decoders of its own broker only.
 """
 
@@ -23,7 +23,7 @@ from ...schemas.settings.plugins import CONNECTOR_PLUGINS, Connector, Plugin
 from ...store.domain_changes import SourceId
 from ...store.specs import Registration
 from ...store.store import Store
-from ...transforms.sinks.messages import MessageTopic, SendRejects, SendReleases
+from ...transforms.sinks import MessageTopic, SendRejects, SendReleases
 from ...transforms.sources.reader import PollingPolicy
 from .undelivered import Field, send_blocks
 

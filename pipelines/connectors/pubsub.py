@@ -17,9 +17,14 @@ from ...schemas.settings.job import Settings
 from ...schemas.slots import format_instant, parse_duration
 from ...store.domain_changes import SourceId
 from ...transforms.payloads import PayloadDecoder
-from ...transforms.pubsub.client import is_clients, new_subscriber, unavailable
-from ...transforms.pubsub.sink import PubSubTopic
-from ...transforms.pubsub.source import PubSubSubscription, ReadSubscription
+from ...transforms.pubsub import (
+    PubSubSubscription,
+    PubSubTopic,
+    ReadSubscription,
+    is_clients,
+    new_subscriber,
+    unavailable,
+)
 from ...transforms.sources.reader import PollingPolicy
 from ..errors import AwayError, ExitCode
 from .live import LiveSink, LiveSource, ResentTopic

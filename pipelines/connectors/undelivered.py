@@ -19,7 +19,7 @@ from ...schemas.slots import SlotGrid
 from ...store.exports import rows_of
 from ...store.specs import Record, Registration
 from ...store.store import Store
-from ...transforms.sinks.messages import MessageTopic, release_messages
+from ...transforms.sinks import MessageTopic, release_messages
 from ...transforms.sources.contract import BrokerUnavailableError
 from ..errors import AwayError, CommandError, ExitCode, failed_step
 

@@ -29,7 +29,7 @@ from ...privacy.mechanisms.discrete_laplace import DiscreteLaplace, epsilon_dp_o
 from ...privacy.models.classes import MixingBounds, mixing_bounds
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
-from ...schemas.models import Model, Provenance
+from ...schemas.model_file import Model, Provenance
 from ...schemas.roster import Roster
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileSource

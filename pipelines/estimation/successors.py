@@ -15,7 +15,7 @@ from typing import Any
 from ...privacy.accounting.schedules import Schedule as Priced
 from ...privacy.models.classes import MixingBounds, mixing_bounds
 from ...privacy.models.serialisation import belief_from_dict
-from ...schemas.models import Model
+from ...schemas.model_file import Model
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings
 from ...schemas.settings.model import Bounds, Estimate
@@ -39,7 +39,7 @@ _STEP, _MOST = 1.02, 4.0
 
 
 @dataclass(frozen=True)
-class Generation:
+class SuccessorQuery:
     """The query that goes on for the settings' query.
 
     Attributes:
@@ -59,7 +59,7 @@ class Generation:
         """The instant of the next estimate."""
         return None if self.until is None else self.settings.grid.time_of(self.until)
 
-    def in_ledger(self, address: StoreAddress) -> Generation:
+    def in_ledger(self, address: StoreAddress) -> SuccessorQuery:
         """The same, which insists on the ledger of an address."""
         settings = self.settings.changed({"ledger_id": address.store_id})
         return replace(self, settings=settings, histograms=self.histograms.in_ledger(address))
@@ -73,7 +73,7 @@ class Generation:
         return held is not None and (missing is None or (self.until is not None and missing[0].stop > self.until))
 
 
-def generation_of(settings: Settings, *, live: bool, noise: Noise = "private") -> Generation:
+def successor_query(settings: Settings, *, live: bool, noise: Noise = "private") -> SuccessorQuery:
     """The query that goes on now, as it is on record, or the first one.
 
     Args:
@@ -110,7 +110,7 @@ def generation_of(settings: Settings, *, live: bool, noise: Noise = "private") -
     return _known(settings, estimate, held, _Noted(notes, begun), noise)
 
 
-def decide(settings: Settings, now: Generation) -> tuple[Outcome, str]:
+def decide(settings: Settings, now: SuccessorQuery) -> tuple[Outcome, str]:
     """Make the estimate that is due, and let what must follow from it follow, on record.
 
     Args:
@@ -286,7 +286,7 @@ def _with_room(plan: Plan) -> Plan:
     return plan.with_sigma(max(plan.calibration.sigma, sigma_with_room(plan.domain.belief, plan.epsilon)))
 
 
-def _first(settings: Settings, estimate: Estimate, noise: Noise) -> Generation:
+def _first(settings: Settings, estimate: Estimate, noise: Noise) -> SuccessorQuery:
     note: Note | None = None
     if estimate.start is not None:
         model = _started(settings, estimate.start)
@@ -298,7 +298,7 @@ def _first(settings: Settings, estimate: Estimate, noise: Noise) -> Generation:
     if estimate.every is not None and estimate.change == "switch":
         plan = _with_room(plan)
     plan = with_counting(settings, estimate, plan)
-    return Generation(settings, PrivateHistograms.of(plan), _next(settings, estimate))
+    return SuccessorQuery(settings, PrivateHistograms.of(plan), _next(settings, estimate))
 
 
 def _started(settings: Settings, start: str | Bounds) -> Model:
@@ -322,7 +322,7 @@ class _Noted:
     begun: int | None = None
 
 
-def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _Noted, noise: Noise) -> Generation:
+def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _Noted, noise: Noise) -> SuccessorQuery:
     """A query that is on record."""
     own = [one for one in noted.estimates if one.query == held.query.name and one.outcome in ("first", "switched")]
     if own:
@@ -346,7 +346,7 @@ def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _N
     plan = with_counting(settings, estimate, make_plan(mine, model, noise=noise))
     histograms = PrivateHistograms.of(plan if recorded is None else plan.with_sigma(float(recorded)))
     until = None if held.successor is not None else _next(settings, estimate, noted)
-    return Generation(mine, histograms, until, ended=held.successor is not None)
+    return SuccessorQuery(mine, histograms, until, ended=held.successor is not None)
 
 
 def _check_recorded(settings: Settings, chain: list[Registration]) -> None:
@@ -427,4 +427,4 @@ def _estimate_of(settings: Settings) -> Estimate:
     return settings.estimate
 
 
-__all__ = ["Generation", "decide", "generation_of"]
+__all__ = ["SuccessorQuery", "decide", "successor_query"]

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...schemas.contents import contents
+from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .delivery import DeliveryError as DeliveryError
     from .delivery import DeliveryTarget as DeliveryTarget
     from .delivery import Message as Message
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

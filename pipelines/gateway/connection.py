@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ...schemas.errors import QuiltstreamError
-from ...schemas.ports import mismatch, speaks_mqtt
+from ...schemas.tls_probe import mismatch, speaks_mqtt
 from ..errors import CommandError
 from .credentials import paho
 
@@ -274,11 +274,11 @@ class _Connected(Protocol):
 
     Attributes:
         connected: whether there is a connection now.
-        generation: its number; a packet id means something within one.
+        epoch: its number; a packet id means something within one.
     """
 
     connected: bool
-    generation: int
+    epoch: int
 
     def close(self, seconds: float = 2.0) -> None:
         """End the connection."""
@@ -465,7 +465,7 @@ class Connection:
     Attributes:
         connected: whether there is a connection now; the broker may send before it has answered to subscriptions.
         ready: whether it has.
-        generation: number of the connection; a packet id means something within one.
+        epoch: number of the connection; a packet id means something within one.
         reconnects: connections after the first.
         fresh: connections after the first for which the broker had no session.
     """
@@ -497,7 +497,7 @@ class Connection:
         self._on_sent = on_sent
         self.connected = False
         self.ready = False
-        self.generation = 0
+        self.epoch = 0
         self.reconnects = 0
         self.fresh = 0
         self._client = self._made()
@@ -561,7 +561,7 @@ class Connection:
     def publish(self, topic: str, payload: bytes, *, retain: bool, properties: Any = None) -> int:
         """Publish with QoS 1, while :attr:`connected`; the packet id that ``on_sent`` is called with.
 
-        What a connection did not confirm is forgotten with the next :attr:`generation`: its owner publishes it again.
+        What a connection did not confirm is forgotten with the next :attr:`epoch`: its owner publishes it again.
         """
         return self._client.publish(topic, payload, qos=1, retain=retain, properties=properties).mid
 
@@ -662,7 +662,7 @@ class Connection:
         said = "mqtt.tls is set" if tls else "mqtt.tls is left out"
         self._port_at = now + _PORT_S
         self._port = None if found is None else f"cannot be used: {found}, and {said}; {wanted}, or look at mqtt.port"
-        if self._port is not None and self.generation == 0:
+        if self._port is not None and self.epoch == 0:
             self._wrong = f"{self.where} {self._port}"
         return self._port
 
@@ -690,9 +690,9 @@ class Connection:
         # and a message that is dropped later counts against the library's limit of messages under way for ever
         self._client.drop_out_messages()
         self.connected = True
-        self.generation += 1
+        self.epoch += 1
         self._since = time.monotonic()
-        again = self.generation > 1
+        again = self.epoch > 1
         self.reconnects += again
         if self._session.expiry and not flags.session_present:
             self.fresh += again

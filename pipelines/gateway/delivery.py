@@ -31,8 +31,8 @@ from fastavro.write import Writer
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.files import open_private, open_regular, reason, sync_folder
-from ...schemas.ports import wrong_port
 from ...schemas.settings.gateway import Level
+from ...schemas.tls_probe import wrong_port
 from .credentials import kafka, kafka_log
 
 __all__ = [
@@ -81,19 +81,19 @@ class Message(NamedTuple):
         return len(self.payload) + 2 * len(self.topic) + _OVERHEAD
 
 
-#: Why a next hop refuses a message for ever.
+#: Why a delivery target refuses a message for ever.
 REFUSED: Final = "refused-by-next-hop"
 
 
 class DeliveryError(QuiltstreamError):
-    """The next hop cannot be used until an operator changes something; the message is for them."""
+    """The delivery target cannot be used until an operator changes something; the message is for them."""
 
 
 class DeliveryTarget(ABC):
     """A place that messages go to. All calls come from one thread; none waits, but :meth:`close`.
 
-    A message that was offered is in exactly one of three states: the hop is at work on it, however long that takes; the
-    hop has it, so that no crash of any process loses it; or the hop refuses it for ever.
+    A message that was offered is in exactly one of three states: in delivery, however long that takes; delivered, so
+    that no crash of any process loses it; or refused for ever.
     """
 
     @abstractmethod
@@ -110,7 +110,7 @@ class DeliveryTarget(ABC):
 
     @abstractmethod
     def had(self) -> list[int]:
-        """The messages that the hop has since the last call.
+        """The messages that the target has since the last call.
 
         Raises:
             DeliveryError: an operator has to change something first.
@@ -118,7 +118,7 @@ class DeliveryTarget(ABC):
 
     @abstractmethod
     def refused(self) -> list[int]:
-        """The messages that the hop refused for ever since the last call."""
+        """The messages that the target refused for ever since the last call."""
 
     def fileno(self) -> int | None:
         """Something that can be read from when :meth:`had` may have news; ``None`` if one has to look now and then."""

@@ -1,8 +1,8 @@
 """From the broker to a delivery target: a message is acknowledged when it is delivered; what is held is bounded.
 
-One thread does everything: it reads a message, hands it over, and acknowledges those that the hop has meanwhile. A
-packet id belongs to one connection. What the hop has after the connection is gone is not acknowledged: the same number
-may name another message by then, and the broker sends the unacknowledged ones again.
+One thread does everything: it reads a message, hands it over, and acknowledges those that are delivered meanwhile. A
+packet id belongs to one connection. What is delivered after the connection is gone is not acknowledged: the same
+number may name another message by then, and the broker sends the unacknowledged ones again.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from .pseudonyms import TopicNames
 
 _LOG = logging.getLogger("quiltstream.gateway")
 
-#: Seconds that a turn waits with nothing to do, and with messages at a hop that says nothing by itself.
+#: Seconds that a turn waits with nothing to do, and with messages at a target that says nothing by itself.
 _IDLE_S = 0.25
 _BUSY_S = 0.002
 
 
 class _Flight(NamedTuple):
-    generation: int
+    epoch: int
     packet: int
     size: int
     topic: str
     length: int
-    # what a letter would hold if the hop refuses it; it counts among the bytes that are held either way
+    # content of the dead letter if the target refuses it; it counts among the bytes that are held either way
     kept: Message | None
 
 
 class Forward:
-    """Takes messages of the broker to the next hop.
+    """Takes messages of the broker to the delivery target.
 
     Args:
-        hop: the next hop.
+        target: the delivery target.
         messages: how many may be held.
         bytes_: how many bytes of them.
         largest: bytes of a message that is taken.
@@ -52,7 +52,7 @@ class Forward:
 
     def __init__(
         self,
-        hop: DeliveryTarget,
+        target: DeliveryTarget,
         *,
         messages: int,
         bytes_: int,
@@ -62,7 +62,7 @@ class Forward:
         rejects: RejectFile,
         names: TopicNames | None = None,
     ) -> None:
-        self._hop = hop
+        self._target = target
         self._messages = messages
         self._bytes = bytes_
         self._largest = largest
@@ -87,7 +87,7 @@ class Forward:
 
         Raises:
             BrokerError: the broker refuses for good.
-            DeliveryError: the next hop does.
+            DeliveryError: the delivery target does.
         """
         self._line = line
         try:
@@ -129,10 +129,10 @@ class Forward:
         if not self._flights:
             self._stall.moved()
         self._flights[number] = _Flight(
-            self._generation, packet, size, topic, len(payload), taken if self._rejects.wants_content else None
+            self._epoch, packet, size, topic, len(payload), taken if self._rejects.wants_content else None
         )
         self._held += size
-        if self._waiting or not self._hop.offer(number, taken):
+        if self._waiting or not self._target.offer(number, taken):
             self._waiting.append((number, taken))
 
     def room(self) -> bool:
@@ -145,11 +145,11 @@ class Forward:
         return not self._waiting and len(self._flights) <= self._messages and self._held <= self._bytes
 
     @property
-    def _generation(self) -> int:
-        return 0 if self._line is None else self._line.generation
+    def _epoch(self) -> int:
+        return 0 if self._line is None else self._line.epoch
 
     def _turn(self, line: Line) -> None:
-        also = self._hop.fileno()
+        also = self._target.fileno()
         busy = bool(self._flights) and also is None
         if not line.connected and self._flights and not self.room():
             # connected again, the broker would send once more what is held already
@@ -159,16 +159,16 @@ class Forward:
         self._settle(line)
 
     def _settle(self, line: Line) -> None:
-        had, hop, tally = self._hop.had(), self._hop, self._tally
+        had, target, tally = self._target.had(), self._target, self._tally
         for number in had:
             self._answered(number, line)
-        for number in hop.refused():
+        for number in target.refused():
             flight = self._flights[number]
             tally.dropped[Dropped.REFUSED] += 1
             self._rejects.add(Dropped.REFUSED, flight.topic.encode(), flight.length, _content(flight.kept))
             self._answered(number, line)
             had.append(number)
-        while self._waiting and hop.offer(*self._waiting[0]):
+        while self._waiting and target.offer(*self._waiting[0]):
             self._waiting.popleft()
         tally.in_flight, tally.bytes_in_flight = len(self._flights), self._held
         tally.reconnects, tally.sessions_lost = line.reconnects, line.fresh
@@ -187,7 +187,7 @@ class Forward:
         self._held -= flight.size
         if not flight.packet:
             return
-        if flight.generation == line.generation and line.connected:
+        if flight.epoch == line.epoch and line.connected:
             line.ack(flight.packet)
             self._tally.acknowledged += 1
         else:
@@ -204,11 +204,11 @@ class Forward:
             self._tally.acknowledged += 1
 
     def _finish(self, line: Line, patience: float) -> None:
-        """Read no more, wait for the hop, acknowledge what it has, and go."""
+        """Read no more, wait for the target, acknowledge what it has, and go."""
         until = time.monotonic() + patience
         while self._flights and time.monotonic() < until and not self._broken(line):
             pass
-        self._hop.close(max(0.1, until - time.monotonic()))
+        self._target.close(max(0.1, until - time.monotonic()))
         self._broken(line)
         line.close()
         left = len(self._flights)
@@ -238,7 +238,7 @@ def _taken(topic: str, message: Arrived) -> Message:
 
 
 def _content(message: Message | None) -> Content | None:
-    """What a letter holds of a message: nothing that would not have gone on, pseudonyms included."""
+    """What a dead letter holds of a message: nothing that would not have gone on, pseudonyms included."""
     if message is None:
         return None
     headers = [("content-type", message.content_type.encode())] if message.content_type else []

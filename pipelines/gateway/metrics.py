@@ -54,8 +54,8 @@ class Tally:
         acknowledged: those acknowledged to it.
         duplicates: those it flagged as perhaps sent before.
         unconfirmed: those published with QoS 0, which are never repeated.
-        stale: those that the next hop had after the connection was gone; the broker sends them again.
-        in_flight: those that the next hop does not have yet, now.
+        stale: those that the delivery target had after the connection was gone; the broker sends them again.
+        in_flight: those that the delivery target does not have yet, now.
         bytes_in_flight: bytes of these, about.
         reconnects: connections after the first.
         sessions_lost: connections after the first for which the broker had kept nothing.
@@ -223,7 +223,7 @@ class Stall:
 _BYTES = 16 << 20
 _FILES = 4
 
-#: Letters that are written in a minute; the rejects above it are told without.
+#: Dead letters that are written in a minute; the rejects above it are told without.
 MOST_LETTERS = 100
 _MINUTE_S = 60.0
 
@@ -271,19 +271,19 @@ class RejectFile:
             reason: why.
             topic: under its pseudonym, where the gateway makes one.
             size: bytes of the message.
-            content: the message, for its letter; without a public key nothing is done with it.
+            content: the message, for its dead letter; without a public key nothing is done with it.
         """
         if self._handler is None:
             return
         line: dict[str, Any] = {"reason": reason.value, "topic": self.digest(topic), "bytes": size}
         line["time"] = round(time.time(), 3)
         if self._letters is not None:
-            line |= self._sealed(reason, size, content, self._letters)
+            line |= self._with_letter(reason, size, content, self._letters)
         record = logging.LogRecord("rejects", logging.INFO, "", 0, json.dumps(line), None, None)
         self._handler.handle(record)
 
-    def _sealed(self, reason: Dropped, size: int, content: Content | None, letters: Letters) -> dict[str, Any]:
-        """What names the reject within this run of the process, and its letter if there is one."""
+    def _with_letter(self, reason: Dropped, size: int, content: Content | None, letters: Letters) -> dict[str, Any]:
+        """What names the reject within this run of the process, and its dead letter if there is one."""
         # both ways of a gateway reject
         with self._guard:
             self._number += 1

@@ -19,7 +19,7 @@ from pathlib import Path
 from ...schemas.files import MOST_ROSTER_BYTES, open_table, reason, whole_file
 from ...schemas.roster import RosterError
 from ...schemas.settings.gateway import TopicPseudonyms, read_gateway_settings
-from ...schemas.settings.pseudonyms import PseudonymKey
+from ...schemas.settings.secrets import PseudonymKey
 from ..console import facts, heading, plural, results
 from ..errors import CommandError
 

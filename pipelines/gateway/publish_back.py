@@ -526,16 +526,16 @@ class Back:
     def _published(self, outlet: Outlet, rows: list[tuple[ReleasedRow, bool]], over: Callable[[], bool]) -> bool:
         """Whether the broker has all rows; if not, there was no time left."""
         waiting = rows[::-1]
-        generation = outlet.generation
+        epoch = outlet.epoch
         self._stall.moved()
         while waiting or self._under_way:
             if over():
                 return False
-            if outlet.generation != generation:
+            if outlet.epoch != epoch:
                 # packet ids of the old connection mean nothing now: what it did not confirm is published again
                 waiting += list(self._under_way.values())[::-1]
                 self._under_way.clear()
-                generation = outlet.generation
+                epoch = outlet.epoch
             while outlet.connected and waiting and len(self._under_way) < self._window:
                 row, newest = waiting.pop()
                 packet = outlet.publish(

@@ -27,7 +27,7 @@ from ...schemas.settings.gateway import (
 )
 from ...schemas.settings.gateway import Forward as ForwardSettings
 from ...schemas.settings.secrets import FromEnvironment, FromFile
-from ..command import settled
+from ..commands import settled
 from ..console import facts, heading, results
 from ..errors import CommandError, ExitCode
 from .connection import BrokerError, Connection, Session
@@ -65,8 +65,8 @@ class Parts:
     options: dict[str, dict[str, Any]] = field(repr=False)
     names: TopicNames | None = None
 
-    def hop(self) -> DeliveryTarget:
-        """The next hop.
+    def target(self) -> DeliveryTarget:
+        """The delivery target.
 
         Raises:
             DeliveryError: it cannot be used.
@@ -323,7 +323,7 @@ def _forward(parts: Parts, tally: Tally, rejects: RejectFile, stop: Callable[[],
     if given is None or parts.forward is None:
         return
     forward = Forward(
-        parts.hop(),
+        parts.target(),
         messages=given.limits.messages,
         bytes_=given.limits.bytes,
         largest=given.limits.message,

@@ -24,14 +24,14 @@ from ...store.specs import Noise
 from ...store.store import Store
 from ...transforms.plan import make_plan, model_of
 from ...transforms.private_histograms import PrivateHistograms
-from ..command import ASKED
+from ..commands import ASKED
 from ..commands.run import show, summary_of, with_live
 from ..connectors.files import labelled_so_far
 from ..connectors.live import live_sink
 from ..connectors.undelivered import filling, outputs_of
 from ..console import plural, results
 from ..errors import AwayError, CommandError, ExitCode
-from ..estimation.successors import Generation, decide, generation_of
+from ..estimation.successors import SuccessorQuery, decide, successor_query
 from ..on_record import Memory, with_ledger, with_newest
 from ..preflight import check_command
 from ..runners import options_of
@@ -72,18 +72,18 @@ def run_live(
     if settings.estimate is not None:
         check_ends(settings, options)
     with with_newest(settings):
-        said = EventPrinter(as_json=as_json, history_lost=history_lost)
+        opts = LiveOptions(as_json=as_json, history_lost=history_lost)
         if settings.estimate is not None:
             # the queries on record are looked for before a job is built
             known, emptied = with_ledger(settings, history_lost=history_lost)
-            return _estimating(known, beam_options, replace(said, emptied=emptied))
+            return _estimating(known, beam_options, replace(opts, emptied=emptied))
         histograms = PrivateHistograms(settings, model=labelled_so_far(settings, model_of(settings)))
-        return run_to_end(settings, histograms, beam_options, said).code
+        return run_to_end(settings, histograms, beam_options, opts).code
 
 
 @dataclass(frozen=True)
-class EventPrinter:
-    """What the operator says to a live run.
+class LiveOptions:
+    """What the operator chose for a live run.
 
     Attributes:
         as_json: print lines of JSON, the summary last.
@@ -126,18 +126,18 @@ def run_estimating(
         CommandError: a job failed, cannot be begun or ended, or has nothing for a first estimate.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
-    said = EventPrinter(as_json=as_json, history_lost=history_lost, look_s=look_s, noise=noise)
+    opts = LiveOptions(as_json=as_json, history_lost=history_lost, look_s=look_s, noise=noise)
     check_ends(settings, options_of(beam_options))
-    return _estimating(with_ledger(settings)[0], beam_options, said)
+    return _estimating(with_ledger(settings)[0], beam_options, opts)
 
 
-def _estimating(settings: Settings, beam_options: Sequence[str], said: EventPrinter) -> int:
-    say = event_printer(results(), as_json=said.as_json)
+def _estimating(settings: Settings, beam_options: Sequence[str], opts: LiveOptions) -> int:
+    say = event_printer(results(), as_json=opts.as_json)
     while True:
-        one = generation_of(settings, live=True, noise=said.noise)
-        end = run_to_end(one.settings, one.histograms, beam_options, said, until_us=one.until_us)
+        one = successor_query(settings, live=True, noise=opts.noise)
+        end = run_to_end(one.settings, one.histograms, beam_options, opts, until_us=one.until_us)
         # the operator's word is for what was lost until then; from here on this ledger is known
-        said = replace(said, history_lost=False, emptied=False, forgiven=end.forgiven)
+        opts = replace(opts, history_lost=False, emptied=False, forgiven=end.forgiven)
         settings, one = settings.changed({"ledger_id": end.ledger.store_id}), one.in_ledger(end.ledger)
         if end.stopped or not one.complete or (one.until is None and not one.ended):
             return end.code
@@ -165,7 +165,7 @@ def _check_over(end: LiveEnd) -> None:
         )
 
 
-def _fill_sink(one: Generation, say: Say) -> None:
+def _fill_sink(one: SuccessorQuery, say: Say) -> None:
     """Give the sink what it lacks of a query that is over: its job was cancelled, maybe before it wrote the last rows.
 
     No later job looks after the sink for this query.
@@ -196,8 +196,8 @@ def publish_live(
         CommandError: the job failed, or cannot be begun.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
-    said = EventPrinter(as_json=as_json, history_lost=history_lost, look_s=look_s)
-    return run_to_end(settings, histograms, beam_options, said).code
+    opts = LiveOptions(as_json=as_json, history_lost=history_lost, look_s=look_s)
+    return run_to_end(settings, histograms, beam_options, opts).code
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def run_to_end(
     settings: Settings,
     histograms: PrivateHistograms,
     beam_options: Sequence[str],
-    said: EventPrinter,
+    opts: LiveOptions,
     *,
     until_us: int | None = None,
 ) -> LiveEnd:
@@ -233,7 +233,7 @@ def run_to_end(
         settings: the job.
         histograms: made from them.
         beam_options: Beam's, as words.
-        said: what the operator says.
+        opts: what the operator chose.
         until_us: instant at which to end, though the schedule goes on.
 
     Raises:
@@ -242,14 +242,14 @@ def run_to_end(
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
     console = results()
-    say = event_printer(console, as_json=said.as_json)
+    say = event_printer(console, as_json=opts.as_json)
     job = live_job(
         settings,
         histograms,
         beam_options,
-        history_lost=said.history_lost,
-        emptied=said.emptied,
-        forgiven=said.forgiven,
+        history_lost=opts.history_lost,
+        emptied=opts.emptied,
+        forgiven=opts.forgiven,
         until_us=until_us,
     )
     # every later opening insists on the ledger that this job began with
@@ -262,7 +262,7 @@ def run_to_end(
     with closing(job.follower), health_page(settings.live.metrics_port, say):
         try:
             with stoppable():
-                ran = _run(job, again, restarts, waits, said.look_s)
+                ran = _run(job, again, restarts, waits, opts.look_s)
                 after = _patiently(job.follower.record, waits) if not ran.stopped else None
         except KeyboardInterrupt:
             ASKED.clear()
@@ -270,7 +270,7 @@ def run_to_end(
             after = None
         after = job.follower.record() if after is None else after
     summary = with_live(summary_of(settings, histograms, job.before, after, ran.tallies), ran.tallies)
-    if said.as_json:
+    if opts.as_json:
         print_json(console, {"at": now(), "kind": "summary", "restarts": restarts.count, **summary.to_dict()})
     else:
         show(console, summary)
@@ -363,8 +363,8 @@ def _followed(job: LiveJob, say: Say, look_s: float, *, first: bool = False) -> 
         CommandError: it failed, or did not publish what was due.
     """
     try:
-        standing, tallies = follow(job, say, look_s=look_s)
-        _check_whole(standing, job)
+        progress, tallies = follow(job, say, look_s=look_s)
+        _check_whole(progress, job)
     except NotBegunError as error:
         cause = error.__cause__ or error
         if first:
@@ -377,7 +377,7 @@ def _followed(job: LiveJob, say: Say, look_s: float, *, first: bool = False) -> 
         raise failure from error
     finally:
         job.let_go()
-    return Ran(tallies, standing.state == PipelineState.CANCELLED, job.flink)
+    return Ran(tallies, progress.state == PipelineState.CANCELLED, job.flink)
 
 
 def _alone(failure: CommandError, job: LiveJob) -> CommandError:
@@ -482,15 +482,15 @@ def _begun_again(
     return live_job(settings, chosen, beam_options, forgiven=forgiven, until_us=until_us)
 
 
-def _check_whole(standing: LiveProgress, job: LiveJob) -> None:
+def _check_whole(progress: LiveProgress, job: LiveJob) -> None:
     """See that a schedule with an end has all windows on record that are over, when its job says that it is done.
 
     Raises:
         RunnerError: it has not, and only its runner can have stopped it.
         CommandError: it has not.
     """
-    first = standing.first_missing
-    if standing.state != PipelineState.DONE or first is None or job.pace.end_us is None or job.is_over(first):
+    first = progress.first_missing
+    if progress.state != PipelineState.DONE or first is None or job.pace.end_us is None or job.is_over(first):
         return
     due = job.follower.due_us(first)
     if due <= time.time_ns() // 1_000:

@@ -33,8 +33,7 @@ from ...transforms.plan import Plan, model_of
 from ...transforms.private_histograms import PrivateHistograms
 from ...transforms.registration import register
 from ...transforms.sources.reader import PollingPolicy
-from ..connectors.files import labelled_so_far
-from ..connectors.folders import check_folders, make_folders
+from ..connectors.files import check_folders, labelled_so_far, make_folders
 from ..connectors.live import LiveSink, LiveSource, check_secrets, live_sinks, live_source
 from ..connectors.undelivered import filling, outputs_of
 from ..estimation.drift import DriftWatch

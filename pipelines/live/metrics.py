@@ -91,15 +91,15 @@ class HealthReport:
 
 
 @dataclass
-class Board:
-    """Where the verdict on the live job of this process is kept, from one runner to the next.
+class HealthMetrics:
+    """Where the report on the live job of this process is kept, from one runner to the next.
 
     Attributes:
         now: seconds since 1970; the tests' own.
     """
 
     now: Callable[[], float] = time.time
-    _verdict: HealthReport = field(default_factory=HealthReport)
+    _report: HealthReport = field(default_factory=HealthReport)
     _looked: float | None = None
     _begun: int = 0
     _running: bool = False
@@ -116,17 +116,17 @@ class Board:
             # each runner counts from 0
             self._earlier = {name: self._total(name) for name in self._earlier | dict(self._counts)}
             self._counts = {}
-            self._verdict, self._looked = HealthReport(), self.now()
+            self._report, self._looked = HealthReport(), self.now()
 
-    def note(self, verdict: HealthReport, tallies: Mapping[str, int] | None = None) -> None:
+    def note(self, report: HealthReport, tallies: Mapping[str, int] | None = None) -> None:
         """Keep what was found now.
 
         Args:
-            verdict: the watchdog's.
+            report: the watchdog's.
             tallies: the runner's counters; ``None`` where it reports none.
         """
         with self._lock:
-            self._verdict, self._looked = verdict, self.now()
+            self._report, self._looked = report, self.now()
             if tallies is not None and _POLLS in tallies:
                 self._counts, self._counted = dict(tallies), True
 
@@ -134,18 +134,18 @@ class Board:
         """The runner has the job no more."""
         with self._lock:
             self._running = False
-            self._verdict = HealthReport(frozenset({Cause.FAILED}) if failed else frozenset())
+            self._report = HealthReport(frozenset({Cause.FAILED}) if failed else frozenset())
             self._looked = self.now()
 
     def wait(self, cause: Cause) -> None:
         """No runner has the job, which waits for what is away."""
         with self._lock:
-            self._verdict, self._looked = HealthReport(frozenset({cause})), self.now()
+            self._report, self._looked = HealthReport(frozenset({cause})), self.now()
 
     def reset(self) -> None:
         """Forget everything: another command begins."""
         with self._lock:
-            self._verdict, self._looked, self._begun, self._running = HealthReport(), None, 0, False
+            self._report, self._looked, self._begun, self._running = HealthReport(), None, 0, False
             self._counts, self._earlier, self._counted = {}, {}, False
 
     def text(self) -> str:
@@ -167,7 +167,7 @@ class Board:
             yield f'quiltstream_live_rejected_total{{reason="{label}"}} {self._total(counter_name(reason))}'
 
     def _lines(self) -> Iterator[str]:
-        found = self._verdict
+        found = self._report
         yield from _metric("running", "gauge", "Whether a runner has the job", float(self._running))
         yield from _metric("begun_total", "counter", "How often a runner was given the job", float(self._begun))
         if self._looked is not None:
@@ -194,12 +194,12 @@ def _metric(name: str, kind: str, about: str, value: float) -> Iterator[str]:
 
 
 #: Of this process, which watches one live job at a time.
-BOARD = Board()
+HEALTH_METRICS = HealthMetrics()
 
 
 @contextmanager
 def health_page(port: int | None, say: Callable[[str, str], None]) -> Generator[None]:
-    """Serve the verdict on the loopback address while a command runs, over all of its runners.
+    """Serve the report on the loopback address while a command runs, over all of its runners.
 
     Args:
         port: where; ``None`` for nowhere.
@@ -208,13 +208,13 @@ def health_page(port: int | None, say: Callable[[str, str], None]) -> Generator[
     Raises:
         CommandError: the port is taken, or not to be had.
     """
-    BOARD.reset()
+    HEALTH_METRICS.reset()
     if port is None:
         yield
         return
     from ..gateway.metrics import MetricsPage  # noqa: PLC0415 - only where it is asked for
 
-    page = MetricsPage(port, BOARD.text, "live.metrics_port")
+    page = MetricsPage(port, HEALTH_METRICS.text, "live.metrics_port")
     try:
         say("metrics", f"the watchdog's verdict is at 127.0.0.1:{page.port}/metrics")
         yield
@@ -222,4 +222,4 @@ def health_page(port: int | None, say: Callable[[str, str], None]) -> Generator[
         page.close()
 
 
-__all__ = ["BOARD", "Board", "Cause", "HealthReport", "health_page"]
+__all__ = ["HEALTH_METRICS", "Cause", "HealthMetrics", "HealthReport", "health_page"]

@@ -24,7 +24,7 @@ from ...transforms.aggregate.ledger_access import give_up
 from ...transforms.plan import Plan
 from ...transforms.sources.progress import Heartbeat
 from ...transforms.sources.reader import PollingPolicy
-from ..command import ASKED, ask_to_end, keep_quiet, settled
+from ..commands import ASKED, ask_to_end, keep_quiet, settled
 from ..connectors.live import SourceRecord
 from ..connectors.undelivered import Output
 from ..console import plural
@@ -33,7 +33,7 @@ from ..estimation.drift import DriftWatch
 from ..on_record import Memory, OnRecord, standing_in
 from ..runners import counters
 from .flink import APPEAR_S, OPTION, Ended, FlinkHealth, FlinkJob, RestAway, RestError, Trouble, WorkerPool
-from .metrics import BOARD, Cause
+from .metrics import HEALTH_METRICS, Cause
 from .restarts import RunnerError, ended, failure_of, gone, is_away
 from .runner import PrismRunner
 from .watchdog import Say, Watchdog, WatchLoop
@@ -193,7 +193,7 @@ class NotBegunError(QuiltstreamError):
 
 @dataclass(frozen=True)
 class LiveJob:
-    """A graph that can be run, and who looks at it.
+    """A built pipeline and its monitors.
 
     Attributes:
         pipeline: the graph.
@@ -231,15 +231,15 @@ class LiveJob:
         Raises:
             StoreError: the ledger of record cannot be looked at.
         """
-        standing = self.follower.look(state)
+        progress = self.follower.look(state)
         if self.topics is not None:
             self.topics.look()
         if self.memory is not None:
             held = self.follower.registration
             self.memory.note(self.follower.store, held.query.name, held, underway=True)
-        for news in () if self.drift is None else self.drift.look(standing.first_missing):
+        for news in () if self.drift is None else self.drift.look(progress.first_missing):
             say("drift", news)
-        return standing
+        return progress
 
     @property
     def is_left(self) -> bool:
@@ -285,7 +285,7 @@ def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveProgr
     Heartbeat.reset()
     settled()
     keep_quiet()
-    BOARD.begin()
+    HEALTH_METRICS.begin()
     failed = True
     try:
         found = _followed(job, say, look_s)
@@ -293,7 +293,7 @@ def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveProgr
         return found
     finally:
         give_up()
-        BOARD.end(failed=failed)
+        HEALTH_METRICS.end(failed=failed)
 
 
 def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveProgress, dict[str, int] | None]:
@@ -349,12 +349,12 @@ def _last_look(job: LiveJob, state: str) -> LiveProgress:
         CommandError: the ledger cannot be looked at, or does not answer, which who stops a job does not wait for.
     """
     try:
-        standing = _within(_END_S, lambda: job.follower.look(state), failing=Exception)
+        progress = _within(_END_S, lambda: job.follower.look(state), failing=Exception)
     except StoreError as error:
         raise CommandError(f"{STOPPED}; what that is cannot be told: {error}", ExitCode.STORE) from error
-    if standing is None:
+    if progress is None:
         raise CommandError(f"{STOPPED}; what that is cannot be told: the ledger does not answer", ExitCode.STORE)
-    return standing
+    return progress
 
 
 def leave(job: LiveJob, say: Say, *, appear_s: float = 0.0) -> None:
@@ -394,9 +394,9 @@ def _watch(result: Any, job: LiveJob, say: Say, look_s: float) -> LiveProgress:
         cluster = partial(_cluster_trouble, FlinkHealth(job.flink.place, job.flink.name, job.pool), job.flink)
     elif job.pool is not None and job.here:  # what its address means elsewhere is not known here
         cluster = job.pool.trouble
-    vigil = WatchLoop(dog, say, cluster=cluster)
-    with vigil.rounds():
-        return _rounds(result, job, vigil, look_s)
+    watch_loop = WatchLoop(dog, say, cluster=cluster)
+    with watch_loop.rounds():
+        return _rounds(result, job, watch_loop, look_s)
 
 
 def _cluster_trouble(health: FlinkHealth, flink: FlinkJob) -> Trouble | None:
@@ -405,41 +405,41 @@ def _cluster_trouble(health: FlinkHealth, flink: FlinkJob) -> Trouble | None:
     return found
 
 
-def _rounds(result: Any, job: LiveJob, vigil: WatchLoop, look_s: float) -> LiveProgress:
+def _rounds(result: Any, job: LiveJob, watch_loop: WatchLoop, look_s: float) -> LiveProgress:
     told = ""
     whole: float | None = None
-    with vigil.asking(Cause.LEDGER):
-        standing = job.follower.look(PipelineState.STARTING)
+    with watch_loop.asking(Cause.LEDGER):
+        progress = job.follower.look(PipelineState.STARTING)
     while True:
         if ASKED:  # and Python dropped it
             raise KeyboardInterrupt
-        with vigil.asking(Cause.RUNNER):
+        with watch_loop.asking(Cause.RUNNER):
             state, lost = _state(result, job)
         if PipelineState.is_terminal(state) and state != PipelineState.DONE:
             raise _failure(result) if state == PipelineState.FAILED else ended(state)
         away = None
         try:
-            with vigil.asking(Cause.LEDGER):
-                standing = job.look(state, vigil.say)
+            with watch_loop.asking(Cause.LEDGER):
+                progress = job.look(state, watch_loop.say)
         except StoreUnavailable as error:
             if not error.passing:
                 raise
             # the workers need it too, and wait for it as well
             away = str(error)
-        if standing.text != told:
-            told = standing.text
-            vigil.say("record", told)
+        if progress.text != told:
+            told = progress.text
+            watch_loop.say("record", told)
         if state == PipelineState.DONE and away is None:
-            return standing
-        if job.is_over(standing.first_missing):
+            return progress
+        if job.is_over(progress.first_missing):
             # some runners let a job run on whose source has ended
             whole = time.monotonic() if whole is None else whole
             if time.monotonic() - whole > _END_S:
-                _end_whole(result, job, vigil.say)
-                return replace(standing, state=PipelineState.DONE)
-        with vigil.asking(Cause.RUNNER):
+                _end_whole(result, job, watch_loop.say)
+                return replace(progress, state=PipelineState.DONE)
+        with watch_loop.asking(Cause.RUNNER):
             tallies = None if lost is not None or state == PipelineState.DONE else _tallies(result)
-        vigil.look(standing.first_missing, tallies, away, lost)
+        watch_loop.look(progress.first_missing, tallies, away, lost)
         time.sleep(look_s)
 
 
@@ -567,5 +567,5 @@ def print_json(console: Console, value: dict[str, Any]) -> None:
 
 
 def now() -> str:
-    """The second that it is."""
+    """Current time, truncated to seconds, ISO 8601."""
     return format_instant(time.time_ns() // 1_000_000_000 * 1_000_000)

@@ -19,7 +19,7 @@ from ..connectors.undelivered import Output, SinkError, output_of
 from ..console import plural
 from ..errors import AwayError, CommandError, ExitCode, Part, explain, failed_step
 from ..on_record import ReplacedError
-from .metrics import BOARD, Cause
+from .metrics import HEALTH_METRICS, Cause
 from .watchdog import Say
 
 #: Restarts are counted over so many seconds.
@@ -110,7 +110,7 @@ def failure_of(  # noqa: PLR0911 - one for each kind of failure
     if _CANCELLED.search(text):
         return cancelled()
     output = output_of(error, outputs)
-    return RunnerError(_symptom(error, text)) if output is None else _unwritten(error, output)
+    return RunnerError(_symptom(error, text)) if output is None else _undelivered(error, output)
 
 
 def _passing(error: CommandError, outputs: tuple[Output, ...]) -> CommandError:
@@ -119,10 +119,10 @@ def _passing(error: CommandError, outputs: tuple[Output, ...]) -> CommandError:
         return RunnerError(error.symptom, error.code, str(error))
     cause = error.__cause__ if isinstance(error, RunnerError) else None
     output = None if cause is None else output_of(cause, outputs)
-    return error if cause is None or output is None else _unwritten(cause, output)
+    return error if cause is None or output is None else _undelivered(cause, output)
 
 
-def _unwritten(error: BaseException, output: Output) -> CommandError:
+def _undelivered(error: BaseException, output: Output) -> CommandError:
     symptom = output.failed(error)
     if not output.files and _BROKER.search(str(error)):
         return AwayError(f"{symptom}: no broker took them", ExitCode.SINK, "sink")
@@ -264,7 +264,7 @@ class Waits:
             self._told = now
             self.say("waiting", f"{away}. The job waits until it is back, and is begun again then; this is no restart")
         self._part, self._begun = away.part, None
-        BOARD.wait(_CAUSES[away.part])
+        HEALTH_METRICS.wait(_CAUSES[away.part])
         self.sleep(min(_FIRST_WAIT_S * 2**self._tries, _LONGEST_WAIT_S))
         self._tries = min(self._tries + 1, 16)
 

@@ -1,9 +1,9 @@
 """The watchdog of a live job: reports within a minute that the job stopped producing, with the likely cause.
 
 A streaming job that lost its workers, whose source went away or whose watermark stands still does not fail; it just
-says RUNNING. The watchdog looks at signs of life: the readers' pulse in this process, or the runner's counters where
-the readers are elsewhere, which window is missing on record, and whether runner and ledger answer at all. What it finds
-it says once in a while, and that it is over, too; the metric says it at every look.
+says RUNNING. The watchdog checks signs of life: heartbeats of readers in this process, or the runner's counters where
+the readers are elsewhere, which window is missing on record, and whether runner and ledger answer at all. What it
+finds it says once in a while, and that it is over, too; the metric says it at every look.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...transforms.sources.progress import Heartbeat
 from ...transforms.sources.reader import PollingPolicy
 from ..console import plural
 from .flink import Trouble
-from .metrics import BOARD, Cause, HealthReport
+from .metrics import HEALTH_METRICS, Cause, HealthReport
 
 __all__ = ["BEAT_S", "CLUSTER_S", "PATIENCE_S", "Asked", "Cluster", "Say", "Stuck", "WatchLoop", "Watchdog"]
 
@@ -96,8 +96,8 @@ class Watchdog:
         due_us: end of the window that starts at a slot.
         clock: monotonic seconds; the tests' own.
         wall_us: wall clock in microseconds; the tests' own.
-        here: whether the readers are in this process, so that their pulse is missed when there is none.
-        verdict: all that the last look found.
+        here: whether the readers are in this process, so that their heartbeat is missed when there is none.
+        report: all that the last look found.
     """
 
     pace: PollingPolicy
@@ -119,12 +119,12 @@ class Watchdog:
     _holds: set[tuple[Cause, str]] = field(default_factory=set[tuple[Cause, str]])
     _over: list[Cause] = field(default_factory=list[Cause])
     _stall: float | None = None
-    verdict: HealthReport = field(default_factory=HealthReport)
+    report: HealthReport = field(default_factory=HealthReport)
 
     def look(
         self,
         first_missing: int | None,
-        pulses: Mapping[int, Heartbeat],
+        heartbeats: Mapping[int, Heartbeat],
         tallies: Mapping[str, int] | None,
         *,
         waits: Mapping[str, str] | None = None,
@@ -133,11 +133,11 @@ class Watchdog:
         asked: Asked | None = None,
         stuck: Stuck | None = None,
     ) -> list[str]:
-        """What is wrong now and was not said lately; :attr:`verdict` is all that is.
+        """What is wrong now and was not said lately; :attr:`report` is all that is.
 
         Args:
             first_missing: slot of the first window that is not on record; it moves when windows are published.
-            pulses: of the readers in this process.
+            heartbeats: of the readers in this process.
             tallies: the runner's counters; ``None`` where it reports none.
             waits: sinks that wait, and their own words.
             away: why the ledger could not be looked at, in the store's own words; ``None`` if it could.
@@ -150,7 +150,7 @@ class Watchdog:
             self._record = (first_missing, now)
         if (tallies or {}).get("polls", 0) > self._polls:
             self._polls, self._polled = (tallies or {})["polls"], now
-        last = self._last(pulses)
+        last = self._last(heartbeats)
         still = last is not None and now - last > self._worker_s
         found = [*self._around(now, waits or {}, away, asked, still=still)]
         if lost is not None:
@@ -161,8 +161,8 @@ class Watchdog:
         if not (still and asked is not None and any(cause is asked.whom for cause, _, _ in found)):
             # what is known to be away says why no worker looks
             known = any(cause in _WHY_NO_WORKER for cause, _, _ in found)
-            found += self._found(now, pulses, tallies or {}, last, known=known)
-        found += self._stall_goes_on(now, {cause for cause, _, _ in found}, pulses)
+            found += self._found(now, heartbeats, tallies or {}, last, known=known)
+        found += self._stall_goes_on(now, {cause for cause, _, _ in found}, heartbeats)
         here = {(cause, which) for cause, which, _ in found}
         if still:
             self._stood = None
@@ -174,8 +174,8 @@ class Watchdog:
             if one[0] is not Cause.SILENT:
                 self._said.pop(one, None)
         self._holds = here
-        clocks = [pulse.clock_us for pulse in pulses.values() if pulse.clock_us is not None]
-        self.verdict = HealthReport(
+        clocks = [heartbeat.clock_us for heartbeat in heartbeats.values() if heartbeat.clock_us is not None]
+        self.report = HealthReport(
             frozenset(cause for cause, _ in here), None if last is None else now - last, min(clocks, default=None)
         )
         return [text for cause, which, text in found if self._is_new((cause, which), now)]
@@ -186,13 +186,13 @@ class Watchdog:
         self._over.clear()
         return found
 
-    def _stall_goes_on(self, now: float, causes: set[Cause], pulses: Mapping[int, Heartbeat]) -> Iterator[Found]:
+    def _stall_goes_on(self, now: float, causes: set[Cause], heartbeats: Mapping[int, Heartbeat]) -> Iterator[Found]:
         """A clock that moved for a moment has not recovered: a stall is one episode until it has moved for a while."""
         if Cause.STALLED in causes:
             self._stall = now
         elif self._stall is not None:
             missing = None if self._record is None else self._record[0]
-            clocks = [pulse.clock_us for pulse in pulses.values() if pulse.clock_us is not None]
+            clocks = [heartbeat.clock_us for heartbeat in heartbeats.values() if heartbeat.clock_us is not None]
             past = missing is None or not clocks or min(clocks) >= self.due_us(missing)
             if past or now - self._stall > _EPISODE_S:
                 self._stall = None
@@ -212,11 +212,11 @@ class Watchdog:
         """Seconds without a sign of a worker before it is said."""
         return PATIENCE_S if self.here else max(PATIENCE_S, _LOOKS * self.pace.poll_s)
 
-    def _last(self, pulses: Mapping[int, Heartbeat]) -> float | None:
+    def _last(self, heartbeats: Mapping[int, Heartbeat]) -> float | None:
         """When a worker last looked; ``None`` where that cannot be seen."""
-        if not self.here and not pulses and self._polled is None:
+        if not self.here and not heartbeats and self._polled is None:
             return None
-        return max([*(pulse.beaten for pulse in pulses.values()), self._polled or 0.0, self.heard])
+        return max([*(heartbeat.beaten for heartbeat in heartbeats.values()), self._polled or 0.0, self.heard])
 
     def _around(
         self, now: float, waits: Mapping[str, str], away: str | None, asked: Asked | None, *, still: bool
@@ -231,7 +231,7 @@ class Watchdog:
     def _found(
         self,
         now: float,
-        pulses: Mapping[int, Heartbeat],
+        heartbeats: Mapping[int, Heartbeat],
         tallies: Mapping[str, int],
         last: float | None,
         *,
@@ -250,32 +250,32 @@ class Watchdog:
                 "worker waits for the ledger of record; look at the runner's workers, then restart the job",
             )
             return
-        troubles = sorted({pulse.trouble for pulse in pulses.values() if pulse.trouble is not None})
+        troubles = sorted({heartbeat.trouble for heartbeat in heartbeats.values() if heartbeat.trouble is not None})
         if troubles:
             said = "; ".join(troubles)
             yield Cause.SOURCE, "", f"the source cannot be read: {said}. Its windows wait; it is tried again"
         # between two looks that are far apart nothing can be heard, and nothing is new in what cannot be read
         self._silent = {
             part
-            for part, pulse in pulses.items()
-            if pulse.looked - max(pulse.heard, self.heard) > PATIENCE_S
-            and (pulse.trouble is None or part in self._silent)
+            for part, heartbeat in heartbeats.items()
+            if heartbeat.looked - max(heartbeat.heard, self.heard) > PATIENCE_S
+            and (heartbeat.trouble is None or part in self._silent)
         }
         if self._silent:
-            parts = _parts(len(self._silent), len(pulses))
+            parts = _parts(len(self._silent), len(heartbeats))
             yield (
                 Cause.SILENT,
                 "",
                 f"the source has had nothing new for over {PATIENCE_S:.0f} s{parts}: is what feeds it away? "
                 "Its windows wait" + ("" if self.pace.idle_us is None else " until live.idle has passed"),
             )
-        yield from _left_out(pulses.values())
-        yield from self._unheard(now, [pulse for pulse in pulses.values() if pulse.waited_for])
-        clocks = [pulse.clock_us for pulse in pulses.values() if pulse.clock_us is not None]
+        yield from _left_out(heartbeats.values())
+        yield from self._unheard(now, [heartbeat for heartbeat in heartbeats.values() if heartbeat.waited_for])
+        clocks = [heartbeat.clock_us for heartbeat in heartbeats.values() if heartbeat.clock_us is not None]
         ahead = [
-            pulse.latest_us
-            for pulse in pulses.values()
-            if pulse.latest_us is not None and pulse.latest_us > self.wall_us() + DAY_US
+            heartbeat.latest_us
+            for heartbeat in heartbeats.values()
+            if heartbeat.latest_us is not None and heartbeat.latest_us > self.wall_us() + DAY_US
         ]
         if ahead:
             yield (
@@ -284,12 +284,16 @@ class Watchdog:
                 f"a reading is stamped {format_instant(max(ahead))}, over a day ahead of this machine's clock: a "
                 "meter's clock may have jumped. Windows close by this machine's clock",
             )
-        arriving = any(pulse.heard and pulse.looked - pulse.heard <= PATIENCE_S for pulse in pulses.values())
-        behind = any(pulse.behind for pulse in pulses.values())
+        arriving = any(
+            heartbeat.heard and heartbeat.looked - heartbeat.heard <= PATIENCE_S for heartbeat in heartbeats.values()
+        )
+        behind = any(heartbeat.behind for heartbeat in heartbeats.values())
         if clocks and arriving and not self._awaited[0] and not behind:
             slowest = min(clocks)
             yield from self._stalled(
-                now, slowest, min(pulse.looked for pulse in pulses.values() if pulse.clock_us == slowest)
+                now,
+                slowest,
+                min(one.looked for one in heartbeats.values() if one.clock_us == slowest),
             )
         else:
             self._stood = None
@@ -339,10 +343,10 @@ class Watchdog:
 
     def _unheard(self, now: float, waiting: list[Heartbeat]) -> Iterator[Found]:
         """Sources of which no reading came yet hold the windows of all the others; only looks tell whether one did."""
-        names = sorted({name for pulse in waiting for name in pulse.waited_for})
+        names = sorted({name for heartbeat in waiting for name in heartbeat.waited_for})
         if names != self._awaited[0]:
             self._awaited = (names, now)
-        if not names or max(pulse.looked for pulse in waiting) - self._awaited[1] <= PATIENCE_S:
+        if not names or max(heartbeat.looked for heartbeat in waiting) - self._awaited[1] <= PATIENCE_S:
             return
         shown = ", ".join(names[:_SHOWN]) + (" and others" if len(names) > _SHOWN else "")
         until = "they have one" if self.pace.idle_us is None else "live.idle has passed"
@@ -353,7 +357,7 @@ class Watchdog:
         )
 
     def _overdue(self, now: float, *, known: bool) -> Iterator[Found]:
-        """Where neither pulse nor counters can be seen, only what is late on record tells."""
+        """Where neither heartbeat nor counters can be seen, only what is late on record tells."""
         if self._record is None or self._record[0] is None or now - self._record[1] <= PATIENCE_S:
             return
         due = self.due_us(self._record[0])
@@ -375,9 +379,9 @@ class Watchdog:
             )
 
 
-def _left_out(pulses: Iterable[Heartbeat]) -> Iterator[Found]:
+def _left_out(heartbeats: Iterable[Heartbeat]) -> Iterator[Found]:
     """Sources that fell silent for so long that windows are closed without them."""
-    names = sorted({name for pulse in pulses for name in pulse.left_out})
+    names = sorted({name for heartbeat in heartbeats for name in heartbeat.left_out})
     if names:
         shown = ", ".join(names[:_SHOWN]) + (" and others" if len(names) > _SHOWN else "")
         yield (
@@ -422,7 +426,7 @@ Cluster = Callable[[], Trouble | None]
 
 
 class WatchLoop:
-    """Has the watchdog look every few seconds, says what it finds, and keeps the verdict for the metric.
+    """Has the watchdog look every few seconds, says what it finds, and keeps the report for the metric.
 
     Args:
         dog: checks; used by nothing else.
@@ -524,7 +528,7 @@ class WatchLoop:
             asked=self._asked,
             stuck=self._stuck,
         )
-        BOARD.note(self._dog.verdict, self._tallies)
+        HEALTH_METRICS.note(self._dog.report, self._tallies)
         for text in self._dog.over():
             self._say("resumed", text)
         for text in warnings:

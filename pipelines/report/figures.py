@@ -22,11 +22,11 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from ...privacy.analysis.utility import ErrorTable
+from ...privacy.analysis.planning import ErrorTable
 from ...schemas.slots import HOUR_US, said_duration
 from ..console import number, plural
 from ..released_series import Period, ReleasedSeries, Span, days_between
-from .contents import DomainFacts
+from . import DomainFacts
 
 #: Inches; narrow, so that a phone shows the text of a figure in a size that can be read.
 _WIDTH = 4.6

@@ -25,13 +25,12 @@ from jinja2 import Environment, StrictUndefined
 from pyarrow import csv
 
 from ...schemas.ledger import LEDGER_SCHEMA, LedgerEntry
-from ...schemas.models import Model
+from ...schemas.model_file import Model
 from ...schemas.releases import RELEASE_SCHEMA, tidy
 from ...schemas.slots import said_duration
 from ..console import number, plural
 from ..released_series import ReleasedSeries, days_between
-from . import figures
-from .contents import DomainFacts, Report
+from . import DomainFacts, Report, figures
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,13 @@
 """What all releases of a domain cost together: the forward-backward account.
 
 ``forward_backward``
-    the loss of an endless stream with its certificate, of any schedule below its density, and of an event
+    the loss of an endless stream with its certificate, of any schedule below its density, and of an event;
+    the noise of a query by that account
 ``sweep``
     the loss of any schedule, slot by slot
-``calibration``
-    the noise of a query by that account
 ``quilt_account``, ``theorems``
     the loss by Markov quilts, and the bounds of the sources' theorems
-``ledger``, ``charges``, ``density``, ``schedules``
+``ledger``, ``charges``, ``schedules``
     the running account of a domain, and what it is made of
 """
 
@@ -16,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...schemas.contents import contents
+from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .charges import BudgetExceeded as BudgetExceeded
@@ -37,4 +36,4 @@ if TYPE_CHECKING:
     from .theorems import sequential as sequential
     from .theorems import two_segments as two_segments
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

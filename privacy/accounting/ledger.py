@@ -13,8 +13,7 @@ from ..models.classes import has_start
 from ..models.markov_chain import ChainError
 from ..quilts.influence import Bound
 from ..validation import float_above, positive, whole
-from .charges import BudgetExceeded, Charge, Span, outward
-from .density import Density, Run, Timeline
+from .charges import BudgetExceeded, Charge, Density, Run, Span, Timeline, outward
 from .forward_backward import around as around_of
 from .forward_backward import constant_loss, grid_density, on_grid
 from .quilt_account import (

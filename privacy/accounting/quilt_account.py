@@ -42,8 +42,7 @@ import numpy.typing as npt
 from ..models.belief import Belief
 from ..models.markov_chain import ChainError, FloatArray
 from ..quilts.influence import Bound, Quilt, SidedInfluence, sided_influence
-from .charges import Span, outward
-from .density import Density, Timeline
+from .charges import Density, Span, Timeline, outward
 from .schedules import Schedule, separated
 
 IntArray = npt.NDArray[np.intp]

@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from ..validation import positive, whole
-from .density import Density
+from .charges import Density
 
 _MAX_PERIOD = 4096
 """Most density steps in one common period of several endless schedules that are followed exactly."""

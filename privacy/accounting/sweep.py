@@ -65,7 +65,7 @@ from ..models.directions import (
 from ..models.markov_chain import ChainError
 from ..quilts.influence import Bound, sided_influence
 from ..validation import float_above
-from .density import Density
+from .charges import Density
 from .forward_backward import calibrated, directions_of
 from .schedules import Schedule, separated
 
@@ -106,6 +106,23 @@ _LEAST_STRIDE = 6
 
 #: Slots of a run for which there is room at first.
 _CHUNK = 64
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Leap:
+    """Slots that are followed at once, and the blocks of each that tell anything.
+
+    Attributes:
+        slots: 1, 2, ..., as many as the shortest block has.
+        ends: The slot behind each block, from the first of the slots, shape (blocks, slots).
+        eta: Total variations, shape (blocks, 1).
+        caps: Influence, alike.
+    """
+
+    slots: npt.NDArray[np.intp]
+    ends: npt.NDArray[np.intp]
+    eta: FloatArray
+    caps: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +179,13 @@ class Blocks:
     def stride(self) -> int:
         """Slots of the shortest block that tells anything, for total variations; all but one slot if none does."""
         return int(self.steps[self.telling].min(initial=self.longest))
+
+    @cached_property
+    def leap(self) -> Leap:
+        """What is the same for every so many slots, for total variations."""
+        useful, slots = self.telling, np.arange(1, self.stride + 1)
+        ends = slots - 1 - self.steps[useful, None]
+        return Leap(slots, ends, self.above[useful], self.caps[useful, None])
 
     @cached_property
     def telling(self) -> npt.NDArray[np.bool_]:
@@ -577,9 +601,10 @@ class Course:
         self._largest = np.concatenate([state.largest, np.zeros(_CHUNK)])
         self._grown = np.expm1(np.minimum(self._largest, _MOST))
         self._masses = np.concatenate([[0.0], np.cumsum(state.densities), np.zeros(_CHUNK)])
-        self._matrices = np.zeros((_CHUNK, *way.shape))
-        self._near = np.zeros((_CHUNK, *way.shape))
-        self._stride = way.blocks.stride if self._is_curve else 1
+        self._leaps = self._is_curve and way.blocks.stride >= _LEAST_STRIDE
+        # the matrix of a slot that is one number is its largest entry
+        self._matrices = np.zeros((0 if self._leaps else _CHUNK, *way.shape))
+        self._most = float(state.largest.max())
         self._done, self._is_settled, self._is_lost = 0, False, False
         self._made: dict[int, Tails] = {}
 
@@ -588,7 +613,7 @@ class Course:
         count = min(length, _LONGEST)
         if length > _SHORT and self._sweeper.level(self._density) is None:
             count = _SHORT
-        advance = self._leap if self._stride >= _LEAST_STRIDE else self._step
+        advance = self._leap if self._leaps else self._step
         while self._done < count and not (self._is_settled or self._is_lost):
             advance()
         done, longest = min(count, self._done), self._longest
@@ -603,18 +628,20 @@ class Course:
 
     def _cut(self, done: int, length: int) -> Tails:
         longest = self._longest
+        matrices = self._largest[longest : longest + done] if self._leaps else self._matrices[:done]
+        near = _less(matrices, self._density)
         if done < length and not (self._is_settled and done == self._done):
             # nothing is proved of the slots further on
             far = full = _with_own(np.zeros(self._way.shape), np.inf)
             top = np.inf
         else:
-            far, full, top = self._near[done - 1], self._matrices[done - 1], self._largest[longest + done - 1]
+            far, full, top = near[-1], matrices[-1], self._largest[longest + done - 1]
         rest = min(length - done, longest)
         largest = np.concatenate([self._largest[done + rest : longest + done], np.full(rest, top)])
         own = min(done + rest, longest)
         densities = np.concatenate([self._state.densities[own:], np.full(own, self._density)])
         known = min(longest, self._state.known + length)
-        return Tails(self._near[:done], far, State(np.asarray(full), largest, densities, known))
+        return Tails(near, far, State(np.asarray(full), largest, densities, known))
 
     def _step(self) -> None:
         density, done, longest = self._density, self._done, self._longest
@@ -630,7 +657,6 @@ class Course:
                 top = float(matrix.max())
                 self._is_settled = self._is_at(level, matrix, at, top)
         self._matrices[done] = matrix
-        self._near[done] = _less(matrix, density)
         self._largest[at] = top
         self._grown[at] = math.expm1(min(top, _MOST))
         self._masses[at + 1] = self._masses[at] + density
@@ -639,47 +665,48 @@ class Course:
 
     def _grow(self, count: int) -> None:
         """Make room for more slots."""
-        if self._done + count > len(self._near):
+        if self._longest + self._done + count > len(self._largest):
             more = max(self._done, count, _CHUNK)
-            self._largest, self._grown, self._masses, self._matrices, self._near = (
-                np.concatenate([one, np.zeros((more, *one.shape[1:]))])
-                for one in (self._largest, self._grown, self._masses, self._matrices, self._near)
+            self._largest, self._grown, self._masses = (
+                np.concatenate([one, np.zeros(more)]) for one in (self._largest, self._grown, self._masses)
             )
+            if not self._leaps:
+                self._matrices = np.concatenate([self._matrices, np.zeros((more, *self._way.shape))])
 
     def _leap(self) -> None:
         """As many slots at once as no block that tells anything ends within."""
-        density, done, blocks, count = self._density, self._done, self._way.blocks, self._stride
+        density, leap, first = self._density, self._way.blocks.leap, self._longest + self._done
+        count = len(leap.slots)
         self._grow(count)
-        useful = blocks.telling
-        steps, eta, caps = blocks.steps[useful], blocks.above[useful, 0], blocks.caps[useful]
-        slots = np.arange(self._longest + done, self._longest + done + count)
-        self._masses[slots + 1] = self._masses[slots[0]] + density * np.arange(1, count + 1)
-        places = slots[:, None] - steps
-        mass = self._masses[slots][:, None] - self._masses[places + 1]
-        most = float(self._largest[places].max(initial=0.0))
-        told = (mass + np.minimum(np.log1p(eta * self._grown[places]), caps) * _UP).min(axis=1, initial=np.inf)
-        told = told + _ADD * (1 + min(most, 1e3))
-        before = float(self._matrices[done - 1] if done else self._state.matrix)
+        last = first + count
+        rise = density * leap.slots
+        self._masses[first + 1 : last + 1] = self._masses[first] + rise
+        ends = leap.ends + first
+        told = np.minimum(np.log1p(leap.eta * self._grown[ends]), leap.caps)
+        told *= _UP
+        told += self._masses[first:last] - self._masses[ends + 1]
+        told = told.min(axis=0, initial=np.inf)
+        told += _ADD * (1 + min(self._most, 1e3))
         # F is at most d more than what is ahead: the block of one slot
-        rise = density * np.arange(1, count + 1)
-        told[0] = min(told[0], before)
-        found: FloatArray = np.asarray(np.minimum.accumulate(told - (rise - density)) + rise, dtype=np.float64)
-        found = found * _UP + _ADD * (1 + min(most, 1e3))
-        last, top = float(found[-1 - (count > 1)]), float(found[-1])
-        if math.isfinite(top) and abs(top - last) <= _MOVING * top + _FLOOR:
+        told[0] = min(told[0], self._largest[first - 1])
+        rise_before = rise - density
+        found = self._largest[first:last]
+        np.add(np.minimum.accumulate(told - rise_before), rise, out=found)
+        found *= _UP
+        found += _ADD * (1 + min(self._most, 1e3))
+        before, top = float(found[-1 - (count > 1)]), float(found[-1])
+        level = None
+        if math.isfinite(top) and abs(top - before) <= _MOVING * top + _FLOOR:
             level = self._sweeper.level(density)
             if level is not None:
-                found = level.raised(found)
+                found[:] = level.raised(found)
                 top = float(found[-1])
-        self._matrices[done : done + count] = found
-        self._near[done : done + count] = np.maximum(np.nextafter(found - density, np.inf), 0.0)
-        self._largest[slots] = found
-        self._grown[slots] = np.expm1(np.minimum(found, _MOST))
+        self._most = max(self._most, float(found.max()))
+        np.expm1(np.minimum(found, _MOST), out=self._grown[first:last])
         self._done += count
         self._is_lost = top > _USELESS
-        level = None if self._is_lost else self._sweeper.level(density)
-        if level is not None:
-            self._is_settled = self._is_at(level, found[-1], int(slots[-1]), top)
+        if not self._is_lost and level is not None:
+            self._is_settled = self._is_at(level, found[-1], last - 1, top)
 
     def _next(self, before: FloatArray, at: int) -> FloatArray:
         blocks = self._way.blocks
@@ -725,12 +752,13 @@ class Level:
         return np.where(close, self.matrix, matrix)
 
 
-def _less(matrix: FloatArray, density: float) -> FloatArray:
-    """The tail of F = d + tail, rounded up."""
-    tail = np.nextafter(matrix - density, np.inf)
-    if tail.ndim:
-        np.fill_diagonal(tail, 0.0)
-    return np.maximum(tail, 0.0)
+def _less(matrices: FloatArray, density: float) -> FloatArray:
+    """The tails of F = d + tail, rounded up; shape (slots, *shape)."""
+    tails = np.nextafter(matrices - density, np.inf)
+    if tails.ndim > 1:
+        diagonal = np.arange(tails.shape[-1])
+        tails[:, diagonal, diagonal] = 0.0
+    return np.maximum(tails, 0.0)
 
 
 def _with_own(tail: FloatArray, density: float) -> FloatArray:

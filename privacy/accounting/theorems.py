@@ -42,13 +42,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..errors import PrivacyError
 from ..models.belief import Belief
 from ..models.markov_chain import MarkovChain
 from ..quilts.calibration import Calibration
 from ..quilts.influence import Bound, Quilt, SidedInfluence
 from ..quilts.influence_curves import InfluenceCurve, table_curve
-from ..validation import positive, whole
+from ..validation import PrivacyError, positive, whole
 from .charges import OUTWARD, Span
 from .quilt_account import Pricer, WorstQuilt, prices_of
 

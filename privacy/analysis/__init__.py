@@ -3,9 +3,8 @@
 ``methods``
     the calibration table: every mechanism that settings can name
 ``planning``
-    what a release will be worth
-``utility``
-    for a purpose: the mechanisms side by side, errors over windows and groups, the epsilon for an error, odds
+    what a release will be worth; for a purpose the mechanisms side by side, errors over windows and groups, the
+    epsilon for an error, odds
 ``baselines``
     group privacy, per-entry privacy, weak correlation
 ``audit``
@@ -18,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...schemas.contents import contents
+from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .audit import AuditRelease as AuditRelease
@@ -33,17 +32,17 @@ if TYPE_CHECKING:
     from .close_adversaries import adversary_divergence as adversary_divergence
     from .close_adversaries import adversary_epsilon as adversary_epsilon
     from .methods import METHODS as METHODS
+    from .planning import AggregationRule as AggregationRule
     from .planning import NotApplicable as NotApplicable
+    from .planning import Odds as Odds
     from .planning import Plan as Plan
+    from .planning import Purpose as Purpose
+    from .planning import Utility as Utility
+    from .planning import analyse_utility as analyse_utility
     from .planning import compare_methods as compare_methods
     from .planning import plan_release as plan_release
     from .planning import plan_table as plan_table
     from .planning import smallest_group as smallest_group
     from .planning import smallest_window as smallest_window
-    from .utility import AggregationRule as AggregationRule
-    from .utility import Odds as Odds
-    from .utility import Purpose as Purpose
-    from .utility import Utility as Utility
-    from .utility import analyse_utility as analyse_utility
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

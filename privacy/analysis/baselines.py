@@ -17,10 +17,9 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from ..errors import PrivacyError
 from ..models.classes import FiniteClass, stated_chains
 from ..models.markov_chain import FloatArray, MarkovChain
-from ..validation import positive, whole
+from ..validation import PrivacyError, positive, whole
 
 LONGEST_WINDOW = 20_000
 """The longest window for which the spectral norm of an influence matrix is computed."""

@@ -33,9 +33,8 @@ from typing import Any, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from ..models.bayesian_network import log_sum
 from ..models.classes import FiniteClass
-from ..models.joint_distribution import JointTable
+from ..models.joint_distribution import JointTable, log_sum
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..validation import positive, whole
 

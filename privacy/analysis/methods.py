@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
-from ..accounting.calibration import forward_backward
+from ..accounting.forward_backward import forward_backward
 from ..models.belief import Belief
 from ..models.classes import everywhere, starts_stationary, stated_chains
 from ..models.markov_chain import ChainError

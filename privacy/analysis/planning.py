@@ -17,22 +17,48 @@ number of cells that the histogram counts, window times group. Where the total o
 that keeps it (`FixedTotalHistogram`); ``total_is_public`` plans with that law. The projection onto the known total,
 published beside the counts, is nearer to the truth in L2, by an amount that depends on the data; it is not counted
 here.
+
+For a belief and a purpose: which mechanism, how much error, and what the numbers mean to the protected.
+
+>>> from quiltstream.privacy.models.markov_chain import MarkovChain
+>>> chain = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
+>>> found = analyse_utility(chain, Purpose(window=336, group=30, error=0.01))
+>>> found.chosen.name, round(found.chosen.error, 4), found.chosen.smallest_group
+('forward-backward', 0.0007, 2)
+>>> print(Odds.at(1.0))
+a guess of 50% becomes at most 73.2%
+
+No data are read and no account is opened: everything follows from the belief, the windows and the group sizes, which
+are public. Noise is that of `Planner`, calibrated as a job calibrates it (`Method.anywhere`). A rule of aggregation,
+such as 15/15, is checked against numbers that the operator gives; what it says of a largest share is a fact about the
+data, for the operator alone.
 """
 
 from __future__ import annotations
 
+import html
 import itertools
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from typing import Literal, get_args
+from functools import lru_cache
+from typing import Any, Literal, get_args
 
+from ..accounting.forward_backward import least_loss
+from ..accounting.ledger import Ledger
+from ..accounting.schedules import Schedule
 from ..mechanisms.histogram import FixedTotalHistogram, LaplaceHistogram
 from ..models.belief import Belief
+from ..models.classes import everywhere, mixing_bounds
+from ..models.markov_chain import ChainError
 from ..models.serialisation import check_belief
+from ..quilts.influence import shared_powers
 from ..validation import positive, whole
-from .methods import METHODS, Calibrated, Calibrator
+from .baselines import entry_dp
+from .methods import METHODS, Calibrated, Calibrator, Method
 
 Guarantee = Literal["stream", "window"]
 
@@ -261,9 +287,7 @@ def plan_table(plans: Iterable[Plan | NotApplicable]) -> str:
         numbers = (one.sigma, one.bin_error, float(one.half_width()), one.l1_error)
         lines.append((one.method, *(f"{number:.1f}" for number in numbers), f"{one.relative_error:.1%}"))
         notes.append(f"{one.method}: {'; '.join(one.calibration.assumptions)}")
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    rows = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
-    return "\n".join([*rows, *notes])
+    return "\n".join([aligned(lines), *notes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +436,7 @@ class Planner:
                 step = max(step, _LEAP * low) if low > 0 else min(step, high / _LEAP)
             elif not low < step < high or (enclosed and turn > _STEPS):
                 step = math.sqrt(low * high)
-            tried = min(LARGEST_EPSILON, _up(step))
+            tried = min(LARGEST_EPSILON, _three_digits_up(step))
             if not low < tried < high:
                 return high
         raise AssertionError  # the steps do not end by themselves
@@ -424,7 +448,7 @@ def _known(method: str, methods: Mapping[str, Calibrator]) -> Calibrator:
     return methods[method]
 
 
-def _up(value: float) -> float:
+def _three_digits_up(value: float) -> float:
     """The number rounded up to three digits."""
     unit = Fraction(10) ** (math.floor(math.log10(value)) - 2)
     return float(math.ceil(Fraction(value) / unit) * unit)
@@ -441,3 +465,581 @@ def _bins(belief: Belief, bins: int | None) -> int:
 def _least(error: float, share: Fraction) -> int:
     """The least n with error / n <= share, exact for the floats given."""
     return max(1, math.ceil(Fraction(error) / share))
+
+
+#: Losses for which the longest event is said, and for which an epsilon is put as odds.
+WITHIN = (1.0, 2.0, 4.0)
+
+_PRIORS = (0.01, 0.1, 0.5, 0.9)
+_EPSILONS = (0.5, 1.0, 2.0)
+_GROUPS = (1, 10, 30, 100, 1000)
+
+_PERCENT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class AggregationRule:
+    """A rule by which an aggregate may be published: so many members, and none with more than a share of the total.
+
+    Attributes:
+        members: The fewest members.
+        share: The largest share of the total that one member may have; None where the rule names none.
+
+    Raises:
+        TypeError: If members is not a whole number.
+        ValueError: If members is below 1, or the share is not above 0 and at most 1.
+    """
+
+    members: int
+    share: float | None = None
+
+    def __post_init__(self) -> None:
+        whole("rule", self.members, "give the fewest members, for example 15/15", least=1)
+        if self.share is not None and not 0 < self.share <= 1:
+            raise ValueError(f"rule has the share {self.share:.4g}, but it must be above 0 and at most 1")
+
+    @classmethod
+    def parse(cls, text: str) -> AggregationRule:
+        """Read ``10``, at least 10 members, or ``15/15``: at least 15, of which none has more than 15 % of the total.
+
+        Raises:
+            ValueError: The text is no rule.
+        """
+        match = re.fullmatch(r"\s*(\d{1,9})\s*(?:/\s*(\d{1,3}(?:\.\d{1,6})?)\s*%?\s*)?", text)
+        if match is None or not int(match[1]) or (match[2] is not None and not 0 < float(match[2]) <= _PERCENT):
+            raise ValueError(
+                f"rule is {text!r:.40}, but must be the fewest members, such as 10, or these and the largest share in "
+                "per cent, such as 15/15"
+            )
+        return cls(int(match[1]), None if match[2] is None else float(match[2]) / _PERCENT)
+
+    @property
+    def fewest(self) -> int:
+        """Fewest members with which the rule can be met: the largest of n shares is at least 1/n."""
+        return self.members if self.share is None else max(self.members, math.ceil(1 / self.share - 1e-9))
+
+    def __str__(self) -> str:
+        if self.share is None:
+            return f"{self.members} members"
+        return f"{self.members} members, none above {percent(self.share)} of the total"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCheck:
+    """A rule of aggregation held against a group. It bounds no loss, and what it says of a share is for the operator.
+
+    Attributes:
+        rule: The rule.
+        members: Members of the smallest group.
+        enough: Whether they are enough.
+        largest_share: The largest share of the total that a member has, as the operator gave it.
+        met: Whether the rule is met; None where it needs a largest share and none is given.
+    """
+
+    rule: AggregationRule
+    members: int
+    enough: bool
+    largest_share: float | None
+    met: bool | None
+
+    @classmethod
+    def of(cls, rule: AggregationRule, members: int, largest_share: float | None = None) -> RuleCheck:
+        """Hold a rule against a group.
+
+        Raises:
+            ValueError: The share is below 1 / members or above 1, which no largest share is.
+        """
+        if largest_share is not None and not 1 / members - 1e-9 <= largest_share <= 1:
+            raise ValueError(
+                f"largest share is {largest_share:.4g}, but the largest of {members} shares lies from "
+                f"{1 / members:.4g} to 1: give the share of the total that the largest member has"
+            )
+        enough = members >= rule.fewest
+        share_met = True if rule.share is None else None if largest_share is None else bool(largest_share <= rule.share)
+        return cls(rule, members, enough, largest_share, share_met if enough else False)
+
+    def __str__(self) -> str:
+        if not self.enough:
+            return f"{self.rule}: not met, {self.members} are fewer than {self.rule.fewest}"
+        if self.met is None:
+            return f"{self.rule}: {self.members} are enough; give the largest share of a member to check the rest"
+        if self.rule.share is None:
+            return f"{self.rule}: met by {self.members}"
+        word = "met" if self.met else "not met"
+        return f"{self.rule}: {word} by {self.members} with a largest share of {self.largest_share:.3g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Odds:
+    """An epsilon as odds: what a guess may become at most.
+
+    Posterior odds are at most e^epsilon times the prior ones, so p becomes at most p e^epsilon / (1 - p + p e^epsilon):
+    for a guess of one half, e^epsilon / (1 + e^epsilon).
+
+    Attributes:
+        epsilon: The loss.
+        guesses: Pairs (probability before, largest probability after).
+    """
+
+    epsilon: float
+    guesses: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def at(cls, epsilon: float, priors: Sequence[float] = (0.5,)) -> Odds:
+        """The odds of an epsilon for some guesses, each above 0 and below 1."""
+        # 1 / (1 + (1 - p) / p e^-epsilon) does not overflow
+        return cls(epsilon, tuple((p, 1 / (1 + (1 - p) / p * math.exp(-epsilon))) for p in priors))
+
+    def __str__(self) -> str:
+        texts = [
+            f"a guess of {percent(before)} becomes at most {percent(after, up=True)}" for before, after in self.guesses
+        ]
+        return ", ".join(texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What is to be published, and how exact it is to be.
+
+    Attributes:
+        window: Slots of a window.
+        group: Series in the smallest group.
+        bins: Bins of a histogram; the states of the belief where left out.
+        epsilon: Target of everything published.
+        error: Wanted expected error of a bin, as a share of an evenly filled bin.
+        mechanism: Name of a method; None for the one with least noise that hides correlated slots.
+        guarantee: ``stream`` or ``window``.
+        overlap: Windows that share a slot, whatever the guarantee: under ``window`` each is calibrated alone, and the
+            account still counts them all.
+        multiplicity: Groups that a series is in.
+        class_share: Share of a window's slots in the smallest class of slots that has a histogram of its own.
+        total_is_public: Whether the noise keeps the total, as a job's does.
+        windows: Windows of the table, slots; the given one, a quarter, four and twelve times it where left out.
+        groups: Group sizes of the table; 1 to 1,000 and the given one where left out.
+        epsilons: Epsilons of the table; 0.5, 1, 2 and the given one where left out.
+        rule: A rule of aggregation.
+        largest_share: Largest share of a member, for the rule; the operator's number.
+
+    Raises:
+        TypeError: If a number is of another type.
+        ValueError: If one is out of range.
+    """
+
+    window: int
+    group: int = 1
+    bins: int | None = None
+    epsilon: float = 1.0
+    error: float = 0.05
+    mechanism: str | None = None
+    guarantee: Guarantee = "stream"
+    overlap: int = 1
+    multiplicity: int = 1
+    class_share: float = 1.0
+    total_is_public: bool = True
+    windows: tuple[int, ...] = ()
+    groups: tuple[int, ...] = ()
+    epsilons: tuple[float, ...] = ()
+    rule: AggregationRule | None = None
+    largest_share: float | None = None
+
+    def __post_init__(self) -> None:
+        whole("window", self.window, "give the slots of a window", least=1)
+        whole("overlap", self.overlap, "give the number of windows that share a slot", least=1)
+        whole("multiplicity", self.multiplicity, "give the groups that a series is in", least=1)
+        positive("error", self.error, "give the error you want, for example 5%")
+        for one in self.windows:
+            whole("windows", one, "give whole slots", least=1)
+        for one in self.groups:
+            whole("groups", one, "give numbers of series", least=1)
+        for one in self.epsilons:
+            positive("epsilons", one, "give losses that you may accept, for example 0.5,1,2")
+        if self.mechanism is not None and self.mechanism not in METHODS:
+            raise ValueError(f"mechanism is {self.mechanism!r:.40}, but must be one of {', '.join(METHODS)}")
+
+    @property
+    def shared(self) -> int:
+        """Histograms that share the density of a slot in the calibration."""
+        return (self.overlap if self.guarantee == "stream" else 1) * self.multiplicity
+
+    def schedule(self, epsilon_dp: float) -> Schedule:
+        """The endless stream of the purpose's windows, with the density of one histogram, as the ledger prices it."""
+        every = max(1, self.window // self.overlap)
+        return Schedule(self.window, every, start=0, stop=None, epsilon_dp=epsilon_dp * self.multiplicity)
+
+    @property
+    def table_windows(self) -> tuple[int, ...]:
+        """Windows of the table, ascending."""
+        return _several(self.windows or (max(1, self.window // 4), 4 * self.window, 12 * self.window), self.window)
+
+    @property
+    def table_groups(self) -> tuple[int, ...]:
+        """Group sizes of the table, ascending."""
+        return _several(self.groups or _GROUPS, self.group)
+
+    @property
+    def table_epsilons(self) -> tuple[float, ...]:
+        """Epsilons of the table, ascending."""
+        return _several(self.epsilons or _EPSILONS, self.epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class MechanismUtility:
+    """One mechanism for a purpose.
+
+    Attributes:
+        name: Its name in settings.
+        sigma: Noise scale per unit of sensitivity.
+        bin_error: Expected absolute error of a count, in cells.
+        half_width_95: A count is within so many cells of the true one with probability 95 %.
+        error: Expected error as a share of an evenly filled bin.
+        smallest_window: Fewest slots of a window with the wanted error; None where no length has it.
+        smallest_group: Fewest series of a group with the wanted error.
+        in_settings: Whether settings may name it.
+        hides_neighbours: Whether it protects a slot against what its neighbours tell.
+        assumes: What the number rests on.
+        leaves: What it does not protect.
+    """
+
+    name: str
+    sigma: float
+    bin_error: float
+    half_width_95: int
+    error: float
+    smallest_window: int | None
+    smallest_group: int
+    in_settings: bool
+    hides_neighbours: bool
+    assumes: tuple[str, ...]
+    leaves: str
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorTable:
+    """Expected error as a share of an evenly filled bin, by epsilon, window and group.
+
+    Attributes:
+        mechanism: Whose noise it is.
+        epsilons: Ascending.
+        windows: In slots, ascending.
+        groups: In series, ascending.
+        errors: For each epsilon, for each window, a share for each group; None where there is no noise for it.
+    """
+
+    mechanism: str
+    epsilons: tuple[float, ...]
+    windows: tuple[int, ...]
+    groups: tuple[int, ...]
+    errors: tuple[tuple[tuple[float | None, ...], ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PerWindow:
+    """What noise tells in truth that counts single readings only: per-window differential privacy of one entry.
+
+    Attributes:
+        claimed: Its epsilon, by noise of scale 1 / epsilon per unit of sensitivity in every window.
+        window: What one window alone loses at most, under the belief.
+        at_most: What all windows lose at most; infinite where no bound is known.
+        at_least: What all windows lose at least, on a chain of the belief with its stationary start, which is one of
+            any start; None where no chain is named.
+    """
+
+    claimed: float
+    window: float
+    at_most: float
+    at_least: float | None
+
+    def __str__(self) -> str:
+        least = "" if self.at_least is None else f"at least {self.at_least:.3g}"
+        most = f"at most {self.at_most:.3g}" if math.isfinite(self.at_most) else ""
+        known = " and ".join(one for one in (least, most) if one) or "no bound is known for all windows together"
+        return f"claims {self.claimed:g}; on this belief {known}, and one window alone at most {self.window:.3g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Utility:
+    """What a purpose comes to under a belief.
+
+    Attributes:
+        purpose: What was asked.
+        bins: Bins of a histogram.
+        chosen: The mechanism that the rest speaks of.
+        mechanisms: All that apply, the least noise first.
+        others: Those that do not, with the reason.
+        table: Error over windows, groups and epsilons, of the chosen one.
+        epsilon_for_error: The least epsilon with the wanted error; None where no epsilon has it.
+        loss: What the whole endless schedule loses for a single slot, by the ledger's account.
+        events: Pairs (epsilon, slots): events of so many slots lose at most that; None for any number.
+        odds: Losses as odds: that of the whole schedule first.
+        per_window: What noise for single readings would tell.
+        rule: The rule of aggregation against the group; None where none is given.
+    """
+
+    purpose: Purpose
+    bins: int
+    chosen: MechanismUtility
+    mechanisms: tuple[MechanismUtility, ...]
+    others: tuple[NotApplicable, ...]
+    table: ErrorTable
+    epsilon_for_error: float | None
+    loss: float
+    events: tuple[tuple[float, int | None], ...]
+    odds: tuple[Odds, ...]
+    per_window: PerWindow
+    rule: RuleCheck | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON form: shapes as of the fields, infinity as null; without the largest share, a fact of the data."""
+        found = _plain(asdict(self))
+        for one in (found["purpose"], found["rule"]):
+            if one is not None:
+                one.pop("largest_share")
+        return found
+
+    def __str__(self) -> str:
+        return mechanism_table(self)
+
+    def _repr_html_(self) -> str:
+        """A table of the mechanisms, for notebooks."""
+        head = "".join(f"<th>{html.escape(one)}</th>" for one in _HEAD)
+        rows = [
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(one)) + "</tr>"
+            for one in self.mechanisms
+        ]
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+@shared_powers()
+def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
+    """Say what a purpose comes to under a belief.
+
+    Args:
+        belief: What is believed about every series.
+        purpose: What is to be published.
+
+    Raises:
+        ChainError: If the chosen mechanism has no noise for the belief.
+        TypeError: If the belief is none.
+        ValueError: If a number of the purpose is out of range, or no mechanism that hides correlated slots applies.
+    """
+    check_belief(belief)
+    check = None if purpose.rule is None else RuleCheck.of(purpose.rule, purpose.group, purpose.largest_share)
+    rows: list[tuple[MechanismUtility, Plan, Planner]] = []
+    others: list[NotApplicable] = []
+    _planner(belief, purpose, METHODS["entry-dp"]).at(purpose.window)  # an argument out of range is no method's fault
+    for name, method in METHODS.items():
+        planner = _planner(belief, purpose, method)
+        try:
+            rows.append((*_row(planner, purpose, method), planner))
+        except (TypeError, ValueError) as error:
+            others.append(NotApplicable(name, str(error)))
+    rows.sort(key=lambda one: one[0].sigma)
+    wanted = [one for one in rows if _is_wanted(one[0], purpose.mechanism)]
+    if not wanted:
+        reasons = "; ".join(f"{one.method}: {one.reason}" for one in others)
+        raise ChainError(f"no mechanism that is asked for has noise for this belief: {reasons}")
+    chosen, plan, planner = wanted[0]
+    schedule = purpose.schedule(plan.mechanism.epsilon_dp)
+    ledger = Ledger(_account(belief, METHODS[chosen.name]))
+    loss = ledger.extended_loss([schedule])
+    return Utility(
+        purpose=purpose,
+        bins=plan.bins,
+        chosen=chosen,
+        mechanisms=tuple(one for one, _, _ in rows),
+        others=tuple(others),
+        table=_table(planner, purpose),
+        epsilon_for_error=_epsilon(planner, purpose),
+        loss=loss,
+        events=tuple((within, ledger.longest_event(within, [schedule])) for within in WITHIN),
+        odds=tuple(Odds.at(one, _PRIORS) for one in dict.fromkeys((loss, *WITHIN))),
+        per_window=per_window(belief, purpose),
+        rule=check,
+    )
+
+
+def per_window(belief: Belief, purpose: Purpose) -> PerWindow:
+    """What the purpose's windows tell whose noise is calibrated to single readings, by the ledger under a belief.
+
+    Args:
+        belief: What is believed about every series.
+        purpose: The windows, and what the noise claims for each histogram.
+    """
+    density = 1 / entry_dp(purpose.epsilon).sigma
+    ledger = Ledger(everywhere(belief))
+    schedule = purpose.schedule(density)
+    # of windows that overlap, those that adjoin are a part
+    least = [least_loss(chain, schedule.epsilon_dp) for chain in belief.witnesses]
+    return PerWindow(
+        claimed=purpose.epsilon,
+        window=ledger.extended_loss([schedule.first(1)]),
+        at_most=ledger.extended_loss([schedule]),
+        at_least=max(least, default=None),
+    )
+
+
+_HEAD = ("mechanism", "sigma", "error a bin", "of an even bin", "95% within", "smallest window", "smallest group")
+
+
+def cells(one: MechanismUtility) -> tuple[str, ...]:
+    """A line of the table of mechanisms, as text; windows in slots."""
+    window = "none" if one.smallest_window is None else f"{one.smallest_window:,}"
+    return (
+        one.name if one.hides_neighbours else f"{one.name} *",
+        f"{one.sigma:,.4g}",
+        f"{one.bin_error:,.4g}",
+        percent(one.error),
+        f"{one.half_width_95:,}",
+        window,
+        f"{one.smallest_group:,}",
+    )
+
+
+def mechanism_table(found: Utility) -> str:
+    """The mechanisms side by side, as plain text; a star marks what is no protection of correlated slots."""
+    return aligned([_HEAD, *map(cells, found.mechanisms)])
+
+
+def error_tables(table: ErrorTable, label: Sequence[str] | None = None) -> tuple[str, ...]:
+    """A plain-text table for each epsilon: windows down, groups across.
+
+    Args:
+        table: The errors.
+        label: What the windows are called; their slots where left out.
+    """
+    names = [f"{one:,} slots" for one in table.windows] if label is None else list(label)
+    return tuple(
+        aligned(
+            [
+                (f"epsilon {epsilon:g}", *(f"{group:,} series" for group in table.groups)),
+                *(
+                    (name, *("none" if share is None else percent(share) for share in row))
+                    for name, row in zip(names, rows, strict=True)
+                ),
+            ]
+        )
+        for epsilon, rows in zip(table.epsilons, table.errors, strict=True)
+    )
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells in columns, the first to the left, the others to the right."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines
+    )
+
+
+def percent(share: float, *, up: bool = False) -> str:
+    """A share in per cent, in three digits, such as ``73.2%``.
+
+    Args:
+        share: the share.
+        up: round up, for what is said to be at most so much.
+    """
+    value = share * _PERCENT
+    if value >= 1000:  # noqa: PLR2004 - beyond, digits are noise
+        return f"{value:,.0f}%"
+    return f"{_up(value) if up and value > 0 else format(value, '.3g')}%"
+
+
+def _up(value: float) -> str:
+    """A number above 0 in three digits, rounded up, and below 100 in so many digits as that takes."""
+    for digits in (3, 6, 9, 12):
+        unit = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
+        found = math.ceil(value / unit - 1e-9) * unit
+        if found < _PERCENT:
+            return f"{found:.{digits}g}"
+    return f"{math.ceil(value)}"
+
+
+def _is_wanted(one: MechanismUtility, mechanism: str | None) -> bool:
+    return one.name == mechanism if mechanism is not None else one.in_settings and one.hides_neighbours
+
+
+def _planner(belief: Belief, purpose: Purpose, method: Method) -> Planner:
+    """The planner of a method, which calibrates once for each epsilon and length."""
+    return Planner(
+        belief,
+        purpose.epsilon,
+        purpose.group,
+        purpose.bins,
+        method.name,
+        purpose.guarantee,
+        purpose.overlap if purpose.guarantee == "stream" else 1,
+        purpose.total_is_public,
+        lru_cache(maxsize=256)(method.anywhere),
+        purpose.multiplicity,
+        purpose.class_share,
+    )
+
+
+def _account(belief: Belief, method: Method) -> Belief:
+    """What the account of a job believes whose noise is by a method."""
+    if method.reads == "bounds":
+        with suppress(ChainError):  # noise that reads nothing of the belief
+            return mixing_bounds(belief)
+    return everywhere(belief)
+
+
+def _row(planner: Planner, purpose: Purpose, method: Method) -> tuple[MechanismUtility, Plan]:
+    plan = planner.at(purpose.window)
+    window: int | None = None
+    with suppress(ValueError):  # none is long enough
+        window = planner.smallest_window(purpose.error).window
+    one = MechanismUtility(
+        name=method.name,
+        sigma=plan.sigma,
+        bin_error=plan.bin_error,
+        half_width_95=plan.half_width(0.95),
+        error=plan.relative_error,
+        smallest_window=window,
+        smallest_group=planner.smallest_group(purpose.error, purpose.window).group,
+        in_settings=method.in_settings,
+        hides_neighbours=method.hides_neighbours,
+        assumes=tuple(plan.calibration.assumptions),
+        leaves=method.leaves,
+    )
+    return one, plan
+
+
+def _table(planner: Planner, purpose: Purpose) -> ErrorTable:
+    windows, groups = purpose.table_windows, purpose.table_groups
+    return ErrorTable(
+        mechanism=planner.method,
+        epsilons=purpose.table_epsilons,
+        windows=windows,
+        groups=groups,
+        errors=tuple(_errors(planner, epsilon, windows, groups) for epsilon in purpose.table_epsilons),
+    )
+
+
+def _errors(
+    planner: Planner, epsilon: float, windows: Sequence[int], groups: Sequence[int]
+) -> tuple[tuple[float | None, ...], ...]:
+    def row(window: int) -> tuple[float | None, ...]:
+        try:
+            plan = replace(planner, epsilon=epsilon).at(window)
+        except ValueError:  # no noise at this epsilon
+            return (None,) * len(groups)
+        return tuple(plan.relative_error * planner.group / group for group in groups)
+
+    return tuple(row(window) for window in windows)
+
+
+def _epsilon(planner: Planner, purpose: Purpose) -> float | None:
+    with suppress(ValueError):  # on the way there is an epsilon without noise
+        return planner.smallest_epsilon(purpose.error, purpose.window)
+    return None
+
+
+def _several(given: Iterable[Any], one: Any) -> tuple[Any, ...]:
+    return tuple(sorted({*given, one}))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,14 +7,15 @@
 ``private_counts``, ``released_bounds``
     a belief from noisy counts or from released rows
 ``released_histograms``, ``drift``, ``belief_checks``
-    stretches of released rows; whether a belief in force is contradicted, and what richer beliefs would cost
+    stretches of released rows, with the noise of their sums; whether a belief in force is contradicted, and what
+    richer beliefs would cost
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...schemas.contents import contents
+from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .confidence import ConfidenceClass as ConfidenceClass
@@ -40,4 +41,4 @@ if TYPE_CHECKING:
     from .transition_counts import TransitionCounts as TransitionCounts
     from .transition_counts import chain_from_counts as chain_from_counts
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

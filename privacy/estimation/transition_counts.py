@@ -18,9 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import PrivacyError
 from ..models.markov_chain import MarkovChain
-from ..validation import whole
+from ..validation import PrivacyError, whole
 
 _CUBE = 3  # axes of the counts of several series: series, from, to
 _SHOWN = 8  # states named in one message

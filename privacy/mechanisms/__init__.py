@@ -1,7 +1,7 @@
 """How values are randomised: exact discrete Laplace noise and the mechanisms on top of it.
 
-``sampling``, ``discrete_laplace``, ``noise_sums``
-    random bits, exact events, the two laws of noise, and errors of their sums
+``sampling``, ``discrete_laplace``
+    random bits, exact events, and the two laws of noise
 ``histogram``
     noisy counts, and their estimate with a known total
 ``exponential``, ``randomised_response``, ``wasserstein``
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...schemas.contents import contents
+from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .discrete_laplace import DiscreteLaplace as DiscreteLaplace
@@ -31,4 +31,4 @@ if TYPE_CHECKING:
     from .wasserstein import wasserstein_of_count as wasserstein_of_count
     from .wasserstein import wasserstein_of_table as wasserstein_of_table
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

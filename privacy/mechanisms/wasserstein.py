@@ -40,11 +40,10 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from ..errors import PrivacyError
 from ..models.classes import FiniteClass, stated_chains
 from ..models.joint_distribution import JointTable, Query, exact_chain, exact_distribution, exact_number
 from ..models.markov_chain import MarkovChain
-from ..validation import float_above, positive, whole
+from ..validation import PrivacyError, float_above, positive, whole
 from .discrete_laplace import DiscreteLaplace, rational_scale
 from .histogram import check_counts
 from .sampling import Entropy
@@ -384,7 +383,7 @@ def wasserstein_of_count(belief: MarkovChain | FiniteClass, state: int, length: 
     """W for the number of slots in one state, in a window of a chain ([SWC17] Algorithm 1).
 
     By dynamic programmes over (slot, state, count) for every slot, pair of states and member of the class; the result
-    is a whole number and exact (see the module `state_counts`). Time grows with length cubed.
+    is a whole number and exact (see `StateCounts`). Time grows with length cubed.
 
     Args:
         belief: A chain with a fixed or stationary start, or a finite class of them.

@@ -8,21 +8,19 @@
     couplings of rows that prove it
 ``markov_chain``, ``periodic``
     one chain, with one kernel or a kernel for every slot of the day or week
-``classes``, ``interval_chain``, ``dobrushin``
+``classes``, ``dobrushin``
     classes of chains: finite, by mixing, by start, by intervals, by contraction, around a chain
-``bayesian_network``, ``joint_distribution``
-    any discrete network, and any small table
+``joint_distribution``
+    any small table, and any discrete network
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...schemas.contents import contents
+from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from .bayesian_network import BayesianNetwork as BayesianNetwork
-    from .bayesian_network import NetworkError as NetworkError
     from .belief import Belief as Belief
     from .classes import AnyInitial as AnyInitial
     from .classes import BinaryInterval as BinaryInterval
@@ -38,7 +36,9 @@ if TYPE_CHECKING:
     from .directions import certify as certify
     from .dobrushin import DobrushinBounds as DobrushinBounds
     from .dobrushin import Neighbourhood as Neighbourhood
+    from .joint_distribution import BayesianNetwork as BayesianNetwork
     from .joint_distribution import JointTable as JointTable
+    from .joint_distribution import NetworkError as NetworkError
     from .markov_chain import ChainError as ChainError
     from .markov_chain import MarkovChain as MarkovChain
     from .markov_chain import smooth_zeros as smooth_zeros
@@ -46,4 +46,4 @@ if TYPE_CHECKING:
     from .serialisation import Certified as Certified
     from .serialisation import belief_from_dict as belief_from_dict
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

@@ -31,7 +31,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import PrivacyError
+from ..validation import PrivacyError
 from .couplings import UNIT, Couplings, FloatArray, couple, load_bound
 
 

@@ -1,9 +1,9 @@
-"""A small finite joint law written out as a table: every database that can occur, and how likely it is.
+"""Joint laws of a few discrete variables: a table of every outcome, and a Bayesian network with exact inference.
 
-The distance of two quantile functions jumps when two cumulative sums that ought to be equal differ in the last bit, so
-probabilities are fractions here. A float is read as the simple fraction that it stands for: 0.1 in a table means one
-tenth, and 0.3333333333333333 one third. Where a row of such numbers misses 1 by rounding, its largest entry takes the
-difference.
+*The table* lists every database that can occur, and how likely it is. The distance of two quantile functions jumps when
+two cumulative sums that ought to be equal differ in the last bit, so its probabilities are fractions. A float is read
+as the simple fraction that it stands for: 0.1 in a table means one tenth, and 0.3333333333333333 one third. Where a row
+of such numbers misses 1 by rounding, its largest entry takes the difference.
 
 >>> [str(value) for value in exact_distribution("row", [1 / 3, 2 / 3])]
 ['1/3', '2/3']
@@ -12,13 +12,33 @@ difference.
 (2, 3)
 >>> [str(value) for value in table.law_given([10, 11, 12], record=0, state=0)[1]]
 ['2/3', '1/3']
+
+*The network* is the product of tables P(X | parents).
+
+>>> network = BayesianNetwork(
+...     parents={"rain": [], "sprinkler": ["rain"], "grass": ["rain", "sprinkler"]},
+...     tables={
+...         "rain": [0.8, 0.2],
+...         "sprinkler": [[0.6, 0.4], [0.99, 0.01]],
+...         "grass": [[[1.0, 0.0], [0.1, 0.9]], [[0.2, 0.8], [0.01, 0.99]]],
+...     },
+... )
+>>> network.separated_from("rain", given=["sprinkler"])
+()
+
+Marginals are found by variable elimination, in logarithms, because probabilities of many rare events multiply to
+numbers below the range of floats, while only their ratios decide about influence.
+
+>>> network = BayesianNetwork.from_chain(MarkovChain([[0.9, 0.1], [0.4, 0.6]], [0.8, 0.2]), length=3)
+>>> np.exp(log_marginal(network, ["X3"])).round(6).tolist()
+[0.8, 0.2]
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import SupportsFloat, SupportsIndex, TypeAlias
@@ -26,8 +46,8 @@ from typing import SupportsFloat, SupportsIndex, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..validation import whole
-from .markov_chain import SUM_TOLERANCE, MarkovChain
+from ..validation import PrivacyError, whole
+from .markov_chain import SUM_TOLERANCE, FloatArray, MarkovChain, frozen
 
 LARGEST_JOINT = 2**17
 """The most databases that a table may list."""
@@ -251,3 +271,311 @@ def exact_stationary(transition: list[tuple[Fraction, ...]]) -> tuple[Fraction, 
         weights.append(sum((weights[other] * work[other][state] for other in range(state)), Fraction(0)))
     total = sum(weights)
     return tuple(weight / total for weight in weights)
+
+
+_EXACT = 2.0**-50
+"""A row this close to 1 is kept bit for bit, so that writing a table down and reading it back changes nothing."""
+
+
+class NetworkError(PrivacyError):
+    """A graph that is not acyclic, a table that does not fit it, or a variable that is not in it."""
+
+
+class BayesianNetwork:
+    """Variables X_1..X_n, each with parents and a table P(X | parents).
+
+    The joint law is the product of the tables. Values are immutable and survive pickling.
+    """
+
+    def __init__(self, parents: Mapping[str, Sequence[str]], tables: Mapping[str, npt.ArrayLike]) -> None:
+        """Check and keep.
+
+        Args:
+            parents: The parents of every variable, in the order of the axes of its table; the order of the variables
+                is that of this mapping.
+            tables: The table of every variable: one axis per parent, then one for the variable itself, along which it
+                sums to 1 (within 1e-9; it is then divided by its sum).
+
+        Raises:
+            NetworkError: If a parent is unknown or repeated, there is a cycle, a table is missing, or has the wrong
+                shape, or an entry that is no probability, or a wrong sum.
+        """
+        self._names = tuple(parents)
+        if not self._names:
+            raise NetworkError("parents is empty, but a network has at least one variable: name one")
+        unknown = sorted(set(tables) ^ set(parents))
+        if unknown:
+            raise NetworkError(f"tables and parents differ in {', '.join(map(repr, unknown))}: give both for each")
+        self._parents = {name: self._checked_parents(name, parents[name]) for name in self._names}
+        self._order = self._sorted()
+        sizes: dict[str, int] = {}
+        kept: dict[str, FloatArray] = {}
+        for name in self._order:
+            kept[name] = _table(name, tables[name], [sizes[parent] for parent in self._parents[name]])
+            sizes[name] = kept[name].shape[-1]
+        self._tables = {name: kept[name] for name in self._names}
+        self._children = {
+            name: tuple(other for other in self._names if name in self._parents[other]) for name in self._names
+        }
+
+    def __repr__(self) -> str:
+        return f"BayesianNetwork({', '.join(self._names)})"
+
+    def __reduce__(self) -> tuple[type[BayesianNetwork], tuple[dict[str, tuple[str, ...]], dict[str, FloatArray]]]:
+        # rebuilt by the constructor: a pickled array comes back writable
+        return BayesianNetwork, (self._parents, self._tables)
+
+    @classmethod
+    def from_chain(cls, chain: MarkovChain, length: int) -> BayesianNetwork:
+        """The chain X1 -> X2 -> ... of a window of slots.
+
+        Raises:
+            ChainError: If the chain is meant to be stationary and is reducible.
+            ValueError: If the length is out of range.
+        """
+        slots = whole("length", length, "give the slots of a window", least=1)
+        names = [f"X{slot}" for slot in range(1, slots + 1)]
+        start = chain.stationary if chain.initial is None else chain.initial
+        return cls(
+            {name: names[place - 1 : place] if place else [] for place, name in enumerate(names)},
+            {name: chain.transition if place else start for place, name in enumerate(names)},
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The variables, in the order in which they were given."""
+        return self._names
+
+    @property
+    def parents(self) -> Mapping[str, tuple[str, ...]]:
+        """The parents of every variable."""
+        return self._parents
+
+    @property
+    def tables(self) -> Mapping[str, FloatArray]:
+        """The tables, read-only."""
+        return self._tables
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The variables with parents before children."""
+        return self._order
+
+    def states(self, name: str) -> int:
+        """How many states a variable has."""
+        return self._tables[self.checked(name)].shape[-1]
+
+    def checked(self, name: str) -> str:
+        """The name itself, if the network has such a variable.
+
+        Raises:
+            NetworkError: If it has not.
+        """
+        if name not in self._tables:
+            raise NetworkError(f"variable {name!r} is not in the network: it has {', '.join(map(repr, self._names))}")
+        return name
+
+    def ancestors(self, names: Iterable[str]) -> frozenset[str]:
+        """Some variables with all variables above them."""
+        found: set[str] = set()
+        stack = [self.checked(name) for name in names]
+        while stack:
+            name = stack.pop()
+            if name not in found:
+                found.add(name)
+                stack.extend(self._parents[name])
+        return frozenset(found)
+
+    def separated_from(self, name: str, given: Iterable[str]) -> tuple[str, ...]:
+        """All variables that the graph makes independent of one variable, given others (d-separation).
+
+        By the ball that travels along trails ("Bayes ball"): from a variable entered from below it goes on to parents
+        and children, unless the variable is given; from one entered from above it goes on to the children unless the
+        variable is given, and to the parents if it or a descendant is given (a collider). What the ball cannot reach is
+        separated.
+
+        Args:
+            name: The variable.
+            given: The variables that are known; must not contain it.
+
+        Returns:
+            The separated variables in the order of the network; none of the given ones among them.
+
+        Raises:
+            NetworkError: If a variable is unknown, or is given itself.
+        """
+        known = {self.checked(other) for other in given}
+        if self.checked(name) in known:
+            raise NetworkError(f"given contains the variable {name!r} itself: leave it out")
+        opened = self.ancestors(known)
+        reached: set[str] = set()
+        seen: set[tuple[str, bool]] = set()
+        stack = [(name, True)]  # a variable, and whether the ball comes from below
+        while stack:
+            here, from_below = stack.pop()
+            if (here, from_below) in seen:
+                continue
+            seen.add((here, from_below))
+            if here not in known:
+                reached.add(here)
+                stack.extend((child, False) for child in self._children[here])
+            if (from_below and here not in known) or (not from_below and here in opened):
+                stack.extend((parent, True) for parent in self._parents[here])
+        return tuple(other for other in self._names if other not in reached and other not in known)
+
+    def joint(self) -> JointTable:
+        """The joint law as a table of every combination of states.
+
+        Raises:
+            NetworkError: If there are too many combinations.
+        """
+        sizes = [self.states(name) for name in self._names]
+        if math.prod(sizes) > LARGEST_JOINT:
+            raise NetworkError(
+                f"the network has {math.prod(sizes)} combinations of states, but at most {LARGEST_JOINT} are written "
+                "out: use a smaller one"
+            )
+        place = {name: axis for axis, name in enumerate(self._names)}
+        weights = np.ones(sizes)
+        for name, table in self._tables.items():
+            axes = [place[other] for other in (*self._parents[name], name)]
+            shape = [sizes[axis] if axis in axes else 1 for axis in range(len(sizes))]
+            weights = weights * np.transpose(table, np.argsort(axes)).reshape(shape)
+        return JointTable.from_array(weights / weights.sum())
+
+    def _checked_parents(self, name: str, parents: Sequence[str]) -> tuple[str, ...]:
+        found = tuple(parents)
+        for parent in found:
+            if parent not in self._names:
+                raise NetworkError(f"parents of {name!r}: {parent!r} is not a variable: add it, or mend the name")
+        if len(set(found)) != len(found):
+            raise NetworkError(f"parents of {name!r} has one of them twice: name each once")
+        return found
+
+    def _sorted(self) -> tuple[str, ...]:
+        order: list[str] = []
+        waiting = list(self._names)
+        while waiting:
+            ready = [name for name in waiting if set(self._parents[name]) <= set(order)]
+            if not ready:
+                raise NetworkError(
+                    f"parents has a cycle among {', '.join(map(repr, waiting))}: "
+                    "a network has none, turn an arrow or leave one out"
+                )
+            order += ready
+            waiting = [name for name in waiting if name not in ready]
+        return tuple(order)
+
+
+def _table(name: str, values: npt.ArrayLike, parents: list[int]) -> FloatArray:
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise NetworkError(f"table of {name!r} must be an array of numbers: check its shape") from None
+    if array.ndim != len(parents) + 1 or list(array.shape[:-1]) != parents or not array.size:
+        raise NetworkError(
+            f"table of {name!r} has shape {array.shape}, but must have one axis per parent, of {parents} states, and "
+            "one for the variable itself"
+        )
+    bad = np.argwhere(~np.isfinite(array) | (array < 0))
+    if bad.size:
+        where = tuple(int(index) for index in bad[0])
+        raise NetworkError(
+            f"table of {name!r}{list(where)} is {float(array[where])!r}, but a probability is finite and not negative: "
+            "mend the entry"
+        )
+    sums = array.sum(axis=-1, keepdims=True)
+    if np.abs(sums - 1).max() > SUM_TOLERANCE:
+        where = next(
+            place for place in itertools.product(*map(range, parents)) if abs(sums[place][0] - 1) > SUM_TOLERANCE
+        )
+        raise NetworkError(
+            f"table of {name!r}{list(where)} sums to {float(sums[where][0])!r}, but must sum to 1 within "
+            f"{SUM_TOLERANCE:g} along the last axis: divide it by its sum if that is what was meant"
+        )
+    return frozen(np.where(np.abs(sums - 1) <= _EXACT, array, array / sums))
+
+
+LARGEST_FACTOR = 2**22
+"""The most entries of a table that elimination may form."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """A table of logarithms over some variables, one axis each."""
+
+    names: tuple[str, ...]
+    values: FloatArray
+
+    def spread(self, names: Sequence[str]) -> FloatArray:
+        """The same table with the axes of a longer list of variables."""
+        order = sorted(range(len(self.names)), key=lambda axis: names.index(self.names[axis]))
+        sizes = dict(zip(self.names, self.values.shape, strict=True))
+        return np.transpose(self.values, order).reshape([sizes.get(name, 1) for name in names])
+
+
+def log_marginal(network: BayesianNetwork, names: Sequence[str]) -> FloatArray:
+    """The logarithm of P(X_names), one axis per name in the given order; minus infinity where the probability is 0.
+
+    Only the variables and their ancestors matter. The others are summed out one by one, each time the one that makes
+    the smallest table.
+
+    Args:
+        network: The network.
+        names: The variables to keep, each once; none gives an array of one entry, 0.
+
+    Raises:
+        NetworkError: If a variable is unknown or repeated, or a table would have more than `LARGEST_FACTOR` entries.
+    """
+    kept = tuple(names)
+    if len(set(kept)) != len(kept):
+        raise NetworkError(f"names has a variable twice: {', '.join(map(repr, kept))}")
+    needed = network.ancestors(kept)
+    with np.errstate(divide="ignore"):
+        factors = [
+            _Factor((*network.parents[name], name), np.log(network.tables[name]))
+            for name in network.names
+            if name in needed
+        ]
+    hidden = sorted(needed - set(kept), key=network.names.index)
+    while hidden:
+        name = min(hidden, key=lambda candidate: _size(network, _scope(factors, candidate)))
+        hidden.remove(name)
+        touched = [factor for factor in factors if name in factor.names]
+        scope = _scope(factors, name)
+        product = _multiply(network, touched, (*scope, name))
+        factors = [factor for factor in factors if name not in factor.names]
+        factors.append(_Factor(scope, log_sum(product)))
+    return _multiply(network, factors, kept)
+
+
+def log_sum(values: FloatArray) -> FloatArray:
+    """The logarithm of the sum of exponentials along the last axis."""
+    top = values.max(axis=-1, keepdims=True)
+    shift = np.where(np.isneginf(top), 0.0, top)
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(values - shift).sum(axis=-1)) + shift[..., 0]
+
+
+def _scope(factors: Sequence[_Factor], name: str) -> tuple[str, ...]:
+    """The variables that summing one out brings together."""
+    scope = dict.fromkeys(other for factor in factors if name in factor.names for other in factor.names)
+    scope.pop(name, None)
+    return tuple(scope)
+
+
+def _size(network: BayesianNetwork, names: Sequence[str]) -> int:
+    return math.prod(network.states(name) for name in names)
+
+
+def _multiply(network: BayesianNetwork, factors: Sequence[_Factor], names: Sequence[str]) -> FloatArray:
+    size = _size(network, names)
+    if size > LARGEST_FACTOR:
+        raise NetworkError(
+            f"exact inference needs a table over {len(names)} variables with {size} entries, but at most "
+            f"{LARGEST_FACTOR} are formed: use smaller quilts, or a network with fewer states or parents"
+        )
+    product = np.zeros([network.states(name) for name in names])
+    for factor in factors:
+        product = product + factor.spread(names)
+    return product

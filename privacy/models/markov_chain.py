@@ -33,8 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import PrivacyError
-from ..validation import positive
+from ..validation import PrivacyError, positive
 from .belief import Belief
 from .directions import Kernel, Pair
 

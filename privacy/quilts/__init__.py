@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...schemas.contents import contents
+from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .calibration import Calibration as Calibration
@@ -44,4 +44,4 @@ if TYPE_CHECKING:
     from .network import network_mqm as network_mqm
     from .network import network_quilts as network_quilts
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..models.bayesian_network import BayesianNetwork, NetworkError, log_marginal, log_sum
+from ..models.joint_distribution import BayesianNetwork, NetworkError, log_marginal, log_sum
 from ..validation import positive, whole
 
 LARGEST_SEARCH = 2**16

@@ -4,8 +4,8 @@
     the two documents
 ``connectors``, ``mappings``, ``model``
     sections of a job: sources and sinks, where a message has its reading and which preset, models that a job estimates
-``secrets``, ``pseudonyms``
-    where keys and passwords are, never what they are
+``secrets``
+    where keys and passwords are, never what they are; pseudonyms
 ``base``
     sections, field types, errors, and the reading of a document
 """

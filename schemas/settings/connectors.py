@@ -322,11 +322,11 @@ class PubSubSink(ConnectorSection):
 FileFormat = Literal["parquet", "csv", "jsonl", "avro"]
 FILE_FORMATS: tuple[FileFormat, ...] = ("parquet", "csv", "jsonl", "avro")
 
-_FOLDERS = Connector("quiltstream.pipelines.connectors.folders")
+_FILES = Connector("quiltstream.pipelines.connectors.files")
 
 #: The connectors of this package, by their names in settings; others come from plug-ins.
 CONNECTORS: dict[str, Connector] = {
-    **dict.fromkeys((*FILE_FORMATS, "stdin"), _FOLDERS),
+    **dict.fromkeys((*FILE_FORMATS, "stdin"), _FILES),
     "kafka": Connector("quiltstream.pipelines.connectors.kafka", KafkaSource, KafkaSink),
     "pubsub": Connector("quiltstream.pipelines.connectors.pubsub", PubSubSource, PubSubSink),
 }

@@ -28,8 +28,7 @@ from ..slots import parse_duration
 from .base import Document, Duration, Explained, Name, Section, SettingsError
 from .connectors import Servers
 from .connectors import Topic as KafkaTopic
-from .pseudonyms import Pseudonyms
-from .secrets import FromEnvironment, FromFile, Option, Secret, checked_options, secret
+from .secrets import FromEnvironment, FromFile, Option, Pseudonyms, Secret, checked_options, secret
 
 EXAMPLE = """\
 mqtt:

@@ -30,7 +30,7 @@ from pydantic import (
 )
 
 from ..calendars import UNITS, Calendar, Unit, local_calendar
-from ..models import Model
+from ..model_file import Model
 from ..roster import MOST_SERIES, Roster
 from ..slots import (
     Schedule,

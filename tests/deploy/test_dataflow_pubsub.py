@@ -19,9 +19,13 @@ from quiltstream.pipelines.connectors.pubsub import begun_in_subscription, pubsu
 from quiltstream.pipelines.live.job import pace_of
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import read_settings
-from quiltstream.transforms.pubsub.client import PubSubUnavailableError
-from quiltstream.transforms.pubsub.sink import PubSubSender, PubSubTopic
-from quiltstream.transforms.pubsub.source import PubSubReader, PubSubSubscription
+from quiltstream.transforms.pubsub import (
+    PubSubReader,
+    PubSubSender,
+    PubSubSubscription,
+    PubSubTopic,
+    PubSubUnavailableError,
+)
 from quiltstream.transforms.sources.contract import SourceBatch
 
 from .dataflow_graphs import SOURCES, settings_file

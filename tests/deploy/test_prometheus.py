@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from quiltstream.pipelines.cli import main
 from quiltstream.pipelines.gateway.metrics import Dropped, Tally
 from quiltstream.pipelines.live.flink import flink_job
-from quiltstream.pipelines.live.metrics import Board, Cause, HealthReport
+from quiltstream.pipelines.live.metrics import Cause, HealthMetrics, HealthReport
 from quiltstream.pipelines.runners import options_of
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.job import read_settings
@@ -116,7 +116,7 @@ def metrics_there_are() -> set[str]:
 
 def whole_page_of_a_live_job() -> str:
     """What the watchdog's page says when it knows everything."""
-    board = Board()
+    board = HealthMetrics()
     board.begin()
     board.note(HealthReport(frozenset(), 1.0, 1), {"polls": 1})
     return board.text()

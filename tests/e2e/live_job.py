@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from quiltstream.pipelines.command import Command
+from quiltstream.pipelines.commands import Command
 
 _FILE = click.Path(path_type=Path)
 
@@ -49,7 +49,7 @@ def main(
 ) -> None:
     """Run a settings file."""
     # as the command line does: once its logs are quiet
-    from quiltstream.pipelines.connectors import folders  # noqa: PLC0415
+    from quiltstream.pipelines.connectors import files  # noqa: PLC0415
     from quiltstream.pipelines.live import command as job  # noqa: PLC0415
     from quiltstream.pipelines.live import monitor  # noqa: PLC0415
     from quiltstream.schemas.settings.job import read_settings  # noqa: PLC0415
@@ -58,7 +58,7 @@ def main(
     from quiltstream.transforms.sources import reader  # noqa: PLC0415
 
     stamped: Any = import_module("stamped")  # by the name that the workers know it by
-    folders.WriteBlocks = partial(stamped.TappedBlocks, str(settings.absolute().with_name("left")))  # type: ignore[misc]
+    files.WriteBlocks = partial(stamped.TappedBlocks, str(settings.absolute().with_name("left")))  # type: ignore[misc]
     calls = str(settings.absolute().with_name("calls"))
     reader.ReadLive.reading = staticmethod(partial(stamped.NotedPart, calls))  # type: ignore[assignment]
     if end is not None:

@@ -18,7 +18,7 @@ import numpy as np
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.transforms.window import TimestampedValue
 
-from quiltstream.pipelines.connectors import folders
+from quiltstream.pipelines.connectors import files
 from quiltstream.pipelines.live import flink, job
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.transforms.aggregate import release
@@ -48,12 +48,12 @@ def counted_twice() -> None:
 
 def drawn_again() -> None:
     """A job that finds no file of a block on record draws its counts anew."""
-    real: Any = vars(folders)["rows_of"]
+    real: Any = vars(files)["rows_of"]
 
     def rows_of(registration: Any, record: Any) -> Any:
         return real(registration, replace(record, block=replace(record.block, counts=record.block.counts + 1)))
 
-    folders.rows_of = rows_of  # type: ignore[attr-defined]
+    files.rows_of = rows_of  # type: ignore[attr-defined]
 
 
 def late_in_silence() -> None:

@@ -27,7 +27,7 @@ from quiltstream.store import Registration
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.collect import SortPanes, is_whole, slots_of
 from quiltstream.transforms.plan import Plan
-from quiltstream.transforms.sinks.files import WriteBlocks
+from quiltstream.transforms.sinks import WriteBlocks
 from quiltstream.transforms.sources.reader import ReadPart
 
 #: More than any true count of the tests.

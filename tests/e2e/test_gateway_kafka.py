@@ -284,14 +284,14 @@ def test_releases_wait_in_kafka_while_it_is_away_at_the_start_and_later(
     )
 
 
-def all_had(hop: KafkaDelivery, given: list[Message], expected: int) -> None:
+def all_had(target: KafkaDelivery, given: list[Message], expected: int) -> None:
     """Offer messages so that they go in one batch, and wait until so many are had."""
     for number, message in enumerate(given):
-        assert hop.offer(number, message)
+        assert target.offer(number, message)
     had, until = list[int](), time.monotonic() + 60
     while len(had) < expected:
         assert time.monotonic() < until, had
-        had += hop.had()
+        had += target.had()
         time.sleep(0.01)
 
 
@@ -301,12 +301,12 @@ def all_had(hop: KafkaDelivery, given: list[Message], expected: int) -> None:
 )
 def test_a_batch_that_kafka_refuses_for_its_size_costs_only_what_is_too_large_itself(kafka: KafkaBroker) -> None:
     topic = kafka.topic(max_message_bytes="5000")
-    hop = KafkaDelivery(kafka.servers, topic, "topic", {"linger.ms": 50, "compression.type": "none"})
+    target = KafkaDelivery(kafka.servers, topic, "topic", {"linger.ms": 50, "compression.type": "none"})
     now = time.time_ns() // 1_000
     given = [Message("meters/m1", payload_of(number, 20_000 if number == 7 else 400), now) for number in range(20)]
-    all_had(hop, given, 19)
-    assert hop.refused() == [7]
-    hop.close(5)
+    all_had(target, given, 19)
+    assert target.refused() == [7]
+    target.close(5)
     assert [number_of(message.value()) for message in kafka.read(topic)] == [n for n in range(20) if n != 7]
 
 
@@ -315,15 +315,15 @@ def test_a_batch_that_kafka_refuses_for_its_size_costs_only_what_is_too_large_it
 def test_a_clock_that_was_ahead_for_a_moment_holds_up_and_loses_nothing(kafka: KafkaBroker, moment: range) -> None:
     """The broker refuses a whole batch for stamps that are an hour ahead of its clock, with other words for several."""
     topic = kafka.topic()
-    hop = KafkaDelivery(kafka.servers, topic, "topic", {"linger.ms": 50})
+    target = KafkaDelivery(kafka.servers, topic, "topic", {"linger.ms": 50})
     now = time.time_ns() // 1_000
     given = [
         Message("meters/m1", payload_of(number), now + number + (7_200_000_000 if number in moment else 0))
         for number in range(20)
     ]
-    all_had(hop, given, 20)
-    assert hop.refused() == []
-    hop.close(5)
+    all_had(target, given, 20)
+    assert target.refused() == []
+    target.close(5)
     found = kafka.read(topic)
     assert [number_of(message.value()) for message in found] == list(range(20))
     stamps = [message.timestamp()[1] for message in found]

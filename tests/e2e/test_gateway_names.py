@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.schemas.settings.pseudonyms import PseudonymKey
+from quiltstream.schemas.settings.secrets import PseudonymKey
 
 from .gateway_job import TOPICS, GatewayProcess, Meters, records_of, tally_of, to_folder
 from .mosquitto import MosquittoBroker

@@ -12,10 +12,10 @@ from quiltstream.schemas.releases import batch_from_releases
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka.sink import Sender, Topic
 from quiltstream.transforms.kafka.topics import read_ids
-from quiltstream.transforms.sinks.messages import release_messages
+from quiltstream.transforms.sinks import release_messages
 
 from ..deploy.flink_files import FLINK, run
-from ..transforms.sinks.test_sinks import ROWS, release
+from ..transforms.test_sinks import ROWS, release
 from .conftest import missing
 from .installed import installed
 

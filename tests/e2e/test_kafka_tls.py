@@ -19,12 +19,12 @@ from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka.sink import Topic
 from quiltstream.transforms.kafka.source import KafkaPartitions
 from quiltstream.transforms.kafka.topics import look, look_to_write, read_ids
-from quiltstream.transforms.sinks.messages import release_messages
+from quiltstream.transforms.sinks import release_messages
 from quiltstream.transforms.sources.contract import BEGIN
 
 from ..transforms.kafka.contract import pieces_until, read
 from ..transforms.kafka.messages import JsonMessages, reading
-from ..transforms.sinks.test_sinks import ROWS
+from ..transforms.test_sinks import ROWS
 from .kafka import PASSWORD, STRANGER, USER, KafkaBroker
 
 VARIABLE = "QS_TEST_KAFKA_SECRET"

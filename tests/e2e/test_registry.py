@@ -28,14 +28,14 @@ from quiltstream.transforms.kafka.sink import Topic
 from quiltstream.transforms.kafka.source import KafkaPartitions, KafkaReader
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import SourceAwayError
-from quiltstream.transforms.sinks.messages import release_messages
+from quiltstream.transforms.sinks import release_messages
 from quiltstream.transforms.sources.contract import BEGIN, SourceBatch
 from quiltstream.transforms.sources.progress import Heartbeat
 
 from ..transforms.kafka.contract import pieces_until, rows
 from ..transforms.kafka.fake import FakeBroker
 from ..transforms.kafka.messages import ORIGIN
-from ..transforms.sinks.test_sinks import ROWS
+from ..transforms.test_sinks import ROWS
 from .registry import SchemaRegistry
 
 pytest.importorskip("confluent_kafka", reason="the registry's client is an extra")

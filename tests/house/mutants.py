@@ -164,7 +164,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a plan prices windows that overlap as if they adjoined",
-        file="privacy/analysis/utility.py",
+        file="privacy/analysis/planning.py",
         old="every = max(1, self.window // self.overlap)",
         new="every = self.window",
         tests=(
@@ -174,7 +174,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a plan says the odds of its target and not of its loss",
-        file="privacy/analysis/utility.py",
+        file="privacy/analysis/planning.py",
         old="dict.fromkeys((loss, *WITHIN))",
         new="dict.fromkeys((purpose.epsilon, *WITHIN))",
         tests=(
@@ -348,7 +348,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="windows close while files are waiting",
         file="transforms/sources/reader.py",
-        old="settled = piece is None or piece.settled",
+        old="settled = batch is None or batch.settled",
         new="settled = True",
         tests=(f"{_LIVE}::test_files_that_arrive_while_the_job_runs_are_read_and_damaged_ones_skipped",),
     ),
@@ -895,17 +895,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a sum of noise that keeps the total has the variance of independent noise",
-        file="privacy/mechanisms/noise_sums.py",
+        file="privacy/estimation/released_histograms.py",
         old="        return _variance(self) * self.bins / (self.bins - 1) * float(centred @ centred)",
         new="        return _variance(self) * float(w @ w)",
-        tests=("tests/privacy/mechanisms/test_noise_sums.py",),
+        tests=("tests/privacy/estimation/test_noise_sums.py",),
     ),
     Mutant(
         name="the law of a sum forgets that the other counts take the noise back",
-        file="privacy/mechanisms/noise_sums.py",
+        file="privacy/estimation/released_histograms.py",
         old="    if noise.law == INDEPENDENT:\n        return one**chosen",
         new="    if noise.law != NO_NOISE:\n        return one**chosen",
-        tests=("tests/privacy/mechanisms/test_noise_sums.py",),
+        tests=("tests/privacy/estimation/test_noise_sums.py",),
     ),
     Mutant(
         name="of equal keys at the place of the last that is chosen all are chosen",

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
 from quiltstream.schemas.releases import Release, releases_from_batch
-from quiltstream.transforms.sinks.files import read_releases
+from quiltstream.transforms.sinks import read_releases
 
 from ..forked import COMMAND, forker
 

@@ -146,7 +146,7 @@ def follow(one: Job, pipeline: Pipeline) -> tuple[LiveProgress, str]:
     """The end of a job whose runner is the test's, and what was printed."""
     said: list[str] = []
     graph = replace(graph_of(one), pipeline=pipeline)
-    standing, tallies = monitor.follow(graph, lambda kind, text: said.append(f"{kind}: {text}"), look_s=0.0)
+    progress, tallies = monitor.follow(graph, lambda kind, text: said.append(f"{kind}: {text}"), look_s=0.0)
     graph.follower.close()
     assert tallies is None
-    return standing, "\n".join(said)
+    return progress, "\n".join(said)

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from quiltstream.pipelines import ExitCode
 from quiltstream.pipelines.cli import main
 from quiltstream.privacy.models.markov_chain import MarkovChain
-from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.states import StateSpace
 
 from .jobs import call, fork, job, readings, spawn, write_csv

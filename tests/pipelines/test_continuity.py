@@ -16,7 +16,7 @@ import yaml
 
 from quiltstream.pipelines import on_record
 from quiltstream.pipelines.commands import run as batch
-from quiltstream.pipelines.connectors import folders
+from quiltstream.pipelines.connectors import files
 from quiltstream.pipelines.errors import explain
 from quiltstream.pipelines.estimation import estimate, successors
 from quiltstream.pipelines.live import command
@@ -30,7 +30,7 @@ from quiltstream.store.errors import StoreReplaced
 from quiltstream.transforms import PrivateHistograms, checks, registration
 from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
 from quiltstream.transforms.private_histograms import policy_of
-from quiltstream.transforms.sinks.files import read_releases
+from quiltstream.transforms.sinks import read_releases
 
 from ..transforms.stubborn import StubbornFileSystem
 from .jobs import Job, call, job
@@ -300,7 +300,7 @@ def test_a_live_sink_elsewhere_is_searched_too(tmp_path: Path, monkeypatch: pyte
     shutil.copy(made.sink, tmp_path / "live" / "some.parquet")
     assert isinstance(settings.sink, FileSink)
     with Store(f"sqlite:///{tmp_path}/other.db", create=True) as store:
-        found = folders.sink(settings, "sink", settings.sink).unknown_ids(store)
+        found = files.sink(settings, "sink", settings.sink).unknown_ids(store)
     assert sorted(found) == sorted(read_releases(made.sink)["release_id"].to_pylist())
 
 
@@ -422,7 +422,7 @@ def _clock(settings: Settings, plan: Plan) -> Any:
 
 
 def _generation(settings: Settings, plan: Plan) -> Any:
-    given = successors.Generation(settings, PrivateHistograms.of(plan), None)
+    given = successors.SuccessorQuery(settings, PrivateHistograms.of(plan), None)
     return given.complete
 
 
@@ -457,7 +457,7 @@ OPENINGS: dict[str, Opened | None] = {
     "pipelines/commands/ledger.py:merge": None,
     "pipelines/preflight.py:preflight": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),
     "pipelines/live/command.py:_fill_sink": lambda settings, plan: command._fill_sink(
-        successors.Generation(settings, PrivateHistograms.of(plan), None), lambda *_: None
+        successors.SuccessorQuery(settings, PrivateHistograms.of(plan), None), lambda *_: None
     ),
     "pipelines/live/monitor.py:Follower": _follower,
     "pipelines/estimation/successors.py:_store": _generation,

@@ -6,7 +6,7 @@ import pytest
 
 from quiltstream.pipelines import CommandError, ExitCode, explain
 from quiltstream.privacy.accounting.charges import BudgetExceeded
-from quiltstream.schemas.models import ModelError
+from quiltstream.schemas.model_file import ModelError
 from quiltstream.schemas.roster import RosterError
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.slots import parse_duration

@@ -11,8 +11,7 @@ import pytest
 from quiltstream.pipelines import data
 from quiltstream.pipelines.commands.demo import split_households
 from quiltstream.privacy import MarkovChain
-from quiltstream.privacy.accounting.calibration import forward_backward
-from quiltstream.privacy.accounting.forward_backward import constant_loss
+from quiltstream.privacy.accounting.forward_backward import constant_loss, forward_backward
 from quiltstream.privacy.estimation import belief_checks as checks
 from quiltstream.privacy.estimation.per_series import contractions
 from quiltstream.privacy.estimation.transition_counts import TransitionCounts

@@ -8,8 +8,7 @@ import re
 import pyarrow as pa
 import pytest
 
-from quiltstream.schemas.release_ddl import release_ddl
-from quiltstream.schemas.releases import RELEASE_SCHEMA
+from quiltstream.schemas.releases import RELEASE_SCHEMA, release_ddl
 
 #: Text, whole number, number, truth, instant, and what a list and a struct of whole numbers are.
 TYPES = {

@@ -15,7 +15,7 @@ from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.privacy.models.markov_chain import MarkovChain
 from quiltstream.privacy.quilts.calibration import mqm_approx
 from quiltstream.schemas.ledger import LedgerEntry
-from quiltstream.schemas.models import hash_of_series
+from quiltstream.schemas.model_file import hash_of_series
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule
 from quiltstream.schemas.states import StateSpace
@@ -422,7 +422,7 @@ class BeliefContract(OnLedger):
                 return store.summary(name), store.registered(name, "weekly"), store.estimates(name, "weekly")
 
             name = begun()
-            for boundary in boundaries():
+            for boundary in boundaries(apart=3):
                 before = seen_of(name)
                 command = {"kind": "change", "url": url, "domain": name, "slot": slot}
                 (answer,) = nursery.run({**command, "kill_at": boundary})

@@ -119,7 +119,7 @@ def test_a_merge_killed_at_any_boundary_leaves_the_ledgers_and_no_part_of_a_new_
     before = [path.read_bytes() for path in paths]
     target = tmp_path / "both.db"
     boundary = 0
-    for boundary in boundaries():
+    for boundary in boundaries(apart=3):
         (answer,) = nursery.run(
             {
                 "kind": "merge",

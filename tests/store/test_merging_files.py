@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
-from quiltstream.schemas.models import hash_of_series
+from quiltstream.schemas.model_file import hash_of_series
 from quiltstream.store import Store, StoreDamaged, StoreMissing, tables
 from quiltstream.store.errors import ExportError
 

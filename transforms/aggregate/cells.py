@@ -58,7 +58,7 @@ class Cells:
         packed: the largest packed reading of every cell, ``ABSENT`` where there is none, shape (series, slots); of a
             type as narrow as the readings so far allow.
         readings: how many readings went in.
-        owned: whether ``packed`` is nobody else's; if not it is copied before the first change.
+        owned: whether no other cells share ``packed``; if they do it is copied before the first change.
     """
 
     packed: Narrow

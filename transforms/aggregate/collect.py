@@ -188,7 +188,7 @@ class CollectCells(beam.CombineFn):
 def both(one: Collected, other: Collected) -> Collected:
     """What came of a shard in a window in two panes, of which either may repeat what the other has.
 
-    How many readings went into a cell then nobody knows; the larger number is taken.
+    The number of readings of a cell is then unknown; the larger one is taken.
     """
     found = Collected()
     found.take(one)

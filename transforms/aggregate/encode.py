@@ -27,7 +27,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from ...schemas.process import keep_memory_private
+from ...schemas.files import keep_memory_private
 from ...schemas.readings import REJECT_SCHEMA, RejectReason
 from ...schemas.slots import Schedule
 from ...store.specs import Registration

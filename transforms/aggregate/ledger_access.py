@@ -245,7 +245,7 @@ def _write(handle: int, lines: bytes, *, sync: bool) -> int:
 
 @contextmanager
 def _locked(path: Path, *, make: bool) -> Generator[int]:
-    """The file of a name, locked; whoever compacts it gives the name to another file."""
+    """The file of a name, locked; compaction gives the name to another file."""
     while True:
         new = make and not path.exists()
         handle = open_private(path, os.O_RDWR) if make else os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

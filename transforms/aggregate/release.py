@@ -23,8 +23,8 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
+from ...schemas.files import keep_memory_private
 from ...schemas.ledger import LEDGER_SCHEMA
-from ...schemas.process import keep_memory_private
 from ...schemas.releases import LIVE, least_complete
 from ...schemas.slots import Window
 from ...store.exports import rows_of

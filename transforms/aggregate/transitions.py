@@ -36,7 +36,7 @@ Ints = npt.NDArray[np.int64]
 MOST_PATHS = 200
 MOST_SLOTS = 2_000_000
 
-#: A series' pieces are put together when this many have gathered, so that duplicates do not pile up.
+#: A series' traces are put together when this many have gathered, so that duplicates do not pile up.
 _PIECES = 64
 
 
@@ -55,8 +55,8 @@ class _Trace:
         return cls(slots[last], packed[last])
 
     @classmethod
-    def join(cls, pieces: Iterable[_Trace]) -> _Trace:
-        gathered = list(pieces)
+    def join(cls, traces: Iterable[_Trace]) -> _Trace:
+        gathered = list(traces)
         return cls.of(np.concatenate([p.slots for p in gathered]), np.concatenate([p.packed for p in gathered]))
 
 
@@ -64,13 +64,13 @@ class _Trace:
 class _Traces:
     """The traces of every series so far; it belongs to one worker and is changed in place."""
 
-    pieces: dict[str, list[_Trace]] = field(default_factory=dict)
+    traces: dict[str, list[_Trace]] = field(default_factory=dict)
 
-    def add(self, series: str, piece: _Trace) -> None:
-        held = self.pieces.setdefault(series, [])
-        held.append(piece)
+    def add(self, series: str, trace: _Trace) -> None:
+        held = self.traces.setdefault(series, [])
+        held.append(trace)
         if len(held) >= _PIECES:
-            self.pieces[series] = [_Trace.join(held)]
+            self.traces[series] = [_Trace.join(held)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,8 @@ class _SplitSeries(beam.DoFn):
         begin = 0
         for name, end in zip(names, ends.tolist(), strict=True):
             if end > begin:
-                piece = _Trace.of(slots[begin:end], packed[begin:end])
-                shards.setdefault(stable_hash(name) % self._shards, {})[name] = piece
+                trace = _Trace.of(slots[begin:end], packed[begin:end])
+                shards.setdefault(stable_hash(name) % self._shards, {})[name] = trace
             begin = end
         yield from shards.items()
 
@@ -145,39 +145,39 @@ class _CountTransitions(beam.CombineFn):
         return _Traces()
 
     def add_input(self, mutable_accumulator: _Traces, element: dict[str, _Trace]) -> _Traces:
-        for series, piece in element.items():
-            mutable_accumulator.add(series, piece)
-        _check_number(mutable_accumulator.pieces, self._room, self._most)
+        for series, trace in element.items():
+            mutable_accumulator.add(series, trace)
+        _check_number(mutable_accumulator.traces, self._room, self._most)
         return mutable_accumulator
 
     def merge_accumulators(self, accumulators: Iterable[_Traces]) -> _Traces:
         merged = _Traces()
         for one in accumulators:
-            for series, pieces in one.pieces.items():
-                for piece in pieces:
-                    merged.add(series, piece)
-            _check_number(merged.pieces, self._room, self._most)
+            for series, traces in one.traces.items():
+                for trace in traces:
+                    merged.add(series, trace)
+            _check_number(merged.traces, self._room, self._most)
         return merged
 
     def compact(self, accumulator: _Traces) -> _Traces:
-        return _Traces({series: [_Trace.join(pieces)] for series, pieces in accumulator.pieces.items()})
+        return _Traces({series: [_Trace.join(traces)] for series, traces in accumulator.traces.items()})
 
     def extract_output(self, accumulator: _Traces) -> TransitionCounts:
         states = self._space.size
-        names = tuple(sorted(accumulator.pieces))
+        names = tuple(sorted(accumulator.traces))
         counts = np.zeros((len(names), states, states), dtype=np.int64)
         visits = np.zeros((len(names), states), dtype=np.int64)
         for i, name in enumerate(names):
-            slots, path = self._states_of(accumulator.pieces[name])
+            slots, path = self._states_of(accumulator.traces[name])
             visits[i] = np.bincount(path, minlength=states)
             adjacent = np.flatnonzero(np.diff(slots) == 1)
             pairs = path[adjacent] * states + path[adjacent + 1]
             counts[i] = np.bincount(pairs, minlength=states * states).reshape(states, states)
         return TransitionCounts(series=names, counts=counts, visits=visits)
 
-    def _states_of(self, pieces: list[_Trace]) -> tuple[Ints, Ints]:
+    def _states_of(self, traces: list[_Trace]) -> tuple[Ints, Ints]:
         """The slots of a series, strictly increasing, and the states in them."""
-        trace, states, window = _Trace.join(pieces), self._space.size, self._scope.window
+        trace, states, window = _Trace.join(traces), self._space.size, self._scope.window
         slots, path = trace.slots, trace.packed & ((1 << state_bits(states)) - 1)
         if not (self._space.missing_state and len(slots)):
             return slots, path
@@ -191,27 +191,27 @@ class _KeepPaths(_CountTransitions):
     """``{series: _Trace}`` elements to ``{series: Path}``, or to None where that is too much to keep."""
 
     def add_input(self, mutable_accumulator: _Traces, element: dict[str, _Trace]) -> _Traces:
-        if len(mutable_accumulator.pieces) > MOST_PATHS:
+        if len(mutable_accumulator.traces) > MOST_PATHS:
             return mutable_accumulator
         return _thinned(super().add_input(mutable_accumulator, element))
 
     def compact(self, accumulator: _Traces) -> _Traces:
-        return accumulator if len(accumulator.pieces) > MOST_PATHS else super().compact(accumulator)
+        return accumulator if len(accumulator.traces) > MOST_PATHS else super().compact(accumulator)
 
     def merge_accumulators(self, accumulators: Iterable[_Traces]) -> _Traces:
         merged = _Traces()
         for one in accumulators:
-            for series, pieces in one.pieces.items():
-                merged.pieces.setdefault(series, []).extend(pieces)
+            for series, traces in one.traces.items():
+                merged.traces.setdefault(series, []).extend(traces)
             merged = _thinned(merged)
         return merged
 
     def extract_output(self, accumulator: _Traces) -> dict[str, Path] | None:  # pyright: ignore[reportIncompatibleMethodOverride] - another result
-        if len(accumulator.pieces) > MOST_PATHS:
+        if len(accumulator.traces) > MOST_PATHS:
             return None
         found: dict[str, Path] = {}
-        for name, pieces in accumulator.pieces.items():
-            slots, states = self._states_of(pieces)
+        for name, traces in accumulator.traces.items():
+            slots, states = self._states_of(traces)
             first, stop = (int(slots[0]), int(slots[-1]) + 1) if len(slots) else (0, 0)
             if stop - first > MOST_SLOTS:
                 return None
@@ -223,8 +223,8 @@ class _KeepPaths(_CountTransitions):
 
 def _thinned(held: _Traces) -> _Traces:
     """Only the names, where there are too many."""
-    if len(held.pieces) > MOST_PATHS:
-        held.pieces = {name: [] for name in held.pieces}
+    if len(held.traces) > MOST_PATHS:
+        held.traces = {name: [] for name in held.traces}
     return held
 
 

@@ -29,7 +29,7 @@ from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectRe
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.mappings import Readings, Wide
 from ...schemas.settings.places import Constant, column_of
-from ...schemas.settings.pseudonyms import PseudonymKey, Pseudonyms
+from ...schemas.settings.secrets import PseudonymKey, Pseudonyms
 from ...schemas.slots import DAY_US, parse_instant
 from ...schemas.states import StateSpace
 from ..common.batches import Problem, Rejects, pc, truths

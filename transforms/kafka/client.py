@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...schemas.ports import wrong_port
 from ...schemas.settings.secrets import Option, SecretError, resolved
+from ...schemas.tls_probe import wrong_port
 from ..sources.contract import BrokerUnavailableError
 
 #: Tells of trouble with brokers; the lines of librdkafka go there as well.
@@ -20,7 +20,7 @@ LOG = logging.getLogger("quiltstream.kafka")
 
 _EXTRA = "Kafka needs the package confluent-kafka, which is not installed here; pip install 'quiltstream[kafka]'"
 
-#: Names of errors that go away by themselves, or when somebody mends the broker or the network.
+#: Names of errors that end by themselves, or when the broker or the network works again.
 _AWAY = {
     "_ALL_BROKERS_DOWN": "no broker answers",
     "_TRANSPORT": "no broker answers",
@@ -38,7 +38,7 @@ _AWAY = {
     "_BAD_MSG": "what a broker answers cannot be read; it may be larger than receive.message.max.bytes",
 }
 
-#: Names of errors that somebody must mend in the settings or at the broker.
+#: Names of errors whose cause is in the settings or at the broker.
 _WRONG = {
     "UNKNOWN_TOPIC_OR_PART": "the topic is not there; make it, or check its name",
     "_UNKNOWN_TOPIC": "the topic is not there; make it, or check its name",

@@ -1,7 +1,7 @@
 """Topics of Kafka as sinks.
 
 A row's key is its release id, so a compacted topic keeps one of each, however often a row was sent. A bundle ends when
-the brokers have what it sent (see :mod:`..sinks.messages`).
+the brokers have what it sent (see :mod:`..sinks`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..sinks.messages import Message, MessageFormat, MessageSender, MessageTopic, single_object_head
+from ..sinks import Message, MessageFormat, MessageSender, MessageTopic, single_object_head
 from ..sources.progress import Heartbeat
 from .client import LOG, Cluster, KafkaAwayError, KafkaUnavailableError, is_kafkas, meaning_of, name_of, unavailable
 from .schema_registry import RegistryNumbers, subject_of, wire_head

@@ -350,7 +350,7 @@ class KafkaReader(Reader):
         #: whether the brokers have named the partitions, and whether the decoder was given what it must remember
         self._named = self._remembers = False
         self._groups: deque[tuple[Partition, list[Any]]] = deque()
-        self._pieces: deque[SourceBatch] = deque()
+        self._batches: deque[SourceBatch] = deque()
         self._ends: dict[Partition, int] = {}
         #: where the leaders said that partitions end, and when
         self._told: dict[Partition, int] = {}
@@ -380,14 +380,14 @@ class KafkaReader(Reader):
         """The next messages of one partition, as readings."""
         # while something is in hand nothing is fetched, and who was at the end then may have spoken since
         self._reached = {place: Reach.UNSEEN if reach is Reach.END else reach for place, reach in self._reached.items()}
-        if not self._pieces:
+        if not self._batches:
             self._look()
-        if self._assigned and not self._pieces and not self._groups:
+        if self._assigned and not self._batches and not self._groups:
             self._fetch()
             self._reached = {place: self._reach(place) for place in self._offsets}
             self._behind -= {place for place, reach in self._reached.items() if reach is Reach.END}
-        if self._pieces:
-            return self._pieces.popleft()
+        if self._batches:
+            return self._batches.popleft()
         return self._decoded() if self._groups else None
 
     @property
@@ -530,7 +530,7 @@ class KafkaReader(Reader):
                 self._look_back()
             self._assign()
             # what was found is kept by the runner before anything is read from there
-            self._pieces.append(SourceBatch(self._position, settled=not self._behind, lost_us=self._gaps.until_us))
+            self._batches.append(SourceBatch(self._position, settled=not self._behind, lost_us=self._gaps.until_us))
             self._begun = True
         # the client tells only once of what is denied, and not that it is denied no longer
         seek_again(self._consumer, {one: self._offsets[one] for one in self._health.denied & set(self._offsets)})
@@ -707,7 +707,7 @@ class KafkaReader(Reader):
             self._gaps.found(place, time.time_ns() // 1_000)
         # a runner may keep any of these positions: all of them are behind all of it
         position, until_us = self._position, self._gaps.until_us
-        self._pieces.extend(lost_at(place, before[place], position, until_us) for place in found)
+        self._batches.extend(lost_at(place, before[place], position, until_us) for place in found)
 
     def _decoded(self) -> SourceBatch | None:
         place, group = self._groups[0]
@@ -742,11 +742,11 @@ class KafkaReader(Reader):
         if self._reached[place] is Reach.END:
             self._behind.discard(place)
         name = partition_name(place)
-        piece = source_batch_of(name, decoded, self._position, settled=not self._behind)
-        rejects = sealed(piece.rejects, messages, self._decoder.letters)
+        batch = source_batch_of(name, decoded, self._position, settled=not self._behind)
+        rejects = sealed(batch.rejects, messages, self._decoder.letters)
         taken = group[again:] or group
-        piece = replace(piece, came_us=came_us(taken), sent_us=sent_us(messages))
-        return replace(piece, source=name, rejects=rejects, lost_us=self._gaps.until_us)
+        batch = replace(batch, came_us=came_us(taken), sent_us=sent_us(messages))
+        return replace(batch, source=name, rejects=rejects, lost_us=self._gaps.until_us)
 
     def _reach_of(self, place: Partition) -> Reach:
         if place in self._health:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..payloads.messages import Messages
-from ..sinks.messages import DOMAIN, QUERY, SCHEMA
+from ..sinks import DOMAIN, QUERY, SCHEMA
 from .client import (
     NO_GROUP,
     SPEECHLESS,
@@ -43,7 +43,7 @@ _TOO_OLD = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"})
 
 
 def look(cluster: Cluster, topics: Iterable[str]) -> None:
-    """See that topics are there; whether their messages may be read is only known when somebody reads them."""
+    """See that topics are there; whether their messages may be read is known only when they are read."""
     said: list[object] = []
     consumer = cluster.consume(LOOKING, said.append)
     try:

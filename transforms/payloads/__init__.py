@@ -1,4 +1,4 @@
-"""Payloads of messages to readings: ``decoder`` is what a source of messages uses.
+"""Payloads of messages to readings: a source of messages uses ``decoder``, which also explains a mapping.
 
 ``messages``, ``columns``
     what a broker hands over, and what a payload format makes of it
@@ -6,8 +6,6 @@
     the mappings of the settings: arrays, conditions, operators
 ``parsing``, ``avro``
     forms of payloads, also those of plug-ins
-``trial``
-    what a mapping makes of single messages, and why
 ``presets``, ``meter_registers``
     the formats of platforms, and increments of cumulative registers
 """
@@ -16,10 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...schemas.contents import contents
+from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .avro import SchemaLookup as SchemaLookup
     from .decoder import PayloadDecoder as PayloadDecoder
 else:
-    __getattr__, __dir__, __all__ = contents(__name__)
+    __getattr__, __dir__, __all__ = lazy_imports(__name__)

@@ -21,7 +21,7 @@ from apache_beam.pvalue import PBegin, TaggedOutput
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from ...schemas.process import keep_memory_private
+from ...schemas.files import keep_memory_private
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileFormat, FileSource

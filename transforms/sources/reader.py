@@ -29,7 +29,7 @@ from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
-from ...schemas.process import keep_memory_private
+from ...schemas.files import keep_memory_private
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name
 from ..completeness.punctuation import (
@@ -228,32 +228,32 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         deadline, rows, waited, sent = time.monotonic() + _CALL_S * longer, 0, False, False
         stay = time.monotonic() + self._policy.stay_s / self._source.parts
         while rows < _CALL_ROWS * longer and time.monotonic() < deadline:
-            piece = reader.read()
+            batch = reader.read()
             # silence is not known of a source that cannot be read
             before = progress if reader.trouble is None else replace(progress, heard_us=self._now())
-            sources, nothing = reader.sources, _is_nothing(piece, progress, reader)
-            tickets, before = self._ticketed(element, before, piece)
-            progress, punctuation = self._step(element, before, piece, sources, ended=piece is None and reader.ended)
+            sources, nothing = reader.sources, _is_nothing(batch, progress, reader)
+            tickets, before = self._ticketed(element, before, batch)
+            progress, punctuation = self._step(element, before, batch, sources, ended=batch is None and reader.ended)
             ends, progress = progress.over, self._ending(start, progress)
             if not tracker.try_claim(progress):
                 return False
             sent |= not nothing or punctuation is not None
-            if piece is not None:
-                rows += piece.rows
+            if batch is not None:
+                rows += batch.rows
                 settled = None if before.followed else self._policy.begin_us
-                yield from self._rows(piece, tickets, before.clock_us, settled)
+                yield from self._rows(batch, tickets, before.clock_us, settled)
             if punctuation is not None:
                 yield TimestampedValue(punctuation_batch(punctuation, self._schema), _timestamp(before.clock_us))
             self._advance(element, estimator, progress)
-            seen = progress.latest_us if piece is None else piece.latest_us
+            seen = progress.latest_us if batch is None else batch.latest_us
             Heartbeat.of(element).beat(
                 seen,
                 progress.clock_us,
-                rows=0 if piece is None else piece.rows,
+                rows=0 if batch is None else batch.rows,
                 trouble=reader.trouble,
                 waited_for=self._waited_for(progress, sources),
                 left_out=self._note_left_out(element, progress, sources),
-                behind=piece is not None and not piece.settled,
+                behind=batch is not None and not batch.settled,
             )
             if progress.over:
                 return False
@@ -321,35 +321,35 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         self,
         part: int,
         before: PartitionState,
-        piece: SourceBatch | None,
+        batch: SourceBatch | None,
         sources: Mapping[str, Reach] | None = None,
         *,
         ended: bool = False,
     ) -> tuple[PartitionState, Punctuation | None]:
-        """How far a part has come after a piece, or a look that found nothing, and what it declares by that."""
+        """How far a part has come after a batch, or a look that found nothing, and what it declares by that."""
         policy, now = self._policy, self._now()
         after = before
-        latest = None if piece is None else piece.vote(now)
-        if piece is not None:
+        latest = None if batch is None else batch.vote(now)
+        if batch is not None:
             known = [one for one in (before.latest_us, latest) if one is not None]
-            after = replace(after, position=piece.position, latest_us=max(known, default=None), heard_us=now)
-            after = replace(after, lost_us=piece.lost_us)
+            after = replace(after, position=batch.position, latest_us=max(known, default=None), heard_us=now)
+            after = replace(after, lost_us=batch.lost_us)
         clock = before.clock_us
         # how far sources had come by themselves that are not waited for
         behind: list[int | None] = []
         if sources is None:
-            settled = piece is None or piece.settled
+            settled = batch is None or batch.settled
             if settled and after.latest_us is not None:
                 # a stamp of the future must not close the windows of today
                 clock = max(clock, min(after.latest_us, now) - policy.lateness_us)
-            if piece is None and policy.idle_us is not None:
+            if batch is None and policy.idle_us is not None:
                 behind = [clock]
                 after, clock = self._silent(after, clock, now, policy.idle_us)
         else:
-            settled = all(one is Reach.END for one in sources.values()) if piece is None else piece.settled
+            settled = all(one is Reach.END for one in sources.values()) if batch is None else batch.settled
             said = None
-            if piece is not None and piece.source is not None and (latest is not None or piece.speaks(now)):
-                said = (piece.source, latest)
+            if batch is not None and batch.source is not None and (latest is not None or batch.speaks(now)):
+                said = (batch.source, latest)
             heard = activity_of(before.sources, sources, now, said, idle_us=policy.idle_us, look_us=policy.look_us)
             silent = left_out(heard, sources, now_us=now, idle_us=policy.idle_us)
             behind = [None if one is None else min(one, now) - policy.lateness_us for one in silent.values()]
@@ -389,9 +389,9 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         return replace(progress, heard_us=since, looked_us=now), clock
 
     def _ticketed(
-        self, part: int, before: PartitionState, piece: SourceBatch | None
+        self, part: int, before: PartitionState, batch: SourceBatch | None
     ) -> tuple[list[BatchNumbers | None], PartitionState]:
-        batches, steps = () if piece is None else piece.batches, self._policy.steps
+        batches, steps = () if batch is None else batch.batches, self._policy.steps
         if steps is None or before.issued is None:
             return [None] * len(batches), before
         tickets, issued = before.issued.issue(part, batches, steps, before.clock_us, self._now())
@@ -419,19 +419,19 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         return tuple(name for name, latest in found.items() if latest is not None)
 
     def _rows(
-        self, piece: SourceBatch, tickets: list[BatchNumbers | None], horizon_us: int, on_record_us: int | None
+        self, batch: SourceBatch, tickets: list[BatchNumbers | None], horizon_us: int, on_record_us: int | None
     ) -> Iterator[Any]:
-        for reason, count in piece.rejected.items():
+        for reason, count in batch.rejected.items():
             Metrics.counter(METRICS, counter_name(reason)).inc(count)
-        for reject in piece.rejects:
+        for reject in batch.rejects:
             yield TaggedOutput(REJECTED, TimestampedValue(reject, _timestamp(horizon_us)))
-        self._decoded.inc(piece.rows)
-        if piece.passed:
-            Metrics.counter(METRICS, PASSED_OVER).inc(piece.passed)
-        if ahead := piece.ahead(self._now()):
+        self._decoded.inc(batch.rows)
+        if batch.passed:
+            Metrics.counter(METRICS, PASSED_OVER).inc(batch.passed)
+        if ahead := batch.ahead(self._now()):
             self._ahead.inc(ahead)
-        for batch, given in zip(piece.batches, tickets, strict=True):
-            said = with_horizon(batch, horizon_us, on_record_us=on_record_us, numbers=given)
+        for readings, given in zip(batch.batches, tickets, strict=True):
+            said = with_horizon(readings, horizon_us, on_record_us=on_record_us, numbers=given)
             yield TimestampedValue(said, _timestamp(horizon_us))
 
     def _advance(self, part: int, estimator: Any, progress: PartitionState) -> None:
@@ -446,11 +446,11 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         self._behind.update(max(0, self._now() - progress.clock_us) // 1_000)
 
 
-def _is_nothing(piece: SourceBatch | None, progress: PartitionState, reader: Reader) -> bool:
-    """Whether a look has found nothing: no piece, or one that says only that nothing is known without an answer."""
-    if piece is None:
+def _is_nothing(batch: SourceBatch | None, progress: PartitionState, reader: Reader) -> bool:
+    """Whether a look has found nothing: no batch, or one that says only that nothing is known without an answer."""
+    if batch is None:
         return True
-    return reader.trouble is not None and not (piece.rows or piece.rejected) and piece.position == progress.position
+    return reader.trouble is not None and not (batch.rows or batch.rejected) and batch.position == progress.position
 
 
 def _timestamp(instant_us: int) -> Timestamp:

@@ -1,1 +1,1 @@
-"""Recipes: one file for each platform or device whose messages fit a mapping; :mod:`..recipe_files` reads them."""
+"""Recipes: one file for each platform or device whose messages fit a mapping; :mod:`..mappings` reads them."""

@@ -22,7 +22,7 @@ from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.table_files import write_rows
 from quiltstream.store import tables
 from quiltstream.store.store import Store
-from quiltstream.transforms.sinks.files import read_releases
+from quiltstream.transforms.sinks import read_releases
 
 from ...store.forging import reseal
 from ..jobs import Job, call, job

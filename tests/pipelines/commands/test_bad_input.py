@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines import data
-from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.states import StateSpace
 
 from ..jobs import HOMES, call, job, readings, write_as, write_csv

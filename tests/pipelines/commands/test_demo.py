@@ -16,7 +16,7 @@ from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.plan import make_plan
-from quiltstream.transforms.sinks.files import read_releases
+from quiltstream.transforms.sinks import read_releases
 
 from ..jobs import Done, call
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from quiltstream.pipelines import data
-from quiltstream.schemas.models import Model
+from quiltstream.schemas.model_file import Model
 from quiltstream.schemas.settings.job import read_settings
-from quiltstream.transforms.sinks.files import read_releases
+from quiltstream.transforms.sinks import read_releases
 
 from ..jobs import call
 

@@ -20,7 +20,7 @@ from quiltstream.privacy import FiniteClass, belief_from_dict, forward_backward
 from quiltstream.privacy.estimation.belief_checks import Path as SeriesPath
 from quiltstream.privacy.estimation.belief_checks import memory, stretches
 from quiltstream.privacy.models import DobrushinBounds, PeriodicChain
-from quiltstream.schemas.models import Model
+from quiltstream.schemas.model_file import Model
 
 from ..jobs import HOMES, Done, Job, Row, call, job, readings, write_as
 

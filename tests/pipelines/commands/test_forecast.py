@@ -10,7 +10,7 @@ import pytest
 
 from quiltstream.pipelines.commands.dry_run import silence_of
 from quiltstream.privacy import DobrushinBounds
-from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.settings.job import read_settings
 
 from ..jobs import call

@@ -21,7 +21,7 @@ from quiltstream.pipelines.commands.message_preview import MessageLook, look_at_
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.schemas.settings.gateway import GatewaySettings
 from quiltstream.schemas.settings.job import load_settings, read_settings
-from quiltstream.schemas.settings.recipe_files import RECIPES
+from quiltstream.schemas.settings.mappings import RECIPES
 from quiltstream.transforms.payloads.messages import Messages
 
 from ...transforms.kafka.fake import FakeBroker

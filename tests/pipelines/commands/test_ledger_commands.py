@@ -22,7 +22,7 @@ from quiltstream.schemas.settings.connectors import FileFormat
 from quiltstream.schemas.table_files import write_rows
 from quiltstream.store.accounts import priced_anew
 from quiltstream.store.store import Store
-from quiltstream.transforms.sinks.files import read_releases
+from quiltstream.transforms.sinks import read_releases
 
 from ..jobs import Job, call, job
 

@@ -19,8 +19,7 @@ from quiltstream.schemas.settings.job import read_settings
 from quiltstream.schemas.table_files import write_rows
 from quiltstream.transforms.common.batches import with_dead_letter_columns
 from quiltstream.transforms.payloads.messages import Messages, with_letters
-from quiltstream.transforms.sinks.files import DEAD_LETTERS, WriteDeadLetters, WriteRejects
-from quiltstream.transforms.sinks.messages import reject_messages
+from quiltstream.transforms.sinks import DEAD_LETTERS, WriteDeadLetters, WriteRejects, reject_messages
 
 from ..jobs import call, job
 

@@ -11,7 +11,7 @@ import pytest
 from quiltstream.privacy import Ledger, belief_from_dict, forward_backward, mqm_approx, mqm_exact, pairwise
 from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.models.classes import mixing_bounds
-from quiltstream.schemas.models import Model
+from quiltstream.schemas.model_file import Model
 
 from ..jobs import Job, call, job, readings
 

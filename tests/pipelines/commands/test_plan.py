@@ -12,7 +12,7 @@ import yaml
 
 from quiltstream.privacy import DobrushinBounds, MarkovChain
 from quiltstream.privacy.models.belief import Belief
-from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.schemas.slots import parse_duration
 from quiltstream.schemas.states import StateSpace

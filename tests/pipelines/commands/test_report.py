@@ -23,7 +23,7 @@ from quiltstream.pipelines.report.page import _KINDS, TERMS
 from quiltstream.privacy.analysis.close_adversaries import _SLOWED
 from quiltstream.privacy.models.serialisation import KINDS
 from quiltstream.schemas.ledger import LedgerEntry
-from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.roster import Roster
 from quiltstream.store.queries import DomainSummary
 from quiltstream.store.store import Store

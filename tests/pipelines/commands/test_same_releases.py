@@ -24,11 +24,11 @@ import pytest
 from quiltstream.pipelines import data
 from quiltstream.pipelines.commands.run import publish
 from quiltstream.privacy.models.classes import MixingBounds
-from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings.job import EXAMPLE, load_settings
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.sinks.files import read_releases
+from quiltstream.transforms.sinks import read_releases
 
 from ...tiers import some
 

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from quiltstream.schemas.models import Model, Provenance
-from quiltstream.schemas.released_files import released_rows
+from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.states import StateSpace
+from quiltstream.schemas.table_files import released_rows
 from quiltstream.store.store import Store
 
 from ...forked import COMMAND

@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from quiltstream.pipelines.commands.schema import settings_schema
-from quiltstream.schemas.release_ddl import release_ddl
-from quiltstream.schemas.releases import RELEASE_SCHEMA
+from quiltstream.schemas.releases import RELEASE_SCHEMA, release_ddl
 from quiltstream.schemas.settings.job import EXAMPLE, Settings
 
 from ...loading import load

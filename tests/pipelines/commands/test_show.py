@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from quiltstream.privacy.mechanisms.noise_sums import HistogramNoise, half_width
+from quiltstream.privacy.estimation.released_histograms import HistogramNoise, half_width
 from quiltstream.schemas.noise_laws import ZERO_SUM
 from quiltstream.schemas.releases import RELEASE_SCHEMA, tidy
 from quiltstream.schemas.table_files import write_rows

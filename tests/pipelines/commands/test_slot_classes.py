@@ -17,7 +17,7 @@ import pytest
 
 from quiltstream.pipelines import data
 from quiltstream.schemas.releases import Release, releases_from_batch, tidy
-from quiltstream.transforms.sinks.files import read_releases
+from quiltstream.transforms.sinks import read_releases
 
 from ..jobs import HOMES, call, job
 from ..live_jobs import made, run

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
-from quiltstream.pipelines.command import STOPPED, Command
+from quiltstream.pipelines.commands import STOPPED, Command
 from quiltstream.pipelines.errors import CommandError, ExitCode
 
 from ...forked import COMMAND

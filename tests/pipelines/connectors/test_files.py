@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quiltstream.schemas.table_files import write_parts
-from quiltstream.transforms.sinks import files
+from quiltstream.transforms import sinks
 
 from ..commands.test_run import change
 from ..jobs import Job, call, job
@@ -168,7 +168,7 @@ def test_a_write_that_fails_in_the_end_says_what_is_on_record(
             raise OSError(28, "No space left: secret")
         write(path, *more)
 
-    monkeypatch.setattr(files, "write_parts", full)
+    monkeypatch.setattr(sinks, "write_parts", full)
     done = call("run", made.settings)
     assert done.code == 6
     assert done.said(f"{field}: ")

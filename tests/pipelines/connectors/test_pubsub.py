@@ -28,8 +28,7 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.pubsub.sink import PubSubTopic
-from quiltstream.transforms.pubsub.source import PubSubSubscription
+from quiltstream.transforms.pubsub import PubSubSubscription, PubSubTopic
 from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ...transforms.pubsub.fake import FakeService, Stream, clients_error
@@ -328,7 +327,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
             settings, pace, options, subscriber=lambda: admin, now_us=round(_SHARED["service"].clock * 1e6) - 2 * DAY_US
         )
 
-    monkeypatch.setattr("quiltstream.transforms.pubsub.source._WAIT_S", 0.001)
+    monkeypatch.setattr("quiltstream.transforms.pubsub._WAIT_S", 0.001)
     monkeypatch.setattr(build, "live_pipeline", pipeline)
     monkeypatch.setattr(pubsub, "begun_in_subscription", begun)
     monkeypatch.setattr(pubsub, "pubsub_source", faked)

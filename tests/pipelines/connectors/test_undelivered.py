@@ -13,12 +13,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineState
 
-from quiltstream.pipelines.connectors import files, folders
+from quiltstream.pipelines.connectors import files
 from quiltstream.pipelines.connectors.undelivered import Output, SinkError, is_full
 from quiltstream.pipelines.errors import ExitCode
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live.restarts import RunnerError, failure_of
-from quiltstream.transforms.sinks import files as sinks
+from quiltstream.transforms import sinks
 
 from ..jobs import call, job
 from ..live_jobs import made, published, run
@@ -91,7 +91,7 @@ def test_a_disk_that_is_full_already_ends_the_job_before_anything_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, live: bool
 ) -> None:
     one = made(tmp_path) if live else job(tmp_path)
-    monkeypatch.setattr(folders if live else files, "try_folder", no_room)
+    monkeypatch.setattr(files, "try_folder", no_room)
     done = run(one) if live else call("run", one.settings)
     assert done.code == 6
     assert done.said(f"sink: {tmp_path}/releases")

@@ -17,7 +17,7 @@ from quiltstream.pipelines.estimation import estimate as estimating
 from quiltstream.pipelines.live import command
 from quiltstream.privacy.estimation.drift import drift_test
 from quiltstream.privacy.models.classes import MixingBounds
-from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import BlockToPublish, NoisyBlock
@@ -237,7 +237,7 @@ def test_an_initial_model_fitted_on_the_jobs_own_file_is_marked(tmp_path: Path) 
     belief = MixingBounds(0.05, 0.3).to_dict()
     Model(belief, None, None, origin).save(tmp_path / "start.json")
     settings = read_settings(one.settings)
-    assert successors.generation_of(settings, live=True).histograms.plan.model.provenance.from_protected
+    assert successors.successor_query(settings, live=True).histograms.plan.model.provenance.from_protected
 
 
 @pytest.mark.assures("estimates", "The ledger takes no window of a query after its end")

@@ -23,11 +23,11 @@ def number_of(payload: bytes) -> int:
 
 
 class Place(ABC):
-    """A hop's other side, as a test sees it."""
+    """A delivery target's other side, as a test sees it."""
 
     @abstractmethod
-    def hop(self) -> DeliveryTarget:
-        """A hop to it."""
+    def target(self) -> DeliveryTarget:
+        """A delivery target to it."""
 
     @abstractmethod
     def kept(self) -> list[Message]:
@@ -42,13 +42,13 @@ class Place(ABC):
         """Take messages again."""
 
 
-def had_by(hop: DeliveryTarget, count: int, seconds: float = 20) -> list[int]:
-    """What a hop has, when it has so much."""
+def had_by(target: DeliveryTarget, count: int, seconds: float = 20) -> list[int]:
+    """What a target has, when it has so much."""
     found: list[int] = []
     until = time.monotonic() + seconds
     while len(found) < count:
-        assert time.monotonic() < until, f"the hop has {len(found)} of {count} messages"
-        found += hop.had()
+        assert time.monotonic() < until, f"the target has {len(found)} of {count} messages"
+        found += target.had()
         time.sleep(0.005)
     return found
 
@@ -61,70 +61,70 @@ class DeliveryContract:
         raise NotImplementedError
 
     def test_what_it_says_it_has_is_kept_whole_and_said_once(self, place: Place) -> None:
-        hop = place.hop()
+        target = place.target()
         sent = [message(number)._replace(dup=number % 2 == 0, retain=number % 3 == 0) for number in range(200)]
         for number, one in enumerate(sent):
-            assert hop.offer(number, one)
-        found = had_by(hop, 200)
+            assert target.offer(number, one)
+        found = had_by(target, 200)
         assert sorted(found) == list(range(200))
         assert sorted(place.kept(), key=lambda one: one.received_us) == sent
-        assert hop.had() == hop.refused() == []
-        hop.close(5)
+        assert target.had() == target.refused() == []
+        target.close(5)
 
     def test_it_never_waits_when_it_is_offered_or_asked(self, place: Place) -> None:
-        hop = place.hop()
+        target = place.target()
         place.fail()
         began = time.monotonic()
-        taken = [number for number in range(100) if hop.offer(number, message(number))]
-        assert hop.had() == []
+        taken = [number for number in range(100) if target.offer(number, message(number))]
+        assert target.had() == []
         assert time.monotonic() - began < 2
         place.mend()
-        assert sorted(had_by(hop, len(taken))) == taken
-        hop.close(5)
+        assert sorted(had_by(target, len(taken))) == taken
+        target.close(5)
 
     def test_a_place_that_fails_for_a_while_gets_everything_in_the_end(self, place: Place) -> None:
-        hop = place.hop()
-        assert hop.offer(0, message(0))
-        assert had_by(hop, 1) == [0]
+        target = place.target()
+        assert target.offer(0, message(0))
+        assert had_by(target, 1) == [0]
         place.fail()
-        taken = [number for number in range(1, 50) if hop.offer(number, message(number))]
+        taken = [number for number in range(1, 50) if target.offer(number, message(number))]
         time.sleep(0.3)
-        early = hop.had()
+        early = target.had()
         assert len(early) < 49
         place.mend()
-        assert sorted(early + had_by(hop, len(taken) - len(early))) == taken
+        assert sorted(early + had_by(target, len(taken) - len(early))) == taken
         assert {number_of(one.payload) for one in place.kept()} == {0, *taken}
-        hop.close(5)
+        target.close(5)
 
     def test_closing_finishes_what_is_under_way(self, place: Place) -> None:
-        hop = place.hop()
+        target = place.target()
         for number in range(100):
-            assert hop.offer(number, message(number))
-        hop.close(10)
-        assert sorted(hop.had()) == list(range(100))
+            assert target.offer(number, message(number))
+        target.close(10)
+        assert sorted(target.had()) == list(range(100))
         assert {number_of(one.payload) for one in place.kept()} == set(range(100))
 
     def test_closing_gives_up_when_the_time_is_over_and_claims_nothing(self, place: Place) -> None:
-        hop = place.hop()
+        target = place.target()
         place.fail()
-        taken = [number for number in range(20) if hop.offer(number, message(number))]
+        taken = [number for number in range(20) if target.offer(number, message(number))]
         began = time.monotonic()
-        hop.close(0.5)
+        target.close(0.5)
         assert time.monotonic() - began < 5
         kept = {number_of(one.payload) for one in place.kept()}
-        assert set(hop.had()) <= kept
+        assert set(target.had()) <= kept
         assert kept <= set(taken)
         place.mend()
 
     def test_what_can_be_read_from_tells_of_news(self, place: Place) -> None:
-        hop = place.hop()
-        number = hop.fileno()
+        target = place.target()
+        number = target.fileno()
         if number is None:
-            pytest.skip("this hop is looked at now and then")
-        wait_for_news(number, lambda: hop.offer(1, message(1)))
-        assert had_by(hop, 1) == [1]
-        hop.close(5)
-        assert hop.fileno() is None
+            pytest.skip("this target is looked at now and then")
+        wait_for_news(number, lambda: target.offer(1, message(1)))
+        assert had_by(target, 1) == [1]
+        target.close(5)
+        assert target.fileno() is None
 
 
 def wait_for_news(number: int, do: Callable[[], object]) -> None:

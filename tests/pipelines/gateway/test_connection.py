@@ -21,7 +21,7 @@ from quiltstream.pipelines.gateway.credentials import options_of, secret_of, tls
 from quiltstream.schemas.settings.gateway import Tls
 from quiltstream.schemas.settings.secrets import FromEnvironment, FromFile
 
-from ...schemas.test_ports import by_mqtt, by_silence, by_tls, serving
+from ...schemas.test_tls_probe import by_mqtt, by_silence, by_tls, serving
 from .deaf_broker import DeafBroker
 
 
@@ -134,7 +134,7 @@ def test_a_tls_mismatch_ends_the_gateway_at_its_start_and_names_the_setting(
             turn_until(connection, lambda: False)
         # one that had a connection before waits for the broker to be mended, and says why
         later = Connection(Session(host, port, "c", tls=context))
-        later.generation = 1
+        later.epoch = 1
         turn_until(later, lambda: said in caplog.text)
         assert "trying again in" in caplog.text
         later.close()
@@ -178,7 +178,7 @@ def test_a_refused_connection_that_stays_refused_ends_the_gateway(code: int) -> 
     pytest.importorskip("paho.mqtt.client")
     connection = Connection(Session("127.0.0.1", free_port(), "c"))
     connection._connected(None, None, None, reason(code), None)
-    assert connection.generation == 0
+    assert connection.epoch == 0
     with pytest.raises(BrokerError, match=r"MQTT broker 127\.0\.0\.1:\d+ does not take the connection"):
         connection.turn(0.01)
 
@@ -195,11 +195,11 @@ def test_messages_unconfirmed_by_a_broken_connection_do_not_block_later_ones() -
     until = time.monotonic() + 60
     while len(confirmed) < 2 * limit:
         assert time.monotonic() < until, (published, confirmed)
-        if connection.generation > len(published):
-            count = 2 * limit if connection.generation == 3 else limit
+        if connection.epoch > len(published):
+            count = 2 * limit if connection.epoch == 3 else limit
             published.append(
                 [
-                    connection.publish("t", b"%d of connection %d" % (number, connection.generation), retain=False)
+                    connection.publish("t", b"%d of connection %d" % (number, connection.epoch), retain=False)
                     for number in range(count)
                 ]
             )
@@ -216,5 +216,5 @@ def test_each_connection_has_a_number_and_a_lost_session_is_counted(caplog: pyte
     connection = Connection(Session("127.0.0.1", free_port(), "c", expiry=10))
     for present in (False, True, False):
         connection._connected(None, None, SimpleNamespace(session_present=present), reason(0), None)
-    assert (connection.generation, connection.reconnects, connection.fresh) == (3, 2, 1)
+    assert (connection.epoch, connection.reconnects, connection.fresh) == (3, 2, 1)
     assert caplog.text.count("what was published while we were away is lost") == 1

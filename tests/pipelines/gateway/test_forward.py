@@ -1,4 +1,4 @@
-"""From the broker to the next hop: what is acknowledged when, and how much is held."""
+"""From the broker to the delivery target: what is acknowledged when, and how much is held."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FakeLine:
     """A connection that the test moves."""
 
     def __init__(self) -> None:
-        self.connected, self.generation, self.reconnects, self.fresh = True, 1, 0, 0
+        self.connected, self.epoch, self.reconnects, self.fresh = True, 1, 0, 0
         self.waiting: deque[Any] = deque()
         self.acked: list[tuple[int, int]] = []
         self.closed = False
@@ -46,7 +46,7 @@ class FakeLine:
 
     def ack(self, packet: int) -> None:
         assert self.connected, "acknowledged without a connection"
-        self.acked.append((self.generation, packet))
+        self.acked.append((self.epoch, packet))
 
     def close(self, seconds: float = 2.0) -> None:  # noqa: ARG002 - as above
         self.closed = True
@@ -56,12 +56,12 @@ class FakeLine:
 
     def mend(self) -> None:
         self.connected = True
-        self.generation += 1
+        self.epoch += 1
         self.reconnects += 1
 
 
-class FakeHop(DeliveryTarget):
-    """A hop that has what the test says."""
+class FakeTarget(DeliveryTarget):
+    """A delivery target that has what the test says."""
 
     def __init__(self, room: int = 10**9) -> None:
         self.room, self.offered, self.news, self.bad = room, dict[int, Message](), list[int](), list[int]()
@@ -89,18 +89,18 @@ class FakeHop(DeliveryTarget):
         self.news += self.offered
         self.offered.clear()
 
-    def close(self, seconds: float) -> None:  # noqa: ARG002 - the signature is a hop's
+    def close(self, seconds: float) -> None:  # noqa: ARG002 - the signature is a target's
         self.closed = True
 
 
 class Setting:
-    """A line, a hop and what is between them."""
+    """A line, a target and what is between them."""
 
     def __init__(self, rejects: Path | None = None, room: int = 10**9, **limits: Any) -> None:
-        self.tally, self.line, self.hop = Tally(), FakeLine(), FakeHop(room)
+        self.tally, self.line, self.target = Tally(), FakeLine(), FakeTarget(room)
         self.rejects = RejectFile(rejects)
         given_: dict[str, Any] = {"messages": 100, "bytes_": 10**9, "largest": 1_000, "retained": False} | limits
-        self.forward = Forward(self.hop, **given_, tally=self.tally, rejects=self.rejects)
+        self.forward = Forward(self.target, **given_, tally=self.tally, rejects=self.rejects)
         self.line.take = self.forward.take
 
     def turns(self, count: int = 1, patience: float = 0.0) -> None:
@@ -116,13 +116,13 @@ class Setting:
             self.forward.run(self.line, stop, patience)
 
 
-def test_a_message_is_acknowledged_when_the_hop_has_it_and_not_before() -> None:
+def test_a_message_is_acknowledged_when_the_target_has_it_and_not_before() -> None:
     one = Setting()
     one.line.waiting.extend([incoming(1), incoming(2)])
     one.turns(3)
     assert one.line.acked == []
     assert (one.tally.received, one.tally.in_flight, one.tally.acknowledged) == (2, 2, 0)
-    one.hop.take_all()
+    one.target.take_all()
     one.turns()
     assert one.line.acked == [(1, 1), (1, 2)]
     assert (one.tally.in_flight, one.tally.bytes_in_flight, one.tally.acknowledged) == (0, 0, 2)
@@ -132,7 +132,7 @@ def test_a_message_is_passed_on_with_all_that_is_known_of_it() -> None:
     one = Setting(retained=True)
     one.line.waiting.append(incoming(1, b"{}", dup=True, retain=True, content_type="application/json"))
     one.turns()
-    (passed,) = one.hop.offered.values()
+    (passed,) = one.target.offered.values()
     assert isinstance(passed, SameMessage)
     assert passed[:2] + passed[3:] == ("meters/m1", b"{}", True, True, "application/json")
     assert abs(passed.received_us / 1e6 - time.time()) < 60
@@ -143,12 +143,12 @@ def test_a_message_is_passed_on_with_all_that_is_known_of_it() -> None:
     "gateway",
     "After a broken connection no other message is acknowledged in place of the delivered one",
 )
-def test_what_the_hop_has_after_the_connection_broke_is_not_acknowledged() -> None:
+def test_what_the_target_has_after_the_connection_broke_is_not_acknowledged() -> None:
     one = Setting()
     one.line.waiting.extend([incoming(1), incoming(2)])
     one.turns()
     one.line.break_()
-    one.hop.take_all()
+    one.target.take_all()
     one.turns()
     assert (one.line.acked, one.tally.stale) == ([], 2)
     # the same packet id names another message now
@@ -156,7 +156,7 @@ def test_what_the_hop_has_after_the_connection_broke_is_not_acknowledged() -> No
     one.line.waiting.append(incoming(1, b"another", dup=True))
     one.turns()
     assert one.line.acked == []
-    one.hop.take_all()
+    one.target.take_all()
     one.turns()
     assert one.line.acked == [(2, 1)]
 
@@ -167,7 +167,7 @@ def test_what_is_under_way_over_a_new_connection_is_not_acknowledged_in_it() -> 
     one.turns()
     one.line.break_()
     one.line.mend()
-    one.hop.take_all()
+    one.target.take_all()
     one.turns()
     assert (one.line.acked, one.tally.stale) == ([], 1)
 
@@ -177,7 +177,7 @@ def test_reading_stops_at_the_limits_and_goes_on_behind_them() -> None:
     one.line.waiting.extend(incoming(packet) for packet in range(1, 51))
     one.turns(5)
     assert one.tally.in_flight == 11  # the one that went over the limit was read already
-    one.hop.take_all()
+    one.target.take_all()
     one.turns()
     assert one.tally.received == 11
     one.turns()
@@ -188,23 +188,23 @@ def test_reading_stops_at_the_limits_and_goes_on_behind_them() -> None:
 def test_the_bytes_held_are_at_most_the_limit_and_one_message(sizes: list[int], limit: int) -> None:
     one = Setting(bytes_=limit)
     one.line.waiting.extend(incoming(packet, b"x" * size) for packet, size in enumerate(sizes, 1))
-    while one.line.waiting or one.hop.offered:
+    while one.line.waiting or one.target.offered:
         one.turns()
         assert one.tally.bytes_in_flight <= limit + 1_000 + 600
-        one.hop.take_all()
+        one.target.take_all()
     one.turns()
     assert one.tally.acknowledged == len(sizes)
     assert one.tally.bytes_in_flight == 0
 
 
-def test_what_the_hop_does_not_take_now_is_offered_again_in_order() -> None:
+def test_what_the_target_does_not_take_now_is_offered_again_in_order() -> None:
     one = Setting(room=3)
     one.line.waiting.extend(incoming(packet, b"%d" % packet) for packet in range(1, 9))
     passed: list[bytes] = []
     for _ in range(20):
         one.turns()
-        passed += [message.payload for message in one.hop.offered.values()]
-        one.hop.take_all()
+        passed += [message.payload for message in one.target.offered.values()]
+        one.target.take_all()
     assert passed == [b"%d" % packet for packet in range(1, 9)]
     assert [packet for _, packet in one.line.acked] == list(range(1, 9))
 
@@ -213,7 +213,7 @@ def test_a_message_of_qos_0_is_passed_on_counted_and_never_acknowledged() -> Non
     one = Setting()
     one.line.waiting.append(incoming(0, qos=0))
     one.turns()
-    one.hop.take_all()
+    one.target.take_all()
     one.turns()
     assert one.line.acked == []
     assert (one.tally.unconfirmed, one.tally.in_flight) == (1, 0)
@@ -236,7 +236,7 @@ def test_a_message_not_taken_is_acknowledged_and_counted_without_its_content(
     one.line.waiting.append(message)
     one.turns()
     one.rejects.close()
-    assert one.hop.offered == {}
+    assert one.target.offered == {}
     assert one.line.acked == [(1, message.mid)]
     assert one.tally.dropped == {reason: 1}
     line = json.loads((tmp_path / "rejects.jsonl").read_text(encoding="utf-8"))
@@ -244,11 +244,11 @@ def test_a_message_not_taken_is_acknowledged_and_counted_without_its_content(
     assert "meters" not in json.dumps(line)
 
 
-def test_a_message_that_the_hop_refuses_is_acknowledged_and_told_of(tmp_path: Path) -> None:
+def test_a_message_that_the_target_refuses_is_acknowledged_and_told_of(tmp_path: Path) -> None:
     one = Setting(tmp_path / "rejects.jsonl")
     one.line.waiting.append(incoming(5, b"12345"))
     one.turns()
-    one.hop.bad = list(one.hop.offered)
+    one.target.bad = list(one.target.offered)
     one.turns()
     one.rejects.close()
     assert one.line.acked == [(1, 5)]
@@ -257,20 +257,20 @@ def test_a_message_that_the_hop_refuses_is_acknowledged_and_told_of(tmp_path: Pa
     assert (line["bytes"], line["topic"]) == (5, one.rejects.digest(b"meters/m1"))
 
 
-def test_the_end_reads_no_more_waits_for_the_hop_and_acknowledges() -> None:
+def test_the_end_reads_no_more_waits_for_the_target_and_acknowledges() -> None:
     one = Setting()
     one.line.waiting.extend([incoming(1), incoming(2)])
     one.turns()
     one.line.waiting.append(incoming(3))
-    threading.Timer(0.1, one.hop.take_all).start()
+    threading.Timer(0.1, one.target.take_all).start()
     one.forward.run(one.line, lambda: True, 5.0)
     assert one.line.acked == [(1, 1), (1, 2)]
     assert len(one.line.waiting) == 1
-    assert one.hop.closed
+    assert one.target.closed
     assert one.line.closed
 
 
-def test_the_end_comes_also_if_the_hop_never_answers(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_comes_also_if_the_target_never_answers(caplog: pytest.LogCaptureFixture) -> None:
     one = Setting()
     one.line.waiting.append(incoming(1))
     one.turns()
@@ -283,13 +283,13 @@ def test_the_end_comes_also_if_the_hop_never_answers(caplog: pytest.LogCaptureFi
 
 
 def test_an_error_of_either_side_ends_it_with_everything_closed() -> None:
-    for side in ("line", "hop"):
+    for side in ("line", "target"):
         one = Setting()
         getattr(one, side).error = DeliveryError("look at it")
         with pytest.raises(DeliveryError, match="look at it"):
             one.forward.run(one.line, lambda: False, 0.2)
         assert one.line.closed
-        assert one.hop.closed
+        assert one.target.closed
 
 
 def test_held_up_without_a_connection_it_does_not_ask_for_more() -> None:
@@ -301,12 +301,14 @@ def test_held_up_without_a_connection_it_does_not_ask_for_more() -> None:
     one.line.turn = lambda *_, **__: turned.append(1)
     one.turns(3)
     assert turned == []
-    one.hop.take_all()
+    one.target.take_all()
     one.turns(3)
     assert turned
 
 
-def test_a_hop_that_takes_nothing_is_told_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_target_that_takes_nothing_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("quiltstream.pipelines.gateway.forward.Stall", lambda: Stall(after=0.0))
     one = Setting()
     one.line.waiting.append(incoming(1))

@@ -20,11 +20,11 @@ from quiltstream.pipelines.gateway.publish_back import Back, Sent
 from quiltstream.schemas.dead_letters import Content, Letters, new_keys, open_letter
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.gateway import GatewaySettings
-from quiltstream.schemas.settings.pseudonyms import PseudonymKey
+from quiltstream.schemas.settings.secrets import PseudonymKey
 
 from ..jobs import call
 from .fake_kafka import Broker, KafkaError
-from .test_forward import FakeHop, FakeLine, incoming
+from .test_forward import FakeLine, FakeTarget, incoming
 
 pytest.importorskip("cryptography.hazmat.primitives.hpke", reason="the extra encrypted is not installed")
 
@@ -36,12 +36,12 @@ SECRET = b"Musterstrasse 7"
 class Way:
     """A gateway's way with a file of rejects."""
 
-    def __init__(self, folder: Path, letters: Letters | None = TO, hop: Any = None, **given: Any) -> None:
+    def __init__(self, folder: Path, letters: Letters | None = TO, target: Any = None, **given: Any) -> None:
         self.path = folder / "rejects.jsonl"
         self.rejects = RejectFile(self.path, letters)
-        self.line, self.hop, self.tally = FakeLine(), FakeHop() if hop is None else hop, Tally()
+        self.line, self.target, self.tally = FakeLine(), FakeTarget() if target is None else target, Tally()
         limits: dict[str, Any] = {"messages": 100, "bytes_": 10**9, "largest": 10, "retained": False}
-        self.forward = Forward(self.hop, **limits | given, tally=self.tally, rejects=self.rejects)
+        self.forward = Forward(self.target, **limits | given, tally=self.tally, rejects=self.rejects)
         self.line.take = self.forward.take
 
     def turns(self, *messages: Any, count: int = 2) -> None:
@@ -131,13 +131,13 @@ def test_a_message_whose_body_cannot_be_told_from_its_properties_has_no_letter(t
     "dead letters",
     "Without a public key no content of a dropped message is kept, on disk or in memory",
 )
-def test_what_the_next_hop_refuses_has_a_letter_and_is_held_only_if_there_is_a_key(tmp_path: Path) -> None:
+def test_what_the_target_refuses_has_a_letter_and_is_held_only_if_there_is_a_key(tmp_path: Path) -> None:
     broker = Broker()
     broker.refuse = lambda _: KafkaError(KafkaError.INVALID_RECORD)
-    hop = KafkaDelivery("localhost:9092", "readings", "topic", {}, library=broker.library)
-    way = Way(tmp_path, hop=hop, largest=1_000)
+    target = KafkaDelivery("localhost:9092", "readings", "topic", {}, library=broker.library)
+    way = Way(tmp_path, target=target, largest=1_000)
     way.turns(incoming(1, SECRET), count=4)
-    hop.close(1.0)
+    target.close(1.0)
     (line,) = way.lines()
     assert line["reason"] == "refused-by-next-hop"
     assert base64.b64decode(open_letter(line["letter"], PRIVATE)["payload"]) == SECRET

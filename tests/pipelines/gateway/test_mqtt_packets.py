@@ -229,7 +229,7 @@ def test_no_properties_end_the_connection_and_every_message_is_acknowledged() ->
     heard = at(broker, lambda one: broker.wait([(0x40, number) for number in numbers], one.turn))
     assert [one.mid for one in heard.messages] == numbers
     assert [one.malformed for one in heard.messages].count(True) == len(MALFORMED)
-    assert (heard.connection.generation, heard.connection.reconnects) == (1, 0)
+    assert (heard.connection.epoch, heard.connection.reconnects) == (1, 0)
 
 
 @settings(max_examples=15, deadline=None)
@@ -237,7 +237,7 @@ def test_no_properties_end_the_connection_and_every_message_is_acknowledged() ->
 def test_random_properties_and_topics_do_not_end_the_connection(parts: list[tuple[bytes, bytes]]) -> None:
     broker = BluntBroker([publish(number, one, b"", topic) for number, (one, topic) in enumerate(parts, 1)])
     heard = at(broker, lambda one: broker.wait([(0x40, number + 1) for number in range(len(parts))], one.turn))
-    assert heard.connection.generation == 1
+    assert heard.connection.epoch == 1
 
 
 def test_a_message_of_qos_2_goes_on_and_is_answered_when_it_is_had() -> None:

@@ -21,7 +21,7 @@ from quiltstream.pipelines.gateway.pseudonyms import TopicNames
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.gateway import GatewaySettings, Level, TopicPseudonyms
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.schemas.settings.pseudonyms import PseudonymKey
+from quiltstream.schemas.settings.secrets import PseudonymKey
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages
 
@@ -53,12 +53,12 @@ def problem(level: Any, topics: list[str]) -> str:
 
 
 def passed(
-    hop: DeliveryTarget, names: TopicNames | None, topics: list[str], rejects: RejectFile | None = None
+    target: DeliveryTarget, names: TopicNames | None, topics: list[str], rejects: RejectFile | None = None
 ) -> Tally:
-    """Hand messages of some topics to a hop, the way the gateway does."""
+    """Hand messages of some topics to a target, the way the gateway does."""
     tally, line = Tally(), FakeLine()
     forward = Forward(
-        hop,
+        target,
         messages=100,
         bytes_=10**9,
         largest=1_000,
@@ -191,8 +191,8 @@ def test_rejects_logs_and_counts_have_neither_the_name_nor_the_key(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    rejects, hop = RejectFile(tmp_path / "rejects.jsonl"), Refusing()
-    tally = passed(hop, NAMES, ["meters/secret-7/kwh", f"meters/secret-7/{'x' * 50}"], rejects)
+    rejects, target = RejectFile(tmp_path / "rejects.jsonl"), Refusing()
+    tally = passed(target, NAMES, ["meters/secret-7/kwh", f"meters/secret-7/{'x' * 50}"], rejects)
     rejects.close()
     lines = [json.loads(line) for line in (tmp_path / "rejects.jsonl").read_text(encoding="utf-8").splitlines()]
     # the same digest as that of the topic under its pseudonym: nothing of the name is behind it
@@ -204,7 +204,7 @@ def test_rejects_logs_and_counts_have_neither_the_name_nor_the_key(
     finally:
         page.close()
     assert 'dropped_total{reason="refused-by-next-hop"} 2' in shown
-    for text in (shown, caplog.text, json.dumps(lines), repr(hop.seen), tally.line(0, 1.0)):
+    for text in (shown, caplog.text, json.dumps(lines), repr(target.seen), tally.line(0, 1.0)):
         assert "secret-7" not in text
         assert SECRET not in text
 

@@ -365,7 +365,7 @@ class FakeOutlet:
     """A broker that confirms what the test lets it."""
 
     def __init__(self) -> None:
-        self.connected, self.generation = True, 1
+        self.connected, self.epoch = True, 1
         self.published: list[tuple[str, bytes, bool]] = []
         self.open: list[int] = []
         self.breaks: deque[int] = deque()
@@ -380,7 +380,7 @@ class FakeOutlet:
             # the connection breaks with everything under way, and is there again
             self.breaks.popleft()
             self.open.clear()
-            self.generation += 1
+            self.epoch += 1
             return
         self.most = max(self.most, len(self.open))
         while self.open and not self.silent:

@@ -13,7 +13,7 @@ import yaml
 from quiltstream.pipelines.gateway.delivery import FolderDelivery, Message
 from quiltstream.pipelines.gateway.pseudonyms import Choice, Table, TopicNames, under_pseudonyms
 from quiltstream.schemas.roster import Roster, RosterError
-from quiltstream.schemas.settings.pseudonyms import PseudonymKey
+from quiltstream.schemas.settings.secrets import PseudonymKey
 
 from ..jobs import HOMES, Done, call, job, readings
 
@@ -79,12 +79,12 @@ def test_a_job_with_the_written_roster_publishes_what_it_would_without_pseudonym
         windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-03"},
         rejects=None,
     )
-    hop = FolderDelivery(behind.folder / "spool", size=1 << 24, age=60.0)
+    target = FolderDelivery(behind.folder / "spool", size=1 << 24, age=60.0)
     for number, (meter, ts, kwh) in enumerate(readings()):
         # the function that the gateway has for each message
         topic = NAMES.of(f"meters/{meter}/kwh")
-        assert hop.offer(number, Message(topic, json.dumps({"ts": ts, "kwh": kwh}).encode(), 1_700_000_000_000_000))
-    hop.close(20.0)
+        assert target.offer(number, Message(topic, json.dumps({"ts": ts, "kwh": kwh}).encode(), 1_700_000_000_000_000))
+    target.close(20.0)
     done = call("pseudonyms", gateway(tmp_path), behind.folder / "roster.csv", "-o", behind.folder / "out.csv")
     assert done.code == 0, done.err
     ran = call("run", behind.settings, "--json")

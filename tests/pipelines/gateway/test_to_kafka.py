@@ -12,7 +12,7 @@ from quiltstream.pipelines.gateway import delivery as module
 from quiltstream.pipelines.gateway.delivery import KafkaDelivery
 from quiltstream.schemas.settings.gateway import Level
 
-from ...schemas.test_ports import by_kafka, by_tls, serving
+from ...schemas.test_tls_probe import by_kafka, by_tls, serving
 from .delivery_contract import DeliveryContract, Place, had_by, message
 from .fake_kafka import Broker, KafkaError
 
@@ -22,12 +22,12 @@ class Topic(Place):
 
     def __init__(self) -> None:
         self.broker = Broker()
-        self.hops: list[KafkaDelivery] = []
+        self.targets: list[KafkaDelivery] = []
         self.options: dict[str, str] = {}
 
-    def hop(self, key: str | Level = "topic") -> DeliveryTarget:
-        self.hops.append(KafkaDelivery(self.servers, "readings", key, self.options, library=self.broker.library))
-        return self.hops[-1]
+    def target(self, key: str | Level = "topic") -> DeliveryTarget:
+        self.targets.append(KafkaDelivery(self.servers, "readings", key, self.options, library=self.broker.library))
+        return self.targets[-1]
 
     def kept(self) -> list[Message]:
         return [
@@ -55,8 +55,8 @@ class TestKafkaHop(DeliveryContract):
         topic = Topic()
         yield topic
         topic.mend()
-        for hop in topic.hops:
-            hop.close(1)
+        for target in topic.targets:
+            target.close(1)
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Iterator[Topic]:
     monkeypatch.setattr(module, "_MISSING_S", 0.2)
     one = Topic()
     yield one
-    for hop in one.hops:
-        hop.close(1)
+    for target in one.targets:
+        target.close(1)
 
 
 def until(condition: Callable[[], object], seconds: float = 10) -> None:
@@ -76,13 +76,13 @@ def until(condition: Callable[[], object], seconds: float = 10) -> None:
         time.sleep(0.01)
 
 
-def refused_by(hop: DeliveryTarget) -> list[int]:
-    """What a hop says next that it does not take at all."""
+def refused_by(target: DeliveryTarget) -> list[int]:
+    """What a target says next that it does not take at all."""
     found: list[int] = []
 
     def looked() -> bool:
-        hop.had()
-        found.extend(hop.refused())
+        target.had()
+        found.extend(target.refused())
         return bool(found)
 
     until(looked)
@@ -90,7 +90,7 @@ def refused_by(hop: DeliveryTarget) -> list[int]:
 
 
 def test_the_producer_is_idempotent_and_no_message_times_out(topic: Topic) -> None:
-    topic.hop()
+    topic.target()
     settings = topic.broker.producers[0].settings
     assert settings["enable.idempotence"] is True
     # the largest that limits.packet allows is the broker's to judge
@@ -110,30 +110,30 @@ def test_the_producer_is_idempotent_and_no_message_times_out(topic: Topic) -> No
     ],
 )
 def test_the_key_is_the_topic_or_a_level_of_it(topic: Topic, key: str | Level, name: str, expected: bytes) -> None:
-    hop = topic.hop(key)
-    hop.offer(1, Message(name, b"1", 0))
-    had_by(hop, 1)
+    target = topic.target(key)
+    target.offer(1, Message(name, b"1", 0))
+    had_by(target, 1)
     assert [record[1] for record in topic.broker.records] == [expected]
 
 
 def test_a_queue_that_is_full_is_back_pressure(topic: Topic) -> None:
     topic.broker.room = 5
     topic.fail()
-    hop = topic.hop()
-    assert [hop.offer(number, message(number)) for number in range(7)] == [True] * 5 + [False] * 2
+    target = topic.target()
+    assert [target.offer(number, message(number)) for number in range(7)] == [True] * 5 + [False] * 2
     topic.mend()
-    assert sorted(had_by(hop, 5)) == list(range(5))
-    assert hop.offer(5, message(5))
+    assert sorted(had_by(target, 5)) == list(range(5))
+    assert target.offer(5, message(5))
 
 
 def test_a_message_that_the_broker_refuses_for_ever_is_refused_and_the_others_go_on(topic: Topic) -> None:
-    hop = topic.hop()
+    target = topic.target()
     topic.broker.refuse = lambda value: KafkaError(KafkaError.MSG_SIZE_TOO_LARGE) if value.startswith(b"3|") else None
     for number in range(6):
-        hop.offer(number, message(number))
-    assert sorted(had_by(hop, 5)) == [0, 1, 2, 4, 5]
-    assert refused_by(hop) == [3]
-    assert hop.refused() == []
+        target.offer(number, message(number))
+    assert sorted(had_by(target, 5)) == [0, 1, 2, 4, 5]
+    assert refused_by(target) == [3]
+    assert target.refused() == []
 
 
 @pytest.mark.assures(
@@ -141,38 +141,38 @@ def test_a_message_that_the_broker_refuses_for_ever_is_refused_and_the_others_go
     "A refused batch of Kafka costs only the message that is too large or has a refused stamp",
 )
 def test_a_batch_that_is_refused_costs_only_the_message_that_it_is_refused_for(topic: Topic) -> None:
-    hop = topic.hop()
+    target = topic.target()
     topic.fail()
     topic.broker.longest_batch = 100
     for number in range(6):
-        hop.offer(number, message(number, size=101 if number == 3 else 50))
+        target.offer(number, message(number, size=101 if number == 3 else 50))
     topic.mend()
-    assert had_by(hop, 5) == [0, 1, 2, 4, 5]
-    assert refused_by(hop) == [3]
+    assert had_by(target, 5) == [0, 1, 2, 4, 5]
+    assert refused_by(target) == [3]
     assert [value[:1] for value, _ in topic.broker.taken] == [b"0", b"1", b"2", b"4", b"5"]
     # and the next ones go in batches again
     for number in range(6, 8):
-        assert hop.offer(number, message(number))
-    assert sorted(had_by(hop, 2)) == [6, 7]
+        assert target.offer(number, message(number))
+    assert sorted(had_by(target, 2)) == [6, 7]
 
 
 def test_a_message_that_the_producer_refuses_at_once_is_refused_once_and_not_kept(topic: Topic) -> None:
     topic.broker.longest = 100
-    hop = topic.hop()
-    assert isinstance(hop, KafkaDelivery)
+    target = topic.target()
+    assert isinstance(target, KafkaDelivery)
     large = message(1, size=101)
-    assert hop.offer(1, large)
-    assert hop.offer(2, message(2))
-    assert sorted(had_by(hop, 1)) == [2]
-    assert hop.refused() == [1]
-    assert hop._pending == {}
-    hop._renew()
-    assert hop.had() == []
-    assert hop.refused() == []
+    assert target.offer(1, large)
+    assert target.offer(2, message(2))
+    assert sorted(had_by(target, 1)) == [2]
+    assert target.refused() == [1]
+    assert target._pending == {}
+    target._renew()
+    assert target.had() == []
+    assert target.refused() == []
 
 
 def test_a_retried_message_is_not_overtaken_for_ever(topic: Topic) -> None:
-    hop = topic.hop()
+    target = topic.target()
     failures = {b"2|": 3}
 
     def refuse(value: bytes) -> KafkaError | None:
@@ -183,8 +183,8 @@ def test_a_retried_message_is_not_overtaken_for_ever(topic: Topic) -> None:
 
     topic.broker.refuse = refuse
     for number in range(4):
-        hop.offer(number, message(number))
-    assert sorted(had_by(hop, 4)) == [0, 1, 2, 3]
+        target.offer(number, message(number))
+    assert sorted(had_by(target, 4)) == [0, 1, 2, 3]
     assert failures == {b"2|": 0}
     # whenever it is sent, it says when the gateway had it
     assert topic.broker.stamps == {message(number).payload: {1_700_000_000_000} for number in range(4)}
@@ -231,17 +231,17 @@ def clocks(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> Clocks:
 def test_a_clock_that_was_ahead_for_a_moment_holds_nothing_up_and_loses_nothing(
     topic: Topic, clocks: Clocks, moment: range, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hop = topic.hop()
+    target = topic.target()
     topic.fail()
     given = list[Message]()
     for number in range(30):
         clocks.ahead = 2 * HOUR_MS if number in moment else 0
         given.append(clocks.message(number))
-        assert hop.offer(number, given[-1])
+        assert target.offer(number, given[-1])
     topic.mend()
     clocks.ahead, before = 0, clocks.right()
-    assert had_by(hop, 30) == list(range(30))
-    assert hop.refused() == []
+    assert had_by(target, 30) == list(range(30))
+    assert target.refused() == []
     # each is there once, in order, and only those with a stamp of the future have another one
     assert [value for value, _ in topic.broker.taken] == [one.payload for one in given]
     for number, (_, stamp) in enumerate(topic.broker.taken):
@@ -253,32 +253,32 @@ def test_a_clock_that_was_ahead_for_a_moment_holds_nothing_up_and_loses_nothing(
     assert "meters" not in caplog.text
     # and the next ones go in batches again
     for number in range(30, 40):
-        assert hop.offer(number, clocks.message(number))
-    assert sorted(had_by(hop, 10)) == list(range(30, 40))
+        assert target.offer(number, clocks.message(number))
+    assert sorted(had_by(target, 10)) == list(range(30, 40))
 
 
 def test_while_the_clock_is_ahead_messages_wait_in_order_and_go_on_when_it_is_right(
     topic: Topic, clocks: Clocks
 ) -> None:
-    hop = topic.hop()
+    target = topic.target()
     first, clocks.ahead = clocks.message(0), 2 * HOUR_MS
-    assert hop.offer(0, first)
+    assert target.offer(0, first)
     for number in range(1, 6):
-        assert hop.offer(number, clocks.message(number))
+        assert target.offer(number, clocks.message(number))
     # what was received before it keeps its stamp, although it was sent with the others
-    assert had_by(hop, 1) == [0]
+    assert had_by(target, 1) == [0]
     assert topic.broker.taken == [(first.payload, first.received_us // 1_000)]
     until = time.monotonic() + 0.3
     while time.monotonic() < until:
-        assert hop.had() == []
-        assert not hop.offer(6, message(6))
+        assert target.had() == []
+        assert not target.offer(6, message(6))
         time.sleep(0.005)
-    assert hop.refused() == []
+    assert target.refused() == []
     clocks.ahead, before = 0, clocks.right()
-    assert had_by(hop, 5) == [1, 2, 3, 4, 5]
+    assert had_by(target, 5) == [1, 2, 3, 4, 5]
     assert all(before <= stamp <= clocks.right() for _, stamp in topic.broker.taken[1:])
-    assert hop.offer(6, clocks.message(6))
-    assert had_by(hop, 1) == [6]
+    assert target.offer(6, clocks.message(6))
+    assert had_by(target, 1) == [6]
 
 
 def test_a_stamp_too_old_for_the_topic_becomes_now_and_its_neighbours_stay(
@@ -286,15 +286,15 @@ def test_a_stamp_too_old_for_the_topic_becomes_now_and_its_neighbours_stay(
 ) -> None:
     clocks = Clocks(topic.broker, before_ms=HOUR_MS)
     monkeypatch.setattr(module, "time", clocks)
-    hop = topic.hop()
+    target = topic.target()
     topic.fail()
     clocks.ahead = -2 * HOUR_MS
-    hop.offer(0, clocks.message(0))
+    target.offer(0, clocks.message(0))
     clocks.ahead, before = 0, clocks.right()
     fresh = clocks.message(1)
-    hop.offer(1, fresh)
+    target.offer(1, fresh)
     topic.mend()
-    assert had_by(hop, 2) == [0, 1]
+    assert had_by(target, 2) == [0, 1]
     assert before <= topic.broker.taken[0][1] <= clocks.right()
     assert topic.broker.taken[1] == (fresh.payload, fresh.received_us // 1_000)
 
@@ -302,11 +302,11 @@ def test_a_stamp_too_old_for_the_topic_becomes_now_and_its_neighbours_stay(
 def test_a_producer_that_gives_up_while_one_is_sent_alone_is_made_anew_and_all_go_on(
     topic: Topic, clocks: Clocks
 ) -> None:
-    hop = topic.hop()
+    target = topic.target()
     clocks.ahead = 2 * HOUR_MS
     for number in range(4):
-        hop.offer(number, clocks.message(number))
-    hop.had()
+        target.offer(number, clocks.message(number))
+    target.had()
     clocks.ahead = 0
     dead = [True]
 
@@ -317,28 +317,28 @@ def test_a_producer_that_gives_up_while_one_is_sent_alone_is_made_anew_and_all_g
         return None
 
     topic.broker.refuse = refuse
-    assert sorted(had_by(hop, 4)) == [0, 1, 2, 3]
+    assert sorted(had_by(target, 4)) == [0, 1, 2, 3]
     assert len(topic.broker.producers) == 2
-    assert hop.offer(4, clocks.message(4))
-    assert had_by(hop, 1) == [4]
+    assert target.offer(4, clocks.message(4))
+    assert had_by(target, 1) == [4]
 
 
 def test_a_permanent_refusal_among_unknown_results_is_final_and_others_go_on(topic: Topic, clocks: Clocks) -> None:
-    hop = topic.hop()
+    target = topic.target()
     clocks.ahead = 2 * HOUR_MS
     for number in range(4):
-        hop.offer(number, clocks.message(number))
-    hop.had()
+        target.offer(number, clocks.message(number))
+    target.had()
     clocks.ahead = 0
     topic.broker.refuse = lambda value: KafkaError(KafkaError.INVALID_RECORD) if value.startswith(b"1|") else None
-    assert had_by(hop, 3) == [0, 2, 3]
-    assert hop.refused() == [1]
-    assert hop.offer(4, clocks.message(4))
-    assert had_by(hop, 1) == [4]
+    assert had_by(target, 3) == [0, 2, 3]
+    assert target.refused() == [1]
+    assert target.offer(4, clocks.message(4))
+    assert had_by(target, 1) == [4]
 
 
 def test_a_producer_that_gave_up_is_made_anew_and_every_message_is_sent_again(topic: Topic) -> None:
-    hop = topic.hop()
+    target = topic.target()
     dead = [True]
 
     def refuse(value: bytes) -> KafkaError | None:
@@ -349,16 +349,16 @@ def test_a_producer_that_gave_up_is_made_anew_and_every_message_is_sent_again(to
 
     topic.broker.refuse = refuse
     for number in range(20):
-        assert hop.offer(number, message(number))
-    assert sorted(had_by(hop, 20)) == list(range(20))
+        assert target.offer(number, message(number))
+    assert sorted(had_by(target, 20)) == list(range(20))
     assert len(topic.broker.producers) == 2
 
 
 def test_a_producer_that_is_dead_when_a_message_comes_is_made_anew(topic: Topic) -> None:
-    hop = topic.hop()
+    target = topic.target()
     topic.broker.producers[0].dead = True
-    assert hop.offer(1, message(1))
-    assert had_by(hop, 1) == [1]
+    assert target.offer(1, message(1))
+    assert had_by(target, 1) == [1]
     assert len(topic.broker.producers) == 2
 
 
@@ -372,39 +372,39 @@ def test_a_producer_that_is_dead_when_a_message_comes_is_made_anew(topic: Topic)
     ],
 )
 def test_what_only_an_operator_can_mend_is_an_error_and_nothing_is_claimed(topic: Topic, code: int, words: str) -> None:
-    hop = topic.hop()
+    target = topic.target()
     topic.broker.refuse = lambda _: KafkaError(code)
-    hop.offer(1, message(1))
+    target.offer(1, message(1))
     with pytest.raises(DeliveryError, match=words):
-        until(hop.had)
+        until(target.had)
 
 
 def test_a_topic_that_goes_away_later_is_waited_for(topic: Topic) -> None:
-    hop = topic.hop()
-    hop.offer(1, message(1))
-    had_by(hop, 1)
+    target = topic.target()
+    target.offer(1, message(1))
+    had_by(target, 1)
     topic.broker.refuse = lambda _: KafkaError(KafkaError._UNKNOWN_TOPIC)
-    hop.offer(2, message(2))
+    target.offer(2, message(2))
     for _ in range(10):
-        assert hop.had() == []
+        assert target.had() == []
         time.sleep(0.01)
     topic.broker.refuse = lambda _: None
-    assert had_by(hop, 1) == [2]
+    assert had_by(target, 1) == [2]
 
 
 def test_a_missing_topic_is_an_error_before_any_message_comes(topic: Topic) -> None:
     topic.broker.topics.clear()
-    hop = topic.hop()
+    target = topic.target()
     with pytest.raises(DeliveryError, match="there is no topic 'readings'"):
-        until(hop.had)
+        until(target.had)
 
 
 def test_a_broker_that_is_away_is_told_of_once(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
     topic.fail()
-    hop = topic.hop()
+    target = topic.target()
     for _ in range(3):
         topic.broker.producers[0].settings["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN))
-        assert hop.had() == []
+        assert target.had() == []
     assert caplog.text.count("no broker can be reached") == 1
 
 
@@ -426,11 +426,11 @@ def test_a_tls_mismatch_with_kafka_ends_the_gateway_and_names_the_setting(topic:
     """The library says of the one only that no broker answers, and of the other that TLS is refused."""
 
     def told(said: str) -> None:
-        hop = topic.hop()
+        target = topic.target()
 
         def ended() -> bool:
             try:
-                hop.had()
+                target.had()
             except DeliveryError as error:
                 return said in str(error)
             return False
@@ -445,7 +445,7 @@ def test_a_tls_mismatch_with_kafka_ends_the_gateway_and_names_the_setting(topic:
         topic.servers, topic.options = f"{host}:{port}", {"security.protocol": "SSL"}
         told("speaks without TLS, and security.protocol is SSL: set it to PLAINTEXT, or name another port")
         topic.broker.up = True
-        hop = KafkaDelivery(topic.servers, "readings", "topic", topic.options, library=topic.broker.library)
-        hop._judge(KafkaError(KafkaError._SSL))
-        assert "speaks without TLS" in str(hop._wrong)
-        topic.hops.append(hop)
+        target = KafkaDelivery(topic.servers, "readings", "topic", topic.options, library=topic.broker.library)
+        target._judge(KafkaError(KafkaError._SSL))
+        assert "speaks without TLS" in str(target._wrong)
+        topic.targets.append(target)

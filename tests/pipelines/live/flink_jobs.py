@@ -32,9 +32,9 @@ def in_flink(one: Job, pipeline: Pipeline, place: str, *, leave: bool = False) -
 def followed(graph: LiveJob) -> tuple[str, list[str]]:
     """The state at the end, and what was said."""
     said: list[str] = []
-    standing, _ = monitor.follow(graph, lambda kind, text: said.append(f"{kind}: {text}"), look_s=0.0)
+    progress, _ = monitor.follow(graph, lambda kind, text: said.append(f"{kind}: {text}"), look_s=0.0)
     graph.follower.close()
-    return standing.state, said
+    return progress.state, said
 
 
 def begun_jobs(monkeypatch: pytest.MonkeyPatch, api: FlinkApi, *results: Result, leave: bool = False) -> list[LiveJob]:

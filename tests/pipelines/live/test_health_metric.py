@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.live.metrics import BOARD, Board, Cause, HealthReport, health_page
+from quiltstream.pipelines.live.metrics import HEALTH_METRICS, Cause, HealthMetrics, HealthReport, health_page
 from quiltstream.schemas.readings import RejectReason
 
 from ..jobs import call
@@ -34,13 +34,13 @@ def causes(page: str) -> set[str]:
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    BOARD.reset()
+    HEALTH_METRICS.reset()
     yield
-    BOARD.reset()
+    HEALTH_METRICS.reset()
 
 
 def test_a_job_that_is_well_has_every_cause_at_zero() -> None:
-    board = Board(now=lambda: 100.0)
+    board = HealthMetrics(now=lambda: 100.0)
     board.begin()
     board.note(HealthReport(frozenset(), 1.5, 1_356_998_400_000_000))
     assert causes(board.text()) == set()
@@ -57,7 +57,7 @@ def test_a_job_that_is_well_has_every_cause_at_zero() -> None:
 @pytest.mark.assures("live", "The watchdog's report is a metric that outlives the runner")
 def test_the_page_says_what_the_last_look_found_and_keeps_counting_over_runners() -> None:
     at = [100.0]
-    board = Board(now=lambda: at[0])
+    board = HealthMetrics(now=lambda: at[0])
     assert "looked_seconds" not in samples(board.text())
     board.begin()
     board.note(HealthReport(frozenset({Cause.NO_WORKER, Cause.LEDGER}), 31.0))
@@ -76,7 +76,7 @@ def test_the_page_says_what_the_last_look_found_and_keeps_counting_over_runners(
 
 
 def test_the_page_is_prometheus_text_and_every_metric_has_help_and_type() -> None:
-    board = Board()
+    board = HealthMetrics()
     board.begin()
     board.note(HealthReport(frozenset({Cause.SILENT}), 1.0, 7), {"polls": 1})
     text = board.text()
@@ -90,7 +90,7 @@ def test_the_page_is_prometheus_text_and_every_metric_has_help_and_type() -> Non
 
 
 def test_the_page_has_the_runners_counts_of_readings_and_rejects_over_all_runners() -> None:
-    board = Board()
+    board = HealthMetrics()
     board.begin()
     # a runner that tells no counters is not one that has read nothing
     board.note(HealthReport(), {})
@@ -128,8 +128,8 @@ def test_the_verdict_is_served_on_the_loopback_address_while_the_command_runs() 
         ((kind, text),) = said
         port = int(re.fullmatch(r"the watchdog's verdict is at 127\.0\.0\.1:(\d+)/metrics", text)[1])  # type: ignore[index]
         assert kind == "metrics"
-        BOARD.begin()
-        BOARD.note(HealthReport(frozenset({Cause.RUNNER})))
+        HEALTH_METRICS.begin()
+        HEALTH_METRICS.note(HealthReport(frozenset({Cause.RUNNER})))
         with opener.open(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             assert causes(answer.read().decode()) == {"runner-away"}
         with socket.socket() as other:

@@ -219,9 +219,9 @@ def test_an_endless_schedule_has_no_end_and_its_summary_counts_the_windows_until
     first = [draft for draft in drafts(histograms, registration) if draft.window.start < 3 * 48]
     graph.follower.store.publish(registration, first[:-1])
     # of the third window one shard is missing
-    standing, after = graph.follower.look("RUNNING"), graph.follower.record()
-    assert standing.until == "2024-03-03T00:00:00Z"
-    assert standing.first_missing == 2 * 48
+    progress, after = graph.follower.look("RUNNING"), graph.follower.record()
+    assert progress.until == "2024-03-03T00:00:00Z"
+    assert progress.first_missing == 2 * 48
     summary = summary_of(settings, histograms, graph.before, after, None)
     assert (summary.windows, summary.windows_published, summary.rows) == (2, 2, 4)
     graph.follower.close()

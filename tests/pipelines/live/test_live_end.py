@@ -20,7 +20,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.utils import retry
 
-from quiltstream.pipelines.command import keep_quiet
+from quiltstream.pipelines.commands import keep_quiet
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.live import monitor
 from quiltstream.pipelines.live.monitor import Follower, LiveProgress
@@ -40,8 +40,8 @@ def one(tmp_path: Path, request: pytest.FixtureRequest) -> Job:
 
 
 def test_a_job_is_followed_until_its_runner_says_that_it_ended(one: Job) -> None:
-    standing, said = follow(one, Pipeline(Result("RUNNING", "RUNNING", "DONE")))
-    assert (standing.state, standing.until) == ("DONE", None)
+    progress, said = follow(one, Pipeline(Result("RUNNING", "RUNNING", "DONE")))
+    assert (progress.state, progress.until) == ("DONE", None)
     assert [line.partition(":")[0] for line in said.splitlines()] == ["start", "record"]
 
 
@@ -56,9 +56,9 @@ def test_a_job_that_runs_on_when_its_schedule_is_on_record_is_ended(one: Job, mo
         graph.follower.close()
 
     result = Result(*["RUNNING"] * 9)
-    standing, _ = follow(one, Pipeline(result, publish))
+    progress, _ = follow(one, Pipeline(result, publish))
     assert result.cancelled
-    assert (standing.state, standing.first_missing) == ("DONE", None)
+    assert (progress.state, progress.first_missing) == ("DONE", None)
 
 
 def test_what_a_job_failed_of_is_the_commands_own_error(one: Job) -> None:
@@ -85,16 +85,16 @@ def test_a_signal_cancels_the_job_even_if_its_runner_took_the_signal_for_itself(
     def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
-    standing, said = follow(one, Pipeline(result, ignore))
+    progress, said = follow(one, Pipeline(result, ignore))
     assert result.cancelled
-    assert standing.state == "CANCELLED"
+    assert progress.state == "CANCELLED"
     assert said.splitlines()[-1].endswith("stopped; what is on record stays")
     assert signal.getsignal(number) is before
 
 
 def test_a_job_that_is_stopped_while_it_starts_ends_too(one: Job) -> None:
-    standing, said = follow(one, Pipeline(Result(), lambda: signal.raise_signal(signal.SIGINT)))
-    assert standing.state == "CANCELLED"
+    progress, said = follow(one, Pipeline(Result(), lambda: signal.raise_signal(signal.SIGINT)))
+    assert progress.state == "CANCELLED"
     assert "stop" in said
 
 
@@ -103,8 +103,8 @@ def test_a_signal_that_python_dropped_within_a_callback_stops_the_job_all_the_sa
         with suppress(KeyboardInterrupt):  # as Python does with one that comes into a destructor
             signal.raise_signal(signal.SIGINT)
 
-    standing, said = follow(one, Pipeline(Result("RUNNING", "RUNNING", "DONE"), into_a_callback))
-    assert standing.state == "CANCELLED"
+    progress, said = follow(one, Pipeline(Result("RUNNING", "RUNNING", "DONE"), into_a_callback))
+    assert progress.state == "CANCELLED"
     assert said.splitlines()[-1].endswith("stopped; what is on record stays")
     # and nothing of it is left for the next one
     assert follow(one, Pipeline(Result("RUNNING", "DONE")))[0].state == "DONE"
@@ -130,11 +130,11 @@ def test_a_job_that_is_stopped_within_a_look_at_the_ledger_says_where_it_stands(
     while places >= number:
         number, places = number + 1, 0
         try:
-            standing, said = follow(one, Pipeline(Result("RUNNING", "DONE"), lambda: sys.settrace(at_a_door)))
+            progress, said = follow(one, Pipeline(Result("RUNNING", "DONE"), lambda: sys.settrace(at_a_door)))
         finally:
             sys.settrace(before)
         if places >= number:
-            assert standing.state == "CANCELLED", number
+            assert progress.state == "CANCELLED", number
             assert said.splitlines()[-1].endswith("stopped; what is on record stays")
     assert number > 5
 

@@ -16,7 +16,8 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from quiltstream.pipelines.connectors import folders, pubsub
+from quiltstream.pipelines.connectors import files as file_connector
+from quiltstream.pipelines.connectors import pubsub
 from quiltstream.pipelines.connectors.undelivered import Output
 from quiltstream.pipelines.errors import AwayError, CommandError, ExitCode
 from quiltstream.pipelines.live import command, monitor, restarts
@@ -598,7 +599,7 @@ def test_a_subscription_that_is_away_at_a_restart_is_waited_for(
             pubsub._sought(subscription, 0, 0, away)
         return pace
 
-    monkeypatch.setattr(folders.FollowedFiles, "begun", begun)
+    monkeypatch.setattr(file_connector.FollowedFiles, "begun", begun)
     one = made(tmp_path, live={"poll": "10ms", "restarts": 1})
     attempts += [Pipeline(Failing(PANIC))]
     done = run(one, "--json")

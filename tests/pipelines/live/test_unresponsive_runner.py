@@ -16,9 +16,9 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live import monitor, watchdog
-from quiltstream.pipelines.live import watchdog as vigil
+from quiltstream.pipelines.live import watchdog as watch_loop
 from quiltstream.pipelines.live.flink import FlinkHealth, FlinkJob, Trouble
-from quiltstream.pipelines.live.metrics import BOARD, Cause
+from quiltstream.pipelines.live.metrics import HEALTH_METRICS, Cause
 from quiltstream.pipelines.live.monitor import Follower, LiveProgress
 from quiltstream.pipelines.live.watchdog import Watchdog, WatchLoop
 from quiltstream.transforms.sources.reader import PollingPolicy
@@ -36,10 +36,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A watchdog that is quick to say so."""
     monkeypatch.setattr(watchdog, "PATIENCE_S", 0.2)
     monkeypatch.setattr(watchdog, "_ANSWER_S", 0.05)
-    monkeypatch.setattr(vigil, "BEAT_S", 0.02)
-    BOARD.reset()
+    monkeypatch.setattr(watch_loop, "BEAT_S", 0.02)
+    HEALTH_METRICS.reset()
     yield
-    BOARD.reset()
+    HEALTH_METRICS.reset()
 
 
 @pytest.fixture
@@ -55,21 +55,21 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 def noticed(cause: Cause) -> threading.Event:
     """An event that happens when the metric tells of a cause."""
-    seen, note = threading.Event(), BOARD.note
+    seen, note = threading.Event(), HEALTH_METRICS.note
 
-    def noted(verdict: Any, *rest: Any) -> None:
-        note(verdict, *rest)
-        if cause.value in causes(BOARD.text()):
+    def noted(report: Any, *rest: Any) -> None:
+        note(report, *rest)
+        if cause.value in causes(HEALTH_METRICS.text()):
             seen.set()
 
-    BOARD.note = noted  # type: ignore[method-assign]
+    HEALTH_METRICS.note = noted  # type: ignore[method-assign]
     return seen
 
 
 @pytest.fixture(autouse=True)
 def whole_board() -> Iterator[None]:
     yield
-    vars(BOARD).pop("note", None)
+    vars(HEALTH_METRICS).pop("note", None)
 
 
 @pytest.mark.assures(
@@ -94,8 +94,8 @@ def test_an_unanswering_runner_is_reported_while_the_job_waits_and_on_its_return
     assert "warning: the runner has not answered for 0 s when it was asked how the job is" in said
     assert "resumed: the runner answers again" in said
     assert said.index("warning: the runner") < said.index("resumed: the runner")
-    assert causes(BOARD.text()) == set()
-    assert samples(BOARD.text())["running"] == 0
+    assert causes(HEALTH_METRICS.text()) == set()
+    assert samples(HEALTH_METRICS.text())["running"] == 0
 
 
 def test_a_ledger_that_does_not_answer_is_told_while_the_job_waits_for_it(
@@ -145,17 +145,17 @@ def test_a_job_whose_runner_answers_nothing_any_more_can_be_stopped(one: Job, mo
             raise NotImplementedError
 
     try:
-        standing, said = follow(one, Pipeline(Gone("RUNNING")))
+        progress, said = follow(one, Pipeline(Gone("RUNNING")))
     finally:
         never.set()
-    assert standing.state == "CANCELLED"
+    assert progress.state == "CANCELLED"
     assert said.splitlines()[-1] == "stop: stopped; what is on record stays"
 
 
 def test_a_job_that_failed_is_on_the_metric_until_it_is_begun_again(one: Job) -> None:
     with pytest.raises(Exception, match="gone away"):
         follow(one, Pipeline(Result("RUNNING", OSError("secret"))))
-    assert causes(BOARD.text()) == {"job-failed"}
+    assert causes(HEALTH_METRICS.text()) == {"job-failed"}
 
 
 def test_an_output_that_is_closed_does_not_end_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def test_an_output_that_is_closed_does_not_end_the_rounds(monkeypatch: pytest.Mo
 def test_the_clusters_messages_are_reported_beside_the_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(vigil, "CLUSTER_S", 0.01)
+    monkeypatch.setattr(watch_loop, "CLUSTER_S", 0.01)
     seen, slow = noticed(Cause.NO_WORKER), threading.Event()
     said: list[str] = []
 
@@ -225,7 +225,7 @@ def test_a_job_in_a_cluster_whose_address_is_known_is_asked_after_there(
                 assert seen.wait(LONG)
             return super().state
 
-    monkeypatch.setattr(vigil, "CLUSTER_S", 0.01)
+    monkeypatch.setattr(watch_loop, "CLUSTER_S", 0.01)
     monkeypatch.setattr(FlinkHealth, "trouble", trouble)
     begun = monitor._watch
 

@@ -32,16 +32,16 @@ class Post:
         return self.at
 
     def look(
-        self, *pulses: Heartbeat, missing: int | None = 1, tallies: dict[str, int] | None = None, **around: Any
+        self, *heartbeats: Heartbeat, missing: int | None = 1, tallies: dict[str, int] | None = None, **around: Any
     ) -> list[str]:
-        return self.dog.look(missing, dict(enumerate(pulses)), tallies, **around)
+        return self.dog.look(missing, dict(enumerate(heartbeats)), tallies, **around)
 
     @property
     def causes(self) -> set[str]:
         """What the metric says of the last look."""
-        return {cause.value for cause in self.dog.verdict.causes}
+        return {cause.value for cause in self.dog.report.causes}
 
-    def pulse(self, clock_us: int = 0, latest_us: int | None = None, heard: float | None = None) -> Heartbeat:
+    def heartbeat(self, clock_us: int = 0, latest_us: int | None = None, heard: float | None = None) -> Heartbeat:
         """A reader that looked just now."""
         return Heartbeat(self.at, self.at if heard is None else heard, latest_us, clock_us, 1, looked=self.at)
 
@@ -50,7 +50,7 @@ def test_a_job_that_goes_on_gives_no_warning() -> None:
     post = Post()
     for window in range(100):
         post.after(PATIENCE_S - 1)
-        assert post.look(post.pulse(clock_us=window * DAY_US), missing=window) == []
+        assert post.look(post.heartbeat(clock_us=window * DAY_US), missing=window) == []
 
 
 @pytest.mark.assures(
@@ -59,8 +59,8 @@ def test_a_job_that_goes_on_gives_no_warning() -> None:
 )
 def test_stopped_readers_are_reported_within_a_minute_and_rarely_after() -> None:
     post = Post()
-    assert post.look(post.pulse()) == []
-    still = post.pulse()
+    assert post.look(post.heartbeat()) == []
+    still = post.heartbeat()
     post.after(PATIENCE_S)
     assert post.look(still) == []
     post.after(1)
@@ -95,7 +95,7 @@ def test_readers_elsewhere_are_watched_by_the_runners_counters() -> None:
 @pytest.mark.parametrize("poll_s", [1.0, 60.0, 3600.0])
 def test_a_slow_poll_gives_a_worker_that_is_gone_no_more_time(poll_s: float) -> None:
     post = Post(PollingPolicy(begin_us=0, poll_s=poll_s))
-    still = post.pulse()
+    still = post.heartbeat()
     post.after(PATIENCE_S)
     assert post.look(still) == []
     post.after(1)
@@ -133,8 +133,8 @@ def test_a_source_that_is_rarely_looked_at_is_not_silent_for_that() -> None:
         heard = looked = post.at
         for _ in range(6):
             post.after(10.0)
-            pulse = Heartbeat(post.at, heard, None, 0, 1, looked=looked)
-            assert not any("nothing new" in text or "no worker" in text for text in post.look(pulse)), minute
+            heartbeat = Heartbeat(post.at, heard, None, 0, 1, looked=looked)
+            assert not any("nothing new" in text or "no worker" in text for text in post.look(heartbeat)), minute
             assert "source-silent" not in post.causes
     # a look that found nothing tells it
     assert "nothing new for over 30 s" in post.look(Heartbeat(post.at, heard, None, 0, 1, looked=post.at))[0]
@@ -146,7 +146,7 @@ def test_a_silent_source_is_told_with_what_becomes_of_its_windows(idle_us: int |
     post = Post(PollingPolicy(begin_us=0, idle_us=idle_us))
     heard = post.at
     post.after(PATIENCE_S + 1)
-    (text,) = post.look(post.pulse(heard=heard))
+    (text,) = post.look(post.heartbeat(heard=heard))
     assert text.startswith("the source has had nothing new for over 30 s: is what feeds it away?")
     assert text.endswith(end)
 
@@ -155,35 +155,35 @@ def test_one_silent_part_of_several_is_told_as_such() -> None:
     post = Post()
     heard = post.at
     post.after(PATIENCE_S + 1)
-    (text,) = post.look(post.pulse(heard=heard), post.pulse(), post.pulse())
+    (text,) = post.look(post.heartbeat(heard=heard), post.heartbeat(), post.heartbeat())
     assert "for over 30 s in 1 of its 3 parts" in text
 
 
 def test_a_reading_of_the_future_is_told_with_its_instant() -> None:
     post = Post()
-    assert post.look(post.pulse(latest_us=NOW_US + DAY_US)) == []
-    (text,) = post.look(post.pulse(latest_us=NOW_US + 3652 * DAY_US))
+    assert post.look(post.heartbeat(latest_us=NOW_US + DAY_US)) == []
+    (text,) = post.look(post.heartbeat(latest_us=NOW_US + 3652 * DAY_US))
     assert "2036-01-01T00:00:00Z" in text
     assert "a meter's clock may have jumped" in text
 
 
 def test_a_window_that_its_source_has_passed_and_that_is_not_on_record_is_told() -> None:
     post = Post()
-    assert post.look(post.pulse(clock_us=DAY_US), missing=1) == []
+    assert post.look(post.heartbeat(clock_us=DAY_US), missing=1) == []
     post.after(PATIENCE_S + 1)
-    (text,) = post.look(post.pulse(clock_us=DAY_US), missing=1, tallies={"blocks-incomplete": 7})
+    (text,) = post.look(post.heartbeat(clock_us=DAY_US), missing=1, tallies={"blocks-incomplete": 7})
     assert "past a window that is not on record" in text
     assert "7 incomplete blocks were dropped" in text
 
 
 def test_a_window_just_due_or_not_passed_by_its_source_is_not_late() -> None:
     post = Post()
-    assert post.look(post.pulse(clock_us=DAY_US - 1), missing=1) == []
+    assert post.look(post.heartbeat(clock_us=DAY_US - 1), missing=1) == []
     post.after(PATIENCE_S + 1)
-    assert not any("past a window" in text for text in post.look(post.pulse(clock_us=DAY_US - 1), missing=1))
-    assert post.look(post.pulse(clock_us=3 * DAY_US), missing=2) == []
+    assert not any("past a window" in text for text in post.look(post.heartbeat(clock_us=DAY_US - 1), missing=1))
+    assert post.look(post.heartbeat(clock_us=3 * DAY_US), missing=2) == []
     post.after(PATIENCE_S + 1)
-    assert post.look(post.pulse(clock_us=3 * DAY_US), missing=None) == []
+    assert post.look(post.heartbeat(clock_us=3 * DAY_US), missing=None) == []
 
 
 def test_a_pulse_belongs_to_its_part_until_another_job_begins() -> None:
@@ -224,7 +224,7 @@ def test_an_unreadable_source_is_reported_at_once_in_the_readers_words() -> None
     post = Post()
     heard = post.at
     post.after(PATIENCE_S + 1)
-    away = post.pulse(heard=heard)
+    away = post.heartbeat(heard=heard)
     away.trouble = "the folder inbox is not there"
     assert post.look(away) == [
         "the source cannot be read: the folder inbox is not there. Its windows wait; it is tried again"
@@ -241,9 +241,9 @@ def test_sources_that_never_had_a_reading_are_told_as_what_the_windows_wait_for(
     post = Post(PollingPolicy(begin_us=0, idle_us=idle_us))
 
     def look(*names: str) -> list[str]:
-        pulse = post.pulse()
-        pulse.waited_for = names
-        return post.look(pulse)
+        heartbeat = post.heartbeat()
+        heartbeat.waited_for = names
+        return post.look(heartbeat)
 
     assert look("topic/3", "topic/1") == []
     post.after(PATIENCE_S)
@@ -262,13 +262,13 @@ def test_sources_that_never_had_a_reading_are_told_as_what_the_windows_wait_for(
 def test_a_ledger_that_is_away_is_told_once_in_a_while_and_when_it_is_back() -> None:
     post = Post()
     said = ["the ledger of record cannot be looked at, and the job waits for it: busy"]
-    assert post.look(post.pulse(), missing=None, away="busy") == said
+    assert post.look(post.heartbeat(), missing=None, away="busy") == said
     assert post.causes == {"ledger-away"}
-    assert post.look(post.pulse(), missing=None, away="busy") == []
+    assert post.look(post.heartbeat(), missing=None, away="busy") == []
     post.after(300)
-    assert post.look(post.pulse(), missing=None, away="busy") == said
+    assert post.look(post.heartbeat(), missing=None, away="busy") == said
     assert post.dog.over() == []
-    assert post.look(post.pulse(), missing=None) == []
+    assert post.look(post.heartbeat(), missing=None) == []
     assert post.causes == set()
     assert post.dog.over() == ["the ledger of record can be looked at again"]
     assert post.dog.over() == []
@@ -276,12 +276,12 @@ def test_a_ledger_that_is_away_is_told_once_in_a_while_and_when_it_is_back() -> 
 
 def test_a_sink_that_waits_is_told_in_its_own_words_each_sink_for_itself() -> None:
     post = Post()
-    assert post.look(post.pulse(), waits={"sink.kafka": "it waits"}) == ["it waits"]
-    assert post.look(post.pulse(), waits={"sink.kafka": "it waits", "rejects.kafka": "so does this"}) == [
+    assert post.look(post.heartbeat(), waits={"sink.kafka": "it waits"}) == ["it waits"]
+    assert post.look(post.heartbeat(), waits={"sink.kafka": "it waits", "rejects.kafka": "so does this"}) == [
         "so does this"
     ]
     assert post.causes == {"sink-away"}
-    post.look(post.pulse())
+    post.look(post.heartbeat())
     assert post.dog.over() == ["the sink goes on"]
 
 
@@ -300,7 +300,7 @@ def test_whoever_does_not_answer_is_the_likely_cause_of_workers_that_stand_still
     whom: Cause, cause: str, said: str
 ) -> None:
     post = Post()
-    still = post.pulse()
+    still = post.heartbeat()
     post.after(2)
     asked = Asked(whom, post.at)
     post.after(29)
@@ -310,21 +310,21 @@ def test_whoever_does_not_answer_is_the_likely_cause_of_workers_that_stand_still
     # as long as workers are heard it has more time
     other = Post()
     other.after(PATIENCE_S)
-    assert other.look(other.pulse(), asked=Asked(whom, 1_000.0)) == []
+    assert other.look(other.heartbeat(), asked=Asked(whom, 1_000.0)) == []
     other.after(1)
-    assert "has not answered for 31 s" in other.look(other.pulse(), asked=Asked(whom, 1_000.0))[0]
+    assert "has not answered for 31 s" in other.look(other.heartbeat(), asked=Asked(whom, 1_000.0))[0]
 
 
 def test_what_is_over_is_said_once_and_what_comes_back_is_said_at_once() -> None:
     post = Post()
     for _ in range(3):
-        still = post.pulse()
+        still = post.heartbeat()
         post.after(PATIENCE_S + 1)
         assert len(post.look(still)) == 1
         post.after(5)
         assert post.look(still) == []
         assert post.causes == {"no-worker"}
-        assert post.look(post.pulse()) == []
+        assert post.look(post.heartbeat()) == []
         assert post.causes == set()
         assert post.dog.over() == ["workers look at the source again"]
 
@@ -335,9 +335,9 @@ def test_an_often_silent_source_is_reported_rarely_though_its_metric_follows() -
     for _ in range(9):
         heard = post.at
         post.after(PATIENCE_S + 1)
-        said += len(post.look(post.pulse(heard=heard)))
+        said += len(post.look(post.heartbeat(heard=heard)))
         assert post.causes == {"source-silent"}
-        post.look(post.pulse())
+        post.look(post.heartbeat())
         assert post.causes == set()
     assert said == 1
     assert post.dog.over() == ["the source has something new again"]
@@ -345,37 +345,37 @@ def test_an_often_silent_source_is_reported_rarely_though_its_metric_follows() -
 
 def test_while_no_worker_reports_no_worker_fault_is_called_over() -> None:
     post = Post()
-    away = post.pulse()
+    away = post.heartbeat()
     away.trouble = "the folder inbox is not there"
     post.look(away)
     post.after(PATIENCE_S + 1)
     post.look(away)
     assert post.causes == {"no-worker", "source-away"}
     assert post.dog.over() == []
-    post.look(post.pulse())
+    post.look(post.heartbeat())
     assert post.dog.over() == ["workers look at the source again", "the source can be read again"]
 
 
 def test_health_metrics_give_the_time_without_workers_and_the_slowest_partition() -> None:
     post = Post()
-    post.look(post.pulse(clock_us=5), Heartbeat(post.at - 7, post.at - 9, None, 3, looked=post.at - 7))
-    assert (post.dog.verdict.worker_s, post.dog.verdict.clock_us) == (0.0, 3)
+    post.look(post.heartbeat(clock_us=5), Heartbeat(post.at - 7, post.at - 9, None, 3, looked=post.at - 7))
+    assert (post.dog.report.worker_s, post.dog.report.clock_us) == (0.0, 3)
     post.after(4)
     post.look()
-    assert (post.dog.verdict.worker_s, post.dog.verdict.clock_us) == (4.0, None)
+    assert (post.dog.report.worker_s, post.dog.report.clock_us) == (4.0, None)
     elsewhere = Post()
     elsewhere.dog.here = False
     elsewhere.look()
-    assert elsewhere.dog.verdict.worker_s is None
+    assert elsewhere.dog.report.worker_s is None
 
 
 def test_readings_that_move_no_clock_past_a_due_window_are_reported() -> None:
     post = Post()
-    assert post.look(post.pulse(clock_us=DAY_US // 2)) == []
+    assert post.look(post.heartbeat(clock_us=DAY_US // 2)) == []
     post.after(PATIENCE_S)
-    assert post.look(post.pulse(clock_us=DAY_US // 2)) == []
+    assert post.look(post.heartbeat(clock_us=DAY_US // 2)) == []
     post.after(1)
-    (text,) = post.look(post.pulse(clock_us=DAY_US // 2))
+    (text,) = post.look(post.heartbeat(clock_us=DAY_US // 2))
     assert text.startswith("readings arrive, and the source's clock has stood at 1970-01-01T12:00:00Z for 31 s, so the")
     assert "the window that ends at 1970-01-02T00:00:00Z waits" in text
 
@@ -383,10 +383,10 @@ def test_readings_that_move_no_clock_past_a_due_window_are_reported() -> None:
 def test_a_clock_that_stood_while_nothing_was_read_is_given_time_when_it_goes_on() -> None:
     post = Post()
     for _ in range(3):
-        assert post.look(post.pulse(clock_us=5)) == []
+        assert post.look(post.heartbeat(clock_us=5)) == []
         post.after(PATIENCE_S)
-        assert not any("has stood" in text for text in post.look(post.pulse(clock_us=5)))
-        still = post.pulse(clock_us=5)
+        assert not any("has stood" in text for text in post.look(post.heartbeat(clock_us=5)))
+        still = post.heartbeat(clock_us=5)
         post.after(PATIENCE_S + 1)
         assert len(post.look(still)) == 1
 
@@ -394,7 +394,7 @@ def test_a_clock_that_stood_while_nothing_was_read_is_given_time_when_it_goes_on
 def test_a_clock_is_stalled_only_where_a_window_is_due_and_readings_arrive() -> None:
     moving = Post()
     for second in range(5):
-        assert moving.look(moving.pulse(clock_us=second)) == []
+        assert moving.look(moving.heartbeat(clock_us=second)) == []
         moving.after(PATIENCE_S - 1)
     early = Post()
     today = NOW_US // DAY_US
@@ -402,10 +402,10 @@ def test_a_clock_is_stalled_only_where_a_window_is_due_and_readings_arrive() -> 
     heard = silent.at
     for _ in range(3):
         # the window ends now, by the clock on the wall
-        assert early.look(early.pulse(clock_us=5), missing=today) == []
+        assert early.look(early.heartbeat(clock_us=5), missing=today) == []
         early.after(PATIENCE_S + 1)
         silent.after(PATIENCE_S + 1)
-        assert not any("has stood" in text for text in silent.look(silent.pulse(clock_us=5, heard=heard)))
+        assert not any("has stood" in text for text in silent.look(silent.heartbeat(clock_us=5, heard=heard)))
 
 
 def test_what_a_cluster_says_is_in_the_way_is_told_when_it_has_not_gone_by_itself() -> None:
@@ -430,9 +430,9 @@ def test_a_source_that_windows_are_closed_without_is_named_until_it_sends_again(
     post = Post()
 
     def looked(*names: str) -> list[str]:
-        pulse = post.pulse()
-        pulse.left_out = names
-        return post.look(pulse)
+        heartbeat = post.heartbeat()
+        heartbeat.left_out = names
+        return post.look(heartbeat)
 
     assert looked() == []
     post.after(1)
@@ -450,7 +450,7 @@ def test_a_source_that_windows_are_closed_without_is_named_until_it_sends_again(
 def test_a_part_that_surely_died_is_told_at_once_and_says_why_no_worker_looks() -> None:
     post = Post()
     stuck = Stuck(Cause.POOL, "the worker pool takes no connection", post.at, sure=True)
-    still = post.pulse()
+    still = post.heartbeat()
     assert post.look(still, stuck=stuck) == ["the worker pool takes no connection"]
     post.after(2 * PATIENCE_S)
     assert post.look(still, stuck=stuck) == []
@@ -459,7 +459,7 @@ def test_a_part_that_surely_died_is_told_at_once_and_says_why_no_worker_looks() 
 
 def test_workers_that_wait_for_a_ledger_that_is_away_are_not_told_as_gone() -> None:
     post = Post()
-    still = post.pulse()
+    still = post.heartbeat()
     post.after(2 * PATIENCE_S)
     (text,) = post.look(still, away="the server is away")
     assert text.startswith("the ledger of record cannot be looked at")
@@ -480,9 +480,9 @@ def test_a_late_window_in_a_cluster_whose_trouble_is_known_guesses_no_cause() ->
 def test_a_backlog_that_is_read_slowly_is_no_clock_that_stands_still() -> None:
     post = Post()
     for _ in range(10):
-        pulse = post.pulse(clock_us=5)
-        pulse.behind = True
-        assert post.look(pulse) == []
+        heartbeat = post.heartbeat(clock_us=5)
+        heartbeat.behind = True
+        assert post.look(heartbeat) == []
         post.after(PATIENCE_S - 1)
     assert post.causes == set()
 
@@ -492,17 +492,17 @@ def test_a_clock_that_stands_still_is_told_once_although_it_moves_now_and_then()
     for step in range(12):
         # a slow machine: a bit further after each 50 s
         for _ in range(5):
-            told += sum("has stood" in text for text in post.look(post.pulse(clock_us=step)))
+            told += sum("has stood" in text for text in post.look(post.heartbeat(clock_us=step)))
             over += len(post.dog.over())
             post.after(10)
     assert (told, over) == (1, 0)
     for step in range(12, 30):
-        assert post.look(post.pulse(clock_us=step)) == []
+        assert post.look(post.heartbeat(clock_us=step)) == []
         over += len(post.dog.over())
         post.after(10)
     assert over == 1
     # and a later one is another
     for _ in range(5):
-        told += sum("has stood" in text for text in post.look(post.pulse(clock_us=30)))
+        told += sum("has stood" in text for text in post.look(post.heartbeat(clock_us=30)))
         post.after(10)
     assert told == 2

@@ -70,9 +70,9 @@ def test_sources_without_a_reading_are_reported_after_a_poll_only() -> None:
     post = Post(PollingPolicy(begin_us=0, poll_s=300.0))
 
     def look(ago: float) -> list[str]:
-        pulse = seen(post, ago)
-        pulse.waited_for = ("topic/1",)
-        return post.look(pulse)
+        heartbeat = seen(post, ago)
+        heartbeat.waited_for = ("topic/1",)
+        return post.look(heartbeat)
 
     for ago in range(0, 300, 10):
         assert look(ago) == []
@@ -82,19 +82,19 @@ def test_sources_without_a_reading_are_reported_after_a_poll_only() -> None:
 
 def test_the_runner_has_its_time_for_a_window_also_when_none_came_for_long() -> None:
     post = Post()
-    assert post.look(post.pulse(clock_us=DAY_US // 2), missing=1) == []
+    assert post.look(post.heartbeat(clock_us=DAY_US // 2), missing=1) == []
     for _ in range(12):
         post.after(300)
-        assert "window-held" not in (post.look(post.pulse(clock_us=DAY_US // 2), missing=1), post.causes)[1]
+        assert "window-held" not in (post.look(post.heartbeat(clock_us=DAY_US // 2), missing=1), post.causes)[1]
     # passed this moment
-    assert not any("past a window" in text for text in post.look(post.pulse(clock_us=DAY_US), missing=1))
+    assert not any("past a window" in text for text in post.look(post.heartbeat(clock_us=DAY_US), missing=1))
     post.after(PATIENCE_S)
-    assert not any("past a window" in text for text in post.look(post.pulse(clock_us=DAY_US), missing=1))
+    assert not any("past a window" in text for text in post.look(post.heartbeat(clock_us=DAY_US), missing=1))
     assert "window-held" not in post.causes
     post.after(1)
-    assert any("past a window" in text for text in post.look(post.pulse(clock_us=DAY_US), missing=1))
+    assert any("past a window" in text for text in post.look(post.heartbeat(clock_us=DAY_US), missing=1))
     # the next one is another
-    post.look(post.pulse(clock_us=3 * DAY_US), missing=2)
+    post.look(post.heartbeat(clock_us=3 * DAY_US), missing=2)
     assert "window-held" not in post.causes
 
 
@@ -115,24 +115,24 @@ def test_a_silent_source_that_goes_away_has_nothing_new_and_is_not_said_to_have(
     post = Post()
     heard = post.at
     post.after(PATIENCE_S + 1)
-    assert "nothing new for over" in post.look(post.pulse(heard=heard))[0]
-    away = post.pulse(heard=heard)
+    assert "nothing new for over" in post.look(post.heartbeat(heard=heard))[0]
+    away = post.heartbeat(heard=heard)
     away.trouble = "the folder inbox is not there"
     assert "the source cannot be read" in post.look(away)[0]
     assert post.causes == {"source-silent", "source-away"}
     assert post.dog.over() == []
-    assert post.look(post.pulse(heard=heard)) == []
+    assert post.look(post.heartbeat(heard=heard)) == []
     assert post.dog.over() == ["the source can be read again"]
-    post.look(post.pulse())
+    post.look(post.heartbeat())
     assert post.dog.over() == ["the source has something new again"]
     # though another part cannot be read
     other = Post()
     heard = other.at
     other.after(PATIENCE_S + 1)
-    other.look(other.pulse(heard=heard), other.pulse())
-    away = other.pulse()
+    other.look(other.heartbeat(heard=heard), other.heartbeat())
+    away = other.heartbeat()
     away.trouble = "the folder inbox is not there"
-    other.look(other.pulse(), away)
+    other.look(other.heartbeat(), away)
     assert other.dog.over() == ["the source has something new again"]
 
 

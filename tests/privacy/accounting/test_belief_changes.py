@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import BudgetExceeded, FiniteClass, Ledger, MarkovChain, MixingBounds, Schedule
-from quiltstream.privacy.accounting.density import Density, steps_of
+from quiltstream.privacy.accounting.charges import Density, steps_of
 from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
 from quiltstream.privacy.accounting.sweep import loss_of
 

@@ -24,7 +24,7 @@ from quiltstream.privacy import (
 )
 from quiltstream.privacy.accounting import directions_of, lower_bound
 from quiltstream.privacy.accounting import forward_backward as constant
-from quiltstream.privacy.accounting.density import Density, Timeline, steps_of
+from quiltstream.privacy.accounting.charges import Density, Timeline, steps_of
 from quiltstream.privacy.accounting.forward_backward import constant_loss, on_grid
 from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
 from quiltstream.privacy.models import ChainError, certify

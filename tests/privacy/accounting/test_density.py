@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import Schedule
-from quiltstream.privacy.accounting.density import Density, Run
+from quiltstream.privacy.accounting.charges import Density, Run
 
 from ..strategies import windows
 

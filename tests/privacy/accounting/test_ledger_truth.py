@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds, Schedule
-from quiltstream.privacy.accounting.density import Density, Timeline
+from quiltstream.privacy.accounting.charges import Density, Timeline
 from quiltstream.privacy.accounting.quilt_account import Pricer, QuiltAccount, Side, loss_by_quilts
 from quiltstream.privacy.models import Belief
 from quiltstream.privacy.quilts import SidedInfluence

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
 from quiltstream.privacy.accounting import sweep
-from quiltstream.privacy.accounting.density import Density, Timeline
+from quiltstream.privacy.accounting.charges import Density, Timeline
 from quiltstream.privacy.accounting.quilt_account import Pricer, QuiltAccount, is_above, undominated
 from quiltstream.privacy.quilts import SidedInfluence
 

@@ -19,7 +19,7 @@ from quiltstream.privacy import (
     Schedule,
 )
 from quiltstream.privacy.accounting import sweep
-from quiltstream.privacy.accounting.density import Density, steps_of
+from quiltstream.privacy.accounting.charges import Density, steps_of
 from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
 from quiltstream.privacy.accounting.sweep import BeliefHistory, endless_loss, loss_of
 from quiltstream.privacy.models import PeriodicChain

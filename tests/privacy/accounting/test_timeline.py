@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy.accounting.density import Density, Run, Timeline
+from quiltstream.privacy.accounting.charges import Density, Run, Timeline
 
 from ..strategies import windows
 

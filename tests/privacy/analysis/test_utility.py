@@ -15,8 +15,15 @@ from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.analysis import AggregationRule, Odds, Purpose, Utility, analyse_utility
 from quiltstream.privacy.analysis.audit import AuditRelease
 from quiltstream.privacy.analysis.methods import METHODS
-from quiltstream.privacy.analysis.planning import LARGEST_EPSILON, Planner
-from quiltstream.privacy.analysis.utility import RuleCheck, aligned, error_tables, per_window, percent
+from quiltstream.privacy.analysis.planning import (
+    LARGEST_EPSILON,
+    Planner,
+    RuleCheck,
+    aligned,
+    error_tables,
+    per_window,
+    percent,
+)
 from quiltstream.privacy.mechanisms.discrete_laplace import epsilon_dp_of, rational_scale
 from quiltstream.privacy.models import AnyInitial, BinaryInterval, ChainError, DobrushinBounds, Neighbourhood
 from quiltstream.privacy.models.belief import Belief

@@ -15,7 +15,7 @@ from quiltstream.privacy.estimation.confidence import class_between, confidence_
 from quiltstream.privacy.estimation.transition_counts import EstimationError, TransitionCounts
 
 from ..homes import moves, runs_by_home
-from ..models.test_interval_chains import gap_of, random_member
+from .test_interval_chains import gap_of, random_member
 
 pytestmark = [
     pytest.mark.assures("theory", "A confidence class from counts, with bounds for every member"),

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from quiltstream.privacy.estimation.released_histograms import Bounds, ReleasedHistogram, change, united
+from quiltstream.privacy.estimation.released_histograms import Bounds, HistogramNoise, ReleasedHistogram, change, united
 from quiltstream.privacy.mechanisms.discrete_laplace import ZeroSumLaplace
-from quiltstream.privacy.mechanisms.noise_sums import HistogramNoise
 from quiltstream.schemas.noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
 
 FALSE_ALARM = 1e-9  # of each statistical test here; the noise is the system's entropy, so there is no seed

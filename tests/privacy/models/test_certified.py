@@ -21,8 +21,7 @@ from quiltstream.privacy import (
     forward_backward,
 )
 from quiltstream.privacy.accounting import endless
-from quiltstream.privacy.accounting.calibration import certified
-from quiltstream.privacy.accounting.forward_backward import constant_loss, grid_density
+from quiltstream.privacy.accounting.forward_backward import certified, constant_loss, grid_density
 from quiltstream.privacy.models import Certified, ChainError, certify, directions
 from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.models.couplings import Couplings

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy import BudgetExceeded, Ledger, MarkovChain
 from quiltstream.privacy.accounting import directions_of, endless
-from quiltstream.privacy.accounting.calibration import forward_backward
+from quiltstream.privacy.accounting.forward_backward import forward_backward
 from quiltstream.privacy.models import ChainError, DobrushinBounds, MixingCurve, NotContracting, PeriodicChain, certify
 from quiltstream.privacy.models.serialisation import belief_from_dict
 

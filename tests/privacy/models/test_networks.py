@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.models import ChainError
-from quiltstream.privacy.models.bayesian_network import LARGEST_FACTOR, BayesianNetwork, NetworkError, log_marginal
+from quiltstream.privacy.models.joint_distribution import LARGEST_FACTOR, BayesianNetwork, NetworkError, log_marginal
 from quiltstream.privacy.quilts.network import max_influence, network_mqm, network_quilts
 
 from .. import reference

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.schemas.models import Model, Provenance, hash_of_series
+from quiltstream.schemas.model_file import Model, Provenance, hash_of_series
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import (
     EXAMPLE,
@@ -17,7 +17,7 @@ from quiltstream.schemas.settings.job import (
     read_roster,
     under_pseudonyms,
 )
-from quiltstream.schemas.settings.pseudonyms import PseudonymKey, Pseudonyms
+from quiltstream.schemas.settings.secrets import PseudonymKey, Pseudonyms
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 KEY = PseudonymKey(SECRET)

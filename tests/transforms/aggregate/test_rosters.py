@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.digests import stable_hash
-from quiltstream.schemas.models import Model, Provenance, hash_of_series
+from quiltstream.schemas.model_file import Model, Provenance, hash_of_series
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.settings.job import Settings

@@ -32,7 +32,7 @@ from scipy.stats import binom
 from quiltstream.privacy import MarkovChain, exact_loss
 from quiltstream.privacy.analysis import AuditRelease
 from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram
-from quiltstream.schemas.models import Model, Provenance
+from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.states import StateSpace

@@ -14,6 +14,7 @@ import pytest
 from quiltstream.transforms.completeness.punctuation import punctuation_of
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
+from ...tiers import TIER
 from ..sources.streams import DAILY, Estimator, Tracker, on_record, play, truth
 from ..test_histograms import settings
 from .contract import PATIENCE_S
@@ -22,7 +23,7 @@ from .messages import ORIGIN, reading
 from .test_source import HOUR, feed
 
 SLOT = HOUR // 2
-FLOOD = 200_000
+FLOOD = 200_000 if TIER == "nightly" else 50_000
 #: Messages that are taken from a broker at once, and so the rows of a piece at most.
 PIECE = 10_000
 #: Hours: when the flood comes, and what its device says, whose clock runs ahead into the next day.

@@ -25,10 +25,10 @@ from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka.sink import Sender, Topic
 from quiltstream.transforms.payloads.avro import schema_fingerprint
 from quiltstream.transforms.payloads.messages import Messages, rejects_of
-from quiltstream.transforms.sinks.messages import SendReleases, reject_messages, release_messages, single_object_head
+from quiltstream.transforms.sinks import SendReleases, reject_messages, release_messages, single_object_head
 from quiltstream.transforms.sources.progress import Heartbeat
 
-from ..sinks.test_sinks import ROWS
+from ..test_sinks import ROWS
 
 BATCH = batch_from_releases(ROWS)
 

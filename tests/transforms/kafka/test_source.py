@@ -25,7 +25,7 @@ from quiltstream.transforms.kafka.source import KafkaPartitions
 from quiltstream.transforms.kafka.topics import read_ids
 from quiltstream.transforms.payloads.decoder import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages, SourceAwayError
-from quiltstream.transforms.sinks.messages import DOMAIN, QUERY, SCHEMA
+from quiltstream.transforms.sinks import DOMAIN, QUERY, SCHEMA
 from quiltstream.transforms.sources.contract import BEGIN
 from quiltstream.transforms.sources.progress import Reach
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart

@@ -23,11 +23,10 @@ from quiltstream.schemas.table_files import RELEASES
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka.schema_registry import RegistryNumbers, new_client, text_of
 from quiltstream.transforms.kafka.sink import Sender, Topic
-from quiltstream.transforms.sinks.files import DEAD_LETTERS
-from quiltstream.transforms.sinks.messages import SendReleases, reject_messages, release_messages
+from quiltstream.transforms.sinks import DEAD_LETTERS, SendReleases, reject_messages, release_messages
 from quiltstream.transforms.sources.progress import Heartbeat
 
-from ..sinks.test_sinks import ROWS
+from ..test_sinks import ROWS
 from .fake import FakeBroker
 
 BATCH = batch_from_releases(ROWS)

@@ -29,7 +29,7 @@ from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.avro import schema_fingerprint
 from quiltstream.transforms.payloads.messages import Headers, Messages
-from quiltstream.transforms.sinks.files import WriteRejects
+from quiltstream.transforms.sinks import WriteRejects
 from quiltstream.transforms.sources.contract import source_batch_of
 
 from .accounts import Held, accounts, checksums

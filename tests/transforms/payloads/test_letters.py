@@ -26,8 +26,7 @@ from quiltstream.transforms.common.batches import Rejects, reject_batch, with_de
 from quiltstream.transforms.kafka.source import KafkaPartitions
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import MOST_LETTERS, Messages, check_letters, with_letters
-from quiltstream.transforms.sinks.files import DEAD_LETTERS, WriteDeadLetters
-from quiltstream.transforms.sinks.messages import reject_messages
+from quiltstream.transforms.sinks import DEAD_LETTERS, WriteDeadLetters, reject_messages
 
 from ..kafka.contract import pieces_until
 from ..kafka.fake import FakeBroker

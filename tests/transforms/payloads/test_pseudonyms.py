@@ -12,7 +12,7 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.job import EXAMPLE, load_settings
 from quiltstream.schemas.settings.mappings import NAMED, Readings
-from quiltstream.schemas.settings.pseudonyms import PseudonymKey
+from quiltstream.schemas.settings.secrets import PseudonymKey
 from quiltstream.store.address import StoreAddress
 from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.specs import Registration

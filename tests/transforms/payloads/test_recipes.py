@@ -17,9 +17,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.schemas.settings.mappings import NAMED, Readings
+from quiltstream.schemas.settings.mappings import NAMED, RECIPES, Readings, recipes_page
 from quiltstream.schemas.settings.places import RegisterValue
-from quiltstream.schemas.settings.recipe_files import RECIPES, recipes_page
 from quiltstream.schemas.slots import SlotGrid, parse_instant
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages

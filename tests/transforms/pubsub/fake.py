@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from quiltstream.transforms.payloads.messages import MessageDecoder
-from quiltstream.transforms.pubsub.source import PubSubSubscription
+from quiltstream.transforms.pubsub import PubSubSubscription
 
 SUBSCRIPTION = "projects/grid/subscriptions/meters"
 

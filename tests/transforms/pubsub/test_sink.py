@@ -16,16 +16,18 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.schemas.readings import REJECT_SCHEMA
 from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.transforms import pubsub as pubsub_client
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.pubsub import client as pubsub_client
-from quiltstream.transforms.pubsub.client import PubSubUnavailableError, is_clients, unavailable
-from quiltstream.transforms.pubsub.sink import (
+from quiltstream.transforms.pubsub import (
     RELEASE_ID,
     PubSubSender,
+    PubSubSubscription,
     PubSubTopic,
+    PubSubUnavailableError,
+    is_clients,
+    unavailable,
 )
-from quiltstream.transforms.pubsub.source import PubSubSubscription
-from quiltstream.transforms.sinks.messages import QUERY, SendRejects, SendReleases
+from quiltstream.transforms.sinks import QUERY, SendRejects, SendReleases
 from quiltstream.transforms.sources.progress import Heartbeat
 
 from ..kafka.test_sink import BATCH
@@ -203,7 +205,7 @@ def made_of(**given: Any) -> PubSubTopic:
 
 
 def test_many_messages_are_not_all_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quiltstream.transforms.pubsub.sink._HANDED", 3)
+    monkeypatch.setattr("quiltstream.transforms.pubsub._HANDED", 3)
     waited: list[int] = []
     publisher = FakePublisher()
     sender = PubSubSender(made_of(publisher=lambda: publisher), "sink.pubsub")

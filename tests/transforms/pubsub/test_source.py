@@ -18,8 +18,8 @@ from quiltstream.transforms.completeness.punctuation import Punctuation, horizon
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import MessageDecoder, Messages, SourceAwayError
-from quiltstream.transforms.pubsub.client import HELD_S
-from quiltstream.transforms.pubsub.source import (
+from quiltstream.transforms.pubsub import (
+    HELD_S,
     PubSubReader,
     PubSubSubscription,
     ReadAcknowledged,
@@ -52,7 +52,7 @@ def body(at_s: float, meter: str = "a", value: float = 1.0) -> bytes:
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
-    monkeypatch.setattr("quiltstream.transforms.pubsub.source._WAIT_S", 0.002)
+    monkeypatch.setattr("quiltstream.transforms.pubsub._WAIT_S", 0.002)
     return FakeService(THEN)
 
 
@@ -160,7 +160,7 @@ def test_a_stream_of_messages_that_never_stops_is_settled_between_them(service: 
 def test_while_more_waits_in_the_client_nothing_is_settled(
     service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quiltstream.transforms.pubsub.source._MESSAGES", 2)
+    monkeypatch.setattr("quiltstream.transforms.pubsub._MESSAGES", 2)
     reader = service.feed(DECODER, settle_s=0.0).reader(0, BEGIN)
     for at in range(5):
         service.publish(body(at))
@@ -339,7 +339,7 @@ def test_a_message_has_the_time_of_its_attribute_or_of_its_publishing(service: F
 def test_a_broken_stream_is_reported_without_the_services_words_and_reopened(
     service: FakeService, monkeypatch: pytest.MonkeyPatch, name: str, told: str
 ) -> None:
-    monkeypatch.setattr("quiltstream.transforms.pubsub.source._LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr("quiltstream.transforms.pubsub._LONGEST_PAUSE_S", 0.0)
     reader = service.feed(DECODER, settle_s=0.0).reader(0, BEGIN)
     service.publish(body(1))
     assert len(read_all(reader)) == 1

@@ -24,11 +24,10 @@ from apache_beam.transforms.window import TimestampedValue
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.table_files import RELEASES, in_one, write_stream
 from quiltstream.store.store import Store
-from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms import PrivateHistograms, sinks
 from quiltstream.transforms.aggregate.collect import CollectCells, SortPanes
 from quiltstream.transforms.aggregate.release import SumTallies
-from quiltstream.transforms.sinks import files as sinks
-from quiltstream.transforms.sinks.messages import Message, MessageSender, MessageTopic, SendReleases, _Send
+from quiltstream.transforms.sinks import Message, MessageSender, MessageTopic, SendReleases, _Send
 from quiltstream.transforms.sources import reader
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.progress import Restriction

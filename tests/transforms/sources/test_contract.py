@@ -18,7 +18,7 @@ from quiltstream.schemas.readings import READING_SCHEMA, REJECT_SCHEMA
 from quiltstream.schemas.settings.connectors import FileFormat
 from quiltstream.schemas.table_files import read_rows
 from quiltstream.transforms.formats.rows import Decoded
-from quiltstream.transforms.sinks.files import REJECTS, WriteRejects, block_name
+from quiltstream.transforms.sinks import REJECTS, WriteRejects, block_name
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN, SourceBatch, source_batch_of
 from quiltstream.transforms.sources.progress import PartitionState, PartitionTracker, Restriction

@@ -17,7 +17,7 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.table_files import read_rows
-from quiltstream.transforms.sinks.files import REJECTS, WriteRows
+from quiltstream.transforms.sinks import REJECTS, WriteRows
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN
 from quiltstream.transforms.sources.files import FileDecoder, ReadReadings, decoder_of
@@ -56,11 +56,11 @@ def row(number: int) -> tuple[str, int, float]:
 
 
 def test_without_a_time_of_arrival_old_messages_need_one_of_their_own(tmp_path: Path):
-    hop = FolderDelivery(tmp_path / "spool", size=1 << 20, age=10.0)
+    target = FolderDelivery(tmp_path / "spool", size=1 << 20, age=10.0)
     for number in range(4):
         one = record(number)
-        hop.offer(number, Message(one["topic"], one["payload"], NOON_US, dup=number % 2 == 1))
-    hop.close(5.0)
+        target.offer(number, Message(one["topic"], one["payload"], NOON_US, dup=number % 2 == 1))
+    target.close(5.0)
     source = FileSource(avro=str(tmp_path / "spool" / "*.avro"))
     assert decode(source, READINGS) == ([row(number) for number in range(4)], [])
     arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": {"stamp": True}})
@@ -70,11 +70,11 @@ def test_without_a_time_of_arrival_old_messages_need_one_of_their_own(tmp_path: 
 
 
 def test_what_the_gateway_wrote_is_read_as_messages(tmp_path: Path):
-    hop = FolderDelivery(tmp_path / "spool", size=1 << 20, age=10.0)
+    target = FolderDelivery(tmp_path / "spool", size=1 << 20, age=10.0)
     given = [record(number) for number in range(5)]
     for number, one in enumerate(given):
-        hop.offer(number, Message(one["topic"], one["payload"], NOON_US))
-    hop.close(5.0)
+        target.offer(number, Message(one["topic"], one["payload"], NOON_US))
+    target.close(5.0)
     source = FileSource(avro=str(tmp_path / "spool" / "*.avro"))
     assert decode(source, READINGS) == ([row(number) for number in range(5)], [])
 

@@ -21,7 +21,7 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.settings.places import Constant
 from quiltstream.schemas.table_files import read_rows
 from quiltstream.transforms.formats.paths import SourceFileError
-from quiltstream.transforms.sinks.files import REJECTS, WriteRows
+from quiltstream.transforms.sinks import REJECTS, WriteRows
 from quiltstream.transforms.sources.files import DecodeFiles, ReadReadings
 
 from ..formats.decoding import READINGS, decode, plain

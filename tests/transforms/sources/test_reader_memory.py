@@ -100,7 +100,7 @@ class TestKafka(BirthsContract, RegistersContract):
 class TestPubSub(BirthsContract):
     @pytest.fixture
     def source(self, monkeypatch: pytest.MonkeyPatch) -> PubSubSource:
-        monkeypatch.setattr("quiltstream.transforms.pubsub.source._WAIT_S", 0.002)
+        monkeypatch.setattr("quiltstream.transforms.pubsub._WAIT_S", 0.002)
         return PubSubSource()
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from quiltstream.schemas.ports import mismatch, speaks_kafka, speaks_mqtt, speaks_tls, wrong_port
+from quiltstream.schemas.tls_probe import mismatch, speaks_kafka, speaks_mqtt, speaks_tls, wrong_port
 
 
 @contextmanager

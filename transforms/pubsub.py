@@ -1,9 +1,12 @@
-"""Pub/Sub subscriptions as a live source, acknowledged when the runner keeps what was read.
+"""Google Cloud Pub/Sub, for live jobs: subscriptions as sources, topics as sinks, and clients with their errors.
 
-Beam's own transform is not used, because a window is published only if its source *declared* it complete (see
-:mod:`..completeness.punctuation`), and behind that transform only the runner's watermark could: a watermark at infinity
+google-cloud-pubsub is an extra. Credentials are the machine's own (Google calls them application default credentials):
+the settings hold none. What an error says is our own text by the error's name: the service's may quote anything.
+
+*Source.* Beam's own transform is not used, because a window is published only if its source *declared* it complete (see
+:mod:`.completeness.punctuation`), and behind that transform only the runner's watermark could: a watermark at infinity
 is what a drained job, a cancelled source and a complete window all look like. So this reads the subscription itself
-through :class:`.reader.ReadPart`, and behaves the same on Prism, Flink and Dataflow. What that costs:
+through :class:`.sources.reader.ReadPart`, and behaves the same on Prism, Flink and Dataflow. What that costs:
 
 - Pub/Sub has no offsets. A runner that goes back to an earlier bundle gets what was not acknowledged, and messages are
   acknowledged only when the runner has kept the bundle (its finalizer). What was acknowledged and then lost with a
@@ -16,14 +19,20 @@ through :class:`.reader.ReadPart`, and behaves the same on Prism, Flink and Data
 
 A message without a body is no reading. Its time moves the watermark like one, so a message every minute by a scheduler
 keeps windows closing when no meter speaks. Silence alone never closes one: a broken connection looks the same.
+
+*Sink.* A topic keeps no rows and drops no doubles, so a reader keeps the first row of each ``release_id``; a row of
+record never changes, so all of them are the same. A bundle ends when the service has what was sent (see
+:mod:`.sinks`).
 """
 
 from __future__ import annotations
 
+import importlib
+import logging
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -32,11 +41,89 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 
-from ...schemas.slots import parse_instant
-from ..payloads.messages import MessageDecoder, Messages, SourceAwayError, sealed
-from ..sources.contract import PartitionedSource, Reader, SourceBatch, source_batch_of
-from ..sources.reader import ReadLive, ReadPart
-from .client import HELD_S, LOG, MOST_BYTES, PubSubUnavailableError, is_clients, new_subscriber, stream_of, unavailable
+from ..schemas.slots import parse_instant
+from .payloads.messages import MessageDecoder, Messages, SourceAwayError, sealed
+from .sinks import Message, MessageFormat, MessageSender, MessageTopic
+from .sources.contract import BrokerUnavailableError, PartitionedSource, Reader, SourceBatch, source_batch_of
+from .sources.progress import Heartbeat
+from .sources.reader import ReadLive, ReadPart
+
+#: Tells of trouble with the service.
+LOG = logging.getLogger("quiltstream.pubsub")
+
+#: What a worker held that is gone comes to another one after so many seconds.
+LEASE_S = 30
+
+#: The client keeps a message from others for so long at most while the runner does not keep it; then it comes again.
+HELD_S = 24 * 3_600
+
+#: Bytes of messages that the client lets wait to be acknowledged; from there on Pub/Sub holds others back.
+MOST_BYTES = 512 << 20
+
+_EXTRA = "Pub/Sub needs the package google-cloud-pubsub, which is not installed here; pip install 'quiltstream[gcp]'"
+
+#: Errors by their class in google.api_core.exceptions or google.auth.exceptions: the operator must mend them.
+_WRONG = {
+    "NotFound": "it is not there; make it, or check its name",
+    "PermissionDenied": "the account may not use it; give it roles/pubsub.subscriber, publisher or viewer",
+    "Forbidden": "the account may not use it; give it roles/pubsub.subscriber, publisher or viewer",
+    "Unauthenticated": "the credentials are not accepted",
+    "Unauthorized": "the credentials are not accepted",
+    "InvalidArgument": "the service refuses the request; a topic that has a schema takes only messages of it",
+    "DefaultCredentialsError": "there are no credentials here; set GOOGLE_APPLICATION_CREDENTIALS, or use an account "
+    "of the machine",
+    "FailedPrecondition": "it is not in a state for that; a push subscription cannot be read",
+    "MessageTooLargeError": "a message is larger than Pub/Sub takes",
+}
+
+
+class PubSubUnavailableError(BrokerUnavailableError):
+    """A subscription or topic of Pub/Sub cannot be used."""
+
+
+def unavailable(what: str, error: BaseException) -> PubSubUnavailableError:
+    """An error as one that can be shown."""
+    if isinstance(error, PubSubUnavailableError):
+        return error
+    name = type(error).__name__
+    return PubSubUnavailableError(f"{what}: {_WRONG.get(name) or f'Pub/Sub says {name}'}", passing=name not in _WRONG)
+
+
+def is_clients(error: BaseException) -> bool:
+    """Whether an error is of the client, its transport or its credentials, and not a mistake of this program."""
+    module = type(error).__module__
+    return isinstance(error, (PubSubUnavailableError, TimeoutError)) or module.startswith(
+        ("google.", "grpc", "concurrent.futures")
+    )
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("google.cloud.pubsub_v1")
+    except ImportError:
+        raise PubSubUnavailableError(_EXTRA) from None
+
+
+def new_subscriber() -> Any:
+    """A subscriber of google-cloud-pubsub."""
+    return _library().SubscriberClient()
+
+
+def new_publisher() -> Any:
+    """A publisher of google-cloud-pubsub, which retries by itself."""
+    return _library().PublisherClient()
+
+
+def stream_of(client: Any, subscription: str, callback: Callable[[Any], None], messages: int) -> Any:
+    """Have the messages of a subscription streamed; the client keeps those that are not acknowledged from others."""
+    limits = _library().types.FlowControl(
+        max_messages=messages,
+        max_bytes=MOST_BYTES,
+        max_lease_duration=HELD_S,
+        max_duration_per_lease_extension=LEASE_S,
+    )
+    return client.subscribe(subscription, callback=callback, flow_control=limits, await_callbacks_on_shutdown=True)
+
 
 #: Messages that are decoded at once, and how long a look waits for the first.
 _MESSAGES = 10_000
@@ -360,7 +447,7 @@ def stamp_of(attributes: Mapping[str, str]) -> Callable[[str], int]:
 
 @runtime_checkable
 class Acknowledging(Protocol):
-    """A reader whose source wants to be told what is in safe hands."""
+    """A reader that acknowledges what the runner has kept."""
 
     def receipt(self) -> Callable[[], None] | None:
         """Acknowledges what was read since the last receipt."""
@@ -395,3 +482,82 @@ class ReadSubscription(ReadLive):
     """Read a source whose messages are acknowledged."""
 
     reading: ClassVar[type[ReadPart]] = ReadAcknowledged
+
+
+#: Attribute with the name of a row.
+RELEASE_ID = "release_id"
+
+#: Seconds that the service has for a bundle's messages; the client tries again within them.
+_PATIENCE_S = 120.0
+
+#: Messages that are handed to the client before it is waited for.
+_HANDED = 10_000
+
+
+@dataclass(frozen=True)
+class PubSubTopic(MessageTopic):
+    """A topic that rows are sent to."""
+
+    kind: ClassVar[str] = "pubsub"
+
+    name: str
+    format: MessageFormat = "json"
+    publisher: Callable[[], Any] = field(default=new_publisher, repr=False)
+
+    def sender(self, field: str) -> PubSubSender:
+        """A publisher for it."""
+        return PubSubSender(self, field)
+
+
+class PubSubSender(MessageSender):
+    """Sends messages to a topic; it belongs to one worker."""
+
+    def __init__(self, topic: PubSubTopic, setting: str, *, patience_s: float = _PATIENCE_S) -> None:
+        self._topic = topic
+        self._setting = setting
+        self._patience_s = patience_s
+        self._client: Any = None
+        self._sent: list[Any] = []
+
+    def send(self, messages: Iterable[Message]) -> None:
+        """Hand messages to the client, which sends them in the background."""
+        for key, value, headers in messages:
+            attributes = {name: text.decode() for name, text in headers}
+            if key is not None:
+                attributes[RELEASE_ID] = key.decode()
+            try:
+                if self._client is None:
+                    self._client = self._topic.publisher()
+                self._sent.append(self._client.publish(self._topic.name, value, **attributes))
+            except Exception as error:
+                if not is_clients(error):
+                    raise
+                raise self._lost(error) from None
+            if len(self._sent) >= _HANDED:
+                self.finish()
+
+    def finish(self) -> None:
+        """Wait until the service has everything."""
+        sent, self._sent = self._sent, []
+        try:
+            for one in sent:
+                one.result(timeout=self._patience_s)
+        except Exception as error:
+            if not is_clients(error):
+                raise
+            raise self._lost(error) from None
+        Heartbeat.complain(self._setting, None)
+
+    def close(self) -> None:
+        """Let go of the client."""
+        client, self._client = self._client, None
+        self._sent = []
+        if client is not None:
+            client.stop()
+
+    def _lost(self, error: Exception) -> PubSubUnavailableError:
+        self._client, self._sent = None, []
+        found = unavailable(f"{self._setting}: {self._topic.name}", error)
+        LOG.warning("%s", found)
+        Heartbeat.complain(self._setting, str(found))
+        return found

@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from quiltstream.privacy.estimation.released_histograms import HistogramNoise, half_width, spread_factor, std
 from quiltstream.privacy.mechanisms.discrete_laplace import DiscreteLaplace, ZeroSumLaplace
-from quiltstream.privacy.mechanisms.noise_sums import HistogramNoise, half_width, spread_factor, std
 from quiltstream.schemas.noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
 
 FALSE_ALARM = 1e-9  # of each statistical test here; the noise is the system's entropy, so there is no seed

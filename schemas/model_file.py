@@ -1,4 +1,4 @@
-"""The model file: a belief about the data, its source, and the states and slots it speaks of.
+"""The model file: a belief about the data, its source, and its states and interval.
 
 The file is JSON. Its ``belief`` is the canonical form of a belief class of ``quiltstream.privacy``; here it is
 plain data, so that this portion needs nothing else.

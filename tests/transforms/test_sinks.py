@@ -24,10 +24,10 @@ from quiltstream.schemas import table_files
 from quiltstream.schemas.readings import REJECT_SCHEMA
 from quiltstream.schemas.releases import RELEASE_SCHEMA, Release, batch_from_releases, releases_from_batch
 from quiltstream.schemas.table_files import RELEASES, read_rows, write_parts, write_rows
-from quiltstream.transforms.sinks.files import REJECTS, WriteRows, read_releases
+from quiltstream.transforms.sinks import REJECTS, WriteRows, read_releases
 
-from ...forked import forker
-from ..stubborn import StubbornFileSystem
+from ..forked import forker
+from .stubborn import StubbornFileSystem
 
 FORMATS: list[Any] = ["parquet", "csv", "jsonl", "avro"]
 HOUR = 3600_000_000
@@ -184,7 +184,7 @@ WRITER = """
 import sys
 import pyarrow as pa
 from quiltstream.schemas.table_files import write_rows
-from quiltstream.transforms.sinks.files import REJECTS
+from quiltstream.transforms.sinks import REJECTS
 columns = [["x"] * 5000, [sys.argv[2]] * 5000, list(range(5000)), [None] * 5000]
 table = pa.table(columns, schema=REJECTS.schema)
 for _ in range(15):

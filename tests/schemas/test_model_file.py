@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from quiltstream.schemas.models import Model, ModelError, Provenance, hash_of_series
+from quiltstream.schemas.model_file import Model, ModelError, Provenance, hash_of_series
 from quiltstream.schemas.states import StateSpace
 
 MODEL = Model(

@@ -1,11 +1,11 @@
-"""Packages whose ``__init__`` is a table of contents: a name is imported when it is first asked for (PEP 562).
+"""Lazy imports of a package's names: ``__init__`` lists them, and each is imported at its first use (PEP 562).
 
-The table stands once, as imports that a type checker reads and the interpreter does not::
+The list stands once, as imports that a type checker reads and the interpreter does not::
 
     if TYPE_CHECKING:
         from .accounting.ledger import Ledger as Ledger
     else:
-        __getattr__, __dir__, __all__ = contents(__name__)
+        __getattr__, __dir__, __all__ = lazy_imports(__name__)
 
 So ``import quiltstream.privacy`` imports neither numpy nor scipy, a module may import any other module of the package
 without a circle through its ``__init__``, and a type checker still refuses a name that is not in the table.
@@ -20,8 +20,8 @@ from importlib import import_module
 from typing import Any
 
 
-def contents(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """What a package's ``__init__`` needs to import its names when they are asked for.
+def lazy_imports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """What a package's ``__init__`` needs to import its names at their first use.
 
     Args:
         package: its ``__name__``.

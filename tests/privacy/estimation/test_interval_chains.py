@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import MarkovChain
-from quiltstream.privacy.models.interval_chain import IntervalChain
+from quiltstream.privacy.estimation.confidence import IntervalChain
 
 from .. import reference
 

@@ -1,9 +1,8 @@
-"""Whether a port speaks TLS: asked by a short connection of our own, where a client's connection came to nothing.
+"""TLS probe: whether a port speaks TLS, by a short connection of its own after a client failed to connect.
 
-Libraries cannot tell it. A server that speaks TLS hangs up on whoever does not, one that does not hangs up on whoever
-does, and to the client both look like a server that is away. Nothing secret is sent, no certificate is checked, and no
-connection outlives the question. Only what is certain counts: a TLS handshake that was answered as such, or an answer
-in the protocol itself.
+Client libraries do not report it: a TLS server closes a plain connection and a plain server closes a TLS one, and to
+the client both look like a server that is away. The probe sends no secret, checks no certificate and closes its
+connection after the first answer. Only a TLS handshake record, or an answer in the protocol itself, counts.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
-#: A request of Kafka for the versions that a broker knows, which it answers before anybody signs in: length, number,
-#: version, a number of ours and no name of a client.
+#: A request of Kafka for the versions that a broker knows, which it answers before authentication: length, number,
+#: version, correlation id and an empty client id.
 _KAFKA = b"\x00\x00\x00\x0a\x00\x12\x00\x00qsqs\xff\xff"
 
 #: A connection of MQTT 5 with no name and no session, and what the packet that answers it begins with.
