@@ -538,8 +538,8 @@ def _united(sources: Sequence[Source]) -> United:
             domains.setdefault(name, []).append(domain)
         for key, query in source.queries.items():
             queries.setdefault(key, []).append(query)
-        for digest, row in source.rosters.items():
-            rosters[digest] = min(rosters.get(digest, row), row, key=itemgetter("created_us"))
+        for roster, row in source.rosters.items():
+            rosters[roster] = min(rosters.get(roster, row), row, key=itemgetter("created_us"))
     # domains first: where they differ, their queries do as well, and say less
     merged = {name: reduce(merged_domain, held) for name, held in domains.items()}
     united = {key: reduce(merged_query, held) for key, held in queries.items()}
@@ -614,9 +614,9 @@ class NewLedger:
         """Write domains, what was decided about them, and queries with their rosters and reservations."""
         held = lookups.meta_row(self._connection)
         alter(self._connection, tables.meta, held["id"], mode=united.mode, domain_rows=len(united.domains))
-        for number, digest in enumerate(sorted(united.rosters), start=1):
-            self._rosters[digest] = number
-            put(self._connection, tables.rosters, {**united.rosters[digest], "id": number})
+        for number, (roster, row) in enumerate(sorted(united.rosters.items()), start=1):
+            self._rosters[roster] = number
+            put(self._connection, tables.rosters, {**row, "id": number})
         for number, name in enumerate(sorted(united.domains), start=1):
             self._put_domain(number, united.domains[name])
         # in the order of their registration
