@@ -14,8 +14,8 @@
     engines, transactions and their errors, the SQLite file and where it may be, the version of the tables
 ``integrity``, ``verification``
     digests checked at each reading, and a whole ledger checked
-``merge``, ``union``
-    ledgers that were kept apart, merged into a new one, and what is of record in it
+``merge``
+    ledgers that were kept apart, merged into a new one
 ``errors``
     the store's errors
 """

@@ -20,14 +20,13 @@ from ..schemas.releases import release_ids
 from ..schemas.slots import SlotGrid, Window
 from . import integrity, lookups, tables
 from .accounts import Link, flagged_rows
-from .codec import Row, block_from_bytes, domain_from_row, entry_from_row, entry_reader
+from .codec import MARK, Row, base_of, block_from_bytes, domain_from_row, entry_from_row, entry_reader
 from .connection import Database
 from .domain_changes import history_lost
 from .integrity import Chain, damaged
 from .registration import Sharing, sharings
 from .specs import BlockKey, DomainSpec, Record, Registration, layout_of
 from .tables import charges, domains, flagged_charges, flagged_releases, queries, releases
-from .union import MARK, base_of
 
 #: Blocks read in one short transaction: a slow reader blocks no writer.
 PAGE = 64

@@ -223,7 +223,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="copies of a ledger that drew apart under one charge cost once",
-        file="store/union.py",
+        file="store/merge.py",
         old="for number in range(draws.get(charge, 1))",
         new="for number in range(1)",
         tests=("tests/store/test_merging.py",),

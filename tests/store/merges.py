@@ -15,8 +15,7 @@ from quiltstream.store import (
     tables,
 )
 from quiltstream.store.integrity import drawn_of
-from quiltstream.store.merge import merge
-from quiltstream.store.union import join_segments
+from quiltstream.store.merge import join_segments, merge
 
 from .samples import BELIEF, domain, drafts, query
 

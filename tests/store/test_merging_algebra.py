@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from quiltstream.store import (
     Store,
 )
-from quiltstream.store.union import Charge, place_charges
+from quiltstream.store.merge import Charge, place_charges
 
 from .merges import address, content, fill, recomputed, united
 
