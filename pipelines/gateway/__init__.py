@@ -4,9 +4,9 @@ A message is acknowledged at the broker when the delivery target has stored it. 
 bounded, and may be lost with the process: the broker sends it again.
 
 ``run``
-    the command: its parts from the settings
-``connection``, ``credentials``
-    the MQTT connection and its packets; passwords, certificates, optional libraries
+    the command: its parts from the settings, with passwords and certificates
+``connection``
+    the MQTT connection and its packets
 ``listening``
     a look at what a broker sends, for ``init``; it imports Beam's messages, the gateway does not
 ``forward``, ``delivery``

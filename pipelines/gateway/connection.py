@@ -14,6 +14,7 @@ message.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import random
 import select
@@ -22,12 +23,12 @@ import ssl
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.tls_probe import mismatch, speaks_mqtt
 from ..errors import CommandError
-from .credentials import paho
 
 __all__ = [
     "FAILURE",
@@ -46,8 +47,11 @@ __all__ = [
     "Session",
     "lasting",
     "made_client",
+    "optional_library",
     "packet_id",
+    "paho",
     "publish_of",
+    "row_properties",
 ]
 
 #: The kinds of packets, in the upper half of their first byte.
@@ -218,7 +222,7 @@ def made_client(
     """A client that no message of the broker can stop.
 
     Args:
-        mqtt: the library, as :func:`~.credentials.paho` gives it.
+        mqtt: the library, as :func:`paho` gives it.
         on_message: called with each message.
         is_own: whether an error was raised by what the library calls back; it is raised, while any other means that a
             packet cannot be read, which ends the connection as a protocol error.
@@ -267,6 +271,51 @@ def _class(mqtt: Any, arrived: Callable[[Arrived], None], is_own: Callable[[Exce
 def _unexpected(*_: Any) -> None:
     """What the library calls with a message that it has read itself."""
     raise CommandError(_UNKNOWN)
+
+
+def optional_library(name: str, extra: str) -> Any:
+    """A module of an optional library.
+
+    Args:
+        name: of the module.
+        extra: what installs it.
+
+    Raises:
+        CommandError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise CommandError(
+            f"the gateway needs {name.partition('.')[0]}, which is not installed: pip install 'quiltstream[{extra}]'"
+        ) from None
+
+
+def paho() -> Any:
+    """What is used of the MQTT library, by the names that it has there.
+
+    Raises:
+        CommandError: it is not installed.
+    """
+    client = optional_library("paho.mqtt.client", "mqtt")
+    return SimpleNamespace(
+        Client=client.Client,
+        MQTTv5=client.MQTTv5,
+        CallbackAPIVersion=optional_library("paho.mqtt.enums", "mqtt").CallbackAPIVersion,
+        MQTTErrorCode=optional_library("paho.mqtt.enums", "mqtt").MQTTErrorCode,
+        PacketTypes=optional_library("paho.mqtt.packettypes", "mqtt").PacketTypes,
+        Properties=optional_library("paho.mqtt.properties", "mqtt").Properties,
+        SubscribeOptions=optional_library("paho.mqtt.subscribeoptions", "mqtt").SubscribeOptions,
+    )
+
+
+def row_properties(release_id: str) -> Any:
+    """MQTT properties of a released row: that it is JSON, and its id, by which subscribers drop repetitions."""
+    mqtt = paho()
+    given = mqtt.Properties(mqtt.PacketTypes.PUBLISH)
+    given.ContentType = "application/json"
+    given.UserProperty = ("release_id", release_id)
+    return given
 
 
 class _Connected(Protocol):

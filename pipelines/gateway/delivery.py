@@ -33,7 +33,7 @@ from ...schemas.errors import QuiltstreamError
 from ...schemas.files import open_private, open_regular, reason, sync_folder
 from ...schemas.settings.gateway import Level
 from ...schemas.tls_probe import wrong_port
-from .credentials import kafka, kafka_log
+from .connection import optional_library
 
 __all__ = [
     "REFUSED",
@@ -44,6 +44,8 @@ __all__ = [
     "KafkaDelivery",
     "Message",
     "Segment",
+    "kafka",
+    "kafka_log",
     "left_over",
     "reason_of",
     "recover",
@@ -505,6 +507,23 @@ def _locked(folder: Path) -> BinaryIO:
             f"forward.to.folder {folder}: another gateway writes to it; each has a folder of its own"
         ) from None
     return file
+
+
+def kafka() -> Any:
+    """The Kafka client.
+
+    Raises:
+        CommandError: it is not installed.
+    """
+    return optional_library("confluent_kafka", "kafka")
+
+
+def kafka_log() -> logging.Logger:
+    """Where librdkafka's own log goes: nowhere, unless ``--debug`` shows the logs of libraries."""
+    log = logging.getLogger("quiltstream.gateway.librdkafka")
+    if not logging.getLogger().isEnabledFor(logging.INFO):
+        log.setLevel(logging.CRITICAL + 1)
+    return log
 
 
 #: Seconds to the next try with a message that the broker did not take for now.

@@ -33,9 +33,8 @@ from urllib.parse import quote
 from ...schemas.dead_letters import Content
 from ...schemas.files import PRIVATE, check_replaceable, open_private, open_regular, reason
 from ..errors import CommandError
-from .connection import Outlet
-from .credentials import kafka, kafka_log, properties
-from .delivery import DeliveryError, reason_of, refused_options
+from .connection import Outlet, row_properties
+from .delivery import DeliveryError, kafka, kafka_log, reason_of, refused_options
 from .metrics import Dropped, RejectFile, Stall, Tally
 
 __all__ = [
@@ -542,7 +541,7 @@ class Back:
                     f"{self._prefix}/{row.topic}",
                     row.payload,
                     retain=self._retain and newest,
-                    properties=properties(row.release_id),
+                    properties=row_properties(row.release_id),
                 )
                 self._under_way[packet] = (row, newest)
             outlet.turn(_BUSY_S)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,26 +23,42 @@ from ...schemas.settings.gateway import (
     KafkaReleases,
     KafkaTarget,
     Level,
+    Tls,
     read_gateway_settings,
     seconds,
 )
 from ...schemas.settings.gateway import Forward as ForwardSettings
-from ...schemas.settings.secrets import FromEnvironment, FromFile
+from ...schemas.settings.secrets import FromEnvironment, FromFile, SecretError, filled
 from ..commands import settled
 from ..console import facts, heading, results
 from ..errors import CommandError, ExitCode
-from .connection import BrokerError, Connection, Session
-from .credentials import PathOf, kafka, options_of, paho, secret_of, tls_context
-from .delivery import DeliveryError, DeliveryTarget, FolderDelivery, KafkaDelivery
+from .connection import BrokerError, Connection, Session, paho
+from .delivery import DeliveryError, DeliveryTarget, FolderDelivery, KafkaDelivery, kafka
 from .forward import Forward
 from .metrics import MetricsPage, RejectFile, Tally
 from .pseudonyms import TopicNames
 from .publish_back import Back, FolderSource, KafkaSource, ReleaseSource, Sent
 
-__all__ = ["Parts", "broker_of", "check", "facts_of", "gateway_schema", "parts_of", "receive_maximum", "run_gateway"]
+__all__ = [
+    "Parts",
+    "PathOf",
+    "broker_of",
+    "check",
+    "facts_of",
+    "gateway_schema",
+    "options_of",
+    "parts_of",
+    "receive_maximum",
+    "run_gateway",
+    "secret_of",
+    "tls_context",
+]
 
 
 S = TypeVar("S")
+
+PathOf = Callable[[str], Path]
+"""A path of the settings as seen from here."""
 
 #: The longest session of MQTT 5: as long as the broker keeps anything.
 _FOR_EVER = 0xFFFFFFFF
@@ -159,6 +176,64 @@ def broker_of(broker: Broker, path_of: PathOf) -> dict[str, Any]:
         "password": None if broker.password is None else secret_of("mqtt.password", broker.password, path_of),
         "tls": None if broker.tls is None else tls_context(broker.tls, path_of),
     }
+
+
+def secret_of(name: str, secret: FromEnvironment | FromFile, path_of: PathOf) -> str:
+    """A secret from the environment or a file.
+
+    Args:
+        name: the setting, for messages.
+        secret: the place.
+        path_of: finds files.
+
+    Raises:
+        CommandError: there is none.
+    """
+    try:
+        found = secret.located(lambda text: str(path_of(text))).read()
+    except SecretError as error:
+        raise CommandError(f"{name}: {error}") from None
+    if not found:
+        raise CommandError(f"{name}: the secret is empty; write it where the settings say")
+    return found
+
+
+def options_of(name: str, options: Mapping[str, Any], path_of: PathOf) -> dict[str, Any]:
+    """Options of a library with their secrets filled in."""
+    return filled(options, lambda key, secret: secret_of(f"{name}.{key}", secret, path_of))
+
+
+def tls_context(tls: Tls, path_of: PathOf) -> ssl.SSLContext:
+    """The context of a connection that checks the broker's certificate and name.
+
+    Raises:
+        CommandError: a file cannot be read, or is no certificate or key.
+    """
+    ca = None if tls.ca is None else _file("mqtt.tls.ca", tls.ca, path_of)
+    cert = None if tls.cert is None else _file("mqtt.tls.cert", tls.cert, path_of)
+    key = None if tls.key is None else _file("mqtt.tls.key", tls.key, path_of)
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except ssl.SSLError:
+        raise CommandError(f"mqtt.tls.ca: {tls.ca} holds no certificate in PEM form") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if cert is not None:
+        try:
+            # an encrypted key would make OpenSSL ask at the terminal, for ever
+            context.load_cert_chain(cert, key, password=lambda: b"")
+        except (ssl.SSLError, OSError, ValueError):
+            raise CommandError(
+                f"mqtt.tls: {tls.cert} and {tls.key or 'the key in it'} are no certificate with its unencrypted key in "
+                "PEM form"
+            ) from None
+    return context
+
+
+def _file(name: str, text: str, path_of: PathOf) -> Path:
+    path = path_of(text)
+    if not os.access(path, os.R_OK) or not path.is_file():
+        raise CommandError(f"{name}: the file {text} cannot be read")
+    return path
 
 
 def gateway_schema() -> dict[str, Any]:

@@ -4,8 +4,8 @@
     ``quiltstream run --live``, and the graph that it builds
 ``runner``, ``flink``, ``lifeline``
     which runners can follow a source, a job in a Flink cluster, processes that end with the command
-``monitor``, ``watchdog``, ``metrics``
-    what is printed, why a job stopped producing, and the same for Prometheus
+``monitor``, ``watchdog``
+    what is printed; why a job stopped producing, said and as a metric for Prometheus
 ``restarts``
     when a failed job is restarted
 """

@@ -37,7 +37,6 @@ from ..preflight import check_command
 from ..runners import options_of
 from .flink import APPEAR_S, FlinkJob, RestAway, RestError
 from .job import LiveWay, live_job
-from .metrics import health_page
 from .monitor import (
     LOOK_S,
     STOPPED,
@@ -53,7 +52,7 @@ from .monitor import (
 )
 from .restarts import Restarts, RunnerError, Waits, failure_of, is_away
 from .runner import check_ends
-from .watchdog import Say
+from .watchdog import Say, health_page
 
 _Answer = TypeVar("_Answer")
 

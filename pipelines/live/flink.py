@@ -44,7 +44,7 @@ from ...schemas.errors import QuiltstreamError
 from ..console import plural
 from ..errors import CommandError
 from ..runners import runner_name
-from .metrics import Cause
+from .watchdog import Cause, Trouble
 
 __all__ = [
     "APPEAR_S",
@@ -58,7 +58,6 @@ __all__ = [
     "FlinkLeaveOptions",
     "RestAway",
     "RestError",
-    "Trouble",
     "WorkerPool",
     "flink_job",
     "flink_place",
@@ -381,21 +380,6 @@ _REFUSED = re.compile(
     r"(?:Connection refused|No route to host|connection timed out)[^\n]{0,200}?:(\d{1,5})\b", re.IGNORECASE
 )
 _OURS = re.compile(r"^(?:Caused by: )?(?:[\w.]+: )*quiltstream\.(?P<module>[\w.]+)\.(?P<kind>\w+): ", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a job cannot go on where it runs.
-
-    Attributes:
-        cause: the part that died, or ``Cause.NO_WORKER`` where that is not known.
-        text: the same in words.
-        sure: whether it is told at once, because it cannot be a part of a usual beginning.
-    """
-
-    cause: Cause
-    text: str
-    sure: bool = False
 
 
 class WorkerPool:

@@ -32,11 +32,10 @@ from ..errors import CommandError, ExitCode
 from ..estimation.drift import DriftWatch
 from ..on_record import Memory, OnRecord, standing_in
 from ..runners import counters
-from .flink import APPEAR_S, OPTION, Ended, FlinkHealth, FlinkJob, RestAway, RestError, Trouble, WorkerPool
-from .metrics import HEALTH_METRICS, Cause
+from .flink import APPEAR_S, OPTION, Ended, FlinkHealth, FlinkJob, RestAway, RestError, WorkerPool
 from .restarts import RunnerError, ended, failure_of, gone, is_away
 from .runner import PrismRunner
-from .watchdog import Say, Watchdog, WatchLoop
+from .watchdog import HEALTH_METRICS, Cause, Say, Trouble, Watchdog, WatchLoop
 
 __all__ = [
     "LOOK_S",

@@ -19,8 +19,7 @@ from ..connectors.undelivered import Output, SinkError, output_of
 from ..console import plural
 from ..errors import AwayError, CommandError, ExitCode, Part, explain, failed_step
 from ..on_record import ReplacedError
-from .metrics import HEALTH_METRICS, Cause
-from .watchdog import Say
+from .watchdog import HEALTH_METRICS, Cause, Say
 
 #: Restarts are counted over so many seconds.
 WITHIN_S = 3600.0

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from quiltstream.pipelines.cli import main
 from quiltstream.pipelines.gateway.metrics import Dropped, Tally
 from quiltstream.pipelines.live.flink import flink_job
-from quiltstream.pipelines.live.metrics import Cause, HealthMetrics, HealthReport
+from quiltstream.pipelines.live.watchdog import Cause, HealthMetrics, HealthReport
 from quiltstream.pipelines.runners import options_of
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.job import read_settings

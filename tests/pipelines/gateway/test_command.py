@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from quiltstream.pipelines.gateway import credentials
+from quiltstream.pipelines.gateway.connection import paho
+from quiltstream.pipelines.gateway.delivery import kafka
 
 from ..jobs import call, spawn
 
@@ -94,9 +95,9 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(monkeypatch: py
 
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(Exception, match=r"the gateway needs paho, .*pip install 'quiltstream\[mqtt\]'"):
-        credentials.paho()
+        paho()
     with pytest.raises(Exception, match=r"the gateway needs confluent_kafka, .*pip install 'quiltstream\[kafka\]'"):
-        credentials.kafka()
+        kafka()
 
 
 def test_the_schema_for_editors_knows_every_section_and_forbids_others() -> None:

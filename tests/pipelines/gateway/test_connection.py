@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.gateway.connection import FAILURE, Backoff, BrokerError, Connection, Session, lasting
-from quiltstream.pipelines.gateway.credentials import options_of, secret_of, tls_context
+from quiltstream.pipelines.gateway.run import options_of, secret_of, tls_context
 from quiltstream.schemas.settings.gateway import Tls
 from quiltstream.schemas.settings.secrets import FromEnvironment, FromFile
 

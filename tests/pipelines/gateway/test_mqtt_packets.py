@@ -22,9 +22,9 @@ from quiltstream.pipelines.gateway.connection import (
     PacketError,
     Session,
     made_client,
+    paho,
     publish_of,
 )
-from quiltstream.pipelines.gateway.credentials import paho
 
 from .blunt_broker import BluntBroker, integer, packet, publish, text
 

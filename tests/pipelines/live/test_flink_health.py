@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines.live.flink import FlinkHealth, WorkerPool
-from quiltstream.pipelines.live.metrics import Cause
+from quiltstream.pipelines.live.watchdog import Cause
 
 NAME = "quiltstream-0123456789abcdef"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.live.metrics import HEALTH_METRICS, Cause, HealthMetrics, HealthReport, health_page
+from quiltstream.pipelines.live.watchdog import HEALTH_METRICS, Cause, HealthMetrics, HealthReport, health_page
 from quiltstream.schemas.readings import RejectReason
 
 from ..jobs import call

@@ -17,10 +17,9 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live import monitor, watchdog
 from quiltstream.pipelines.live import watchdog as watch_loop
-from quiltstream.pipelines.live.flink import FlinkHealth, FlinkJob, Trouble
-from quiltstream.pipelines.live.metrics import HEALTH_METRICS, Cause
+from quiltstream.pipelines.live.flink import FlinkHealth, FlinkJob
 from quiltstream.pipelines.live.monitor import Follower, LiveProgress
-from quiltstream.pipelines.live.watchdog import Watchdog, WatchLoop
+from quiltstream.pipelines.live.watchdog import HEALTH_METRICS, Cause, Trouble, Watchdog, WatchLoop
 from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ..jobs import Job

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.live.metrics import Cause
-from quiltstream.pipelines.live.watchdog import PATIENCE_S, Asked, Stuck, Watchdog
+from quiltstream.pipelines.live.watchdog import PATIENCE_S, Asked, Cause, Stuck, Watchdog
 from quiltstream.transforms.sources.progress import Heartbeat
 from quiltstream.transforms.sources.reader import PollingPolicy
 
