@@ -25,6 +25,9 @@ E2E = ROOT / "tests" / "e2e"
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# The workers have the processors; of threads of their own that multiply matrices, most wait, and they wait in a loop.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 #: Whether this worker collects in the other direction, so that two of them do not compile the same files.
 BACKWARDS = os.environ.get("PYTEST_XDIST_WORKER", "gw0")[-1] in "13579"
 
@@ -53,6 +56,8 @@ def pytest_collection() -> Generator[None, Any, Any]:
     finally:
         gc.enable()
         gc.freeze()
+        # by Python's own thresholds the search takes a thirteenth of the processor's time
+        gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.hookimpl(wrapper=True)
