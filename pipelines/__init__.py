@@ -12,8 +12,8 @@
     what the author of a connector or a payload format imports, and the tests that an author inherits
 ``live``
     jobs that do not end
-``estimation``
-    models that a job estimates itself
+``estimation``, ``drift``
+    models that a job estimates itself and the queries that follow each other for them, drift tests of released rows
 ``report``
     ``quiltstream report``: its contents, figures and page
 ``gateway``

@@ -583,7 +583,7 @@ def dry(path: Path, beam_options: Sequence[str] = (), *, as_json: bool, live: bo
     if settings.estimate is None:
         plan = make_plan(settings)
     else:
-        from ..estimation.successors import successor_query  # noqa: PLC0415 - with Beam, as said above
+        from ..estimation import successor_query  # noqa: PLC0415 - with Beam, as said above
 
         plan = successor_query(settings, live=live).histograms.plan
     check_plan(plan, live=live or goes_on(settings))

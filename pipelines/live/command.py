@@ -31,7 +31,7 @@ from ..connectors.live import live_sink
 from ..connectors.undelivered import filling, outputs_of
 from ..console import plural, results
 from ..errors import AwayError, CommandError, ExitCode
-from ..estimation.successors import SuccessorQuery, decide, successor_query
+from ..estimation import SuccessorQuery, decide, successor_query
 from ..on_record import Memory, with_ledger, with_newest
 from ..preflight import check_command
 from ..runners import options_of

@@ -36,7 +36,7 @@ from ...transforms.sources.reader import PollingPolicy
 from ..connectors.files import check_folders, labelled_so_far, make_folders
 from ..connectors.live import LiveSink, LiveSource, check_secrets, live_sinks, live_source
 from ..connectors.undelivered import filling, outputs_of
-from ..estimation.drift import DriftWatch
+from ..drift import DriftWatch
 from ..on_record import note_lost_history
 from ..preflight import Word, check_command, preflight
 from ..runners import on_prism, options_of, reads_here

@@ -28,8 +28,8 @@ from ..commands import ASKED, ask_to_end, keep_quiet, settled
 from ..connectors.live import SourceRecord
 from ..connectors.undelivered import Output
 from ..console import plural
+from ..drift import DriftWatch
 from ..errors import CommandError, ExitCode
-from ..estimation.drift import DriftWatch
 from ..on_record import Memory, OnRecord, standing_in
 from ..runners import counters
 from .flink import APPEAR_S, OPTION, Ended, FlinkHealth, FlinkJob, RestAway, RestError, WorkerPool

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from quiltstream.pipelines import on_record
+from quiltstream.pipelines import estimation, on_record
 from quiltstream.pipelines.commands import run as batch
 from quiltstream.pipelines.connectors import files
 from quiltstream.pipelines.errors import explain
-from quiltstream.pipelines.estimation import estimate, successors
 from quiltstream.pipelines.live import command
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live.monitor import Follower
@@ -422,7 +421,7 @@ def _clock(settings: Settings, plan: Plan) -> Any:
 
 
 def _generation(settings: Settings, plan: Plan) -> Any:
-    given = successors.SuccessorQuery(settings, PrivateHistograms.of(plan), None)
+    given = estimation.SuccessorQuery(settings, PrivateHistograms.of(plan), None)
     return given.complete
 
 
@@ -457,13 +456,13 @@ OPENINGS: dict[str, Opened | None] = {
     "pipelines/commands/ledger.py:merge": None,
     "pipelines/preflight.py:preflight": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),
     "pipelines/live/command.py:_fill_sink": lambda settings, plan: command._fill_sink(
-        successors.SuccessorQuery(settings, PrivateHistograms.of(plan), None), lambda *_: None
+        estimation.SuccessorQuery(settings, PrivateHistograms.of(plan), None), lambda *_: None
     ),
     "pipelines/live/monitor.py:Follower": _follower,
-    "pipelines/estimation/successors.py:_store": _generation,
-    "pipelines/estimation/estimate.py:estimate_at": None,
-    "pipelines/estimation/estimate.py:_protected": lambda settings, _: estimate._protected(settings),
-    "pipelines/estimation/estimate.py:with_counting": None,
+    "pipelines/estimation.py:_store": _generation,
+    "pipelines/estimation.py:estimate_at": None,
+    "pipelines/estimation.py:_protected": lambda settings, _: estimation._protected(settings),
+    "pipelines/estimation.py:with_counting": None,
 }
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from quiltstream.pipelines.commands.dry_run import cautions, forecast
 from quiltstream.pipelines.commands.plan import Asked, _unit, of_settings
-from quiltstream.pipelines.estimation.drift import stretch_of, stretches_by
+from quiltstream.pipelines.drift import stretch_of, stretches_by
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.schemas.settings.job import Settings, read_settings

@@ -22,7 +22,7 @@ from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 
-from ..estimation import estimate_jobs
+from .. import estimate_jobs
 from ..jobs import Job, call
 from ..live_jobs import Interrupted, Pipeline, Result, drafts, graph_of, made
 from .flink_api import FlinkApi

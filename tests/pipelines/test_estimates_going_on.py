@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from quiltstream.pipelines.estimation import drift, successors
-from quiltstream.pipelines.estimation import estimate as estimating
+from quiltstream.pipelines import drift, estimation
 from quiltstream.pipelines.live import command
 from quiltstream.privacy.estimation.drift import drift_test
 from quiltstream.privacy.models.classes import MixingBounds
@@ -25,7 +24,6 @@ from quiltstream.store.domain_changes import Estimated
 from quiltstream.store.errors import BudgetRefused, ChargeMismatch
 from quiltstream.store.specs import BeliefChange, Registration
 
-from ..jobs import Job, call, readings, write_csv
 from .estimate_jobs import (
     DAY,
     made,
@@ -37,6 +35,7 @@ from .estimate_jobs import (
     truth,
     worse_later,
 )
+from .jobs import Job, call, readings, write_csv
 
 pytestmark = pytest.mark.usefixtures("ending")
 
@@ -133,7 +132,7 @@ def test_counting_keeps_its_budget_although_another_query_takes_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = made(tmp_path, COUNTS, privacy={"epsilon": 1.0, "budget": 2.0})
-    decide, others = successors.decide, list[int]()
+    decide, others = estimation.decide, list[int]()
 
     def crowded(*given: Any) -> Any:
         with store(one) as ledger:
@@ -217,12 +216,14 @@ def test_an_estimate_that_another_job_made_first_changes_nothing(
     one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "4d"}, privacy={"epsilon": 1.0, "budget": 9.0})
     worse_later(tmp_path, monkeypatch)
 
+    estimate_at = estimation.estimate_at
+
     def raced(*given: Any) -> Any:
         with store(one) as ledger:
             ledger.note_estimate("streets", ("daily", Estimated(4 * DAY, "kept", {}, "daily")))
-        return estimating.estimate_at(*given)
+        return estimate_at(*given)
 
-    monkeypatch.setattr(successors, "estimate_at", raced)
+    monkeypatch.setattr(estimation, "estimate_at", raced)
     done = run(one, "--json")
     assert done.code == 0, done.err
     assert said(done) == ["another job made this estimate first, and it is on record: kept"]
@@ -237,7 +238,7 @@ def test_an_initial_model_fitted_on_the_jobs_own_file_is_marked(tmp_path: Path) 
     belief = MixingBounds(0.05, 0.3).to_dict()
     Model(belief, None, None, origin).save(tmp_path / "start.json")
     settings = read_settings(one.settings)
-    assert successors.successor_query(settings, live=True).histograms.plan.model.provenance.from_protected
+    assert estimation.successor_query(settings, live=True).histograms.plan.model.provenance.from_protected
 
 
 @pytest.mark.assures("estimates", "The ledger takes no window of a query after its end")
@@ -245,7 +246,7 @@ def test_a_running_job_cannot_publish_for_its_ended_query_after_a_switch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "4d"}, privacy={"epsilon": 1.0, "budget": 9.0})
-    decide, known = successors.decide, list[Registration]()
+    decide, known = estimation.decide, list[Registration]()
 
     def noted(*given: Any) -> Any:
         with store(one) as ledger:

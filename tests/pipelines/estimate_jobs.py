@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from quiltstream.pipelines.estimation import successors
+from quiltstream.pipelines import estimation
 from quiltstream.pipelines.live import command
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.store import Store
 
-from ..jobs import START, Done, Job, Row, call, job, readings, write_csv
+from .jobs import START, Done, Job, Row, call, job, readings, write_csv
 
 OTHERS = ("o1", "o2", "o3", "o4")
 DAY = 48
@@ -99,7 +99,7 @@ def published(one: Job) -> list[tuple[str, int]]:
 
 def worse_later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other series that mix more slowly turn up before the first estimate."""
-    decide = successors.decide
+    decide = estimation.decide
 
     def changed(*given: Any) -> Any:
         write_csv(folder / "others" / "1.csv", sticky(60, ["p1", "p2", "p3"], 0.6))

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quiltstream.pipelines.estimation import successors
-from quiltstream.pipelines.estimation.drift import published_between
+from quiltstream.pipelines import estimation
+from quiltstream.pipelines.drift import published_between
 from quiltstream.pipelines.live import command
 from quiltstream.privacy.models import belief_from_dict, mixing_bounds
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.slots import Window
 
-from ..jobs import HOMES, call, readings, write_csv
 from .estimate_jobs import (
     DAY,
     day_of,
@@ -30,6 +29,7 @@ from .estimate_jobs import (
     truth,
     worse_later,
 )
+from .jobs import HOMES, call, readings, write_csv
 
 pytestmark = pytest.mark.usefixtures("ending")
 
@@ -83,7 +83,7 @@ def test_no_series_ever_protected_by_the_domain_is_in_an_estimate_from_outside(
 ) -> None:
     """Homes of the roster, one of which leaves it on the way, lie among the others with a chain that would show."""
     found: dict[str, list[dict[str, Any]]] = {}
-    decide = successors.decide
+    decide = estimation.decide
     for name in ("without", "with"):
         folder = tmp_path / name
         folder.mkdir()

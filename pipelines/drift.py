@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...privacy.estimation.drift import Drift, drift_test
-from ...privacy.models.serialisation import belief_from_dict
-from ...schemas.slots import DAY_US, Schedule, SlotGrid, Window, format_instant
-from ...schemas.states import StateSpace
-from ...store.specs import TRANSITIONS, Registration, classes_of, layout_of, total_is_public
-from ...store.store import Store
+from ..privacy.estimation.drift import Drift, drift_test
+from ..privacy.models.serialisation import belief_from_dict
+from ..schemas.slots import DAY_US, Schedule, SlotGrid, Window, format_instant
+from ..schemas.states import StateSpace
+from ..store.specs import TRANSITIONS, Registration, classes_of, layout_of, total_is_public
+from ..store.store import Store
 
 __all__ = ["DriftWatch", "Published", "published_between"]
 
