@@ -546,7 +546,7 @@ def from_topic(topic: str, servers: str | None, options: Sequence[str], registry
     Options of librdkafka are ``NAME=VALUE``, a secret by its place: ``sasl.password={env: KAFKA_PASSWORD}``.
     """
     from ...transforms.kafka.client import Cluster, KafkaUnavailableError  # noqa: PLC0415 - of an extra
-    from ...transforms.kafka.topics import last_messages  # noqa: PLC0415
+    from ...transforms.kafka.source import last_messages  # noqa: PLC0415
 
     if servers is None:
         raise CommandError("--servers HOST:PORT is missing: where the brokers of --from-topic are")

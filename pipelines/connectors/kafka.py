@@ -23,12 +23,11 @@ from ...store.domain_changes import SourceId
 from ...store.errors import StoreMissing
 from ...store.specs import Record, Registration
 from ...store.store import Store
-from ...transforms.kafka.client import Cluster, KafkaUnavailableError
+from ...transforms.kafka.client import Cluster, KafkaUnavailableError, look
 from ...transforms.kafka.partitions import EARLIEST, KnownTopic, Start, TopicIdentities
 from ...transforms.kafka.schema_registry import RegistryNumbers, RegistrySchemas
-from ...transforms.kafka.sink import Topic
+from ...transforms.kafka.sink import Topic, look_to_write, read_ids
 from ...transforms.kafka.source import KafkaPartitions
-from ...transforms.kafka.topics import look, look_to_write, read_ids
 from ...transforms.payloads import PayloadDecoder
 from ...transforms.sinks import DEAD_LETTERS, SendRejects, SendReleases
 from ...transforms.sources.reader import PollingPolicy, ReadLive

@@ -10,8 +10,7 @@ import pytest
 
 from quiltstream.schemas.releases import batch_from_releases
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
-from quiltstream.transforms.kafka.sink import Sender, Topic
-from quiltstream.transforms.kafka.topics import read_ids
+from quiltstream.transforms.kafka.sink import Sender, Topic, read_ids
 from quiltstream.transforms.sinks import release_messages
 
 from ..deploy.flink_files import FLINK, run

@@ -15,10 +15,9 @@ from quiltstream.pipelines.connectors.kafka import patiently
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.schemas.releases import batch_from_releases
 from quiltstream.schemas.settings.secrets import FromEnvironment
-from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
-from quiltstream.transforms.kafka.sink import Topic
+from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError, look
+from quiltstream.transforms.kafka.sink import Topic, look_to_write, read_ids
 from quiltstream.transforms.kafka.source import KafkaPartitions
-from quiltstream.transforms.kafka.topics import look, look_to_write, read_ids
 from quiltstream.transforms.sinks import release_messages
 from quiltstream.transforms.sources.contract import BEGIN
 

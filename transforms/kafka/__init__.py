@@ -1,9 +1,9 @@
 """Topics of Kafka: as sources of a live job, and as sinks.
 
 ``source``, ``partitions``
-    partition groups with their messages and health; offsets and gaps of a partition
-``sink``, ``topics``
-    rows and rejects to a topic, and topics checked before a job begins
+    partition groups with their messages and health; offsets, ends and gaps of a partition
+``sink``
+    rows and rejects to a topic, and the rows that it has
 ``client``, ``schema_registry``
-    consumers and producers with their errors, and registries with Confluent's interface
+    consumers and producers with their errors, topics checked before a job begins; registries with Confluent's interface
 """

@@ -1,4 +1,4 @@
-"""Clients of Kafka brokers: how they are made, and what their errors mean.
+"""Clients of Kafka brokers: how they are made, what their errors mean, and whether topics are there.
 
 confluent-kafka is an extra. Secrets are put in place where a client is made and nowhere else; what an error says is our
 own text by the error's name, because a broker's own text may quote anything.
@@ -7,13 +7,17 @@ own text by the error's name, because a broker's own text may quote anything.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
 
 from ...schemas.settings.secrets import Option, SecretError, resolved
 from ...schemas.tls_probe import wrong_port
 from ..sources.contract import BrokerUnavailableError
+
+if TYPE_CHECKING:
+    from ..payloads.messages import Headers
 
 #: Tells of trouble with brokers; the lines of librdkafka go there as well.
 LOG = logging.getLogger("quiltstream.kafka")
@@ -80,6 +84,24 @@ READING: Mapping[str, Any] = {
 
 #: A group's name that nothing is committed to; librdkafka wants one.
 NO_GROUP = "quiltstream"
+
+#: Options of a consumer that keeps no offsets.
+LOOKING = {
+    "group.id": NO_GROUP,
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+}
+
+#: Seconds that brokers have to describe topics before a job begins.
+LOOK_S = 5.0
+
+#: confluent-kafka gives a broken list and an error at once for headers that it cannot read: Python notices that where a
+#: method is called in this way, and not always where it is called by its name.
+_HEADERS = methodcaller("headers")
+
+#: In the place of headers that cannot be read; they must not be asked for again.
+_ILLEGIBLE: list[tuple[str, bytes | None]] = [("illegible", None)]
 
 
 class KafkaUnavailableError(BrokerUnavailableError):
@@ -158,6 +180,16 @@ def topic_partition(topic: str, partition: int, offset: int) -> Any:
     return _client().TopicPartition(topic, partition, offset)
 
 
+def headers_of(message: Any) -> Headers | None:
+    """The headers of a message of confluent-kafka; ``None`` if one has a name that is no UTF-8, which loses all."""
+    try:
+        found = _HEADERS(message)
+    except (UnicodeDecodeError, SystemError):
+        message.set_headers(_ILLEGIBLE)
+        return None
+    return None if found is _ILLEGIBLE else found or ()
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Where brokers are and how to talk to them: a plain value that travels to any worker, without secrets.
@@ -199,3 +231,26 @@ class Cluster:
             raise KafkaUnavailableError(f"Kafka at {self.servers}: {error}") from None
         heard = {} if said is None else {"error_cb": said}
         return {**own, **given, "bootstrap.servers": self.servers, **heard}
+
+
+def look(cluster: Cluster, topics: Iterable[str]) -> None:
+    """See that topics are there; whether their messages may be read is known only when they are read."""
+    said: list[object] = []
+    consumer = cluster.consume(LOOKING, said.append)
+    try:
+        told = {topic: consumer.list_topics(topic, timeout=LOOK_S).topics[topic].error for topic in topics}
+    except Exception as error:
+        if not is_kafkas(error):
+            raise
+        consumer.poll(0)  # the client was told why, and says so when it is asked
+        found = [unavailable(f"brokers {cluster.servers}", one) for one in (*said, error)]
+        lasting = next((one for one in found if not one.passing), None)
+        # of a port that speaks something else the client says only that there is no answer
+        if name_of(error) in SPEECHLESS and (wrong := cluster.wrong_port) is not None:
+            lasting = KafkaUnavailableError(f"brokers {cluster.servers}: {wrong}")
+        raise (lasting or found[-1]) from None
+    finally:
+        consumer.close()
+    for topic, error in told.items():
+        if error is not None:
+            raise unavailable(f"topic {topic} at {cluster.servers}", error)

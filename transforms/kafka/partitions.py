@@ -27,13 +27,14 @@ in the middle of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as TooLate
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from ...schemas.settings.base import SettingsError
-from .client import LOG, Cluster, is_kafkas, meaning_of, topic_partition
+from .client import LOG, Cluster, KafkaUnavailableError, is_kafkas, meaning_of, name_of, topic_partition, unavailable
 
 Partition = tuple[str, int]
 """A topic and a partition of it."""
@@ -112,6 +113,24 @@ def last_offsets(consumer: Any, places: Iterable[Partition], timeout_s: float) -
     asked = [topic_partition(*place, _THE_END) for place in places]
     answered = consumer.offsets_for_times(asked, timeout=timeout_s) if asked else []
     return {(one.topic, one.partition): one.offset for one in answered if one.error is None and one.offset >= 0}
+
+
+def to_the_end(consumer: Any, left: set[Partition], patience_s: float, where: str = "") -> Iterator[Any]:
+    """The messages of partitions until none is left, which they leave at their ends."""
+    heard = time.monotonic()
+    while left:
+        got = consumer.consume(10_000, 0.2)
+        if got:
+            heard = time.monotonic()
+        elif time.monotonic() - heard > patience_s:
+            raise KafkaUnavailableError(f"{where}: no broker answered in time".removeprefix(": "), passing=True)
+        for one in got:
+            if one.error() is None:
+                yield one
+            elif name_of(one.error()) == "_PARTITION_EOF":
+                left.discard((one.topic(), one.partition()))
+            else:
+                raise unavailable(where or f"topic {one.topic()}", one.error())
 
 
 def seek_again(consumer: Any, offsets: Mapping[Partition, int]) -> None:

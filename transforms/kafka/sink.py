@@ -2,18 +2,36 @@
 
 A row's key is its release id, so a compacted topic keeps one of each, however often a row was sent. A bundle ends when
 the brokers have what it sent (see :mod:`..sinks`).
+
+A job that was killed may have put rows on record that it never sent. So a live job reads its sink to its end before it
+begins, and sends what is missing.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..sinks import Message, MessageFormat, MessageSender, MessageTopic, single_object_head
+from ..sinks import DOMAIN, QUERY, SCHEMA, Message, MessageFormat, MessageSender, MessageTopic, single_object_head
 from ..sources.progress import Heartbeat
-from .client import LOG, Cluster, KafkaAwayError, KafkaUnavailableError, is_kafkas, meaning_of, name_of, unavailable
+from .client import (
+    LOG,
+    LOOK_S,
+    LOOKING,
+    Cluster,
+    KafkaAwayError,
+    KafkaUnavailableError,
+    headers_of,
+    is_kafkas,
+    look,
+    meaning_of,
+    name_of,
+    topic_partition,
+    unavailable,
+)
+from .partitions import EARLIEST, Partition, first_offsets, to_the_end
 from .schema_registry import RegistryNumbers, subject_of, wire_head
 
 _PRODUCER = {
@@ -32,6 +50,13 @@ _TOO_LATE = "_MSG_TIMED_OUT"
 
 #: Seconds between two lines about brokers that do not take what was sent.
 _TELL_S = 10.0
+
+#: Names of the errors of brokers that are too old to say what a user may do.
+_TOO_OLD = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"})
+
+#: Seconds that brokers have to describe a topic of releases, and without a message before it is given up.
+_ANSWER_S = 10.0
+_PATIENCE_S = 60.0
 
 #: Seconds that a schema registry may be away while rows wait for its number, as long as brokers may, and between two
 #: questions.
@@ -160,3 +185,82 @@ class Sender(MessageSender):
     def _said(self, error: Any) -> None:
         self._cause = meaning_of(error)
         LOG.warning("%s: %s", self._where, self._cause)
+
+
+def look_to_write(topic: Topic) -> None:
+    """See that a topic is there and that the user may send to it; nothing is sent.
+
+    Brokers that do not say what a user may do are not asked further: the first message tells.
+    """
+    look(topic.cluster, (topic.name,))
+    if not _may_write(topic):
+        raise KafkaUnavailableError(f"{topic.text}: the user may not write to it; ask for the right to it")
+
+
+def _may_write(topic: Topic) -> bool:
+    from confluent_kafka import TopicCollection  # noqa: PLC0415 - an extra
+    from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
+        AclOperation,  # pyright: ignore[reportPrivateImportUsage] - its documented place
+    )
+
+    admin = topic.cluster.administer()
+    asked: Any = admin.describe_topics(
+        TopicCollection([topic.name]), include_authorized_operations=True, request_timeout=LOOK_S
+    )
+    try:
+        allowed = asked[topic.name].result().authorized_operations
+    except Exception as error:
+        if not is_kafkas(error):
+            raise
+        if name_of(error) in _TOO_OLD:
+            return True
+        raise unavailable(topic.text, error) from None
+    return not allowed or not {AclOperation.WRITE, AclOperation.ALL}.isdisjoint(allowed)
+
+
+def read_ids(
+    topic: Topic, domain: str, query: str, take: Callable[[str], None], *, patience_s: float = _PATIENCE_S
+) -> bool:
+    """Read a topic of releases to its end; rows that are there twice are given twice.
+
+    Returns:
+        Whether the topic has lost its beginning, as topics that are not compacted do.
+
+    Raises:
+        KafkaUnavailableError: the topic cannot be read, or holds messages that are no releases.
+    """
+    consumer = topic.cluster.consume(LOOKING)
+    try:
+        return _read(consumer, topic, (domain.encode(), query.encode()), take, patience_s)
+    except KafkaUnavailableError:
+        raise
+    except Exception as error:
+        if not is_kafkas(error):
+            raise
+        raise unavailable(topic.text, error) from None
+    finally:
+        consumer.close()
+
+
+def _read(
+    consumer: Any, topic: Topic, names: tuple[bytes, bytes], take: Callable[[str], None], patience_s: float
+) -> bool:
+    told = consumer.list_topics(topic.name, timeout=_ANSWER_S).topics[topic.name]
+    if told.error is not None:
+        raise unavailable(topic.text, told.error)
+    places: list[Partition] = [(topic.name, one) for one in told.partitions]
+    starts = first_offsets(consumer, places, EARLIEST, _ANSWER_S)
+    consumer.assign([topic_partition(*place, offset) for place, offset in starts.items()])
+    for one in to_the_end(consumer, set(places), patience_s, topic.text):
+        _take(one, topic, names, take)
+    return any(starts.values())
+
+
+def _take(message: Any, topic: Topic, names: tuple[bytes, bytes], take: Callable[[str], None]) -> None:
+    if message.value() is None:
+        return
+    headers = dict(headers_of(message) or ())
+    if headers.get(SCHEMA) != b"release" or message.key() is None:
+        raise KafkaUnavailableError(f"{topic.text} holds messages that are no releases of quiltstream: name another")
+    if (headers.get(DOMAIN), headers.get(QUERY)) == names:
+        take(message.key().decode())

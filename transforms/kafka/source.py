@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -35,13 +34,17 @@ from ..sources.contract import PartitionedSource, Reader, SourceBatch, source_ba
 from ..sources.progress import Reach
 from .client import (
     LOG,
+    LOOK_S,
+    LOOKING,
     NO_GROUP,
     READING,
     SPEECHLESS,
     Cluster,
     KafkaUnavailableError,
+    headers_of,
     is_kafkas,
     is_passing,
+    look,
     meaning_of,
     name_of,
     topic_partition,
@@ -65,6 +68,7 @@ from .partitions import (
     position_text,
     seek_again,
     stamps_of,
+    to_the_end,
 )
 
 _YEAR_1971_US = parse_instant("1971-01-01")
@@ -74,24 +78,6 @@ _THE_BROKERS = 2
 
 #: The header by which the gateway says that the MQTT broker may have sent a message before.
 REPEATED = ("mqtt-dup", b"1")
-
-
-#: confluent-kafka gives a broken list and an error at once for headers that it cannot read: Python notices that where a
-#: method is called in this way, and not always where it is called by its name.
-_HEADERS = methodcaller("headers")
-
-#: In the place of headers that cannot be read; they must not be asked for again.
-_ILLEGIBLE: list[tuple[str, bytes | None]] = [("illegible", None)]
-
-
-def headers_of(message: Any) -> Headers | None:
-    """The headers of a message of confluent-kafka; ``None`` if one has a name that is no UTF-8, which loses all."""
-    try:
-        found = _HEADERS(message)
-    except (UnicodeDecodeError, SystemError):
-        message.set_headers(_ILLEGIBLE)
-        return None
-    return None if found is _ILLEGIBLE else found or ()
 
 
 def decoded_by(decoder: MessageDecoder, group: list[Any]) -> tuple[Messages, list[Decoded]]:
@@ -789,3 +775,44 @@ class KafkaReader(Reader):
 
 def _offset(message: Any) -> int:
     return int(message.offset())
+
+
+#: Seconds without a message before the last ones of topics are given up.
+_LAST_S = 10.0
+
+
+def last_messages(cluster: Cluster, topics: Sequence[str], count: int) -> Messages:
+    """The last messages of topics, by their stamps; nothing is committed, and no offset is kept."""
+    look(cluster, topics)
+    consumer = cluster.consume(LOOKING)
+    try:
+        found = _last(consumer, topics, count)
+    except Exception as error:
+        if not is_kafkas(error):
+            raise
+        raise unavailable(f"brokers {cluster.servers}", error) from None
+    finally:
+        consumer.close()
+    found.sort(key=lambda one: one.timestamp()[1])
+    last = found[-count:]
+    return replace(messages_of(last), topics=[one.topic() for one in last])
+
+
+def _last(consumer: Any, topics: Sequence[str], count: int) -> list[Any]:
+    places = [
+        (topic, one) for topic in topics for one in consumer.list_topics(topic, timeout=LOOK_S).topics[topic].partitions
+    ]
+    ends = {
+        place: consumer.get_watermark_offsets(topic_partition(*place, -1), timeout=LOOK_S, cached=False)
+        for place in places
+    }
+    starts = {place: max(first, end - count) for place, (first, end) in ends.items() if first < end}
+    consumer.assign([topic_partition(*place, offset) for place, offset in starts.items()])
+    left, found = set(starts), list[Any]()
+    for one in to_the_end(consumer, left, _LAST_S):
+        last = ends[one.topic(), one.partition()][1] - 1
+        if one.offset() <= last:
+            found.append(one)
+        if one.offset() >= last:
+            left.discard((one.topic(), one.partition()))
+    return found

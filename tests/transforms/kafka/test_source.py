@@ -20,9 +20,8 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
-from quiltstream.transforms.kafka.sink import Topic
+from quiltstream.transforms.kafka.sink import Topic, read_ids
 from quiltstream.transforms.kafka.source import KafkaPartitions
-from quiltstream.transforms.kafka.topics import read_ids
 from quiltstream.transforms.payloads.decoder import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages, SourceAwayError
 from quiltstream.transforms.sinks import DOMAIN, QUERY, SCHEMA
