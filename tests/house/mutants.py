@@ -495,12 +495,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a slot has the label of its first interval",
-        file="transforms/sources/series_together.py",
+        file="transforms/sources/files.py",
         old="order = np.lexsort((states[of], begins, -covers, slots, codes[of]))",
         new="order = np.lexsort((states[of], -covers, begins, slots, codes[of]))",
-        tests=(
-            "tests/transforms/sources/test_series_together.py::test_each_slot_has_the_label_that_covers_most_of_it",
-        ),
+        tests=("tests/transforms/sources/test_files.py::test_each_slot_has_the_label_that_covers_most_of_it",),
     ),
     Mutant(
         name="the digest of a row is not checked",

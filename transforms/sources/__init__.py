@@ -6,6 +6,6 @@
     the unbounded splittable DoFn over the partitions, and its restrictions, watermarks and heartbeats
 ``arriving_files``
     live sources: files that appear in a folder, and lines of standard input
-``files``, ``message_files``, ``series_together``
-    files that are read once: tables of readings, messages, and what needs all rows of a series
+``files``, ``message_files``
+    files that are read once: tables of readings, with what needs all rows of a series, and messages
 """

@@ -1,9 +1,12 @@
-"""Increments of registers and slots of intervals in files."""
+"""Files in a pipeline: outputs, counters, timestamps, how much Python a reading costs, registers and intervals."""
 
 from __future__ import annotations
 
+import cProfile
 import csv
 import json
+import logging
+import pstats
 import random
 import tracemalloc
 from collections import defaultdict
@@ -13,12 +16,14 @@ from typing import Any
 
 import apache_beam as beam
 import fastavro
+import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.io import WriteToText
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from apache_beam.testing.util import assert_that
+from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,16 +31,180 @@ from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.places import Constant
 from quiltstream.schemas.slots import Schedule, SlotGrid
 from quiltstream.schemas.states import StateSpace
+from quiltstream.schemas.table_files import read_rows
+from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.formats.rows import UNTIL, Labels
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.sources.files import ReadReadings, decoder_of
-from quiltstream.transforms.sources.series_together import CompareRegisters, LastOfSlots, slots_of_intervals
+from quiltstream.transforms.sinks import REJECTS, WriteRows
+from quiltstream.transforms.sources.files import (
+    CompareRegisters,
+    DecodeFiles,
+    LastOfSlots,
+    ReadReadings,
+    decoder_of,
+    slots_of_intervals,
+)
 
-from ..formats.decoding import decoded_parts, plain
+from ..formats.decoding import READINGS, decode, decoded_parts, plain
 from ..payloads.payloads import NOON_S, messages, outcome
+from ..stubborn import StubbornFileSystem
 from .test_message_files import SCHEMA
+
+
+def run(
+    source: FileSource, readings: Readings = READINGS, rejects: Any = None, **options: Any
+) -> tuple[Any, dict[str, int]]:
+    """Runs a pipeline and checks its readings against decoding without one; returns its result and counters."""
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    decoded: Any = pipeline | ReadReadings(source, readings, **options)
+    rows, _ = decode(source, readings, **options)
+    assert_that(decoded.readings | beam.FlatMap(plain), equal_to(rows))
+    if rejects is not None:
+        _ = decoded.rejected | WriteRows(str(rejects), "jsonl", REJECTS)
+    result = pipeline.run()
+    result.wait_until_finish()
+    counters = {one.key.metric.name: one.committed for one in result.metrics().query()["counters"]}
+    return result, {name: count for name, count in counters.items() if count}
+
+
+def test_readings_rejects_and_counters_agree(tmp_path):
+    (tmp_path / "1.csv").write_text("id,ts,kwh\na,2013-01-01,1\na,x,1\nb,2013-01-01,\n")
+    (tmp_path / "2.csv").write_text("kwh,id,ts\n5,c,2013-01-02\n5,c\n")
+    _, counters = run(FileSource(csv=[str(tmp_path / "1.csv"), str(tmp_path / "2.csv")]), rejects=tmp_path / "rejects")
+    assert counters == {
+        "decoded-readings": 2,
+        "rejected-unparsable-time": 1,
+        "rejected-missing-value": 1,
+        "rejected-malformed-row": 1,
+    }
+    assert read_rows(tmp_path / "rejects", REJECTS).to_pylist() == [
+        {"reason": "unparsable-time", "source": str(tmp_path / "1.csv"), "position": 3, "size": None},
+        {"reason": "missing-value", "source": str(tmp_path / "1.csv"), "position": 4, "size": None},
+        {"reason": "malformed-row", "source": str(tmp_path / "2.csv"), "position": 3, "size": None},
+    ]
+
+
+def stamped(batch: pa.RecordBatch, at: Any = beam.DoFn.TimestampParam) -> tuple[int, int]:
+    return int(at), batch.num_rows
+
+
+def test_the_timestamp_of_a_batch_is_its_earliest_readings(tmp_path):
+    table = pa.table({"id": ["a"] * 6, "ts": [50, 40, 60, 7, 8, 9], "kwh": [1.0] * 6})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=3)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        decoded: Any = pipeline | ReadReadings(FileSource(parquet=str(tmp_path / "x.parquet")), READINGS, batch_rows=3)
+        stamps = decoded.readings | beam.Map(stamped)
+        assert_that(stamps, equal_to([(40, 3), (7, 3)]))
+
+
+def test_a_source_without_readings_makes_none(tmp_path):
+    (tmp_path / "x.csv").write_text("id,ts,kwh\n")
+    _, counters = run(FileSource(csv=str(tmp_path / "x.csv")), rejects=tmp_path / "rejects")
+    assert counters == {}
+    assert read_rows(tmp_path / "rejects", REJECTS).num_rows == 0
+
+
+def test_the_week_with_a_gap_loses_exactly_its_empty_minutes(repository):
+    source = repository / "pipelines" / "data" / "house_power_1min_2weeks.csv"
+    table = pl.read_csv(source)
+    _, counters = run(
+        FileSource(csv=str(source)),
+        Readings(series=Constant(constant="house"), time="ts", value="power_w"),
+        batch_rows=1000,
+    )
+    assert counters == {
+        "decoded-readings": table["power_w"].count(),
+        "rejected-missing-value": table["power_w"].null_count(),
+    }
+    assert table["power_w"].null_count() == 3723
+
+
+@pytest.mark.parametrize("format_", ["csv", "jsonl", "parquet"])
+def test_splitting_and_shuffling_files_changes_no_reading(repository, tmp_path, format_):
+    table = pl.read_csv(repository / "pipelines" / "data" / "households_halfhourly_3weeks.csv")
+    whole, _ = decode(
+        FileSource(csv=str(repository / "pipelines" / "data" / "households_halfhourly_3weeks.csv")),
+        Readings(series="household", time="ts", value="kwh"),
+    )
+    assert len(whole) == table["kwh"].count()
+    shuffled = table.sample(fraction=1, shuffle=True, seed=8)
+    for i, start in enumerate(range(0, len(table), 3000)):
+        part = shuffled[start : start + 3000]
+        path = tmp_path / f"part{i}"
+        {"csv": part.write_csv, "jsonl": part.write_ndjson, "parquet": part.write_parquet}[format_](path)
+    source = FileSource.model_validate({format_: str(tmp_path / "part*")})
+    rows, rejects = decode(source, Readings(series="household", time="ts", value="kwh"), batch_rows=500)
+    assert rows == whole
+    assert rejects == []
+
+
+def test_remote_files_are_read_through_beams_file_systems(tmp_path, monkeypatch):
+    monkeypatch.setattr(StubbornFileSystem, "root", str(tmp_path))
+    table = pa.table({"id": ["a", "b"], "ts": [0, 1], "kwh": [1.0, 2.0]})
+    pq.write_table(table, tmp_path / "x.parquet")
+    (tmp_path / "x.csv").write_text("id,ts,kwh\na,0,1\nb,1,2\n")
+    for format_ in ("parquet", "csv"):
+        source = FileSource.model_validate({format_: f"stubborn://*.{format_}"})
+        assert ReadReadings(source, READINGS).tasks[0].path == f"stubborn://x.{format_}"
+        _, counters = run(source)
+        assert counters == {"decoded-readings": 2}
+
+
+@pytest.mark.parametrize("format_", ["csv", "parquet"])
+def test_python_is_called_for_each_batch_and_not_for_each_reading(tmp_path, format_):
+    calls: dict[int, int] = {}
+    for rows in (2_000, 200_000):
+        table = pl.DataFrame(
+            {
+                "id": [f"h{i % 50}" for i in range(rows)],
+                "ts": np.arange(rows) * 60 + 1356998400,
+                "kwh": np.where(np.arange(rows) % 10 == 0, np.nan, np.arange(rows) / 7),
+            }
+        )
+        path = tmp_path / f"{rows}.{format_}"
+        {"csv": table.write_csv, "parquet": table.write_parquet}[format_](path)
+        reader = ReadReadings(FileSource.model_validate({format_: str(path)}), READINGS, batch_rows=1 << 20)
+        decoder = DecodeFiles(reader._decoder)
+        decoder.setup()
+        profile = cProfile.Profile()
+        outputs = profile.runcall(lambda d=decoder, r=reader: [one for task in r.tasks for one in d.process(task)])
+        decoder.teardown()
+        assert len(outputs) == 2
+        assert outputs[1].value.num_rows == rows * 9 // 10
+        calls[rows] = vars(pstats.Stats(profile))["total_calls"]
+    # the larger file is a few reads longer, and its readings are a hundred times as many
+    assert calls[200_000] < calls[2_000] + 100
+
+
+def test_two_inputs_that_differ_in_one_value_look_the_same_from_outside(tmp_path, caplog):
+    seen: list[Any] = []
+    for value in ("0.25", "-1e308"):
+        (tmp_path / "x.csv").write_text(f"id,ts,kwh\na,2013-01-01,{value}\nb,2013-01-01,\n")
+        caplog.clear()
+        caplog.set_level(logging.INFO)
+        _, counters = run(
+            FileSource(csv=str(tmp_path / "x.csv")), READINGS.model_copy(update={"scale": 1000}), tmp_path / "r"
+        )
+        messages = [one.getMessage() for one in caplog.records]
+        seen.append((counters, messages, (tmp_path / "r").read_bytes()))
+    assert seen[0] == seen[1]
+
+
+def test_damage_stops_the_pipeline_and_the_message_holds_no_data(tmp_path):
+    table = pa.table({"id": ["secret"] * 9000, "ts": list(range(9000)), "kwh": np.random.default_rng(1).random(9000)})
+    pq.write_table(table, tmp_path / "x.parquet", write_page_checksum=True)
+    data = bytearray((tmp_path / "x.parquet").read_bytes())
+    data[len(data) // 2 - 2000 : len(data) // 2 + 2000] = bytes(4000)
+    (tmp_path / "x.parquet").write_bytes(bytes(data))
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    _ = pipeline | ReadReadings(FileSource(parquet=str(tmp_path / "x.parquet")), READINGS)
+    with pytest.raises(SourceFileError, match=r"x\.parquet is damaged in row groups 0 to 0") as caught:
+        pipeline.run()
+    assert "secret" not in str(caught.value)
+
 
 SLOT_S = 900
 GRID = SlotGrid(SLOT_S * 1_000_000, 0)
@@ -405,7 +574,7 @@ p2;01.03.2024 00:10;;walk
 p2;01.03.2024 00:00;01.03.2024 00:20;secret swim
 p2;01.03.2024 00:15;01.03.2024 00:31;walk
 """
-READINGS: dict[str, Any] = {
+INTERVALS: dict[str, Any] = {
     "series": "Participant", "time": "Start", "until": "End", "value": "Activity", "time_format": "%d.%m.%Y %H:%M",
 }  # fmt: skip
 
@@ -415,7 +584,7 @@ def diary(tmp_path: Path) -> ReadReadings:
     labels = Labels(StateSpace((), categories=LABELS))
     grid = SlotGrid(1_800_000_000, 0)
     source = FileSource(csv=str(tmp_path / "diary.csv"), delimiter=";")
-    return ReadReadings(source, Readings.model_validate(READINGS), grid=grid, labels=labels)
+    return ReadReadings(source, Readings.model_validate(INTERVALS), grid=grid, labels=labels)
 
 
 def test_intervals_that_are_none_are_rejected_by_their_line(tmp_path: Path) -> None:
