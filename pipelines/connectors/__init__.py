@@ -5,6 +5,6 @@
     ``schemas/settings/connectors.py`` is the table), and a sink that cannot be read back
 ``files``, ``kafka``, ``pubsub``
     the connectors; all file formats and standard input are ``files``, also those of a job that ends
-``places``, ``undelivered``
+``job_paths``, ``undelivered``
     which paths and topics a job uses, and rows on record that a sink lacks
 """

@@ -55,8 +55,8 @@ from ...transforms.sources.contract import PartitionedSource
 from ...transforms.sources.files import decoder_of
 from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ..errors import CommandError
+from .job_paths import JobPath, check_paths, check_topics, job_paths
 from .live import LiveSink, LiveSource
-from .places import Place, check_places, check_topics, places_of
 from .undelivered import Field, is_full, not_begun, outputs_of, recorded_blocks
 
 
@@ -327,8 +327,8 @@ def check_folders(settings: Settings) -> None:
     ]
     if problems:
         raise SettingsError(problems)
-    inside = [Place(field, in_folder(folder, f"{_LIKE}.{form}"), written=True) for field, folder, form in found]
-    check_places([*places_of(settings), *inside])
+    inside = [JobPath(field, in_folder(folder, f"{_LIKE}.{form}"), written=True) for field, folder, form in found]
+    check_paths([*job_paths(settings), *inside])
 
 
 def make_folders(settings: Settings) -> None:

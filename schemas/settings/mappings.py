@@ -85,7 +85,7 @@ class _Recipes(Mapping[str, Recipe]):
     """The recipes by name. A file is read when its recipe is asked for: most jobs use none."""
 
     def __init__(self) -> None:
-        found = [file for file in files(f"{__package__}.recipes").iterdir() if file.name.endswith(".yaml")]
+        found = [file for file in files(__package__ or "").joinpath("recipes").iterdir() if file.name.endswith(".yaml")]
         self._files = dict(sorted((file.name.removesuffix(".yaml"), file) for file in found))
         self._read: dict[str, Recipe] = {}
 

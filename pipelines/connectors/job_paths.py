@@ -1,6 +1,6 @@
-"""What a job names: its files and topics, and which of them must not be the same.
+"""Paths and topics that a job reads or writes, and which of them must not be the same.
 
-Nothing here reads or writes, and Beam is not imported: a dry run checks the places of a job, too.
+Nothing here reads or writes, and Beam is not imported: a dry run checks the paths of a job, too.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ...schemas.settings.job import Settings
 from ...store.address import StoreAddress
 from ...transforms.formats.paths import expand, is_local
 
-__all__ = ["Place", "check_apart", "check_places", "check_topics", "places_of", "refuse_topics"]
+__all__ = ["JobPath", "check_apart", "check_paths", "check_topics", "job_paths", "refuse_topics"]
 
 #: Files that SQLite and the queue of its writers keep beside a database.
 _BESIDE = ("-wal", "-shm", "-journal", "-queue")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JobPath:
     """A file that a setting names.
 
     Attributes:
@@ -39,34 +39,34 @@ class Place:
     written: bool = False
 
 
-def places_of(settings: Settings) -> list[Place]:
+def job_paths(settings: Settings) -> list[JobPath]:
     """Every file that the settings name, as far as it can be known without reading one.
 
     Raises:
         AddressError: the ledger's URL cannot be filled in here.
     """
-    found: list[Place] = []
+    found: list[JobPath] = []
     source = settings.source
     if source is not None:
         field = source.setting
         for pattern in source.patterns:
             where = settings.path(pattern)
-            found.append(Place(field, where))
+            found.append(JobPath(field, where))
             if is_local(where):
                 with suppress(SettingsError):  # what is not there is said where it is read
-                    found += [Place(field, path) for path in expand([pattern], settings.path, field)]
+                    found += [JobPath(field, path) for path in expand([pattern], settings.path, field)]
     if settings.model_file is not None:
-        found.append(Place("model", settings.model_file))
+        found.append(JobPath("model", settings.model_file))
     if settings.roster_file is not None:
         field = "roster" if settings.roster is not None else "group_by"
-        found.append(Place(field, settings.path(settings.roster_file.file)))
+        found.append(JobPath(field, settings.path(settings.roster_file.file)))
     address = StoreAddress(settings.ledger_url)
     if address.is_sqlite:
         path = str(address.resolve().database)
-        found += [Place("ledger", path + end, written=True) for end in ("", *_BESIDE)]
+        found += [JobPath("ledger", path + end, written=True) for end in ("", *_BESIDE)]
     for field, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
         if sink is not None and sink.is_files:
-            found.append(Place(field, settings.path(sink.path), written=True))
+            found.append(JobPath(field, settings.path(sink.path), written=True))
     return found
 
 
@@ -77,20 +77,20 @@ def check_apart(settings: Settings) -> None:
         SettingsError: two settings name the same file, and one of them is written; links and ``..`` are followed. Or
             something that is no file and no folder is where one is to be written.
     """
-    places = places_of(settings)
-    check_places(places)
+    paths = job_paths(settings)
+    check_paths(paths)
     problems = [
-        f"{place.field}: {place.path} cannot be written ({why})"
-        for place in places
-        if place.written and is_local(place.path) and (why := _no_place(place)) is not None
+        f"{one.field}: {one.path} cannot be written ({why})"
+        for one in paths
+        if one.written and is_local(one.path) and (why := _not_writable(one)) is not None
     ]
     if problems:
         raise SettingsError(problems)
 
 
-def _no_place(place: Place) -> str | None:
-    """Why a place that is there can be neither a file nor a folder that is written; a ledger may be behind a link."""
-    path = os.path.realpath(place.path) if place.field == "ledger" or is_folder(place.path) else place.path
+def _not_writable(one: JobPath) -> str | None:
+    """Why what is at a path can be neither a file nor a folder that is written; a ledger may be behind a link."""
+    path = os.path.realpath(one.path) if one.field == "ledger" or is_folder(one.path) else one.path
     if is_folder(path):
         return None  # of a live job; what is not live says what it needs where it looks at the file
     try:
@@ -102,14 +102,14 @@ def _no_place(place: Place) -> str | None:
     return None
 
 
-def check_places(places: list[Place]) -> None:
-    """The same for places that were collected otherwise.
+def check_paths(paths: list[JobPath]) -> None:
+    """Refuse paths of which two settings name the same one, and one of them writes there.
 
     Raises:
-        SettingsError: as above.
+        SettingsError: there are such settings; links and ``..`` are followed.
     """
     problems: dict[str, None] = {}
-    for one, other in combinations(places, 2):
+    for one, other in combinations(paths, 2):
         if (one.written or other.written) and one.field != other.field and _same(one, other):
             written = other if other.written else one
             problems[
@@ -120,7 +120,7 @@ def check_places(places: list[Place]) -> None:
         raise SettingsError(problems)
 
 
-def _same(one: Place, other: Place) -> bool:
+def _same(one: JobPath, other: JobPath) -> bool:
     first, second = one.path.removeprefix("file://"), other.path.removeprefix("file://")
     if is_local(first) != is_local(second):
         return False
@@ -149,9 +149,9 @@ def check_topics(settings: Settings) -> None:
     source = settings.source
     named = {} if source is None else dict.fromkeys(source.named_topics, source.setting)
     problems: list[str] = []
-    for place, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
+    for section, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
         for topic in () if sink is None else sink.named_topics:
-            field = f"{place}.{topic[0]}"
+            field = f"{section}.{topic[0]}"
             other = named.setdefault(topic, field)
             if other != field:
                 problems.append(f"{other} and {field} name the same topic, {topic[1]}; give {field} a topic of its own")

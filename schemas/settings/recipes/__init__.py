@@ -1,1 +1,0 @@
-"""Recipes: one file for each platform or device whose messages fit a mapping; :mod:`..mappings` reads them."""

@@ -1,1 +1,0 @@
-"""One module a version, in order; a module that was ever shipped is never changed."""
