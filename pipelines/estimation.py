@@ -164,7 +164,7 @@ def _lowered(settings: Settings, model: Model, estimate: Estimate) -> Model:
     bounds, keep = mixing_bounds(belief_from_dict(model.belief)), 1 - estimate.margin
     lower = MixingBounds(bounds.pi_min * keep, bounds.gap * keep, kind=bounds.kind)
     method = f"{model.provenance.method}, margin {estimate.margin:g}"
-    # what exact counts were is nobody's business once the model is made
+    # diagnostics hold exact counts, and a model that was made needs none
     return replace(
         model,
         belief=lower.to_dict(),

@@ -223,7 +223,7 @@ class Stall:
 _BYTES = 16 << 20
 _FILES = 4
 
-#: Dead letters that are written in a minute; the rejects above it are told without.
+#: Dead letters that are written in a minute; rejects beyond them are logged without their content.
 MOST_LETTERS = 100
 _MINUTE_S = 60.0
 

@@ -298,20 +298,29 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
-    """What a cluster says is in the job's way there.
+class Trouble:
+    """Why a job cannot go on in the cluster that runs it.
 
     Attributes:
         cause: the part that died, ``Cause.NO_WORKER`` if that is not known, or ``Cause.RUNNER`` if nothing is said.
         text: in words.
-        since: monotonic seconds when it said so first.
-        sure: whether it is told at once.
+        sure: whether the watchdog says it at once, because it cannot be a part of a usual beginning.
     """
 
     cause: Cause
     text: str
-    since: float
     sure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck(Trouble):
+    """A trouble that lasts.
+
+    Attributes:
+        since: monotonic seconds when the cluster said so first.
+    """
+
+    since: float = field(kw_only=True)
 
 
 @dataclass
@@ -646,21 +655,6 @@ CLUSTER_S = 5.0
 _END_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a job cannot go on where it runs.
-
-    Attributes:
-        cause: the part that died, or ``Cause.NO_WORKER`` where that is not known.
-        text: the same in words.
-        sure: whether it is told at once, because it cannot be a part of a usual beginning.
-    """
-
-    cause: Cause
-    text: str
-    sure: bool = False
-
-
 Cluster = Callable[[], Trouble | None]
 """Asks a cluster why the job cannot go on there; ``None`` if it can, or it is unknown."""
 
@@ -755,7 +749,7 @@ class WatchLoop:
                 self._stuck = None
             else:
                 since = self._dog.clock() if before is None or before.cause is not found.cause else before.since
-                self._stuck = Stuck(found.cause, found.text, since, found.sure)
+                self._stuck = Stuck(found.cause, found.text, found.sure, since=since)
 
     def _look(self) -> None:
         warnings = self._dog.look(

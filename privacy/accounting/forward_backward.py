@@ -64,8 +64,6 @@ members.
 >>> density = 2.0**-5
 >>> round(constant_loss(bounds, density), 4), round(around(bounds, density) + 10 * density, 4)
 (0.3805, 0.6618)
-
-How much noise by the forward-backward account: the least that its bound by the largest density allows.
 """
 
 from __future__ import annotations
@@ -640,8 +638,8 @@ def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | Non
     """Noise by the forward-backward account (Cao and others, TKDE 2018, for any windows in any overlap).
 
     The density is the largest of a grid, within 1 in 2000 of the largest there is, whose endless stream of any windows
-    is certified to lose at most epsilon: :mod:`.forward_backward` has the theorem and the grid. A ledger with
-    the rule ``forward-backward`` accounts it at most at epsilon.
+    is certified to lose at most epsilon: the head of this module has the theorem and the grid. A ledger with the rule
+    ``forward-backward`` accounts it at most at epsilon.
 
     Args:
         belief: A chain, or a class; a fixed start is replaced by any start, which is true in every slot.

@@ -604,6 +604,8 @@ class Course:
         self._leaps = self._is_curve and way.blocks.stride >= _LEAST_STRIDE
         # the matrix of a slot that is one number is its largest entry
         self._matrices = np.zeros((0 if self._leaps else _CHUNK, *way.shape))
+        # tails are made for all slots that are followed, when they are asked for: what is cut shares them
+        self._near = np.zeros((0, *way.shape))
         self._most = float(state.largest.max())
         self._done, self._is_settled, self._is_lost = 0, False, False
         self._made: dict[int, Tails] = {}
@@ -628,14 +630,16 @@ class Course:
 
     def _cut(self, done: int, length: int) -> Tails:
         longest = self._longest
-        matrices = self._largest[longest : longest + done] if self._leaps else self._matrices[:done]
-        near = _less(matrices, self._density)
+        matrices = self._largest[longest:] if self._leaps else self._matrices
+        if (made := len(self._near)) < self._done:
+            self._near = np.concatenate([self._near, _less(matrices[made : self._done], self._density)])
+        near = self._near[:done]
         if done < length and not (self._is_settled and done == self._done):
             # nothing is proved of the slots further on
             far = full = _with_own(np.zeros(self._way.shape), np.inf)
             top = np.inf
         else:
-            far, full, top = near[-1], matrices[-1], self._largest[longest + done - 1]
+            far, full, top = near[-1], matrices[done - 1], self._largest[longest + done - 1]
         rest = min(length - done, longest)
         largest = np.concatenate([self._largest[done + rest : longest + done], np.full(rest, top)])
         own = min(done + rest, longest)

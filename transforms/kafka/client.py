@@ -242,7 +242,7 @@ def look(cluster: Cluster, topics: Iterable[str]) -> None:
     except Exception as error:
         if not is_kafkas(error):
             raise
-        consumer.poll(0)  # the client was told why, and says so when it is asked
+        consumer.poll(0)  # the client passes on the reasons that it has when it is polled
         found = [unavailable(f"brokers {cluster.servers}", one) for one in (*said, error)]
         lasting = next((one for one in found if not one.passing), None)
         # of a port that speaks something else the client says only that there is no answer

@@ -16,7 +16,6 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live import monitor, watchdog
-from quiltstream.pipelines.live import watchdog as watch_loop
 from quiltstream.pipelines.live.flink import FlinkHealth, FlinkJob
 from quiltstream.pipelines.live.monitor import Follower, LiveProgress
 from quiltstream.pipelines.live.watchdog import HEALTH_METRICS, Cause, Trouble, Watchdog, WatchLoop
@@ -35,7 +34,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A watchdog that is quick to say so."""
     monkeypatch.setattr(watchdog, "PATIENCE_S", 0.2)
     monkeypatch.setattr(watchdog, "_ANSWER_S", 0.05)
-    monkeypatch.setattr(watch_loop, "BEAT_S", 0.02)
+    monkeypatch.setattr(watchdog, "BEAT_S", 0.02)
     HEALTH_METRICS.reset()
     yield
     HEALTH_METRICS.reset()
@@ -181,7 +180,7 @@ def test_an_output_that_is_closed_does_not_end_the_rounds(monkeypatch: pytest.Mo
 def test_the_clusters_messages_are_reported_beside_the_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watch_loop, "CLUSTER_S", 0.01)
+    monkeypatch.setattr(watchdog, "CLUSTER_S", 0.01)
     seen, slow = noticed(Cause.NO_WORKER), threading.Event()
     said: list[str] = []
 
@@ -224,7 +223,7 @@ def test_a_job_in_a_cluster_whose_address_is_known_is_asked_after_there(
                 assert seen.wait(LONG)
             return super().state
 
-    monkeypatch.setattr(watch_loop, "CLUSTER_S", 0.01)
+    monkeypatch.setattr(watchdog, "CLUSTER_S", 0.01)
     monkeypatch.setattr(FlinkHealth, "trouble", trouble)
     begun = monitor._watch
 

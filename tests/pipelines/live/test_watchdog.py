@@ -411,7 +411,7 @@ def test_what_a_cluster_says_is_in_the_way_is_told_when_it_has_not_gone_by_itsel
     post = Post()
     post.dog.here = False
     since = post.at
-    stuck = Stuck(Cause.NO_WORKER, "no TaskManager is left", since)
+    stuck = Stuck(Cause.NO_WORKER, "no TaskManager is left", since=since)
     assert post.look(missing=None, stuck=stuck) == []
     post.after(PATIENCE_S)
     assert post.look(missing=None, stuck=stuck) == []
@@ -448,7 +448,7 @@ def test_a_source_that_windows_are_closed_without_is_named_until_it_sends_again(
 
 def test_a_part_that_surely_died_is_told_at_once_and_says_why_no_worker_looks() -> None:
     post = Post()
-    stuck = Stuck(Cause.POOL, "the worker pool takes no connection", post.at, sure=True)
+    stuck = Stuck(Cause.POOL, "the worker pool takes no connection", since=post.at, sure=True)
     still = post.heartbeat()
     assert post.look(still, stuck=stuck) == ["the worker pool takes no connection"]
     post.after(2 * PATIENCE_S)
@@ -468,7 +468,7 @@ def test_workers_that_wait_for_a_ledger_that_is_away_are_not_told_as_gone() -> N
 def test_a_late_window_in_a_cluster_whose_trouble_is_known_guesses_no_cause() -> None:
     post = Post()
     post.dog.here = False
-    stuck = Stuck(Cause.TASKMANAGER, "no TaskManager is left", post.at, sure=True)
+    stuck = Stuck(Cause.TASKMANAGER, "no TaskManager is left", since=post.at, sure=True)
     assert post.look(stuck=stuck) == ["no TaskManager is left"]
     post.after(PATIENCE_S + 1)
     (text,) = post.look(stuck=stuck)
