@@ -115,7 +115,7 @@ class Leap:
     Attributes:
         slots: 1, 2, ..., as many as the shortest block has.
         ends: The slot behind each block, from the first of the slots, shape (blocks, slots).
-        eta: Total variations, shape (blocks, 1).
+        eta: Total variations, one number a block, shape (blocks, slots): a loop over whole rows is the faster one.
         caps: Influence, alike.
     """
 
@@ -185,7 +185,8 @@ class Blocks:
         """What is the same for every so many slots, for total variations."""
         useful, slots = self.telling, np.arange(1, self.stride + 1)
         ends = slots - 1 - self.steps[useful, None]
-        return Leap(slots, ends, self.above[useful], self.caps[useful, None])
+        eta, caps = (np.repeat(one[useful, None], len(slots), axis=1) for one in (self.above[:, 0], self.caps))
+        return Leap(slots, ends, eta, caps)
 
     @cached_property
     def telling(self) -> npt.NDArray[np.bool_]:
@@ -602,6 +603,7 @@ class Course:
         self._grown = np.expm1(np.minimum(self._largest, _MOST))
         self._masses = np.concatenate([[0.0], np.cumsum(state.densities), np.zeros(_CHUNK)])
         self._leaps = self._is_curve and way.blocks.stride >= _LEAST_STRIDE
+        self._rise = density * way.blocks.leap.slots if self._leaps else np.zeros(0)
         # the matrix of a slot that is one number is its largest entry
         self._matrices = np.zeros((0 if self._leaps else _CHUNK, *way.shape))
         # tails are made for all slots that are followed, when they are asked for: what is cut shares them
@@ -683,19 +685,21 @@ class Course:
         count = len(leap.slots)
         self._grow(count)
         last = first + count
-        rise = density * leap.slots
-        self._masses[first + 1 : last + 1] = self._masses[first] + rise
+        rise = self._rise
+        np.add(self._masses[first], rise, out=self._masses[first + 1 : last + 1])
         ends = leap.ends + first
-        told = np.minimum(np.log1p(leap.eta * self._grown[ends]), leap.caps)
+        told = leap.eta * self._grown[ends]
+        np.log1p(told, out=told)
+        np.minimum(told, leap.caps, out=told)
         told *= _UP
-        told += self._masses[first:last] - self._masses[ends + 1]
-        told = told.min(axis=0, initial=np.inf)
-        told += _ADD * (1 + min(self._most, 1e3))
+        told += self._masses[first:last] - self._masses[1:][ends]
+        least = told.min(axis=0, initial=np.inf)
+        least += _ADD * (1 + min(self._most, 1e3))
         # F is at most d more than what is ahead: the block of one slot
-        told[0] = min(told[0], self._largest[first - 1])
-        rise_before = rise - density
+        least[0] = min(least[0], self._largest[first - 1])
+        least -= rise - density
         found = self._largest[first:last]
-        np.add(np.minimum.accumulate(told - rise_before), rise, out=found)
+        np.add(np.minimum.accumulate(least), rise, out=found)
         found *= _UP
         found += _ADD * (1 + min(self._most, 1e3))
         before, top = float(found[-1 - (count > 1)]), float(found[-1])
@@ -705,8 +709,9 @@ class Course:
             if level is not None:
                 found[:] = level.raised(found)
                 top = float(found[-1])
-        self._most = max(self._most, float(found.max()))
-        np.expm1(np.minimum(found, _MOST), out=self._grown[first:last])
+        largest = float(found.max())
+        self._most = max(self._most, largest)
+        np.expm1(found if largest <= _MOST else np.minimum(found, _MOST), out=self._grown[first:last])
         self._done += count
         self._is_lost = top > _USELESS
         if not self._is_lost and level is not None:
@@ -752,8 +757,12 @@ class Level:
 
     def raised(self, matrix: FloatArray) -> FloatArray:
         """A matrix with entries that are a little below those of V raised to them."""
-        close = (matrix <= self.matrix) & (matrix >= self.matrix * (1 - 2 * self.excess) - 2 * _FLOOR)
+        close = (matrix <= self.matrix) & (matrix >= self._close)
         return np.where(close, self.matrix, matrix)
+
+    @cached_property
+    def _close(self) -> FloatArray:
+        return self.matrix * (1 - 2 * self.excess) - 2 * _FLOOR
 
 
 def _less(matrices: FloatArray, density: float) -> FloatArray:
