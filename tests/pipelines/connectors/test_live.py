@@ -21,7 +21,7 @@ CLIENTS = ("confluent_kafka", "paho", "cbor2", "google.pubsub", "google.cloud.pu
 KAFKA = ("quiltstream.transforms.kafka", "quiltstream.pipelines.connectors.kafka")
 PUBSUB = ("quiltstream.transforms.pubsub", "quiltstream.pipelines.connectors.pubsub")
 MESSAGES = ("quiltstream.transforms.payloads", "quiltstream.transforms.sources.message_files")
-LIVE = ("quiltstream.pipelines.live", "quiltstream.pipelines.gateway", "quiltstream.pipelines.connectors.live")
+LIVE = ("quiltstream.pipelines.live", "quiltstream.pipelines.gateway")
 WINDOWS = {"size": "1d", "start": "2024-03-01", "stop": "2024-03-02"}
 PRESETS = "quiltstream.transforms.payloads.presets."
 
