@@ -19,7 +19,7 @@ from ..store.address import StoreAddress, forget
 from ..store.store import Store
 from ..transforms.checks import check_hosts, check_plan
 from ..transforms.plan import Plan, ledger_address
-from .connectors.job_paths import check_apart
+from .connectors.job_io import check_apart
 from .on_record import Memory, Unknown, check_history, check_ledger, unknown_releases, with_ledger
 from .runners import options_of, runner_name
 

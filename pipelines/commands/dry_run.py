@@ -31,7 +31,7 @@ from ...store.specs import Registration
 from ...transforms.checks import STAND_IN_TEXT, check_plan, error_shares, fewest_slots, first_error, noise_problem
 from ...transforms.plan import Plan, make_plan
 from ...transforms.registration import register
-from ..connectors.job_paths import check_apart
+from ..connectors.job_io import check_apart
 from ..console import facts, finite, heading, lines, notes, number, plural, print_json, results
 from ..errors import ExitCode
 from ..on_record import Memory, Standing, on_record, standing_of

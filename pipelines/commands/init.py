@@ -16,9 +16,10 @@ import os
 import re
 import secrets
 import shlex
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,10 @@ from ...schemas.settings.job import Settings, load_settings
 from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, RegisterValue, place_text
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, time_zone
-from ...transforms.payloads.messages import SourceAwayError
+from ...transforms.payloads.messages import Messages, SourceAwayError
 from ..console import listed, plural
 from ..errors import CommandError, ExitCode, writing
+from ..gateway.connection import Arrived, BrokerError, Connection, Session
 from ..runners import read_source
 from .data_preview import Look
 from .message_preview import MessageLook, look_at_messages
@@ -596,9 +598,7 @@ def _checked(given: Mapping[str, Any]) -> KafkaSource:
 
 def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: float, wanted: Wanted) -> Guess:
     """Settings of a job, and of a gateway unless there is one, from what an MQTT broker sends meanwhile."""
-    from ..gateway.connection import Session  # noqa: PLC0415 - of an extra
-    from ..gateway.listening import listen  # noqa: PLC0415
-    from ..gateway.run import broker_of  # noqa: PLC0415
+    from ..gateway.run import broker_of  # noqa: PLC0415 - with Kafka's client, of an extra
 
     try:
         levels = topic_filter(filter_).split("/")
@@ -644,6 +644,67 @@ def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: f
     )
     lines = not any(b"\n" in (one or b"") for one in messages.payloads)
     return guess_messages(look, _origin_of(filter_, only, where, mqtt, settings, lines=lines), wanted.timezone)
+
+
+#: The header of messages that the broker had kept, as the gateway writes it.
+_RETAINED = ("mqtt-retain", b"1")
+
+#: Bytes of all messages of a look, and seconds until the broker has answered.
+_MOST_BYTES = 1 << 26
+_ANSWER_S = 10.0
+#: Seconds of one turn of the connection.
+_TURN_S = 0.1
+
+
+def listen(
+    session: Session, most: int, seconds: float, clock: Callable[[], int] = lambda: time.time_ns() // 1_000
+) -> Messages:
+    """The messages that a broker sends to a new subscriber: those that it has kept, and those that come meanwhile.
+
+    The session ends with the connection, so the broker keeps nothing for it. Stamps are when a message arrived here.
+
+    Args:
+        session: where and who; it is not patient, and its session does not outlive the connection.
+        most: how many messages end the look.
+        seconds: how long it lasts at most, from the answer to the subscriptions on.
+        clock: microseconds since 1970; the tests' own.
+
+    Raises:
+        CommandError: the broker cannot be reached or refuses, or does not answer in time.
+    """
+    heard: list[tuple[Arrived, int]] = []
+    held = 0
+
+    def take(message: Arrived) -> None:
+        nonlocal held
+        if message.qos:
+            connection.ack(message.mid)
+        if len(heard) < most and held < _MOST_BYTES and not message.malformed:
+            held += len(message.payload)
+            heard.append((message, clock()))
+
+    connection = Connection(replace(session, expiry=0, send_retained=True, patient=False), take)
+    try:
+        until = time.monotonic() + _ANSWER_S
+        while not connection.ready:
+            if time.monotonic() > until:
+                raise CommandError(f"{connection.where} does not answer within {_ANSWER_S:g} s", ExitCode.SOURCE)
+            connection.turn(_TURN_S)
+        until = time.monotonic() + seconds
+        while len(heard) < most and held < _MOST_BYTES and time.monotonic() < until:
+            connection.turn(_TURN_S)
+    except BrokerError as error:
+        raise CommandError(str(error), ExitCode.SOURCE) from error
+    finally:
+        connection.close()
+    return Messages(
+        payloads=[one.payload for one, _ in heard],
+        topics=[one.name.decode("utf-8", "replace") for one, _ in heard],
+        keys=[None] * len(heard),
+        headers=[(_RETAINED,) if one.retain else () for one, _ in heard],
+        stamps_us=np.array([stamp for _, stamp in heard], dtype=np.int64),
+        positions=np.arange(len(heard), dtype=np.int64),
+    )
 
 
 _ADDRESS = re.compile(

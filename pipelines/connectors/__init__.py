@@ -2,9 +2,9 @@
 
 ``live``
     what a live source and a live sink must do, how those that settings name are loaded (``CONNECTORS`` in
-    ``schemas/settings/connectors.py`` is the table), and a sink that cannot be read back
+    ``schemas/settings/connectors.py`` is the table), a sink that cannot be read back, and blocks on record sent again
 ``files``, ``kafka``, ``pubsub``
     the connectors; all file formats and standard input are ``files``, also those of a job that ends
-``job_paths``, ``undelivered``
-    which paths and topics a job uses, and rows on record that a sink lacks
+``job_io``
+    the paths, topics and outputs of a job, and which of them must not be the same
 """

@@ -55,9 +55,8 @@ from ...transforms.sources.contract import PartitionedSource
 from ...transforms.sources.files import decoder_of
 from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ..errors import CommandError
-from .job_paths import JobPath, check_paths, check_topics, job_paths
-from .live import LiveSink, LiveSource
-from .undelivered import Field, is_full, not_begun, outputs_of, recorded_blocks
+from .job_io import Field, JobPath, check_paths, check_topics, is_full, job_paths, not_begun, outputs_of
+from .live import LiveSink, LiveSource, recorded_blocks
 
 
 def check_writable(settings: Settings) -> None:

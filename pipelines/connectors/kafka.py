@@ -32,8 +32,8 @@ from ...transforms.payloads import PayloadDecoder
 from ...transforms.sinks import DEAD_LETTERS, SendRejects, SendReleases
 from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ..errors import AwayError, CommandError, ExitCode
-from .live import LiveSink, LiveSource, SourceRecord
-from .undelivered import Field, recorded_blocks, send_blocks
+from .job_io import Field
+from .live import LiveSink, LiveSource, SourceRecord, recorded_blocks, send_blocks
 
 __all__ = ["SinkTopic", "TopicRecord", "Topics", "patiently", "sink", "source", "start_of", "topic_of"]
 

@@ -9,23 +9,28 @@ module is imported when the settings name it, so that a job loads the client and
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, Protocol, cast
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from ...schemas.releases import release_ids
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import CONNECTORS, FileSink, RejectSink
 from ...schemas.settings.job import Settings
 from ...schemas.settings.plugins import CONNECTOR_PLUGINS, Connector, Plugin
+from ...schemas.slots import SlotGrid
 from ...store.domain_changes import SourceId
-from ...store.specs import Registration
+from ...store.exports import rows_of
+from ...store.specs import Record, Registration
 from ...store.store import Store
-from ...transforms.sinks import MessageTopic, SendRejects, SendReleases
+from ...transforms.sinks import MessageTopic, SendRejects, SendReleases, release_messages
+from ...transforms.sources.contract import BrokerUnavailableError
 from ...transforms.sources.reader import PollingPolicy
-from .undelivered import Field, send_blocks
+from ..errors import AwayError, CommandError, ExitCode
+from .job_io import Field
 
 __all__ = [
     "LiveSink",
@@ -36,6 +41,8 @@ __all__ = [
     "live_sink",
     "live_sinks",
     "live_source",
+    "recorded_blocks",
+    "send_blocks",
 ]
 
 
@@ -250,6 +257,55 @@ def check_secrets(*places: LiveSource | LiveSink | None) -> None:
     problems = [problem for place in places if place is not None for problem in place.missing_secrets()]
     if problems:
         raise SettingsError(problems)
+
+
+def recorded_blocks(
+    store: Store, registration: Registration, after: tuple[int, int] | None = None
+) -> Iterator[tuple[Record, int, list[str]]]:
+    """Each block on record, when its window starts in microseconds, and the ids of its rows.
+
+    Args:
+        store: the ledger.
+        registration: the query.
+        after: window and shard behind which to begin.
+    """
+    names = (registration.domain.name, registration.query.name)
+    grid = SlotGrid(**registration.domain.grid)
+    for record in store.records(*names, after=after):
+        if record.block is not None:
+            window = (grid.time_of(record.window.start), grid.time_of(record.window.stop))
+            yield record, window[0], release_ids(*names, registration.digest, window, record.block.keys)
+
+
+def send_blocks(topic: MessageTopic, registration: Registration, records: Iterable[Record]) -> int:
+    """Send blocks on record to a job's sink.
+
+    Args:
+        topic: the sink.
+        registration: the query.
+        records: what to send; refusals among them have no block, and are passed over.
+
+    Returns:
+        How many were sent.
+
+    Raises:
+        CommandError: they cannot be sent; :class:`.AwayError` if they can once the brokers are back.
+    """
+    sender, sent = topic.sender(f"sink.{topic.kind}"), 0
+    try:
+        for record in records:
+            if record.block is not None:
+                sender.send(release_messages(rows_of(registration, record), topic.format, sender.head))
+                sent += 1
+        sender.finish()
+    except BrokerUnavailableError as error:
+        text = f"{error}. What was charged is on record: mend it and run again"
+        if error.passing:
+            raise AwayError(text, ExitCode.FAILURE, "sink") from error
+        raise CommandError(text, ExitCode.FAILURE) from error
+    finally:
+        sender.close()
+    return sent
 
 
 class ResentTopic(LiveSink):

@@ -27,8 +27,8 @@ from ...transforms.pubsub import (
 )
 from ...transforms.sources.reader import PollingPolicy
 from ..errors import AwayError, ExitCode
+from .job_io import Field
 from .live import LiveSink, LiveSource, ResentTopic
-from .undelivered import Field
 
 #: How long the service may take to answer what a run begins with.
 _ANSWER_S = 60.0

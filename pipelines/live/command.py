@@ -27,8 +27,8 @@ from ...transforms.private_histograms import PrivateHistograms
 from ..commands import ASKED
 from ..commands.run import show, summary_of, with_live
 from ..connectors.files import labelled_so_far
+from ..connectors.job_io import filling, outputs_of
 from ..connectors.live import live_sink
-from ..connectors.undelivered import filling, outputs_of
 from ..console import plural, results
 from ..errors import AwayError, CommandError, ExitCode
 from ..estimation import SuccessorQuery, decide, successor_query

@@ -34,8 +34,8 @@ from ...transforms.private_histograms import PrivateHistograms
 from ...transforms.registration import register
 from ...transforms.sources.reader import PollingPolicy
 from ..connectors.files import check_folders, labelled_so_far, make_folders
+from ..connectors.job_io import filling, outputs_of
 from ..connectors.live import LiveSink, LiveSource, check_secrets, live_sinks, live_source
-from ..connectors.undelivered import filling, outputs_of
 from ..drift import DriftWatch
 from ..on_record import note_lost_history
 from ..preflight import Word, check_command, preflight

@@ -25,8 +25,8 @@ from ...transforms.plan import Plan
 from ...transforms.sources.progress import Heartbeat
 from ...transforms.sources.reader import PollingPolicy
 from ..commands import ASKED, ask_to_end, keep_quiet, settled
+from ..connectors.job_io import Output
 from ..connectors.live import SourceRecord
-from ..connectors.undelivered import Output
 from ..console import plural
 from ..drift import DriftWatch
 from ..errors import CommandError, ExitCode

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...store.errors import StoreReplaced
-from ..connectors.undelivered import Output, SinkError, output_of
+from ..connectors.job_io import Output, SinkError, output_of
 from ..console import plural
 from ..errors import AwayError, CommandError, ExitCode, Part, explain, failed_step
 from ..on_record import ReplacedError

@@ -4,11 +4,11 @@
     a history's counts, the chain of them, and what speaks against one chain
 ``confidence``, ``per_series``
     classes that hold for a history, or for most of its series
-``private_counts``, ``released_bounds``
-    a belief from noisy counts or from released rows
+``private_counts``
+    noisy counts, and a belief from them
 ``released_histograms``, ``drift``, ``belief_checks``
-    stretches of released rows, with the noise of their sums; whether a belief in force is contradicted, and what
-    richer beliefs would cost
+    stretches of released rows, with the noise of their sums; whether they contradict a belief in force, and the
+    bounds that they allow; what richer beliefs would cost
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .confidence import ConfidenceClass as ConfidenceClass
     from .confidence import confidence_class as confidence_class
     from .drift import Drift as Drift
+    from .drift import bounds_of_released as bounds_of_released
     from .drift import drift_test as drift_test
     from .drift import spent_alpha as spent_alpha
     from .drift import transition_drift_test as transition_drift_test
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from .per_series import series_class as series_class
     from .private_counts import NoisyCounts as NoisyCounts
     from .private_counts import release_counts as release_counts
-    from .released_bounds import bounds_of_released as bounds_of_released
     from .transition_counts import EstimationError as EstimationError
     from .transition_counts import TransitionCounts as TransitionCounts
     from .transition_counts import chain_from_counts as chain_from_counts

@@ -18,7 +18,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.connectors import files as file_connector
 from quiltstream.pipelines.connectors import pubsub
-from quiltstream.pipelines.connectors.undelivered import Output
+from quiltstream.pipelines.connectors.job_io import Output
 from quiltstream.pipelines.errors import AwayError, CommandError, ExitCode
 from quiltstream.pipelines.live import command, monitor, restarts
 from quiltstream.pipelines.live import job as build

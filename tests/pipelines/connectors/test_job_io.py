@@ -14,7 +14,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineState
 
 from quiltstream.pipelines.connectors import files
-from quiltstream.pipelines.connectors.undelivered import Output, SinkError, is_full
+from quiltstream.pipelines.connectors.job_io import Output, SinkError, is_full
 from quiltstream.pipelines.errors import ExitCode
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live.restarts import RunnerError, failure_of

@@ -1,27 +1,56 @@
-"""Paths and topics that a job reads or writes, and which of them must not be the same.
+"""What a job reads and writes: paths, topics and outputs; which of them must not be the same, and errors of outputs.
 
-Nothing here reads or writes, and Beam is not imported: a dry run checks the paths of a job, too.
+Nothing here reads or writes, and Beam is not imported: a dry run checks the paths of a job, too. What is released is
+put on record before it is written, so an output that fails loses nothing: the same rows can be written later.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-from contextlib import suppress
+import re
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import combinations
 from pathlib import Path
+from typing import Literal
 
 from ...schemas.files import FileError, check_replaceable, is_folder
 from ...schemas.settings.base import SettingsError
+from ...schemas.settings.connectors import FileSink
 from ...schemas.settings.job import Settings
 from ...store.address import StoreAddress
 from ...transforms.formats.paths import expand, is_local
+from ..errors import CommandError, ExitCode, failed_step
 
-__all__ = ["JobPath", "check_apart", "check_paths", "check_topics", "job_paths", "refuse_topics"]
+__all__ = [
+    "Field",
+    "JobPath",
+    "Output",
+    "SinkError",
+    "check_apart",
+    "check_paths",
+    "check_topics",
+    "filling",
+    "is_full",
+    "job_paths",
+    "not_begun",
+    "output_of",
+    "outputs_of",
+    "refuse_topics",
+]
+
+Field = Literal["sink", "rejects"]
 
 #: Files that SQLite and the queue of its writers keep beside a database.
 _BESIDE = ("-wal", "-shm", "-journal", "-queue")
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+#: Where Python and Arrow write the number of an error; it may stand in a path, too. The runner hands on texts only.
+_NUMBER = re.compile(r"(?:^(?:[\w.]+: )*|Detail: )\[errno (\d+)\]", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +204,97 @@ def refuse_topics(settings: Settings) -> None:
     ]
     if problems:
         raise SettingsError(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a step of a graph writes.
+
+    Attributes:
+        field: the setting.
+        place: folder, file or topic.
+        files: whether it is a place for files.
+    """
+
+    field: Field
+    place: str
+    files: bool
+
+    @property
+    def step(self) -> str:
+        """The step of the graph that writes it."""
+        return self.field.capitalize()
+
+    @property
+    def kept(self) -> str:
+        """What is not lost."""
+        return "The rows are on record" if self.field == "sink" else "What was charged is on record"
+
+    def failed(self, error: BaseException) -> str:
+        """What went wrong, in words that hold no data."""
+        if self.files and is_full(error):
+            return f"{self.field}: {self.place} could not be written, because no room is left on its disk"
+        _, kind = failed_step(error)
+        return f"{self.field}: {self.place} could not be written ({kind or type(error).__name__})"
+
+    def mend(self, error: BaseException) -> str:
+        """What to do."""
+        return f"{'make room there' if self.files and is_full(error) else 'mend the place'}, or name another"
+
+
+class SinkError(CommandError):
+    """Sink or rejects could not be written.
+
+    Attributes:
+        symptom: what went wrong, without the next step.
+    """
+
+    def __init__(self, symptom: str, then: str) -> None:
+        """Keep the symptom; the message has the next step, too."""
+        super().__init__(f"{symptom}. {then}", ExitCode.SINK)
+        self.symptom = symptom
+
+
+def outputs_of(settings: Settings) -> tuple[Output, ...]:
+    """What a job's graph writes."""
+    named: tuple[tuple[Field, FileSink | None], ...] = (("sink", settings.sink), ("rejects", settings.rejects))
+    return tuple(
+        Output(field, settings.path(sink.path) if sink.is_files else sink.text, sink.is_files)
+        for field, sink in named
+        if sink is not None
+    )
+
+
+def output_of(error: BaseException, outputs: tuple[Output, ...]) -> Output | None:
+    """What the step writes in which an error was raised; ``None`` if it was in another one."""
+    step, _ = failed_step(error)
+    return next((one for one in outputs if step.startswith(f"{one.step}/")), None)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error, or the last one in a traceback's text, says that no room is left."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _FULL
+    numbers = _NUMBER.findall(str(error))
+    return bool(numbers) and int(numbers[-1]) in _FULL
+
+
+def not_begun(output: Output, error: OSError) -> SinkError:
+    """A job that cannot begin for want of room."""
+    return SinkError(output.failed(error), f"Nothing was charged by this run: {output.mend(error)}, and run again")
+
+
+@contextmanager
+def filling(outputs: tuple[Output, ...]) -> Generator[None]:
+    """Say of an error within that it was the sink's, which gets what it lacks of the record.
+
+    Raises:
+        SinkError: there was one.
+    """
+    try:
+        yield
+    except OSError as error:
+        sink = next(one for one in outputs if one.field == "sink")
+        raise SinkError(
+            sink.failed(error), f"{sink.kept}: {sink.mend(error)}, and run again; it is given what it lacks first"
+        ) from error
