@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -148,19 +149,9 @@ class StateCounts:
         self._length = length
         self._start, self._rows = exact_chain(chain)
 
-    def distance(self, node: int, pair: tuple[int, int]) -> int:
-        """W_inf between the laws of N given X_node = x and given X_node = x'; errors as of `exact_distance`."""
-        low, high = self.bounds(node)[pair]
-        return low if low == high else self.exact_distance(node, pair)
-
-    def possible(self, node: int) -> tuple[int, ...]:
-        """The states of positive probability in a slot, from 0."""
-        return tuple(int(state) for state in np.flatnonzero(self._reachable[node]))
-
     def law(self, node: int, state: int) -> npt.NDArray[np.float64]:
         """P(N = n | X_node = state), n = 0..T, as floats; shape (T + 1,)."""
-        joint = np.convolve(self._forward[node][state], self._backward[node][state])
-        return np.asarray(joint / joint.sum(), dtype=np.float64)
+        return np.asarray(self._law(node, state), dtype=np.float64)
 
     def bounds(self, node: int) -> dict[tuple[int, int], tuple[int, int]]:
         """Lower and upper bounds on the distance of every pair x < x' of states that the slot can be in.
@@ -169,7 +160,7 @@ class StateCounts:
         sum; equivalently for the upper sums U = 1 - F, which are accurate where F is close to 1. The sums are floats
         with a bound on their relative error; where products could underflow, the bounds say nothing.
         """
-        states = self.possible(node)
+        states = np.flatnonzero(self._reachable[node]).tolist()
         pairs = list(itertools.combinations(states, 2))
         if not self._accurate:
             return dict.fromkeys(pairs, (0, self._length))
@@ -192,13 +183,12 @@ class StateCounts:
                 f"doubles cannot tell apart; whole numbers decide that up to a length of {LARGEST_EXACT}: use a "
                 "shorter window, or a mechanism that needs no exact law (mqm_approx)"
             )
-        laws = [_product(self._forward_exact[node][x], self._backward_exact[node][x]) for x in pair]
-        totals = [sum(law) for law in laws]
+        forward, backward = self._whole
+        laws = [np.convolve(forward[node][x], backward[node][x]) for x in pair]
         counts = range(self._length + 1)
-        distance = quantile_distance(
-            [mass * totals[1] for mass in laws[0]], counts, [mass * totals[0] for mass in laws[1]], counts
-        )
-        return int(distance)
+        # each is multiplied by the other's sum, so that both have one sum
+        masses = [(laws[0] * laws[1].sum()).tolist(), (laws[1] * laws[0].sum()).tolist()]
+        return int(quantile_distance(masses[0], counts, masses[1], counts))
 
     @cached_property
     def _reachable(self) -> npt.NDArray[np.bool_]:
@@ -212,8 +202,10 @@ class StateCounts:
 
     @cached_property
     def _accurate(self) -> bool:
-        """Whether no product of the programme can leave the range in which floats keep their relative accuracy."""
+        """Whether no number of the programme can leave the range in which floats keep their relative accuracy."""
         least = min(value for row in (self._start, *self._rows) for value in row if value > 0)
+        if least < sys.float_info.min:  # a stationary start may be rarer than any entry of the matrix
+            return False
         return self._length * (math.log(least.numerator) - math.log(least.denominator)) > _LEAST_LOG
 
     @property
@@ -221,31 +213,43 @@ class StateCounts:
         """Relative error of a cumulative sum: each step multiplies and adds k + 1 numbers, all of them positive."""
         return (3 * self._length * (len(self._rows) + 4) + 16) * 2.0**-52
 
-    @cached_property
-    def _transition(self) -> Reals:
-        return np.array([[float(value) for value in row] for row in self._rows], dtype=_WORK)
+    def _law(self, node: int, state: int) -> Reals:
+        forward, backward = self._floats
+        joint = np.convolve(forward[node][state], backward[node][state])
+        return joint / joint.sum()
+
+    def _sums(self, node: int, state: int) -> tuple[Reals, Reals]:
+        law = self._law(node, state)
+        upper = np.concatenate([law[::-1].cumsum()[::-1][1:], [0]])
+        return law.cumsum(), upper
 
     @cached_property
-    def _forward(self) -> list[Reals]:
-        """[i][x, n] = P(X_i = x, n visits in the slots up to i), shape (k, i + 2)."""
-        now = np.zeros((len(self._rows), 2), dtype=_WORK)
-        for state, value in enumerate(self._start):
-            now[state, int(state == self._state)] = float(value)
-        found = [now]
-        for _ in range(1, self._length):
-            now = self._counted(self._transition.T @ now)
-            found.append(now)
-        return found
+    def _floats(self) -> tuple[list[Reals], list[Reals]]:
+        start = np.array([float(value) for value in self._start], dtype=_WORK)
+        return self._programme(start, np.array([[float(value) for value in row] for row in self._rows], dtype=_WORK))
 
     @cached_property
-    def _backward(self) -> list[Reals]:
-        """[i][x, n] = P(n visits after slot i | X_i = x), shape (k, T - i)."""
-        now: Reals = np.ones((len(self._rows), 1), dtype=_WORK)
-        found: list[Reals] = [now]
+    def _whole(self) -> tuple[list[Reals], list[Reals]]:
+        """In whole numbers of any size, over one denominator for the start and one for the rows."""
+        start = math.lcm(*(value.denominator for value in self._start))
+        below = math.lcm(*(value.denominator for row in self._rows for value in row))
+        return self._programme(
+            np.array([int(value * start) for value in self._start], dtype=object),
+            np.array([[int(value * below) for value in row] for row in self._rows], dtype=object),
+        )
+
+    def _programme(self, start: Reals, transition: Reals) -> tuple[list[Reals], list[Reals]]:
+        """Forward and backward tables of every slot i, in the numbers of the arguments.
+
+        Returns:
+            [i][x, n] = P(X_i = x, n visits in the slots up to i), shape (k, i + 2); and
+            [i][x, n] = P(n visits after slot i | X_i = x), shape (k, T - i).
+        """
+        forward, backward = [self._counted(start[:, np.newaxis])], [np.ones_like(start[:, np.newaxis])]
         for _ in range(1, self._length):
-            now = self._transition @ self._counted(now)
-            found.append(now)
-        return found[::-1]
+            forward.append(self._counted(transition.T @ forward[-1]))
+            backward.append(transition @ self._counted(backward[-1]))
+        return forward, backward[::-1]
 
     def _counted(self, table: Reals) -> Reals:
         """Count the current slot: the row of the counted state moves up by one visit."""
@@ -253,41 +257,6 @@ class StateCounts:
         wider[:, :-1] = table
         wider[self._state] = np.concatenate([[0], table[self._state]])
         return wider
-
-    def _sums(self, node: int, state: int) -> tuple[Reals, Reals]:
-        joint = np.convolve(self._forward[node][state], self._backward[node][state])
-        joint = joint / joint.sum()
-        upper = np.concatenate([joint[::-1].cumsum()[::-1][1:], [0]])
-        return joint.cumsum(), upper
-
-    @cached_property
-    def _scaled(self) -> tuple[list[int], list[list[int]]]:
-        """Start and transitions as whole numbers over one denominator each."""
-        below = math.lcm(*(value.denominator for row in self._rows for value in row))
-        start = math.lcm(*(value.denominator for value in self._start))
-        return [int(value * start) for value in self._start], [[int(value * below) for value in r] for r in self._rows]
-
-    @cached_property
-    def _forward_exact(self) -> list[list[list[int]]]:
-        start, rows = self._scaled
-        now = [[0, value] if state == self._state else [value, 0] for state, value in enumerate(start)]
-        found = [now]
-        for _ in range(1, self._length):
-            columns = [_mix([row[state] for row in rows], now) for state in range(len(rows))]
-            now = [[0, *column] if state == self._state else [*column, 0] for state, column in enumerate(columns)]
-            found.append(now)
-        return found
-
-    @cached_property
-    def _backward_exact(self) -> list[list[list[int]]]:
-        _, rows = self._scaled
-        now = [[1] for _ in rows]
-        found = [now]
-        for _ in range(1, self._length):
-            counted = [[0, *row] if state == self._state else [*row, 0] for state, row in enumerate(now)]
-            now = [_mix(row, counted) for row in rows]
-            found.append(now)
-        return found[::-1]
 
 
 def _reach(p: tuple[Reals, Reals], q: tuple[Reals, Reals], error: float) -> tuple[int, int]:
@@ -304,21 +273,6 @@ def _reach(p: tuple[Reals, Reals], q: tuple[Reals, Reals], error: float) -> tupl
     high = np.where(positive, np.minimum(sure, last) - counts, 0)
     low = np.where(positive, np.minimum(possible, last) - counts, 0)
     return max(0, int(low.max())), max(0, int(high.max()))
-
-
-def _mix(weights: Sequence[int], tables: Sequence[Sequence[int]]) -> list[int]:
-    used = [(weight, table) for weight, table in zip(weights, tables, strict=True) if weight]
-    return [sum(weight * table[place] for weight, table in used) for place in range(len(tables[0]))]
-
-
-def _product(first: Sequence[int], second: Sequence[int]) -> list[int]:
-    """Coefficients of the product of two polynomials."""
-    found = [0] * (len(first) + len(second) - 1)
-    for place, factor in enumerate(first):
-        if factor:
-            for other, value in enumerate(second):
-                found[place + other] += factor * value
-    return found
 
 
 LARGEST_PROGRAMME = 4096

@@ -89,6 +89,12 @@ SUM_TOLERANCE = 1e-9
 _EXACT = 2.0**-50
 """A row this close to 1 is kept bit for bit, so that writing a chain down and reading it back changes nothing."""
 
+LEAST_WEIGHT = 1e-290
+"""A stationary probability below this may have lost digits on the way."""
+
+_LARGE = 2.0**500
+"""Weights from here on are brought near 1 by a power of two, which loses no digit, so that none overflows."""
+
 _REVERSIBLE = 1e-10
 """How far, relatively, the flows of a reversible chain may differ from their transposes."""
 
@@ -262,6 +268,8 @@ class MarkovChain(Belief):
         weights = np.ones(self.states)
         for state in range(1, self.states):
             weights[state] = weights[:state] @ work[:state, state]
+            if weights[state] > _LARGE:
+                weights = np.ldexp(weights, -np.frexp(weights[state])[1])
         return frozen(weights / weights.sum())
 
     @property
@@ -271,8 +279,12 @@ class MarkovChain(Belief):
 
     @cached_property
     def reversal(self) -> FloatArray:
-        """Time reversal P*(x, y) = pi(y) P(y, x) / pi(x), shape (k, k)."""
-        weights = self.stationary
+        """Time reversal P*(x, y) = pi(y) P(y, x) / pi(x), shape (k, k).
+
+        Raises:
+            ChainError: If the chain is reducible, or a state is rarer than a float can say.
+        """
+        weights = self._held
         return frozen(self.transition.T * weights[np.newaxis, :] / weights[:, np.newaxis])
 
     @cached_property
@@ -343,9 +355,17 @@ class MarkovChain(Belief):
             raise ChainError("a chain needs the field transition, the matrix P: add it")
         return cls(data["transition"], data.get("initial"))
 
+    @property
+    def _held(self) -> FloatArray:
+        """The stationary distribution, of which every probability is held to all digits."""
+        weights = self.stationary
+        if not (weights >= LEAST_WEIGHT).all():  # nor are they where a sum has overflowed
+            raise ChainError("a state is rarer than double precision can say: merge rare bins")
+        return weights
+
     @cached_property
     def _scaled(self) -> FloatArray:
-        root = np.sqrt(self.stationary)
+        root = np.sqrt(self._held)
         return self.transition * root[:, np.newaxis] / root[np.newaxis, :]
 
     def _need_irreducible(self, what: str) -> None:

@@ -158,7 +158,7 @@ class PeriodicChain(Belief):
         found[0, kept] = MarkovChain(whole[np.ix_(kept, kept)]).stationary
         for slot in range(1, self.slots):
             found[slot] = found[slot - 1] @ self.transitions[slot - 1]
-        if (found[self.live] <= 0).any():
+        if not (found[self.live] >= markov_chain.LEAST_WEIGHT).all():
             raise ChainError("a state is rarer at some slot than double precision can say: merge rare bins")
         return frozen(found)
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from quiltstream.privacy import MarkovChain
+from quiltstream.privacy import Ledger, MarkovChain, PeriodicChain
+from quiltstream.privacy.accounting import endless
 from quiltstream.privacy.models import ChainError
 
 from .. import reference
@@ -157,3 +158,20 @@ def test_chains_differ_by_their_start():
     assert MarkovChain([[-0.0, 1.0], [1.0, 0.0]]) == MarkovChain([[0.0, 1.0], [1.0, 0.0]])
     with pytest.raises(ChainError, match="field transition"):
         MarkovChain.from_dict({"initial": None})
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_a_chain_with_a_state_rarer_than_floats_hold_has_no_reversal_and_so_no_account(order):
+    tiny = 1e-200  # the rarest state has probability 2e-400; counted from it, the others' weights overflow
+    matrix = np.array([[1 - tiny, tiny, 0], [0.5, 0.5 - tiny, tiny], [0.5, 0, 0.5]])[np.ix_(order, order)]
+    chain = MarkovChain(matrix)
+    assert chain.is_irreducible
+    for ask in (
+        lambda: chain.reversal,
+        lambda: chain.gap,
+        lambda: PeriodicChain([matrix, matrix]).marginals,
+        lambda: Ledger(chain, budget=1.0),
+        lambda: endless(chain, 1.0),
+    ):
+        with pytest.raises(ChainError, match="rarer"):
+            ask()
