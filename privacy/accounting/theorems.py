@@ -187,8 +187,11 @@ def two_segments(first: tuple[int, int, float], second: tuple[int, int, float], 
             "give the earlier one first; overlapping releases add up ([SC17] Theorem 3.7)",
         )
     ahead, back = edge_influence(influence, second[0] - first[1] + 1)
-    both = first[2] + second[2]
-    return max(min(both, first[2] + ahead), min(both, second[2] + back))
+    return _either_side(first[2], second[2], ahead, back)
+
+
+def _either_side(first: float, second: float, ahead: float, back: float) -> float:
+    return max(min(first + second, first + ahead), min(first + second, second + back))
 
 
 def edge_influence(influence: SidedInfluence, lag: int) -> tuple[float, float]:
@@ -299,8 +302,6 @@ NOTHING = "does not apply: nothing is charged"
 CHANGES = "does not apply: it is about one belief, and the belief changes at a slot"
 """Why there is none where the belief changes."""
 
-_TWO = "does not apply: it is about two segments, and there are {} different windows"
-
 
 @dataclass(frozen=True, slots=True)
 class TheoremBound:
@@ -314,16 +315,36 @@ class TheoremBound:
     loss: float | None
     reason: str = ""
 
-    def raised(self) -> TheoremBound:
-        """Raised outward by more than the account's own loss is, so that rounding never puts it below."""
-        return self if self.loss is None else TheoremBound(self.loss * (1 + _OUTWARD))
+
+class _Silent(Exception):  # noqa: N818 - what a theorem is
+    """Why a theorem says nothing about an account."""
+
+
+Alone: TypeAlias = Callable[[Iterable[Span]], WorstQuilt]
+"""The worst slot of some charges alone by the quilts, rounded outward."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Segments:
+    """Two windows one after the other, and what the charges of each lose alone."""
+
+    windows: tuple[tuple[int, int], tuple[int, int]]
+    worst: tuple[WorstQuilt, WorstQuilt]
+    releases: tuple[int, int]
+
+    @property
+    def gap(self) -> int:
+        """Slots from the last of the first window to the first of the second."""
+        return self.windows[1][0] - self.windows[0][1] + 1
 
 
 @dataclass(frozen=True)
-class _Charges:
-    """All charges of an account: first slot, slot after the last, loss per slot."""
+class _Account:
+    """All charges of an account, first slot, slot after the last and loss per slot, and its beliefs' influence."""
 
     spans: tuple[Span, ...]
+    pricers: Sequence[Pricer]
+    alone: Alone
 
     @cached_property
     def shapes(self) -> Counter[tuple[int, float]]:
@@ -335,9 +356,22 @@ class _Charges:
         """The different windows, in order."""
         return sorted({(start, stop) for start, stop, _ in self.spans})
 
+    @cached_property
+    def segments(self) -> _Segments:
+        """The two segments that some theorems are about; a `_Silent` where the charges are none."""
+        if len(self.windows) != 2:  # noqa: PLR2004 - the theorems are about two segments
+            raise _Silent(f"it is about two segments, and there are {len(self.windows)} different windows")
+        first, second = self.windows
+        if second[0] < first[1]:
+            raise _Silent(f"the windows {list(first)} and {list(second)} share slots")
+        groups = [[span for span in self.spans if span[:2] == window] for window in self.windows]
+        worst = [self.alone(group) for group in groups]
+        return _Segments((first, second), (worst[0], worst[1]), (len(groups[0]), len(groups[1])))
 
-Alone: TypeAlias = Callable[[Iterable[Span]], WorstQuilt]
-"""The worst slot of some charges alone by the quilts, rounded outward."""
+    def edges(self, lag: int) -> tuple[float, float]:
+        """`edge_influence` of the worst belief."""
+        edges = [edge_influence(_kept(pricer), lag) for pricer in self.pricers]
+        return max(ahead for ahead, _ in edges), max(back for _, back in edges)
 
 
 def theorem_bounds(
@@ -348,78 +382,41 @@ def theorem_bounds(
     *,
     changes: bool,
 ) -> Mapping[str, TheoremBound]:
-    """Every theorem's bound on the loss of an account under beliefs held side by side, or why it does not apply."""
-    names = ("[SWC17] 4.4", "[SC17] 3.1", "[SC17] 3.3", "[SC17] 3.6", "[SC17] 3.7", "[BHGKM] 6.2")
-    charges = _Charges(tuple(spans))
-    if not charges.spans:
-        return {name: TheoremBound(None, NOTHING) for name in names}
-    if changes:
-        return {name: TheoremBound(None, CHANGES) for name in names}
-    pricers = [prices_of(belief, bound) for belief in beliefs]
-    segments = _Segments.of(charges, alone)
-    found = (
-        _same_quilts(charges, alone),
-        _adjacent(segments, pricers),
-        _distant(segments, pricers),
-        _product(segments, pricers),
-        _sequential(charges, alone),
-        _curves(charges, pricers),
-    )
-    return {name: bound.raised() for name, bound in zip(names, found, strict=True)}
+    """Every theorem's bound on the loss of an account under beliefs held side by side, or why it does not apply.
+
+    They are rounded outward by more than the account's own loss is, so that rounding never puts them below it.
+    """
+    if not spans or changes:
+        return {name: TheoremBound(None, CHANGES if spans else NOTHING) for name in _THEOREMS}
+    account = _Account(tuple(spans), [prices_of(belief, bound) for belief in beliefs], alone)
+    return {name: _bound_of(theorem, account) for name, theorem in _THEOREMS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Segments:
-    """Two windows one after the other, and what the charges of each lose alone."""
-
-    windows: tuple[tuple[int, int], tuple[int, int]]
-    worst: tuple[WorstQuilt, WorstQuilt]
-    releases: tuple[int, int]
-
-    @classmethod
-    def of(cls, charges: _Charges, alone: Alone) -> _Segments | str:
-        windows = charges.windows
-        if len(windows) != 2:  # noqa: PLR2004 - the theorems are about two segments
-            return _TWO.format(len(windows))
-        first, second = windows
-        if second[0] < first[1]:
-            return f"does not apply: the windows {list(first)} and {list(second)} share slots"
-        groups = [[span for span in charges.spans if span[:2] == window] for window in windows]
-        worst = [alone(group) for group in groups]
-        return cls((first, second), (worst[0], worst[1]), (len(groups[0]), len(groups[1])))
-
-    @property
-    def gap(self) -> int:
-        """Slots from the last of the first window to the first of the second."""
-        return self.windows[1][0] - self.windows[0][1] + 1
+def _bound_of(theorem: Callable[[_Account], float], account: _Account) -> TheoremBound:
+    try:
+        return TheoremBound(theorem(account) * (1 + _OUTWARD))
+    except _Silent as why:
+        return TheoremBound(None, f"does not apply: {why}")
+    except TheoremDoesNotApply as refusal:
+        return TheoremBound(None, f"does not apply: it needs {refusal.condition}, but {refusal.found}")
 
 
-def _same_quilts(charges: _Charges, alone: Alone) -> TheoremBound:
-    if len(charges.windows) > 1:
-        return TheoremBound(None, f"does not apply: {len(charges.windows)} different windows cannot share their quilts")
+def _same_quilts(account: _Account) -> float:
+    if len(account.windows) > 1:
+        raise _Silent(f"{len(account.windows)} different windows cannot share their quilts")
     # with the quilts of the densest release, all of them stay within its loss
-    densest = max(charges.spans, key=lambda span: span[2])
-    return TheoremBound(len(charges.spans) * alone([densest]).loss)
+    densest = max(account.spans, key=lambda span: span[2])
+    return len(account.spans) * account.alone([densest]).loss
 
 
-def _adjacent(segments: _Segments | str, pricers: Sequence[Pricer]) -> TheoremBound:
-    if isinstance(segments, str):
-        return TheoremBound(None, segments)
+def _adjacent(account: _Account) -> float:
+    segments = account.segments
     if segments.gap > 1:
-        return TheoremBound(
-            None,
-            f"does not apply: {segments.gap - 1} slots lie between the windows; their secrets are in the account "
-            "and not in the theorem",
+        raise _Silent(
+            f"{segments.gap - 1} slots lie between the windows; their secrets are in the account and not in the theorem"
         )
     first, second = segments.worst
-    both = first.loss + second.loss
-    ahead, back = _edges(pricers, segments.gap)
-    return TheoremBound(max(min(both, first.loss + ahead), min(both, second.loss + back)))
-
-
-def _edges(pricers: Sequence[Pricer], lag: int) -> tuple[float, float]:
-    edges = [edge_influence(_kept(pricer), lag) for pricer in pricers]
-    return max(ahead for ahead, _ in edges), max(back for _, back in edges)
+    return _either_side(first.loss, second.loss, *account.edges(segments.gap))
 
 
 def _kept(pricer: Pricer) -> SidedInfluence:
@@ -427,55 +424,57 @@ def _kept(pricer: Pricer) -> SidedInfluence:
     return SidedInfluence(pricer.left, pricer.right, (), pricer.tables.basis)
 
 
-def _distant(segments: _Segments | str, pricers: Sequence[Pricer]) -> TheoremBound:
-    if isinstance(segments, str):
-        return TheoremBound(None, segments)
+def _distant(account: _Account) -> float:
+    segments, pricers = account.segments, account.pricers
     if len(pricers) > 1 or len(pricers[0].rows) != 1 or pricers[0].tables.pairs:
-        return TheoremBound(None, "does not apply: it is about MQMApprox, and the belief is not one of mixing bounds")
+        raise _Silent("it is about MQMApprox, and the belief is not one of mixing bounds")
     if segments.releases != (1, 1):
-        return TheoremBound(None, "does not apply: a window was released more than once")
+        raise _Silent("a window was released more than once")
     releases: list[QuiltRelease] = []
     for (start, stop), worst in zip(segments.windows, segments.worst, strict=True):
         quilt, slot = worst.quilt or Quilt(None, None), worst.slot or 0
         if slot - (quilt.left or 0) < start or slot + (quilt.right or 0) >= stop:
-            return TheoremBound(None, "does not apply: the quilt of the worst slot leaves its window")
+            raise _Silent("the quilt of the worst slot leaves its window")
         releases.append(QuiltRelease(start, stop, worst.loss, (quilt,)))
-    try:
-        return TheoremBound(distant_segments(*releases))
-    except TheoremDoesNotApply as refusal:
-        return TheoremBound(None, f"does not apply: it needs {refusal.condition}, but {refusal.found}")
+    return distant_segments(*releases)
 
 
-def _product(segments: _Segments | str, pricers: Sequence[Pricer]) -> TheoremBound:
-    if isinstance(segments, str):
-        return TheoremBound(None, segments)
+def _product(account: _Account) -> float:
     # P(X_T3) is a mixture of the rows of P^gap, so the largest influence bounds E whatever the start
-    divergence = _edges(pricers, segments.gap)[0]
-    first, second = segments.worst
-    try:
-        return TheoremBound(nearly_independent(first.loss, second.loss, divergence))
-    except TheoremDoesNotApply as refusal:
-        return TheoremBound(None, f"does not apply: it needs {refusal.condition}, but {refusal.found}")
+    divergence = account.edges(account.segments.gap)[0]
+    first, second = account.segments.worst
+    return nearly_independent(first.loss, second.loss, divergence)
 
 
-def _sequential(charges: _Charges, alone: Alone) -> TheoremBound:
-    losses = [count * alone([(0, length, rate)]).loss for (length, rate), count in charges.shapes.items()]
-    return TheoremBound(math.fsum(losses))
+def _sequential(account: _Account) -> float:
+    return math.fsum(
+        count * account.alone([(0, length, rate)]).loss for (length, rate), count in account.shapes.items()
+    )
 
 
-def _curves(charges: _Charges, pricers: Sequence[Pricer]) -> TheoremBound:
-    curve = _largest([table_curve(_kept(pricer)) for pricer in pricers])
+def _curves(account: _Account) -> float:
+    curve = _largest([table_curve(_kept(pricer)) for pricer in account.pricers])
     inside: list[float] = []
     influence = 0.0
-    for (length, rate), count in charges.shapes.items():
+    for (length, rate), count in account.shapes.items():
         slots, told = curve.best(rate, length)
         inside.append(count * slots * rate)
         influence = max(influence, told)
     # rounded once, so that the order in which an account was read back does not show
-    return TheoremBound(math.fsum([*inside, influence]))
+    return math.fsum([*inside, influence])
 
 
 def _largest(curves: Sequence[InfluenceCurve]) -> InfluenceCurve:
     size = max(curve.size for curve in curves)
     values = np.max([np.pad(curve.values, (0, size - curve.size), "edge") for curve in curves], axis=0)
     return InfluenceCurve(values, curves[0].basis)
+
+
+_THEOREMS: Mapping[str, Callable[[_Account], float]] = {
+    "[SWC17] 4.4": _same_quilts,
+    "[SC17] 3.1": _adjacent,
+    "[SC17] 3.3": _distant,
+    "[SC17] 3.6": _product,
+    "[SC17] 3.7": _sequential,
+    "[BHGKM] 6.2": _curves,
+}
