@@ -612,7 +612,7 @@ def _certificate_above(direction: Kernel, density: float) -> FloatArray:
 
 @lru_cache(maxsize=4096)
 def around(belief: Belief, density: float) -> float:
-    """What the slots before and after an event tell of it at most, where no slot has more than a density on the grid.
+    """What the slots before and after an event reveal of it at most, where no slot has more than a density on the grid.
 
     Epsilon, on top of the density of the event's own slots; infinite where no bound was found.
     """

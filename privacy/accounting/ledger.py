@@ -40,7 +40,7 @@ _CLOSE = 1 - 2.0**-9
 #: Each takes a sweep; the density is within 1 in 16,000 of the largest.
 _HALVINGS = 14
 
-#: By how much a compacted slot may be dearer than the dearest, under the ceiling of what may come.
+#: By how much the loss of a compacted slot may exceed the largest loss, under the ceiling of what may come.
 _A_LITTLE = 1 + 2.0**-20
 
 _FORGOTTEN = "does not apply: charges lie behind the horizon, and the windows they had are not kept"
@@ -239,7 +239,7 @@ class Ledger:
         """Forget slots behind a horizon; later charges begin there or after it.
 
         Of the slots before the first that is kept, the sweep from behind is kept, which is all that later slots see of
-        them. They still get dearer by later charges: by F of the horizon. But an accepted charge leaves no slot from
+        them. Later charges still raise their loss: by F of the horizon. But an accepted charge leaves no slot from
         the horizon on with a loss above the budget, so F of none is above it. A slot is forgotten once its loss under
         that ceiling is at most the account's own, by the sweep; the others are kept. The loss is then the sweep's, or
         that of the largest density; quilts and the sources' theorems need all charges.

@@ -4,18 +4,18 @@ loss = max over slots i and secret pairs of min over quilts [ sum of d inside th
 
 Proof: given the state of the quilt, only the slots inside it can differ between the two secrets, so by group privacy
 the density ratio of each release is at most e to the power of its epsilon_dp times the slots of it inside, independent
-noise multiplies, and the quilt itself tells at most its influence. Take the best quilt for each pair, then the worst
+noise multiplies, and the quilt itself reveals at most its influence. Take the best quilt for each pair, then the worst
 pair. The theorems of the sources are special cases or weaker ([SWC17] Theorem 4.4, [SC17] Theorems 3.1, 3.3, 3.6 and
 3.7, [BHGKM] Theorem 6.2).
 
 The sides of a slot are apart: the end of the quilt at lag a costs the density of the a - 1 slots between, plus the
 influence at lag a; no end costs all the density on this side.
 
-Which slots are looked at. None before the first charged slot or behind the last: all outputs are then functions of the
+Which slots are priced. None before the first charged slot or behind the last: all outputs are then functions of the
 slots on one side, so their law given X_i is a mixture of their laws given the neighbour on that side, and a mixture of
 numbers has no larger ratio than the numbers. In a run of equal density the slots further than the reach from both
 edges see either an end within the run, the same for all, or none: the sum of both sides is concave and piecewise linear
-there, so its maximum is at a kink. All other slots are looked at, those of density 0 between windows included.
+there, so its maximum is at a kink. All other slots are priced, those of density 0 between windows included.
 
 What is not computed:
 
@@ -291,7 +291,7 @@ def _losses(run: RunInSight, left: FloatArray, right: FloatArray, offsets: IntAr
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Which slots are looked at.
+    """Which slots are priced.
 
     Attributes:
         first: The slots from this one on, where a run must begin; None for all.
@@ -307,11 +307,11 @@ class View:
 
 
 def _views(density: Density, schedules: Sequence[Schedule], sight: int) -> list[tuple[Timeline, View]]:
-    """What must be looked at to price schedules on top of a density, what lasts for ever first.
+    """What must be priced to account for schedules on top of a density, what lasts for ever first.
 
     A slot sees ``sight`` slots to each side. Endless schedules are periodic but for the ramp at their start, and
     nowhere above the same schedules with an endless past. So every slot that does not see the finite part loses at most
-    what one period of slots loses that has the endless past in sight, and only the slots that do are looked at besides.
+    what one period of slots loses that has the endless past in sight, and only the slots that do are priced besides.
     """
     finite, endless, period = separated(density, schedules)
     if not endless:
@@ -330,7 +330,7 @@ class QuiltAccount:
     """The account of a timeline under one belief."""
 
     def __init__(self, pricer: Pricer, line: Timeline, view: View | None = None) -> None:
-        """Take prices, a timeline that does not change, and the slots that are looked at (None for all)."""
+        """Take prices, a timeline that does not change, and the slots that are priced (None for all)."""
         self._pricer, self._line = pricer, line
         self._view = View() if view is None else view
 

@@ -15,13 +15,13 @@ for the endless stream that loses 1 are computed once for a belief and hold for 
 through the least of their values. L is at most log((1 + p e) / (1 + q e)) with e = exp(max F) - 1 for one of the
 threshold sets of the two rows, of probability p and q: the corners of their hull over all pairs are all that matters.
 
-*Influence.* A block tells at most the influence of its lag, whatever lies ahead: L <= log max p/q [SWC17].
+*Influence.* A block reveals at most the influence of its lag, whatever lies ahead: L <= log max p/q [SWC17].
 
 *Settled runs.* In a run of equal density d, a matrix V with d + L(P; V) <= V that is not below the values ahead bounds
 all slots further on in the run: by induction over the slots.
 
-Values near V are raised to it, so that what a run tells depends on the densities alone and never falls when one rises.
-Every result is rounded up.
+Values near V are raised to it, so that what a run reveals depends on the densities alone and never falls when one of
+them rises. Every result is rounded up.
 
 What schedules without an end cost: sweeps that begin in a state which repeats itself.
 
@@ -99,7 +99,7 @@ _REMEMBERED = 2**20
 _LENGTHS = 64
 
 #: Total variation of a block of many states below which it counts.
-_TELLING = 0.8
+_INFORMATIVE = 0.8
 
 #: Slots from which on it pays to follow that many at once.
 _LEAST_STRIDE = 6
@@ -110,7 +110,7 @@ _CHUNK = 64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Leap:
-    """Slots that are followed at once, and the blocks of each that tell anything.
+    """Slots that are followed at once, and the blocks of each that bound anything.
 
     Attributes:
         slots: 1, 2, ..., as many as the shortest block has.
@@ -177,20 +177,20 @@ class Blocks:
 
     @cached_property
     def stride(self) -> int:
-        """Slots of the shortest block that tells anything, for total variations; all but one slot if none does."""
-        return int(self.steps[self.telling].min(initial=self.longest))
+        """Slots of the shortest informative block, for total variations; all but one slot if there is none."""
+        return int(self.steps[self.informative].min(initial=self.longest))
 
     @cached_property
     def leap(self) -> Leap:
         """What is the same for every so many slots, for total variations."""
-        useful, slots = self.telling, np.arange(1, self.stride + 1)
+        useful, slots = self.informative, np.arange(1, self.stride + 1)
         ends = slots - 1 - self.steps[useful, None]
         eta, caps = (np.repeat(one[useful, None], len(slots), axis=1) for one in (self.above[:, 0], self.caps))
         return Leap(slots, ends, eta, caps)
 
     @cached_property
-    def telling(self) -> npt.NDArray[np.bool_]:
-        """Which blocks tell less than what is ahead, for total variations."""
+    def informative(self) -> npt.NDArray[np.bool_]:
+        """Which blocks have a bound below what lies ahead, for total variations."""
         return (self.above[:, 0] < 1) | np.isfinite(self.caps)
 
     @cached_property
@@ -339,7 +339,7 @@ class Way:
         return () if self.moved is None else self.moved.shape[1:]
 
     def beyond(self, ahead: FloatArray, over: FloatArray, mass: FloatArray) -> FloatArray:
-        """What the slots ahead tell at most: L of the next matrix, or of the block that tells least, rounded up.
+        """A bound on what the slots ahead reveal: L of the next matrix, or the least over the blocks, rounded up.
 
         Args:
             ahead: The matrix of the next slot, or a number.
@@ -415,14 +415,14 @@ def members_of(belief: Belief, bound: Bound = "lemma-4.8") -> tuple[Member, ...]
 
 
 def _capped(way: Way, influence: FloatArray) -> Way:
-    """The way whose blocks tell at most the influence of their lag."""
+    """The way whose blocks reveal at most the influence of their lag."""
     steps = way.blocks.steps
     if not len(influence):
         return way
     # behind the last lag the influence is no larger
     caps = influence[np.minimum(steps, len(influence)) - 1] * _UP + _ADD
     if way.blocks.is_curve:
-        # blocks whose total variation tells nothing are left out
+        # blocks whose total variation is no bound are left out
         caps = np.where(way.blocks.above[:, 0] < 1, caps, np.inf)
     return replace(way, blocks=replace(way.blocks, caps=caps))
 
@@ -452,8 +452,8 @@ def _curve(direction: Kernel) -> MixingCurve:
     for steps in _useful(direction.transition):
         error = _error(len(direction.transition), steps, direction.rounding)
         eta = variation(np.linalg.matrix_power(direction.transition, steps)) + error
-        # blocks that tell little cost as much time as others
-        curve.append((steps, eta if eta < _TELLING else 1.0))
+        # blocks with a weak bound cost as much time as others
+        curve.append((steps, eta if eta < _INFORMATIVE else 1.0))
     return MixingCurve(tuple(curve))
 
 
@@ -503,7 +503,7 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Tails:
-    """What the slots of a run tell beyond their own density, along a way.
+    """What the slots of a run reveal beyond their own density, along a way.
 
     Attributes:
         near: Of the slots nearest to what lies ahead, nearest first, shape (slots, *shape).
@@ -538,7 +538,7 @@ class Sweeper:
         return found.tails(length)
 
     def level(self, density: float) -> Level | None:
-        """What a slot tells in an endless run of a density; None where nothing is proved."""
+        """The bound on a slot in an endless run of a density; None where nothing is proved."""
         if density not in self._levels:
             if len(self._levels) >= self._remembered:
                 self._levels.clear()
@@ -680,7 +680,7 @@ class Course:
                 self._matrices = np.concatenate([self._matrices, np.zeros((more, *self._way.shape))])
 
     def _leap(self) -> None:
-        """As many slots at once as no block that tells anything ends within."""
+        """As many slots at once as no informative block ends within."""
         density, leap, first = self._density, self._way.blocks.leap, self._longest + self._done
         count = len(leap.slots)
         self._grow(count)
@@ -688,12 +688,12 @@ class Course:
         rise = self._rise
         np.add(self._masses[first], rise, out=self._masses[first + 1 : last + 1])
         ends = leap.ends + first
-        told = leap.eta * self._grown[ends]
-        np.log1p(told, out=told)
-        np.minimum(told, leap.caps, out=told)
-        told *= _UP
-        told += self._masses[first:last] - self._masses[1:][ends]
-        least = told.min(axis=0, initial=np.inf)
+        bounds = leap.eta * self._grown[ends]
+        np.log1p(bounds, out=bounds)
+        np.minimum(bounds, leap.caps, out=bounds)
+        bounds *= _UP
+        bounds += self._masses[first:last] - self._masses[1:][ends]
+        least = bounds.min(axis=0, initial=np.inf)
         least += _ADD * (1 + min(self._most, 1e3))
         # F is at most d more than what is ahead: the block of one slot
         least[0] = min(least[0], self._largest[first - 1])
@@ -723,9 +723,9 @@ class Course:
         mass = self._masses[at] - self._masses[places + 1]
         if self._is_curve:
             # as Blocks.bound has it, for one corner with q = 0
-            told = np.minimum(np.log1p(blocks.above[:, 0] * self._grown[places]), blocks.caps)
+            bounds = np.minimum(np.log1p(blocks.above[:, 0] * self._grown[places]), blocks.caps)
             most = float(self._largest[places].max())
-            return np.asarray(float((mass + told * _UP).min()) + _ADD * (1 + min(most, 1e3)) + self._density)
+            return np.asarray(float((mass + bounds * _UP).min()) + _ADD * (1 + min(most, 1e3)) + self._density)
         known = self._state.known + at - self._longest
         if known < self._longest:
             mass = np.where(blocks.steps <= known, mass, np.inf)
@@ -964,7 +964,7 @@ class LossSweep:
     def _swept(
         self, order: range, needed: int, touched: list[tuple[Tailed, int, tuple[Tails, ...]]], *, ahead: bool
     ) -> int:
-        """Sweep runs in an order, at least up to one; the last that tells something else than before."""
+        """Sweep runs in an order, at least up to one; the last whose tails changed."""
         tails, step = (self._ahead, -1) if ahead else (self._behind, 1)
         reached = order[0]
         for index in order:
@@ -1008,7 +1008,7 @@ class LossSweep:
         last = length - max(len(one.near) for one in self._ahead[index])
         offsets = np.arange(length) if first >= last else np.concatenate([np.arange(first), np.arange(last, length)])
         if first < last:
-            # between them all slots tell the same
+            # between them all slots have the same bound
             offsets = np.append(offsets, (first + last) // 2)
         bounds = [
             (self._tails(ahead, length - 1 - offsets) + self._tails(behind, offsets))

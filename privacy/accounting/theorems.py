@@ -155,7 +155,7 @@ def two_segments(first: tuple[int, int, float], second: tuple[int, int, float], 
     With T2 the last slot of the first segment and T3 the first of the second, the loss of the secrets in the two
     segments is at most max(min(eA + eB, eA + e(X_T3 | X_T2)), min(eB + eA, eB + e(X_T2 | X_T3))): given all of the
     first segment and its output, the second output sees the secret through X_T3 alone, whose law is a mixture of those
-    given X_T2; likewise backwards. e(X_T3 | X_T2) is what X_T2 tells about X_T3, the largest over pairs. Secrets
+    given X_T2; likewise backwards. e(X_T3 | X_T2) is what X_T2 reveals about X_T3, the largest over pairs. Secrets
     between the segments are not covered.
 
     The sum eA + eB, on which both minima fall back, is [SC17] Theorem 3.7 and holds for quilt mechanisms only; for any
@@ -457,9 +457,9 @@ def _curves(account: _Account) -> float:
     inside: list[float] = []
     influence = 0.0
     for (length, rate), count in account.shapes.items():
-        slots, told = curve.best(rate, length)
+        slots, revealed = curve.best(rate, length)
         inside.append(count * slots * rate)
-        influence = max(influence, told)
+        influence = max(influence, revealed)
     # rounded once, so that the order in which an account was read back does not show
     return math.fsum([*inside, influence])
 
