@@ -324,8 +324,8 @@ _STEP, _MOST = 1.02, 4.0
 
 
 @dataclass(frozen=True)
-class SuccessorQuery:
-    """The query that goes on for the settings' query.
+class ActiveQuery:
+    """The query that a job publishes now: the settings' own, or the successor that goes on for it.
 
     Attributes:
         settings: the settings with its name and its windows.
@@ -344,7 +344,7 @@ class SuccessorQuery:
         """The instant of the next estimate."""
         return None if self.until is None else self.settings.grid.time_of(self.until)
 
-    def in_ledger(self, address: StoreAddress) -> SuccessorQuery:
+    def in_ledger(self, address: StoreAddress) -> ActiveQuery:
         """The same, which insists on the ledger of an address."""
         settings = self.settings.changed({"ledger_id": address.store_id})
         return replace(self, settings=settings, histograms=self.histograms.in_ledger(address))
@@ -358,8 +358,8 @@ class SuccessorQuery:
         return held is not None and (missing is None or (self.until is not None and missing[0].stop > self.until))
 
 
-def successor_query(settings: Settings, *, live: bool, noise: Noise = "private") -> SuccessorQuery:
-    """The query that goes on now, as it is on record, or the first one.
+def active_query(settings: Settings, *, live: bool, noise: Noise = "private") -> ActiveQuery:
+    """The query to publish now: the first on record that is not finished, else the last; a new one if none is there.
 
     Args:
         settings: with a model that is estimated.
@@ -395,7 +395,7 @@ def successor_query(settings: Settings, *, live: bool, noise: Noise = "private")
     return _known(settings, estimate, held, _Noted(notes, begun), noise)
 
 
-def decide(settings: Settings, now: SuccessorQuery) -> tuple[Outcome, str]:
+def decide(settings: Settings, now: ActiveQuery) -> tuple[Outcome, str]:
     """Make the estimate that is due, and let what must follow from it follow, on record.
 
     Args:
@@ -571,7 +571,7 @@ def _with_room(plan: Plan) -> Plan:
     return plan.with_sigma(max(plan.calibration.sigma, sigma_with_room(plan.domain.belief, plan.epsilon)))
 
 
-def _first(settings: Settings, estimate: Estimate, noise: Noise) -> SuccessorQuery:
+def _first(settings: Settings, estimate: Estimate, noise: Noise) -> ActiveQuery:
     note: Note | None = None
     if estimate.start is not None:
         model = _started(settings, estimate.start)
@@ -583,7 +583,7 @@ def _first(settings: Settings, estimate: Estimate, noise: Noise) -> SuccessorQue
     if estimate.every is not None and estimate.change == "switch":
         plan = _with_room(plan)
     plan = with_counting(settings, estimate, plan)
-    return SuccessorQuery(settings, PrivateHistograms.of(plan), _next(settings, estimate))
+    return ActiveQuery(settings, PrivateHistograms.of(plan), _next(settings, estimate))
 
 
 def _started(settings: Settings, start: str | Bounds) -> Model:
@@ -607,7 +607,7 @@ class _Noted:
     begun: int | None = None
 
 
-def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _Noted, noise: Noise) -> SuccessorQuery:
+def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _Noted, noise: Noise) -> ActiveQuery:
     """A query that is on record."""
     own = [one for one in noted.estimates if one.query == held.query.name and one.outcome in ("first", "switched")]
     if own:
@@ -631,7 +631,7 @@ def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _N
     plan = with_counting(settings, estimate, make_plan(mine, model, noise=noise))
     histograms = PrivateHistograms.of(plan if recorded is None else plan.with_sigma(float(recorded)))
     until = None if held.successor is not None else _next(settings, estimate, noted)
-    return SuccessorQuery(mine, histograms, until, ended=held.successor is not None)
+    return ActiveQuery(mine, histograms, until, ended=held.successor is not None)
 
 
 def _check_recorded(settings: Settings, chain: list[Registration]) -> None:
@@ -712,4 +712,4 @@ def _estimate_of(settings: Settings) -> Estimate:
     return settings.estimate
 
 
-__all__ = ["SuccessorQuery", "decide", "successor_query"]
+__all__ = ["ActiveQuery", "active_query", "decide"]

@@ -432,6 +432,11 @@ class Schedule:
         return Window(self.first, self.first + (len(self) - 1) * self.every + self.size)
 
     @property
+    def end(self) -> int | None:
+        """Where the last whole window ends; ``None`` for an endless schedule."""
+        return None if self.stop is None else self.covered.stop
+
+    @property
     def ends(self) -> tuple[int, ...]:
         """Where the windows of a calendar end, in order; nothing where all have one length."""
         if self.calendar is None:

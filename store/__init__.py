@@ -6,8 +6,8 @@
     the facade, the URL, and the plain values that go in and out
 ``registration``, ``publishing``, ``domain_changes``
     what writes: a query with its budget, a block with its charge, a belief or a budget that changes
-``queries``, ``lookups``, ``accounts``
-    what reads: the queries of the facade, rows that several tasks need, the loss of a domain
+``recorded_rows``, ``queries``, ``accounts``
+    what reads: rows as they are on record, answers computed from them, the loss of a domain
 ``tables``, ``codec``, ``exports``
     tables and columns, values to and from them, released rows and files for publication
 ``connection``, ``sqlite_file``, ``migrations``

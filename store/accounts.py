@@ -27,9 +27,9 @@ from ..schemas.slots import Schedule
 from .address import watch_of
 from .codec import query_losses, query_schedule
 from .integrity import LINK, Chain, Row, broken, checked_rows, counted, damaged, link_of
-from .lookups import queries_of
+from .recorded_rows import flagged_rows, queries_of
 from .specs import BeliefChange, DomainSpec
-from .tables import charges, flagged_charges, reservations
+from .tables import charges, reservations
 
 #: One charge or refusal as it is part of the chain, see :data:`.integrity.LINK`.
 Link = tuple[int, str, int, int, int, str, float, bytes]
@@ -189,16 +189,6 @@ def promised(connection: Connection, domain: Row) -> list[Priced]:
         else:
             held.append(priced(schedule, query_losses(query), start=row["start"], stop=row["stop"]))
     return [*held, *_runs(spans_of(_flagged_links(connection, domain)))]
-
-
-def flagged_rows(connection: Connection, domain: Row) -> list[Row]:
-    """The charges and refusals beside those of record, in the order of the account; refusals have no place in it."""
-    if not domain["flagged_charge_rows"]:
-        return []
-    table = flagged_charges
-    chosen = sa.select(table).where(table.c.domain_id == domain["id"]).order_by(table.c.sequence, table.c.id)
-    rows = checked_rows(connection, table, chosen)
-    return counted(rows, domain["flagged_charge_rows"], f"flagged charges of domain {domain['name']!r}")
 
 
 def _flagged_links(connection: Connection, domain: Row) -> list[Any]:

@@ -51,7 +51,7 @@ from .sqlite_file import Identity, WriterQueue, identity, log_of
 
 if TYPE_CHECKING:
     from .accounts import Account
-    from .lookups import ChargedThrough
+    from .recorded_rows import ChargedThrough
 
 #: Execution options of SQLite's transactions: one that writes, and a statement without a transaction around it.
 WRITES = "quiltstream_writes"

@@ -38,12 +38,21 @@ from sqlalchemy.engine import Connection
 from ..privacy.models.markov_chain import ChainError
 from ..privacy.models.serialisation import belief_from_dict
 from ..schemas.states import StateSpace
-from . import lookups, tables
+from . import recorded_rows, tables
 from .accounts import admitted_end, charged_spans, loss_of, loss_of_spans, priced, promised
 from .codec import Row, changes_text, domain_from_row, plain
 from .errors import BudgetRefused, EstimateOnRecord, StoreError, UnknownNameError
 from .integrity import alter
-from .registration import Registrar, as_protected, end_schedule, record_event, reserve, say_again, set_reserved_loss
+from .registration import (
+    Registrar,
+    as_protected,
+    end_schedule,
+    record_event,
+    registration_from_rows,
+    reserve,
+    say_again,
+    set_reserved_loss,
+)
 from .specs import BeliefChange, DomainSpec, QuerySpec, Registration
 
 Outcome = Literal["first", "kept", "joined", "switched", "refused"]
@@ -85,7 +94,7 @@ class Changed:
 
 def change_belief(connection: Connection, name: str, change: BeliefChange, note: Note | None = None) -> Changed:
     """Change a domain's belief; saying the same twice changes nothing."""
-    row = lookups.locked_domain_row(connection, name)
+    row = recorded_rows.locked_domain_row(connection, name)
     domain = domain_from_row(row)
     change = as_protected(connection, row, replace(change, belief=plain(change.belief)))
     if domain.holds(change):
@@ -126,19 +135,19 @@ def succeed(
     answer is returned.
     """
     names = (registration.domain.name, registration.query.name)
-    row = lookups.locked_domain_row(connection, names[0])
-    known = lookups.query_row(connection, row["id"], names[1])
+    row = recorded_rows.locked_domain_row(connection, names[0])
+    known = recorded_rows.query_row(connection, row["id"], names[1])
     if known is None or change.slot is None:
         raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record, or no slot is given")
     if known["successor"] is not None:
-        return lookups.registration_from_rows(
-            connection, row, lookups.recorded_query_row(connection, row, known["successor"])
+        return registration_from_rows(
+            connection, row, recorded_rows.recorded_query_row(connection, row, known["successor"])
         )
     _check_first(connection, names[0], note)
     end_schedule(connection, row, known, registration, change.slot)
     alter(connection, tables.queries, known["id"], successor=query.name)
     held = change_belief(connection, names[0], change).reserved_after
-    changed = domain_from_row(lookups.domain_row(connection, names[0]))
+    changed = domain_from_row(recorded_rows.domain_row(connection, names[0]))
     promises = [*promised(connection, row), priced(query.schedule, query.losses)]
     # all of it or nothing: a stream is not switched to noise that it could not keep up
     together = loss_of(changed, promises)
@@ -154,7 +163,7 @@ def succeed(
 def note_estimate(connection: Connection, domain: str, note: Note) -> bool:
     """Put an estimate on record, unless there is one of its slot; whether this one is on record now."""
     query, estimated = note
-    row = lookups.locked_domain_row(connection, domain)
+    row = recorded_rows.locked_domain_row(connection, domain)
     if _is_estimated(connection, domain, note):
         return False
     said = {"slot": estimated.slot, "outcome": estimated.outcome, "query": estimated.query}
@@ -177,8 +186,8 @@ def _is_estimated(connection: Connection, domain: str, note: Note) -> bool:
 
 def estimates_of(connection: Connection, domain: str, query: str) -> list[Estimated]:
     """The estimates on record for a query of the settings, in the order of their slots."""
-    row = lookups.find_domain(connection, domain)
-    rows = [] if row is None else lookups.events_of(connection, row)
+    row = recorded_rows.find_domain(connection, domain)
+    rows = [] if row is None else recorded_rows.events_of(connection, row)
     found = [
         Estimated(**json.loads(row["old"]), model=json.loads(row["new"]))
         for row in rows
@@ -220,7 +229,7 @@ def _priced(connection: Connection, row: Row, domain: DomainSpec, changed: Domai
 
 def raise_budget(connection: Connection, name: str, budget: float) -> None:
     """Raise a domain's budget."""
-    row = lookups.locked_domain_row(connection, name)
+    row = recorded_rows.locked_domain_row(connection, name)
     old = float(row["budget"])
     if not (math.isfinite(budget) and budget > old):
         raise StoreError(
@@ -229,20 +238,20 @@ def raise_budget(connection: Connection, name: str, budget: float) -> None:
         )
     row = alter(connection, tables.domains, row["id"], budget=budget)
     record_event(connection, row["id"], "budget-raised", old=old, new=budget)
-    for query in lookups.queries_of(connection, row):
+    for query in recorded_rows.queries_of(connection, row):
         _admit_more(connection, row, query)
 
 
 def _admit_more(connection: Connection, row: Row, query_row: Row) -> None:
-    registration = lookups.registration_from_rows(connection, row, query_row)
+    registration = registration_from_rows(connection, row, query_row)
     query = registration.query
     admitted = registration.admitted_stop
-    start = None if admitted is None else lookups.first_open(connection, query_row["id"], query.schedule)
+    start = None if admitted is None else recorded_rows.first_open(connection, query_row["id"], query.schedule)
     if admitted is None or start is None:
         return
     # windows up to here are promised or have their entry, and an entry is final
     start = max(start, query.schedule.start_behind(admitted))
-    end = lookups.end_of(query.schedule)
+    end = query.schedule.end
     if end is not None and query.schedule.window_at(start).stop > end:
         return
     asked = priced(replace(query.schedule, start=start), query.losses)
@@ -257,7 +266,7 @@ _LOST = "history-lost"
 
 def note_history_lost(connection: Connection, name: str, releases: int) -> None:
     """Mark a domain, by an operator's word that charges are missing from its account."""
-    row = lookups.locked_domain_row(connection, name)
+    row = recorded_rows.locked_domain_row(connection, name)
     record_event(connection, row["id"], _LOST, old=0, new=releases)
 
 
@@ -291,8 +300,10 @@ class SourceId:
 
 def source_ids(connection: Connection, domain: str) -> dict[str, SourceId]:
     """The ids on record of a domain's topics, by their names; those of all its queries, none if it is not on record."""
-    held = lookups.find_domain(connection, domain)
-    rows = [] if held is None else [row for row in lookups.events_of(connection, held) if row["kind"] == _IDENTIFIED]
+    held = recorded_rows.find_domain(connection, domain)
+    rows = (
+        [] if held is None else [row for row in recorded_rows.events_of(connection, held) if row["kind"] == _IDENTIFIED]
+    )
     found: dict[str, SourceId] = {}
     for row in sorted(rows, key=lambda row: (row["at_us"], row["id"])):
         new = json.loads(row["new"])
@@ -304,7 +315,7 @@ def source_ids(connection: Connection, domain: str) -> dict[str, SourceId]:
 
 def note_source_ids(connection: Connection, domain: str, query: str, ids: Mapping[str, str]) -> dict[str, SourceId]:
     """Put ids on record that are not the last ones of their topics; what is on record then."""
-    row = lookups.locked_domain_row(connection, domain)
+    row = recorded_rows.locked_domain_row(connection, domain)
     known = {name: held.id for name, held in source_ids(connection, domain).items()}
     for name, new in sorted(ids.items()):
         if known.get(name) != new:

@@ -33,8 +33,8 @@ from sqlalchemy.engine import Connection
 
 from ..schemas.digests import digest
 from ..schemas.slots import Schedule
-from . import lookups, tables
-from .accounts import flagged_rows, ledger_of, loss_of, promised
+from . import recorded_rows, tables
+from .accounts import ledger_of, loss_of, promised
 from .address import StoreAddress
 from .codec import (
     MARK,
@@ -52,8 +52,7 @@ from .connection import Database, borrow, give_back
 from .errors import ExportError, MergeConflict, ModeError, StoreError
 from .exports import whole_file
 from .integrity import Chain, alter, checked, checked_rows, damaged, drawn_bytes, link_of, put, with_digest
-from .queries import PAGE, chained_rows, flagged_blocks, page_of_blocks, query_rows
-from .registration import process_difference, protect_all
+from .registration import process_difference, protect_all, registration_from_rows
 from .specs import TRANSITIONS, BeliefChange, BlockKey, DomainSpec, QuerySpec, first_difference, roster_text
 from .sqlite_file import BESIDE
 from .store import Store
@@ -342,7 +341,7 @@ def _longer(first: Schedule, second: Schedule) -> Schedule:
     """The schedule that ends later; of two that end with the same window the one written with the later end."""
 
     def rank(schedule: Schedule) -> tuple[float, ...]:
-        return tuple(math.inf if end is None else end for end in (lookups.end_of(schedule), schedule.stop))
+        return tuple(math.inf if end is None else end for end in (schedule.end, schedule.stop))
 
     starts = [schedule.start for schedule in (first, second) if schedule.start is not None]
     return replace(max(first, second, key=rank), start=min(starts), anchor=min(first.anchor, second.anchor))
@@ -378,25 +377,25 @@ class Source:
     def read(self) -> None:
         """Read everything but the blocks."""
         connection = self.connection
-        self.mode = lookups.meta_row(connection)["mode"]
-        for row in lookups.domain_rows(connection):
+        self.mode = recorded_rows.meta_row(connection)["mode"]
+        for row in recorded_rows.domain_rows(connection):
             self.domains[row["name"]] = self._domain(row)
         rows = checked_rows(connection, tables.rosters, sa.select(tables.rosters))
         self.rosters = {row["digest"]: row for row in rows}
         rosters: dict[int, str] = {row["id"]: digest for digest, row in self.rosters.items()}
         names: dict[int, tuple[str, str]] = {}
-        for domain, query in query_rows(connection):
+        for domain, query in recorded_rows.query_rows(connection):
             names[query["id"]] = (domain["name"], query["name"])
             self.queries[names[query["id"]]] = self._query(domain, query, rosters)
             self._rows[names[query["id"]]] = query
-        for domain in lookups.domain_rows(connection):
-            refused = [row for row in flagged_rows(connection, domain) if row["sequence"] is None]
-            for row in [*(row for row, _ in chained_rows(connection, domain)), *refused]:
+        for domain in recorded_rows.domain_rows(connection):
+            refused = [row for row in recorded_rows.flagged_rows(connection, domain) if row["sequence"] is None]
+            for row in [*(row for row, _ in recorded_rows.chained_rows(connection, domain)), *refused]:
                 roster = rosters.get(row["roster_id"])
                 if roster is None:
                     raise damaged(f"ledger {self.name}: a roster", "is missing")
                 self.charges[row["entry_id"]] = _charge(row, names[row["query_id"]], roster)
-            flagged_blocks(connection, domain)
+            recorded_rows.flagged_blocks(connection, domain)
 
     def values(self, domain: str, query: str) -> Iterator[tuple[BlockKey, Value]]:
         """Every block of a query by window and shard, those beside the ones of record included."""
@@ -405,10 +404,10 @@ class Source:
     def _of_record(self, domain: str, query: str) -> Iterator[tuple[BlockKey, Value]]:
         after: BlockKey | None = None
         while True:
-            page = page_of_blocks(self.connection, self._rows[domain, query], after)
+            page = recorded_rows.page_of_blocks(self.connection, self._rows[domain, query], after)
             for row, charge in page:
                 yield self._value(domain, query, row, row["paid_by"] or charge["entry_id"])
-            if len(page) < PAGE:
+            if len(page) < recorded_rows.PAGE:
                 return
             after = (page[-1][0]["window_start"], page[-1][0]["shard"])
 
@@ -416,7 +415,7 @@ class Source:
         table = tables.flagged_releases
         chosen = sa.select(table).where(table.c.query_id == self._rows[domain, query]["id"])
         chosen = chosen.order_by(table.c.window_start, table.c.shard)
-        for row in self.connection.execute(chosen.execution_options(yield_per=PAGE)).mappings():
+        for row in self.connection.execute(chosen.execution_options(yield_per=recorded_rows.PAGE)).mappings():
             yield self._value(domain, query, checked(table, row), row["entry_id"])
 
     def _value(self, domain: str, query: str, row: Row, payer: str) -> tuple[BlockKey, Value]:
@@ -428,18 +427,18 @@ class Source:
     def _domain(self, row: Row) -> HeldDomain:
         events = frozenset[Event](
             (event["at_us"], event["kind"], event["query"], event["old"], event["new"])
-            for event in lookups.events_of(self.connection, row)
+            for event in recorded_rows.events_of(self.connection, row)
         )
         spec = domain_from_row(row)
         budgets = [float(json.loads(old)) for _, kind, _, old, _ in events if kind == "budget-raised"]
         return HeldDomain(self.name, spec, min([*budgets, spec.budget]), events, row["created_us"])
 
     def _query(self, domain: Row, query: Row, rosters: dict[int, str]) -> HeldQuery:
-        registration = lookups.registration_from_rows(self.connection, domain, query)
-        reserved = lookups.reservations_of(self.connection, query)
+        registration = registration_from_rows(self.connection, domain, query)
+        reserved = recorded_rows.reservations_of(self.connection, query)
         versions = [
             HeldRoster(row["start"], rosters[row["roster_id"]], row["joined"], row["created_us"])
-            for row in lookups.versions_of(self.connection, query)
+            for row in recorded_rows.versions_of(self.connection, query)
         ]
         if not versions:
             roster = registration.query.roster
@@ -612,7 +611,7 @@ class NewLedger:
 
     def _begin(self, united: United) -> None:
         """Write domains, what was decided about them, and queries with their rosters and reservations."""
-        held = lookups.meta_row(self._connection)
+        held = recorded_rows.meta_row(self._connection)
         alter(self._connection, tables.meta, held["id"], mode=united.mode, domain_rows=len(united.domains))
         for number, (roster, row) in enumerate(sorted(united.rosters.items()), start=1):
             self._rosters[roster] = number
@@ -652,7 +651,7 @@ class NewLedger:
             if sequence is not None:
                 chains[charge.domain].add([link_of(made)])
         for table, rows in ((tables.charges, of_record), (tables.flagged_charges, flagged)):
-            for part in lookups.batched(rows, _BATCH):
+            for part in recorded_rows.batched(rows, _BATCH):
                 self._connection.execute(table.insert(), part)
         for name, sequence in sequences.items():
             values: dict[str, Any] = {
@@ -690,12 +689,12 @@ class NewLedger:
             self._flush(table)
         drawn = [{"charge": number, "drawn_there": drawn_bytes(*named)} for number, named in self._drawn.items()]
         changed = tables.charges.update().where(tables.charges.c.id == sa.bindparam("charge"))
-        for part in lookups.batched(drawn, _BATCH):
+        for part in recorded_rows.batched(drawn, _BATCH):
             self._connection.execute(changed.values(drawn=sa.bindparam("drawn_there")), part)
         for number, held in self._domains.values():
             name = held.spec.name
             # a series of one ledger may be what a belief in the other rests on
-            row = protect_all(self._connection, lookups.domain_row(self._connection, name))
+            row = protect_all(self._connection, recorded_rows.domain_row(self._connection, name))
             lost = ledger_of(held.spec).replay(
                 (charge.window_start, charge.window_stop, charge.epsilon_dp)
                 for charge in self._kept

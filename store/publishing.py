@@ -23,7 +23,7 @@ from sqlalchemy.engine import Connection
 from ..privacy.accounting.charges import BudgetExceeded
 from ..schemas.releases import COMPLETENESS
 from ..schemas.slots import Schedule, Window
-from . import integrity, lookups, tables
+from . import integrity, recorded_rows, tables
 from .accounts import Account, account_of, loss_of, priced, promised
 from .address import watch_of
 from .codec import (
@@ -38,7 +38,7 @@ from .codec import (
 )
 from .errors import BlockError, ChargeMismatch, RosterChanged, UnknownNameError
 from .integrity import damaged
-from .lookups import ChargedThrough, Progress
+from .recorded_rows import ChargedThrough, Progress
 from .specs import (
     BlockKey,
     BlockToPublish,
@@ -89,7 +89,7 @@ class Charger:
         if self.progress.last != self.account.starts.get(self.query_row["id"]):
             # the account reads them in another way
             raise damaged(f"query {self.query.name!r}", "has other charges than its domain's account")
-        begin = lookups.start_after(self.progress.last, schedule)
+        begin = recorded_rows.start_after(self.progress.last, schedule)
         windows = list(_up_to(schedule, begin, last, MOST_AT_ONCE))
         if windows:
             sequence = int(domain_row["last_sequence"])
@@ -135,7 +135,7 @@ class Charger:
     def _decide(self, window: Window, epsilon_dp: float) -> tuple[str, float, float, str]:
         """Charge a window or refuse it: the decision, the loss before and after it, and what decided."""
         ledger, span = self.account.ledger, (window.start, window.stop, epsilon_dp)
-        if lookups.is_closed(self.domain_row):
+        if recorded_rows.is_closed(self.domain_row):
             why = "the domain is closed, the ledgers it was united from have lost more than its budget"
             return "refused", ledger.loss, ledger.loss + ledger.would_cost(*span), f"refused: {why}"
         admitted = self.progress.admitted
@@ -254,7 +254,7 @@ class Publisher:
         if fresh:
             absent = {place: wanted[place] for place in wanted if place in fresh}
             blocks |= self._insert(registration, query_row["id"], charges, absent)
-        payers = lookups.payers_of(self.connection, (held.payer for held in blocks.values()))
+        payers = recorded_rows.payers_of(self.connection, (held.payer for held in blocks.values()))
         entries = {start: entry_from_row(row, domain, query_row) for start, row in charges.items()}
         records: list[Record] = []
         for draft in drafts:
@@ -275,7 +275,7 @@ class Publisher:
             How far the query is charged then; ``None`` where the caller has to commit and call again.
         """
         domain_row = self._domain_row(registration)
-        found = lookups.revised_query_row(self.connection, domain_row["id"], registration.query.name)
+        found = recorded_rows.revised_query_row(self.connection, domain_row["id"], registration.query.name)
         if found is None:
             raise self._not_here(registration, domain_row)
         query_row, done = found
@@ -283,7 +283,7 @@ class Publisher:
         if not self._charger(registration, domain_row, query_row, done).charge_through(last):
             return None
         made = done.last is None or done.last < last.start
-        return ChargedThrough(last.start, lookups.revision(query_row["version_rows"]), mine=made)
+        return ChargedThrough(last.start, recorded_rows.revision(query_row["version_rows"]), mine=made)
 
     def _charged(
         self, registration: Registration, domain_row: Row, drafts: Sequence[BlockToPublish]
@@ -294,7 +294,7 @@ class Publisher:
         _check_same(registration, query_row)
         absent = [draft.window for draft in drafts if draft.window.start not in charges]
         if absent:
-            done = lookups.progress(self.connection, query_row)
+            done = recorded_rows.progress(self.connection, query_row)
             if not self._charger(registration, domain_row, query_row, done).charge_through(max(absent)):
                 return None
             _, charges, blocks = self._on_record(registration, domain_row, places)
@@ -315,14 +315,16 @@ class Publisher:
         )
 
     def _domain_row(self, registration: Registration) -> Row:
-        row = lookups.lock_domain(self.connection, registration.domain.name)
+        row = recorded_rows.lock_domain(self.connection, registration.domain.name)
         if row is None:
             raise self._not_here(registration, None)
         return row
 
     def _not_here(self, registration: Registration, domain: Row | None) -> UnknownNameError:
         """The error for a query that is not on record."""
-        lookups.queries_of(self.connection, domain) if domain is not None else lookups.domain_rows(self.connection)
+        recorded_rows.queries_of(self.connection, domain) if domain is not None else recorded_rows.domain_rows(
+            self.connection
+        )
         return UnknownNameError(
             f"query {registration.query.name!r} of domain {registration.domain.name!r} is not on record here: another "
             f"ledger, or an older copy of it? register the query again, or restore the newer copy"
@@ -333,7 +335,7 @@ class Publisher:
         query_row: Row | None = None
         charges: dict[int, Row] = {}
         found: dict[BlockKey, Row] = {}
-        for part in lookups.batched(sorted(places), _PAIRS):
+        for part in recorded_rows.batched(sorted(places), _PAIRS):
             asked = {
                 "domain_id": domain_row["id"],
                 "name": registration.query.name,
@@ -403,7 +405,7 @@ class Publisher:
         digest = registration.roster_of(window).digest
         if charge["roster_digest"] != digest:
             # either it was changed, or what is on record is not what was written
-            recorded = lookups.read_roster(self.connection, charge["roster_id"]).digest
+            recorded = recorded_rows.read_roster(self.connection, charge["roster_id"]).digest
             raise RosterChanged(query.name, f"the roster of window {window}", recorded, digest)
 
 

@@ -1,4 +1,4 @@
-"""Queries of the record: what was charged and published, what is missing, and what is newest."""
+"""Answers computed from the record: what was charged and published, what is missing, and what is newest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -18,18 +17,15 @@ from ..schemas.digests import canonical_json
 from ..schemas.ledger import LedgerEntry
 from ..schemas.releases import release_ids
 from ..schemas.slots import SlotGrid, Window
-from . import integrity, lookups, tables
-from .accounts import Link, flagged_rows
+from . import integrity, recorded_rows, tables
+from .accounts import Link
 from .codec import MARK, Row, base_of, block_from_bytes, domain_from_row, entry_from_row, entry_reader
 from .connection import Database
 from .domain_changes import history_lost
 from .integrity import Chain, damaged
-from .registration import Sharing, sharings
-from .specs import BlockKey, DomainSpec, Record, Registration, layout_of
+from .registration import Sharing, registration_from_rows, sharings
+from .specs import DomainSpec, Record, Registration, layout_of
 from .tables import charges, domains, flagged_charges, flagged_releases, queries, releases
-
-#: Blocks read in one short transaction: a slow reader blocks no writer.
-PAGE = 64
 
 #: Windows looked at in one short transaction.
 WINDOWS = 4_096
@@ -115,25 +111,12 @@ class DomainSummary:
 def registered(connection: Connection, domain: str, query: str) -> Registration | None:
     """What is on record for a query."""
     found = _rows_of(connection, domain, query)
-    return None if found is None else lookups.registration_from_rows(connection, *found)
+    return None if found is None else registration_from_rows(connection, *found)
 
 
 def _rows_of(connection: Connection, domain: str, query: str) -> tuple[Row, Row] | None:
     """The rows of a domain and of one of its queries; ``None`` if it is not on record."""
-    return next((pair for pair in query_rows(connection, domain) if pair[1]["name"] == query), None)
-
-
-def query_rows(connection: Connection, domain: str | None = None) -> list[tuple[Row, Row]]:
-    """The rows of all queries, each with its domain's, by domain and order of registration."""
-    if domain is None:
-        chosen = lookups.domain_rows(connection)
-    else:
-        found = lookups.find_domain(connection, domain)
-        # one that is not found may have been removed
-        chosen = (
-            [found] if found is not None else [row for row in lookups.domain_rows(connection) if row["name"] == domain]
-        )
-    return [(row, query) for row in chosen for query in lookups.queries_of(connection, row)]
+    return next((pair for pair in recorded_rows.query_rows(connection, domain) if pair[1]["name"] == query), None)
 
 
 def entries(connection: Connection, domain: str | None = None) -> list[LedgerEntry]:
@@ -142,14 +125,21 @@ def entries(connection: Connection, domain: str | None = None) -> list[LedgerEnt
     Charges that a merge flagged are part of the account and stand between those of record; refusals that it flagged,
     of windows charged elsewhere, are not.
     """
-    found = query_rows(connection, domain)
+    found = recorded_rows.query_rows(connection, domain)
     of_domains = {row["id"]: row for row, _ in found}
     readers = {query["id"]: entry_reader(domain_from_row(row), query) for row, query in found}
     return [
         readers[charge["query_id"]](charge, head)
         for row in of_domains.values()
-        for charge, head in chained_rows(connection, row)
+        for charge, head in recorded_rows.chained_rows(connection, row)
     ]
+
+
+def next_start(connection: Connection, registration: Registration) -> int:
+    """Start of a query's first window without an entry: all before it are charged or refused."""
+    domain = recorded_rows.domain_row(connection, registration.domain.name)
+    query = recorded_rows.recorded_query_row(connection, domain, registration.query.name)
+    return recorded_rows.next_start(connection, query["id"], registration.query.schedule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +159,11 @@ class Charged:
 
 def charged(connection: Connection, domain: str, last: int | None) -> Charged:
     """What a domain was charged, each row held against its digest and all of them against the chain."""
-    row = lookups.domain_row(connection, domain)
-    held = {query["id"]: query for query in lookups.queries_of(connection, row)}
-    flagged = [one for one in flagged_rows(connection, row) if one["sequence"] is not None]
+    row = recorded_rows.domain_row(connection, domain)
+    held = {query["id"]: query for query in recorded_rows.queries_of(connection, row)}
+    flagged = [one for one in recorded_rows.flagged_rows(connection, row) if one["sequence"] is not None]
     if flagged or last is None:
-        rows = chained_rows(connection, row)
+        rows = recorded_rows.chained_rows(connection, row)
         links = [integrity.link_of(charge) for charge, _ in rows]
         ending = rows if last is None else rows[max(0, len(rows) - last) :]
     else:
@@ -200,92 +190,15 @@ def _links_and_last(connection: Connection, domain: Row, last: int) -> tuple[lis
     return links, list(zip(integrity.checked_rows(connection, table, chosen.offset(before)), heads, strict=True))
 
 
-def chained_rows(connection: Connection, domain: Row) -> list[tuple[Row, bytes]]:
-    """The charges and refusals of a domain by sequence, also flagged ones, each with the head of the chain up to it."""
-    table = tables.charges
-    chosen = sa.select(table).where(table.c.domain_id == domain["id"]).order_by(table.c.sequence)
-    rows = integrity.checked_rows(connection, table, chosen)
-    flagged = [row for row in flagged_rows(connection, domain) if row["sequence"] is not None]
-    if flagged:
-        rows = sorted([*rows, *flagged], key=itemgetter("sequence"))
-    chain = Chain(domain["name"])
-    heads = chain.heads(map(integrity.link_of, rows))
-    chain.check(domain)
-    return list(zip(rows, heads, strict=True))
-
-
 def page_of_records(connection: Connection, domain: str, query: str, after: tuple[int, int] | None) -> list[Record]:
     """The next blocks of a query by window and shard, after a place."""
     found = _rows_of(connection, domain, query)
     if found is None:
         return []
     spec, query_of = domain_from_row(found[0]), found[1]
-    page = page_of_blocks(connection, query_of, after)
-    payers = lookups.payers_of(connection, (block["paid_by"] for block, _ in page))
+    page = recorded_rows.page_of_blocks(connection, query_of, after)
+    payers = recorded_rows.payers_of(connection, (block["paid_by"] for block, _ in page))
     return [_record(block, charge, payers.get(block["paid_by"], charge), spec, query_of) for block, charge in page]
-
-
-def page_of_blocks(connection: Connection, query: Row, after: BlockKey | None) -> list[tuple[Row, Row]]:
-    """The rows of the next blocks of a query by window and shard, after a place, each with its window's charge."""
-    chosen = sa.select(releases).where(releases.c.query_id == query["id"]).limit(PAGE)
-    chosen = chosen.order_by(releases.c.window_start, releases.c.shard)
-    asked = sa.select(charges).where(charges.c.query_id == query["id"])
-    if after is not None:
-        chosen = chosen.where(sa.tuple_(releases.c.window_start, releases.c.shard) > sa.tuple_(*after))
-        asked = asked.where(charges.c.window_start >= after[0])
-    rows = integrity.checked_rows(connection, releases, chosen)
-    held = {(row["window_start"], row["shard"]): row for row in rows}
-    last = max(held) if len(rows) == PAGE else None
-    if last is not None:
-        asked = asked.where(charges.c.window_start <= last[0])
-    paid = {row["window_start"]: row for row in integrity.checked_rows(connection, charges, asked)}
-    for (start, shard), block in held.items():
-        charge = paid.get(start)
-        if charge is None or block["charge_id"] != charge["id"]:
-            raise damaged(integrity.named(releases, block), "has no charge")
-        integrity.check_drawn(charge, shard, block)
-    for start, charge in paid.items():
-        for shard in integrity.drawn_of(charge):
-            place = (start, shard)
-            if place not in held and (after is None or place > after) and (last is None or place <= last):
-                integrity.check_drawn(charge, shard, None)
-    return [(row, paid[row["window_start"]]) for row in rows]
-
-
-def check_all_blocks(connection: Connection, domain: Row) -> None:
-    """Read all blocks of a domain and hold them against what its charges say."""
-    names = ("id", "entry_id", "sequence", "window_start", "query_id", "drawn")
-    paid = connection.execute(
-        sa.select(*(charges.c[name] for name in names)).where(charges.c.domain_id == domain["id"])
-    )
-    waiting = {row["id"]: (row["window_start"], row, integrity.drawn_of(row)) for row in paid.mappings()}
-    of_domain = sa.select(queries.c.id).where(queries.c.domain_id == domain["id"])
-    chosen = sa.select(releases).where(releases.c.query_id.in_(of_domain))
-    asked = ("id", "charge_id", "window_start", "shard", "row_digest")
-    for number, charge_id, window, shard, digest in integrity.checked_stream(connection, releases, chosen, asked):
-        start, _, drawn = waiting.get(charge_id, (None, None, None))
-        problem = None
-        if drawn is None or start != window:
-            problem = "has no charge"
-        elif drawn.pop(shard, None) != digest:
-            problem = "is not the one that was drawn"
-        if problem is not None:
-            raise damaged(integrity.named(releases, {"id": number, "window_start": window, "shard": shard}), problem)
-    for _, charge, drawn in waiting.values():
-        for shard in drawn:
-            integrity.check_drawn(charge, shard, None)
-
-
-def flagged_blocks(connection: Connection, domain: Row) -> int:
-    """How many blocks a domain has beside those of record."""
-    if not domain["flagged_release_rows"]:
-        return 0
-    of_domain = sa.select(queries.c.id).where(queries.c.domain_id == domain["id"])
-    chosen = sa.select(sa.func.count()).select_from(flagged_releases).where(flagged_releases.c.query_id.in_(of_domain))
-    found = connection.scalar(chosen) or 0
-    if found != domain["flagged_release_rows"]:
-        raise damaged(f"flagged blocks of domain {domain['name']!r}", "were removed")
-    return found
 
 
 def flagged_records(connection: Connection, domain: str, query: str) -> list[Record]:
@@ -294,12 +207,14 @@ def flagged_records(connection: Connection, domain: str, query: str) -> list[Rec
     if found is None:
         return []
     spec, query_of = domain_from_row(found[0]), found[1]
-    flagged_blocks(connection, found[0])
+    recorded_rows.flagged_blocks(connection, found[0])
     table = flagged_releases
     chosen = sa.select(table).where(table.c.query_id == query_of["id"])
     rows = integrity.checked_rows(connection, table, chosen.order_by(table.c.window_start, table.c.shard, table.c.id))
-    payers = {row["entry_id"]: row for row in flagged_rows(connection, found[0])}
-    for paid in lookups.batched(sorted({row["entry_id"] for row in rows} - payers.keys()), PAGE):
+    payers = {row["entry_id"]: row for row in recorded_rows.flagged_rows(connection, found[0])}
+    for paid in recorded_rows.batched(
+        sorted({row["entry_id"] for row in rows} - payers.keys()), recorded_rows.MOST_PARAMETERS
+    ):
         of_record = integrity.checked_rows(connection, charges, sa.select(charges).where(charges.c.entry_id.in_(paid)))
         payers |= {row["entry_id"]: row for row in of_record}
     for row in rows:
@@ -340,7 +255,7 @@ def _between(table: sa.Table, query: Row, starts: range) -> Any:
 
 def summary(connection: Connection, name: str) -> DomainSummary:
     """What a domain has spent and promised."""
-    row = lookups.domain_row(connection, name)
+    row = recorded_rows.domain_row(connection, name)
     domain = domain_from_row(row)
     latest = (
         connection.execute(
@@ -355,19 +270,19 @@ def summary(connection: Connection, name: str) -> DomainSummary:
     loss = 0.0 if latest is None else float(integrity.checked(charges, latest)["loss_after"])
     # entries of a united ledger say what was lost in the ledgers they were made in
     loss = max(loss, float(row["merged_loss"] or 0.0))
-    queries = tuple(_query_summary(connection, *pair) for pair in query_rows(connection, name))
-    flagged = flagged_rows(connection, row)
+    queries = tuple(_query_summary(connection, *pair) for pair in recorded_rows.query_rows(connection, name))
+    flagged = recorded_rows.flagged_rows(connection, row)
     entries = sum(query.charged + query.refused for query in queries)
     if entries + sum(one["sequence"] is not None for one in flagged) != row["last_sequence"]:
         raise integrity.broken(name)
     epsilons = [query.epsilon for query in queries if query.charged]
     naive = None
     if None not in epsilons:
-        names: dict[int, str] = {query["id"]: query["name"] for query in lookups.queries_of(connection, row)}
+        names: dict[int, str] = {query["id"]: query["name"] for query in recorded_rows.queries_of(connection, row)}
         again = Counter(names[one["query_id"]] for one in flagged if one["decision"] == "charged")
         naive = sum((query.charged + again[query.name]) * (query.epsilon or 0.0) for query in queries)
     reserved = float(row["reserved_loss"])
-    decided = lookups.events_of(connection, row)
+    decided = recorded_rows.events_of(connection, row)
     return DomainSummary(
         name=name,
         guarantee=domain.guarantee,
@@ -382,9 +297,9 @@ def summary(connection: Connection, name: str) -> DomainSummary:
         naive=naive,
         given_model=any(one.given_model for one in (*queries, *domain.changes)),
         history_lost=history_lost(decided),
-        closed=lookups.is_closed(row),
+        closed=recorded_rows.is_closed(row),
         flagged_charges=len(flagged),
-        flagged_blocks=flagged_blocks(connection, row),
+        flagged_blocks=recorded_rows.flagged_blocks(connection, row),
         events=tuple(
             (one["kind"], one["query"], one["old"], _told(one["kind"], one["new"]), one["at_us"]) for one in decided
         ),
@@ -407,7 +322,7 @@ def _query_summary(connection: Connection, domain: Row, query: Row) -> QuerySumm
     counts: dict[str, int] = {row[0]: row[1] for row in connection.execute(decided.group_by(charges.c.decision))}
     published = sa.select(sa.func.count()).select_from(releases).where(releases.c.query_id == query["id"])
     blocks = connection.scalar(published)
-    registration = lookups.registration_from_rows(connection, domain, query)
+    registration = registration_from_rows(connection, domain, query)
     schedule = registration.query.schedule
     epsilon: Any = registration.query.header.get("epsilon")
     return QuerySummary(
@@ -544,7 +459,7 @@ def block_numbers(connection: Connection, blocks: Sequence[BlockName]) -> list[B
     """Where blocks are on record; ``None`` for each that is not, or is as it was drawn another time."""
     wanted = [one._replace(entry_id=base_of(one.entry_id)) for one in blocks]
     found = _Found()
-    for part in lookups.batched(wanted, lookups.MOST_PARAMETERS):
+    for part in recorded_rows.batched(wanted, recorded_rows.MOST_PARAMETERS):
         asked = {"paid": sorted({one.entry_id for one in part}), "shards": sorted({one.shard for one in part})}
         found.add(releases, connection.execute(_OWN_DRAWS, asked))
     for one in sorted(dict.fromkeys(one for one in wanted if found.number(one) is None)):

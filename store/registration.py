@@ -1,4 +1,4 @@
-"""Registration: freezing a query with its domain, and reserving its budget.
+"""Registration: freezing a query with its domain, reserving its budget, and reading both back.
 
 Reserving for the whole schedule at once is what makes refusals independent of the order in which windows arrive: which
 ones are refused is known before the first reading. The first registration of a name wins; a later one of the same
@@ -41,7 +41,7 @@ from ..schemas.digests import canonical_json
 from ..schemas.model_file import hash_of_series
 from ..schemas.roster import Roster
 from ..schemas.slots import SlotGrid, format_duration
-from . import codec, lookups, tables
+from . import codec, recorded_rows, tables
 from .accounts import admitted_end, loss_of, priced, promised
 from .codec import Row, now_us, plain
 from .errors import (
@@ -53,7 +53,17 @@ from .errors import (
     StoreError,
 )
 from .integrity import alter, checked_rows, damaged, put, rewrite, with_digest
-from .specs import TRANSITIONS, BeliefChange, DomainSpec, Noise, QuerySpec, Registration, first_difference, roster_text
+from .specs import (
+    TRANSITIONS,
+    BeliefChange,
+    DomainSpec,
+    Noise,
+    QuerySpec,
+    Registration,
+    RosterVersion,
+    first_difference,
+    roster_text,
+)
 
 
 def protect(connection: Connection, row: Row, series: Iterable[str]) -> Row:
@@ -93,7 +103,7 @@ def as_protected(connection: Connection, row: Row, change: BeliefChange) -> Beli
     """A change of belief that knows whether it rests on a series of the domain, of whichever roster."""
     if change.given_model or not change.series_hashes:
         return change
-    series = lookups.series_of_all(connection, [row])[row["id"]]
+    series = recorded_rows.series_of_all(connection, [row])[row["id"]]
     return change.protecting({hash_of_series(name) for name in series})
 
 
@@ -149,9 +159,9 @@ class Registrar:
         asked = ((domain, query), *also)
         for one in asked:
             _check(*one)
-        if also and any(lookups.find_domain(self.connection, one.name) is None for one, _ in asked):
+        if also and any(recorded_rows.find_domain(self.connection, one.name) is None for one, _ in asked):
             # before any domain, so that no two jobs wait for each other
-            lookups.meta_row(self.connection, lock=True)
+            recorded_rows.meta_row(self.connection, lock=True)
         made = self._register(domain, query)
         for one in also:
             Registrar(self.connection).register(*one)
@@ -169,25 +179,25 @@ class Registrar:
         recorded = replace(recorded, shares_with=domain.shares_with)
         for other in sorted(set(domain.shares_with) - declared_by(self.connection, row)):
             record_event(self.connection, row["id"], SHARING, old=None, new=other)
-            row = lookups.lock_domain(self.connection, domain.name) or row
-        known = lookups.query_row(self.connection, row["id"], query.name)
+            row = recorded_rows.lock_domain(self.connection, domain.name) or row
+        known = recorded_rows.query_row(self.connection, row["id"], query.name)
         if known is None:
             return self._create(row, recorded, query, belief)
-        held = lookups.query_spec(self.connection, row, known)
+        held = query_spec(self.connection, row, known)
         _compare_queries((recorded.under(known["belief"]), held), (recorded.under(belief), query))
         if query.schedule_given:
             held = self._compare_schedules(row, recorded, known, held, query)
-            row = lookups.lock_domain(self.connection, domain.name) or row
-            known = lookups.query_row(self.connection, row["id"], query.name) or known
+            row = recorded_rows.lock_domain(self.connection, domain.name) or row
+            known = recorded_rows.query_row(self.connection, row["id"], query.name) or known
         if query.roster_given and query.roster != held.roster:
             known, held = self._change_roster(row["id"], recorded, known, held, query.roster)
             row = protect(self.connection, row, query.roster.series)
-        return lookups.registration_of(self.connection, row, known, held)
+        return registration_of(self.connection, row, known, held)
 
     def _claim_mode(self, noise: Noise) -> None:
-        mode = lookups.meta_row(self.connection)["mode"]
+        mode = recorded_rows.meta_row(self.connection)["mode"]
         if mode is None:
-            held = lookups.meta_row(self.connection, lock=True)
+            held = recorded_rows.meta_row(self.connection, lock=True)
             # another job may have been first
             mode = held["mode"] or rewrite(self.connection, tables.meta, held, mode=noise)["mode"]
         if mode != noise:
@@ -196,13 +206,13 @@ class Registrar:
 
     def _lock_domain(self, domain: DomainSpec) -> Row:
         """The domain's row, made if absent, and locked until the transaction ends."""
-        row = lookups.lock_domain(self.connection, domain.name)
+        row = recorded_rows.lock_domain(self.connection, domain.name)
         if row is not None:
             return row
         # the maker of a domain locks this first, so another job may have made it meanwhile
-        held = lookups.meta_row(self.connection, lock=True)
-        if any(one["name"] == domain.name for one in lookups.domain_rows(self.connection, held)):
-            row = lookups.lock_domain(self.connection, domain.name)
+        held = recorded_rows.meta_row(self.connection, lock=True)
+        if any(one["name"] == domain.name for one in recorded_rows.domain_rows(self.connection, held)):
+            row = recorded_rows.lock_domain(self.connection, domain.name)
             if row is None:
                 raise damaged(f"domain {domain.name!r}", "is on record and not found there by its name")
             return row
@@ -220,14 +230,14 @@ class Registrar:
         if given.budget == recorded.budget:
             return
         # a job with settings older than a raise still runs, under the new budget
-        events = lookups.events_of(self.connection, row)
+        events = recorded_rows.events_of(self.connection, row)
         if given.budget not in {float(one["old"]) for one in events if one["kind"] == "budget-raised"}:
             raise RegistrationConflict(name, "privacy.budget", recorded.budget, given.budget, _BUDGET_ADVICE)
 
     def _create(self, row: Row, domain: DomainSpec, query: QuerySpec, belief: int) -> Registration:
         connection = self.connection
         if query.mechanism != TRANSITIONS:
-            lookups.meta_row(connection, lock=True)  # two jobs at once could share series unseen
+            recorded_rows.meta_row(connection, lock=True)  # two jobs at once could share series unseen
             check_apart(connection, domain, query.roster.series)
         held = promised(connection, row)
         asked = priced(query.schedule, query.losses)
@@ -253,7 +263,7 @@ class Registrar:
         more = row["query_rows"] + 1
         changed = rewrite(connection, tables.domains, row, query_rows=more, reserved_loss=reserved)
         changed = protect(connection, changed, query.roster.series)
-        return replace(lookups.registration_of(connection, changed, known, codec.as_recorded(query)), fresh=True)
+        return replace(registration_of(connection, changed, known, codec.as_recorded(query)), fresh=True)
 
     def join(
         self, domain: str, name: str, entries: Iterable[tuple[str, str | None]], most: int | None = None
@@ -262,23 +272,26 @@ class Registrar:
 
         Those stay out that another domain of the ledger has, and that this one may not have as well.
         """
-        row = lookups.locked_domain_row(self.connection, domain)
-        known = lookups.recorded_query_row(self.connection, row, name)
-        held = lookups.query_spec(self.connection, row, known)
+        row = recorded_rows.locked_domain_row(self.connection, domain)
+        known = recorded_rows.recorded_query_row(self.connection, row, name)
+        held = query_spec(self.connection, row, known)
         new = [pair for pair in entries if pair[0] not in held.roster.groups_of]
         away = set[str]()
         if new:
-            lookups.meta_row(self.connection, lock=True)
+            recorded_rows.meta_row(self.connection, lock=True)
             away = left_alone(self.connection, codec.domain_from_row(row), (series for series, _ in new))
         roster = held.roster.joined_by((pair for pair in new if pair[0] not in away), most)
         if roster.kind != held.roster.kind:
             raise StoreError(f"query {name!r}: its histograms are of a {held.roster.kind}; let series join as such")
-        start = lookups.first_open(self.connection, known["id"], held.schedule)
+        start = recorded_rows.first_open(self.connection, known["id"], held.schedule)
         if roster is not held.roster and start is not None:
             add_version(self.connection, known, held, roster, start)
             row = protect(self.connection, row, roster.series)
-            known, held = lookups.query_row(self.connection, row["id"], name) or known, replace(held, roster=roster)
-        return lookups.registration_of(self.connection, row, known, held)
+            known, held = (
+                recorded_rows.query_row(self.connection, row["id"], name) or known,
+                replace(held, roster=roster),
+            )
+        return registration_of(self.connection, row, known, held)
 
     def _change_roster(
         self, domain_id: int, domain: DomainSpec, known: Row, held: QuerySpec, roster: Roster
@@ -288,15 +301,15 @@ class Registrar:
         conflict = partial(RegistrationConflict, f"query {held.name!r}", "roster", old, new)
         if held.roster.digest != self.roster:
             raise conflict(_RACE_ADVICE)
-        start = lookups.first_open(self.connection, known["id"], held.schedule)
+        start = recorded_rows.first_open(self.connection, known["id"], held.schedule)
         if start is None:
             raise conflict(_CHARGED_ADVICE)
-        lookups.meta_row(self.connection, lock=True)
+        recorded_rows.meta_row(self.connection, lock=True)
         check_apart(self.connection, domain, roster.series)
         add_version(self.connection, known, held, roster, start)
         new = f"{new}, from {domain.instant(start)} on"
         record_event(self.connection, domain_id, "roster-changed", old=old, new=new, query=held.name)
-        changed = lookups.query_row(self.connection, domain_id, held.name)
+        changed = recorded_rows.query_row(self.connection, domain_id, held.name)
         return changed or known, replace(held, roster=roster)
 
     def _compare_schedules(
@@ -311,13 +324,13 @@ class Registrar:
         if old.first != new.first:
             starts = domain.instant(old.start), domain.instant(new.start)
             raise RegistrationConflict(name, "windows.start", *starts, QUERY_ADVICE)
-        old_end, new_end = lookups.end_of(old), lookups.end_of(new)
+        old_end, new_end = old.end, new.end
         if old_end == new_end:
             return held
         stops = domain.instant(old.stop), domain.instant(new.stop)
         if known["successor"] is not None:
             raise RegistrationConflict(name, "windows.stop", *stops, _ENDED)
-        registered = lookups.registration_of(self.connection, row, known, held)
+        registered = registration_of(self.connection, row, known, held)
         if old.difference(new) is not None and new_end is not None:
             # the zone data differ behind the end that is asked for, so that no later one can be
             end_schedule(self.connection, row, known, registered, new_end)
@@ -348,7 +361,7 @@ def end_schedule(connection: Connection, row: Row, known: Row, registration: Reg
     name = f"query {registration.query.name!r}"
     if not schedule.is_end(slot):
         raise StoreError(f"{name}: no window of its schedule ends at slot {slot}; end it where one does")
-    charged = lookups.next_start(connection, known["id"], schedule)
+    charged = recorded_rows.next_start(connection, known["id"], schedule)
     if charged > schedule.start_behind(slot):
         raise StoreError(
             f"{name}: windows behind slot {slot} are charged already, up to slot {charged}; another belief can be "
@@ -357,7 +370,7 @@ def end_schedule(connection: Connection, row: Row, known: Row, registration: Reg
     if schedule.stop is not None and schedule.stop < slot:
         raise StoreError(f"{name}: its schedule ends at slot {schedule.stop}, before slot {slot}")
     reservations, kept = tables.reservations, 0
-    for one in lookups.reservations_of(connection, known):
+    for one in recorded_rows.reservations_of(connection, known):
         if one["start"] > schedule.start_before(slot):
             connection.execute(reservations.delete().where(reservations.c.id == one["id"]))
             continue
@@ -378,7 +391,7 @@ def add_version(connection: Connection, known: Row, held: QuerySpec, roster: Ros
     workers that know different versions count the same cells under the same numbers.
     """
     versions = tables.roster_versions
-    earlier = lookups.versions_of(connection, known)
+    earlier = recorded_rows.versions_of(connection, known)
     if earlier:
         series = {name for one in earlier for name in codec.names_from_bytes(one["joined"])}
     else:
@@ -405,8 +418,8 @@ def roster_id(connection: Connection, roster: Roster) -> int:
 
 def check_parts(connection: Connection, row: Row) -> None:
     """Hold a domain's row against how much there is of it, at the start of a job."""
-    lookups.queries_of(connection, row)
-    lookups.events_of(connection, row)
+    recorded_rows.queries_of(connection, row)
+    recorded_rows.events_of(connection, row)
     last = [
         sa.select(sa.func.coalesce(sa.func.max(table.c.sequence), 0))
         .where(table.c.domain_id == row["id"])
@@ -436,6 +449,56 @@ def record_event(
     values = {"domain_id": domain_id, "kind": kind, "query": query, "at_us": now_us()}
     put(connection, tables.domain_events, values | {"old": canonical_json(old), "new": canonical_json(new)})
     alter(connection, tables.domains, domain_id, more="event_rows")
+
+
+def registration_from_rows(connection: Connection, domain: Row, query: Row) -> Registration:
+    """What is on record for a query, given its rows."""
+    return registration_of(connection, domain, query, query_spec(connection, domain, query))
+
+
+def query_spec(connection: Connection, domain: Row, query: Row) -> QuerySpec:
+    """The query of record that two rows make, with its newest roster."""
+    return codec.query_from_row(query, domain["name"], recorded_rows.read_roster(connection, query["roster_id"]))
+
+
+def registration_of(connection: Connection, domain: Row, query: Row, spec: QuerySpec) -> Registration:
+    """The same as :func:`registration_from_rows`, where the specification was read before."""
+    reserved = recorded_rows.reservations_of(connection, query)
+    if not reserved:
+        raise damaged(f"reservations of query {query['name']!r}", "are none")
+    last, end = reserved[-1]["stop"], spec.schedule.end
+    admitted_all = last is None or (end is not None and last >= end)
+    return Registration(
+        domain=codec.domain_from_row(domain),
+        query=spec,
+        digest=query["digest"],
+        admitted_stop=None if admitted_all else last,
+        reserved_loss=float(domain["reserved_loss"]),
+        fresh=False,
+        belief=query["belief"],
+        successor=query["successor"],
+        **_versions(connection, query, spec.roster),
+    )
+
+
+def _versions(connection: Connection, newest: Row, roster: Roster) -> dict[str, Any]:
+    """The fields of a registration about rosters that were changed."""
+    rows = recorded_rows.versions_of(connection, newest)
+    if not rows:
+        return {}
+    visible: list[Row] = []
+    for row in rows:
+        # a version for windows none of which was charged is replaced by the next one
+        while visible and visible[-1]["start"] >= row["start"]:
+            visible.pop()
+        visible.append(row)
+    older = {row["roster_id"] for row in visible} - {newest["roster_id"]}
+    rosters = {newest["roster_id"]: roster} | recorded_rows.read_rosters(connection, older)
+    return {
+        "versions": tuple(RosterVersion(row["start"], rosters[row["roster_id"]]) for row in visible),
+        "joined": tuple(name for row in rows for name in codec.names_from_bytes(row["joined"])),
+        "revision": recorded_rows.revision(len(rows)),
+    }
 
 
 def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSpec, QuerySpec]) -> None:
@@ -540,9 +603,9 @@ def _barred(
     connection: Connection, domain: DomainSpec, series: Iterable[str]
 ) -> Iterator[tuple[str, set[str], str | None]]:
     """Every other domain that has some of the series and may not share them, with these and how its process differs."""
-    asked, domains = set(series), lookups.domain_rows(connection)
+    asked, domains = set(series), recorded_rows.domain_rows(connection)
     said = _declared(connection, domains, domain.name) | set(domain.shares_with)
-    series_of = lookups.series_of_all(connection, domains)
+    series_of = recorded_rows.series_of_all(connection, domains)
     for row in domains:
         shared = set[str]() if row["name"] == domain.name else asked & series_of[row["id"]]
         if shared:
@@ -555,10 +618,10 @@ def sharings(
     connection: Connection, name: str, more: Iterable[str] = (), said: Iterable[str] = ()
 ) -> tuple[Sharing, ...]:
     """What a domain shares with each other one, by name; none where it shares nothing."""
-    domains = lookups.domain_rows(connection)
+    domains = recorded_rows.domain_rows(connection)
     if all(row["name"] == name for row in domains):
         return ()
-    series = lookups.series_of_all(connection, domains)
+    series = recorded_rows.series_of_all(connection, domains)
     own = set(more).union(*(series[row["id"]] for row in domains if row["name"] == name))
     said = _declared(connection, domains, name) | set(said)
     found = ((row["name"], len(own & series[row["id"]])) for row in domains if row["name"] != name)
@@ -567,7 +630,7 @@ def sharings(
 
 def declared_by(connection: Connection, domain: Row) -> set[str]:
     """The domains that jobs of one domain named as ones that it may share series with."""
-    return _named(lookups.events_of(connection, domain))
+    return _named(recorded_rows.events_of(connection, domain))
 
 
 def _named(events: Iterable[Row]) -> set[str]:
@@ -576,7 +639,7 @@ def _named(events: Iterable[Row]) -> set[str]:
 
 def _declared(connection: Connection, domains: Sequence[Row], name: str) -> set[str]:
     """The domains with which one may share series: by its own word, or by theirs."""
-    events = lookups.events_of_all(connection, domains)
+    events = recorded_rows.events_of_all(connection, domains)
     pairs = [(row["name"], other) for row in domains for other in _named(events[row["id"]])]
     return {other for one, other in pairs if one == name} | {one for one, other in pairs if other == name}
 

@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection
 from ..schemas.ledger import LEDGER_SCHEMA, LedgerEntry
 from ..schemas.slots import Window
 from ..schemas.table_files import ENTRIES, RELEASES
-from . import exports, lookups, queries, tables
+from . import exports, queries, recorded_rows, tables
 from .address import StoreAddress
 from .connection import Database, borrow, check_folder, give_back
 from .domain_changes import (
@@ -37,9 +37,9 @@ from .domain_changes import (
 )
 from .errors import StoreDamaged, StoreMissing
 from .exports import has_keys, rows_of
-from .lookups import ChargedThrough
 from .publishing import Publisher, check_drafts
 from .queries import BlockName, BlockNumber, Charged, DomainSummary, Newest, NewestBlock
+from .recorded_rows import ChargedThrough
 from .registration import Also, Registrar, Sharing, check_apart, sharings
 from .specs import BeliefChange, BlockToPublish, DomainSpec, QuerySpec, Record, Registration
 from .verification import Head, Verified, head_of, verify
@@ -123,7 +123,7 @@ class Store:
         database = self._database()
         self.check()
         with database.read() as connection:
-            roster = lookups.roster_digest(connection, domain.name, query.name)
+            roster = recorded_rows.roster_digest(connection, domain.name, query.name)
         with database.write() as connection:
             trial = None if keep else connection.begin_nested()
             made = Registrar(connection, roster).register(domain, query, also)
@@ -142,13 +142,13 @@ class Store:
         names = (registration.domain.name, registration.query.name)
         database = self._database()
         with database.glance() as connection:
-            charged = lookups.charged_through(connection, *names)
+            charged = recorded_rows.charged_through(connection, *names)
         if charged is not None and charged.revision == registration.revision:
             return registration
         with database.read() as connection:
             found = queries.registered(connection, *names)
             if found is None:
-                raise lookups.unknown_query(*names)
+                raise recorded_rows.unknown_query(*names)
         return found
 
     def join(
@@ -204,7 +204,7 @@ class Store:
             return known
         if known is None or not known.mine:  # else it is probably this process's turn again
             with database.glance() as connection:
-                known = lookups.charged_through(connection, *names)
+                known = recorded_rows.charged_through(connection, *names)
         while known is None or not known.reaches(last):
             with database.write() as connection:
                 known = Publisher(connection, database.accounts).charge_windows(registration, last)
@@ -238,7 +238,7 @@ class Store:
 
     def next_start(self, registration: Registration) -> int:
         """Start of the first window without an entry: all before it are charged or refused."""
-        return self._read(lookups.begun, registration)
+        return self._read(queries.next_start, registration)
 
     def missing(self, registration: Registration, *, start: int | None = None) -> Iterator[tuple[Window, int]]:
         """The (window, shard) of the schedule that should have a block and do not, in order.
@@ -267,7 +267,7 @@ class Store:
             with self._database().read() as connection:
                 page = queries.page_of_records(connection, domain, query, after)
             yield from page
-            if len(page) < queries.PAGE:
+            if len(page) < recorded_rows.PAGE:
                 return
             after = (page[-1].window.start, page[-1].shard)
 
@@ -275,7 +275,7 @@ class Store:
         """The released rows of a query, as they left the job, by window and shard."""
         registration = self.registered(domain, query)
         if registration is None:
-            raise lookups.unknown_query(domain, query)
+            raise recorded_rows.unknown_query(domain, query)
         for record in self.records(domain, query):
             if not has_keys(registration, record):  # a window of a roster that came since
                 registration = self.current(registration)
@@ -288,12 +288,12 @@ class Store:
     def domains(self) -> tuple[str, ...]:
         """The names of all domains."""
         with self._database().read() as connection:
-            return tuple(row["name"] for row in lookups.domain_rows(connection))
+            return tuple(row["name"] for row in recorded_rows.domain_rows(connection))
 
     def queries(self) -> list[tuple[str, str]]:
         """The (domain, query) names of all queries."""
         with self._database().read() as connection:
-            return [(domain["name"], query["name"]) for domain, query in queries.query_rows(connection)]
+            return [(domain["name"], query["name"]) for domain, query in recorded_rows.query_rows(connection)]
 
     def summary(self, domain: str) -> DomainSummary:
         """What a domain has spent and promised."""
@@ -472,7 +472,7 @@ class Store:
             StoreDamaged: a block was changed or removed.
         """
         with self._database().read() as connection:
-            queries.check_all_blocks(connection, lookups.domain_row(connection, domain))
+            recorded_rows.check_all_blocks(connection, recorded_rows.domain_row(connection, domain))
 
     def head(self, domain: str) -> Head:
         """What is on record of a domain now, in a few words to be kept elsewhere: see :meth:`verify`."""

@@ -35,8 +35,7 @@ from .codec import (
 )
 from .errors import StoreDamaged, StoreError
 from .integrity import HEAD_BYTES, Chain, Row, drawn_of, is_whole, link_of, named
-from .lookups import domain_row, events_of
-from .queries import chained_rows
+from .recorded_rows import chained_rows, domain_row, events_of
 from .specs import DomainSpec
 
 _MODES = (None, "private", "none")

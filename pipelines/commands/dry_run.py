@@ -583,9 +583,9 @@ def dry(path: Path, beam_options: Sequence[str] = (), *, as_json: bool, live: bo
     if settings.estimate is None:
         plan = make_plan(settings)
     else:
-        from ..estimation import successor_query  # noqa: PLC0415 - with Beam, as said above
+        from ..estimation import active_query  # noqa: PLC0415 - with Beam, as said above
 
-        plan = successor_query(settings, live=live).histograms.plan
+        plan = active_query(settings, live=live).histograms.plan
     check_plan(plan, live=live or goes_on(settings))
     said = forecast(settings, plan, live=live)
     if beam_options and not _workers_here(beam_options, live=live):

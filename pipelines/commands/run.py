@@ -35,7 +35,7 @@ from ..connectors.files import check_rejects, check_writable, labelled, released
 from ..connectors.job_io import SinkError, output_of, outputs_of, refuse_topics
 from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
 from ..errors import CommandError, ExitCode, explain
-from ..estimation import successor_query
+from ..estimation import active_query
 from ..on_record import Memory, OnRecord, note_lost_history, on_record, with_ledger, with_newest
 from ..preflight import Word, check_command, preflight
 from ..runners import counters, new_pipeline, options_of, read_source, runner_name
@@ -122,7 +122,7 @@ def run_job(
         known, made = with_ledger(settings, history_lost=history_lost)
         estimated = settings.estimate is not None
         plan = (
-            successor_query(known, live=False).histograms.plan
+            active_query(known, live=False).histograms.plan
             if estimated
             else make_plan(known, labelled(known, model_of(known)))
         )

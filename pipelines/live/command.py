@@ -31,7 +31,7 @@ from ..connectors.job_io import filling, outputs_of
 from ..connectors.live import live_sink
 from ..console import plural, results
 from ..errors import AwayError, CommandError, ExitCode
-from ..estimation import SuccessorQuery, decide, successor_query
+from ..estimation import ActiveQuery, active_query, decide
 from ..on_record import Memory, with_ledger, with_newest
 from ..preflight import check_command
 from ..runners import options_of
@@ -133,7 +133,7 @@ def run_estimating(
 def _estimating(settings: Settings, beam_options: Sequence[str], opts: LiveOptions) -> int:
     say = event_printer(results(), as_json=opts.as_json)
     while True:
-        one = successor_query(settings, live=True, noise=opts.noise)
+        one = active_query(settings, live=True, noise=opts.noise)
         end = run_to_end(one.settings, one.histograms, beam_options, opts, until_us=one.until_us)
         # the operator's word is for what was lost until then; from here on this ledger is known
         opts = replace(opts, history_lost=False, emptied=False, forgiven=end.forgiven)
@@ -164,7 +164,7 @@ def _check_over(end: LiveEnd) -> None:
         )
 
 
-def _fill_sink(one: SuccessorQuery, say: Say) -> None:
+def _fill_sink(one: ActiveQuery, say: Say) -> None:
     """Give the sink what it lacks of a query that is over: its job was cancelled, maybe before it wrote the last rows.
 
     No later job looks after the sink for this query.

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import NullPool, create_engine
 from sqlalchemy.engine import Connection, make_url
 
-from quiltstream.store import Store, StoreMissing, lookups, tables
+from quiltstream.store import Store, StoreMissing, recorded_rows, tables
 from quiltstream.store.errors import ExportError, NotDurableError, StoreBusy, StoreReadOnly, StoreUnavailable
 
 from ..store.contract import StoreContract
@@ -92,7 +92,7 @@ def test_a_server_told_to_forget_commits_while_a_job_runs_does_not_change_the_jo
 def test_a_domain_registered_between_two_looks_at_it_is_locked(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = lookups.domain_row
+    look = recorded_rows.domain_row
 
     with new_schema(postgres_url) as url, Store(url, create=True) as store, Store(url, wait=0.2, create=True) as other:
         store.domains()
@@ -101,9 +101,9 @@ def test_a_domain_registered_between_two_looks_at_it_is_locked(
             other.register(domain(name, budget=2.0), query(domain=name))
             return look(connection, name)
 
-        monkeypatch.setattr(lookups, "domain_row", registered_first)
+        monkeypatch.setattr(recorded_rows, "domain_row", registered_first)
         with store._database().write() as connection:
-            assert lookups.locked_domain_row(connection, "late")["budget"] == 2.0
+            assert recorded_rows.locked_domain_row(connection, "late")["budget"] == 2.0
             with pytest.raises(StoreBusy):
                 other.register(domain("late", budget=2.0), query("another", "late"))
         assert other.register(domain("late", budget=2.0), query("another", "late")).fresh

@@ -421,7 +421,7 @@ def _clock(settings: Settings, plan: Plan) -> Any:
 
 
 def _generation(settings: Settings, plan: Plan) -> Any:
-    given = estimation.SuccessorQuery(settings, PrivateHistograms.of(plan), None)
+    given = estimation.ActiveQuery(settings, PrivateHistograms.of(plan), None)
     return given.complete
 
 
@@ -456,7 +456,7 @@ OPENINGS: dict[str, Opened | None] = {
     "pipelines/commands/ledger.py:merge": None,
     "pipelines/preflight.py:preflight": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),
     "pipelines/live/command.py:_fill_sink": lambda settings, plan: command._fill_sink(
-        estimation.SuccessorQuery(settings, PrivateHistograms.of(plan), None), lambda *_: None
+        estimation.ActiveQuery(settings, PrivateHistograms.of(plan), None), lambda *_: None
     ),
     "pipelines/live/monitor.py:Follower": _follower,
     "pipelines/estimation.py:_store": _generation,

@@ -238,7 +238,7 @@ def test_an_initial_model_fitted_on_the_jobs_own_file_is_marked(tmp_path: Path) 
     belief = MixingBounds(0.05, 0.3).to_dict()
     Model(belief, None, None, origin).save(tmp_path / "start.json")
     settings = read_settings(one.settings)
-    assert estimation.successor_query(settings, live=True).histograms.plan.model.provenance.from_protected
+    assert estimation.active_query(settings, live=True).histograms.plan.model.provenance.from_protected
 
 
 @pytest.mark.assures("estimates", "The ledger takes no window of a query after its end")

@@ -18,7 +18,7 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
 from quiltstream.store import Store, tables
 from quiltstream.store.errors import ChargeMismatch, RegistrationConflict, RosterChanged
-from quiltstream.store.lookups import roster_digest
+from quiltstream.store.recorded_rows import roster_digest
 from quiltstream.store.registration import Registrar
 from quiltstream.store.specs import Registration
 

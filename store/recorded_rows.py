@@ -1,4 +1,4 @@
-"""Rows of record that more than one task needs.
+"""Rows as they are on record: domains, queries, rosters, charges and blocks, each held against its digest.
 
 Each function raises :class:`StoreDamaged` where a row is not what was written, or where some are missing.
 """
@@ -6,72 +6,93 @@ Each function raises :class:`StoreDamaged` where a row is not what was written, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from operator import itemgetter
+from typing import NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, Window
-from . import tables
 from .address import watch_of
-from .codec import Row, domain_from_row, names_from_bytes, query_from_row, roster_from_bytes
+from .codec import Row, names_from_bytes, roster_from_bytes
 from .errors import UnknownNameError
-from .integrity import checked, checked_rows, counted, damaged
-from .specs import TRANSITIONS, QuerySpec, Registration, RosterVersion
+from .integrity import (
+    Chain,
+    check_drawn,
+    checked,
+    checked_rows,
+    checked_stream,
+    counted,
+    damaged,
+    drawn_of,
+    link_of,
+    named,
+)
+from .specs import TRANSITIONS, BlockKey
+from .tables import (
+    charges,
+    domain_events,
+    domains,
+    flagged_charges,
+    flagged_releases,
+    meta,
+    queries,
+    releases,
+    reservations,
+    roster_versions,
+    rosters,
+)
 
 _Item = TypeVar("_Item")
 
 #: Parameters of a statement at most, with room for others: SQLite takes at least 999.
 MOST_PARAMETERS = 500
 
+#: Blocks read in one short transaction: a slow reader blocks no writer.
+PAGE = 64
+
 
 # Statements that every window asks are made once: to put one together takes as long as to have it answered.
 
 _LOCKED = (
-    sa.select(tables.domains, sa.select(tables.meta.c.store_id).scalar_subquery().label("store_id"))
-    .where(tables.domains.c.name == sa.bindparam("name"))
+    sa.select(domains, sa.select(meta.c.store_id).scalar_subquery().label("store_id"))
+    .where(domains.c.name == sa.bindparam("name"))
     .with_for_update()
 )
 
-_LAST = (
-    sa.select(sa.func.max(tables.charges.c.window_start))
-    .where(tables.charges.c.query_id == tables.queries.c.id)
-    .scalar_subquery()
-)
+_LAST = sa.select(sa.func.max(charges.c.window_start)).where(charges.c.query_id == queries.c.id).scalar_subquery()
 
-_OF_RESERVATION = {column.name: f"{column.name}_of_reservation" for column in tables.reservations.c}
+_OF_RESERVATION = {column.name: f"{column.name}_of_reservation" for column in reservations.c}
 
 _ADMITTED = (
     _LAST.label("last"),
-    *(column.label(_OF_RESERVATION[column.name]) for column in tables.reservations.c),
+    *(column.label(_OF_RESERVATION[column.name]) for column in reservations.c),
 )
 
 _REVISED = (
-    sa.select(tables.queries, *_ADMITTED)
-    .select_from(tables.queries.outerjoin(tables.reservations))
-    .where(tables.queries.c.domain_id == sa.bindparam("domain_id"), tables.queries.c.name == sa.bindparam("name"))
+    sa.select(queries, *_ADMITTED)
+    .select_from(queries.outerjoin(reservations))
+    .where(queries.c.domain_id == sa.bindparam("domain_id"), queries.c.name == sa.bindparam("name"))
 )
 
 _CHARGED_THROUGH = (
-    sa.select(_LAST.label("start"), tables.queries.c.version_rows)
-    .select_from(tables.queries.join(tables.domains))
-    .where(tables.domains.c.name == sa.bindparam("domain"), tables.queries.c.name == sa.bindparam("query"))
+    sa.select(_LAST.label("start"), queries.c.version_rows)
+    .select_from(queries.join(domains))
+    .where(domains.c.name == sa.bindparam("domain"), queries.c.name == sa.bindparam("query"))
 )
 
 _PROGRESS = (
-    sa.select(*_ADMITTED)
-    .select_from(tables.queries.outerjoin(tables.reservations))
-    .where(tables.queries.c.id == sa.bindparam("query_id"))
+    sa.select(*_ADMITTED).select_from(queries.outerjoin(reservations)).where(queries.c.id == sa.bindparam("query_id"))
 )
 
 
-_ROSTERS = sa.select(tables.rosters).where(tables.rosters.c.id.in_(sa.bindparam("ids", expanding=True)))
+_ROSTERS = sa.select(rosters).where(rosters.c.id.in_(sa.bindparam("ids", expanding=True)))
 
-_OF_META = {column.name: f"{column.name}_of_meta" for column in tables.meta.c}
+_OF_META = {column.name: f"{column.name}_of_meta" for column in meta.c}
 
-_DOMAINS = sa.select(tables.domains, *(column.label(_OF_META[column.name]) for column in tables.meta.c)).select_from(
-    tables.meta.outerjoin(tables.domains, sa.true())
+_DOMAINS = sa.select(domains, *(column.label(_OF_META[column.name]) for column in meta.c)).select_from(
+    meta.outerjoin(domains, sa.true())
 )
 
 
@@ -108,7 +129,7 @@ class Progress(NamedTuple):
     def of(cls, rows: Sequence[Row], query: Row) -> Progress:
         """What rows of the two statements say that have it."""
         held = [{name: row[label] for name, label in _OF_RESERVATION.items()} for row in rows]
-        held = [checked(tables.reservations, row) for row in held if row["id"] is not None]
+        held = [checked(reservations, row) for row in held if row["id"] is not None]
         counted(held, query["reservation_rows"], f"reservations of query {query['name']!r}")
         return cls(rows[0]["last"] if rows else None, [(row["start"], row["stop"]) for row in held])
 
@@ -128,7 +149,7 @@ def lock_domain(connection: Connection, name: str) -> Row | None:
     watch = watch_of(connection)
     if watch is not None:
         watch.check_domain(name, found)
-    return None if found is None else checked(tables.domains, found)
+    return None if found is None else checked(domains, found)
 
 
 def locked_domain_row(connection: Connection, name: str) -> Row:
@@ -148,7 +169,7 @@ def locked_domain_row(connection: Connection, name: str) -> Row:
 def revised_query_row(connection: Connection, domain_id: int, name: str) -> tuple[Row, Progress] | None:
     """A query's row with the number of versions of its roster, and how far it has come, in one statement."""
     rows = connection.execute(_REVISED, {"domain_id": domain_id, "name": name}).mappings().all()
-    return (checked(tables.queries, rows[0]), Progress.of(rows, rows[0])) if rows else None
+    return (checked(queries, rows[0]), Progress.of(rows, rows[0])) if rows else None
 
 
 def charged_through(connection: Connection, domain: str, query: str) -> ChargedThrough | None:
@@ -169,20 +190,20 @@ def progress(connection: Connection, query: Row) -> Progress:
 
 def meta_row(connection: Connection, *, lock: bool = False) -> Row:
     """The row about the ledger itself."""
-    chosen = sa.select(tables.meta)
-    rows = checked_rows(connection, tables.meta, chosen.with_for_update() if lock else chosen)
-    return counted(rows, 1, f"rows of {tables.meta.name}")[0]
+    chosen = sa.select(meta)
+    rows = checked_rows(connection, meta, chosen.with_for_update() if lock else chosen)
+    return counted(rows, 1, f"rows of {meta.name}")[0]
 
 
-def domain_rows(connection: Connection, meta: Row | None = None) -> list[Row]:
+def domain_rows(connection: Connection, about: Row | None = None) -> list[Row]:
     """The rows of all domains by name, read from the table itself and not through its index."""
     # in one statement: between two of them another job may make a domain
     found = connection.execute(_DOMAINS).mappings().all()
     if not found:
-        raise damaged(tables.meta.name, "has no row")
+        raise damaged(meta.name, "has no row")
     held = {name: found[0][label] for name, label in _OF_META.items()}
-    rows = [checked(tables.domains, row) for row in found if row["id"] is not None]
-    counted(rows, (meta or checked(tables.meta, held))["domain_rows"], "domains")
+    rows = [checked(domains, row) for row in found if row["id"] is not None]
+    counted(rows, (about or checked(meta, held))["domain_rows"], "domains")
     return sorted(rows, key=lambda row: row["name"])
 
 
@@ -206,11 +227,11 @@ class _Children(NamedTuple):
         return found
 
 
-_QUERIES = _Children(tables.queries, "domain_id", "id", "query_rows", "queries of domain")
-_EVENTS = _Children(tables.domain_events, "domain_id", "id", "event_rows", "decisions about domain")
+_QUERIES = _Children(queries, "domain_id", "id", "query_rows", "queries of domain")
+_EVENTS = _Children(domain_events, "domain_id", "id", "event_rows", "decisions about domain")
 # a later one is of later windows
-_RESERVATIONS = _Children(tables.reservations, "query_id", "start", "reservation_rows", "reservations of query")
-_VERSIONS = _Children(tables.roster_versions, "query_id", "id", "version_rows", "rosters of query")
+_RESERVATIONS = _Children(reservations, "query_id", "start", "reservation_rows", "reservations of query")
+_VERSIONS = _Children(roster_versions, "query_id", "id", "version_rows", "rosters of query")
 _CHOSEN = {
     kind: sa.select(kind.table)
     .where(kind.table.c[kind.parent].in_(sa.bindparam("parents", expanding=True)))
@@ -229,9 +250,9 @@ def events_of(connection: Connection, domain: Row) -> list[Row]:
     return _EVENTS.of(connection, [domain])[domain["id"]]
 
 
-def events_of_all(connection: Connection, domains: Sequence[Row]) -> dict[int, list[Row]]:
+def events_of_all(connection: Connection, of: Sequence[Row]) -> dict[int, list[Row]]:
     """The same of several domains, by the number of the domain."""
-    return _EVENTS.of(connection, domains)
+    return _EVENTS.of(connection, of)
 
 
 def reservations_of(connection: Connection, query: Row) -> list[Row]:
@@ -244,22 +265,19 @@ def versions_of(connection: Connection, query: Row) -> list[Row]:
     return _VERSIONS.of(connection, [query])[query["id"]]
 
 
-def series_of_all(connection: Connection, domains: Sequence[Row]) -> dict[int, frozenset[str]]:
+def series_of_all(connection: Connection, of: Sequence[Row]) -> dict[int, frozenset[str]]:
     """Every series that a query of a domain has or ever had, by the number of the domain."""
     # the keys of counts of transitions are states
-    queries = [
-        query
-        for rows in _QUERIES.of(connection, domains).values()
-        for query in rows
-        if query["mechanism"] != TRANSITIONS
+    counting = [
+        query for rows in _QUERIES.of(connection, of).values() for query in rows if query["mechanism"] != TRANSITIONS
     ]
-    versions = _VERSIONS.of(connection, queries)
-    rosters = read_rosters(connection, {query["roster_id"] for query in queries if not versions[query["id"]]})
-    found: dict[int, set[str]] = {domain["id"]: set() for domain in domains}
-    for query in queries:
+    versions = _VERSIONS.of(connection, counting)
+    unchanged = read_rosters(connection, {query["roster_id"] for query in counting if not versions[query["id"]]})
+    found: dict[int, set[str]] = {domain["id"]: set() for domain in of}
+    for query in counting:
         names = found[query["domain_id"]]
-        if query["roster_id"] in rosters:
-            names.update(rosters[query["roster_id"]].series)
+        if query["roster_id"] in unchanged:
+            names.update(unchanged[query["roster_id"]].series)
         for version in versions[query["id"]]:
             names.update(names_from_bytes(version["joined"]))
     return {number: frozenset(names) for number, names in found.items()}
@@ -280,14 +298,14 @@ def domain_row(connection: Connection, name: str) -> Row:
 
 def find_domain(connection: Connection, name: str) -> Row | None:
     """The same; ``None`` where there is no such domain."""
-    chosen = sa.select(tables.domains).where(tables.domains.c.name == name)
-    return next(iter(checked_rows(connection, tables.domains, chosen)), None)
+    chosen = sa.select(domains).where(domains.c.name == name)
+    return next(iter(checked_rows(connection, domains, chosen)), None)
 
 
 def query_row(connection: Connection, domain_id: int, name: str) -> Row | None:
     """A query's row."""
-    chosen = sa.select(tables.queries).where(tables.queries.c.domain_id == domain_id, tables.queries.c.name == name)
-    return next(iter(checked_rows(connection, tables.queries, chosen)), None)
+    chosen = sa.select(queries).where(queries.c.domain_id == domain_id, queries.c.name == name)
+    return next(iter(checked_rows(connection, queries, chosen)), None)
 
 
 def recorded_query_row(connection: Connection, domain: Row, name: str) -> Row:
@@ -316,17 +334,16 @@ def read_rosters(connection: Connection, roster_ids: Iterable[int]) -> dict[int,
     """The same for several, by their number."""
     wanted, found = sorted(set(roster_ids)), dict[int, Roster]()
     for numbers in batched(wanted, MOST_PARAMETERS):
-        rows = checked_rows(connection, tables.rosters, _ROSTERS, {"ids": numbers})
+        rows = checked_rows(connection, rosters, _ROSTERS, {"ids": numbers})
         found |= {row["id"]: roster_from_bytes(row["entries"]) for row in rows}
     for number in wanted:
         if number not in found:
-            raise damaged(f"{tables.rosters.name}, row {number}", "is missing")
+            raise damaged(f"{rosters.name}, row {number}", "is missing")
     return found
 
 
 def roster_digest(connection: Connection, domain: str, query: str) -> str | None:
     """Digest of a query's newest roster; ``None`` if there is no such query."""
-    domains, queries, rosters = tables.domains, tables.queries, tables.rosters
     return connection.scalar(
         sa.select(rosters.c.digest)
         .join(queries, queries.c.roster_id == rosters.c.id)
@@ -337,76 +354,19 @@ def roster_digest(connection: Connection, domain: str, query: str) -> str | None
 
 def next_start(connection: Connection, query_id: int, schedule: Schedule) -> int:
     """Start of the first window without an entry: entries are made in the order of the schedule."""
-    charges = tables.charges
     last = connection.scalar(sa.select(sa.func.max(charges.c.window_start)).where(charges.c.query_id == query_id))
     return start_after(last, schedule)
 
 
 def first_open(connection: Connection, query_id: int, schedule: Schedule) -> int | None:
-    """Start of the first window without an entry; ``None`` where every window has one."""
-    start, end = next_start(connection, query_id, schedule), end_of(schedule)
-    return None if end is not None and schedule.window_at(start).stop > end else start
+    """The same; ``None`` where every window has one."""
+    start = next_start(connection, query_id, schedule)
+    return None if schedule.end is not None and schedule.window_at(start).stop > schedule.end else start
 
 
 def start_after(last: int | None, schedule: Schedule) -> int:
     """Start of the window behind the last one with an entry, or of the first one where none has."""
     return schedule.first if last is None else schedule.start_after(last)
-
-
-def begun(connection: Connection, registration: Registration) -> int:
-    """The same for a query of record."""
-    row = recorded_query_row(connection, domain_row(connection, registration.domain.name), registration.query.name)
-    return next_start(connection, row["id"], registration.query.schedule)
-
-
-def _versions(connection: Connection, newest: Row, roster: Roster) -> dict[str, Any]:
-    """The fields of a registration about rosters that were changed."""
-    rows = versions_of(connection, newest)
-    if not rows:
-        return {}
-    visible: list[Row] = []
-    for row in rows:
-        # a version for windows none of which was charged is replaced by the next one
-        while visible and visible[-1]["start"] >= row["start"]:
-            visible.pop()
-        visible.append(row)
-    older = {row["roster_id"] for row in visible} - {newest["roster_id"]}
-    rosters = {newest["roster_id"]: roster} | read_rosters(connection, older)
-    return {
-        "versions": tuple(RosterVersion(row["start"], rosters[row["roster_id"]]) for row in visible),
-        "joined": tuple(name for row in rows for name in names_from_bytes(row["joined"])),
-        "revision": revision(len(rows)),
-    }
-
-
-def registration_of(connection: Connection, domain: Row, query: Row, spec: QuerySpec) -> Registration:
-    """What is on record for a query: its rows, and its specification with roster and schedule."""
-    reserved = reservations_of(connection, query)
-    if not reserved:
-        raise damaged(f"reservations of query {query['name']!r}", "are none")
-    last, end = reserved[-1]["stop"], end_of(spec.schedule)
-    admitted_all = last is None or (end is not None and last >= end)
-    return Registration(
-        domain=domain_from_row(domain),
-        query=spec,
-        digest=query["digest"],
-        admitted_stop=None if admitted_all else last,
-        reserved_loss=float(domain["reserved_loss"]),
-        fresh=False,
-        belief=query["belief"],
-        successor=query["successor"],
-        **_versions(connection, query, spec.roster),
-    )
-
-
-def query_spec(connection: Connection, domain: Row, query: Row) -> QuerySpec:
-    """The query of record that two rows make, with its newest roster."""
-    return query_from_row(query, domain["name"], read_roster(connection, query["roster_id"]))
-
-
-def registration_from_rows(connection: Connection, domain: Row, query: Row) -> Registration:
-    """The registration that two rows make."""
-    return registration_of(connection, domain, query, query_spec(connection, domain, query))
 
 
 def is_closed(domain: Row) -> bool:
@@ -416,17 +376,105 @@ def is_closed(domain: Row) -> bool:
 
 def payers_of(connection: Connection, names: Iterable[str | None]) -> dict[str | None, Row]:
     """The flagged charges of these names; most blocks have none, and then nothing is asked."""
-    flagged = tables.flagged_charges
     wanted = sorted({name for name in names if name is not None})
     found: dict[str | None, Row] = {}
     for part in batched(wanted, MOST_PARAMETERS):
-        rows = checked_rows(connection, flagged, sa.select(flagged).where(flagged.c.entry_id.in_(part)))
-        found |= {row["entry_id"]: row for row in rows}
+        chosen = sa.select(flagged_charges).where(flagged_charges.c.entry_id.in_(part))
+        found |= {row["entry_id"]: row for row in checked_rows(connection, flagged_charges, chosen)}
     if len(found) != len(wanted):
-        raise damaged(f"{flagged.name}: charges that paid for blocks", "are missing")
+        raise damaged(f"{flagged_charges.name}: charges that paid for blocks", "are missing")
     return found
 
 
-def end_of(schedule: Schedule) -> int | None:
-    """Where the last whole window ends; ``None`` for an endless schedule."""
-    return None if schedule.stop is None else schedule.covered.stop
+def query_rows(connection: Connection, domain: str | None = None) -> list[tuple[Row, Row]]:
+    """The rows of all queries, each with its domain's, by domain and order of registration."""
+    found = None if domain is None else find_domain(connection, domain)
+    # one that is not found may have been removed
+    chosen = [found] if found else [row for row in domain_rows(connection) if domain in (None, row["name"])]
+    return [(row, query) for row in chosen for query in queries_of(connection, row)]
+
+
+def flagged_rows(connection: Connection, domain: Row) -> list[Row]:
+    """The charges and refusals beside those of record, in the order of the account; refusals have no place in it."""
+    if not domain["flagged_charge_rows"]:
+        return []
+    table = flagged_charges
+    chosen = sa.select(table).where(table.c.domain_id == domain["id"]).order_by(table.c.sequence, table.c.id)
+    rows = checked_rows(connection, table, chosen)
+    return counted(rows, domain["flagged_charge_rows"], f"flagged charges of domain {domain['name']!r}")
+
+
+def chained_rows(connection: Connection, domain: Row) -> list[tuple[Row, bytes]]:
+    """The charges and refusals of a domain by sequence, also flagged ones, each with the head of the chain up to it."""
+    chosen = sa.select(charges).where(charges.c.domain_id == domain["id"]).order_by(charges.c.sequence)
+    rows = checked_rows(connection, charges, chosen)
+    flagged = [row for row in flagged_rows(connection, domain) if row["sequence"] is not None]
+    if flagged:
+        rows = sorted([*rows, *flagged], key=itemgetter("sequence"))
+    chain = Chain(domain["name"])
+    heads = chain.heads(map(link_of, rows))
+    chain.check(domain)
+    return list(zip(rows, heads, strict=True))
+
+
+def page_of_blocks(connection: Connection, query: Row, after: BlockKey | None) -> list[tuple[Row, Row]]:
+    """The rows of the next blocks of a query by window and shard, after a place, each with its window's charge."""
+    chosen = sa.select(releases).where(releases.c.query_id == query["id"]).limit(PAGE)
+    chosen = chosen.order_by(releases.c.window_start, releases.c.shard)
+    asked = sa.select(charges).where(charges.c.query_id == query["id"])
+    if after is not None:
+        chosen = chosen.where(sa.tuple_(releases.c.window_start, releases.c.shard) > sa.tuple_(*after))
+        asked = asked.where(charges.c.window_start >= after[0])
+    rows = checked_rows(connection, releases, chosen)
+    held = {(row["window_start"], row["shard"]): row for row in rows}
+    last = max(held) if len(rows) == PAGE else None
+    if last is not None:
+        asked = asked.where(charges.c.window_start <= last[0])
+    paid = {row["window_start"]: row for row in checked_rows(connection, charges, asked)}
+    for (start, shard), block in held.items():
+        charge = paid.get(start)
+        if charge is None or block["charge_id"] != charge["id"]:
+            raise damaged(named(releases, block), "has no charge")
+        check_drawn(charge, shard, block)
+    for start, charge in paid.items():
+        for shard in drawn_of(charge):
+            place = (start, shard)
+            if place not in held and (after is None or place > after) and (last is None or place <= last):
+                check_drawn(charge, shard, None)
+    return [(row, paid[row["window_start"]]) for row in rows]
+
+
+def check_all_blocks(connection: Connection, domain: Row) -> None:
+    """Read all blocks of a domain and hold them against what its charges say."""
+    names = ("id", "entry_id", "sequence", "window_start", "query_id", "drawn")
+    paid = connection.execute(
+        sa.select(*(charges.c[name] for name in names)).where(charges.c.domain_id == domain["id"])
+    )
+    waiting = {row["id"]: (row["window_start"], row, drawn_of(row)) for row in paid.mappings()}
+    of_domain = sa.select(queries.c.id).where(queries.c.domain_id == domain["id"])
+    chosen = sa.select(releases).where(releases.c.query_id.in_(of_domain))
+    asked = ("id", "charge_id", "window_start", "shard", "row_digest")
+    for number, charge_id, window, shard, digest in checked_stream(connection, releases, chosen, asked):
+        start, _, drawn = waiting.get(charge_id, (None, None, None))
+        problem = None
+        if drawn is None or start != window:
+            problem = "has no charge"
+        elif drawn.pop(shard, None) != digest:
+            problem = "is not the one that was drawn"
+        if problem is not None:
+            raise damaged(named(releases, {"id": number, "window_start": window, "shard": shard}), problem)
+    for _, charge, drawn in waiting.values():
+        for shard in drawn:
+            check_drawn(charge, shard, None)
+
+
+def flagged_blocks(connection: Connection, domain: Row) -> int:
+    """How many blocks a domain has beside those of record."""
+    if not domain["flagged_release_rows"]:
+        return 0
+    of_domain = sa.select(queries.c.id).where(queries.c.domain_id == domain["id"])
+    chosen = sa.select(sa.func.count()).select_from(flagged_releases).where(flagged_releases.c.query_id.in_(of_domain))
+    found = connection.scalar(chosen) or 0
+    if found != domain["flagged_release_rows"]:
+        raise damaged(f"flagged blocks of domain {domain['name']!r}", "were removed")
+    return found
