@@ -152,22 +152,19 @@ class MixingBounds(Belief):
         return cls(data["pi_min"], data["gap"], data.get("gap_kind", "unknown"))
 
 
-@dataclass(frozen=True, slots=True)
-class FiniteClass(Belief):
-    """A list of chains over the same states; the loss is the worst among them.
-
-    Attributes:
-        chains: The members, at least one.
-
-    Raises:
-        ChainError: If there is none, or if they differ in their number of states.
-    """
+@dataclass(frozen=True, slots=True, init=False)
+class _Listed(Belief):
+    """A belief that lists its chains."""
 
     chains: tuple[MarkovChain, ...]
 
     def __init__(self, chains: Iterable[MarkovChain]) -> None:
-        members = tuple(chains)
-        _same_states("FiniteClass", members)
+        members, name = tuple(chains), type(self).__name__
+        if not members:
+            raise ChainError(f"{name} got no chain: give at least one")
+        sizes = sorted({chain.states for chain in members})
+        if len(sizes) > 1:
+            raise ChainError(f"the chains of {name} have {sizes} states: fit them all over the same bins")
         object.__setattr__(self, "chains", members)
 
     @property
@@ -177,8 +174,20 @@ class FiniteClass(Belief):
 
     @property
     def members(self) -> tuple[MarkovChain, ...]:
-        """The chains."""
+        """The chains; of a class with any start, whatever theirs is."""
         return self.chains
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class FiniteClass(_Listed):
+    """A list of chains over the same states; the loss is the worst among them.
+
+    Attributes:
+        chains: The members, at least one.
+
+    Raises:
+        ChainError: If there is none, or if they differ in their number of states.
+    """
 
     def directions(self) -> tuple[Pair, ...]:
         """Those of each chain.
@@ -200,8 +209,8 @@ class FiniteClass(Belief):
         return cls(MarkovChain.from_dict(chain) for chain in data["chains"])
 
 
-@dataclass(frozen=True, slots=True)
-class AnyInitial(Belief):
+@dataclass(frozen=True, slots=True, init=False)
+class AnyInitial(_Listed):
     """Some transition matrices, each with every initial distribution ([SWC17] App. C.4).
 
     With M_n[x, x'] = max_y log(P^n(y, x') / P^n(y, x)), the influence of the slot a earlier on slot i is at most
@@ -215,22 +224,8 @@ class AnyInitial(Belief):
         ChainError: If there is none, if one is no transition matrix, or if they differ in their number of states.
     """
 
-    chains: tuple[MarkovChain, ...]
-
     def __init__(self, transitions: Iterable[npt.ArrayLike]) -> None:
-        members = tuple(MarkovChain(transition) for transition in transitions)
-        _same_states("AnyInitial", members)
-        object.__setattr__(self, "chains", members)
-
-    @property
-    def states(self) -> int:
-        """Number of states k of every member."""
-        return self.chains[0].states
-
-    @property
-    def members(self) -> tuple[MarkovChain, ...]:
-        """The chains, whatever their start."""
-        return self.chains
+        _Listed.__init__(self, (MarkovChain(transition) for transition in transitions))
 
     @property
     def any_start(self) -> bool:
@@ -459,14 +454,6 @@ def stated_chains(belief: Belief, what: str) -> tuple[MarkovChain, ...]:
             "a FiniteClass"
         )
     return chains
-
-
-def _same_states(name: str, members: tuple[MarkovChain, ...]) -> None:
-    if not members:
-        raise ChainError(f"{name} got no chain: give at least one")
-    sizes = sorted({chain.states for chain in members})
-    if len(sizes) > 1:
-        raise ChainError(f"the chains of {name} have {sizes} states: fit them all over the same bins")
 
 
 def _interval(name: str, values: Any) -> tuple[float, float]:

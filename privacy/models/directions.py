@@ -222,23 +222,51 @@ class ByCouplings(Direction):
 
     Attributes:
         rounding: Relative error of the kernels' entries against those that are meant.
+        step: How many slots a kernel leads ahead, or back where it is negative.
+        pairs: Slot of the period, and the two states that are possible there, of each pair, shape (n,) each.
     """
 
     rounding: float
+    step: int
+    pairs: tuple[npt.NDArray[np.intp], ...]
 
     @property
     @abstractmethod
+    def kernels(self) -> FloatArray:
+        """The kernel out of each slot of the period, shape (m, k, k)."""
+
+    @property
     def places(self) -> npt.NDArray[np.intp]:
         """Where each pair stands in the flattened matrix, shape (n,)."""
+        slots, first, second = self.pairs
+        return (slots * self.shape[-1] + first) * self.shape[-1] + second
 
     @property
-    @abstractmethod
     def ahead(self) -> npt.NDArray[np.intp]:
         """Which of the matrices, shape (m, k, k), the releases ahead of each pair have, shape (n,)."""
+        return (self.pairs[0] + self.step) % len(self.kernels)
 
-    @abstractmethod
     def rows(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """The two rows of some of the pairs, shape (number of pairs, k) each."""
+        slots, first, second = (one[part] for one in self.pairs)
+        return self.kernels[slots, first], self.kernels[slots, second]
+
+    @property
+    def first_order(self) -> FloatArray:
+        """Sum over m of the total variation between rows of the product of m kernels."""
+        slots, first, second = self.pairs
+
+        def distances(power: FloatArray) -> FloatArray:
+            return 0.5 * np.abs(power[slots, first] - power[slots, second]).sum(axis=1)
+
+        found = np.zeros(self.shape)
+        start = np.broadcast_to(np.eye(self.shape[-1]), self.kernels.shape)
+        found.reshape(self.kernels.shape)[self.pairs] = _summed(start, self.further, distances)
+        return found
+
+    @abstractmethod
+    def further(self, power: FloatArray) -> FloatArray:
+        """The products of one kernel more, shape (m, k, k)."""
 
     @property
     def coupled(self) -> tuple[int, int]:
@@ -293,10 +321,11 @@ class Kernel(ByCouplings):
 
     transition: FloatArray
     rounding: float = 0.0
-    _pairs: tuple[np.ndarray, np.ndarray] = field(init=False, repr=False)
+    step: int = field(default=1, init=False, repr=False)
+    pairs: tuple[npt.NDArray[np.intp], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_pairs", np.nonzero(~np.eye(len(self.transition), dtype=bool)))
+        object.__setattr__(self, "pairs", np.nonzero(~np.eye(len(self.transition), dtype=bool)[np.newaxis]))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -304,40 +333,21 @@ class Kernel(ByCouplings):
         return self.transition.shape
 
     @property
-    def places(self) -> npt.NDArray[np.intp]:
-        """All but the diagonal."""
-        first, second = self._pairs
-        return first * len(self.transition) + second
+    def kernels(self) -> FloatArray:
+        """The only one there is."""
+        return self.transition[np.newaxis]
 
-    @property
-    def ahead(self) -> npt.NDArray[np.intp]:
-        """The only matrix there is."""
-        return np.zeros(len(self._pairs[0]), dtype=np.intp)
-
-    def rows(self, part: slice) -> tuple[FloatArray, FloatArray]:
-        """The rows of the two states of each pair."""
-        first, second = self._pairs
-        return self.transition[first[part]], self.transition[second[part]]
-
-    @property
-    def first_order(self) -> FloatArray:
-        """Sum over m of the total variation between rows of the m-th power."""
-        first, second = self._pairs
-
-        def distances(power: FloatArray) -> FloatArray:
-            return 0.5 * np.abs(power[first] - power[second]).sum(axis=1)
-
-        found = np.zeros_like(self.transition)
-        found[first, second] = _summed(np.eye(len(found)), lambda power: power @ self.transition, distances)
-        return found
+    def further(self, power: FloatArray) -> FloatArray:
+        """The next power."""
+        return power @ self.transition
 
     def under_couplings(self, matrix: FloatArray, density: float) -> FloatArray:
         """What the matrix comes to at a density when the couplings stay those that are optimal at it.
 
         With the couplings held, the map takes the largest of linear functions, so its iterates from a certificate fall.
         """
-        first, second = self._pairs
-        p, q = self.transition[first], self.transition[second]
+        _, first, second = self.pairs
+        p, q = self.rows(slice(None))
         ratios = ratios_of(matrix)
         mass = couple(p, q, ratios[None]).mass
         live = q > 0
@@ -592,11 +602,11 @@ class PeriodicKernel(ByCouplings):
     live: npt.NDArray[np.bool_]
     step: int
     rounding: float = 0.0
-    _pairs: tuple[npt.NDArray[np.intp], ...] = field(init=False, repr=False)
+    pairs: tuple[npt.NDArray[np.intp], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         possible = self.live[:, :, None] & self.live[:, None, :] & ~np.eye(self.live.shape[1], dtype=bool)
-        object.__setattr__(self, "_pairs", np.nonzero(possible))
+        object.__setattr__(self, "pairs", np.nonzero(possible))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -604,32 +614,10 @@ class PeriodicKernel(ByCouplings):
         return self.transitions.shape
 
     @property
-    def places(self) -> npt.NDArray[np.intp]:
-        """All pairs of different states that are possible at a slot."""
-        slots, first, second = self._pairs
-        return (slots * self.shape[1] + first) * self.shape[1] + second
+    def kernels(self) -> FloatArray:
+        """Those of the slots."""
+        return self.transitions
 
-    @property
-    def ahead(self) -> npt.NDArray[np.intp]:
-        """The slot that the kernel leads to."""
-        return (self._pairs[0] + self.step) % len(self.transitions)
-
-    def rows(self, part: slice) -> tuple[FloatArray, FloatArray]:
-        """The rows of the two states of each pair, at its slot."""
-        slots, first, second = (one[part] for one in self._pairs)
-        return self.transitions[slots, first], self.transitions[slots, second]
-
-    @property
-    def first_order(self) -> FloatArray:
-        """Sum over m of the total variation between rows of the product of m kernels."""
-        slots, first, second = self._pairs
-
-        def distances(power: FloatArray) -> FloatArray:
-            return 0.5 * np.abs(power[slots, first] - power[slots, second]).sum(axis=1)
-
-        def further(power: FloatArray) -> FloatArray:
-            return self.transitions @ np.roll(power, -self.step, axis=0)
-
-        found = np.zeros(self.shape)
-        found[self._pairs] = _summed(np.broadcast_to(np.eye(self.shape[1]), self.shape), further, distances)
-        return found
+    def further(self, power: FloatArray) -> FloatArray:
+        """The kernel out of a slot, and then the product of the slot it leads to."""
+        return self.transitions @ np.roll(power, -self.step, axis=0)

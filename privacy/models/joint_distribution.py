@@ -41,6 +41,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import SupportsFloat, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -281,11 +282,23 @@ class NetworkError(PrivacyError):
     """A graph that is not acyclic, a table that does not fit it, or a variable that is not in it."""
 
 
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class BayesianNetwork:
     """Variables X_1..X_n, each with parents and a table P(X | parents).
 
     The joint law is the product of the tables. Values are immutable and survive pickling.
+
+    Attributes:
+        names: The variables, in the order in which they were given.
+        parents: The parents of every variable.
+        tables: The tables, read-only.
+        order: The variables with parents before children.
     """
+
+    names: tuple[str, ...]
+    parents: Mapping[str, tuple[str, ...]]
+    tables: Mapping[str, FloatArray]
+    order: tuple[str, ...]
 
     def __init__(self, parents: Mapping[str, Sequence[str]], tables: Mapping[str, npt.ArrayLike]) -> None:
         """Check and keep.
@@ -300,30 +313,27 @@ class BayesianNetwork:
             NetworkError: If a parent is unknown or repeated, there is a cycle, a table is missing, or has the wrong
                 shape, or an entry that is no probability, or a wrong sum.
         """
-        self._names = tuple(parents)
-        if not self._names:
+        if not parents:
             raise NetworkError("parents is empty, but a network has at least one variable: name one")
         unknown = sorted(set(tables) ^ set(parents))
         if unknown:
             raise NetworkError(f"tables and parents differ in {', '.join(map(repr, unknown))}: give both for each")
-        self._parents = {name: self._checked_parents(name, parents[name]) for name in self._names}
-        self._order = self._sorted()
-        sizes: dict[str, int] = {}
+        above = {name: _checked_parents(name, tuple(parents[name]), parents) for name in parents}
+        order = _sorted(above)
         kept: dict[str, FloatArray] = {}
-        for name in self._order:
-            kept[name] = _table(name, tables[name], [sizes[parent] for parent in self._parents[name]])
-            sizes[name] = kept[name].shape[-1]
-        self._tables = {name: kept[name] for name in self._names}
-        self._children = {
-            name: tuple(other for other in self._names if name in self._parents[other]) for name in self._names
-        }
+        for name in order:
+            kept[name] = _table(name, tables[name], [kept[parent].shape[-1] for parent in above[name]])
+        object.__setattr__(self, "names", tuple(parents))
+        object.__setattr__(self, "parents", above)
+        object.__setattr__(self, "tables", {name: kept[name] for name in parents})
+        object.__setattr__(self, "order", order)
 
     def __repr__(self) -> str:
-        return f"BayesianNetwork({', '.join(self._names)})"
+        return f"BayesianNetwork({', '.join(self.names)})"
 
-    def __reduce__(self) -> tuple[type[BayesianNetwork], tuple[dict[str, tuple[str, ...]], dict[str, FloatArray]]]:
+    def __reduce__(self) -> tuple[type[BayesianNetwork], tuple[object, ...]]:
         # rebuilt by the constructor: a pickled array comes back writable
-        return BayesianNetwork, (self._parents, self._tables)
+        return BayesianNetwork, (self.parents, self.tables)
 
     @classmethod
     def from_chain(cls, chain: MarkovChain, length: int) -> BayesianNetwork:
@@ -341,29 +351,13 @@ class BayesianNetwork:
             {name: chain.transition if place else start for place, name in enumerate(names)},
         )
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The variables, in the order in which they were given."""
-        return self._names
-
-    @property
-    def parents(self) -> Mapping[str, tuple[str, ...]]:
-        """The parents of every variable."""
-        return self._parents
-
-    @property
-    def tables(self) -> Mapping[str, FloatArray]:
-        """The tables, read-only."""
-        return self._tables
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """The variables with parents before children."""
-        return self._order
+    @cached_property
+    def _children(self) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(other for other in self.names if name in self.parents[other]) for name in self.names}
 
     def states(self, name: str) -> int:
         """How many states a variable has."""
-        return self._tables[self.checked(name)].shape[-1]
+        return self.tables[self.checked(name)].shape[-1]
 
     def checked(self, name: str) -> str:
         """The name itself, if the network has such a variable.
@@ -371,8 +365,8 @@ class BayesianNetwork:
         Raises:
             NetworkError: If it has not.
         """
-        if name not in self._tables:
-            raise NetworkError(f"variable {name!r} is not in the network: it has {', '.join(map(repr, self._names))}")
+        if name not in self.tables:
+            raise NetworkError(f"variable {name!r} is not in the network: it has {', '.join(map(repr, self.names))}")
         return name
 
     def ancestors(self, names: Iterable[str]) -> frozenset[str]:
@@ -383,7 +377,7 @@ class BayesianNetwork:
             name = stack.pop()
             if name not in found:
                 found.add(name)
-                stack.extend(self._parents[name])
+                stack.extend(self.parents[name])
         return frozenset(found)
 
     def separated_from(self, name: str, given: Iterable[str]) -> tuple[str, ...]:
@@ -420,8 +414,8 @@ class BayesianNetwork:
                 reached.add(here)
                 stack.extend((child, False) for child in self._children[here])
             if (from_below and here not in known) or (not from_below and here in opened):
-                stack.extend((parent, True) for parent in self._parents[here])
-        return tuple(other for other in self._names if other not in reached and other not in known)
+                stack.extend((parent, True) for parent in self.parents[here])
+        return tuple(other for other in self.names if other not in reached and other not in known)
 
     def joint(self) -> JointTable:
         """The joint law as a table of every combination of states.
@@ -429,42 +423,43 @@ class BayesianNetwork:
         Raises:
             NetworkError: If there are too many combinations.
         """
-        sizes = [self.states(name) for name in self._names]
+        sizes = [self.states(name) for name in self.names]
         if math.prod(sizes) > LARGEST_JOINT:
             raise NetworkError(
                 f"the network has {math.prod(sizes)} combinations of states, but at most {LARGEST_JOINT} are written "
                 "out: use a smaller one"
             )
-        place = {name: axis for axis, name in enumerate(self._names)}
+        place = {name: axis for axis, name in enumerate(self.names)}
         weights = np.ones(sizes)
-        for name, table in self._tables.items():
-            axes = [place[other] for other in (*self._parents[name], name)]
+        for name, table in self.tables.items():
+            axes = [place[other] for other in (*self.parents[name], name)]
             shape = [sizes[axis] if axis in axes else 1 for axis in range(len(sizes))]
             weights = weights * np.transpose(table, np.argsort(axes)).reshape(shape)
         return JointTable.from_array(weights / weights.sum())
 
-    def _checked_parents(self, name: str, parents: Sequence[str]) -> tuple[str, ...]:
-        found = tuple(parents)
-        for parent in found:
-            if parent not in self._names:
-                raise NetworkError(f"parents of {name!r}: {parent!r} is not a variable: add it, or mend the name")
-        if len(set(found)) != len(found):
-            raise NetworkError(f"parents of {name!r} has one of them twice: name each once")
-        return found
 
-    def _sorted(self) -> tuple[str, ...]:
-        order: list[str] = []
-        waiting = list(self._names)
-        while waiting:
-            ready = [name for name in waiting if set(self._parents[name]) <= set(order)]
-            if not ready:
-                raise NetworkError(
-                    f"parents has a cycle among {', '.join(map(repr, waiting))}: "
-                    "a network has none, turn an arrow or leave one out"
-                )
-            order += ready
-            waiting = [name for name in waiting if name not in ready]
-        return tuple(order)
+def _checked_parents(name: str, found: tuple[str, ...], names: Iterable[str]) -> tuple[str, ...]:
+    for parent in found:
+        if parent not in names:
+            raise NetworkError(f"parents of {name!r}: {parent!r} is not a variable: add it, or mend the name")
+    if len(set(found)) != len(found):
+        raise NetworkError(f"parents of {name!r} has one of them twice: name each once")
+    return found
+
+
+def _sorted(parents: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    order: list[str] = []
+    waiting = list(parents)
+    while waiting:
+        ready = [name for name in waiting if set(parents[name]) <= set(order)]
+        if not ready:
+            raise NetworkError(
+                f"parents has a cycle among {', '.join(map(repr, waiting))}: "
+                "a network has none, turn an arrow or leave one out"
+            )
+        order += ready
+        waiting = [name for name in waiting if name not in ready]
+    return tuple(order)
 
 
 def _table(name: str, values: npt.ArrayLike, parents: list[int]) -> FloatArray:
