@@ -37,7 +37,7 @@ from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.slots import parse_instant
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness.punctuation import Steps
+from quiltstream.transforms.completeness import Steps
 from quiltstream.transforms.kafka.source import KafkaReader
 from quiltstream.transforms.sinks import SendReleases, single_object_head
 from quiltstream.transforms.sources.contract import BEGIN

@@ -39,7 +39,7 @@ from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness.punctuation import Steps
+from quiltstream.transforms.completeness import Steps
 from quiltstream.transforms.sinks import WriteBlocks
 from quiltstream.transforms.sources.contract import PartitionedSource, Reader, SourceBatch
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadLive

@@ -36,7 +36,7 @@ from live import INTERVAL_US, ORIGIN_US, SERIES, SHARDS, Fresh, Load, clock, one
 
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness.punctuation import Steps
+from quiltstream.transforms.completeness import Steps
 from quiltstream.transforms.sinks import WriteBlocks
 from quiltstream.transforms.sources.contract import Reader
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadLive

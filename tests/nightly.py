@@ -101,7 +101,7 @@ LOWER = (
     f"{_LIVE}/test_live_faults.py",
     f"{_TRANSFORMS}/pubsub/test_sink.py",
     f"{_TRANSFORMS}/kafka/test_sink.py",
-    f"{_TRANSFORMS}/completeness/test_punctuation.py",
+    f"{_TRANSFORMS}/test_completeness.py",
     f"{_TRANSFORMS}/common/test_coders.py",
     f"{_TRANSFORMS}/test_histograms.py",
     f"{_TRANSFORMS}/common/test_modes.py",

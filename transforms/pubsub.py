@@ -4,7 +4,7 @@ google-cloud-pubsub is an extra. Credentials are the machine's own (Google calls
 the settings hold none. What an error says is our own text by the error's name: the service's may quote anything.
 
 *Source.* Beam's own transform is not used, because a window is published only if its source *declared* it complete (see
-:mod:`.completeness.punctuation`), and behind that transform only the runner's watermark could: a watermark at infinity
+:mod:`.completeness`), and behind that transform only the runner's watermark could: a watermark at infinity
 is what a drained job, a cancelled source and a complete window all look like. So this reads the subscription itself
 through :class:`.sources.reader.ReadPart`, and behaves the same on Prism, Flink and Dataflow. What that costs:
 

@@ -27,7 +27,7 @@ from ...schemas.slots import Schedule, SlotGrid, format_instant, parse_duration
 from ...store.specs import Registration
 from ...store.store import Store
 from ...transforms.aggregate.ledger_access import wait_without_end
-from ...transforms.completeness.punctuation import Steps
+from ...transforms.completeness import Steps
 from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, model_of
 from ...transforms.private_histograms import PrivateHistograms

@@ -20,7 +20,7 @@ from quiltstream.transforms.aggregate.cells import Cells
 from quiltstream.transforms.aggregate.collect import Collected
 from quiltstream.transforms.aggregate.encode import CellBlock
 from quiltstream.transforms.aggregate.release import Tally
-from quiltstream.transforms.completeness.punctuation import WindowEnd
+from quiltstream.transforms.completeness import WindowEnd
 from quiltstream.transforms.sources.progress import Activity, PartitionState
 
 READINGS = {"series": {"path": "meter"}, "time": {"path": "ts"}, "time_unit": "ms", "value": {"path": "kwh"}}

@@ -295,7 +295,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a shard without readings is not published",
-        file="transforms/completeness/punctuation.py",
+        file="transforms/completeness.py",
         old="for shard in members.occupied:",
         new="for shard in members.occupied[1:]:",
         tests=("tests/transforms/test_histograms.py::test_a_series_without_any_reading_is_published_in_every_window",),
@@ -387,10 +387,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a window that no silent source was waited for says that it was read as it came",
-        file="transforms/completeness/punctuation.py",
+        file="transforms/completeness.py",
         old="silent = punctuation.silent_us is not None and end_us > punctuation.silent_us",
         new="silent = punctuation.silent_us is not None and end_us > punctuation.until_us",
-        tests=("tests/transforms/completeness/test_punctuation.py",),
+        tests=("tests/transforms/test_completeness.py",),
     ),
     Mutant(
         name="of the sources that are left out the furthest says which windows were not waited for",

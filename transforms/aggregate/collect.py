@@ -2,7 +2,7 @@
 
 Keyed by shard in Beam windows. The accumulator holds the cells of each step of the window; adding and merging take
 maxima (see :mod:`.cells`), so lifting, retries and reordering cannot change the outcome. Beside them it holds which
-partitions of the source declared the window complete (see :mod:`..completeness.punctuation`), and the sequence numbers
+partitions of the source declared the window complete (see :mod:`..completeness`), and the sequence numbers
 of the batches whose cells it has; sets, so these are idempotent too.
 
 *Panes.* The trigger is explicit: one pane when the watermark passes the end of the window, which is then closed. None
@@ -45,7 +45,7 @@ from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 from ...schemas.calendars import Calendar
 from ...schemas.releases import LIVE, REPLAYED, SILENT, UNAVAILABLE
 from ...schemas.slots import Schedule, SlotGrid, Window
-from ..completeness.punctuation import Range, WindowEnd, covers, united
+from ..completeness import Range, WindowEnd, covers, united
 from .cells import Cells
 from .encode import CellBlock
 

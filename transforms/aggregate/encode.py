@@ -33,7 +33,7 @@ from ...schemas.slots import Schedule
 from ...store.specs import Registration
 from ...store.store import Store
 from ..common.batches import METRICS, OUTSIDE, READINGS, ReadingColumns, ReadingsError, counter_name, reading_columns
-from ..completeness.punctuation import (
+from ..completeness import (
     MILLISECOND_US,
     BatchNumbers,
     Punctuation,

@@ -31,7 +31,7 @@ from ...store.exports import rows_of
 from ...store.specs import BlockToPublish, Layout, NoisyBlock, Registration, bins_of, classes_of, layout_of
 from ...store.store import Store
 from ..common.batches import METRICS
-from ..completeness.punctuation import WindowEnd, window_ends_of
+from ..completeness import WindowEnd, window_ends_of
 from ..plan import Plan
 from .cells import Ints, state_bits
 from .collect import Collected, Gather, is_whole, slots_of

@@ -29,7 +29,7 @@ from typing import Any
 from apache_beam.coders import Coder
 from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 
-from ..completeness.punctuation import SequenceNumbers
+from ..completeness import SequenceNumbers
 
 
 class Reach(Enum):

@@ -9,7 +9,7 @@ with an end is complete up to now, as in a batch job; an endless one stays where
 mixes several sources follows the slowest of them (see :mod:`.progress`).
 
 Each batch says how far its partition had come before it, and each move of the watermark is declared by a punctuation
-(see :mod:`..completeness.punctuation`) *before* the watermark follows.
+(see :mod:`..completeness`) *before* the watermark follows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 from ...schemas.files import keep_memory_private
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name
-from ..completeness.punctuation import (
+from ..completeness import (
     BatchNumbers,
     Punctuation,
     SequenceNumbers,

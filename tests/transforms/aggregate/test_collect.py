@@ -33,7 +33,7 @@ from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.collect import CollectCells, Collected, Gather, GatherPanes, SortPanes, both
 from quiltstream.transforms.aggregate.encode import CellBlock
 from quiltstream.transforms.aggregate.release import SumTallies, Tally, together
-from quiltstream.transforms.completeness.punctuation import (
+from quiltstream.transforms.completeness import (
     Punctuation,
     SequenceNumbers,
     Steps,

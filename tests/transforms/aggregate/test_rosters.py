@@ -33,7 +33,7 @@ from quiltstream.transforms.aggregate.cells import ABSENT, state_bits
 from quiltstream.transforms.aggregate.collect import CollectCells
 from quiltstream.transforms.aggregate.encode import CellBlock, EncodeCells
 from quiltstream.transforms.aggregate.rosters import Members, Presence
-from quiltstream.transforms.completeness.punctuation import with_horizon
+from quiltstream.transforms.completeness import with_horizon
 from quiltstream.transforms.plan import make_plan
 from quiltstream.transforms.registration import register
 

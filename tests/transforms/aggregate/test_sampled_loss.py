@@ -41,7 +41,7 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate import release
 from quiltstream.transforms.aggregate.release import ReleaseHistograms
-from quiltstream.transforms.completeness.punctuation import (
+from quiltstream.transforms.completeness import (
     Punctuation,
     SequenceNumbers,
     Steps,

@@ -13,7 +13,7 @@ import pytest
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.transforms.completeness.punctuation import horizon_of, punctuation_of
+from quiltstream.transforms.completeness import horizon_of, punctuation_of
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.kafka.partitions import KnownTopic, Start
 from quiltstream.transforms.kafka.source import KafkaPartitions, KafkaReader

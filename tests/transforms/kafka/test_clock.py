@@ -14,7 +14,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TI
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.encode import Encoder
-from quiltstream.transforms.completeness.punctuation import punctuation_of
+from quiltstream.transforms.completeness import punctuation_of
 from quiltstream.transforms.kafka.partitions import Start
 from quiltstream.transforms.kafka.source import came_us, messages_of, sent_us
 from quiltstream.transforms.registration import register

@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from quiltstream.transforms.completeness.punctuation import punctuation_of
+from quiltstream.transforms.completeness import punctuation_of
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from ...tiers import TIER

@@ -14,7 +14,7 @@ from apache_beam.pvalue import TaggedOutput
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.transforms.completeness.punctuation import Punctuation, horizon_of, punctuation_of
+from quiltstream.transforms.completeness import Punctuation, horizon_of, punctuation_of
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import MessageDecoder, Messages, SourceAwayError

@@ -22,7 +22,7 @@ from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness.punctuation import (
+from quiltstream.transforms.completeness import (
     BatchNumbers,
     Punctuation,
     SequenceNumbers,

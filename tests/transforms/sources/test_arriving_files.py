@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from quiltstream.schemas.readings import RejectReason
-from quiltstream.transforms.completeness.punctuation import punctuation_of
+from quiltstream.transforms.completeness import punctuation_of
 from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.sources import arriving_files
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles, StandardInput

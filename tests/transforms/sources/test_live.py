@@ -18,7 +18,7 @@ from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness.punctuation import (
+from quiltstream.transforms.completeness import (
     Punctuation,
     SequenceNumbers,
     Steps,

@@ -10,7 +10,7 @@ import pytest
 
 from quiltstream.schemas.readings import READING_SCHEMA, RejectReason
 from quiltstream.transforms.common.batches import RecordBatchCoder
-from quiltstream.transforms.completeness.punctuation import (
+from quiltstream.transforms.completeness import (
     Punctuation,
     horizon_of,
     on_record_of,

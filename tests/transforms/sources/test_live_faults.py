@@ -27,7 +27,7 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.aggregate.release import ChargeAndCount
-from quiltstream.transforms.completeness.punctuation import Steps, punctuation_of
+from quiltstream.transforms.completeness import Steps, punctuation_of
 
 from ...e2e.stamped import Tap, left, stamp, unstamped
 from ...examined import Tally, every, examine

@@ -12,7 +12,7 @@ import pytest
 
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.transforms.completeness.punctuation import punctuation_of
+from quiltstream.transforms.completeness import punctuation_of
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN, PartitionedSource, Reader, SourceBatch
 from quiltstream.transforms.sources.files import FileDecoder

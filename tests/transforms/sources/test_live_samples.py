@@ -23,7 +23,7 @@ from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness.punctuation import (
+from quiltstream.transforms.completeness import (
     Punctuation,
     SequenceNumbers,
     Steps,

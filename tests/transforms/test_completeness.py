@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from quiltstream.schemas.slots import Schedule, SlotGrid
 from quiltstream.transforms.aggregate.collect import CollectCells
-from quiltstream.transforms.completeness.punctuation import Punctuation, WindowEnd, window_ends_by
+from quiltstream.transforms.completeness import Punctuation, WindowEnd, window_ends_by
 
 HOUR = 3_600_000_000
 GRID = SlotGrid(HOUR)

@@ -32,9 +32,9 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from ...schemas.calendars import Calendar
-from ...schemas.slots import Schedule, SlotGrid, SlotsT
-from ..aggregate.rosters import Members
+from ..schemas.calendars import Calendar
+from ..schemas.slots import Schedule, SlotGrid, SlotsT
+from .aggregate.rosters import Members
 
 #: First and last of consecutive sequence numbers.
 Range = tuple[int, int]
