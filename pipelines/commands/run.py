@@ -31,8 +31,15 @@ from ...transforms.plan import Plan, make_plan, model_of, open_ledger
 from ...transforms.private_histograms import PrivateHistograms
 from ...transforms.registration import NoReadingsError, register
 from ...transforms.sources.files import ReadReadings
-from ..connectors.files import check_rejects, check_writable, labelled, released_ids, write_rejects, write_releases
-from ..connectors.job_paths import refuse_topics
+from ..connectors.files import (
+    check_rejects,
+    check_writable,
+    labelled,
+    refuse_topics,
+    released_ids,
+    write_rejects,
+    write_releases,
+)
 from ..connectors.undelivered import SinkError, output_of, outputs_of
 from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
 from ..errors import CommandError, ExitCode, explain

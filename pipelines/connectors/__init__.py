@@ -6,5 +6,5 @@
 ``files``, ``kafka``, ``pubsub``
     the connectors; all file formats and standard input are ``files``, also those of a job that ends
 ``job_paths``, ``undelivered``
-    which paths and topics a job uses, and rows on record that a sink lacks
+    which paths a job reads and writes, and rows on record that a sink lacks
 """

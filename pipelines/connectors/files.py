@@ -55,9 +55,27 @@ from ...transforms.sources.contract import PartitionedSource
 from ...transforms.sources.files import decoder_of
 from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ..errors import CommandError
-from .job_paths import JobPath, check_paths, check_topics, job_paths
-from .live import LiveSink, LiveSource
+from .job_paths import JobPath, check_paths, job_paths
+from .live import LiveSink, LiveSource, check_topics
 from .undelivered import Field, is_full, not_begun, outputs_of, recorded_blocks
+
+
+def refuse_topics(settings: Settings) -> None:
+    """Refuse a job that ends whose settings name topics, which never do.
+
+    Raises:
+        SettingsError: they do.
+    """
+    source, named = settings.source, (("sink", settings.sink), ("rejects", settings.rejects))
+    fields = [] if source is None or source.broker is None else [source.broker]
+    fields += [f"{field}.{sink.kind}" for field, sink in named if sink is not None and not sink.is_files]
+    problems = [
+        f"{field} is for live jobs: use quiltstream run --live, or name files"
+        + ("; a live job ends by itself at windows.stop" if field.startswith("source") else "")
+        for field in fields
+    ]
+    if problems:
+        raise SettingsError(problems)
 
 
 def check_writable(settings: Settings) -> None:

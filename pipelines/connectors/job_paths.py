@@ -1,4 +1,4 @@
-"""Paths and topics that a job reads or writes, and which of them must not be the same.
+"""Paths that a job reads or writes, and which of them must not be the same.
 
 Nothing here reads or writes, and Beam is not imported: a dry run checks the paths of a job, too.
 """
@@ -18,7 +18,7 @@ from ...schemas.settings.job import Settings
 from ...store.address import StoreAddress
 from ...transforms.formats.paths import expand, is_local
 
-__all__ = ["JobPath", "check_apart", "check_paths", "check_topics", "job_paths", "refuse_topics"]
+__all__ = ["JobPath", "check_apart", "check_paths", "job_paths"]
 
 #: Files that SQLite and the queue of its writers keep beside a database.
 _BESIDE = ("-wal", "-shm", "-journal", "-queue")
@@ -138,40 +138,3 @@ def _matches(path: str, pattern: str) -> bool:
         return True
     parts, wanted = path.split("/"), pattern.split("/")
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
-
-
-def check_topics(settings: Settings) -> None:
-    """See that no topic is written that is read, or that holds something else of the job.
-
-    Raises:
-        SettingsError: one is.
-    """
-    source = settings.source
-    named = {} if source is None else dict.fromkeys(source.named_topics, source.setting)
-    problems: list[str] = []
-    for section, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
-        for topic in () if sink is None else sink.named_topics:
-            field = f"{section}.{topic[0]}"
-            other = named.setdefault(topic, field)
-            if other != field:
-                problems.append(f"{other} and {field} name the same topic, {topic[1]}; give {field} a topic of its own")
-    if problems:
-        raise SettingsError(problems)
-
-
-def refuse_topics(settings: Settings) -> None:
-    """Refuse a job that ends whose settings name topics, which never do.
-
-    Raises:
-        SettingsError: they do.
-    """
-    source, named = settings.source, (("sink", settings.sink), ("rejects", settings.rejects))
-    fields = [] if source is None or source.broker is None else [source.broker]
-    fields += [f"{field}.{sink.kind}" for field, sink in named if sink is not None and not sink.is_files]
-    problems = [
-        f"{field} is for live jobs: use quiltstream run --live, or name files"
-        + ("; a live job ends by itself at windows.stop" if field.startswith("source") else "")
-        for field in fields
-    ]
-    if problems:
-        raise SettingsError(problems)

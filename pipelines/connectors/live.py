@@ -33,6 +33,7 @@ __all__ = [
     "ResentTopic",
     "SourceRecord",
     "check_secrets",
+    "check_topics",
     "live_sink",
     "live_sinks",
     "live_source",
@@ -239,6 +240,25 @@ def live_sinks(settings: Settings) -> tuple[LiveSink, LiveSink | None]:
     rejects: RejectSink | None = settings.rejects
     made = None if rejects is None else _sink(rejects.kind, settings, "rejects", rejects)
     return live_sink(settings), made
+
+
+def check_topics(settings: Settings) -> None:
+    """See that no topic is written that is read, or that holds something else of the job.
+
+    Raises:
+        SettingsError: one is.
+    """
+    source = settings.source
+    named = {} if source is None else dict.fromkeys(source.named_topics, source.setting)
+    problems: list[str] = []
+    for section, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
+        for topic in () if sink is None else sink.named_topics:
+            field = f"{section}.{topic[0]}"
+            other = named.setdefault(topic, field)
+            if other != field:
+                problems.append(f"{other} and {field} name the same topic, {topic[1]}; give {field} a topic of its own")
+    if problems:
+        raise SettingsError(problems)
 
 
 def check_secrets(*places: LiveSource | LiveSink | None) -> None:

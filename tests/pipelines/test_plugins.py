@@ -298,7 +298,7 @@ def test_what_the_work_lacks_is_told_when_a_job_needs_it() -> None:
 
 
 def test_no_sink_may_be_the_place_of_the_source() -> None:
-    from quiltstream.pipelines.connectors.job_paths import check_topics  # noqa: PLC0415 - used here alone
+    from quiltstream.pipelines.connectors.live import check_topics  # noqa: PLC0415 - used here alone
 
     pipe = {"pipe": {"queue": "q"}}
     with pytest.raises(SettingsError, match=r"source\.pipe and sink\.pipe name the same topic, q"):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines.connectors import kafka as kafka_source
-from quiltstream.pipelines.connectors.job_paths import refuse_topics
+from quiltstream.pipelines.connectors.files import refuse_topics
 from quiltstream.pipelines.connectors.kafka import TopicRecord, Topics, patiently, start_of
 from quiltstream.pipelines.connectors.live import live_source
 from quiltstream.pipelines.errors import CommandError

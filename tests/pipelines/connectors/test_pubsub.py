@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.connectors import pubsub
-from quiltstream.pipelines.connectors.job_paths import refuse_topics
+from quiltstream.pipelines.connectors.files import refuse_topics
 from quiltstream.pipelines.connectors.live import ResentTopic, live_sink
 from quiltstream.pipelines.connectors.pubsub import begun_in_subscription, goes_on, pubsub_source
 from quiltstream.pipelines.errors import AwayError
