@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
@@ -34,13 +34,16 @@ from ...schemas.settings.job import Settings, load_settings
 from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, RegisterValue, place_text
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, time_zone
-from ...transforms.payloads.messages import SourceAwayError
+from ...transforms.payloads.messages import Messages, SourceAwayError
 from ..console import listed, plural
 from ..errors import CommandError, ExitCode, writing
 from ..runners import read_source
 from .data_preview import Look
 from .message_preview import MessageLook, look_at_messages
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
+
+if TYPE_CHECKING:
+    from ..gateway.connection import Arrived
 
 WATTS = {"kWh": 3_600_000_000_000, "Wh": 3_600_000_000, "kW": 1_000, "W": 1}
 _ENERGY = ("kWh", "Wh")
@@ -590,14 +593,13 @@ def _checked(given: Mapping[str, Any]) -> KafkaSource:
     try:
         return KafkaSource.model_validate(given)
     except ValidationError as error:
-        told = "; ".join(f"source.kafka.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise SettingsError([told]) from None
+        problems = (f"source.kafka.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise SettingsError(["; ".join(problems)]) from None
 
 
 def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: float, wanted: Wanted) -> Guess:
     """Settings of a job, and of a gateway unless there is one, from what an MQTT broker sends meanwhile."""
-    from ..gateway.connection import Session  # noqa: PLC0415 - of an extra
-    from ..gateway.listening import listen  # noqa: PLC0415
+    from ..gateway.connection import Session, listen  # noqa: PLC0415 - of an extra
     from ..gateway.run import broker_of  # noqa: PLC0415
 
     try:
@@ -621,7 +623,7 @@ def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: f
     own = f"quiltstream-init-{secrets.token_hex(4)}"
     session = Session(**given, client_id=own, filters=(filter_,), packet=1 << 20)
     try:
-        messages = listen(session, wanted.messages, seconds)
+        messages = _messages_of(listen(session, wanted.messages, seconds))
     except CommandError as error:
         meant = "; in --broker mqtts:// is mqtt.tls: {}" if settings is None and "mqtt.tls" in str(error) else ""
         raise CommandError(f"{error}{meant}", ExitCode.SOURCE) from error
@@ -644,6 +646,18 @@ def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: f
     )
     lines = not any(b"\n" in (one or b"") for one in messages.payloads)
     return guess_messages(look, _origin_of(filter_, only, where, mqtt, settings, lines=lines), wanted.timezone)
+
+
+def _messages_of(heard: Sequence[tuple[Arrived, int]]) -> Messages:
+    """Messages of a broker as a job has them; those that the broker had kept with the header that a gateway writes."""
+    return Messages(
+        payloads=[one.payload for one, _ in heard],
+        topics=[one.name.decode("utf-8", "replace") for one, _ in heard],
+        keys=[None] * len(heard),
+        headers=[(("mqtt-retain", b"1"),) if one.retain else () for one, _ in heard],
+        stamps_us=np.array([stamp for _, stamp in heard], dtype=np.int64),
+        positions=np.arange(len(heard), dtype=np.int64),
+    )
 
 
 _ADDRESS = re.compile(
