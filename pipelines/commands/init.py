@@ -16,12 +16,11 @@ import os
 import re
 import secrets
 import shlex
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
@@ -38,11 +37,14 @@ from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, t
 from ...transforms.payloads.messages import Messages, SourceAwayError
 from ..console import listed, plural
 from ..errors import CommandError, ExitCode, writing
-from ..gateway.connection import Arrived, BrokerError, Connection, Session
+from ..gateway.connection import Arrived, Session
 from ..runners import read_source
 from .data_preview import Look
 from .message_preview import MessageLook, look_at_messages
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
+
+if TYPE_CHECKING:
+    from ..gateway.connection import Arrived
 
 WATTS = {"kWh": 3_600_000_000_000, "Wh": 3_600_000_000, "kW": 1_000, "W": 1}
 _ENERGY = ("kWh", "Wh")
@@ -592,13 +594,14 @@ def _checked(given: Mapping[str, Any]) -> KafkaSource:
     try:
         return KafkaSource.model_validate(given)
     except ValidationError as error:
-        told = "; ".join(f"source.kafka.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise SettingsError([told]) from None
+        problems = (f"source.kafka.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise SettingsError(["; ".join(problems)]) from None
 
 
 def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: float, wanted: Wanted) -> Guess:
     """Settings of a job, and of a gateway unless there is one, from what an MQTT broker sends meanwhile."""
-    from ..gateway.run import broker_of  # noqa: PLC0415 - with Kafka's client, of an extra
+    from ..gateway.connection import listen  # noqa: PLC0415 - of an extra
+    from ..gateway.run import broker_of  # noqa: PLC0415
 
     try:
         levels = topic_filter(filter_).split("/")
@@ -621,7 +624,7 @@ def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: f
     own = f"quiltstream-init-{secrets.token_hex(4)}"
     session = Session(**given, client_id=own, filters=(filter_,), packet=1 << 20)
     try:
-        messages = listen(session, wanted.messages, seconds)
+        messages = _messages_of(listen(session, wanted.messages, seconds))
     except CommandError as error:
         meant = "; in --broker mqtts:// is mqtt.tls: {}" if settings is None and "mqtt.tls" in str(error) else ""
         raise CommandError(f"{error}{meant}", ExitCode.SOURCE) from error
@@ -646,62 +649,13 @@ def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: f
     return guess_messages(look, _origin_of(filter_, only, where, mqtt, settings, lines=lines), wanted.timezone)
 
 
-#: The header of messages that the broker had kept, as the gateway writes it.
-_RETAINED = ("mqtt-retain", b"1")
-
-#: Bytes of all messages of a look, and seconds until the broker has answered.
-_MOST_BYTES = 1 << 26
-_ANSWER_S = 10.0
-#: Seconds of one turn of the connection.
-_TURN_S = 0.1
-
-
-def listen(
-    session: Session, most: int, seconds: float, clock: Callable[[], int] = lambda: time.time_ns() // 1_000
-) -> Messages:
-    """The messages that a broker sends to a new subscriber: those that it has kept, and those that come meanwhile.
-
-    The session ends with the connection, so the broker keeps nothing for it. Stamps are when a message arrived here.
-
-    Args:
-        session: where and who; it is not patient, and its session does not outlive the connection.
-        most: how many messages end the look.
-        seconds: how long it lasts at most, from the answer to the subscriptions on.
-        clock: microseconds since 1970; the tests' own.
-
-    Raises:
-        CommandError: the broker cannot be reached or refuses, or does not answer in time.
-    """
-    heard: list[tuple[Arrived, int]] = []
-    held = 0
-
-    def take(message: Arrived) -> None:
-        nonlocal held
-        if message.qos:
-            connection.ack(message.mid)
-        if len(heard) < most and held < _MOST_BYTES and not message.malformed:
-            held += len(message.payload)
-            heard.append((message, clock()))
-
-    connection = Connection(replace(session, expiry=0, send_retained=True, patient=False), take)
-    try:
-        until = time.monotonic() + _ANSWER_S
-        while not connection.ready:
-            if time.monotonic() > until:
-                raise CommandError(f"{connection.where} does not answer within {_ANSWER_S:g} s", ExitCode.SOURCE)
-            connection.turn(_TURN_S)
-        until = time.monotonic() + seconds
-        while len(heard) < most and held < _MOST_BYTES and time.monotonic() < until:
-            connection.turn(_TURN_S)
-    except BrokerError as error:
-        raise CommandError(str(error), ExitCode.SOURCE) from error
-    finally:
-        connection.close()
+def _messages_of(heard: Sequence[tuple[Arrived, int]]) -> Messages:
+    """Messages of a broker as a job has them; those that the broker had kept with the header that a gateway writes."""
     return Messages(
         payloads=[one.payload for one, _ in heard],
         topics=[one.name.decode("utf-8", "replace") for one, _ in heard],
         keys=[None] * len(heard),
-        headers=[(_RETAINED,) if one.retain else () for one, _ in heard],
+        headers=[(("mqtt-retain", b"1"),) if one.retain else () for one, _ in heard],
         stamps_us=np.array([stamp for _, stamp in heard], dtype=np.int64),
         positions=np.arange(len(heard), dtype=np.int64),
     )

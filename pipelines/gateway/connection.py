@@ -22,13 +22,13 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.tls_probe import mismatch, speaks_mqtt
-from ..errors import CommandError
+from ..errors import CommandError, ExitCode
 
 __all__ = [
     "FAILURE",
@@ -46,6 +46,7 @@ __all__ = [
     "PacketError",
     "Session",
     "lasting",
+    "listen",
     "made_client",
     "optional_library",
     "packet_id",
@@ -852,3 +853,54 @@ def _kind(error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         return "its name is not known"
     return "no answer" if isinstance(error, TimeoutError) else error.strerror or type(error).__name__
+
+
+#: Bytes of all messages that :func:`listen` returns, and seconds until the broker has answered.
+_MOST_BYTES = 1 << 26
+_ANSWER_S = 10.0
+#: Seconds of one turn of the connection.
+_TURN_S = 0.1
+
+
+def listen(session: Session, most: int, seconds: float) -> list[tuple[Arrived, int]]:
+    """The messages that a broker sends to a new subscriber: those that it has kept, and those that come meanwhile.
+
+    The session ends with the connection, so the broker keeps nothing for it.
+
+    Args:
+        session: where and who; it is not patient, and its session does not outlive the connection.
+        most: how many messages end the look.
+        seconds: how long it lasts at most, from the answer to the subscriptions on.
+
+    Returns:
+        Each message, and when it arrived, microseconds since 1970.
+
+    Raises:
+        CommandError: the broker cannot be reached or refuses, or does not answer in time.
+    """
+    heard: list[tuple[Arrived, int]] = []
+    held = 0
+
+    def take(message: Arrived) -> None:
+        nonlocal held
+        if message.qos:
+            connection.ack(message.mid)
+        if len(heard) < most and held < _MOST_BYTES and not message.malformed:
+            held += len(message.payload)
+            heard.append((message, time.time_ns() // 1_000))
+
+    connection = Connection(replace(session, expiry=0, send_retained=True, patient=False), take)
+    try:
+        until = time.monotonic() + _ANSWER_S
+        while not connection.ready:
+            if time.monotonic() > until:
+                raise CommandError(f"{connection.where} does not answer within {_ANSWER_S:g} s", ExitCode.SOURCE)
+            connection.turn(_TURN_S)
+        until = time.monotonic() + seconds
+        while len(heard) < most and held < _MOST_BYTES and time.monotonic() < until:
+            connection.turn(_TURN_S)
+    except BrokerError as error:
+        raise CommandError(str(error), ExitCode.SOURCE) from error
+    finally:
+        connection.close()
+    return heard

@@ -387,8 +387,10 @@ class _OneConnector(Section):
         return () if section is None else tuple((self.kind, name) for name in section.names)
 
 
-#: Encodings of text files.
-Encoding = Literal["utf-8", "utf-16", "latin-1", "windows-1252"]
+#: Fields of files: the encoding of text, paths of one format, and the delimiter of CSV.
+Encoding = Annotated[Literal["utf-8", "utf-16", "latin-1", "windows-1252"], Field(description="of files of text")]
+Paths = Annotated[str | list[str] | None, Field(description="a path, a pattern, or a list of them")]
+Delimiter = Annotated[str, Field(min_length=1, max_length=1, description="between the columns of CSV")]
 
 
 class FileSource(_OneConnector):
@@ -396,17 +398,17 @@ class FileSource(_OneConnector):
 
     end = "source"
 
-    parquet: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
-    csv: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
-    jsonl: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
-    avro: str | list[str] | None = Field(default=None, description="a path, a pattern, or a list of them")
+    parquet: Paths = None
+    csv: Paths = None
+    jsonl: Paths = None
+    avro: Paths = None
     stdin: Literal["csv", "jsonl"] | None = Field(
         default=None, description="lines of standard input in this format; only live"
     )
     kafka: KafkaSource | None = Field(default=None, description="messages of Kafka topics; only live")
     pubsub: PubSubSource | None = Field(default=None, description="messages of a Pub/Sub subscription; only live")
-    delimiter: str = Field(default=",", min_length=1, max_length=1, description="between the columns of CSV")
-    encoding: Encoding = Field(default="utf-8", description="of files of text")
+    delimiter: Delimiter = ","
+    encoding: Encoding = "utf-8"
 
     @model_validator(mode="after")
     def _one_kind(self) -> FileSource:

@@ -247,11 +247,11 @@ def counts_at(gateway: GatewayProcess) -> str:
 def test_an_hour_of_a_gateway_that_is_well_is_silent_and_each_fault_is_told(
     mosquitto: MosquittoBroker, program: Path
 ) -> None:
-    pytest.importorskip("confluent_kafka", reason="the next hop that is away is Kafka")
+    pytest.importorskip("confluent_kafka", reason="the delivery target that is away is Kafka")
     one = GatewayProcess(to_folder(mosquitto.port))
     away = to_folder(mosquitto.port, to={"kafka": {"servers": "127.0.0.1:9", "topic": "readings"}}, topics=["held/+"])
     away["mqtt"]["client_id"] = "gateway-2"
-    # its next hop is away, which it knows only once it has a message
+    # its delivery target is away, which it notices only with a message
     held = GatewayProcess(away)
     meters: list[Meters] = []
     prometheus: Prometheus | None = None

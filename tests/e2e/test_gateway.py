@@ -241,9 +241,9 @@ def test_two_gateways_of_one_shared_subscription_share_its_messages(mosquitto: M
     "gateway",
     "Memory is bounded while the delivery target takes nothing, also if the connection breaks meanwhile",
 )
-def test_memory_is_bounded_while_the_next_hop_takes_nothing(mosquitto: MosquittoBroker, gateway: Start) -> None:
+def test_memory_is_bounded_while_the_delivery_target_takes_nothing(mosquitto: MosquittoBroker, gateway: Start) -> None:
     """200 MB wait at the broker, and the gateway holds its 8 MB."""
-    pytest.importorskip("confluent_kafka", reason="the next hop that is away is Kafka")
+    pytest.importorskip("confluent_kafka", reason="the delivery target that is away is Kafka")
     to = {"kafka": {"servers": "127.0.0.1:9", "topic": "readings"}}
     one = gateway(to_folder(mosquitto.port, to=to, limits={"messages": 5_000, "bytes": "8MB", "message": "1MB"}))
     before = one.rss
@@ -268,8 +268,8 @@ def test_memory_is_bounded_while_the_next_hop_takes_nothing(mosquitto: Mosquitto
 def test_held_up_at_its_limit_it_does_not_fetch_the_same_messages_again(
     mosquitto: MosquittoBroker, gateway: Start
 ) -> None:
-    """A connection that breaks while the next hop takes nothing is made again when there is room, and not before."""
-    pytest.importorskip("confluent_kafka", reason="the next hop that is away is Kafka")
+    """A connection that breaks while the delivery target takes nothing is made again once there is room."""
+    pytest.importorskip("confluent_kafka", reason="the delivery target that is away is Kafka")
     to = {"kafka": {"servers": "127.0.0.1:9", "topic": "readings"}}
     one = gateway(to_folder(mosquitto.port, to=to, limits={"bytes": "4MB", "message": "1MB"}))
     Meters(mosquitto.port, range(200), size=100_000).join()

@@ -19,6 +19,7 @@ from quiltstream.pipelines.commands.check import trial_of
 from quiltstream.pipelines.commands.init import Origin, _origin_of, guess_messages
 from quiltstream.pipelines.commands.message_preview import MessageLook, look_at_messages
 from quiltstream.pipelines.errors import CommandError
+from quiltstream.pipelines.gateway.connection import Arrived
 from quiltstream.schemas.settings.gateway import GatewaySettings
 from quiltstream.schemas.settings.job import load_settings, read_settings
 from quiltstream.schemas.settings.mappings import RECIPES
@@ -314,8 +315,8 @@ def test_the_command_that_tries_a_mapping_gives_messages_as_they_are(
     body: str, filter_: str, ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A telegram has several lines, of which ``--topics`` would make a message each."""
-    heard = sent(body, topics=[filter_.replace("+", "m1")])
-    monkeypatch.setattr("quiltstream.pipelines.commands.init.listen", lambda *_: heard)
+    heard = [(Arrived(filter_.replace("+", "m1").encode(), body.encode(), 0, 0, dup=False, retain=False), NOON_US)]
+    monkeypatch.setattr("quiltstream.pipelines.gateway.connection.listen", lambda *_: heard)
     gateway = tmp_path / "gateway.yaml"
     gateway.write_text(
         "mqtt: {host: h, client_id: g, tls: {}, user: me, password: {env: HOME}}\n"
