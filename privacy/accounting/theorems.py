@@ -106,11 +106,9 @@ class QuiltRelease:
         return cls(start, stop, calibration.epsilon, (calibration.quilt,), calibration.method)
 
 
-def _quilt_releases(theorem: str, releases: Sequence[QuiltRelease], *, least: int = 1) -> None:
-    if len(releases) < least:
-        raise TheoremDoesNotApply(
-            theorem, f"at least {least} release(s)", f"there are {len(releases)}", "give the releases to compose"
-        )
+def _quilt_releases(theorem: str, releases: Sequence[QuiltRelease]) -> None:
+    if not releases:
+        raise TheoremDoesNotApply(theorem, "at least 1 release(s)", "there are 0", "give the releases to compose")
     for release in releases:
         if not release.method.startswith(_QUILT_METHODS):
             raise TheoremDoesNotApply(

@@ -221,7 +221,7 @@ def _audit(chain: MarkovChain, member: int, length: int, releases: Sequence[Audi
         )
     best = ExactLoss(0.0, member, None, None, (), outputs)
     points: tuple[int, ...] = ()
-    for corner, logs in _log_likelihoods(given, found, lattice, rates, safe=safe):
+    for head, tail, logs in _log_likelihoods(given, found, lattice, rates, safe=safe):
         # an impossible state is nan, which the one passes over and the other is told to
         spread = np.nanmax(logs, axis=2) - np.nanmin(logs, axis=2)
         row, slot = np.unravel_index(int(spread.argmax()), spread.shape)
@@ -231,7 +231,7 @@ def _audit(chain: MarkovChain, member: int, length: int, releases: Sequence[Audi
             if pair[0] == pair[1]:
                 continue  # one possible state in every slot, or outputs that tell nothing
             best = ExactLoss(float(spread[row, slot]), member, int(slot), pair, (), outputs)
-            points = corner(int(row))
+            points = (*head, *tail[row].tolist())
     edges = np.cumsum([0, *(size.shape[1] for size in sizes)])
     output = tuple(points[low:high] for low, high in itertools.pairwise(edges.tolist()))
     return ExactLoss(best.loss, member, best.slot, best.pair, output, outputs)
@@ -244,20 +244,15 @@ def _is_safe(given: FloatArray, lattice: Sequence[IntArray], rates: FloatArray) 
     return float(spans @ rates) - least < _SAFE
 
 
-class _Corner:
-    """Names the outputs of one block: the points of the leading coordinates, and those of a row of the others."""
-
-    def __init__(self, head: tuple[int, ...], tail: IntArray) -> None:
-        self._head, self._tail = head, tail
-
-    def __call__(self, row: int) -> tuple[int, ...]:
-        return (*self._head, *self._tail[row].tolist())
-
-
 def _log_likelihoods(
     given: FloatArray, found: IntArray, lattice: Sequence[IntArray], rates: FloatArray, *, safe: bool
-) -> Iterator[tuple[_Corner, FloatArray]]:
-    """Log P(output | X_slot = x), shape (outputs, slots, states), block by block, without the common factor."""
+) -> Iterator[tuple[tuple[int, ...], IntArray, FloatArray]]:
+    """Log P(output | X_slot = x) without the common factor, block by block of outputs.
+
+    Yields:
+        The points of the leading coordinates, the same for the whole block; those of the others, shape (outputs,
+        coordinates); and the logarithms, shape (outputs, slots, states).
+    """
     statistics, secrets = len(found), given.shape[1] * given.shape[2]
     logs = given.reshape(statistics, secrets)
     possible = np.isfinite(logs).any(axis=0)
@@ -267,10 +262,9 @@ def _log_likelihoods(
     while cut > 0 and rows * len(lattice[cut - 1]) <= room:
         cut -= 1
         rows *= len(lattice[cut])
-    tail = (
-        np.stack(np.meshgrid(*lattice[cut:], indexing="ij"), axis=-1).reshape(rows, -1) if cut < len(lattice) else None
-    )
-    tail = np.zeros((1, 0), dtype=np.int64) if tail is None else tail
+    tail = np.zeros((1, 0), dtype=np.int64)
+    if cut < len(lattice):
+        tail = np.stack(np.meshgrid(*lattice[cut:], indexing="ij"), axis=-1).reshape(rows, -1)
     held = -(np.abs(tail[:, np.newaxis, :] - found[np.newaxis, :, cut:]) @ rates[cut:])
     weights = np.exp(held) if safe else held
     for head in itertools.product(*(points.tolist() for points in lattice[:cut])):
@@ -281,4 +275,4 @@ def _log_likelihoods(
             block[:, possible] = np.log(weights @ np.exp(column))
         else:
             block[:, possible] = np.logaddexp.reduce(weights[:, :, np.newaxis] + column[np.newaxis], axis=1)
-        yield _Corner(head, tail), block.reshape(rows, *given.shape[1:])
+        yield head, tail, block.reshape(rows, *given.shape[1:])

@@ -205,7 +205,8 @@ def _loss(
 ) -> float:
     """The largest loss between two states, proven: by total variation where that is enough, else by couplings."""
     try:
-        forward, backward = _curves(belief)
+        bounds = DobrushinBounds.of(belief)
+        forward, backward = MixingCurve(bounds.forward), MixingCurve(bounds.backward)
         found = _between(forward.value(density), backward.value(density), density)
         for excess, tolerance in _EXCESS if found > enough else ():
             ahead, back = (_matrix(side, density, excess, tolerance) for side in directions_of(belief)[0])
@@ -239,11 +240,6 @@ def _of_second(belief: MarkovChain | PeriodicChain, total: FloatArray) -> FloatA
     return np.log(theta) + _ROUNDED
 
 
-def _curves(belief: MarkovChain | PeriodicChain) -> tuple[MixingCurve, MixingCurve]:
-    bounds = DobrushinBounds.of(belief)
-    return MixingCurve(bounds.forward), MixingCurve(bounds.backward)
-
-
 def _between(ahead: FloatArray | float, back: FloatArray | float, density: float) -> float:
     return math.nextafter(float(np.max(ahead + back)), math.inf) - math.nextafter(density, 0.0)
 
@@ -262,6 +258,3 @@ def _matrix(direction: Direction, density: float, excess: float, tolerance: floa
             return raised
         matrix = raised
     raise NotContracting(f"no couplings prove a matrix at density {density:g}: use a smaller one")
-
-
-__all__ = ["LEAST_STRETCHES", "Path", "memory", "pooled_rhythm", "rhythm", "stretches"]

@@ -28,7 +28,7 @@ is: for whoever fits, not for publication.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -381,12 +381,8 @@ def diagnose(counts: NDArray[np.int64], visits: NDArray[np.int64] | None = None)
     if not chain.is_irreducible:
         return known
     flow = chain.stationary[:, np.newaxis] * chain.transition
-    return Diagnostics(
-        states=known.states,
-        transitions=known.transitions,
-        rarest_visits=known.rarest_visits,
-        never_visited=known.never_visited,
-        never_left=(),
+    return replace(
+        known,
         irreducible=True,
         period=chain.period,
         multiplicity=chain.gap_multiplicity,

@@ -57,8 +57,6 @@ from ..models.markov_chain import ChainError, MarkovChain
 from ..validation import positive
 from .transition_counts import EstimationError, TransitionCounts, chain_from_counts
 
-__all__ = ["DIGITS", "PSEUDO_VISITS", "Contractions", "contractions", "rank_of"]
-
 
 def covering_class(counts: TransitionCounts, share: float, *, epsilon: float = 1.0) -> MixingBounds:
     """Mixing bounds that at least a share of the series meets by plug-in (theory section 7, item 5b).
@@ -234,11 +232,7 @@ def contractions(
     chains = tuple(MarkovChain(table) for table in tables / tables.sum(axis=2, keepdims=True))
     curves = [contraction(chain, STEPS) for chain in chains]
     forward, backward = (np.array([pair[side] for pair in curves]) for side in (0, 1))
-    scores = [
-        _sigma_of_curves(zip(STEPS, ahead, strict=True), zip(STEPS, back, strict=True))
-        for ahead, back in zip(forward.tolist(), backward.tolist(), strict=True)
-    ]
-    return Contractions(chains, forward, backward, np.array(scores), STEPS)
+    return Contractions(chains, forward, backward, np.array([_sigma_of(*pair) for pair in curves]), STEPS)
 
 
 def rank_of(cover: str | Fraction, series: int) -> int:
@@ -262,9 +256,9 @@ def rank_of(cover: str | Fraction, series: int) -> int:
     return rank
 
 
-def _sigma_of_curves(forward: zip[tuple[int, float]], backward: zip[tuple[int, float]]) -> float:
+def _sigma_of(*curves: NDArray[np.float64]) -> float:
     try:
-        return _sigma(DobrushinBounds(forward, backward))
+        return _sigma(DobrushinBounds(*(zip(STEPS, curve.tolist(), strict=True) for curve in curves)))
     except ValueError:
         return math.inf
 

@@ -49,18 +49,6 @@ from .discrete_laplace import DiscreteLaplace, rational_scale
 from .histogram import check_counts
 from .sampling import Entropy
 
-__all__ = [
-    "NotComposable",
-    "WassersteinDistance",
-    "WassersteinMechanism",
-    "clique_of_four",
-    "require_composable",
-    "wasserstein_infinity",
-    "wasserstein_of_count",
-    "wasserstein_of_table",
-]
-
-
 Number: TypeAlias = int | Fraction
 
 

@@ -49,7 +49,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, SupportsIndex, TypeAlias
 
@@ -92,44 +92,39 @@ class _Items(NamedTuple):
 
 def worst_setwise(nodes: Nodes, epsilon: float, first: int) -> Found:
     """The node whose best quilt needs most noise; ``first`` among equals."""
+    secret = np.flatnonzero((nodes.starts > -np.inf).any(axis=1))
 
-    def blocks() -> Iterator[_Items]:
-        secret = np.flatnonzero((nodes.starts > -np.inf).any(axis=1))
-        for part in _parts(secret, first, max(1, _ITEMS // max(1, nodes.starts.shape[1]))):
-            yield _Items(part, None)
-
-    def solve(node: int, pair: int, floor: float) -> Found:
-        del pair
+    def solve(node: int, _: int, floor: float) -> Found:
         return _Setwise(nodes, node, epsilon).solve(floor)
 
-    return _worst(blocks(), lambda items, quilt: _scores(nodes, items, quilt, epsilon), solve, first)
+    return _worst(nodes, epsilon, (_Items(part, None) for part in _parts(nodes, secret, first)), solve, first)
 
 
 def worst_pairwise(nodes: Nodes, epsilon: float, first: int) -> Found:
     """The node and pair whose best quilt needs most noise; ``first`` among equal nodes."""
 
     def blocks() -> Iterator[_Items]:
-        every = np.arange(len(nodes.starts))
-        for part in _parts(every, first, max(1, _ITEMS // max(1, nodes.starts.shape[1]))):
+        for part in _parts(nodes, np.arange(len(nodes.starts)), first):
             rows, pairs = np.nonzero(nodes.starts[part] > -np.inf)
             yield _Items(part[rows], pairs)
 
-    def solve(node: int, pair: int, floor: float) -> Found:
-        del floor
+    def solve(node: int, pair: int, _: float) -> Found:
         return _pairwise(nodes, node, pair, epsilon)
 
-    return _worst(blocks(), lambda items, quilt: _scores(nodes, items, quilt, epsilon), solve, first)
+    return _worst(nodes, epsilon, blocks(), solve, first)
 
 
-def _parts(nodes: IntArray, first: int, size: int) -> Iterator[IntArray]:
-    """The nodes in blocks, that of ``first`` before the others."""
-    parts = [nodes[start : start + size] for start in range(0, len(nodes), size)]
-    yield from sorted(parts, key=lambda part: first not in part)
+def _parts(nodes: Nodes, chosen: IntArray, first: int) -> list[IntArray]:
+    """Some nodes in blocks, that of ``first`` before the others."""
+    size = max(1, _ITEMS // max(1, nodes.starts.shape[1]))
+    parts = [chosen[start : start + size] for start in range(0, len(chosen), size)]
+    return sorted(parts, key=lambda part: first not in part)
 
 
 def _worst(
-    blocks: Iterator[_Items],
-    scores: Callable[[_Items, Quilt], FloatArray],
+    nodes: Nodes,
+    epsilon: float,
+    blocks: Iterable[_Items],
     solve: Callable[[int, int, float], Found],
     first: int,
 ) -> Found:
@@ -141,7 +136,7 @@ def _worst(
         pending = list(tried)
         while True:
             for quilt in pending:
-                known = np.minimum(known, scores(items, quilt))
+                known = np.minimum(known, _scores(nodes, items, quilt, epsilon))
                 left = known > best.sigma
                 items = _Items(items.nodes[left], None if items.pairs is None else items.pairs[left])
                 known = known[left]
@@ -666,31 +661,27 @@ def _exact(
             f"{method} needs the chains themselves, but {type(belief).__name__} names none: use mqm_approx or "
             "forward_backward, or a belief of chains"
         )
-    worst: tuple[float, int, Decision] | None = None
+    decisions: list[Decision] = []
     for member, chain in enumerate(belief.members):
         decision = decide(chain, epsilon, length, search, any_initial=belief.any_start, literal=literal)
-        sigma = decision.found.sigma
-        if sigma == math.inf:
+        if decision.found.sigma == math.inf:
             raise ChainError(
                 f"no quilt within {decision.lags} slots has an influence below epsilon {epsilon!r} for every pair "
                 f"(chain {member}): use a belief that mixes (irreducible, aperiodic, rare bins merged), a larger "
                 "epsilon, or a window instead of an endless stream"
             )
-        if worst is None or sigma > worst[0]:
-            worst = sigma, member, decision
-    if worst is None:
-        raise ChainError(f"{method} got a belief without a chain: give at least one")
-    sigma, member, decision = worst
+        decisions.append(decision)
+    member, decision = max(enumerate(decisions), key=lambda one: one[1].found.sigma)
     found, states = decision.found, belief.states
     return Calibration(
         epsilon=epsilon,
-        sigma=sigma,
+        sigma=found.sigma,
         quilt=found.quilt,
         node=decision.node,
         influence=found.influence,
         length=length,
         method=method,
-        pair=None if not sigma else (member, *_states(found.pair, states)),
+        pair=None if not found.sigma else (member, *_states(found.pair, states)),
         assumptions=_assumptions(belief, length, decision, literal=literal),
     )
 
@@ -701,13 +692,7 @@ def _states(pair: int, states: int) -> tuple[int, int]:
     return given, other + (other >= given)
 
 
-def _assumptions(
-    belief: Belief,
-    length: int | None,
-    decision: Decision,
-    *,
-    literal: bool,
-) -> tuple[str, ...]:
+def _assumptions(belief: Belief, length: int | None, decision: Decision, *, literal: bool) -> tuple[str, ...]:
     stationary = starts_stationary(belief)
     unnamed = belief.any_start or (length is None and not stationary)
     start = "any initial" if unnamed else "its stationary" if stationary else "its given initial"

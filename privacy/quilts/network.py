@@ -155,17 +155,13 @@ def network_mqm(
     if not members:
         raise NetworkError("networks is empty: give at least one")
     given = {} if quilts is None else dict(quilts)
-    worst: NetworkCalibration | None = None
+    found: list[NetworkCalibration] = []
     for member, network in enumerate(members):
         for name in given:
             network.checked(name)
-        for node in network.names:
-            best = _best(network, node, target, given.get(node), size)
-            if worst is None or best.score > worst.sigma:
-                worst = NetworkCalibration(target, best.score, best, member)
-    if worst is None:  # pragma: no cover - a network has a variable
-        raise NetworkError("networks has no variable")
-    return worst
+        bests = (_best(network, node, target, given.get(node), size) for node in network.names)
+        found += (NetworkCalibration(target, best.score, best, member) for best in bests)
+    return max(found, key=lambda one: one.sigma)
 
 
 def _best(
