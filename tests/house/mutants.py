@@ -1012,10 +1012,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a batch of rows lets the watermark pass its earliest one",
-        file="transforms/common/reading_rows.py",
+        file="transforms/sources/reading_rows.py",
         old="self._earliest = min(self._earliest, timestamp)",
         new="self._earliest = timestamp",
-        tests=("tests/transforms/common/test_reading_rows.py",),
+        tests=("tests/transforms/sources/test_reading_rows.py",),
     ),
     Mutant(
         name="a window of any start uses how far its slots are from the start",

@@ -24,8 +24,8 @@ from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.states import StateSpace
 from quiltstream.transforms import PrivateHistograms, ReadingsError
 from quiltstream.transforms.common.batches import reading_columns
-from quiltstream.transforms.common.reading_rows import BatchRows
 from quiltstream.transforms.formats.times import TimeReader
+from quiltstream.transforms.sources.reading_rows import BatchRows
 
 HOUR = dt.timedelta(hours=1)
 START = dt.datetime(2024, 3, 1, tzinfo=dt.timezone.utc)
