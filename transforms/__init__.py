@@ -5,7 +5,7 @@
 ``checks``, ``registration``
     checks of a query that need no data, and the query put on record
 ``sources``, ``kafka``, ``pubsub``
-    where readings come from: files, standard input, topics, subscriptions
+    where readings come from: files, standard input, other pipelines, topics, subscriptions
 ``formats``, ``payloads``
     bytes to columns: files, and messages with their presets
 ``aggregate``
@@ -13,7 +13,7 @@
 ``completeness``
     which windows a live source has read completely
 ``sinks``, ``common``
-    rows and rejects to files, folders and topics; record batches, and readings of other pipelines
+    rows and rejects to files, folders and topics; record batches of readings and rejects
 """
 
 from __future__ import annotations

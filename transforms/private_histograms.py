@@ -3,7 +3,7 @@
     readings | PrivateHistograms(settings)
 
 Readings are Arrow record batches of ``schemas.READING_SCHEMA``, or dicts, Beam rows, named tuples and data frames
-with the same fields (:mod:`.common.reading_rows`), with values in the unit of the edges. The result has three
+with the same fields (:mod:`.sources.reading_rows`), with values in the unit of the edges. The result has three
 outputs: ``releases`` (``schemas.RELEASE_SCHEMA``), ``refused`` (``schemas.ledger.LEDGER_SCHEMA``) and ``rejected``
 (``schemas.readings.REJECT_SCHEMA``).
 
@@ -46,11 +46,11 @@ from .aggregate.release import (
     SumTallies,
 )
 from .checks import check_hosts, check_modes, check_plan, check_watermarks
-from .common.reading_rows import batched
 from .plan import Plan, make_plan
 from .registration import register
 from .sources.contract import PartitionedSource, Reader, SourceBatch
 from .sources.reader import PollingPolicy, ReadLive
+from .sources.reading_rows import batched
 
 #: A shard's number and its blocks: keys have a coder of their own on every runner.
 _SHARDED = typehints.Tuple[int, Any]

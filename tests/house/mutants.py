@@ -337,6 +337,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/store/test_rosters.py",),
     ),
     Mutant(
+        name="a reading behind the last year of a calendar has a slot",
+        file="transforms/aggregate/encode.py",
+        old="return None if schedule.calendar is None else schedule.calendar.end",
+        new="return None",
+        tests=("tests/transforms/test_calendar_windows.py",),
+    ),
+    Mutant(
+        name="a null in a dictionary of names is a name",
+        file="transforms/common/batches.py",
+        old="and column.dictionary.null_count:",
+        new="and column.dictionary.null_count < 0:",
+        tests=("tests/transforms/sources/test_reading_rows.py",),
+    ),
+    Mutant(
         name="late readings count",
         file="transforms/aggregate/encode.py",
         old="keep &= ~late",
@@ -1012,10 +1026,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a batch of rows lets the watermark pass its earliest one",
-        file="transforms/common/reading_rows.py",
+        file="transforms/sources/reading_rows.py",
         old="self._earliest = min(self._earliest, timestamp)",
         new="self._earliest = timestamp",
-        tests=("tests/transforms/common/test_reading_rows.py",),
+        tests=("tests/transforms/sources/test_reading_rows.py",),
     ),
     Mutant(
         name="a window of any start uses how far its slots are from the start",

@@ -21,7 +21,7 @@ from quiltstream.schemas.releases import RELEASE_SCHEMA
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.transforms.beam_yaml import PrivateHistogramsOfRows, row_type
 
-from .common.test_reading_rows import HOUR, START
+from .sources.test_reading_rows import HOUR, START
 
 
 def document(folder: Path) -> dict[str, Any]:

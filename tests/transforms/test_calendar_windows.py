@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from quiltstream.privacy.accounting.ledger import Ledger
@@ -25,9 +26,11 @@ from quiltstream.schemas.releases import Release
 from quiltstream.schemas.roster import Roster
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.aggregate.release import Held, NoisyBlocks
 from quiltstream.transforms.checks import remedies
 from quiltstream.transforms.plan import make_plan
+from quiltstream.transforms.registration import register
 
 from .sources.feed import feed
 from .test_histograms import EDGES, batches, publish, read, write
@@ -191,3 +194,25 @@ def test_longer_windows_of_the_calendar_are_offered_where_noise_drowns_days(tmp_
     one = job(tmp_path, (), windows, roster=None, most_error=0.5)
     texts = [offer.text for offer in remedies(make_plan(one))]
     assert "windows.size: month" in texts
+
+
+@pytest.mark.parametrize("size", ["day", "week", "month"])
+def test_a_reading_behind_the_last_year_of_the_calendar_is_outside_of_an_endless_schedule(
+    tmp_path: Path, size: str
+) -> None:
+    """A clock that is wrong by a century stops no job: the step behind the calendar has no slots."""
+    roster = tmp_path / "roster.csv"
+    roster.write_text("series\na\n")
+    asked = job(tmp_path, (), {"size": size, "start": "2013-10-14"}, roster=str(roster))
+    plan = PrivateHistograms(asked).plan.opened()
+    times = [dt.datetime(year, 12, 31, 23, 59, tzinfo=dt.timezone.utc) for year in (2013, 2098, 2199)]
+    frame = pl.DataFrame({"series": ["a"] * 3, "time": times, "value": [1.0] * 3})
+    encode = EncodeCells(plan, tally=True)
+    encode.setup()
+    encode.start_bundle()
+    (batch,) = batches(frame, 3)
+    found = [*encode.process(batch, register(plan), Timestamp(0)), *encode.finish_bundle()]
+    encode.teardown()
+    blocks, tally = [one.value[1] for one in found[:-1]], found[-1].value.value
+    assert (sum(block.readings for block in blocks), len(blocks)) == (2, 2)
+    assert tally == {"readings": 2, "outside-schedule": 1}

@@ -197,6 +197,14 @@ class Encoder:
         """The windows of record."""
         return self.registration.query.schedule
 
+    @property
+    def _stop(self) -> int | None:
+        """The slot behind the last window, which an endless schedule has where its calendar ends; ``None``: none."""
+        schedule = self.schedule
+        if schedule.stop is not None:
+            return schedule.covered.stop
+        return None if schedule.calendar is None else schedule.calendar.end
+
     def encode(self, given: tuple[pa.RecordBatch, Timestamp]) -> EncodedBatch:
         """Encode one batch of readings."""
         batch, at = given
@@ -209,8 +217,8 @@ class Encoder:
 
         slots = grid.slots_of(times)
         scheduled = slots >= self.schedule.first
-        if self.schedule.stop is not None:
-            scheduled &= slots < self.schedule.covered.stop
+        if self._stop is not None:
+            scheduled &= slots < self._stop
         outside = int(np.count_nonzero(~scheduled & keep))
         keep &= scheduled
         if self.presence is not None:

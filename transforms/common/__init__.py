@@ -1,7 +1,1 @@
-"""What several steps share.
-
-``batches``
-    record batches of readings and rejects, and their coder
-``reading_rows``
-    readings of a pipeline's own, as record batches
-"""
+"""Record batches of readings and rejects: schemas, columns, counters, and their coder in Beam (``batches``)."""

@@ -106,7 +106,11 @@ def _column(batch: pa.RecordBatch, name: str) -> Any:
     text = pa.types.is_dictionary(expected) and _is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
     if kind != expected and not text:
         raise ReadingsError(f"readings.{name} is {kind}, and must be {expected}; cast the column before this transform")
-    return batch.column(at)
+    column = batch.column(at)
+    if isinstance(column, pa.DictionaryArray) and column.dictionary.null_count:
+        # a null of the dictionary is not counted as one of the rows
+        column = column.dictionary_decode().dictionary_encode()
+    return column
 
 
 def finite_float(one: Any) -> float:

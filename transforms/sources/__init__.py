@@ -8,4 +8,6 @@
     live sources: files that appear in a folder, and lines of standard input
 ``files``, ``message_files``
     files that are read once: tables of readings, with what needs all rows of a series, and messages
+``reading_rows``
+    readings of a pipeline of the user's own, as record batches
 """

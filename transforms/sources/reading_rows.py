@@ -29,9 +29,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from ...schemas.states import StateSpace
+from ..common.batches import ReadingsError, finite_float, whole
 from ..formats.paths import is_text
 from ..formats.times import TimeReader
-from .batches import ReadingsError, finite_float, whole
 
 #: Readings gathered before a bundle ends.
 _ROWS = 8_192

@@ -23,9 +23,10 @@ from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.states import StateSpace
 from quiltstream.transforms import PrivateHistograms, ReadingsError
+from quiltstream.transforms.aggregate.discovery import DiscoverSchedule
 from quiltstream.transforms.common.batches import reading_columns
-from quiltstream.transforms.common.reading_rows import BatchRows
 from quiltstream.transforms.formats.times import TimeReader
+from quiltstream.transforms.sources.reading_rows import BatchRows
 
 HOUR = dt.timedelta(hours=1)
 START = dt.datetime(2024, 3, 1, tzinfo=dt.timezone.utc)
@@ -164,6 +165,17 @@ class _Neither:
 
     __ne__ = __eq__
     __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_null_in_the_dictionary_of_a_record_batch_is_an_absent_name() -> None:
+    names = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int32()), pa.array(["m1", None], pa.utf8()))
+    times, values = pa.array([START] * 3, READING_SCHEMA.field("time").type), pa.array([1.0] * 3)
+    batch = pa.RecordBatch.from_arrays([names, times, values, names], schema=GROUPED_READING_SCHEMA)
+    found = reading_columns(batch, grouped=True)
+    assert [(reason.value, bad.tolist()) for reason, bad in found.problems] == [("missing-series", [False, True, True])]
+    assert found.names.to_pylist() == ["m1"]
+    seen = DiscoverSchedule()
+    assert list(seen.add_input(seen.create_accumulator(), batch).groups) == ["m1"]
 
 
 def test_a_nanosecond_time_is_truncated_and_a_distant_time_is_rejected() -> None:
