@@ -15,6 +15,7 @@ import csv
 import datetime as dt
 import glob
 import re
+import unicodedata
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -34,10 +35,11 @@ import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from ...schemas.files import is_file, is_folder, open_regular, reason
+from ...schemas.readings import RejectReason
 from ...schemas.settings.connectors import Encoding, FileFormat
 from ...transforms.formats.avro import whole_records
 from ...transforms.formats.paths import SourceFileError, is_utf8, open_text
-from ...transforms.formats.rows import MISSING, clock_columns, clock_times
+from ...transforms.formats.rows import MISSING, clock_columns, clock_times, read_values
 from ..errors import CommandError, ExitCode
 
 _MOST = 1 << 20
@@ -46,7 +48,7 @@ _DELIMITERS = (",", ";", "\t", "|")
 #: Lines that are looked at for the layout of a file, and a part of its lines that may be damaged.
 _SAMPLED, _FEW_BROKEN = 200, 20
 _COMMA = re.compile(r"[-+]?\d+(,\d+)?")
-_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+")
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
 _DATA = re.compile(
     r"[-+]?[\d.]*\d([eE][-+]?\d+)?|(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ]\d.*)?"
 )
@@ -71,7 +73,7 @@ def layout_of(path: Path) -> Layout:
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise CommandError(f"{path}: it is empty; give a file that holds readings", ExitCode.SOURCE)
-    if "\0" in lines[0]:
+    if any(unicodedata.category(one) == "Cc" for one in lines[0] if one != "\t"):
         raise CommandError(
             f"{path}: its first line is not a line of text; save it as UTF-8, or check that it is a CSV file",
             ExitCode.SOURCE,
@@ -85,7 +87,7 @@ def layout_of(path: Path) -> Layout:
             "for example meter,time,kwh",
             ExitCode.SOURCE,
         )
-    return Layout(encoding, delimiter, "," if _has_commas(fields, len(names)) else ".")
+    return Layout(encoding, delimiter, "," if _has_commas(fields, len(names), delimiter) else ".")
 
 
 def _are_numbered(names: list[str]) -> bool:
@@ -119,12 +121,17 @@ def _columns(header: str, rows: list[str], delimiter: str) -> int:
     return names if names > 1 and same * 2 >= len(fields) else 0
 
 
-def _has_commas(fields: list[list[str]], width: int) -> bool:
-    """Whether some column has numbers with decimal commas; groups of three digits may as well be thousands."""
+def _has_commas(fields: list[list[str]], width: int, delimiter: str) -> bool:
+    """Whether some column has numbers with decimal commas.
+
+    Groups of three digits may as well be thousands, but not between semicolons, which are there because the comma
+    is the decimal mark. Texts without a digit are marks of a missing value or an error.
+    """
     for at in range(width):
-        found = [row[at].strip() for row in fields if len(row) == width and row[at].strip()]
+        found = [row[at].strip() for row in fields if len(row) == width and _DIGITS.search(row[at])]
         commas = [text for text in found if "," in text]
-        if commas and all(map(_COMMA.fullmatch, found)) and not all(map(_THOUSANDS.fullmatch, commas)):
+        thousands = delimiter != ";" and all(map(_THOUSANDS.fullmatch, commas))
+        if commas and all(map(_COMMA.fullmatch, found)) and not thousands:
             return True
     return False
 
@@ -180,12 +187,15 @@ FORMATS: dict[str, FileFormat] = {
 
 SERIES = re.compile(
     r"household|meter|house|person|customer|series|device|sensor|wearer|subject|participant|patient|^user|^id$|_id$"
-    r"|^lclid$",
+    r"|^lclid$|z(ä|ae)hler(?!stand)|z(ä|ae)hlpunkt|messstelle|kunde",
     re.IGNORECASE,
 )
-TIME = re.compile(r"time|^ts$|date|stamp|epoch|when", re.IGNORECASE)
+TIME = re.compile(r"time|^ts$|date|stamp|epoch|when|zeit|datum", re.IGNORECASE)
 _HOUR = re.compile(r"^hour$|^time$|time_?of_?day", re.IGNORECASE)
-VALUE = re.compile(r"kwh|_wh$|^wh$|kw$|power|watt|load|energy|consum|value|reading|count", re.IGNORECASE)
+VALUE = re.compile(
+    r"kwh|_wh$|^wh$|kw$|power|watt|load|energy|consum|value|reading|count|verbrauch|energie|leistung|wert",
+    re.IGNORECASE,
+)
 UNITS = (
     (re.compile(r"kwh", re.IGNORECASE), "kWh"),
     (re.compile(r"(^|_)wh$", re.IGNORECASE), "Wh"),
@@ -313,8 +323,12 @@ def look_at(path: Path, value: str | None = None) -> Look:
     kind = format_of(path)
     table, complete, layout = _first_rows(path, kind)
     if not table.num_rows:
-        raise CommandError(f"{path}: it has no rows to look at", ExitCode.SOURCE)
-    table = _without_index(table)
+        raise CommandError(
+            f"{path}: it has no rows to look at; below its names it needs a line for each reading, with every quote "
+            "closed",
+            ExitCode.SOURCE,
+        )
+    table = _with_numbers(_without_index(_with_single_names(path, table)), layout.decimal)
     is_wide = value is None and kind in ("csv", "parquet")
     seen = (is_wide and (_wide_times(table) or _wide_series(table))) or _long(path, table, value)
     known = seen.instants >= 0
@@ -542,6 +556,35 @@ def _first_file(path: Path) -> Path:
     return path
 
 
+def _with_single_names(path: Path, table: pa.Table) -> pa.Table:
+    """The table without empty columns that share a name, as those after delimiters at the ends of lines."""
+    twice = {name: count for name, count in Counter(table.column_names).items() if count > 1}
+    kept = [
+        at
+        for at, name in enumerate(table.column_names)
+        if name not in twice or table.column(at).null_count < len(table)
+    ]
+    table = table.select(kept)
+    for name, count in twice.items():
+        if name in table.column_names:
+            raise CommandError(f"{path}: it has {count} columns {name!r}; rename all but one", ExitCode.SOURCE)
+    return table
+
+
+def _with_numbers(table: pa.Table, decimal: str) -> pa.Table:
+    """The table with numbers for texts that are mostly numbers, beside marks of a missing value or an error."""
+    for at, name in enumerate(table.column_names):
+        column = table.column(at)
+        if not _is_text(column.type) or any(one.search(name) for one in (SERIES, TIME, _LABEL)):
+            continue
+        values, problems = read_values(column.combine_chunks(), decimal=decimal)
+        known = ~np.logical_or.reduce([one.rows for one in problems] or [np.zeros(len(values), dtype=bool)])
+        given = len(values) - sum(one.rows.sum() for one in problems if one.reason is RejectReason.MISSING_VALUE)
+        if known.any() and known.sum() * 2 >= given:
+            table = table.set_column(at, name, pa.array(values, mask=~known))
+    return table
+
+
 def _without_index(table: pa.Table) -> pa.Table:
     """The table without the number of each row, which pandas writes first; a column without a name gets a blank one."""
     if "" not in table.column_names:
@@ -735,7 +778,10 @@ def _interval(path: Path, codes: npt.NDArray[Any], instants: npt.NDArray[np.int6
     steps = np.diff(instants[order])[np.diff(codes[order]) == 0]
     found = most_frequent(steps[steps > 0])
     if found is None:
-        raise CommandError(f"{path}: no series has two readings at different times, so the interval cannot be seen")
+        raise CommandError(
+            f"{path}: no series has two readings at different times, so the interval cannot be seen; give a file that "
+            "has more of them, and check that a column with the name of the meter or wearer is called so"
+        )
     return found
 
 

@@ -167,13 +167,13 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
         parts=_parts(look, name),
         measure="" if look.labels else measure,
         interval=format_duration(interval),
-        origin=_clock(windows.start),
+        origin=windows.text(windows.start),
         states=_states(look, edges, is_power=per_unit is not None),
         bins="" if look.labels else _BINS.format(number_text(edges[len(edges) // 2])),
         size=windows.size,
         sizes=_SIZES if windows.size not in ("day", "week") else _OF_CALENDAR,
-        start=_clock(windows.first),
-        stop=_clock(windows.stop) if look.complete else "",
+        start=windows.text(windows.first),
+        stop=windows.text(windows.stop) if look.complete else "",
         stop_key="stop:" if look.complete else "# stop:",
         stop_note="" if look.complete else " the file is longer than the look: left out, it ends with the data",
     )
@@ -183,13 +183,18 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
 
 @dataclass(frozen=True, slots=True)
 class _Windows:
-    """The windows of the settings; instants are what a clock of the zone shows, as microseconds since 1970."""
+    """The windows of the settings; instants are what a clock shows, as microseconds since 1970."""
 
     start: int  # a midnight no later than the first reading
     first: int  # start of the first window
     stop: int  # end of the last one
     count: int  # how many there are
     size: str  # length of each as the settings say it
+    zoned: bool = True  # whether the clock is that of the zone, not that of UTC
+
+    def text(self, time_us: int) -> str:
+        """An instant as the settings say it: without an offset where it is of the zone that they name."""
+        return _clock(time_us) if self.zoned else format_instant(time_us)
 
     def said(self, *, complete: bool) -> str:
         """What they are, for people; and how many, where every row was looked at."""
@@ -199,13 +204,18 @@ class _Windows:
 
 
 def _windows(look: Look, zone: str) -> _Windows:
-    """Weeks where there are two of them or more, else days; of the zone's calendar where it is not UTC's."""
+    """Weeks where there are two of them or more, else days; of the zone's calendar where it is not UTC's.
+
+    Slots that do not fill an hour are not where they were on the zone's clock after it changes, so they are of UTC.
+    """
     interval = look.interval_us
-    begin, last = (_on_clock(int(time), look, zone) for time in (look.times_us[0], look.times_us[-1]))
+    zoned = zone == "UTC" or HOUR_US % interval == 0
+    shown = _on_clock if zoned else _in_utc
+    begin, last = (shown(int(time), look, zone) for time in (look.times_us[0], look.times_us[-1]))
     day = DAY_US if DAY_US % interval == 0 else 48 * interval
     start = begin // day * day
     end = (last // interval + 1) * interval
-    if zone != "UTC" and HOUR_US % interval == 0 and end - start >= DAY_US:
+    if zone != "UTC" and zoned and end - start >= DAY_US:
         monday = start + (_MONDAY - start // DAY_US) % 7 * DAY_US
         weeks = max(0, end - monday) // (7 * DAY_US)
         if weeks > 1:
@@ -216,7 +226,7 @@ def _windows(look: Look, zone: str) -> _Windows:
     count = (end - start) // size
     if not count:
         size, count = (end - start) // interval * interval, 1
-    return _Windows(start, start, start + count * size, count, format_duration(size))
+    return _Windows(start, start, start + count * size, count, format_duration(size), zoned)
 
 
 def _zone(name: str) -> dt.tzinfo:
@@ -233,6 +243,14 @@ def _on_clock(time_us: int, look: Look, zone: str) -> int:
         return time_us
     offset = dt.datetime.fromtimestamp(time_us // 1_000_000, where).utcoffset() or dt.timedelta()
     return time_us + offset // dt.timedelta(microseconds=1)
+
+
+def _in_utc(time_us: int, look: Look, zone: str) -> int:
+    """The instant of a time of the data; times without an offset are what a clock of the zone shows."""
+    if not look.naive:
+        return time_us
+    shown = dt.datetime.fromtimestamp(time_us // 1_000_000, dt.timezone.utc).replace(tzinfo=_zone(zone))
+    return time_us - (shown.utcoffset() or dt.timedelta()) // dt.timedelta(microseconds=1)
 
 
 def _parts(look: Look, name: str) -> str:
@@ -310,7 +328,8 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zon
     time += f", read as {look.time_format}" if look.time_format else ""
     zoned = "times without an offset are read as UTC"
     if zone != "UTC":
-        zoned = f"times without an offset, and days, are of {zone}" if look.naive else f"days are of {zone}"
+        of_zone = [*(["times without an offset"] if look.naive else []), *(["days"] if windows.zoned else [])]
+        zoned = f"{', and '.join(of_zone)}{',' * (len(of_zone) > 1)} are of {zone}" if of_zone else "with offsets"
     value = f"column {look.value}" if look.wide is None else "in the columns of the series"
     if look.wide == "times":
         value = f"a wide table: {len(look.columns):,} columns from {look.value} on are a time of the day each"

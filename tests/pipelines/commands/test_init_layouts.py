@@ -387,3 +387,59 @@ def test_an_existing_roster_is_kept_unless_forced(tmp_path: Path) -> None:
     assert (done.code, (tmp_path / "roster.csv").read_text(encoding="utf-8")) == (2, "mine")
     assert done.said("roster.csv: it exists already")
     assert not (tmp_path / "settings.yaml").exists()
+
+
+def test_commas_with_three_decimals_are_decimal_marks_between_semicolons(tmp_path: Path) -> None:
+    text = lines(header=("Zählernummer", "Zeit", "Verbrauch"), delimiter=";", first=lambda _: []).splitlines()
+    padded = [f"{line}25;;".replace(".", ",") for line in text[1:]]
+    made = described(tmp_path, "export.csv", "\n".join([f"{text[0]};;", *padded]))
+    assert made.readings is not None
+    assert (made.readings.series, made.readings.value, made.readings.decimal) == ("Zählernummer", "Verbrauch", ",")
+
+
+def test_fractions_with_three_decimals_are_no_thousands(tmp_path: Path) -> None:
+    rows = [line.split("\t") for line in lines(delimiter="\t").splitlines()]
+    text = ["\t".join(rows[0]), *("\t".join([*row[:2], "0,125" if float(row[2]) < 1 else "1,250"]) for row in rows[1:])]
+    made = described(tmp_path, "sheet.txt", "\n".join(text))
+    assert made.readings is not None
+    assert made.readings.decimal == ","
+
+
+def test_texts_among_the_numbers_are_marks_of_an_error(tmp_path: Path) -> None:
+    text = [
+        line.rsplit(",", 1)[0]
+        + (",ERR" if at % 9 == 1 else ",-" if at % 9 == 2 else ",Null" if at % 9 == 3 else ",0.5")
+        for at, line in enumerate(lines().splitlines()[1:])
+    ]
+    (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh", *text]), encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    assert (done.code, done.said("value column kwh, kWh, times 2000 for W")) == (0, True), done.err
+    assert json.loads(call("check", "--json", tmp_path / "settings.yaml").out)["readings"] == 192
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    text = [f"{line},1" for line in lines(header=("meter", "time", "kwh", "kwh")).splitlines()[1:]]
+    (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh,kwh", *text]), encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    assert (done.code, done.said("it has 2 columns 'kwh'; rename all but one")) == (5, True), done.err
+    assert not (tmp_path / "settings.yaml").exists()
+
+
+@pytest.mark.parametrize("offset", ["", "+01:00"])
+def test_windows_of_slots_that_do_not_fill_an_hour_go_on_when_the_clock_changes(tmp_path: Path, offset: str) -> None:
+    """Seven minutes fill neither an hour nor a day, so the zone's clock does not show the same slots after a change."""
+    begin = dt.datetime(2024, 10, 26, tzinfo=dt.timezone.utc)
+    steps = [(begin + slot * dt.timedelta(minutes=7)).strftime(f"%Y-%m-%dT%H:%M:%S{offset}") for slot in range(500)]
+    (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh", *(f"m,{at},0.5" for at in steps)]), encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", "--timezone", "Europe/Berlin", "-o", tmp_path / "settings.yaml")
+    assert done.code == 0, done.err
+    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (found["readings"], found["before"]) == (500, 0)
+    assert found["after"] < 48  # of the last window, which is not whole
+
+
+@pytest.mark.parametrize("line", ["meter,ti\x1b[2Jme,kwh", "m\x00eter,time,kwh"])
+def test_a_first_line_with_control_characters_is_not_shown(tmp_path: Path, line: str) -> None:
+    (tmp_path / "x.csv").write_text(f"{line}\nm,1,2\n", encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    assert (done.code, done.said("its first line is not a line of text")) == (5, True), done.err
