@@ -46,21 +46,21 @@ OUTAGES = "tests/pipelines/live/test_restarts.py"
 ORPHANS = "tests/e2e/test_orphans.py"
 RESTART = "tests/e2e/test_live_restart.py"
 GONE = "tests/e2e/test_live_continuity.py"
-DAMAGE = "tests/store/test_damage.py"
+DAMAGE = "tests/store/test_damage_in_the_middle_of_a_file_loses_only_later_rows.py"
 CONTINUITY = "tests/pipelines/test_continuity.py"
 SECOND = "tests/store/test_second_draws.py"
 KAFKA = "tests/e2e/test_kafka_live.py"
 PANES = "tests/e2e/test_panes_prism.py"
 
 _REPEATED = "test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_once"
-_LATE = "test_readings_that_come_some_windows_late_change_nothing"
+_LATE = "test_readings_delivered_some_windows_late_change_nothing"
 _CONTRACT = {
     "shuffled within the lateness, a third twice": "test_files_that_arrive_shuffled_within_the_lateness",
     "late by 0, 1 and 10 windows, damaged files": "test_late_damaged_and_unknown_readings_are_counted",
     "a clock that jumps ten years ahead": "test_a_meter_whose_clock_jumps_ten_years_ahead",
     "silence of weeks": "test_empty_windows_and_silent_series_are_published_once_idle_has_passed",
     "one shard silent for weeks": "test_a_shard_silent_for_weeks_holds_up_no_window_and_may_return",
-    "job killed twice, begun from the ledger": "test_a_job_killed_twice_goes_on_from_the_ledger_alone",
+    "job killed twice, begun from the ledger": "test_a_job_killed_twice_resumes_from_the_ledger_alone",
     "two jobs racing": "test_two_jobs_that_race_publish_every_window_once",
 }
 
@@ -119,14 +119,18 @@ def faults() -> list[Fault]:
         ),
         *(Fault("bundles", f"readings late by {n} windows", (STREAM, _LATE, f"[{n}]")) for n in (0, 1, 10)),
         Fault("bundles", "stalled watermark", (STREAM, _REPEATED, "stalled")),
-        Fault("bundles", "one part silent", (STREAM, "test_a_part_that_falls_silent_holds_the_windows", "")),
+        Fault("bundles", "one part silent", (STREAM, "test_a_silent_partition_holds_the_windows_until_it_resumes", "")),
         *(
             Fault(runner, what, (file, test, ""))
             for runner, file in (("Prism", PRISM), ("Flink", FLINK))
             for what, test in _CONTRACT.items()
         ),
         *(
-            Fault("command", f"ledger away for {words}", (OUTAGES, "test_an_outage_of_the_ledger_ends_no", f"[{s}]"))
+            Fault(
+                "command",
+                f"ledger away for {words}",
+                (OUTAGES, "test_a_ledger_outage_ends_no_job_and_counts_as_no_restart", f"[{s}]"),
+            )
             for s, words in ((30, "30 s"), (120, "2 min"), (900, "15 min"))
         ),
         *(
@@ -147,22 +151,24 @@ def faults() -> list[Fault]:
         *(
             Fault("command", f"ledger restored from a backup, {told}", (CONTINUITY, test, ""))
             for told, test in {
-                "memory": "test_an_older_copy_is_told_without_a_look_at_the_sink",
-                "sink's ids": "test_releases_of_the_sink_that_an_older_copy_lacks",
-                "of any moment": "test_an_older_copy_of_any_moment_of_a_run",
-                "a live job's memory": "test_what_is_remembered_gives_way_to_no_older_copy",
+                "memory": "test_an_older_copy_of_the_ledger_is_detected_without_reading_the_sink",
+                "sink's ids": "test_sink_releases_missing_in_an_older_copy_are_reported",
+                "of any moment": "test_an_older_copy_from_any_moment_of_a_run_is_detected",
+                "a live job's memory": "test_an_older_copy_does_not_overwrite_the_continuity_file",
             }.items()
         ),
         Fault(
-            "command", "copies of a ledger where two jobs meet", (CONTINUITY, "test_copies_of_a_ledger_that_two", "")
+            "command",
+            "copies of a ledger where two jobs meet",
+            (CONTINUITY, "test_diverged_ledger_copies_of_two_jobs_are_detected_at_a_shared_output", ""),
         ),
         *(
             Fault("SQLite", what, (SECOND, test, ""))
             for what, test in {
                 "ledger with two names": "test_a_ledger_with_two_names_is_refused",
                 "ledger mounted by itself, or over a network": "test_a_file_whose_log_would_be_elsewhere",
-                "older copy under a bundle tried again": "test_a_process_remembers_a_ledger",
-                "backup put under a log that stayed": "test_a_backup_under_a_log_that_stayed",
+                "older copy under a bundle tried again": "test_a_process_detects_an_older_copy",
+                "backup put under a log that stayed": "test_a_backup_beside_a_leftover_log_draws_nothing_again",
             }.items()
         ),
         *(
@@ -174,7 +180,9 @@ def faults() -> list[Fault]:
             for how in ("dropped", "made anew", "restored")
         ),
         Fault(
-            "command", "ledger damaged under the job", (OUTAGES, "test_a_ledger_that_is_damaged_under_a_running", "")
+            "command",
+            "ledger damaged under the job",
+            (OUTAGES, "test_a_ledger_damaged_during_a_job_stops_it_permanently", ""),
         ),
         Fault(
             "Prism",
@@ -188,36 +196,54 @@ def faults() -> list[Fault]:
         ),
         Fault("Prism", "Prism itself killed twice", (RESTART, "test_a_job_whose_prism_is_killed", "")),
         *(
-            Fault("Prism", f"panes fired for each, {how}", (PANES, "test_whatever_panes_prism_fires", f"each-{how}"))
+            Fault(
+                "Prism",
+                f"panes fired for each, {how}",
+                (PANES, "test_every_window_is_recorded_complete_and_once_for_any_panes_of_prism", f"each-{how}"),
+            )
             for how in ("discarding", "accumulating")
         ),
         *(
-            Fault("Prism", f"panes fired late, {how}", (PANES, "test_whatever_panes_prism_fires", f"late-{how}"))
+            Fault(
+                "Prism",
+                f"panes fired late, {how}",
+                (PANES, "test_every_window_is_recorded_complete_and_once_for_any_panes_of_prism", f"late-{how}"),
+            )
             for how in ("discarding", "accumulating")
         ),
         *(
-            Fault("Flink", f"panes fired {what}", (FLINK, "test_whatever_panes_flink_fires", firing))
+            Fault(
+                "Flink",
+                f"panes fired {what}",
+                (FLINK, "test_every_window_is_recorded_complete_and_once_for_any_panes_of_flink", firing),
+            )
             for what, firing in (
                 ("for each, discarding", "each-discarding"),
                 ("late, accumulating", "late-accumulating"),
             )
         ),
         Fault(
-            "Flink", "TaskManager killed -9 twice, workers once", (FLINK, "test_killed_taskmanagers_and_workers", "")
+            "Flink",
+            "TaskManager killed -9 twice, workers once",
+            (FLINK, "test_killed_taskmanagers_and_workers_lose_and_change_no_row", ""),
         ),
         Fault(
             "Flink",
             "savepoint; then nothing but the ledger",
-            (FLINK, "test_a_job_taken_up_from_a_savepoint_and_one_begun", ""),
+            (FLINK, "test_a_job_resumes_from_a_savepoint_and_from_the_ledger_alone", ""),
         ),
         *(
-            Fault("Flink", f"database {what}", (FLINK, "test_a_database_that_is_killed_within_a_release", how))
+            Fault(
+                "Flink",
+                f"database {what}",
+                (FLINK, "test_a_database_killed_within_a_release_loses_no_row_of_the_running_job", how),
+            )
             for what, how in (("killed within a release", "back"), ("away for 30 s", "away"))
         ),
         Fault(
             "Prism",
             "sink's broker away longer than messages wait",
-            (KAFKA, "test_a_sink_away_longer_than_a_message_may_wait_costs_no_row_and_no_restart", ""),
+            (KAFKA, "test_a_sink_unavailable_beyond_the_delivery_timeout_loses_no_row", ""),
         ),
     ]
     for engine, file in (("SQLite", SQLITE), ("PostgreSQL", POSTGRES)):
@@ -231,23 +257,61 @@ def faults() -> list[Fault]:
         ]
     for engine, file in (("SQLite", SQLITE_STORE), ("PostgreSQL", POSTGRES_STORE)):
         named += [
-            Fault(engine, "every bit of a block flipped", (file, "test_every_bit_of_every_block_is_told", "")),
-            Fault(engine, "every row of every table removed once", (file, "test_a_removed_row_of_any_table", "")),
-            Fault(engine, "any value of any column changed", (file, "test_a_changed_value_of_any_column", "")),
-            Fault(engine, "ledger vanished under an open store", (file, "test_a_ledger_that_vanishes_under", "")),
+            Fault(
+                engine,
+                "every bit of a block flipped",
+                (file, "test_every_flipped_bit_of_a_block_is_detected_and_not_published", ""),
+            ),
+            Fault(
+                engine,
+                "every row of every table removed once",
+                (file, "test_a_removed_row_is_detected_and_nothing_is_drawn_or_charged_again", ""),
+            ),
+            Fault(
+                engine,
+                "any value of any column changed",
+                (file, "test_a_changed_value_of_any_column_is_detected_or_has_no_effect", ""),
+            ),
+            Fault(
+                engine,
+                "ledger vanished under an open store",
+                (file, "test_a_ledger_removed_under_an_open_store_stops_it_permanently", ""),
+            ),
             Fault(engine, "another ledger under an open store", (file, "test_another_ledger_at_the_address", "")),
-            Fault(engine, "older copy under an open store", (file, "test_an_older_copy_is_told_by_any_process", "")),
+            Fault(
+                engine,
+                "older copy under an open store",
+                (file, "test_an_older_copy_is_detected_by_any_process_with_newer_entries", ""),
+            ),
         ]
     named += [
         *(
             Fault(
-                "SQLite", f"{words} moved before a commit", (SQLITE_STORE, "test_a_file_moved_away_before", f"-{file}]")
+                "SQLite",
+                f"{words} moved before a commit",
+                (
+                    SQLITE_STORE,
+                    "test_a_file_moved_before_a_commit_stops_the_job_before_a_row_is_published",
+                    f"-{file}]",
+                ),
             )
             for file, words in (("ledger.db", "file"), ("ledger.db-wal", "log"))
         ),
-        Fault("SQLite", "bits flipped anywhere in the file", (DAMAGE, "test_a_bit_flipped_anywhere_in_the_file", "")),
-        Fault("SQLite", "any value of a flagged row changed", (DAMAGE, "test_a_changed_value_of_a_flagged_row", "")),
-        Fault("SQLite", "every flagged row removed once", (DAMAGE, "test_a_removed_flagged_row_is_told", "")),
+        Fault(
+            "SQLite",
+            "bits flipped anywhere in the file",
+            (DAMAGE, "test_a_bit_flipped_anywhere_in_the_file_is_detected_or_has_no_effect", ""),
+        ),
+        Fault(
+            "SQLite",
+            "any value of a flagged row changed",
+            (DAMAGE, "test_a_changed_value_of_a_flagged_row_is_detected_or_has_no_effect", ""),
+        ),
+        Fault(
+            "SQLite",
+            "every flagged row removed once",
+            (DAMAGE, "test_a_removed_flagged_row_is_detected_and_nothing_is_drawn_or_charged", ""),
+        ),
         Fault("SQLite", "made by two over an emptied one", (SQLITE_STORE, "test_two_jobs_that_make_a_ledger_over", "")),
         Fault(
             "SQLite",
@@ -260,7 +324,9 @@ def faults() -> list[Fault]:
             (POSTGRES, "test_a_server_restarted_inside_a_transaction", ""),
         ),
         Fault(
-            "PostgreSQL", "restarted under racing jobs", (POSTGRES, "test_a_server_restarted_under_running_jobs", "")
+            "PostgreSQL",
+            "restarted under racing jobs",
+            (POSTGRES, "test_a_server_restarted_under_running_jobs_causes_only_a_retry", ""),
         ),
         Fault(
             "PostgreSQL",
@@ -270,16 +336,16 @@ def faults() -> list[Fault]:
         Fault(
             "PostgreSQL",
             "disk of its log full",
-            (POSTGRES_FULL, "test_a_full_disk_of_the_servers_log_costs_no_row_once_there_is_room", ""),
+            (POSTGRES_FULL, "test_a_full_disk_of_the_server_log_loses_no_row", ""),
         ),
         *(
             Fault("Prism, PG", what, (PRISM_POSTGRES, test, ""))
             for what, test in {
                 "job killed twice, begun from the ledger": _CONTRACT["job killed twice, begun from the ledger"],
                 "two jobs racing": _CONTRACT["two jobs racing"],
-                "database killed within a release": "test_a_server_that_is_killed_within_a_release",
-                "database stands still": "test_a_server_that_hangs_is_reported_within_a_minute",
-                "database away for longer than workers wait": "test_a_ledger_killed_or_stopped_for_long",
+                "database killed within a release": "test_a_server_killed_within_a_release",
+                "database stands still": "test_a_hanging_server_is_reported_within_a_minute_and_the_job_resumes",
+                "database away for longer than workers wait": "test_a_ledger_outage_causes_no_restart",
             }.items()
         ),
     ]

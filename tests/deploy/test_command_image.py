@@ -43,7 +43,7 @@ def test_the_dockerfile_breaks_no_rule(image: str, tool: Callable[[str], str]) -
 @pytest.mark.assures(
     "deployments", "The images of command and gateway break no rule of hadolint, and what they copy is there"
 )
-def test_the_build_sees_what_the_image_copies_and_no_more(image: str) -> None:
+def test_the_build_context_holds_exactly_the_paths_that_the_image_copies(image: str) -> None:
     ignored = text(ROOT / "deploy" / image / "Dockerfile.dockerignore").splitlines()
     assert ignored[1] == "*"
     assert {line[1:] for line in ignored if line.startswith("!")} == copied(image)
@@ -67,7 +67,7 @@ def test_the_image_has_the_versions_and_extras_of_the_package(image: str) -> Non
         assert prism == "${BEAM_VERSION}"
 
 
-def test_the_image_ends_as_no_root_and_runs_the_script(image: str) -> None:
+def test_the_image_runs_the_script_as_a_non_root_user(image: str) -> None:
     last = re.split(r"^FROM ", dockerfile(image), flags=re.MULTILINE)[-1]
     assert re.findall(r"^USER (\S+)$", last, re.MULTILINE) == ["10001"]
     (script,) = project()["project"]["scripts"]

@@ -75,7 +75,7 @@ def started(container: Path, secret: str, *words: str) -> subprocess.Popen[str]:
     "deployments",
     "Dataflow: a container has the password before Beam's boot program starts, with stand-ins for Beam and Google",
 )
-def test_a_container_has_the_password_before_beams_boot_program_takes_its_place(container: Path) -> None:
+def test_a_container_reads_its_password_before_the_beam_boot_program_starts(container: Path) -> None:
     words = ["--id=1-1", "--control_endpoint=localhost:1", "two words", ""]
     process = started(container, "projects/p/secrets/s/versions/1", *words)
     _, said = process.communicate(timeout=60)

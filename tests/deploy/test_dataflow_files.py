@@ -63,14 +63,14 @@ def test_the_dockerfile_passes_hadolint(folder: Path, tool: Callable[[str], str]
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_hadolint_notices_an_image_without_a_version(folder: Path, tool: Callable[[str], str], tmp_path: Path) -> None:
+def test_hadolint_reports_an_image_without_a_version(folder: Path, tool: Callable[[str], str], tmp_path: Path) -> None:
     text = (folder / "Dockerfile").read_text(encoding="utf-8")
     (tmp_path / "Dockerfile").write_text(text.replace(":${BEAM_VERSION}", ":latest"), encoding="utf-8")
     done = subprocess.run([tool("hadolint"), str(tmp_path / "Dockerfile")], capture_output=True, text=True, check=False)
     assert "DL3007" in done.stdout
 
 
-def test_the_image_has_the_beam_that_ci_runs_and_what_the_tests_ran_with(folder: Path, repository: Path) -> None:
+def test_the_image_pins_the_beam_and_package_versions_that_ci_tests(folder: Path, repository: Path) -> None:
     pinned = dict(
         line.split("==")
         for line in (repository / ".ci" / "constraints-beam-2.77.txt").read_text(encoding="utf-8").lower().splitlines()
@@ -109,7 +109,7 @@ def test_every_dependency_that_beams_image_lacks_is_pinned(folder: Path, reposit
     "Google reads",
 )
 @pytest.mark.assures("deployments", "Dataflow: Google's own message reads the template's metadata")
-def test_the_template_is_what_google_reads(folder: Path, module: Find) -> None:
+def test_the_template_metadata_parses_as_a_dataflow_template_message(folder: Path, module: Find) -> None:
     dataflow, json_format = module("google.cloud.dataflow_v1beta3"), module("google.protobuf.json_format")
     given = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
     metadata = json_format.ParseDict(given, dataflow.TemplateMetadata.pb(dataflow.TemplateMetadata()))
@@ -124,7 +124,7 @@ def test_the_template_is_what_google_reads(folder: Path, module: Find) -> None:
         json_format.ParseDict(given | {"nmae": "x"}, dataflow.TemplateMetadata.pb(dataflow.TemplateMetadata()))
 
 
-def test_the_templates_pattern_takes_the_settings_of_the_guide_and_no_local_file(folder: Path) -> None:
+def test_the_template_pattern_accepts_the_settings_of_the_guide_and_no_local_file(folder: Path) -> None:
     (parameter,) = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))["parameters"]
     (pattern,) = parameter["regexes"]
     assert re.fullmatch(pattern, "gs://my-bucket/quiltstream/settings.yaml")
@@ -279,7 +279,7 @@ def settings(folder: Path) -> Settings:
     return read_settings(folder / "settings.yaml")
 
 
-def test_the_example_settings_make_a_feed_over_what_terraform_makes(
+def test_the_example_settings_name_the_subscription_and_topics_of_terraform(
     settings: Settings, terraform: dict[str, Any]
 ) -> None:
     feed = pubsub_source(settings)

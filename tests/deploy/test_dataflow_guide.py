@@ -70,7 +70,7 @@ def calls(guide: str) -> list[list[str]]:
     "commands of dataflow",
     "`python -m build`: `.ci/run wheel` builds an sdist and from it a wheel, and uses that in an empty environment",
 )
-def test_the_commands_of_the_guide_name_what_is_there(guide: str, repository: Path) -> None:
+def test_the_commands_of_the_guide_name_existing_files_and_parameters(guide: str, repository: Path) -> None:
     found = calls(guide)
     seen: set[str] = set()
     made = {words[-1] for words in found if words[0] == "cp"}
@@ -101,7 +101,7 @@ def test_the_commands_of_the_guide_name_what_is_there(guide: str, repository: Pa
     assert seen == set(KNOWN)
 
 
-def test_a_claim_says_what_ci_does_with_each_command_for_dataflow() -> None:
+def test_every_dataflow_command_is_listed_in_a_claim_about_ci() -> None:
     named = "\n".join(claim.text.split(": ")[0] for claim in claims() if claim.area == "commands of dataflow")
     assert set(re.findall(r"`([^`]+)`", named)) == {call.replace(" -chdir=deploy/dataflow", "") for call in KNOWN}
 
@@ -134,7 +134,7 @@ def test_the_settings_of_the_page_are_settings(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["docs/pubsub.md", "docs/guides/dataflow.md"])
-def test_the_pages_are_linked_and_name_tests_and_pages_that_are_there(repository: Path, page: str) -> None:
+def test_the_pages_are_linked_and_name_existing_tests_and_pages(repository: Path, page: str) -> None:
     text = (repository / page).read_text(encoding="utf-8")
     source = "\n".join(path.read_text(encoding="utf-8") for path in (repository / "tests").rglob("test_*.py"))
     assert [name for name in re.findall(r"`(test_\w+)`", text) if f"def {name}(" not in source] == []

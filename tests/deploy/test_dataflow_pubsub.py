@@ -90,7 +90,7 @@ def test_messages_are_read_and_acknowledged_only_by_their_receipt(server: Any, t
     "Pub/Sub: messages are read and acknowledged only by their receipt; unacknowledged ones come again, in memory "
     "and over the wire",
 )
-def test_what_a_reader_that_is_closed_had_comes_to_the_next(server: Any, tmp_path: Path) -> None:
+def test_messages_held_by_a_closed_reader_are_delivered_to_the_next_reader(server: Any, tmp_path: Path) -> None:
     feed = plain(tmp_path)
     reader = feed.reader(0, "")
     server.put(body(1))
@@ -104,7 +104,7 @@ def test_what_a_reader_that_is_closed_had_comes_to_the_next(server: Any, tmp_pat
         again.close()
 
 
-def test_a_service_that_refuses_is_told_and_asked_again(server: Any, tmp_path: Path) -> None:
+def test_a_refusal_by_the_service_is_reported_and_the_request_retried(server: Any, tmp_path: Path) -> None:
     import grpc  # noqa: PLC0415 - needs the client
 
     reader = plain(tmp_path).reader(0, "")

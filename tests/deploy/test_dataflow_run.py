@@ -41,7 +41,7 @@ def dry(monkeypatch: pytest.MonkeyPatch, module: Find) -> None:
 )
 @pytest.mark.parametrize("kind", sorted(SOURCES))
 @pytest.mark.usefixtures("dry")
-def test_dataflow_takes_the_whole_graph(kind: str, tmp_path: Path, deploy: Path) -> None:
+def test_dataflow_accepts_the_whole_graph(kind: str, tmp_path: Path, deploy: Path) -> None:
     """Options, translation and Dataflow's own checks; nothing is sent."""
     result = program(deploy, "main").main([f"--settings={settings_file(tmp_path, kind)}", *DRY])
     assert str(result.state) == "DONE"
@@ -57,7 +57,7 @@ def test_dataflow_takes_the_whole_graph(kind: str, tmp_path: Path, deploy: Path)
     ],
 )
 @pytest.mark.usefixtures("dry")
-def test_modes_that_break_the_promise_are_refused_before_anything_is_on_record(
+def test_unsafe_streaming_modes_are_refused_before_anything_is_recorded(
     option: str, said: str, tmp_path: Path, deploy: Path
 ) -> None:
     with pytest.raises(SettingsError, match=said):
@@ -72,7 +72,7 @@ def test_modes_that_break_the_promise_are_refused_before_anything_is_on_record(
 )
 @pytest.mark.assures("deployments", "Dataflow: an update seeks nothing")
 @pytest.mark.usefixtures("dry")
-def test_an_update_asks_pub_sub_for_nothing(tmp_path: Path) -> None:
+def test_an_update_sends_no_seek_request_to_pub_sub(tmp_path: Path) -> None:
     """With a runner's state nothing is sought; the running job is then looked up, which takes Google."""
     source = SOURCES["pubsub"]["pubsub"] | {"reread": "1d"}
     path = settings_file(tmp_path, "pubsub", source={"pubsub": source})
@@ -106,7 +106,7 @@ def test_the_files_beside_the_settings_are_fetched_with_them(tmp_path: Path, dep
         ),
     ],
 )
-def test_what_cannot_be_left_to_workers_elsewhere_is_refused(
+def test_settings_that_remote_workers_cannot_use_are_refused(
     changes: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_cluster(monkeypatch)
@@ -120,7 +120,7 @@ def test_a_ledger_in_a_file_is_refused_for_dataflow(tmp_path: Path) -> None:
         launch.graph_of(read_settings(settings_file(tmp_path, "pubsub")), DRY)
 
 
-def test_the_ledgers_password_goes_to_a_file_of_this_user_alone(
+def test_the_ledger_password_is_written_to_a_file_readable_by_its_owner_only(
     tmp_path: Path, deploy: Path, module: Find, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secretmanager = module("google.cloud.secretmanager")

@@ -65,7 +65,7 @@ def test_steps_and_coders_are_those_that_running_jobs_have(
     "deployments",
     "Dataflow: names and coders of the steps, and the fields of kept state, are those of running jobs",
 )
-def test_what_runners_keep_has_the_fields_that_it_had() -> None:
+def test_runner_state_types_keep_their_recorded_fields() -> None:
     found = kept_values()
     print("\n".join(found))  # noqa: T201 - to be copied
     assert found == (SHAPES / "kept.txt").read_text(encoding="utf-8").splitlines()
@@ -86,7 +86,7 @@ def test_the_steps_do_not_depend_on_the_numbers_of_the_settings(
     assert shape_of(graph(tmp_path, "pubsub", PORTABLE, **changes)) == lines_of("pubsub")
 
 
-def test_a_step_that_is_renamed_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_added_step_changes_the_recorded_graph_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_cluster(monkeypatch)
     pipeline = graph(tmp_path, "pubsub", PORTABLE)
     _ = pipeline | "Another" >> beam.Create([1])

@@ -52,7 +52,7 @@ ONCE = {"topics": "on-failure:5", "submit": "no"}
     "options are looked up. What the image installs with pip is resolved by pip, in `.ci/run deploy`",
 )
 @pytest.mark.assures("deployments", "Docker Compose accepts the shipped file")
-def test_compose_takes_the_file(tool: Callable[[str], str]) -> None:
+def test_compose_accepts_the_file(tool: Callable[[str], str]) -> None:
     said = run([tool("docker-compose"), "--file", str(FLINK / "compose.yaml"), "config", "--format", "json"])
     assert set(json.loads(said)["services"]) == set(services())
 
@@ -64,7 +64,7 @@ def test_compose_refuses_a_misspelt_key(tool: Callable[[str], str], tmp_path: Pa
 
 
 @pytest.mark.assures("deployments", "No port of Flink or Beam is published")
-def test_nothing_is_published_but_the_broker_and_prometheus_on_this_machine() -> None:
+def test_only_the_broker_port_and_a_local_prometheus_port_are_published() -> None:
     published = {name: service["ports"] for name, service in services().items() if "ports" in service}
     assert published == {"mosquitto": ["8883:8883"], "gateway-network": ["127.0.0.1:9090:9090"]}
     assert not any(service.get("network_mode") == "host" for service in services().values())
@@ -77,7 +77,7 @@ def test_nothing_is_published_but_the_broker_and_prometheus_on_this_machine() ->
 
 
 @pytest.mark.parametrize("name", sorted(services()))
-def test_a_service_may_not_gain_rights_and_says_how_it_is(name: str) -> None:
+def test_services_drop_capabilities_and_define_a_health_check(name: str) -> None:
     service = services()[name]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert not service.get("privileged", False)
@@ -91,7 +91,7 @@ def test_a_service_may_not_gain_rights_and_says_how_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(services()))
-def test_what_a_service_waits_for_can_say_that_it_is_there(name: str) -> None:
+def test_every_service_dependency_has_a_health_check_or_runs_once(name: str) -> None:
     for other, how in services()[name].get("depends_on", {}).items():
         if how["condition"] == "service_healthy":
             assert "healthcheck" in services()[other]
@@ -99,7 +99,7 @@ def test_what_a_service_waits_for_can_say_that_it_is_there(name: str) -> None:
             assert other in ONCE
 
 
-def test_every_volume_that_is_named_is_used_and_every_file_that_is_mounted_is_there() -> None:
+def test_named_volumes_are_used_and_mounted_files_exist() -> None:
     used: set[str] = set()
     for service in services().values():
         for one in service.get("volumes", []):
@@ -173,7 +173,7 @@ def test_the_gateway_reaches_the_broker_by_the_name_that_its_certificate_has() -
     assert 8883 in ports_of(host)
 
 
-def test_kafka_is_told_the_name_by_which_it_is_reached() -> None:
+def test_kafka_advertises_its_service_name() -> None:
     assert line("advertised.listeners") == "PLAINTEXT://kafka:9092"
     assert line("controller.quorum.voters") == f"{line('node.id')}@kafka:9093"
     data = next(one for one in services()["kafka"]["volumes"] if one.startswith("kafka:"))
@@ -196,7 +196,7 @@ def test_topics_are_made_that_settings_name() -> None:
 
 
 @pytest.mark.assures("deployments", "Hosts, ports, topics, paths and secrets of one file are there in the others")
-def test_every_secret_that_is_read_is_handed_to_who_reads_it() -> None:
+def test_every_secret_is_mounted_in_exactly_the_services_that_read_it() -> None:
     read: dict[str, set[str]] = {}
     for file, who in FOLLOWED.items():
         for path in re.findall(rf"{SECRETS}[\w-]+", text(FLINK / "settings" / file)):
@@ -280,7 +280,7 @@ def test_the_job_server_is_started_as_the_end_to_end_tests_start_it(where: str) 
     assert options_of(submit)["--flink_master"] == options["--flink-master"]
 
 
-def test_state_is_where_a_volume_is_that_everybody_has_who_needs_it() -> None:
+def test_flink_state_is_on_a_volume_mounted_by_every_flink_service() -> None:
     properties, submit = flink_properties(), options_of(services()["submit"]["command"])
     artifacts = options_of(command_of(services()["job-server"]))["--artifacts-dir"]
     places = [properties["state.checkpoints.dir"], properties["state.savepoints.dir"]]

@@ -34,7 +34,7 @@ def test_the_dockerfile_breaks_no_rule_of_hadolint(tool: Callable[[str], str]) -
     assert run([tool("hadolint"), "--failure-threshold", "style", str(FLINK / "Dockerfile")]) == ""
 
 
-def test_hadolint_would_say_what_is_wrong(tool: Callable[[str], str], tmp_path: Path) -> None:
+def test_hadolint_reports_an_unpinned_base_image(tool: Callable[[str], str], tmp_path: Path) -> None:
     wrong = tmp_path / "Dockerfile"
     wrong.write_text("FROM debian\nRUN apt-get install mosquitto\n", encoding="utf-8")
     assert "DL3006" in run([tool("hadolint"), "--failure-threshold", "style", str(wrong)], code=1)
@@ -47,7 +47,7 @@ def copied() -> list[str]:
 
 
 @pytest.mark.assures("deployments", "The images break no rule of hadolint, and every file that they copy is there")
-def test_what_the_dockerfile_copies_is_there_and_may_be_seen_by_the_build() -> None:
+def test_paths_copied_by_the_dockerfile_exist_in_the_build_context() -> None:
     seen = {one[1:] for one in text(FLINK / "Dockerfile.dockerignore").splitlines() if one.startswith("!")}
     assert text(FLINK / "Dockerfile.dockerignore").splitlines()[1] == "*"
     assert set(copied()) == seen
@@ -74,7 +74,7 @@ def test_versions_are_those_that_the_end_to_end_tests_run() -> None:
     )
 
 
-def test_versions_are_within_the_packages_ranges_and_its_extras_are_there() -> None:
+def test_image_versions_are_within_the_package_ranges_and_its_extras_exist() -> None:
     said = project()["project"]
     (beam,) = (one for one in said["dependencies"] if one.startswith("apache-beam"))
     low, high = re.findall(r"[\d.]+", beam)
@@ -89,7 +89,7 @@ def number(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
-def test_images_have_the_names_and_the_version_that_the_dockerfile_says() -> None:
+def test_image_names_and_version_match_the_dockerfile_and_manifests() -> None:
     version = project()["project"]["version"]
     made = set(re.findall(r"--target (\w+) +--tag (\S+) \.", text(FLINK / "Dockerfile")))
     assert {tag for _, tag in made} == {f"quiltstream{end}:{version}" for end in ("", "-flink", "-mosquitto")}
@@ -101,7 +101,7 @@ def test_images_have_the_names_and_the_version_that_the_dockerfile_says() -> Non
     assert in_kubernetes == {f"registry.example/quiltstream{end}:{version}" for end in ("", "-flink")}
 
 
-def test_no_image_ends_as_root_and_none_is_given_a_secret() -> None:
+def test_no_image_runs_as_root_or_contains_a_secret() -> None:
     stages = re.split(r"^FROM ", text(FLINK / "Dockerfile"), flags=re.MULTILINE)[1:]
     final = [stage for stage in stages if re.search(r" AS (flink|quiltstream|mosquitto)\n", stage)]
     assert len(final) == 3
@@ -237,11 +237,11 @@ def listeners() -> set[tuple[str, str]]:
     return found
 
 
-def test_a_second_pool_on_the_same_port_says_that_it_is_taken(pool: tuple[subprocess.Popen[str], int]) -> None:
+def test_a_second_pool_on_the_same_port_reports_that_the_port_is_taken(pool: tuple[subprocess.Popen[str], int]) -> None:
     assert run([sys.executable, str(PROGRAM), str(pool[1])], code=1).endswith(f"127.0.0.1:{pool[1]} is taken\n")
 
 
-def test_the_pool_ends_when_its_taskmanager_has_gone_and_not_before() -> None:
+def test_the_pool_ends_only_after_its_taskmanager_has_ended() -> None:
     watch = load(PROGRAM).watch
     with socket.create_server(("127.0.0.1", 0)) as neighbour:
         port = neighbour.getsockname()[1]
@@ -254,5 +254,5 @@ def test_the_pool_ends_when_its_taskmanager_has_gone_and_not_before() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["fifty"], ["1", "two"], ["1", "2", "3"]])
-def test_a_pool_without_a_port_says_what_it_wants(arguments: list[str]) -> None:
+def test_a_pool_without_a_port_prints_the_missing_argument(arguments: list[str]) -> None:
     assert "give the port" in run([sys.executable, str(PROGRAM), *arguments], code=2)

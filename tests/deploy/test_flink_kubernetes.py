@@ -46,7 +46,7 @@ def cluster() -> dict[str, Any]:
     return manifest("FlinkDeployment")["spec"]
 
 
-def test_every_file_is_looked_at() -> None:
+def test_every_kubernetes_file_is_covered_by_the_tests() -> None:
     assert sorted([*BUILT_IN, "flinkdeployment.yaml"]) == sorted(path.name for path in KUBERNETES.iterdir())
 
 
@@ -56,7 +56,7 @@ def test_every_file_is_looked_at() -> None:
     "(release 1.10.0) and a narrower schema",
 )
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_kubernetes_takes_the_built_in_kinds(tool: Callable[[str], str], name: str) -> None:
+def test_kubernetes_accepts_the_built_in_kinds(tool: Callable[[str], str], name: str) -> None:
     assert "passed" in run([tool("kubernetes-validate"), "--strict", str(KUBERNETES / name)])
 
 
@@ -71,7 +71,7 @@ def test_kubernetes_refuses_a_misspelt_field(tool: Callable[[str], str], tmp_pat
     "Kubernetes: the built-in kinds fit Kubernetes' own schemas, the FlinkDeployment the operator's definition "
     "(release 1.10.0) and a narrower schema",
 )
-def test_the_flinkdeployment_has_only_fields_that_the_operator_knows(module: Callable[[str], Any]) -> None:
+def test_the_flinkdeployment_has_only_fields_of_the_operator_schema(module: Callable[[str], Any]) -> None:
     jsonschema = module("jsonschema")
     check = jsonschema.Draft202012Validator(json.loads(text(SCHEMA)))
     right = manifest("FlinkDeployment")
@@ -120,7 +120,7 @@ def strict(schema: Any) -> Any:
     "Kubernetes: the built-in kinds fit Kubernetes' own schemas, the FlinkDeployment the operator's definition "
     "(release 1.10.0) and a narrower schema",
 )
-def test_the_flinkdeployment_is_one_by_the_operators_own_definition(
+def test_the_flinkdeployment_is_valid_by_the_operator_definition(
     definition: dict[str, Any], module: Callable[[str], Any]
 ) -> None:
     """The definition does not know everything that ours does, such as how memory is written: it is asked as well."""
@@ -167,7 +167,7 @@ def pods() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.assures("deployments", "Kubernetes: what one manifest names is in another")
-def test_what_one_manifest_names_is_there_in_another() -> None:
+def test_every_object_named_by_a_manifest_is_defined_in_the_manifests() -> None:
     claim, service = manifest("PersistentVolumeClaim"), manifest("Service")
     guide = text(FLINK.parents[1] / "docs" / "guides" / "kubernetes.md")
     for where, pod in pods():
@@ -192,7 +192,7 @@ def test_what_one_manifest_names_is_there_in_another() -> None:
     assert options_of(server["args"])["--flink-master"] == f"{name}-rest:8081"
 
 
-def test_settings_and_secrets_are_where_the_settings_look_for_them() -> None:
+def test_settings_and_secrets_are_mounted_at_the_paths_in_the_settings() -> None:
     path = "/run/secrets/ledger-password"
     assert path in text(FLINK / "settings" / "settings.yaml")
     readers = [
@@ -218,7 +218,7 @@ def test_the_cluster_is_configured_as_with_compose() -> None:
     }
 
 
-def test_state_is_on_the_volume_of_everybody_who_needs_it() -> None:
+def test_flink_state_is_on_a_volume_mounted_by_every_pod_that_uses_it() -> None:
     places = [one for one in cluster()["flinkConfiguration"].values() if one.startswith("file://")]
     job = manifest("Job")["spec"]["template"]["spec"]
     places.append(options_of(job["containers"][0]["args"])["--state_backend_storage_path"])
@@ -241,7 +241,7 @@ def test_the_workers_port_is_the_jobs() -> None:
     )
 
 
-def test_every_pod_gives_its_rights_up_and_none_brings_a_job_twice() -> None:
+def test_every_pod_drops_its_capabilities_and_no_job_is_submitted_twice() -> None:
     for where, pod in pods():
         assert pod["securityContext"]["runAsNonRoot"] is True, where
         for one in [*pod.get("initContainers", []), *pod["containers"]]:
@@ -251,7 +251,7 @@ def test_every_pod_gives_its_rights_up_and_none_brings_a_job_twice() -> None:
     assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (0, "Never")
 
 
-def test_every_pod_is_closed_but_for_who_needs_it() -> None:
+def test_network_policies_admit_only_required_peers() -> None:
     policies = [one["spec"] for one in manifests() if one["kind"] == "NetworkPolicy"]
     closed = {one["podSelector"]["matchLabels"]["app"]: one["ingress"] for one in policies}
     name = manifest("FlinkDeployment")["metadata"]["name"]

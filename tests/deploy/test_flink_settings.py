@@ -77,7 +77,7 @@ def test_the_shipped_job_can_be_run_as_it_is(tmp_path: Path) -> None:
     "commands of operate-with-compose",
     "`docker compose run` of `quiltstream gateway --check`: the same, with the shipped settings but for paths",
 )
-def test_the_shipped_gateway_settings_are_what_the_gateway_takes(tmp_path: Path) -> None:
+def test_the_shipped_gateway_settings_are_valid(tmp_path: Path) -> None:
     file = with_secrets_in(SETTINGS / "gateway.yaml", tmp_path / "secrets")
     certificate(tmp_path / "secrets", "mosquitto")
     shutil.copy(tmp_path / "secrets" / "mqtt-ca.pem", tmp_path / "secrets" / "mqtt-ca")
@@ -114,7 +114,7 @@ def certificate(folder: Path, name: str) -> None:
 
 
 @pytest.mark.assures("deployments", "A real Kafka accepts the shipped configuration")
-def test_kafka_takes_its_configuration(tmp_path: Path) -> None:
+def test_kafka_accepts_its_configuration(tmp_path: Path) -> None:
     try:
         jars = find_kafka()
     except NotInstalledError as error:
@@ -131,7 +131,7 @@ def test_kafka_takes_its_configuration(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "meta.properties").is_file(), said
 
 
-def test_the_script_makes_each_topic_once_and_says_which_broker_it_wants(tmp_path: Path) -> None:
+def test_the_script_creates_each_topic_once_and_requires_a_broker_address(tmp_path: Path) -> None:
     fake = tmp_path / "kafka-topics.sh"
     fake.write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/said\n', encoding="utf-8")
     fake.chmod(0o755)
@@ -260,7 +260,7 @@ def wait(condition: Any) -> None:
     "deployments",
     "A real Mosquitto with the shipped configuration lets only the gateway read what meters send",
 )
-def test_only_the_gateway_reads_what_meters_send(broker: tuple[Path, int]) -> None:
+def test_only_the_gateway_may_read_meter_topics(broker: tuple[Path, int]) -> None:
     """A meter publishes its own readings only, and reads releases only; releases come from the gateway only.
 
     Mosquitto 2.0.11 ends a connection over which it was sent what it does not allow, if `max_queued_messages` is 0: so
@@ -312,7 +312,7 @@ def refused(user: str, folder: Path, port: int) -> bool:
     "more while it runs",
 )
 @pytest.mark.assures("commands of operate-with-compose", "`mosquitto_passwd`: adds a meter while the broker runs")
-def test_a_meter_that_comes_later_signs_in_when_the_broker_is_told(
+def test_a_meter_added_later_can_sign_in_after_the_broker_reloads_its_files(
     broker: tuple[Path, int], tmp_path: Path, tool: Callable[[str], str]
 ) -> None:
     """With the guide's signal. The file stays the same one: a container has that one, whatever lies there later."""
@@ -341,7 +341,7 @@ def test_a_meter_that_comes_later_signs_in_when_the_broker_is_told(
         client.close()
 
 
-def test_nobody_comes_in_without_a_password(broker: tuple[Path, int]) -> None:
+def test_a_client_without_a_password_is_not_authorized(broker: tuple[Path, int]) -> None:
     script = (
         "import sys, paho.mqtt.client as m\n"
         "c = m.Client(m.CallbackAPIVersion.VERSION2, 'x', protocol=m.MQTTv5)\n"
@@ -357,7 +357,9 @@ def test_nobody_comes_in_without_a_password(broker: tuple[Path, int]) -> None:
     "`mosquitto_pub`, `mosquitto_sub`: both, with Debian's clients and the shipped configuration, but for host, "
     "port and folder",
 )
-def test_a_meter_publishes_and_reads_by_the_guides_words(broker: tuple[Path, int], tool: Callable[[str], str]) -> None:
+def test_a_meter_publishes_and_reads_with_the_commands_of_the_guide(
+    broker: tuple[Path, int], tool: Callable[[str], str]
+) -> None:
     """Mosquitto's own clients, with the guide's words but for host, port and folder."""
     folder, port = broker
     replaced = {"broker.example": "localhost", "8883": str(port), "$M1_PASSWORD": "word-of-m1"}

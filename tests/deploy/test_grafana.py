@@ -29,7 +29,7 @@ def plain(expression: str) -> str:
     return expression.replace("$__rate_interval", "1m").replace("$domain", ".*")
 
 
-def test_panels_have_names_of_their_own_and_do_not_overlap() -> None:
+def test_panels_have_unique_names_and_do_not_overlap() -> None:
     assert len({one["id"] for one in PAGE["panels"]}) == len(PAGE["panels"])
     assert len({one["title"] for one in PAGE["panels"]}) == len(PAGE["panels"])
     cells = {
@@ -45,7 +45,7 @@ def test_panels_have_names_of_their_own_and_do_not_overlap() -> None:
     assert [pair for pair in combinations(cells, 2) if cells[pair[0]] & cells[pair[1]]] == []
 
 
-def test_each_panel_says_what_it_shows_and_asks_the_chosen_prometheus() -> None:
+def test_each_panel_has_a_description_and_queries_the_selected_data_source() -> None:
     variables = {one["name"] for one in PAGE["templating"]["list"]}
     for one in PANELS:
         assert one["description"].endswith(".")
@@ -59,7 +59,7 @@ def test_each_panel_says_what_it_shows_and_asks_the_chosen_prometheus() -> None:
 
 
 @pytest.mark.assures("deployments", "The dashboard and the rules use only metrics that there are")
-def test_panels_use_only_metrics_that_there_are_and_all_that_rules_use() -> None:
+def test_panels_use_only_existing_metrics_and_all_metrics_of_the_rules() -> None:
     used = {name for _, expression in TARGETS for name in names_in(expression)}
     assert used <= metrics_there_are()
     # an alert leads here: its metric is drawn
@@ -67,7 +67,7 @@ def test_panels_use_only_metrics_that_there_are_and_all_that_rules_use() -> None
 
 
 @pytest.mark.assures("deployments", "The dashboard and the rules use only metrics that there are")
-def test_prometheus_takes_every_expression(tool: Callable[[str], str], tmp_path: Path) -> None:
+def test_prometheus_accepts_every_panel_expression(tool: Callable[[str], str], tmp_path: Path) -> None:
     asked = [*TARGETS, *(("annotation", one["expr"]) for one in PAGE["annotations"]["list"])]
     rules = [{"record": f"panel:{number}", "expr": plain(expression)} for number, (_, expression) in enumerate(asked)]
     file = tmp_path / "rules.yml"

@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
     "`kubectl create namespace`, `secret`, `configmap`: run with `--dry-run=client`, and what comes out is what "
     "the manifests name; left out where there is no kubectl, because no package registry has it",
 )
-def test_kubectl_makes_of_the_guides_words_the_objects_that_the_manifests_name(folder: Path) -> None:
+def test_kubectl_commands_of_the_guide_create_the_objects_that_manifests_name(folder: Path) -> None:
     """Without a cluster: what kubectl would send, as it says itself."""
     kubectl = optional("kubectl")
     made: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def test_kubectl_makes_of_the_guides_words_the_objects_that_the_manifests_name(f
     "`terraform init`, `terraform apply`: not run: the files are parsed and each name is looked up. Where there is "
     "a terraform, it says that it would write them no other way",
 )
-def test_terraform_would_write_its_files_no_other_way() -> None:
+def test_terraform_files_are_formatted() -> None:
     run(
         [optional("terraform"), "fmt", "-check", "-diff", "-recursive", str(ROOT / "deploy" / "dataflow")],
         env={"CHECKPOINT_DISABLE": "1"},
@@ -95,7 +95,7 @@ def asked(port: int, path: str) -> str:
 
 @pytest.mark.assures("deployments", "The guide's command serves the ledger's page")
 @pytest.mark.assures("commands of monitoring", "`python ledger_metrics.py`: run, with a free port")
-def test_the_ledgers_page_is_served_by_the_guides_words(tmp_path: Path) -> None:
+def test_the_ledger_metrics_page_is_served_by_the_command_of_the_guide(tmp_path: Path) -> None:
     ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0, budget: 2.0}")
     (call,) = calls("python")
     (port,) = free_ports(1)

@@ -49,7 +49,7 @@ OF_DOCKER = {"--file", "--target", "--tag", "--rm", "-it", "--user", "--volume",
 IN_CONTAINERS = {"curl", "mosquitto_passwd", "pg_dump", "pg_restore"}
 
 
-def test_every_command_of_the_guides_is_known_and_run_or_marked() -> None:
+def test_every_command_of_the_guides_is_tested_or_listed_as_untested() -> None:
     seen: set[str] = set()
     for block in console():
         programs = {shlex.split(one.replace("\\\n", " "))[0] for one in commands(block.body)}
@@ -61,7 +61,7 @@ def test_every_command_of_the_guides_is_known_and_run_or_marked() -> None:
 
 @pytest.mark.assures("deployments", "Every command of the guides has a claim that says what CI does with it")
 @pytest.mark.parametrize("name", ["operate-with-compose", "kubernetes"])
-def test_a_claim_says_what_ci_does_with_each_command_of_a_guide(name: str) -> None:
+def test_every_guide_command_is_listed_in_a_claim_about_ci(name: str) -> None:
     named = " ".join(claim.text.split(": ")[0] for claim in claims() if claim.area == f"commands of {name}")
     wanted: set[str] = set()
     for block in pages()[name]:
@@ -183,7 +183,7 @@ def check_services(verb: str, rest: list[str]) -> None:
         assert rest[1] in {"curl", "pg_dump", "pg_restore"}
 
 
-def test_what_is_recreated_at_an_upgrade_is_what_has_our_images() -> None:
+def test_an_upgrade_recreates_every_service_with_a_built_image() -> None:
     """And what shares the network of one of these: it would stay behind in a network that is gone."""
     (call,) = (call for call in calls("docker") if "--force-recreate" in call)
     named = {word for word in call[3:] if not word.startswith("-")}
@@ -195,7 +195,7 @@ def test_what_is_recreated_at_an_upgrade_is_what_has_our_images() -> None:
     }
 
 
-def test_files_that_kubectl_is_given_are_there_or_made_by_a_command_before() -> None:
+def test_files_passed_to_kubectl_exist_or_are_created_by_an_earlier_command() -> None:
     made: set[str] = set()
     for block in pages()["kubernetes"]:
         for one in commands(block.body) if block.language == "console" else ():
@@ -209,7 +209,7 @@ def test_files_that_kubectl_is_given_are_there_or_made_by_a_command_before() -> 
     assert "/secrets/" in text(ROOT / ".gitignore").splitlines()
 
 
-def test_the_commands_that_make_topics_say_which_broker_and_how_to_sign_in() -> None:
+def test_commands_that_create_topics_name_the_broker_and_the_client_options() -> None:
     """The page's example asks for a password, so its tools must bring one."""
     page = text(ROOT / "docs" / "kafka.md")
     (broker,) = set(re.findall(r"servers: ([\w.-]+:\d+)", page.split("```yaml\n")[1].split("```")[0]))
@@ -231,7 +231,7 @@ def test_the_commands_that_make_topics_say_which_broker_and_how_to_sign_in() -> 
     "`kubectl apply`, `create -f`, `logs`, `delete`, `port-forward`: not run, they ask a cluster first: the files "
     "are validated as said above, and the objects are looked up",
 )
-def test_kubectl_commands_of_the_guides_name_objects_that_are_there() -> None:
+def test_kubectl_commands_of_the_guides_name_existing_objects() -> None:
     files = {word for call in calls("kubectl") for word in call if word.startswith("deploy/")}
     assert {ROOT / one for one in files if one.endswith(".yaml")} == set(KUBERNETES.glob("*.yaml"))
     assert (ROOT / "deploy" / "flink" / "settings").is_dir()
@@ -286,7 +286,7 @@ def test_the_calls_of_the_guides_are_those_the_end_to_end_tests_make() -> None:
     "commands of operate-with-compose",
     "`mkdir`, `openssl`, `printf`, `touch`, `chmod` of the secrets: run, the very words",
 )
-def test_the_commands_that_make_the_secrets_make_all_that_compose_wants(tmp_path: Path) -> None:
+def test_the_commands_of_the_guide_create_every_secret_of_the_compose_file(tmp_path: Path) -> None:
     run(["bash", "-euc", guide_commands()], cwd=tmp_path)
     folder = tmp_path / "secrets"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -305,7 +305,7 @@ def test_the_commands_that_make_the_secrets_make_all_that_compose_wants(tmp_path
     assert said.endswith(": OK\n")
 
 
-def test_publishing_commands_go_where_the_gateway_listens() -> None:
+def test_the_publishing_command_uses_a_topic_and_port_of_the_gateway() -> None:
     (call,) = calls("mosquitto_pub")
     topic = call[call.index("-t") + 1]
     user = call[call.index("-u") + 1]
@@ -323,7 +323,7 @@ def test_every_alert_is_explained() -> None:
 
 
 @pytest.mark.parametrize("name", GUIDES)
-def test_a_guide_is_linked_and_its_links_are_there(name: str) -> None:
+def test_every_guide_is_linked_and_its_links_resolve(name: str) -> None:
     assert f"(guides/{name}.md)" in text(ROOT / "docs" / "index.md")
     for link in re.findall(r"\]\(([^)#]+\.md)(?:#[\w-]+)?\)", text(FOLDER / f"{name}.md")):
         assert (FOLDER / link).is_file(), link

@@ -55,7 +55,7 @@ def of(kind: str, name: str, made: list[dict[str, Any]]) -> dict[str, Any]:
     "manifests of `deploy/flink`, and the package reads its settings",
 )
 @pytest.mark.parametrize("runner", ["prism", "flink"])
-def test_helm_and_the_schemas_of_kubernetes_take_the_chart(
+def test_helm_and_the_kubernetes_schemas_accept_the_chart(
     runner: str, helm: Callable[..., str], tool: Callable[[str], str], tmp_path: Path
 ) -> None:
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), "--set", f"runner={runner}")
@@ -73,7 +73,7 @@ def test_helm_and_the_schemas_of_kubernetes_take_the_chart(
     "The Helm chart: Helm finds nothing wrong with it, Kubernetes' schemas take what it makes, its Flink part is the "
     "manifests of `deploy/flink`, and the package reads its settings",
 )
-def test_the_flink_part_is_what_the_manifests_are(rendered: Callable[..., list[dict[str, Any]]]) -> None:
+def test_the_chart_renders_the_flink_manifests(rendered: Callable[..., list[dict[str, Any]]]) -> None:
     made = rendered("--set", "runner=flink")
     assert [one for one in manifests() if one not in made] == []
     assert not [one for one in made if one["metadata"]["name"] == f"{RELEASE}-live"]
@@ -106,9 +106,7 @@ def test_the_package_reads_the_settings_that_the_chart_makes(
 
 
 @pytest.mark.parametrize("name", ["gateway", "live"])
-def test_pods_of_the_chart_may_do_as_little_as_they_can(
-    name: str, rendered: Callable[..., list[dict[str, Any]]]
-) -> None:
+def test_pods_of_the_chart_have_minimal_privileges(name: str, rendered: Callable[..., list[dict[str, Any]]]) -> None:
     made = rendered()
     pod = of("StatefulSet", f"{RELEASE}-{name}", made)["spec"]["template"]
     assert pod["spec"]["automountServiceAccountToken"] is False

@@ -58,7 +58,7 @@ def test_a_unit_of_a_house_is_closed(tool: Callable[[str], str], name: str) -> N
     assert done.returncode == 0, done.stdout
 
 
-def test_settings_of_a_house_fit_each_other_and_what_is_scraped() -> None:
+def test_the_metrics_ports_of_a_house_are_those_that_prometheus_scrapes() -> None:
     scraped = {
         one["job_name"]: {int(target.partition(":")[2]) for target in one["static_configs"][0]["targets"]}
         for one in yaml.safe_load(text(HOME / "prometheus.yml"))["scrape_configs"]
@@ -90,7 +90,7 @@ def test_settings_of_a_house_fit_each_other_and_what_is_scraped() -> None:
     assert [len(ports) for ports in served.values()] == [2, 2, 1]
 
 
-def test_the_guide_of_a_house_installs_what_is_there() -> None:
+def test_the_guide_of_a_house_installs_existing_files_and_units() -> None:
     named = re.findall(r"(?:deploy|examples)/[\w./*-]+", GUIDE)
     assert len(named) > 10
     assert [one for one in named if not list(ROOT.glob(one))] == []
@@ -103,7 +103,7 @@ def test_the_guide_of_a_house_installs_what_is_there() -> None:
     assert prism[1] == beam[1]
 
 
-def test_the_guide_of_a_house_says_what_the_dry_runs_say(tmp_path: Path) -> None:
+def test_the_error_bounds_in_the_guide_of_a_house_equal_those_of_dry_runs(tmp_path: Path) -> None:
     """How far counts are from the true ones, and that a run of the settings as they are publishes every month."""
     found: list[int] = []
     (tmp_path / "london-model.json").write_bytes((ROOT / "examples" / "london-model.json").read_bytes())
@@ -119,7 +119,7 @@ def test_the_guide_of_a_house_says_what_the_dry_runs_say(tmp_path: Path) -> None
     assert re.findall(r"within (\d+)\b", GUIDE) == [str(one) for one in found]
 
 
-def test_the_brokers_lines_repeat_none_of_debians_and_keep_what_gateways_miss() -> None:
+def test_the_broker_file_repeats_no_debian_setting_and_sets_the_queue_limits() -> None:
     lines = [one.split(" ")[0] for one in text(HOME / "mosquitto.conf").splitlines() if one and one[0] != "#"]
     # Mosquitto refuses a line that stands twice, and Debian's own file has these
     assert not {"persistence", "persistence_location", "log_dest", "pid_file"} & set(lines)

@@ -55,7 +55,7 @@ def counters() -> dict[str, str]:
     "deployments",
     "Prometheus takes the files, and each alert fires on what it is for and on nothing else",
 )
-def test_prometheus_takes_the_files(tool: Callable[[str], str]) -> None:
+def test_prometheus_accepts_the_configuration_and_rule_files(tool: Callable[[str], str]) -> None:
     promtool = tool("promtool")
     assert "SUCCESS" in run([promtool, "check", "config", str(PROMETHEUS / "prometheus.yml")])
     assert f"{len(rules())} rules found" in run([promtool, "check", "rules", str(PROMETHEUS / "rules.yml")])
@@ -72,7 +72,7 @@ def test_prometheus_takes_the_files(tool: Callable[[str], str]) -> None:
     "two minutes",
 )
 @pytest.mark.assures("commands of monitoring", "`promtool test rules`: run on rules and their tests")
-def test_every_alert_fires_on_what_it_is_for_and_none_on_a_deployment_that_is_well(tool: Callable[[str], str]) -> None:
+def test_every_alert_fires_on_its_fault_and_none_on_a_healthy_deployment(tool: Callable[[str], str]) -> None:
     run([tool("promtool"), "test", "rules", str(PROMETHEUS / "rules_test.yml")])
     cases = {one["name"]: one for one in yaml.safe_load(text(PROMETHEUS / "rules_test.yml"))["tests"]}
     fired = set(re.findall(r'alertname="(\w+)"', str(cases["wrong"]["promql_expr_test"])))
@@ -83,7 +83,7 @@ def test_every_alert_fires_on_what_it_is_for_and_none_on_a_deployment_that_is_we
     assert names_in_rules() - given == {f"{BEAM}blocks_incomplete", f"{BEAM}sources_left_out"}
 
 
-def test_a_rule_that_is_wrong_is_noticed(tool: Callable[[str], str], tmp_path: Path) -> None:
+def test_a_wrong_rule_fails_the_rule_tests(tool: Callable[[str], str], tmp_path: Path) -> None:
     for name in ("rules.yml", "rules_test.yml"):
         (tmp_path / name).write_text(text(PROMETHEUS / name), encoding="utf-8")
     changed = text(tmp_path / "rules.yml").replace("seconds - time() < 14", "seconds - time() < 13")
@@ -95,7 +95,7 @@ def test_a_rule_that_is_wrong_is_noticed(tool: Callable[[str], str], tmp_path: P
     "deployments",
     "Rules use only metrics that there are; those of Flink have the names that its reporter gives",
 )
-def test_rules_use_only_metrics_that_there_are() -> None:
+def test_rules_use_only_existing_metrics() -> None:
     used = names_in_rules()
     named = counters()
     beam = {counter(name) for name, kind in named.items() if kind == "counter"}
@@ -123,7 +123,7 @@ def whole_page_of_a_live_job() -> str:
 
 
 @pytest.mark.assures("deployments", "Each cause of the watchdog has one alert")
-def test_the_causes_in_rules_are_the_watchdogs_and_each_is_told_by_one_alert() -> None:
+def test_every_watchdog_cause_is_covered_by_exactly_one_alert() -> None:
     told: list[str] = []
     for rule in rules():
         for how, pattern in re.findall(r'quiltstream_live_trouble\{cause(=~|!~|=)"([^"]+)"\} == 1', rule["expr"]):
@@ -134,7 +134,7 @@ def test_the_causes_in_rules_are_the_watchdogs_and_each_is_told_by_one_alert() -
     assert sorted(told) == sorted(cause.value for cause in Cause if cause is not Cause.FAILED)
 
 
-def test_the_reasons_in_rules_are_reasons() -> None:
+def test_every_rejection_reason_in_the_rules_exists() -> None:
     expressions = " ".join(rule["expr"] for rule in rules())
     rejected = set(re.findall(r'quiltstream_(?:live_)?rejected(?:_total)?\{reason!?="([^"]+)"', expressions))
     assert rejected == {RejectReason.LATE.value}
@@ -177,7 +177,7 @@ def test_a_new_attempt_continues_its_series_and_a_new_job_keeps_the_summed_name(
 
 
 @pytest.mark.assures("deployments", "Prometheus scrapes ports that exist")
-def test_what_is_scraped_is_there() -> None:
+def test_every_scrape_target_is_served() -> None:
     targets = {one["job_name"]: one["static_configs"][0]["targets"] for one in scraped()}
     reporter = flink_properties()["metrics.reporter.prometheus.port"]
     port = yaml.safe_load(text(FLINK / "settings" / "gateway.yaml"))["metrics"]["port"]
@@ -234,7 +234,7 @@ MARCH_1 = 1_709_251_200
 
 
 @pytest.mark.assures("deployments", "The ledger's page has the ledger's numbers")
-def test_the_page_says_what_the_ledger_says(tmp_path: Path) -> None:
+def test_the_metrics_page_shows_the_values_of_the_ledger(tmp_path: Path) -> None:
     settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0, budget: 2.0}")
     with Store(f"sqlite:///{tmp_path}/ledger.db", create=False) as store:
         said = store.summary('one "meter"')
@@ -253,7 +253,7 @@ def test_the_page_says_what_the_ledger_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.assures("deployments", "The ledger's page has the ledger's numbers")
-def test_a_schedule_whose_budget_ends_is_told_beforehand(tmp_path: Path) -> None:
+def test_the_end_of_the_admitted_windows_is_reported_in_advance(tmp_path: Path) -> None:
     # a window of two days costs .2 alone and .4 where it overlaps the next one
     windows = "{size: 2d, every: 1d, start: 2024-03-01, stop: 2024-03-06}"
     settings = ledger(tmp_path, windows, "{epsilon: 1.0, budget: 0.3}")
@@ -286,7 +286,9 @@ def extend(settings: Path) -> None:
 
 
 @pytest.mark.assures("deployments", "The ledger's page has the ledger's numbers")
-def test_a_ledger_that_is_away_is_told_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unavailable_ledger_is_reported_as_down_without_other_metrics(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0}")
     look = page_module.LedgerLook(str(settings))
     (tmp_path / "ledger.db").rename(tmp_path / "elsewhere.db")
@@ -294,7 +296,7 @@ def test_a_ledger_that_is_away_is_told_and_nothing_else(tmp_path: Path, capsys: 
     assert "cannot be looked at" in capsys.readouterr().err
 
 
-def test_an_answer_is_kept_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_metrics_page_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0}")
     look = page_module.LedgerLook(str(settings))
     first = look.text()
@@ -305,7 +307,7 @@ def test_an_answer_is_kept_for_a_while(tmp_path: Path, monkeypatch: pytest.Monke
     assert samples(look.text()) == {"up": 0.0}
 
 
-def test_the_page_is_served_to_who_asks_for_it() -> None:
+def test_the_metrics_page_is_served_on_the_loopback_address_at_one_path() -> None:
     server = page_module.server_of(0, lambda: "quiltstream_ledger_up 1.0\n")
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -356,9 +358,7 @@ def replayed(minutes: Sequence[dict[str, float]]) -> list[dict[str, str]]:
     "deployments",
     "The page of a ledger that is so fires the alert of that, and no other: budgets, merges, lost history",
 )
-def test_each_alert_of_a_ledger_fires_on_a_page_that_says_so_and_on_no_other(
-    tool: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_each_ledger_alert_fires_only_on_a_page_with_its_fault(tool: Callable[[str], str], tmp_path: Path) -> None:
     """Budgets that end and refuse windows, an account that was merged, one whose history is lost, and no ledger."""
 
     promtool = tool("promtool")

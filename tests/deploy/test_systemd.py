@@ -51,7 +51,7 @@ def test_systemd_finds_nothing_wrong_with_the_units(tool: Callable[[str], str], 
     assert run([tool("systemd-analyze"), "verify", "--man=no", *readable]) == ""
 
 
-def test_systemd_would_say_what_is_wrong(tool: Callable[[str], str], readable: list[str]) -> None:
+def test_systemd_reports_a_misspelt_directive(tool: Callable[[str], str], readable: list[str]) -> None:
     wrong = Path(readable[0])
     wrong.write_text(text(wrong).replace("NoNewPrivileges=yes", "NoNewPrivilege=yes"), encoding="utf-8")
     analyze = [tool("systemd-analyze"), "verify", "--man=no", str(wrong)]
@@ -128,7 +128,7 @@ def _but_places(document: dict[str, object]) -> dict[str, object]:
     }
 
 
-def test_mosquitto_keeps_what_the_shipped_configuration_keeps() -> None:
+def test_mosquitto_of_the_units_has_all_shipped_settings() -> None:
     def kept(path: Path) -> set[str]:
         lines = {line for line in text(path).splitlines() if line and not line.startswith("#")}
         return {line for line in lines if not re.match(r"listener|password_file|persistence_location|log_", line)}
@@ -166,7 +166,7 @@ def test_the_checks_of_the_guide_need_no_unit_that_runs(tmp_path: Path) -> None:
     assert not (etc / "job" / "none.db").exists()
 
 
-def test_the_guide_installs_what_is_there() -> None:
+def test_the_guide_installs_existing_files_and_units() -> None:
     guide = text(ROOT / "docs" / "guides" / "one-machine.md")
     for line in re.findall(r"^\$ install --mode 644 (.*)$", guide, re.MULTILINE):
         for pattern in line.split()[:-1]:

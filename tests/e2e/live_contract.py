@@ -335,7 +335,7 @@ class LiveContract(ABC):
         "A live job without a roster admits a series at its first reading, from the next window on",
     )
     @pytest.mark.assures("runners", "Prism and Flink: series join at first sight, or by a new roster between two runs")
-    def test_a_series_that_begins_on_the_third_day_is_taken_in_at_first_sight(self, bench: Bench, tally: Tally) -> None:
+    def test_a_series_that_begins_on_the_third_day_joins_at_its_first_reading(self, bench: Bench, tally: Tally) -> None:
         bench.keys = SERIES
         bench.settings(roster=None)
         half = ORIGIN + 2 * DAY_US + 12 * HOUR
@@ -388,7 +388,7 @@ class LiveContract(ABC):
         "runners",
         "Prism and Flink: a job killed twice, or cancelled on the cluster, continues from the ledger alone",
     )
-    def test_a_job_killed_twice_goes_on_from_the_ledger_alone(self, bench: Bench, tally: Tally) -> None:
+    def test_a_job_killed_twice_resumes_from_the_ledger_alone(self, bench: Bench, tally: Tally) -> None:
         bench.settings(windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-11"})
         frame = readings(10.5, seed=7)
         bench.expected = truth(frame, range(10))
@@ -468,7 +468,7 @@ class LiveContract(ABC):
         tally.take(bench.check())
 
     @pytest.mark.assures("runners", "Prism and Flink: Ctrl-C ends a job within seconds, and the next run continues")
-    def test_ctrl_c_ends_a_job_within_seconds_and_the_next_run_goes_on(self, bench: Bench) -> None:
+    def test_ctrl_c_ends_a_job_within_seconds_and_the_next_run_resumes(self, bench: Bench) -> None:
         bench.settings()
         frame = readings(4.5, seed=9)
         bench.expected = truth(frame, range(4))
@@ -502,7 +502,7 @@ class LiveContract(ABC):
         "Standard input is read on Prism and an embedded Flink, and refused for a cluster before anything is charged",
     )
     @pytest.mark.parametrize("form", ["jsonl", "csv"])
-    def test_standard_input_is_read_as_it_comes_and_its_end_completes_what_is_over(
+    def test_standard_input_is_read_as_it_arrives_and_its_end_completes_past_windows(
         self, bench: Bench, form: str
     ) -> None:
         bench.settings(source={"stdin": form})
@@ -574,7 +574,7 @@ class LiveContract(ABC):
     # What can be seen from outside
 
     @pytest.mark.assures("privacy", "One changed value changes nothing that can be seen but the counts")
-    def test_one_changed_cell_changes_nothing_that_can_be_seen_but_the_counts(self, bench: Bench) -> None:
+    def test_one_changed_cell_changes_only_the_noisy_counts(self, bench: Bench) -> None:
         seen: list[Any] = []
         frame = readings(4.5, seed=12)
         other = frame.with_row_index().with_columns(

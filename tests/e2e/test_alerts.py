@@ -151,7 +151,7 @@ def kill_runners(bench: Bench, job: Running, times: int) -> None:
     "deployments",
     "An hour of a live job that is well fires no alert at a real Prometheus, and each fault fires its own",
 )
-def test_an_hour_on_prism_that_is_well_is_silent_and_each_fault_is_told(
+def test_alerts_on_prism_fire_for_each_fault_and_not_in_a_healthy_hour(
     bench: Bench, program: Path, page: tuple[Processes, int]
 ) -> None:
     present(bench)
@@ -218,7 +218,7 @@ def test_an_hour_on_prism_that_is_well_is_silent_and_each_fault_is_told(
     "deployments",
     "An hour of a live job that is well fires no alert at a real Prometheus, and each fault fires its own",
 )
-def test_a_budget_that_ends_soon_and_refuses_windows_is_told(
+def test_alerts_fire_when_the_budget_ends_soon_and_when_windows_are_refused(
     bench: Bench, program: Path, page: tuple[Processes, int]
 ) -> None:
     bench.settings(**schedule_now(), live=LIVE, privacy={"epsilon": 1.0, "budget": 0.5})
@@ -244,7 +244,7 @@ def counts_at(gateway: GatewayProcess) -> str:
 @pytest.mark.assures(
     "deployments", "An hour of a gateway that is well fires no alert at a real Prometheus, and each fault fires its own"
 )
-def test_an_hour_of_a_gateway_that_is_well_is_silent_and_each_fault_is_told(
+def test_gateway_alerts_fire_for_each_fault_and_not_in_a_healthy_hour(
     mosquitto: MosquittoBroker, program: Path
 ) -> None:
     pytest.importorskip("confluent_kafka", reason="the delivery target that is away is Kafka")

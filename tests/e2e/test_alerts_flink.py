@@ -85,7 +85,7 @@ def bench(cluster: QuickCluster, postgres_url: str, tmp_path: Path) -> Iterator[
     "deployments",
     "An hour of a live job that is well fires no alert at a real Prometheus, and each fault fires its own",
 )
-def test_an_hour_on_flink_that_is_well_is_silent_and_each_fault_is_told(
+def test_alerts_on_flink_fire_for_each_fault_and_not_in_a_healthy_hour(
     bench: FlinkBench, cluster: QuickCluster, program: Path, page: tuple[Processes, int]
 ) -> None:
     present(bench, idle=None, poll="1s")
@@ -151,7 +151,7 @@ def test_an_hour_on_flink_that_is_well_is_silent_and_each_fault_is_told(
     "deployments",
     "An hour of a live job that is well fires no alert at a real Prometheus, and each fault fires its own",
 )
-def test_a_partition_on_flink_that_falls_silent_is_told(
+def test_an_alert_fires_for_a_silent_partition_on_flink(
     kafka: KafkaBroker, bench: FlinkBench, cluster: QuickCluster, program: Path
 ) -> None:
     topics = TopicBench(kafka, bench, 2)

@@ -146,7 +146,7 @@ def another_row(bench: FakeBench) -> None:
     ],
     ids=["failed", "failed by its timers", "waited for", "its end waited for"],
 )
-def test_a_job_that_fails_by_what_its_runner_is_known_for_is_begun_again(
+def test_a_job_failing_with_a_known_runner_symptom_is_restarted_by_the_bench(
     bench: FakeBench, monkeypatch: pytest.MonkeyPatch, program: str, meanwhile: Callable[[FakeBench], None]
 ) -> None:
     if meanwhile is not ends:
@@ -157,7 +157,7 @@ def test_a_job_that_fails_by_what_its_runner_is_known_for_is_begun_again(
 
 
 @pytest.mark.parametrize("failures", [MOST_BEGUN - 1, MOST_BEGUN])
-def test_a_job_that_its_runner_fails_each_time_is_begun_three_times(bench: FakeBench, failures: int) -> None:
+def test_a_job_failed_by_its_runner_each_time_is_run_three_times(bench: FakeBench, failures: int) -> None:
     contract = Contract(f"{PANIC}sys.exit(1)", ends, failures)
     if failures < MOST_BEGUN:
         contract.run(bench=bench)
@@ -178,7 +178,7 @@ def test_a_job_that_its_runner_fails_each_time_is_begun_three_times(bench: FakeB
     ],
     ids=["ended well", "another failure", "runs", "killed by the test"],
 )
-def test_a_test_that_fails_for_anything_else_fails(
+def test_a_test_failing_for_another_reason_is_not_retried(
     bench: FakeBench, program: str, meanwhile: Callable[[FakeBench], None]
 ) -> None:
     contract = Contract(program, meanwhile)
@@ -197,7 +197,7 @@ def test_a_test_that_fails_for_anything_else_fails(
         (another_row, "in the sink, and not on record"),
     ],
 )
-def test_what_is_wrong_on_record_is_not_passed_over_for_a_symptom(
+def test_a_wrong_record_fails_the_test_despite_a_known_runner_symptom(
     bench: FakeBench, meanwhile: Callable[[FakeBench], None], said: str
 ) -> None:
     contract = Contract(f"{PANIC}sys.exit(1)", meanwhile)

@@ -66,7 +66,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.mark.assures("privacy", "A report loads nothing, runs no script, and names in it stay text")
-def test_a_report_asks_for_nothing_and_the_console_is_silent(browser: Path, made: Made, tmp_path: Path) -> None:
+def test_a_report_sends_no_request_and_logs_nothing_to_the_console(browser: Path, made: Made, tmp_path: Path) -> None:
     found = opened(browser, made.page, tmp_path / "report")
     assert (found.console, found.requests) == ((), ())
     # what a page that asks for something shows: the policy of the report forbids it, and without one it is asked for

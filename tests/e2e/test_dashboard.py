@@ -145,7 +145,7 @@ def asked(prometheus: Prometheus, begin: float, expression: str, legend: str) ->
 
 
 @pytest.mark.assures("deployments", "Every panel of the dashboard shows something in an hour that has everything")
-def test_every_panel_shows_the_hour_and_what_goes_wrong_in_it(
+def test_every_panel_has_data_and_shows_the_faults_of_the_hour(
     prometheus: Prometheus, begin: float, tmp_path: Path
 ) -> None:
     shown = {

@@ -291,7 +291,7 @@ def test_a_job_runs_as_it_is_shipped_and_survives_its_workers_and_its_command(
     "deployments",
     "Two jobs of a cluster that share a worker pool, and the ids of their workers, do not end each other's",
 )
-def test_a_job_keeps_its_workers_when_another_one_comes_and_is_cancelled(
+def test_a_job_keeps_its_workers_when_another_job_is_submitted_and_cancelled(
     roomy: ShippedCluster, postgres_url: str, tmp_path: Path
 ) -> None:
     frame = readings(5.5, seed=32)

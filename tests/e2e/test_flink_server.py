@@ -72,7 +72,7 @@ def test_the_cluster_listens_on_the_loopback_address_only(flink_cluster: FlinkCl
     assert {address for address in heard if not loopback(address)} == set()
 
 
-def test_killed_taskmanager_and_workers_cost_no_row(flink_cluster: FlinkCluster, tmp_path: Path) -> None:
+def test_a_killed_taskmanager_and_killed_workers_lose_no_row(flink_cluster: FlinkCluster, tmp_path: Path) -> None:
     set_gate(tmp_path, 300)
     job = flink_cluster.submit(*counting(tmp_path, "--detach"))
     read_on(flink_cluster, job, tmp_path, gate=300, beyond=600)
@@ -87,7 +87,7 @@ def test_killed_taskmanager_and_workers_cost_no_row(flink_cluster: FlinkCluster,
     assert sum(start == 0 for _, start in starts(tmp_path)) == 2
 
 
-def test_a_stopped_job_is_taken_up_from_its_savepoint(flink_cluster: FlinkCluster, tmp_path: Path) -> None:
+def test_a_stopped_job_resumes_from_its_savepoint(flink_cluster: FlinkCluster, tmp_path: Path) -> None:
     """Beam 2.62 on Flink now and then keeps the last rows of a job that goes on from a savepoint, RUNNING, for ever.
 
     It is the runner's own (docs/streaming.md): such a job is begun once more, from its start, and that is printed.
@@ -143,7 +143,7 @@ def test_a_python_with_another_beam_is_refused(
         find_flink()
 
 
-def test_a_submission_that_fails_says_why(flink_cluster: FlinkCluster) -> None:
+def test_a_failed_submission_reports_its_error(flink_cluster: FlinkCluster) -> None:
     with pytest.raises(ServerError, match=r"No module named 'beam_jobs\.nothing'"):
         flink_cluster.submit("-m", "beam_jobs", "nothing")
 

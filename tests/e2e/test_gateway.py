@@ -52,7 +52,7 @@ def counts_of(one: GatewayProcess) -> Counter[int]:
     return tally_of(record for record in records_of(one.folder / "spool") if number_of(record["payload"]) != LAST)
 
 
-def test_messages_arrive_once_with_all_that_is_known_of_them(mosquitto: MosquittoBroker, gateway: Start) -> None:
+def test_messages_are_delivered_once_with_their_properties(mosquitto: MosquittoBroker, gateway: Start) -> None:
     one = gateway(to_folder(mosquitto.port))
     confirmed = Meters(mosquitto.port, range(2_000)).join()
     one.wait_until("all acknowledged", lambda: settled(one, 2_000))
@@ -94,7 +94,7 @@ def test_a_gateway_killed_three_times_under_load_loses_nothing(mosquitto: Mosqui
 
 
 @pytest.mark.assures("gateway", "A broker that is stopped in order and started again loses no message")
-def test_a_broker_restarted_in_order_loses_nothing(mosquitto: MosquittoBroker, gateway: Start) -> None:
+def test_a_cleanly_restarted_broker_loses_nothing(mosquitto: MosquittoBroker, gateway: Start) -> None:
     one = gateway(to_folder(mosquitto.port))
     meters = Meters(mosquitto.port, range(8_000), rate=2_000)
     one.wait_until("some acknowledged", lambda: one.metrics()["acknowledged_total"] >= 1_000)
@@ -145,7 +145,7 @@ def test_a_killed_broker_loses_no_more_of_a_backlog_than_its_configuration_allow
     assert len(lost) <= interval + 2 * window
 
 
-def test_a_broker_that_is_away_is_waited_for_from_the_start(mosquitto: MosquittoBroker) -> None:
+def test_an_unavailable_broker_is_retried_from_the_start(mosquitto: MosquittoBroker) -> None:
     mosquitto.stop()
     one = GatewayProcess(to_folder(mosquitto.port))
     try:
@@ -162,7 +162,7 @@ def test_a_broker_that_is_away_is_waited_for_from_the_start(mosquitto: Mosquitto
         one.close()
 
 
-def test_a_broker_that_stands_still_is_left_and_found_again(mosquitto: MosquittoBroker, gateway: Start) -> None:
+def test_a_hanging_broker_is_disconnected_and_reconnected(mosquitto: MosquittoBroker, gateway: Start) -> None:
     settings = to_folder(mosquitto.port)
     settings["mqtt"]["keepalive"] = "1s"
     one = gateway(settings)
@@ -198,9 +198,7 @@ def test_messages_of_ten_megabytes_are_dropped_and_counted_without_their_content
 
 
 @pytest.mark.parametrize("retained", ["ignore", "forward"])
-def test_what_the_broker_retains_is_ignored_or_flagged(
-    mosquitto: MosquittoBroker, gateway: Start, retained: str
-) -> None:
+def test_retained_messages_are_ignored_or_flagged(mosquitto: MosquittoBroker, gateway: Start, retained: str) -> None:
     import paho.mqtt.publish  # noqa: PLC0415 - here only
 
     paho.mqtt.publish.single(
@@ -265,7 +263,7 @@ def test_memory_is_bounded_while_the_delivery_target_takes_nothing(mosquitto: Mo
     "gateway",
     "Memory is bounded while the delivery target takes nothing, also if the connection breaks meanwhile",
 )
-def test_held_up_at_its_limit_it_does_not_fetch_the_same_messages_again(
+def test_a_gateway_at_its_limit_does_not_fetch_the_same_messages_again(
     mosquitto: MosquittoBroker, gateway: Start
 ) -> None:
     """A connection that breaks while the delivery target takes nothing is made again once there is room."""

@@ -108,7 +108,7 @@ def test_each_release_is_published_under_its_query_and_key_and_the_newest_retain
     assert gateway.stop() == 0
 
 
-def test_a_broker_away_at_the_start_and_later_gets_the_releases_on_its_return(
+def test_releases_are_published_after_a_broker_outage_at_the_start_or_later(
     mosquitto: MosquittoBroker, gateway: GatewayProcess
 ) -> None:
     reader = Reader(mosquitto.port)

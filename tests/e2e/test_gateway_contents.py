@@ -97,7 +97,7 @@ def settings(mosquitto: MosquittoBroker) -> dict[str, Any]:
     "gateway",
     "No content of a message ends the connection: unreadable properties or a missing topic cost that message only",
 )
-def test_what_mosquitto_passes_on_goes_on_whatever_its_properties_are(
+def test_messages_delivered_by_mosquitto_are_forwarded_with_any_properties(
     mosquitto: MosquittoBroker, gateway: GatewayProcess
 ) -> None:
     gateway.start()
@@ -130,7 +130,7 @@ def test_what_mosquitto_passes_on_goes_on_whatever_its_properties_are(
 
 
 @pytest.mark.assures("gateway", "No name of a series stops the way back, and no two have one topic")
-def test_series_of_any_name_go_back_each_under_a_topic_of_its_own(
+def test_releases_of_series_of_any_name_are_published_under_distinct_topics(
     mosquitto: MosquittoBroker, gateway: GatewayProcess
 ) -> None:
     names = ["first", "a\x85b", "\x7f", "\ufdd0", "\uffff", "\ufeff", "x" * 70_000, "ä" * 600, "%sha256-", "last"]

@@ -93,7 +93,7 @@ def test_a_prefix_that_may_not_be_written_to_ends_the_gateway(
     assert "does not take a message (Not authorized): not authorised; give this user the right" in gateway.log
 
 
-def test_two_gateways_of_one_name_are_told_that_there_may_be_another(
+def test_two_gateways_with_one_client_id_report_that_the_id_may_be_in_use(
     broker: Broker, run: Callable[..., GatewayProcess]
 ) -> None:
     """A broker that says why it ends the connection ends the gateway; Mosquitto 2.0 says nothing."""
@@ -126,7 +126,7 @@ def listener(folder: Path) -> str:
     return f"cafile {folder / 'ca.pem'}\ncertfile {folder / 'broker.pem'}\nkeyfile {folder / 'broker.key'}"
 
 
-def test_messages_come_by_tls_and_a_certificate_of_a_stranger_ends_the_gateway(
+def test_messages_arrive_by_tls_and_an_untrusted_certificate_ends_the_gateway(
     broker: Broker, run: Callable[..., GatewayProcess], tmp_path: Path
 ) -> None:
     certificates(tmp_path)
@@ -171,7 +171,7 @@ def test_a_gateway_with_a_client_certificate_is_accepted_where_one_is_required(
 
 
 @pytest.mark.parametrize("own", [None, "other"])
-def test_a_gateway_without_the_certificate_that_the_broker_wants_says_where_to_look(
+def test_a_gateway_without_a_required_certificate_names_the_setting_to_check(
     broker: Broker, run: Callable[..., GatewayProcess], tmp_path: Path, own: str | None
 ) -> None:
     """It tries on: what the broker does to it cannot be told from what one does that is about to stop."""

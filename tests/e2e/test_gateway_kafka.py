@@ -58,7 +58,7 @@ def acknowledged(one: GatewayProcess, count: int) -> None:
     one.wait_until(f"{count} acknowledged", all_there, 90)
 
 
-def test_messages_come_with_key_headers_and_body(
+def test_messages_are_delivered_with_key_headers_and_body(
     mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
 ) -> None:
     topic = kafka.topic()
@@ -108,7 +108,7 @@ def test_a_gateway_and_a_kafka_broker_that_are_killed_lose_nothing(
     print(f"of 12,000 messages {sum(found.values()) - 12_000} are there more than once")  # noqa: T201 - what was measured
 
 
-def test_a_kafka_broker_restarted_in_order_costs_nothing_and_repeats_nothing(
+def test_a_cleanly_restarted_kafka_broker_loses_nothing_and_adds_no_duplicate(
     mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
 ) -> None:
     """The producer is idempotent and lives on: a batch that it sends again is known to the broker."""
@@ -136,7 +136,7 @@ def test_a_kafka_broker_restarted_in_order_costs_nothing_and_repeats_nothing(
     print(f"of 12,000 messages {counts.total() - 12_000} are there more than once")  # noqa: T201 - what was measured
 
 
-def test_messages_wait_at_the_mqtt_broker_while_kafka_is_away_at_the_start(
+def test_messages_wait_at_the_mqtt_broker_while_kafka_is_unavailable(
     mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
 ) -> None:
     topic = kafka.topic()
@@ -195,7 +195,7 @@ def test_a_wrong_password_for_kafka_ends_the_gateway_and_the_right_one_does_not(
     assert f"Kafka: not authorised to write to the topic '{topic}'" in refused.log or "no topic" in refused.log
 
 
-def test_a_message_that_kafka_refuses_for_ever_is_dropped_and_the_others_go_on(
+def test_a_message_refused_permanently_by_kafka_is_dropped_alone(
     mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
 ) -> None:
     topic = kafka.topic(max_message_bytes="5000")
@@ -211,7 +211,7 @@ def test_a_message_that_kafka_refuses_for_ever_is_dropped_and_the_others_go_on(
     assert [json.loads(line)["bytes"] for line in lines] == [20_000, 20_000]
 
 
-def test_releases_of_a_kafka_topic_go_back_once_over_kills_of_the_gateway(
+def test_releases_of_a_kafka_topic_are_published_once_despite_gateway_kills(
     mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
 ) -> None:
     topic = kafka.topic(2)
@@ -237,7 +237,7 @@ def test_releases_of_a_kafka_topic_go_back_once_over_kills_of_the_gateway(
     assert "Error" not in log
 
 
-def test_a_gateway_that_is_given_another_topic_of_releases_reads_that_one(
+def test_a_gateway_configured_with_another_release_topic_reads_that_topic(
     mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
 ) -> None:
     """Kafka gives a member that comes back the partitions it had, of whatever topic they are."""
@@ -256,7 +256,7 @@ def test_a_gateway_that_is_given_another_topic_of_releases_reads_that_one(
     reader.close()
 
 
-def test_releases_wait_in_kafka_while_it_is_away_at_the_start_and_later(
+def test_releases_are_published_after_a_kafka_outage_at_the_start_or_later(
     mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
 ) -> None:
     topic = kafka.topic(2)
@@ -299,7 +299,7 @@ def all_had(target: KafkaDelivery, given: list[Message], expected: int) -> None:
     "gateway",
     "A refused batch of Kafka costs only the message that is too large or has a refused stamp",
 )
-def test_a_batch_that_kafka_refuses_for_its_size_costs_only_what_is_too_large_itself(kafka: KafkaBroker) -> None:
+def test_a_batch_refused_for_its_size_loses_only_the_messages_above_the_limit(kafka: KafkaBroker) -> None:
     topic = kafka.topic(max_message_bytes="5000")
     target = KafkaDelivery(kafka.servers, topic, "topic", {"linger.ms": 50, "compression.type": "none"})
     now = time.time_ns() // 1_000
@@ -312,7 +312,7 @@ def test_a_batch_that_kafka_refuses_for_its_size_costs_only_what_is_too_large_it
 
 @pytest.mark.assures("gateway", "A clock that was ahead holds up nothing after it is right, and loses nothing")
 @pytest.mark.parametrize("moment", [range(4, 5), range(4, 8)], ids=len)
-def test_a_clock_that_was_ahead_for_a_moment_holds_up_and_loses_nothing(kafka: KafkaBroker, moment: range) -> None:
+def test_a_clock_briefly_ahead_delays_and_loses_no_message(kafka: KafkaBroker, moment: range) -> None:
     """The broker refuses a whole batch for stamps that are an hour ahead of its clock, with other words for several."""
     topic = kafka.topic()
     target = KafkaDelivery(kafka.servers, topic, "topic", {"linger.ms": 50})

@@ -19,9 +19,7 @@ SENT = range(500)
     "privacy",
     "With `pseudonyms` no key, header, file, reject, log or count has the name of a level that is named",
 )
-def test_meters_go_on_under_pseudonyms_and_none_of_their_messages_is_lost(
-    mosquitto: MosquittoBroker, tmp_path: Path
-) -> None:
+def test_messages_are_forwarded_under_pseudonyms_without_loss(mosquitto: MosquittoBroker, tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(SECRET + b"\n")
     one = GatewayProcess(to_folder(mosquitto.port, pseudonyms={"file": str(tmp_path / "key"), "level": 2}))
     try:

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.e2e
 START = 1_772_323_200
 
 
-def test_a_topic_becomes_settings_and_the_broker_remembers_nothing(kafka: KafkaBroker, tmp_path: Path) -> None:
+def test_init_writes_settings_from_a_topic_and_commits_no_offsets(kafka: KafkaBroker, tmp_path: Path) -> None:
     topic = kafka.topic(2)
     bodies = [{"meterId": f"m{at % 4}", "time": START + at // 4 * 900, "power": at} for at in range(80)]
     kafka.send(topic, [(at % 2, json.dumps(one).encode()) for at, one in enumerate(bodies)])
@@ -50,7 +50,9 @@ def test_a_topic_becomes_settings_and_the_broker_remembers_nothing(kafka: KafkaB
     assert groups_of(kafka) == groups
 
 
-def test_a_topic_that_is_not_there_a_broker_away_and_tls_are_told(kafka: KafkaBroker, tmp_path: Path) -> None:
+def test_init_reports_a_missing_topic_an_unavailable_broker_and_a_tls_mismatch(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
     for servers, topic, options, said in (
         (kafka.servers, kafka.topic(1), (), "no message with a payload to look at"),
         (kafka.servers, "gone", (), "the topic is not there; make it, or check its name"),
@@ -95,7 +97,9 @@ def tasmota(at: int) -> bytes:
     return json.dumps({"Time": stamp, "ENERGY": {"Total": 41.2, "Power": at % 7 * 100}}).encode()
 
 
-def test_a_plug_that_is_heard_becomes_a_gateway_and_a_job_that_runs(mosquitto: MosquittoBroker, tmp_path: Path) -> None:
+def test_init_from_mqtt_messages_writes_a_gateway_and_a_job_that_run(
+    mosquitto: MosquittoBroker, tmp_path: Path
+) -> None:
     settings = tmp_path / "settings.yaml"
     with plugs(mosquitto.port, tasmota):
         words = ("--broker", f"127.0.0.1:{mosquitto.port}", "--messages", "60", "--seconds", "30", "-o", settings)
@@ -123,7 +127,7 @@ def test_a_plug_that_is_heard_becomes_a_gateway_and_a_job_that_runs(mosquitto: M
 
 # the library leaves the socket of a handshake that failed to the garbage collector
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_broker_that_is_away_silent_or_otherwise_encrypted_is_told(
+def test_init_reports_an_unavailable_or_silent_broker_and_a_tls_mismatch(
     mosquitto: MosquittoBroker, tmp_path: Path
 ) -> None:
     there, away = f"127.0.0.1:{mosquitto.port}", f"127.0.0.1:{free_ports(1)[0]}"

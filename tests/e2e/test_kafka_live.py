@@ -106,7 +106,7 @@ def test_an_idle_partition_holds_windows_until_idle_has_passed(kafka, bench):
 
 
 @pytest.mark.assures("brokers", "Kafka: a killed job that is restarted continues the record and sends the missing rows")
-def test_a_job_killed_and_begun_anew_continues_the_record_and_sends_missing_rows(kafka, bench):
+def test_a_restarted_job_continues_the_record_and_sends_missing_rows(kafka, bench):
     topics = TopicBench(kafka, bench, 2)
     windows = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"}
     topics.settings({"start": "latest"}, windows=windows)
@@ -157,7 +157,7 @@ def test_rows_report_a_recreated_topic_also_after_another_restart(kafka, bench):
 
 
 @pytest.mark.assures("brokers", "Kafka: a broker away at the start is reported, and the job starts on its return")
-def test_a_broker_away_at_the_start_is_reported_and_the_job_begins_on_its_return(kafka, bench):
+def test_a_broker_unavailable_at_the_start_is_reported_and_waited_for(kafka, bench):
     topics = TopicBench(kafka, bench, 1)
     topics.settings(
         windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-02"},
@@ -183,7 +183,7 @@ def test_a_broker_away_at_the_start_is_reported_and_the_job_begins_on_its_return
     assert bench.counts() == truth(frame, range(1))
 
 
-def test_a_sink_away_longer_than_a_message_may_wait_costs_no_row_and_no_restart(kafka, bench):
+def test_a_sink_unavailable_beyond_the_delivery_timeout_loses_no_row(kafka, bench):
     """A message is given up after two seconds here, as after two minutes else, and each bundle fails by that."""
     topics = TopicBench(kafka, bench, 1)
     options = {"delivery.timeout.ms": 2000, "request.timeout.ms": 1000}

@@ -59,7 +59,7 @@ def test_rows_sent_again_are_the_same_messages_and_compaction_keeps_one_each(kaf
 
 
 @pytest.mark.assures("brokers", "Kafka: a broker killed while rows are sent has them all once in the end")
-def test_a_broker_that_is_killed_while_rows_are_sent_has_them_all_once_in_the_end(kafka):
+def test_rows_sent_to_a_killed_broker_are_all_delivered_once(kafka):
     topic = Topic(Cluster(kafka.servers), kafka.topic(2))
     sender = Sender(topic, "sink.kafka")
     rows = [release(number) for number in range(5000)]
@@ -73,7 +73,7 @@ def test_a_broker_that_is_killed_while_rows_are_sent_has_them_all_once_in_the_en
     assert Counter(ids_in(topic)) == {row.release_id: 1 for row in rows}
 
 
-def test_rows_that_a_topic_does_not_take_fail_the_bundle(kafka):
+def test_rows_refused_by_a_topic_fail_the_bundle(kafka):
     topic = Topic(Cluster(kafka.servers), kafka.topic(1, max_message_bytes="100"))
     with pytest.raises(KafkaUnavailableError, match="a message is larger than the broker or the topic takes"):
         send(topic)
@@ -82,7 +82,7 @@ def test_rows_that_a_topic_does_not_take_fail_the_bundle(kafka):
         send(away)
 
 
-def test_a_topic_of_something_else_is_not_taken_for_a_sink(kafka):
+def test_a_topic_with_foreign_messages_is_refused_as_a_sink(kafka):
     name = kafka.topic(1)
     kafka.send(name, [(0, b"a reading")])
     with pytest.raises(KafkaUnavailableError, match="holds messages that are no releases of quiltstream: name another"):

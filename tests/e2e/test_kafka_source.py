@@ -88,7 +88,7 @@ def feed(cluster: Cluster, topic: str) -> KafkaPartitions:
     return KafkaPartitions(cluster, (topic,), JsonMessages(), discover_s=0.2)
 
 
-def test_a_broker_that_is_killed_is_told_and_nothing_is_lost_when_it_is_back(kafka):
+def test_a_killed_broker_is_reported_and_loses_nothing(kafka):
     topic = kafka.topic(2)
     kafka.send(topic, [(n % 2, reading(f"a{n}", 0)) for n in range(100)])
     reader = feed(Cluster(kafka.servers), topic).reader(0, BEGIN)
@@ -126,7 +126,7 @@ SENDING = {"compression.type": "zstd", "message.max.bytes": 1_000_000_000, "queu
     "brokers",
     "Kafka: a batch that unpacks beyond the limit is reported, and the other partitions are read",
 )
-def test_a_batch_that_unpacks_to_more_than_the_limit_is_told_and_the_others_are_read(kafka):
+def test_a_batch_unpacking_above_the_limit_is_reported_and_others_are_read(kafka):
     """A batch of 116 kB of zeros took 2.1 GB; now its partition waits, and goes on when its records are deleted."""
     topic, real = kafka.topic(2), Real(kafka)
     kafka.send(topic, [(0, bytes(BOMB))], **SENDING)
@@ -146,13 +146,13 @@ def test_a_batch_that_unpacks_to_more_than_the_limit_is_told_and_the_others_are_
     "brokers",
     "Kafka: a topic with `compression.type=uncompressed` accepts no batch that unpacks beyond its limit",
 )
-def test_a_topic_that_keeps_batches_unpacked_takes_none_that_unpacks_to_too_much(kafka):
+def test_an_uncompressed_topic_refuses_a_batch_unpacking_above_the_limit(kafka):
     topic = kafka.topic(1, compression_type="uncompressed")
     with pytest.raises(AssertionError, match="MSG_SIZE_TOO_LARGE"):
         kafka.send(topic, [(0, bytes(40_000_000))], **SENDING)
 
 
-def test_a_user_with_a_password_reads_and_a_stranger_or_a_wrong_password_is_told(kafka, monkeypatch):
+def test_a_wrong_password_and_an_unauthorized_user_are_reported(kafka, monkeypatch):
     topic = kafka.topic(1)
     kafka.send(topic, [(0, reading("a", 0))])
     monkeypatch.setenv("QS_TEST_KAFKA", PASSWORD)
@@ -177,7 +177,7 @@ def test_a_user_with_a_password_reads_and_a_stranger_or_a_wrong_password_is_told
     wrong.close()
 
 
-def test_a_user_who_may_see_a_topic_and_not_read_it_is_told_until_it_is_allowed(kafka, monkeypatch):
+def test_a_missing_right_to_read_a_topic_is_reported_until_it_is_granted(kafka, monkeypatch):
     topic = kafka.topic(1)
     monkeypatch.setenv("QS_TEST_KAFKA", PASSWORD)
     options: dict[str, Any] = {
@@ -209,7 +209,7 @@ def test_a_user_who_may_see_a_topic_and_not_read_it_is_told_until_it_is_allowed(
     "Kafka: a partition counts as read to its end only when its leader said so within the last second; a hanging "
     "broker ends none",
 )
-def test_a_broker_that_hangs_leaves_nothing_read_to_its_end(kafka):
+def test_a_hanging_broker_leaves_every_partition_in_unknown_state(kafka):
     topic = kafka.topic(1)
     reader = feed(Cluster(kafka.servers), topic).reader(0, BEGIN)
     settle(reader)

@@ -83,7 +83,7 @@ def feed(cluster: Cluster, topic: str) -> KafkaPartitions:
     "and a wrong password are reported",
 )
 @pytest.mark.parametrize("by", ["certificate", "password"])
-def test_readings_come_and_rows_go_by_tls_and_the_password_is_nowhere_else(
+def test_readings_and_rows_are_transferred_by_tls_without_leaking_the_password(
     broker: KafkaBroker, cluster: Cluster, caplog: pytest.LogCaptureFixture, by: str
 ) -> None:
     """The password is that of the certificate's key, or the user's."""
@@ -112,7 +112,7 @@ def test_readings_come_and_rows_go_by_tls_and_the_password_is_nowhere_else(
     "Kafka: with TLS, a client certificate and SCRAM-SHA-512, the password is nowhere else; an unknown authority "
     "and a wrong password are reported",
 )
-def test_a_broker_whose_authority_is_a_stranger_is_told(broker: KafkaBroker, cluster: Cluster) -> None:
+def test_a_broker_with_an_untrusted_certificate_authority_is_reported(broker: KafkaBroker, cluster: Cluster) -> None:
     strange = Cluster(cluster.servers, options(broker, "other.pem"))
     said = "the encrypted connection cannot be made; check certificates and security.protocol"
     topic = broker.topic(1)
@@ -124,7 +124,7 @@ def test_a_broker_whose_authority_is_a_stranger_is_told(broker: KafkaBroker, clu
         patiently("sink.kafka", lambda: look_to_write(Topic(strange, topic)))
 
 
-def test_a_client_without_a_certificate_is_not_let_in(broker: KafkaBroker) -> None:
+def test_a_client_without_a_certificate_is_refused(broker: KafkaBroker) -> None:
     """Else the certificate of the other tests would show nothing."""
     nobody = {"security.protocol": "SSL", "ssl.ca.location": str(broker.folder / "ca.pem")}
     with pytest.raises(KafkaUnavailableError):
@@ -153,7 +153,7 @@ def test_a_tls_mismatch_between_client_and_port_names_the_setting(broker: KafkaB
         reader.close()
 
 
-def test_a_key_whose_password_is_another_is_told_without_either(
+def test_a_wrong_key_password_is_reported_without_showing_it(
     broker: KafkaBroker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -169,7 +169,7 @@ def test_a_key_whose_password_is_another_is_told_without_either(
     "Kafka: with TLS, a client certificate and SCRAM-SHA-512, the password is nowhere else; an unknown authority "
     "and a wrong password are reported",
 )
-def test_a_user_whose_password_is_another_is_told_without_either(
+def test_a_wrong_user_password_is_reported_without_showing_it(
     broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -184,7 +184,9 @@ def test_a_user_whose_password_is_another_is_told_without_either(
     reader.close()
 
 
-def test_a_user_who_signed_in_may_still_lack_the_right(broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_right_of_an_authenticated_user_is_reported(
+    broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(VARIABLE, PASSWORD)
     stranger, topic = by_password(broker, STRANGER), broker.topic(1)
     with pytest.raises(CommandError, match="the user may not use the topic; ask for the right to it"):

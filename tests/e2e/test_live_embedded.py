@@ -26,8 +26,8 @@ class TestEmbeddedFlink(LiveContract):
     test_a_meter_whose_clock_jumps_ten_years_ahead_closes_no_window_of_today = None  # pyright: ignore[reportAssignmentType]
     test_empty_windows_and_silent_series_are_published_once_idle_has_passed = None  # pyright: ignore[reportAssignmentType]
     test_a_shard_silent_for_weeks_holds_up_no_window_and_may_return = None  # pyright: ignore[reportAssignmentType]
-    test_a_series_that_begins_on_the_third_day_is_taken_in_at_first_sight = None  # pyright: ignore[reportAssignmentType]
-    test_one_changed_cell_changes_nothing_that_can_be_seen_but_the_counts = None  # pyright: ignore[reportAssignmentType]
+    test_a_series_that_begins_on_the_third_day_joins_at_its_first_reading = None  # pyright: ignore[reportAssignmentType]
+    test_one_changed_cell_changes_only_the_noisy_counts = None  # pyright: ignore[reportAssignmentType]
     # the ledger's and not the runner's
     test_a_new_roster_holds_from_the_first_unpublished_window_on = None  # pyright: ignore[reportAssignmentType]
     test_two_jobs_that_race_publish_every_window_once = None  # pyright: ignore[reportAssignmentType]
@@ -56,8 +56,8 @@ class TestEmbeddedFlink(LiveContract):
         "Standard input is read on Prism and an embedded Flink, and refused for a cluster before anything is charged",
     )
     @begun_again
-    def test_standard_input_is_read_as_it_comes_and_its_end_completes_what_is_over(self, bench: Bench) -> None:
-        given: Any = LiveContract.test_standard_input_is_read_as_it_comes_and_its_end_completes_what_is_over
+    def test_standard_input_is_read_as_it_arrives_and_its_end_completes_past_windows(self, bench: Bench) -> None:
+        given: Any = LiveContract.test_standard_input_is_read_as_it_arrives_and_its_end_completes_past_windows
         given(self, bench, "jsonl")
 
     @pytest.mark.assures("runners", "An embedded Flink loses no row; a ledger in a file is refused there")

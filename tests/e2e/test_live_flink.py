@@ -36,7 +36,7 @@ GROUPS = {"x": ["a", "c"], "z": ["b"], "r": ["d", "e"]}
 class TestFlink(LiveContract):
     counts_readings = False
     # the workers have a standard input of their own: see the next test
-    test_standard_input_is_read_as_it_comes_and_its_end_completes_what_is_over = None  # pyright: ignore[reportAssignmentType]
+    test_standard_input_is_read_as_it_arrives_and_its_end_completes_past_windows = None  # pyright: ignore[reportAssignmentType]
 
     def new_bench(self, folder: Path, request: pytest.FixtureRequest) -> Bench:
         return FlinkBench(folder, request.getfixturevalue("flink_cluster"), request.getfixturevalue("postgres_url"))
@@ -59,7 +59,7 @@ class TestFlink(LiveContract):
     )
     @pytest.mark.parametrize("firing", ["each-discarding", "late-accumulating"])
     @begun_again
-    def test_whatever_panes_flink_fires_every_window_is_on_record_whole_and_once(
+    def test_every_window_is_recorded_complete_and_once_for_any_panes_of_flink(
         self, bench: Bench, tally: Tally, firing: str
     ) -> None:
         panes = publish_fired(bench, tally, firing, grouped=True)
@@ -129,7 +129,7 @@ def complete(bench: FlinkBench, tally: Tally, frame: pl.DataFrame, days: int, ea
 )
 @pytest.mark.parametrize("bench", [GROUPS], ids=["groups"], indirect=True)
 @undisturbed
-def test_killed_taskmanagers_and_workers_cost_no_row_and_change_none(bench: FlinkBench, tally: Tally) -> None:
+def test_killed_taskmanagers_and_workers_lose_and_change_no_row(bench: FlinkBench, tally: Tally) -> None:
     cluster, frame = bench.cluster, readings(DAYS + 0.5, seed=21)
     settle(bench, DAYS)
     bench.put("0.jsonl", part(frame, 0, 1.5))
@@ -169,9 +169,7 @@ def test_killed_taskmanagers_and_workers_cost_no_row_and_change_none(bench: Flin
 )
 @pytest.mark.parametrize("bench", [SERIES], ids=["series"], indirect=True)
 @undisturbed
-def test_a_job_taken_up_from_a_savepoint_and_one_begun_from_the_ledger_alone_go_on(
-    bench: FlinkBench, tally: Tally
-) -> None:
+def test_a_job_resumes_from_a_savepoint_and_from_the_ledger_alone(bench: FlinkBench, tally: Tally) -> None:
     cluster, frame = bench.cluster, readings(DAYS + 0.5, seed=22)
     settle(bench, DAYS)
     bench.put("0.jsonl", part(frame, 0, 2.5))
@@ -203,7 +201,7 @@ def test_a_job_taken_up_from_a_savepoint_and_one_begun_from_the_ledger_alone_go_
 @pytest.mark.parametrize("bench", [SERIES], ids=["series"], indirect=True)
 @pytest.mark.parametrize("away_s", [0, 30], ids=["back at once", "away for longer than a checkpoint"])
 @undisturbed
-def test_a_database_that_is_killed_within_a_release_costs_the_running_job_no_row(
+def test_a_database_killed_within_a_release_loses_no_row_of_the_running_job(
     bench: FlinkBench, postgres_server: PostgresServer, tally: Tally, away_s: float
 ) -> None:
     """Nobody touches the job: its runner takes it up again from its checkpoint."""

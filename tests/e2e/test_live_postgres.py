@@ -76,14 +76,14 @@ def bench(tmp_path: Path, prism: Path, postgres_url: str) -> Iterator[PostgresBe
 class TestPrismOnPostgres:
     counts_readings = True
 
-    test_a_job_killed_twice_goes_on_from_the_ledger_alone = begun_again(
-        LiveContract.test_a_job_killed_twice_goes_on_from_the_ledger_alone
+    test_a_job_killed_twice_resumes_from_the_ledger_alone = begun_again(
+        LiveContract.test_a_job_killed_twice_resumes_from_the_ledger_alone
     )
     test_two_jobs_that_race_publish_every_window_once = begun_again(
         LiveContract.test_two_jobs_that_race_publish_every_window_once
     )
-    test_ctrl_c_ends_a_job_within_seconds_and_the_next_run_goes_on = begun_again(
-        LiveContract.test_ctrl_c_ends_a_job_within_seconds_and_the_next_run_goes_on
+    test_ctrl_c_ends_a_job_within_seconds_and_the_next_run_resumes = begun_again(
+        LiveContract.test_ctrl_c_ends_a_job_within_seconds_and_the_next_run_resumes
     )
     test_a_budget_that_ends_in_the_middle_refuses_the_rest_and_exits_with_three = begun_again(
         LiveContract.test_a_budget_that_ends_in_the_middle_refuses_the_rest_and_exits_with_three
@@ -99,7 +99,7 @@ class TestPrismOnPostgres:
     "when the server is killed within a release or stands still",
 )
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_server_that_is_killed_within_a_release_costs_a_job_on_prism_no_row(
+def test_a_server_killed_within_a_release_loses_no_row_of_a_job_on_prism(
     bench: PostgresBench, postgres_server: PostgresServer, tally: Tally, times: int
 ) -> None:
     """Nobody touches the job: it waits, or begins again by itself for what is missing on record."""
@@ -137,7 +137,7 @@ def test_a_server_that_is_killed_within_a_release_costs_a_job_on_prism_no_row(
     "A live job on Prism whose ledger is a PostgreSQL server loses nothing when it is killed, raced or stopped, or "
     "when the server is killed within a release or stands still",
 )
-def test_a_server_that_hangs_is_reported_within_a_minute_and_the_job_goes_on_after(
+def test_a_hanging_server_is_reported_within_a_minute_and_the_job_resumes(
     bench: PostgresBench, postgres_server: PostgresServer, tally: Tally
 ) -> None:
     """Its connections stay, nothing fails, and whoever asks it waits for ever."""
@@ -182,7 +182,7 @@ def test_a_server_that_hangs_is_reported_within_a_minute_and_the_job_goes_on_aft
     "An outage of the ledger of 30 s, 2 min or 15 min ends no job and is no restart; every window is published once",
 )
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_a_ledger_killed_or_stopped_for_long_costs_a_job_on_prism_no_restart(
+def test_a_ledger_outage_causes_no_restart_of_a_job_on_prism(
     bench: PostgresBench, postgres_server: PostgresServer, tally: Tally, how: signal.Signals
 ) -> None:
     """Workers wait for two seconds here, as they do for two minutes else, and the outage lasts longer than that."""

@@ -80,7 +80,7 @@ def test_a_job_whose_prism_is_killed_in_the_middle_twice_publishes_every_window_
     assert all("the runner" in text or "worker" in text for text in restarts), restarts
 
 
-def test_a_job_over_standard_input_says_that_it_cannot_be_begun_again(bench: Bench) -> None:
+def test_a_job_over_standard_input_reports_that_it_cannot_be_restarted(bench: Bench) -> None:
     bench.settings(source={"stdin": "jsonl"})
     out, into = os.pipe()
     with os.fdopen(out, "rb") as reading, os.fdopen(into, "wb"):

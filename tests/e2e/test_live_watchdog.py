@@ -107,7 +107,7 @@ def workers_of(pool: Processes) -> list[int]:
         ("worker", "no-worker", "no worker has looked at the source for", "workers look at the source again"),
     ],
 )
-def test_a_stall_is_logged_and_measured_within_a_minute_and_ends_when_it_may(
+def test_a_stall_is_logged_and_measured_within_a_minute_until_it_ends(
     bench: Bench, pool: tuple[Processes, int], what: str, cause: str, said: str, well: str
 ) -> None:
     """The one promise about time that is tried here; on a healthy machine it takes a bit over 30 s."""
@@ -158,7 +158,7 @@ def test_a_stall_is_logged_and_measured_within_a_minute_and_ends_when_it_may(
     "runners",
     "On Prism: workers that are killed are reported in the same time, and the job restarted publishes the rest",
 )
-def test_killed_workers_are_reported_within_a_minute_and_a_new_job_does_the_rest(
+def test_killed_workers_are_reported_within_a_minute_and_a_new_job_completes(
     bench: Bench, pool: tuple[Processes, int]
 ) -> None:
     """Prism fails the job where a bundle is lost with them, and else waits for them: either is told."""
@@ -252,7 +252,7 @@ def test_a_missing_folder_is_reported_within_a_minute_however_slow_the_poll(
     "On Prism: a folder, broker or subscription that goes away, or returns, is reported within a minute whatever "
     "`live.poll` is; the check reads nothing",
 )
-def test_a_lost_or_hanging_broker_is_noticed_between_polls_and_nothing_is_read(
+def test_a_lost_or_hanging_broker_is_detected_between_polls_without_reading(
     kafka: KafkaBroker,
 ) -> None:
     topic = kafka.topic(2)

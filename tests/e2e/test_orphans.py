@@ -125,7 +125,7 @@ def test_a_command_killed_alone_fifty_times_leaves_no_process_on_prism(bench: Be
     assert left == 0
 
 
-def test_a_prism_whose_keeper_is_killed_ends_and_is_begun_again(bench: Bench) -> None:
+def test_prism_ends_with_its_killed_parent_process_and_is_restarted(bench: Bench) -> None:
     bench.settings()
     frame = readings(4.5, seed=52)
     for day in range(3):

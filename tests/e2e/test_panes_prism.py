@@ -47,7 +47,7 @@ def bench(tmp_path: Path, prism: Path) -> Iterator[Bench]:
     [(firing, grouped) for firing in TIMINGS for grouped in (False, True) if grouped or firing not in EARLY],
 )
 @begun_again
-def test_whatever_panes_prism_fires_every_window_is_on_record_whole_and_once(
+def test_every_window_is_recorded_complete_and_once_for_any_panes_of_prism(
     bench: Bench, tally: Tally, firing: str, *, grouped: bool
 ) -> None:
     panes = publish_fired(bench, tally, firing, grouped=grouped)

@@ -112,7 +112,7 @@ def test_every_reading_counts_once_though_server_and_job_are_killed(streams: Str
 
 
 @pytest.mark.assures("brokers", "a connector of another distribution: rows say which windows lack what was removed")
-def test_windows_that_lack_removed_entries_are_told(streams: Streams) -> None:
+def test_windows_with_removed_entries_are_marked_unavailable(streams: Streams) -> None:
     bench, frame = streams.bench, readings(4.5, seed=32).sort("time")
     streams.send(frame)
     # the names of entries are of today, so every window began before what was lost

@@ -67,7 +67,7 @@ def test_a_server_restarted_inside_a_transaction_undoes_it_and_a_retry_completes
         tally.take(whole(store, held, published))
 
 
-def test_a_server_restarted_under_running_jobs_costs_a_retry_and_nothing_else(
+def test_a_server_restarted_under_running_jobs_causes_only_a_retry(
     postgres_server: PostgresServer, postgres_url: str, tally: Tally
 ) -> None:
     """Two jobs over one query in two processes; the server goes in their middle, once in order and once by a kill."""
@@ -137,7 +137,7 @@ def test_a_connection_lost_between_two_transactions_is_replaced_before_use(
         assert backend_of(store) == backends[1]
 
 
-def test_a_server_that_always_has_something_to_say_costs_connections_and_serves(
+def test_a_server_that_always_sends_unrequested_data_is_reconnected_and_used(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that was made just now is not judged by it, or there would never be one."""
@@ -179,7 +179,7 @@ def test_a_transaction_that_hangs_keeps_the_others_waiting_and_no_longer(postgre
         whole(store, held, {})
 
 
-def test_ledgers_on_a_server_are_united_in_a_file(postgres_url: str, tmp_path: Any) -> None:
+def test_ledgers_on_a_server_are_merged_into_a_file(postgres_url: str, tmp_path: Any) -> None:
     with new_schema(postgres_url) as first, new_schema(postgres_url) as second:
         published: list[dict[str, Any]] = []
         addresses = []

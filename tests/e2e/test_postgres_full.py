@@ -146,7 +146,7 @@ def complete(url: str, name: str, published: dict[str, Any], tally: Tally) -> No
 
 
 @pytest.mark.parametrize(("required", "outcome"), [("1", pytest.fail.Exception), ("0", pytest.skip.Exception)])
-def test_who_may_mount_no_disk_fails_where_servers_are_required_and_skips_elsewhere(
+def test_without_mount_permission_the_disk_tests_fail_or_skip_as_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, required: str, outcome: type[BaseException]
 ) -> None:
     program = tmp_path / "mount"
@@ -197,7 +197,7 @@ def test_a_full_disk_of_the_servers_tables_stops_the_job_and_loses_nothing(
     "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice",
 )
 @pytest.mark.parametrize("room", [512, 40_000, 120_000])
-def test_a_full_disk_of_the_servers_log_costs_no_row_once_there_is_room(
+def test_a_full_disk_of_the_server_log_loses_no_row(
     server: PostgresServer, disk: SmallDisk, tally: Tally, room: int
 ) -> None:
     """So many bytes of log into the jobs the server has no room for more, and then no way to come up before it has."""

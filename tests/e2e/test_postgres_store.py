@@ -52,7 +52,7 @@ class TestPostgres(OnPostgres, StoreContract):
             connection.exec_driver_sql("ALTER TABLE quiltstream_releases ADD CHECK (shard < 0)")
 
 
-def test_a_server_that_may_forget_commits_is_refused(postgres_url: str) -> None:
+def test_a_server_without_durable_commits_is_refused(postgres_url: str) -> None:
     for level in ("off", "local", "remote_write"):
         weak = f"{postgres_url}&options=-csynchronous_commit%3D{level}"
         with Store(weak, create=True) as store, pytest.raises(NotDurableError, match=f"synchronous_commit = {level}"):
@@ -61,7 +61,7 @@ def test_a_server_that_may_forget_commits_is_refused(postgres_url: str) -> None:
         assert store.register(domain(), query()).fresh
 
 
-def test_a_server_told_to_forget_commits_while_a_job_runs_does_not_change_the_job(postgres_url: str) -> None:
+def test_disabling_durable_commits_at_the_server_does_not_affect_a_running_job(postgres_url: str) -> None:
     def said(connection: Connection) -> str:
         return connection.exec_driver_sql("SHOW synchronous_commit").scalar_one()
 
@@ -89,9 +89,7 @@ def test_a_server_told_to_forget_commits_while_a_job_runs_does_not_change_the_jo
                     connection.exec_driver_sql("SELECT pg_sleep(0.01)")
 
 
-def test_a_domain_registered_between_two_looks_at_it_is_locked(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_domain_registered_between_two_lookups_is_locked(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     look = lookups.domain_row
 
     with new_schema(postgres_url) as url, Store(url, create=True) as store, Store(url, wait=0.2, create=True) as other:
@@ -109,7 +107,7 @@ def test_a_domain_registered_between_two_looks_at_it_is_locked(
         assert other.register(domain("late", budget=2.0), query("another", "late")).fresh
 
 
-def test_a_server_that_takes_no_writes_is_an_error_that_says_so(postgres_url: str) -> None:
+def test_a_read_only_server_is_reported(postgres_url: str) -> None:
     url = f"{postgres_url}&options=-cdefault_transaction_read_only%3Don"
     with Store(url, create=True) as store, pytest.raises(StoreReadOnly, match="standby"):
         store.register(domain(), query())
@@ -133,7 +131,7 @@ def test_a_wrong_password_or_database_is_an_error_without_a_secret(
     assert "not-the-password" not in caplog.text
 
 
-def test_the_password_comes_from_the_environment_or_a_file_of_the_worker(
+def test_the_password_is_read_from_the_environment_or_a_file_of_the_worker(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = make_url(postgres_url)
@@ -149,6 +147,6 @@ def test_the_password_comes_from_the_environment_or_a_file_of_the_worker(
                 store.domains()
 
 
-def test_a_backup_of_a_server_is_left_to_its_own_tools(postgres_url: str, tmp_path: Path) -> None:
+def test_a_backup_of_a_server_ledger_is_refused_in_favour_of_server_tools(postgres_url: str, tmp_path: Path) -> None:
     with Store(postgres_url, create=True) as store, pytest.raises(ExportError, match="pg_dump"):
         store.backup(tmp_path / "copy.db")

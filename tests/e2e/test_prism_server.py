@@ -26,7 +26,7 @@ def test_prism_sums_every_window_of_a_source_that_checkpoints_itself(prism: Path
     assert sorted(starts(tmp_path)) == [(partition, start) for partition in range(2) for start in range(0, 300, 20)]
 
 
-def test_a_binary_that_is_named_and_absent_is_not_looked_for_elsewhere(
+def test_a_configured_but_missing_binary_is_reported_without_further_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QUILTSTREAM_PRISM", str(tmp_path / "prism"))

@@ -56,7 +56,7 @@ def every_slot(begin: int, end: int) -> pl.DataFrame:
     "A real Prometheus evaluates every rule on the pages of a live job on Prism and of Flink's reporter; none "
     "fires while they are well, and those of a lost gateway or TaskManager do",
 )
-def test_a_gateway_that_was_away_for_longer_than_idle_is_in_rows_metrics_and_alerts(
+def test_a_gateway_outage_beyond_idle_is_shown_in_rows_metrics_and_alerts(
     kafka: KafkaBroker, bench: Bench, program: Path
 ) -> None:
     topics = TopicBench(kafka, bench, 2)

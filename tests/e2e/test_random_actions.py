@@ -30,14 +30,14 @@ def there(prism: Path, postgres_server: PostgresServer, kafka: KafkaBroker) -> S
     "counts, each line is counted or told with its reason, and no process is left",
 )
 @pytest.mark.parametrize("night", range(NIGHT))
-def test_random_actions_leave_what_plain_counting_says(there: Servers, night: int) -> None:
+def test_results_after_random_actions_equal_plain_counting(there: Servers, night: int) -> None:
     del night
     plan = plan_of(random.randrange(10**9), beams=[*there.beams])  # noqa: S311 - test data
     sys.stdout.write(f"{plan}\n")
     sys.stdout.write(f"{run(plan, there):.0f} s\n")
 
 
-def test_a_short_run_of_actions_leaves_what_plain_counting_says(there: Servers) -> None:
+def test_results_after_a_short_run_of_actions_equal_plain_counting(there: Servers) -> None:
     configuration = Configuration(source="kafka", ledger="postgres", partitions=2)
     done = steps("begin", "send", "await rows", "late", "kill worker", "duplicate", "stop")
     assert possible(done, configuration.facts) == done
@@ -57,7 +57,7 @@ def test_a_short_run_of_actions_leaves_what_plain_counting_says(there: Servers) 
         ("left running", steps("begin", "send", "kill worker"), "processes that a job left"),
     ],
 )
-def test_what_is_planted_in_a_job_is_found(there: Servers, planted: str, done: tuple[Step, ...], said: str) -> None:
+def test_a_fault_planted_in_a_job_is_found(there: Servers, planted: str, done: tuple[Step, ...], said: str) -> None:
     plan = Plan(5, Configuration(), done)
     assert possible(done, plan.configuration.facts) == done
     with pytest.raises(WrongError, match=said):
@@ -68,7 +68,7 @@ def test_what_is_planted_in_a_job_is_found(there: Servers, planted: str, done: t
 
 
 @pytest.mark.parametrize("runner", ["prism", "flink"])
-def test_every_step_of_a_plan_has_what_it_needs(runner: str) -> None:
+def test_every_step_of_a_plan_has_its_preconditions(runner: str) -> None:
     seen: set[str] = set()
     for seed in range(300):
         plan = plan_of(seed, beams=["2.77", "2.62"], runner=runner)
@@ -84,7 +84,7 @@ def test_a_seed_is_one_plan_and_another_seed_another_one() -> None:
     assert len({str(plan_of(seed)).partition(": ")[2] for seed in range(100)}) == 100
 
 
-def test_a_step_whose_need_another_one_gave_goes_with_it() -> None:
+def test_a_step_is_removed_with_the_step_that_provided_its_precondition() -> None:
     facts = Configuration().facts
     done = steps("begin", "send", "await rows", "late", "kill broker")
     assert [one.action for one in possible(done, facts)] == ["begin", "send", "await rows", "late"]
@@ -100,9 +100,7 @@ def test_a_step_whose_need_another_one_gave_goes_with_it() -> None:
         (set[str](), []),
     ],
 )
-def test_a_plan_that_fails_is_shrunk_to_the_steps_without_which_it_does_not(
-    culprits: set[str], left: list[str]
-) -> None:
+def test_a_failing_plan_is_shrunk_to_its_necessary_steps(culprits: set[str], left: list[str]) -> None:
     names = ["begin", "send", "damage", "await rows", "duplicate", "late", "stop", "begin", "send", "damage", "stop"]
     plan = Plan(1, Configuration(), steps(*names))
 

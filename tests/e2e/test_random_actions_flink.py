@@ -34,7 +34,7 @@ def there(prism: Path, postgres_server: PostgresServer, kafka: KafkaBroker, flin
     "once with its true counts, and no job is left in the cluster",
 )
 @pytest.mark.parametrize("seed", [*NIGHT, None])
-def test_random_actions_on_flink_leave_what_plain_counting_says(there: Servers, seed: int | None) -> None:
+def test_results_after_random_actions_on_flink_equal_plain_counting(there: Servers, seed: int | None) -> None:
     plan = plan_of(random.randrange(10**9) if seed is None else seed, runner="flink")  # noqa: S311 - test data
     sys.stdout.write(f"{plan}\n")
     sys.stdout.write(f"{run(plan, there):.0f} s\n")
@@ -63,7 +63,7 @@ def test_random_actions_on_flink_leave_what_plain_counting_says(there: Servers, 
         ("left in the cluster", steps("begin", "send", "await rows", "stop"), "a command left in the cluster"),
     ],
 )
-def test_what_is_planted_in_a_job_on_flink_is_found(
+def test_a_fault_planted_in_a_job_on_flink_is_found(
     there: Servers, planted: str, done: tuple[Step, ...], said: str
 ) -> None:
     configuration = Configuration(runner="flink", ledger="postgres", beam=FLINK_BEAM, checkpoint_ms=60_000)
@@ -72,6 +72,6 @@ def test_what_is_planted_in_a_job_on_flink_is_found(
         run(Plan(5, configuration, done), there, ("--plant", planted))
 
 
-def test_the_plans_of_every_night_on_flink_do_what_can_be_done_there_alone() -> None:
+def test_the_nightly_plans_on_flink_cover_every_action_specific_to_flink() -> None:
     done = {step.action for seed in NIGHT for step in plan_of(seed, runner="flink").steps}
     assert done >= {name for name, one in ACTIONS.items() if {"flink", "saved"} & {*one.needs}}

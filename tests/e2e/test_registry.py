@@ -224,7 +224,7 @@ def test_a_schema_that_refers_to_another_is_read(registry, made):
     "brokers",
     "Schema registry: messages wait while it is away; an address without a registry costs no message",
 )
-def test_messages_wait_while_the_registry_is_away_and_go_on_when_it_is_back(own_registry, made):
+def test_messages_wait_while_the_registry_is_unavailable(own_registry, made):
     registry = own_registry
     confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
     topic = broker.topic(1)
@@ -260,7 +260,7 @@ def test_messages_wait_while_the_registry_is_away_and_go_on_when_it_is_back(own_
     "brokers",
     "Schema registry: messages wait while it is away; an address without a registry costs no message",
 )
-def test_an_address_where_there_is_no_registry_is_told_and_costs_no_message(registry, made):
+def test_an_address_without_a_registry_is_reported_and_loses_no_message(registry, made):
     number = Confluents(made({"url": registry.url})).register("reading", READING)
     with pytest.raises(LookupError):
         RegistrySchemas(registry.url, client=made)(NOBODYS)
@@ -332,7 +332,7 @@ def test_a_registry_without_the_schema_stops_the_job_before_a_row_is_sent(regist
     "Schema registry, a real one: without the schema the job stops before a row is sent; while it hangs, rows wait "
     "and are the same afterwards",
 )
-def test_rows_wait_while_the_registry_hangs_and_are_the_same_when_it_goes_on(registry, made):
+def test_rows_wait_while_the_registry_hangs_and_are_sent_unchanged(registry, made):
     broker = FakeBroker()
     topic = broker.topic(1)
     worker = to(registry, made, broker, topic)

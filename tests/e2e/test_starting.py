@@ -66,7 +66,7 @@ def begin(starter: Starter, folder: Path, code: int, stdin: int) -> Started:
         return starter.start(words, folder, os.environ | {"SAID": "yes"}, stdin, out, err)
 
 
-def test_it_has_its_words_folder_variables_input_and_a_session_of_its_own(starter: Starter, tmp_path: Path) -> None:
+def test_a_started_process_has_its_arguments_folder_environment_and_session(starter: Starter, tmp_path: Path) -> None:
     for code in (0, 3):
         process = begin(starter, tmp_path, code, subprocess.PIPE)
         assert process.poll() is None
@@ -79,7 +79,7 @@ def test_it_has_its_words_folder_variables_input_and_a_session_of_its_own(starte
         assert (tmp_path / "err").read_text(encoding="utf-8") == "what comes in\n"
 
 
-def test_it_can_be_killed_and_its_id_is_nobody_elses_until_its_end_was_heard(starter: Starter, tmp_path: Path) -> None:
+def test_a_killed_process_keeps_its_id_until_it_is_reaped(starter: Starter, tmp_path: Path) -> None:
     process = begin(starter, tmp_path, 0, subprocess.PIPE)
     os.killpg(process.pid, signal.SIGKILL)
     while alive(process.pid):
@@ -90,11 +90,11 @@ def test_it_can_be_killed_and_its_id_is_nobody_elses_until_its_end_was_heard(sta
     process.stdin.close()
 
 
-def test_without_an_input_it_reads_nothing(starter: Starter, tmp_path: Path) -> None:
+def test_a_process_started_without_an_input_reads_nothing(starter: Starter, tmp_path: Path) -> None:
     assert begin(starter, tmp_path, 0, subprocess.DEVNULL).wait() == 0
 
 
-def test_modules_that_are_not_there_or_that_speak_when_they_are_imported_are_told(tmp_path: Path) -> None:
+def test_modules_that_are_missing_or_print_on_import_are_reported(tmp_path: Path) -> None:
     (tmp_path / "loud.py").write_text("print('ready')", encoding="utf-8")
     for module, said in (("loud", "without a word: ready"), ("nowhere", "cannot be imported")):
         made = Starter(sys.executable, os.environ | {"PYTHONPATH": str(tmp_path)}, [module])
@@ -106,7 +106,7 @@ def test_modules_that_are_not_there_or_that_speak_when_they_are_imported_are_tol
 
 
 @pytest.mark.parametrize("content", [THREADED, COLLECTED], ids=["has threads", "has no child left"])
-def test_it_goes_on_where_the_process_that_forks(tmp_path: Path, content: str) -> None:
+def test_a_starter_falls_back_when_the_forking_process_is_unusable(tmp_path: Path, content: str) -> None:
     (tmp_path / "peculiar.py").write_text(content, encoding="utf-8")
     made = Starter(sys.executable, os.environ | {"PYTHONPATH": str(tmp_path)}, ["peculiar"])
     try:

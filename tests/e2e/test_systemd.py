@@ -236,7 +236,7 @@ def secure(machine: Machine, user: str) -> list[str]:
     "The commands of the systemd units, with their places, users and secrets, bring readings from MQTT to private rows "
     "on MQTT; a stop leaves no process, and a kill of the job no Prism",
 )
-def test_the_units_carry_readings_to_rows_and_leave_nothing_behind(machine: Machine) -> None:
+def test_the_units_publish_rows_of_readings_and_leave_no_process(machine: Machine) -> None:
     begin = dt.datetime.now(dt.timezone.utc).replace(minute=0, second=0, microsecond=0) - 5 * HOUR
     settle(machine, begin)
     machine.begin("quiltstream-postgresql")
@@ -303,7 +303,7 @@ def ledger(machine: Machine) -> str:
     return yaml.safe_load((machine.root / "etc" / "job" / "settings.yaml").read_text(encoding="utf-8"))["ledger"]
 
 
-def test_the_job_does_not_begin_again_with_settings_that_cannot_be_used(machine: Machine) -> None:
+def test_the_job_is_not_restarted_with_invalid_settings(machine: Machine) -> None:
     settle(machine, dt.datetime.now(dt.timezone.utc))
     (machine.root / "etc" / "job" / "settings.yaml").write_text("colour: 1\n", encoding="utf-8")
     unit = read_unit("quiltstream-live")

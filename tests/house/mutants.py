@@ -92,7 +92,7 @@ def survives(mutant: Mutant, tree: Path) -> bool:
 
 _LIVE = "tests/transforms/sources/test_live.py"
 _WHOLE_WAY = (
-    "tests/transforms/test_histograms.py::test_histograms_of_60_homes_equal_a_plain_computation_whatever_the_order",
+    "tests/transforms/test_histograms.py::test_histograms_of_60_homes_equal_a_plain_computation_in_any_order",
 )
 _CELLS = ("tests/transforms/aggregate/test_cells.py",)
 _STORE = ("tests/store/test_sqlite_store.py",)
@@ -139,7 +139,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="for slots, one in zip(lengths, named, strict=True)",
         new="for slots, one in zip(lengths, [named[0], *named[:-1]], strict=True)",
         tests=(
-            "tests/transforms/test_calendar_windows.py::test_a_months_noise_for_itself_alone_is_that_of_its_own_length",
+            "tests/transforms/test_calendar_windows.py::test_the_noise_of_a_month_calibrated_alone_depends_on_its_length",
         ),
     ),
     Mutant(
@@ -159,7 +159,7 @@ MUTANTS: tuple[Mutant, ...] = (
         new="query = self.query",
         tests=(
             "tests/store/test_sqlite_store.py::TestSqlite::"
-            "test_windows_with_noise_of_their_own_are_charged_and_published_by_it",
+            "test_windows_with_noise_by_length_are_charged_and_published_by_it",
         ),
     ),
     Mutant(
@@ -187,30 +187,28 @@ MUTANTS: tuple[Mutant, ...] = (
         file="store/connection.py",
         old='"BEGIN IMMEDIATE" if options.get(WRITES, False) else "BEGIN"',
         new='"BEGIN"',
-        tests=("tests/store/test_interleaver.py::test_every_schedule_keeps_what_is_promised[race]",),
+        tests=("tests/store/test_interleaver.py::test_every_interleaving_satisfies_the_invariants[race]",),
     ),
     Mutant(
         name="a job that publishes does not compare a block with its digest",
         file="store/publishing.py",
         old='        integrity.checked(tables.releases, block)\n        if block["charge_id"]',
         new='        if block["charge_id"]',
-        tests=("tests/store/test_interleaver.py::test_every_schedule_keeps_what_is_promised[damage]",),
+        tests=("tests/store/test_interleaver.py::test_every_interleaving_satisfies_the_invariants[damage]",),
     ),
     Mutant(
         name="the name of a ledger does not travel to the next process",
         file="store/store.py",
         old="self._address = self._address.pinned(found)",
         new="pass",
-        tests=("tests/store/test_interleaver.py::test_every_schedule_keeps_what_is_promised[vanish]",),
+        tests=("tests/store/test_interleaver.py::test_every_interleaving_satisfies_the_invariants[vanish]",),
     ),
     Mutant(
         name="a sink that is not on this machine is not searched for releases",
         file="pipelines/connectors/files.py",
         old="else is_elsewhere(path, field)",
         new="else False",
-        tests=(
-            "tests/pipelines/test_continuity.py::test_a_sink_elsewhere_is_searched_for_releases_that_are_not_on_record",
-        ),
+        tests=("tests/pipelines/test_continuity.py::test_a_remote_sink_is_searched_for_unrecorded_releases",),
     ),
     Mutant(
         name="a second connection of a process drops the locks of the first",
@@ -241,7 +239,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="    if drawn.shape != (count,):",
         new="    if drawn.shape == ():",
         tests=(
-            "tests/privacy/mechanisms/test_sampling.py::test_one_value_for_many_lanes_is_refused_and_not_shared_among_them",
+            "tests/privacy/mechanisms/test_sampling.py::test_one_value_for_many_lanes_is_refused_and_not_broadcast",
         ),
     ),
     Mutant(
@@ -256,7 +254,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="schemas/files.py",
         old="        _check_target(path, new=new)\n        part.replace(path)",
         new="        part.replace(path)",
-        tests=("tests/schemas/test_files.py::test_what_comes_into_the_place_while_a_file_is_written_is_not_replaced",),
+        tests=("tests/schemas/test_files.py::test_a_non_file_created_during_a_write_is_not_replaced",),
     ),
     Mutant(
         name="a uniform draw clamps where it must reject",
@@ -322,7 +320,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/aggregate/release.py",
         old="parts[bit] = max(parts.get(bit, counts), counts, key=",
         new="parts[bit] = counts + parts[bit] if bit in parts else max((counts,), key=",
-        tests=("tests/transforms/aggregate/test_collect.py::test_a_shard_counts_once_in_a_sum_however_often_it_comes",),
+        tests=("tests/transforms/aggregate/test_collect.py::test_a_repeated_shard_counts_once_in_a_sum",),
     ),
     Mutant(
         name="a window is cut by the roster that a worker happens to know",
@@ -453,7 +451,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/formats/avro.py",
         old="if at != len(block.data):",
         new="if at > len(block.data):",
-        tests=("tests/transforms/formats/test_avro.py::test_a_block_that_claims_other_than_it_holds_damages_its_file",),
+        tests=("tests/transforms/formats/test_avro.py::test_a_block_with_a_wrong_count_damages_its_file",),
     ),
     Mutant(
         name="the columns of a wide table are given to each other's series",
@@ -467,7 +465,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/formats/times.py",
         old="good = stamps.good & begins",
         new="good = stamps.good",
-        tests=("tests/transforms/formats/test_rows.py::test_a_date_with_a_time_of_day_is_no_date",),
+        tests=("tests/transforms/formats/test_rows.py::test_a_date_with_a_time_of_day_is_rejected",),
     ),
     Mutant(
         name="a domain does not hold its categories",
@@ -484,7 +482,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="transforms/formats/rows.py",
         old="np.array([state is None for state in states], dtype=np.bool_)[at]",
         new="np.array([state is None and False for state in states], dtype=np.bool_)[at]",
-        tests=("tests/transforms/formats/test_rows.py::test_labels_of_csv_are_text_whatever_they_look_like",),
+        tests=("tests/transforms/formats/test_rows.py::test_labels_of_csv_are_always_read_as_text",),
     ),
     Mutant(
         name="a second hour that rises above the first is taken for the first",
@@ -506,7 +504,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old='    if row["row_digest"] != row_digest(table, row):',
         new="    if row is None:",
         tests=(
-            "tests/store/test_sqlite_store.py::TestSqlite::test_every_bit_of_every_block_is_told_and_none_is_published",
+            "tests/store/test_sqlite_store.py::TestSqlite::test_every_flipped_bit_of_a_block_is_detected_and_not_published",
         ),
     ),
     Mutant(
@@ -515,7 +513,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="    if drawn_of(charge).get(shard) == found:",
         new="    if found is None or drawn_of(charge).get(shard) == found:",
         tests=(
-            "tests/store/test_sqlite_store.py::TestSqlite::test_a_removed_row_of_any_table_is_told_and_nothing_is_drawn_or_charged_anew",
+            "tests/store/test_sqlite_store.py::TestSqlite::test_a_removed_row_is_detected_and_nothing_is_drawn_or_charged_again",
         ),
     ),
     Mutant(
@@ -524,7 +522,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="        self.chain.add(links)\n",
         new="",
         tests=(
-            "tests/store/test_sqlite_store.py::TestSqlite::test_a_removal_with_all_digests_made_anew_is_told_by_a_head_kept_elsewhere",
+            "tests/store/test_sqlite_store.py::TestSqlite::test_a_removal_with_recomputed_digests_is_detected_by_an_external_head",
         ),
     ),
     Mutant(
@@ -533,7 +531,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="    if len(rows) != expected:",
         new="    if len(rows) > expected:",
         tests=(
-            "tests/store/test_sqlite_store.py::TestSqlite::test_a_removed_row_of_any_table_is_told_and_nothing_is_drawn_or_charged_anew",
+            "tests/store/test_sqlite_store.py::TestSqlite::test_a_removed_row_is_detected_and_nothing_is_drawn_or_charged_again",
         ),
     ),
     Mutant(
@@ -556,7 +554,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="            self._require()\n            log, opened = plain.info.get(LOG, (None, None))\n",
         new="            log, opened = None, None\n",
         tests=(
-            "tests/store/test_sqlite_store.py::test_a_file_moved_away_before_a_commit_stops_the_job_before_a_row_leaves",
+            "tests/store/test_sqlite_store.py::test_a_file_moved_before_a_commit_stops_the_job_before_a_row_is_published",
         ),
     ),
     Mutant(
@@ -571,7 +569,9 @@ MUTANTS: tuple[Mutant, ...] = (
         file="store/address.py",
         old="        return _SEEN[self.address.url, self.store_id]\n",
         new="        return self.__dict__.setdefault('seen', {})\n",
-        tests=("tests/store/test_second_draws.py::test_a_process_remembers_a_ledger_after_its_connection_is_gone",),
+        tests=(
+            "tests/store/test_second_draws.py::test_a_process_detects_an_older_copy_after_its_connection_was_closed",
+        ),
     ),
     Mutant(
         name="a ledger is opened by each of its names",
@@ -599,7 +599,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="pipelines/on_record.py",
         old="known.entry_id in (None, newest) or store.has_entry(known.entry_id):",
         new="True:",
-        tests=("tests/pipelines/test_continuity.py::test_what_is_remembered_gives_way_to_no_older_copy",),
+        tests=("tests/pipelines/test_continuity.py::test_an_older_copy_does_not_overwrite_the_continuity_file",),
     ),
     Mutant(
         name="a total tells how many values were rejected though missing is a state",
@@ -753,7 +753,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="privacy/accounting/sweep.py",
         old="(self._densities[index] + np.max(bounds, axis=0)) * _UP",
         new="(np.max(bounds, axis=0)) * _UP",
-        tests=("tests/privacy/accounting/test_sweep.py::test_no_stationary_chain_loses_more_than_the_recursion_says",),
+        tests=("tests/privacy/accounting/test_sweep.py::test_the_recursion_bounds_the_loss_of_every_stationary_chain",),
     ),
     Mutant(
         name="uncharged slots between windows are left out",
@@ -867,7 +867,7 @@ MUTANTS: tuple[Mutant, ...] = (
         new="chain.directions()[0][1]) for chain",
         tests=(
             "tests/privacy/accounting/test_forward_backward.py",
-            "tests/privacy/accounting/test_sweep.py::test_no_chain_of_any_start_loses_more_than_the_recursion_says",
+            "tests/privacy/accounting/test_sweep.py::test_the_recursion_bounds_the_loss_of_every_chain_with_any_start",
         ),
     ),
     Mutant(
@@ -910,7 +910,7 @@ MUTANTS: tuple[Mutant, ...] = (
         file="privacy/mechanisms/sampling.py",
         old="    accepted = ends[:, 0] < ends[:, 1]",
         new="    accepted = ends[:, 0] <= ends[:, 1]",
-        tests=("tests/privacy/mechanisms/test_sampling.py::test_of_all_keys_each_subset_is_chosen_equally_often",),
+        tests=("tests/privacy/mechanisms/test_sampling.py::test_each_subset_is_chosen_equally_often_over_all_keys",),
     ),
     Mutant(
         name="every candidate of the noise that keeps the total is accepted",

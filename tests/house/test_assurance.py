@@ -10,7 +10,7 @@ from .assurance import AREAS, PAGE, Claim, claims, claims_of, page
 from .tree import ROOT
 
 
-def test_the_page_of_claims_is_what_the_markers_say() -> None:
+def test_the_page_of_claims_equals_the_test_markers() -> None:
     found = claims()
     assert PAGE.read_text(encoding="utf-8") == page(found), "run: python tests/house/assurance.py"
     assert {claim.area for claim in found} == set(AREAS)
@@ -52,6 +52,6 @@ def test_markers_of_modules_classes_and_methods_are_read() -> None:
 
 
 @pytest.mark.parametrize("arguments", ['"live"', '"nothing", "a claim"', 'AREA, "a claim"', '"live", "A claim."'])
-def test_a_marker_that_is_none_is_refused(arguments: str) -> None:
+def test_a_malformed_marker_is_refused(arguments: str) -> None:
     with pytest.raises(ValueError, match=r"tests/x\.py:2: assures"):
         list(claims_of(f"@pytest.mark.assures({arguments})\ndef test_it(): ...", "tests/x.py"))

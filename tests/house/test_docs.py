@@ -25,12 +25,12 @@ RUN = [
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_a_page_does_what_it_says(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_a_page_run_as_documented(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_page(page, (ROOT / page).read_text(encoding="utf-8"), tmp_path) > 0
 
 
-def test_a_block_left_out_says_why() -> None:
+def test_every_skipped_block_has_a_reason() -> None:
     assert [block.where for block in LEFT_OUT if len(block.value) <= len("because")] == [], "give a reason after no-run"
     pytest.skip("not run: " + "; ".join(f"{block.where} ({block.value})" for block in LEFT_OUT))
 
@@ -88,7 +88,7 @@ def test_the_commands_of_a_console_block_are_found() -> None:
     assert not block.runs  # only blocks that show `$ quiltstream` are run
 
 
-def test_a_console_block_ends_as_the_page_says(tmp_path: Path) -> None:
+def test_a_console_block_exits_with_the_documented_code(tmp_path: Path) -> None:
     (block,) = blocks("page.md", CONSOLE)
     run_console(block, tmp_path, dict(os.environ))
     with pytest.raises(BlockError, match=r"(?s)page\.md:4: .* ended with 3, not 2"):

@@ -14,7 +14,7 @@ from .tree import ROOT
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
-def test_the_tests_notice_the_mutant(mutant: Mutant, tmp_path: Path) -> None:
+def test_the_tests_fail_on_the_mutant(mutant: Mutant, tmp_path: Path) -> None:
     tree = copy_tree(tmp_path / "tree")
     code, output = run_tests(tree, mutant.tests, mutant.tier)
     assert code == 0, f"without the mutant its tests must pass:\n{output[-3000:]}"
@@ -35,7 +35,7 @@ def test_every_mutant_still_fits_the_source(tmp_path: Path) -> None:
     assert wrong == []
 
 
-def test_a_mutant_whose_text_is_gone_is_an_error(tmp_path: Path) -> None:
+def test_a_mutant_without_exactly_one_match_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\nx = 1\n", encoding="utf-8")
     for old, count in (("y", 0), ("x = 1", 2)):
         with pytest.raises(MutantError, match=f"occurs {count} times"):
@@ -51,7 +51,7 @@ EXAMPLE = Mutant(
 )
 
 
-def test_the_machinery_tells_a_noticed_mutant_from_a_survivor_and_from_a_wreck(tmp_path: Path) -> None:
+def test_killed_surviving_and_broken_mutants_are_distinguished(tmp_path: Path) -> None:
     tree = copy_tree(tmp_path / "tree")
     source = (tree / EXAMPLE.file).read_text(encoding="utf-8")
     assert survives(dataclasses.replace(EXAMPLE, new="if name not in set(FILES):"), tree)

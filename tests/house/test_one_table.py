@@ -55,7 +55,7 @@ def listed_methods(source: str) -> Iterator[int]:
             yield node.lineno
 
 
-def test_no_belief_is_asked_for_its_type_outside_the_models() -> None:
+def test_no_module_outside_the_models_checks_the_type_of_a_belief() -> None:
     files = [file for file in all_modules() if MODELS not in file.parents]
     found = [
         f"{file.relative_to(ROOT)}:{line}"
@@ -75,7 +75,7 @@ def test_no_belief_is_asked_for_its_type_outside_the_models() -> None:
         "match one:\n    case AnyInitial():\n        pass",
     ],
 )
-def test_a_question_for_the_type_of_a_belief_is_found(source: str) -> None:
+def test_a_type_check_of_a_belief_is_found(source: str) -> None:
     assert list(asked_for_its_type(source))
 
 

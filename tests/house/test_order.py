@@ -6,13 +6,13 @@ from ..e2e.order import LONGEST, SMOKE, is_smoke, rank
 from .tree import ROOT
 
 
-def test_the_files_that_begin_are_there_and_stand_before_all_others() -> None:
+def test_the_longest_test_files_exist_and_run_first() -> None:
     names = [path.name for path in sorted((ROOT / "tests" / "e2e").glob("test_*.py"))]
     assert set(LONGEST) <= set(names)
     assert sorted(names, key=rank)[: len(LONGEST)] == list(LONGEST)
 
 
-def test_what_runs_on_a_push_is_there() -> None:
+def test_every_test_listed_for_a_push_exists() -> None:
     for one in SMOKE:
         file, *inner = one.split("[")[0].split("::")
         text = (ROOT / "tests" / "e2e" / file).read_text(encoding="utf-8")

@@ -31,7 +31,7 @@ def test_every_package_is_mapped_to_its_folder(setuptools_table: dict[str, Any])
     assert {name: package_of(ROOT / folder) for name, folder in mapped.items()} == {name: name for name in mapped}
 
 
-def test_every_file_of_a_portion_that_is_no_module_is_package_data(setuptools_table: dict[str, Any]) -> None:
+def test_every_non_module_file_of_a_portion_is_package_data(setuptools_table: dict[str, Any]) -> None:
     data: dict[str, list[str]] = setuptools_table["package-data"]
     others = [f for f in tracked_files() if f.relative_to(ROOT).parts[0] in PORTIONS and f.suffix != ".py"]
     assert others, "the portions hold at least their py.typed"
@@ -48,12 +48,12 @@ def test_a_portion_is_a_typed_package(portion: str) -> None:
     assert (ROOT / portion / "py.typed").is_file()
 
 
-def test_the_namespace_has_no_module_of_its_own() -> None:
+def test_the_namespace_package_has_no_init_module() -> None:
     assert not (ROOT / "quiltstream").exists()
     assert not (ROOT / "__init__.py").exists()
 
 
-def test_the_sources_come_with_the_way_to_report_a_vulnerability_and_pages_link_it() -> None:
+def test_the_sources_include_the_security_policy_and_pages_link_it() -> None:
     assert "SECURITY.md" in (ROOT / "MANIFEST.in").read_text(encoding="utf-8")
     more = (ROOT / "README.md").read_text(encoding="utf-8").partition("## More")[2]
     assert "](SECURITY.md)" in more

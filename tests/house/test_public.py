@@ -40,7 +40,7 @@ PACKAGES = [
 MOST_NAMES = {"quiltstream.privacy": 26, "quiltstream.store": 13}
 
 
-def test_a_package_says_what_it_is_and_lists_its_names_once() -> None:
+def test_a_package_has_a_docstring_and_lists_its_names_once() -> None:
     assert {f"quiltstream.{portion}" for portion in PORTIONS} <= set(PACKAGES)
     for name in PACKAGES:
         module = importlib.import_module(name)
@@ -84,7 +84,7 @@ def subclasses(kind: type[Exception]) -> Iterator[type[Exception]]:
         yield from subclasses(one)
 
 
-def test_a_thing_without_a_docstring_is_found() -> None:
+def test_a_name_without_a_docstring_is_found() -> None:
     def bare() -> None: ...
 
     class Bare:

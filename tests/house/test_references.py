@@ -19,12 +19,12 @@ def absent(page: Path, text: str) -> list[str]:
     return names + [name for name in LINKED.findall(text) if not (page.parent / name).exists()]
 
 
-def test_every_file_that_a_page_names_is_there() -> None:
+def test_every_file_named_by_a_page_exists() -> None:
     found = {page.name: names for page in PAGES if (names := absent(page, page.read_text(encoding="utf-8")))}
     assert found == {}
     assert len(PAGES) > 10
 
 
-def test_a_file_that_is_not_there_is_found() -> None:
+def test_a_missing_file_named_by_a_page_is_found() -> None:
     text = "`privacy/mechanisms/discrete_laplace.py` `privacy/nothing.py` [a](guarantee.md#here) [b](nothing.md) [c](https://a.example/b)"
     assert absent(ROOT / "docs" / "page.md", text) == ["privacy/nothing.py", "nothing.md"]

@@ -44,7 +44,7 @@ def remembering() -> None:
 
 
 @pytest.mark.parametrize("kind", [Step, Ours])
-def test_a_step_has_the_states_and_timers_that_beam_finds_however_often_it_is_asked(kind: type[Step]) -> None:
+def test_cached_states_and_timers_of_a_step_equal_those_of_beam(kind: type[Step]) -> None:
     read: Any = userstate.get_dofn_specs
     for _ in range(3):
         states, timers = read(kind())
@@ -52,7 +52,7 @@ def test_a_step_has_the_states_and_timers_that_beam_finds_however_often_it_is_as
         states.clear()
 
 
-def test_a_method_has_the_parameters_that_beam_finds_and_functions_are_read_anew() -> None:
+def test_cached_method_parameters_equal_those_of_beam_and_functions_are_not() -> None:
     read: Any = core.get_function_args_defaults
     for _ in range(3):
         names, defaults = read(Step().process)

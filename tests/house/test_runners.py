@@ -65,7 +65,7 @@ def test_every_pipeline_of_the_tests_names_its_runner() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(BY_OPTIONS))
-def test_a_pipeline_that_is_told_its_runner_by_options_is_given_some(name: str) -> None:
+def test_a_pipeline_configured_by_options_is_passed_options(name: str) -> None:
     for call in pipelines((ROOT / name).read_text(encoding="utf-8")):
         assert [one.arg for one in call.keywords] == ["options"]
 
@@ -87,7 +87,7 @@ def test_a_pipeline_that_is_told_its_runner_by_options_is_given_some(name: str) 
         ("from .live_jobs import Pipeline\nPipeline(result)", []),
     ],
 )
-def test_what_names_a_runner_and_what_does_not(text: str, named: list[str | None]) -> None:
+def test_the_runner_of_a_pipeline_call_is_recognised(text: str, named: list[str | None]) -> None:
     assert [runner_of(call) for call in pipelines(text)] == named
 
 

@@ -45,7 +45,7 @@ def test_rates_of_scale_page_are_those_of_the_benchmarks(benchmark: ModuleType) 
         assert any(abs(rate - number * unit) < 1e-6 * rate for unit in (1, 1e3, 1e6)), shown
 
 
-def test_growth_of_the_ledger_on_the_page_is_what_the_benchmark_printed(benchmark: ModuleType) -> None:
+def test_growth_of_the_ledger_on_the_page_equals_the_benchmark_output(benchmark: ModuleType) -> None:
     lines = [line.split() for line in printed("ledger_growth.py").splitlines() if line.strip()[:1].isdigit()]
     rows = [line for line in lines if len(line) == 10]
     cells = [row[:4] + row[5:7] for row in rows]

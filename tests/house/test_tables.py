@@ -41,7 +41,7 @@ def test_the_table_of_steps_has_every_step_of_the_makefile() -> None:
     assert set(re.findall(r"^\| `make (\w+)`", text("CONTRIBUTING.md"), re.MULTILINE)) == steps
 
 
-def test_the_readme_says_where_the_portions_lie() -> None:
+def test_the_readme_names_the_folders_of_the_portions() -> None:
     more = text("README.md").split("\n## More\n")[1]
     assert "`import quiltstream.pipelines` is the folder `pipelines/`" in more
     assert "(CONTRIBUTING.md#the-layout)" in more

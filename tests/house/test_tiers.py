@@ -27,7 +27,7 @@ def absent(names: Iterable[str]) -> list[str]:
     return found
 
 
-def test_what_runs_nightly_is_there_and_a_test_of_a_push_stands_for_it() -> None:
+def test_every_nightly_test_exists_and_is_represented_on_a_push() -> None:
     assert absent([*NIGHTLY, *EXAMPLES]) == []
     steps = {name for name in NIGHTLY.values() if name.startswith(".ci/run ")}
     assert absent(set(NIGHTLY.values()) - steps) == []
@@ -44,7 +44,7 @@ def test_a_name_that_no_test_has_is_found() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_what_one_test_goes_through_is_shared_among_pushes(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def test_the_cases_of_one_test_are_shared_among_pushes(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(tiers, "TIER", "push")
     taken: list[int] = []
     for commit in range(3):
@@ -64,7 +64,7 @@ def test_the_table_of_heavy_tests_is_of_this_tree() -> None:
     assert len(gone) < len(tiers.HEAVY) / 10, "what has no line runs on every push: write heavy.txt anew (heavy.py)"
 
 
-def test_what_takes_long_is_told_by_a_report() -> None:
+def test_long_tests_are_listed_from_a_report() -> None:
     case = '<testcase classname="a" name="{}" time="{}" />'
     cases = [("test_long", 2.5), ("test_many[1]", 0.04), ("test_many[b::c [d]]", 0.08), ("test_short", 0.01)]
     cases += [("test_uneven[a b]", 2.0), ("test_uneven[c]", 0.2)]
@@ -72,7 +72,7 @@ def test_what_takes_long_is_told_by_a_report() -> None:
     assert heavy(report) == ("2.500 test_long\n0.060 test_many\n1.100 test_uneven\n2.000 test_uneven[a b]\n")
 
 
-def test_what_cannot_differ_there_is_left_out_on_the_lowest_beam(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_independent_of_beam_are_skipped_on_the_lowest_version(monkeypatch: pytest.MonkeyPatch) -> None:
     def taken(files: Iterable[str], name: str = "test_it") -> set[str]:
         items: Any = [Asked(f"{file}::{name}") for file in files]
         return {item.nodeid.partition("::")[0] for item in items if tiers.on_lowest_beam(item)}
@@ -117,7 +117,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("tables")
-def test_a_case_that_takes_longer_than_the_others_does_not_stand_for_its_file(
+def test_the_longest_case_of_a_test_does_not_represent_its_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(tiers.HEAVY, "test_many[a b]", 5.0)
@@ -126,7 +126,7 @@ def test_a_case_that_takes_longer_than_the_others_does_not_stand_for_its_file(
 
 
 @pytest.mark.usefixtures("tables")
-def test_what_was_kept_for_one_promise_is_left_out_where_another_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_kept_for_one_claim_is_skipped_where_another_covers_the_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["a.py::test_dear+x", "a.py::test_long+x+y", "c.py::test_short"]
     assert pushed(monkeypatch, 2, names) == ["a.py::test_long", "c.py::test_short"]
 
@@ -136,7 +136,7 @@ MANY = [f"a.py::test_many[{number}]" for number in range(5)]
 
 
 @pytest.mark.usefixtures("tables")
-def test_a_few_pushes_go_through_all_that_is_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_pushes_cover_all_heavy_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [*LIGHT, *MANY, "a.py::test_long"]
     taken = [pushed(monkeypatch, 30 + number, names) for number in range(3)]
     assert sorted(name for each in taken for name in each if name not in LIGHT) == sorted(names[len(LIGHT) :])
@@ -144,7 +144,7 @@ def test_a_few_pushes_go_through_all_that_is_heavy(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("tables")
-def test_a_file_or_a_claim_that_would_have_none_has_its_shortest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_or_claim_without_a_selected_test_gets_its_shortest_test(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [*LIGHT, "a.py::test_many[0]+kept", "a.py::test_long+lost", "a.py::test_dear+lost", "b.py::test_long"]
     for commit in range(6):
         found = pushed(monkeypatch, commit, names)
@@ -154,7 +154,7 @@ def test_a_file_or_a_claim_that_would_have_none_has_its_shortest(monkeypatch: py
 
 
 @pytest.mark.usefixtures("tables")
-def test_what_is_named_runs_on_every_push(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_named_on_the_command_line_run_on_every_push(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [*LIGHT, "a.py::test_night", "a.py::test_b[2]", *MANY]
     assert pushed(monkeypatch, 2, names) == [*LIGHT, MANY[2]]
     assert pushed(monkeypatch, 2, names, "a.py") == [*LIGHT, *MANY]
@@ -182,7 +182,7 @@ def test_a_property_tries_the_share_of_its_tier(
 
 
 @pytest.mark.parametrize(("stride", "tried"), [(5, 7), (1, 100)])
-def test_a_property_whose_examples_take_long_tries_as_many_as_the_table_says(
+def test_a_property_with_slow_examples_tries_the_number_in_the_table(
     monkeypatch: pytest.MonkeyPatch, stride: int, tried: int
 ) -> None:
     calls: list[int] = []

@@ -63,7 +63,7 @@ def test_the_commands_are_those_of_the_documents() -> None:
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
-def test_every_help_teaches_with_an_example(path: tuple[str, ...]) -> None:
+def test_every_help_text_has_an_example(path: tuple[str, ...]) -> None:
     done = call(*path, "--help")
     assert done.code == 0
     assert re.search(rf"Examples?:\n +quiltstream {' '.join(path)}", done.out), done.out
@@ -85,7 +85,7 @@ def test_the_exit_codes_of_the_documents_are_those_of_the_program(repository: Pa
         assert f"| {code.value} | {code.text} |" in page
 
 
-def test_the_version_is_said() -> None:
+def test_the_version_option_prints_the_version() -> None:
     done = call("--version")
     assert done.code == 0
     assert re.fullmatch(r"quiltstream(, not installed: running from its source| \d+\.\d+\.\d+\S*)\n", done.out)
@@ -101,7 +101,7 @@ finally:
 """
 
 
-def test_asking_for_help_imports_nothing_heavy(tmp_path: Path) -> None:
+def test_the_help_option_imports_no_heavy_module(tmp_path: Path) -> None:
     done = spawn("run", "--help", cwd=tmp_path, program=IMPORTS)
     assert done.out.splitlines()[-1] == "[]"
 
@@ -115,7 +115,7 @@ def test_a_plan_from_a_model_imports_neither_beam_nor_sqlalchemy(tmp_path: Path)
     assert done.out.splitlines()[-1] == "['numpy', 'pyarrow', 'pydantic']"
 
 
-def test_looking_at_a_ledger_does_not_import_beam(tmp_path: Path) -> None:
+def test_showing_a_ledger_does_not_import_beam(tmp_path: Path) -> None:
     made = job(tmp_path)
     assert call("run", made.settings).code == 0
     done = spawn("ledger", "show", "settings.yaml", cwd=tmp_path, program=IMPORTS)
@@ -143,7 +143,7 @@ def test_the_shell_completes_commands_options_and_choices(words: list[str], begu
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_the_documented_line_prints_what_a_shell_reads(shell: str, repository: Path) -> None:
+def test_the_documented_completion_command_prints_the_completion_script(shell: str, repository: Path) -> None:
     page = (repository / "docs" / "cli.md").read_text(encoding="utf-8")
     assert f"_QUILTSTREAM_COMPLETE={shell}_source quiltstream" in page
     done = CliRunner(env={"_QUILTSTREAM_COMPLETE": f"{shell}_source"}).invoke(main, [], prog_name="quiltstream")
@@ -169,7 +169,7 @@ def test_an_unexpected_failure_exits_with_1_and_shows_its_text_with_debug_only(t
     assert "the value 17" in loud.err
 
 
-def test_results_go_to_stdout_and_nothing_else_is_said_where_stderr_is_no_terminal(tmp_path: Path) -> None:
+def test_results_are_printed_to_stdout_and_stderr_stays_empty_without_a_terminal(tmp_path: Path) -> None:
     job(tmp_path)
     done = spawn("run", "settings.yaml", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
@@ -194,7 +194,7 @@ def test_a_process_ends_with_the_documented_code(tmp_path: Path, changes: dict[s
 
 
 @pytest.mark.parametrize("live", [False, True])
-def test_no_text_of_a_library_is_on_stderr_whatever_fails_unless_debug_asks(tmp_path: Path, *, live: bool) -> None:
+def test_library_messages_are_on_stderr_only_with_the_debug_option(tmp_path: Path, *, live: bool) -> None:
     """A step, a thread of a runner while the job runs, and one after it."""
     if live:
         (tmp_path / "inbox").mkdir()

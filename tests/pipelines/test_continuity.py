@@ -79,7 +79,7 @@ LOSSES: dict[str, tuple[Callable[[Job], None], str]] = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_ledger_that_was_lost_is_not_made_anew_where_the_sink_is_elsewhere(tmp_path: Path, loss: str) -> None:
+def test_a_lost_ledger_is_not_recreated_if_the_sink_was_moved(tmp_path: Path, loss: str) -> None:
     """A supervisor begins the command again and again; then the operator says that the history is lost."""
     made = job(tmp_path)
     assert call("run", made.settings).code == 0
@@ -106,7 +106,7 @@ def test_a_ledger_that_was_lost_is_not_made_anew_where_the_sink_is_elsewhere(tmp
 
 
 @pytest.mark.parametrize("where", ["beside the sink", "beside the settings"])
-def test_an_older_copy_is_told_without_a_look_at_the_sink(tmp_path: Path, where: str) -> None:
+def test_an_older_copy_of_the_ledger_is_detected_without_reading_the_sink(tmp_path: Path, where: str) -> None:
     made = job(tmp_path)
     change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
     call("run", made.settings)
@@ -128,7 +128,7 @@ def test_an_older_copy_is_told_without_a_look_at_the_sink(tmp_path: Path, where:
 
 @pytest.mark.parametrize("since", ["the first look", "the first charge"])
 @pytest.mark.parametrize("looks", ["killed before its last look", "with its last look"])
-def test_an_older_copy_of_any_moment_of_a_run_is_told(
+def test_an_older_copy_from_any_moment_of_a_run_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: str, looks: str
 ) -> None:
     """What the newest blocks left is enough, whenever a copy was made and whenever the command last looked."""
@@ -164,9 +164,7 @@ def test_an_older_copy_of_any_moment_of_a_run_is_told(
 
 
 @pytest.mark.assures("ledger", "A copy that lacks a drawn block stops the job before the rows of a second draw leave")
-def test_a_copy_in_which_blocks_that_left_were_drawn_again_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_with_redrawn_published_blocks_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has every charge and every block of the log, by name: only the draws are others."""
     made = job(tmp_path)
     copy, publish = tmp_path / "older.db", Store.publish
@@ -196,7 +194,7 @@ def test_a_copy_in_which_blocks_that_left_were_drawn_again_is_told(
     assert not made.sink.exists()
 
 
-def test_copies_of_a_ledger_that_two_jobs_use_are_told_where_they_meet(tmp_path: Path) -> None:
+def test_diverged_ledger_copies_of_two_jobs_are_detected_at_a_shared_output(tmp_path: Path) -> None:
     """Apart, each has a whole account, and nothing tells; where one meets what the other left, it stops."""
     made = job(tmp_path)
     change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
@@ -231,7 +229,7 @@ def test_copies_of_a_ledger_that_two_jobs_use_are_told_where_they_meet(tmp_path:
         assert store.summary(name).flagged_charges == 4
 
 
-def test_what_is_remembered_gives_way_to_no_older_copy(tmp_path: Path) -> None:
+def test_an_older_copy_does_not_overwrite_the_continuity_file(tmp_path: Path) -> None:
     """A live job's command brings its memory up to date every few seconds, also while the ledger is changed."""
     made = job(tmp_path)
     change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
@@ -252,7 +250,7 @@ def test_what_is_remembered_gives_way_to_no_older_copy(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in remembered(made)] == kept
 
 
-def test_releases_of_the_sink_that_an_older_copy_lacks_are_told_as_that(tmp_path: Path) -> None:
+def test_sink_releases_missing_in_an_older_copy_are_reported(tmp_path: Path) -> None:
     made = job(tmp_path)
     change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
     call("run", made.settings)
@@ -269,9 +267,7 @@ def test_releases_of_the_sink_that_an_older_copy_lacks_are_told_as_that(tmp_path
     assert done.said("does not know them: it is an older copy, a restored backup or another one")
 
 
-def test_a_sink_elsewhere_is_searched_for_releases_that_are_not_on_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_remote_sink_is_searched_for_unrecorded_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StubbornFileSystem, "root", str(tmp_path))
     made = job(tmp_path)
     change(made, sink={"parquet": "stubborn://out/releases.parquet"})
@@ -289,7 +285,9 @@ def test_a_sink_elsewhere_is_searched_for_releases_that_are_not_on_record(
     assert (tmp_path / "out" / "releases.parquet").read_bytes() == first
 
 
-def test_a_live_sink_elsewhere_is_searched_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_live_sink_is_searched_for_unrecorded_releases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(StubbornFileSystem, "root", str(tmp_path))
     made = job(tmp_path)
     assert call("run", made.settings).code == 0
@@ -315,7 +313,7 @@ def test_a_sink_of_no_file_system_is_a_mistake_in_the_settings(tmp_path: Path, s
     assert not made.ledger.exists()
 
 
-def test_a_ledger_that_was_moved_on_purpose_or_merged_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_moved_or_merged_ledger_is_accepted(tmp_path: Path) -> None:
     made = job(tmp_path)
     call("run", made.settings)
     first = made.sink.read_bytes()
@@ -330,7 +328,7 @@ def test_a_ledger_that_was_moved_on_purpose_or_merged_is_gone_on_with(tmp_path: 
         assert made.sink.read_bytes() == first
 
 
-def test_a_memory_that_cannot_be_read_is_no_absent_one(tmp_path: Path) -> None:
+def test_an_unreadable_continuity_file_is_not_treated_as_missing(tmp_path: Path) -> None:
     made = job(tmp_path)
     call("run", made.settings)
     lose(made)
@@ -345,7 +343,9 @@ def test_a_memory_that_cannot_be_read_is_no_absent_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read", ["_read", "read_log"])
-def test_a_memory_of_another_user_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str) -> None:
+def test_a_continuity_file_without_permission_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
     def refused(*_: Any) -> None:
         raise PermissionError(errno.EACCES, "refused")
 
@@ -357,7 +357,7 @@ def test_a_memory_of_another_user_is_told_as_that(tmp_path: Path, monkeypatch: p
     assert done.said("cannot be read (Permission denied); let this user read and write it")
 
 
-def test_a_log_of_blocks_that_cannot_be_read_is_no_absent_one(tmp_path: Path) -> None:
+def test_an_unreadable_block_log_is_not_treated_as_missing(tmp_path: Path) -> None:
     made = job(tmp_path)
     call("run", made.settings)
     for path in tmp_path.glob(".*.quiltstream.blocks"):
@@ -369,7 +369,7 @@ def test_a_log_of_blocks_that_cannot_be_read_is_no_absent_one(tmp_path: Path) ->
     assert call("run", made.settings).code == 0
 
 
-def test_a_run_that_charged_nothing_forbids_no_new_ledger(tmp_path: Path) -> None:
+def test_a_run_without_charges_permits_a_new_ledger(tmp_path: Path) -> None:
     made = job(tmp_path, rows=[], roster=None, group_by=None, windows={"size": "1d"})
     assert call("run", made.settings).code == 5
     assert len(remembered(made)) == 2
@@ -378,7 +378,7 @@ def test_a_run_that_charged_nothing_forbids_no_new_ledger(tmp_path: Path) -> Non
     assert call("run", made.settings).code == 0
 
 
-def test_an_id_in_the_settings_is_insisted_on_and_no_ledger_is_made(tmp_path: Path) -> None:
+def test_a_ledger_id_in_the_settings_is_required_and_no_ledger_is_created(tmp_path: Path) -> None:
     made = job(tmp_path, ledger_id="0" * 32)
     done = call("run", made.settings)
     assert done.code == 4
@@ -391,7 +391,7 @@ def test_an_id_in_the_settings_is_insisted_on_and_no_ledger_is_made(tmp_path: Pa
     assert call("run", made.settings).code == 0
 
 
-def test_where_no_file_remembers_the_ledger_it_is_said_with_what_to_do(
+def test_a_continuity_file_that_cannot_be_written_is_reported_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
@@ -436,7 +436,7 @@ OPENINGS: dict[str, Opened | None] = {
     "transforms/checks.py:_held": lambda _, plan: checks.check_ends(plan),
     "transforms/aggregate/discovery.py:RegisterQuery": None,  # on a worker, as those below
     "transforms/registration.py:register": lambda _, plan: registration.register(plan),
-    # on workers: the stores of a plan, which test_workers_insist pickles
+    # on workers: the stores of a plan, which test_workers_refuse_another_ledger_than_that_of_their_plan pickles
     "transforms/aggregate/release.py:ChargeAndCount": None,
     "transforms/aggregate/release.py:ReleaseHistograms": None,
     "transforms/aggregate/encode.py:EncodeCells": None,
@@ -480,11 +480,11 @@ def openings(repository: Path) -> set[str]:
     return found
 
 
-def test_every_place_that_opens_a_ledger_is_known(repository: Path) -> None:
+def test_every_place_that_opens_a_ledger_is_listed(repository: Path) -> None:
     assert openings(repository) == set(OPENINGS)
 
 
-def test_one_place_makes_the_ledger_of_a_job(repository: Path) -> None:
+def test_only_the_plan_and_merge_modules_create_a_ledger(repository: Path) -> None:
     making = {
         str(path.relative_to(repository))
         for portion in PORTIONS
@@ -495,7 +495,7 @@ def test_one_place_makes_the_ledger_of_a_job(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [name for name, opened in OPENINGS.items() if opened is not None])
-def test_no_opening_makes_a_ledger_that_was_removed_since_the_job_knew_it(
+def test_no_opening_of_a_ledger_recreates_a_removed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     monkeypatch.setenv("QUILTSTREAM_PRISM", "/bin/true")
@@ -513,7 +513,7 @@ def test_no_opening_makes_a_ledger_that_was_removed_since_the_job_knew_it(
         assert not list(tmp_path.glob("*ledger.db*"))
 
 
-def test_workers_insist_on_the_ledger_of_their_plan(tmp_path: Path) -> None:
+def test_workers_refuse_another_ledger_than_that_of_their_plan(tmp_path: Path) -> None:
     """The ledger is removed when the graph is built, and the runner begins after that."""
     import apache_beam as beam  # noqa: PLC0415
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner  # noqa: PLC0415

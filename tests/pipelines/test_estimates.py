@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("ending")
 
 
 @pytest.mark.assures("estimates", "A model of other series is estimated, and followed when it changes")
-def test_a_model_of_other_series_is_estimated_and_followed_when_it_changes(
+def test_a_model_of_other_series_is_estimated_and_its_changes_are_applied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "4d"})
@@ -119,7 +119,7 @@ def test_no_series_ever_protected_by_the_domain_is_in_an_estimate_from_outside(
     assert len(found["with"]) == 2
 
 
-def test_an_estimate_that_says_nothing_new_changes_nothing(tmp_path: Path) -> None:
+def test_an_estimate_within_the_current_belief_changes_nothing(tmp_path: Path) -> None:
     one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "2d"})
     done = run(one, "--json")
     assert done.code == 0, done.err
@@ -131,7 +131,7 @@ def test_an_estimate_that_says_nothing_new_changes_nothing(tmp_path: Path) -> No
         assert truth(one) == ledger.summary("streets").loss <= 1
 
 
-def test_a_belief_may_join_if_the_budget_allows_it_and_is_refused_if_not(tmp_path: Path) -> None:
+def test_a_belief_is_added_only_if_the_budget_allows_it(tmp_path: Path) -> None:
     # the stream costs .082 of the belief it starts with, and .298 of the estimate
     for name, budget, outcome in (("large", 9.0, "joined"), ("small", 0.2, "refused")):
         folder = tmp_path / name
@@ -201,7 +201,7 @@ def counted(days: int) -> Any:
     return table
 
 
-def test_released_rows_and_a_gap_by_hand_make_a_belief(tmp_path: Path) -> None:
+def test_a_belief_is_estimated_from_released_rows_and_a_given_gap(tmp_path: Path) -> None:
     estimate = {"from": "released", "every": "4d", "start": {"pi_min": 0.01, "gap": 0.3}, "gap": 0.3}
     one = made(tmp_path, estimate, privacy={"epsilon": 400.0})
     done = run(one, "--json")
@@ -225,7 +225,7 @@ def test_released_rows_and_a_gap_by_hand_make_a_belief(tmp_path: Path) -> None:
     "estimates",
     'What was estimated from the protected series says "given the model" in every row and entry',
 )
-def test_the_series_themselves_make_every_loss_one_given_the_model(tmp_path: Path) -> None:
+def test_estimates_from_the_protected_series_mark_every_loss_given_the_model(tmp_path: Path) -> None:
     one = made(tmp_path, {"from": "readings"})
     done = run(one, "--json")
     assert done.code == 0, done.err
@@ -268,7 +268,7 @@ def test_the_series_themselves_make_every_loss_one_given_the_model(tmp_path: Pat
         ({"from": "hearsay"}, {}, "model.estimate"),
     ],
 )
-def test_what_cannot_be_estimated_is_told_before_anything_is_on_record(
+def test_invalid_estimate_settings_are_refused_before_any_record(
     tmp_path: Path, estimate: dict[str, Any], changes: dict[str, Any], text: str
 ) -> None:
     one = made(tmp_path, estimate, **changes)
@@ -298,7 +298,7 @@ def test_a_batch_job_estimates_once_and_refuses_to_estimate_again(tmp_path: Path
 
 
 @pytest.mark.parametrize(("by", "classes"), [([], 1), ("hour", 24)])
-def test_rows_of_a_stretch_are_summed_by_key_over_classes_of_slots(tmp_path: Path, by: Any, classes: int) -> None:
+def test_rows_of_a_test_period_are_summed_by_key_over_slot_classes(tmp_path: Path, by: Any, classes: int) -> None:
     one = made(tmp_path, {"from": "readings"}, by=by)
     assert run(one).code == 0
     with store(one) as ledger:
@@ -320,7 +320,7 @@ def test_rows_of_a_stretch_are_summed_by_key_over_classes_of_slots(tmp_path: Pat
 
 
 @pytest.mark.assures("estimates", "Released rows that contradict the belief are reported, and others are not")
-def test_rows_that_contradict_the_belief_are_told_from_released_rows_alone(tmp_path: Path) -> None:
+def test_drift_from_the_belief_is_detected_from_released_rows_alone(tmp_path: Path) -> None:
     """The belief says that no state is rarer than a seventh; half of the homes are never above 250 W."""
     quiet = [(home, stamp, 0.05 if home < "m6" else value) for home, stamp, value in readings(9)]
     one = made(tmp_path, {"from": "readings"}, model={"pi_min": 0.14, "gap": 0.9}, privacy={"epsilon": 90.0})
@@ -333,14 +333,14 @@ def test_rows_that_contradict_the_belief_are_told_from_released_rows_alone(tmp_p
 
 
 @pytest.mark.assures("estimates", "Released rows that contradict the belief are reported, and others are not")
-def test_rows_that_agree_with_the_belief_are_passed_over(tmp_path: Path) -> None:
+def test_rows_that_agree_with_the_belief_are_not_reported(tmp_path: Path) -> None:
     one = made(tmp_path, {"from": "readings"}, model={"pi_min": 0.05, "gap": 0.3}, privacy={"epsilon": 90.0})
     done = run(one, "--json")
     assert done.code == 0, done.err
     assert said(done, "drift") == []
 
 
-def test_another_belief_joins_or_follows_by_command(tmp_path: Path) -> None:
+def test_a_command_adds_or_switches_to_another_belief(tmp_path: Path) -> None:
     one = made(
         tmp_path, {"from": "readings"}, model={"pi_min": 0.1, "gap": 0.5}, privacy={"epsilon": 1.0, "budget": 9.0}
     )

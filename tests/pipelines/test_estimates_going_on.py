@@ -52,7 +52,9 @@ def until(day: str) -> dict[str, str]:
 
 
 @pytest.mark.assures("estimates", "Settings that a running stream does not follow are reported")
-def test_settings_that_a_stream_does_not_go_by_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_contradict_the_recorded_stream_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     estimate: dict[str, Any] = {"from": {"csv": "others/*.csv"}, "every": "4d"}
     one = made(tmp_path, estimate, privacy={"epsilon": 1.0, "budget": 2.0})
     worse_later(tmp_path, monkeypatch)
@@ -75,7 +77,7 @@ def test_settings_that_a_stream_does_not_go_by_are_told(tmp_path: Path, monkeypa
 
 
 @pytest.mark.assures("estimates", "Settings that a running stream does not follow are reported")
-def test_what_becomes_of_an_estimate_may_be_changed_while_a_stream_goes_on(tmp_path: Path) -> None:
+def test_the_use_of_estimates_may_be_changed_during_a_stream(tmp_path: Path) -> None:
     estimate: dict[str, Any] = {"from": {"csv": "others/*.csv"}, "every": "4d"}
     one = made(tmp_path, estimate, windows=until("2024-03-05"))
     assert run(one).code == 0
@@ -85,7 +87,7 @@ def test_what_becomes_of_an_estimate_may_be_changed_while_a_stream_goes_on(tmp_p
     assert published(one) == [("daily", day) for day in range(8)]
 
 
-def test_counting_goes_on_where_windows_are_added_and_its_settings_stay(tmp_path: Path) -> None:
+def test_private_counting_continues_with_added_windows_and_fixed_settings(tmp_path: Path) -> None:
     estimate = {"from": "counts", "every": "2d", "start": {"pi_min": 0.05, "gap": 0.3}, "epsilon": 1.0}
     one = made(tmp_path, estimate, windows=until("2024-03-05"), privacy={"epsilon": 1.0})
     assert run(one).code == 0
@@ -159,7 +161,7 @@ def test_counting_keeps_its_budget_although_another_query_takes_the_rest(
     assert published(one) == [("daily", day) for day in range(8)]
 
 
-def test_a_job_that_is_on_record_without_its_counting_registers_it_when_it_goes_on(tmp_path: Path) -> None:
+def test_a_resumed_job_registers_a_counting_query_added_later(tmp_path: Path) -> None:
     """As it is where the job began without estimates."""
     both = {"epsilon": 1.0, "budget": 9.0}
     one = made(tmp_path, {"from": "readings"}, model=COUNTS["start"], privacy=both, windows=until("2024-03-05"))
@@ -174,7 +176,7 @@ def test_a_job_that_is_on_record_without_its_counting_registers_it_when_it_goes_
     assert published(one) == [("daily", day) for day in range(8)]
 
 
-def test_a_query_that_was_published_without_estimates_is_estimated_from_where_it_is(tmp_path: Path) -> None:
+def test_estimates_added_later_start_at_the_current_window(tmp_path: Path) -> None:
     bounds = {"pi_min": 0.19, "gap": 0.99}
     one = made(tmp_path, {"from": "readings"}, model=bounds, privacy={"epsilon": 1.0, "budget": 9.0})
     write_csv(tmp_path / "inbox" / "0.csv", readings(13))
@@ -191,7 +193,7 @@ def test_a_query_that_was_published_without_estimates_is_estimated_from_where_it
     assert [day for _, day in published(one)] == list(range(12))
 
 
-def test_an_estimate_against_a_commanded_change_is_refused_and_the_stream_goes_on(
+def test_an_estimate_that_conflicts_with_a_commanded_change_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     estimate = {"from": {"csv": "others/*.csv"}, "every": "4d"}

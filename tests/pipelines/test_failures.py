@@ -31,12 +31,12 @@ from quiltstream.transforms.formats.paths import SourceFileError
     ],
     ids=lambda case: type(case).__name__,
 )
-def test_our_own_errors_are_shown_with_their_code(error: Exception, code: ExitCode) -> None:
+def test_errors_of_the_package_are_shown_with_their_code(error: Exception, code: ExitCode) -> None:
     failure = explain(error)
     assert (failure.code, failure.text) == (code, str(error))
 
 
-def test_a_value_that_our_own_check_refused_is_a_mistake_in_the_settings() -> None:
+def test_a_value_refused_by_a_check_of_the_package_is_a_settings_error() -> None:
     with pytest.raises(ValueError, match="duration") as caught:
         parse_duration("soon")
     assert explain(caught.value).code == ExitCode.SETTINGS
@@ -99,7 +99,9 @@ quiltstream.{module}.{name}: {text} [while running 'Publish/Release-ptransform-1
         ("transforms.formats.paths", "SourceFileError", "file x is damaged", ExitCode.SOURCE),
     ],
 )
-def test_our_own_error_is_taken_out_of_what_beam_makes_of_it(module: str, name: str, text: str, code: ExitCode) -> None:
+def test_an_error_of_the_package_is_extracted_from_a_beam_error(
+    module: str, name: str, text: str, code: ExitCode
+) -> None:
     failure = explain(RuntimeError(WRAPPED.format(module=module, name=name, text=text)))
     assert (failure.code, failure.text) == (code, text)
 
@@ -113,7 +115,7 @@ def test_our_own_error_is_taken_out_of_what_beam_makes_of_it(module: str, name: 
         "\n\nDuring handling of the above exception: secret",
     ],
 )
-def test_what_a_runner_says_behind_our_own_error_is_not_shown(tail: str) -> None:
+def test_runner_text_after_an_error_of_the_package_is_not_shown(tail: str) -> None:
     failure = explain(RuntimeError("io.Wrapped: x\nquiltstream.store.errors.StoreBusy: ledger: busy" + tail))
     assert (failure.code, failure.text, failure.kind) == (ExitCode.STORE, "ledger: busy", "StoreBusy")
 

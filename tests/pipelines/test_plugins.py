@@ -281,7 +281,7 @@ def test_a_plugin_that_cannot_be_used_names_its_distribution(name: str, words: s
     assert words in text
 
 
-def test_what_the_work_lacks_is_told_when_a_job_needs_it() -> None:
+def test_a_missing_part_of_a_plugin_is_reported_when_a_job_uses_it() -> None:
     assert "of first 0.1.0 and of second 0.1.0" in refused(source={"twice": {"queue": "q"}})
     assert "the connector 'reads' of pipes 0.1.0 has no sink" in refused(sink={"reads": {"queue": "q"}})
     for name, words in (
@@ -297,7 +297,7 @@ def test_what_the_work_lacks_is_told_when_a_job_needs_it() -> None:
         live_sink(job(sink={"pipe": {"queue": "q"}}))
 
 
-def test_no_sink_may_be_the_place_of_the_source() -> None:
+def test_a_sink_at_the_location_of_the_source_is_refused() -> None:
     from quiltstream.pipelines.connectors.live import check_topics  # noqa: PLC0415 - used here alone
 
     pipe = {"pipe": {"queue": "q"}}
@@ -305,7 +305,7 @@ def test_no_sink_may_be_the_place_of_the_source() -> None:
         check_topics(job(source=pipe, sink=pipe))
 
 
-def test_the_schema_has_the_sections_of_plugins_and_tells_which_are_left_out() -> None:
+def test_the_schema_contains_plugin_sections_and_reports_omitted_plugins() -> None:
     done = call("schema")
     assert done.code == 0
     schema = json.loads(done.out)
@@ -398,7 +398,7 @@ class OnePart(MessagePartitions, MessageClient):
         pass
 
 
-def test_a_look_back_whose_decoder_waits_is_not_fetched_at_each_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_back_with_a_waiting_decoder_is_not_fetched_at_each_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OnePart, "looks", 0)
     reader = OnePart(Away()).reader(0, json.dumps({"at": "1", "stamp": 5}))
     for looks in (1, 2):
@@ -415,7 +415,7 @@ def test_a_frozen_mapping_holds_the_settings_of_its_payload() -> None:
     assert readings.canonical()["payload"] == {"marks": {"mark": ";"}}
 
 
-def test_a_value_that_no_document_holds_is_none() -> None:
+def test_a_plugin_setting_that_is_not_a_json_value_is_refused() -> None:
     assert checked_value({"a": [1, 2.5, "x", None, True, (1,)]}) == {"a": [1, 2.5, "x", None, True, [1]]}
     deep: Any = 1
     for _ in range(40):

@@ -55,7 +55,7 @@ def line(name: str, losses: np.ndarray, sign: str = "") -> str:
 
 
 @pytest.mark.assures("privacy", "`docs/wrong-beliefs.md` has the numbers that the shipped data give")
-def test_the_page_says_what_the_schedule_loses_where_more_is_believed(
+def test_the_page_states_the_loss_of_the_schedule_under_richer_beliefs(
     paths: list[checks.Path], counts: TransitionCounts
 ) -> None:
     history = contractions(counts)

@@ -87,7 +87,7 @@ def test_a_day_whose_midnight_is_skipped_begins_where_the_clock_does(zone: str, 
     assert list(made.windows()) == walked("day", zone, made.start, made.stop)
 
 
-def test_an_endless_calendar_goes_to_the_end_of_its_years() -> None:
+def test_an_endless_calendar_extends_to_the_end_of_its_years() -> None:
     calendar = local_calendar("month", "Europe/London", HALF, GRID.origin_us)
     made = Schedule.of_calendar(calendar, 0)
     windows = list(made.windows())
@@ -96,7 +96,7 @@ def test_an_endless_calendar_goes_to_the_end_of_its_years() -> None:
         Schedule.of_calendar(calendar, -31 * 366 * 48)
 
 
-def test_a_calendar_travels_and_is_recorded_as_a_few_numbers() -> None:
+def test_a_calendar_is_pickled_and_recorded_as_a_few_numbers() -> None:
     calendar = local_calendar("day", "Europe/London", HALF, GRID.origin_us)
     assert calendar.longest == 50
     assert len(pickle.dumps(calendar)) < 5_000
@@ -106,7 +106,7 @@ def test_a_calendar_travels_and_is_recorded_as_a_few_numbers() -> None:
             Calendar.from_dict(calendar.to_dict() | wrong)
 
 
-def test_another_edition_of_the_zone_data_is_told_by_its_first_window() -> None:
+def test_another_edition_of_the_zone_data_is_detected_by_its_first_window() -> None:
     made = schedule_of("day", "Europe/London", "2013-01-01", "2014-01-01")
     assert made.calendar is not None
     shifts = shifts_of("Europe/London")
@@ -136,7 +136,7 @@ def test_days_that_are_not_whole_slots_are_refused(zone: str, interval: str, fir
         Schedule.of_calendar(calendar, start, stop)
 
 
-def test_hours_are_whole_where_the_schedule_has_none_of_the_odd_changes() -> None:
+def test_hours_are_whole_slots_if_the_schedule_has_no_irregular_clock_change() -> None:
     calendar = local_calendar("day", "Asia/Kathmandu", HALF // 2)  # 5:30 before 1986, 5:45 since
     start = parse_instant("2013-01-01", "Asia/Kathmandu") // (HALF // 2)
     assert len(Schedule.of_calendar(calendar, start, start + 960)) == 10
@@ -172,6 +172,6 @@ def test_settings_name_days_weeks_and_months_of_their_zone() -> None:
         ({"size": "day", "start": "2013-01-01", "interval": "7h"}, "does not begin with a slot"),
     ],
 )
-def test_settings_of_calendar_windows_that_cannot_be_are_refused(windows: dict[str, Any], message: str) -> None:
+def test_invalid_settings_of_calendar_windows_are_refused(windows: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         settings(**windows)

@@ -26,7 +26,7 @@ def names(folder: Path) -> list[str]:
     return sorted(one.name for one in folder.iterdir())
 
 
-def test_a_file_appears_when_it_is_whole_and_replaces_the_old_one(tmp_path: Path) -> None:
+def test_a_file_appears_when_complete_and_replaces_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "out.csv"
     for text in ("one", "two"):
         with whole_file(path) as part:
@@ -52,7 +52,7 @@ def test_a_block_that_fails_leaves_the_old_file_and_no_trace(tmp_path: Path) -> 
     assert names(tmp_path) == ["out"]
 
 
-def test_what_cannot_be_put_in_place_is_an_error_and_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_placed_is_an_error_and_leaves_no_trace(tmp_path: Path) -> None:
     def write(path: Path, text: str) -> None:
         with whole_file(path) as part:
             part.write_text(text, encoding="utf-8")
@@ -86,7 +86,7 @@ def test_the_file_and_then_its_folder_are_flushed_to_the_disk(tmp_path: Path, mo
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o600
 
 
-def test_no_pattern_of_data_files_finds_a_part_and_no_two_are_alike() -> None:
+def test_partial_file_names_are_unique_and_match_no_data_file_pattern() -> None:
     parts = {part_name("a.csv") for _ in range(100)}
     assert len(parts) == 100
     assert not any(fnmatchcase(part, pattern) for part in parts for pattern in ("*.csv", "a.*", "a*"))
@@ -120,7 +120,7 @@ def no_file(folder: Path, kind: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a socket", "a folder", "a device"])
-def test_what_is_no_file_is_not_opened_for_reading(tmp_path: Path, kind: str) -> None:
+def test_a_non_file_is_not_opened_for_reading(tmp_path: Path, kind: str) -> None:
     """A pipe without a writer would keep the reader waiting, and the device has no end."""
     path = no_file(tmp_path, kind)
     for there in (path, tmp_path / "link"):
@@ -131,7 +131,7 @@ def test_what_is_no_file_is_not_opened_for_reading(tmp_path: Path, kind: str) ->
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a socket", "a folder", "a device", "a symbolic link"])
-def test_what_is_no_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
+def test_a_non_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
     path = no_file(tmp_path, kind)
     with pytest.raises(FileError, match=f"{kind} is there, and only a regular file is replaced"):
         check_replaceable(path)
@@ -146,7 +146,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
     assert not [one for one in tmp_path.iterdir() if one.name.endswith(".part")]
 
 
-def test_what_comes_into_the_place_while_a_file_is_written_is_not_replaced(tmp_path: Path) -> None:
+def test_a_non_file_created_during_a_write_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "out"
 
     def write() -> None:
@@ -160,7 +160,7 @@ def test_what_comes_into_the_place_while_a_file_is_written_is_not_replaced(tmp_p
     assert names(tmp_path) == ["out"]
 
 
-def test_a_new_file_never_replaces_one_that_came_meanwhile(tmp_path: Path) -> None:
+def test_a_new_file_never_replaces_one_created_during_the_write(tmp_path: Path) -> None:
     path = tmp_path / "key"
 
     def write() -> None:

@@ -25,7 +25,7 @@ def test_a_model_file_round_trips(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["model.json"]
 
 
-def test_the_id_depends_on_what_the_guarantee_depends_on():
+def test_the_model_id_depends_only_on_the_inputs_of_the_guarantee():
     other = Model(MODEL.belief, StateSpace((300.0,), "W"), MODEL.interval_us, MODEL.provenance)
     same = Model(MODEL.belief, MODEL.states, MODEL.interval_us, Provenance(method="another way"))
     assert other.model_id != MODEL.model_id
@@ -56,12 +56,12 @@ def edited(**changes):
         (edited(belief=json.loads('{"a":' * 400 + "1" + "}" * 400)), "it was edited"),
     ],
 )
-def test_a_file_that_is_no_model_of_this_version_is_refused(text, message):
+def test_an_invalid_model_file_is_refused(text, message):
     with pytest.raises(ModelError, match=message):
         Model.from_json(text)
 
 
-def test_a_missing_file_says_how_to_make_one(tmp_path):
+def test_a_missing_model_file_is_reported_with_advice(tmp_path):
     with pytest.raises(ModelError, match="quiltstream fit"):
         Model.load(tmp_path / "absent.json")
 
@@ -74,7 +74,7 @@ def test_a_model_of_other_states_or_slots_is_refused():
     MODEL.check_fits(StateSpace((250.0,), "W"), 1_800_000_000)
 
 
-def test_a_model_remembers_which_series_it_was_estimated_from():
+def test_a_model_records_the_series_it_was_estimated_from():
     assert MODEL.provenance.used(["m1", "m2"]) == 1
 
 

@@ -33,7 +33,7 @@ def test_each_format_of_a_sink_gives_the_same_table(form: FileFormat, tmp_path: 
     assert sorted(found["count"].to_pylist()) == [-2, 1, 3, 4, 5, 6]
 
 
-def test_a_row_of_a_count_says_bin_band_and_where_it_is_from() -> None:
+def test_a_row_of_a_count_has_its_bin_band_and_provenance() -> None:
     found = tidy(make_batch()).to_pylist()
     assert [(row["bin_low"], row["bin_high"]) for row in found[:3]] == [(None, 250), (250, 500), (500, None)]
     assert [(row["low_95"], row["count"], row["high_95"]) for row in found[:2]] == [(-189, 1, 191), (-192, -2, 188)]
@@ -46,7 +46,7 @@ def test_a_row_of_a_count_says_bin_band_and_where_it_is_from() -> None:
     assert len({row["release_id"] for row in found}) == 2
 
 
-def test_classes_of_slots_have_totals_of_their_own() -> None:
+def test_classes_of_slots_have_separate_totals() -> None:
     found = tidy(make_classed()).to_pylist()
     for row in found:
         alike = [one["count"] for one in found if (one["key"], one["class"]) == (row["key"], row["class"])]
@@ -85,7 +85,7 @@ def early(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", ["parquet", "avro", "jsonl"])
-def test_rows_of_before_a_column_have_what_its_lack_means(form: str, tmp_path: Path) -> None:
+def test_rows_written_before_a_column_existed_have_its_default(form: str, tmp_path: Path) -> None:
     path, rows = tmp_path / "rows", [early(row) for row in rows_from_batch(make_batch())]
     if form == "parquet":
         pq.write_table(pa.Table.from_batches([make_batch()]).select(list(rows[0])), path)
@@ -103,7 +103,7 @@ def test_rows_of_before_a_column_have_what_its_lack_means(form: str, tmp_path: P
     assert read_releases(path).num_rows == 6
 
 
-def test_what_holds_no_releases_is_told_without_what_is_in_it(tmp_path: Path) -> None:
+def test_a_file_without_releases_is_reported_without_its_content(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="there is no such file"):
         read_releases(tmp_path / "absent")
     with pytest.raises(FileError, match="the folder holds no file of releases"):

@@ -99,7 +99,7 @@ def make_classed() -> pa.RecordBatch:
     )
 
 
-def test_rows_by_class_of_slots_say_which_count_is_of_which_class():
+def test_rows_by_class_of_slots_map_each_count_to_its_class():
     batch = make_classed()
     assert batch.schema.equals(RELEASE_SCHEMA, check_metadata=True)
     rows = releases_from_batch(batch)
@@ -175,7 +175,7 @@ def test_releases_round_trip_through_avro():
     assert back == rows
 
 
-def test_release_ids_are_the_same_everywhere_and_differ_in_every_part():
+def test_release_ids_are_deterministic_and_depend_on_every_part():
     assert release_ids("d", "q", "x", (0, 1), ["k"]) == ["0dc2a624cf16b29f8beb079d5bb9cf7e"]
     base = release_ids("d", "q", "x", (0, 1), ["k", "l"])
     others = [
@@ -227,7 +227,7 @@ def test_readings_have_a_series_a_time_and_a_value():
 
 
 @pytest.mark.parametrize("reason", list(RejectReason))
-def test_every_reason_is_told_in_words(reason):
+def test_every_rejection_reason_has_a_text(reason):
     assert reason.text
 
 
@@ -246,7 +246,7 @@ def make_labelled(missing: str, labels: list[str]) -> pa.RecordBatch:
 @pytest.mark.parametrize(
     ("missing", "labels"), [("public", ["sleep", "walk"]), ("state", ["sleep", "walk", "missing"])]
 )
-def test_rows_of_categories_say_their_labels_and_have_no_edges(missing: str, labels: list[str]) -> None:
+def test_rows_of_categories_have_labels_and_no_edges(missing: str, labels: list[str]) -> None:
     batch = make_labelled(missing, labels)
     assert batch.schema.equals(RELEASE_SCHEMA, check_metadata=True)
     rows = releases_from_batch(batch)

@@ -41,7 +41,7 @@ def test_durations_round_trip(duration_us):
 @pytest.mark.parametrize(
     ("minutes", "text"), [(26, "26min"), (60, "1 h"), (119, "1 h 59 min"), (3030, "50 h 30 min"), (90_000, "1,500 h")]
 )
-def test_a_duration_is_said_in_hours_and_minutes(minutes, text):
+def test_a_duration_is_formatted_in_hours_and_minutes(minutes, text):
     assert said_duration(minutes * 60_000_000) == text
 
 

@@ -19,7 +19,7 @@ def test_a_value_is_in_the_bin_after_the_edges_it_reaches(edges, values):
     assert space.encode(np.array(values)).tolist() == truth
 
 
-def test_values_beyond_the_edges_go_to_the_end_bins():
+def test_values_beyond_the_edges_are_counted_in_the_end_bins():
     space = StateSpace((0.0, 250.0))
     assert space.encode(np.array([-1e308, -0.1, 0.0, 249.9, 250.0, 1e308])).tolist() == [0, 0, 1, 1, 2, 2]
 

@@ -63,7 +63,7 @@ def by_another_protocol(peer: socket.socket) -> None:
     ("talk", "spoken"),
     [(by_tls, "tls"), (by_mqtt, "mqtt"), (by_kafka, "kafka"), (by_silence, None), (by_another_protocol, None)],
 )
-def test_a_port_speaks_what_it_has_answered_in_and_nothing_else(
+def test_a_port_is_identified_by_the_protocol_of_its_answer(
     talk: Callable[[socket.socket], None], spoken: str | None
 ) -> None:
     with serving(talk) as place:
@@ -73,7 +73,7 @@ def test_a_port_speaks_what_it_has_answered_in_and_nothing_else(
     assert found == ({spoken} if spoken else set())
 
 
-def test_a_port_that_accepts_and_says_nothing_is_left_after_a_while() -> None:
+def test_a_port_that_accepts_and_sends_nothing_is_given_up_at_a_timeout() -> None:
     held = threading.Event()
 
     def hold(_: socket.socket) -> None:
@@ -84,7 +84,7 @@ def test_a_port_that_accepts_and_says_nothing_is_left_after_a_while() -> None:
         held.set()
 
 
-def test_nobody_at_a_port_is_no_mismatch() -> None:
+def test_a_refused_connection_is_not_a_protocol_mismatch() -> None:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         # bound and not listening: whoever connects is refused
@@ -97,7 +97,7 @@ def test_nobody_at_a_port_is_no_mismatch() -> None:
     ("protocol", "wanted"),
     [(None, "SSL"), ("plaintext", "SSL"), ("SASL_PLAINTEXT", "SASL_SSL")],
 )
-def test_a_port_of_kafkas_that_speaks_tls_is_told_with_the_setting(protocol: str | None, wanted: str) -> None:
+def test_a_kafka_port_with_tls_is_reported_with_the_setting(protocol: str | None, wanted: str) -> None:
     options = {} if protocol is None else {"security.protocol": protocol}
     with serving(by_tls) as (host, port):
         said = wrong_port(f"{host}:{port}", options)
@@ -107,7 +107,7 @@ def test_a_port_of_kafkas_that_speaks_tls_is_told_with_the_setting(protocol: str
     assert f"set it to {wanted}, " in said
 
 
-def test_a_port_of_kafkas_without_tls_is_told_whichever_of_the_servers_it_is() -> None:
+def test_a_kafka_port_without_tls_is_reported_for_any_of_the_servers() -> None:
     with serving(by_kafka) as (host, port), serving(by_silence) as (_, other):
         said = wrong_port(f"{host}:{other}, PLAINTEXT://{host}:{port}", {"security.protocol": "SASL_SSL"})
         assert wrong_port(f"{host}:{port}", {}) is None

@@ -73,7 +73,7 @@ class BeliefContract(OnLedger):
         "No series that the domain protects or ever protected is in an estimate from outside; what was counted is "
         "in no row, log or export",
     )
-    def test_a_belief_that_joins_reprices_everything_charged_and_promised(self, store: Store, url: str) -> None:
+    def test_an_added_belief_reprices_all_charged_and_reserved_windows(self, store: Store, url: str) -> None:
         held = store.register(domain(budget=3.0), query())
         store.publish(held, drafts(held, windows_of(held, 3)))
         rows = [batch.to_pylist() for batch in store.releases("homes", "weekly")]
@@ -116,7 +116,7 @@ class BeliefContract(OnLedger):
         "estimates",
         'What was estimated from the protected series says "given the model" in every row and entry',
     )
-    def test_rows_after_a_belief_given_the_model_say_so_and_those_before_it_stay(self, store: Store) -> None:
+    def test_only_rows_after_an_added_belief_given_the_model_are_marked(self, store: Store) -> None:
         held = store.register(domain(budget=3.0), endless(query()))
         store.publish(held, drafts(held, windows_of(held, 3)))
         before = [batch.to_pylist() for batch in store.releases("homes", "weekly")]
@@ -130,7 +130,7 @@ class BeliefContract(OnLedger):
         assert store.summary("homes").given_model
 
     @pytest.mark.parametrize("way", ["first sight", "another roster", "another query"])
-    def test_a_series_behind_a_joined_belief_may_join_and_later_charges_say_so(self, store: Store, way: str) -> None:
+    def test_a_series_of_an_added_belief_may_join_and_later_charges_are_marked(self, store: Store, way: str) -> None:
         held = store.register(domain(budget=9.0), endless(query()))
         store.publish(held, drafts(held, windows_of(held, 2)))
         store.change_belief("homes", joined(series_hashes=(hash_of_series("m6"), hash_of_series("m9"))))
@@ -167,7 +167,7 @@ class BeliefContract(OnLedger):
         store.change_belief("homes", joined(SLOWER, model_id="model-3", series_hashes=(hash_of_series(name),)))
         assert store.summary("homes").given_model
 
-    def test_what_is_known_anew_of_a_belief_on_record_is_kept(self, store: Store) -> None:
+    def test_new_provenance_of_a_recorded_belief_is_kept(self, store: Store) -> None:
         held = store.register(domain(budget=3.0), endless(query()))
         store.change_belief("homes", joined())
         store.change_belief("homes", joined(given_model=True, source="in other words"))
@@ -193,7 +193,7 @@ class BeliefContract(OnLedger):
             store.change_belief("homes", replace(joined(), belief=MarkovChain([[0.9, 0.1], [0.4, 0.6]]).to_dict()))
         assert (store.summary("homes"), store.registered("homes", "weekly")) == before
 
-    def test_saying_the_same_twice_is_no_change(self, store: Store) -> None:
+    def test_an_equal_belief_change_is_recorded_once(self, store: Store) -> None:
         store.register(domain(budget=3.0), query())
         change = joined()
         first = store.change_belief("homes", change)
@@ -224,7 +224,7 @@ class BeliefContract(OnLedger):
         "A switch ends one query and begins its successor in one transaction, within the same loss, also where "
         "jobs race",
     )
-    def test_a_query_ends_at_a_switch_and_another_goes_on_within_the_same_loss(self, store: Store, url: str) -> None:
+    def test_a_query_ends_at_a_switch_and_its_successor_keeps_the_loss(self, store: Store, url: str) -> None:
         held = store.register(domain(), endless(query()))
         store.publish(held, drafts(held, windows_of(held, 2)))
         rows = [batch.to_pylist() for batch in store.releases("homes", "weekly")]
@@ -280,7 +280,7 @@ class BeliefContract(OnLedger):
         "A switch ends one query and begins its successor in one transaction, within the same loss, also where "
         "jobs race",
     )
-    def test_a_switch_that_does_not_fit_ends_nothing(self, store: Store) -> None:
+    def test_a_refused_switch_ends_no_query(self, store: Store) -> None:
         held = store.register(domain(), endless(query()))
         store.publish(held, drafts(held, windows_of(held, 2)))
         before = store.summary("homes"), store.registered("homes", "weekly")
@@ -296,7 +296,7 @@ class BeliefContract(OnLedger):
         assert (store.summary("homes"), store.registered("homes", "weekly")) == before
         assert store.estimates("homes", "weekly") == []
 
-    def test_sliding_windows_go_on_without_a_gap(self, store: Store) -> None:
+    def test_sliding_windows_of_a_successor_query_leave_no_gap(self, store: Store) -> None:
         half = query(size=48, every=24, share=0.5)
         held = store.register(domain(budget=2.0), endless(half))
         store.publish(held, drafts(held, windows_of(held, 3)))
@@ -313,7 +313,7 @@ class BeliefContract(OnLedger):
         "A switch ends one query and begins its successor in one transaction, within the same loss, also where "
         "jobs race",
     )
-    def test_of_two_jobs_that_switch_at_once_one_does(self, store: Store, url: str) -> None:
+    def test_concurrent_switches_create_one_successor_query(self, store: Store, url: str) -> None:
         held = store.register(domain(), endless(query()))
         change, following = self.follow(held, 144)
         found: list[Any] = []
@@ -333,7 +333,7 @@ class BeliefContract(OnLedger):
         assert kinds == ["schedule-ended", "belief-switched"]
 
     @pytest.mark.assures("estimates", "The account of a chain that changes is never below the definition")
-    def test_an_account_that_changes_its_chain_never_says_less_than_the_definition(self, store: Store) -> None:
+    def test_an_account_that_changes_its_chain_is_never_below_the_definition(self, store: Store) -> None:
         """Theory section 4, item 5: the larger of two stationary accounts would say 15.91, and the loss is 17.06."""
         first, second = (MarkovChain([[1 - p, p], [q, 1 - q]]) for p, q in ((0.05, 0.001), (0.001, 0.001)))
         space = StateSpace((1.0,), unit="W")
@@ -360,7 +360,7 @@ class BeliefContract(OnLedger):
         assert not store.note_estimate("homes", ("weekly", Estimated(144, "refused", MODEL, "weekly")))
         assert store.estimates("homes", "weekly") == [first, Estimated(144, "kept", {}, "weekly")]
 
-    def test_a_belief_that_was_switched_to_joins_the_whole_history_only_when_it_does(self, store: Store) -> None:
+    def test_a_switched_belief_holds_for_the_whole_history_only_after_it_is_added(self, store: Store) -> None:
         held = store.register(domain(budget=9.0), query(share=0.5))
         store.publish(held, drafts(held, windows_of(held, 3)))
         late = switched(96 + 3 * 48, SLOWER)
@@ -373,7 +373,7 @@ class BeliefContract(OnLedger):
         assert done.after == truth.loss > done.before
         assert [event[0] for event in store.summary("homes").events] == ["belief-switched", "belief-joined"]
 
-    def test_a_belief_that_joined_before_another_was_switched_to_may_join_once_more(self, store: Store) -> None:
+    def test_a_belief_added_before_a_switch_may_be_added_again(self, store: Store) -> None:
         held = store.register(domain(budget=9.0), query(share=0.5))
         store.change_belief("homes", joined(SLOWEST))
         store.change_belief("homes", switched(96, FASTER))
@@ -390,7 +390,7 @@ class BeliefContract(OnLedger):
         assert len(store.summary("homes").events) == 3
 
     @pytest.mark.assures("estimates", "Of two jobs that estimate at once the first decides")
-    def test_of_two_jobs_with_an_estimate_for_one_slot_the_first_one_decides(self, store: Store) -> None:
+    def test_the_first_of_two_estimates_for_one_slot_is_recorded(self, store: Store) -> None:
         held = store.register(domain(budget=9.0), endless(query(share=0.5)))
         store.publish(held, drafts(held, windows_of(held, 2)))
         kept = Estimated(192, "kept", MODEL, "weekly")
@@ -407,7 +407,7 @@ class BeliefContract(OnLedger):
 
     @pytest.mark.assures("estimates", "A change of belief that is killed at any statement is whole or nothing")
     @pytest.mark.parametrize("slot", [None, 192])
-    def test_a_change_that_is_killed_at_any_boundary_is_whole_or_nothing(
+    def test_a_belief_change_killed_at_any_boundary_is_atomic(
         self, url: str, nursery: Nursery, slot: int | None
     ) -> None:
         made = 0

@@ -18,7 +18,7 @@ from .samples import domain, drafts, query
 class BudgetContract(Registered):
     """What a budget promises."""
 
-    def test_windows_beyond_the_reserved_budget_are_refused_for_all_shards_and_for_ever(self, store: Store) -> None:
+    def test_windows_beyond_the_reserved_budget_are_refused_in_all_shards(self, store: Store) -> None:
         held = store.register(domain(budget=0.3), partial())
         assert held.admitted_stop is not None
         admitted = [w for w in windows_of(held) if w.stop <= held.admitted_stop]
@@ -38,9 +38,7 @@ class BudgetContract(Registered):
         assert store.summary("homes").refused == 12 - len(admitted)
         assert list(store.missing(held)) == []
 
-    def test_which_windows_are_refused_does_not_depend_on_which_query_comes_first(
-        self, fresh_urls: Iterator[str]
-    ) -> None:
+    def test_refused_windows_are_independent_of_the_order_of_the_queries(self, fresh_urls: Iterator[str]) -> None:
         decided: list[dict[tuple[str, int], str]] = []
         for order in (("first", "second"), ("second", "first")):
             with Store(next(fresh_urls), create=True) as store:

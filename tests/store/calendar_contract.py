@@ -110,7 +110,7 @@ class CalendarContract(OnLedger):
     @pytest.mark.assures(
         "ledger", "Days and months of the calendar are charged the density that they are released with"
     )
-    def test_what_is_reserved_for_days_is_the_loss_of_all_their_slots(self, store: Store) -> None:
+    def test_the_reserved_loss_of_calendar_days_is_that_of_all_their_slots(self, store: Store) -> None:
         held = store.register(domain(budget=2.0), days())
         windows = list(held.query.schedule.windows())
         alone = Ledger(BELIEF).loss_of([(one.start, one.stop, held.query.epsilon_dp) for one in windows])
@@ -122,7 +122,7 @@ class CalendarContract(OnLedger):
         endless = store.register(domain("others", budget=2.0), days(by_calendar(last=None), domain="others"))
         assert 2.0 >= endless.reserved_loss >= later.reserved_loss
 
-    def test_a_budget_admits_whole_days_of_the_calendar_and_no_part_of_one(self, store: Store) -> None:
+    def test_a_budget_admits_only_whole_calendar_days(self, store: Store) -> None:
         asked = days(by_calendar(first="2013-03-30", last="2013-05-30"), share=2.0)
         ends = list(asked.schedule.ends)
         ledger = Ledger(BELIEF)
@@ -161,7 +161,7 @@ class CalendarContract(OnLedger):
         with pytest.raises(RegistrationConflict, match="others from 2013-03-31 on"):
             store.register(domain("winter"), days(longer, name="w", domain="winter"))
 
-    def test_an_endless_query_ends_where_other_zone_data_part_and_another_goes_on(self, store: Store) -> None:
+    def test_an_endless_query_ends_at_changed_zone_data_and_a_successor_continues(self, store: Store) -> None:
         held = store.register(domain(), days(by_calendar(last=None)))
         windows = list(itertools.islice(held.query.schedule.windows(), 2))
         store.publish(held, drafts(held, windows))
@@ -183,7 +183,7 @@ class CalendarContract(OnLedger):
         assert store.verify().defects == ()
 
     @pytest.mark.assures("ledger", "A day or month with noise of its own is charged by it, and reserved for so")
-    def test_windows_with_noise_of_their_own_are_charged_and_published_by_it(self, store: Store, url: str) -> None:
+    def test_windows_with_noise_by_length_are_charged_and_published_by_it(self, store: Store, url: str) -> None:
         months = by_calendar("month", "2013-01-01", "2013-06-01")
         asked = with_own_noise(months)
         held = store.register(domain(budget=30.0, guarantee="window"), asked)
@@ -212,7 +212,7 @@ class CalendarContract(OnLedger):
         every = [(one.start, one.stop, asked.of_length(len(one)).epsilon_dp) for one in longer.query.schedule.windows()]
         assert longer.reserved_loss == pytest.approx(Ledger(BELIEF).loss_of(every), rel=1e-12)
 
-    def test_noise_by_length_goes_on_with_zone_data_of_other_lengths_only(self, store: Store) -> None:
+    def test_noise_by_length_continues_with_zone_data_of_equal_windows(self, store: Store) -> None:
         """Winter days are the same by any edition, whatever days an edition has elsewhere; so are their rows."""
         winter = by_calendar(first="2013-01-02", last="2013-01-09")
         first = store.register(domain(budget=30.0), with_own_noise(winter))
@@ -243,7 +243,7 @@ class CalendarContract(OnLedger):
         with pytest.raises(RegistrationConflict, match=r"windows\.(size|timezone|start|every)"):
             store.register(domain(), days(other))
 
-    def test_days_go_on_when_a_belief_is_switched_to_at_the_end_of_one(self, store: Store) -> None:
+    def test_calendar_days_continue_after_a_belief_switch_at_the_end_of_a_day(self, store: Store) -> None:
         held = store.register(domain(budget=3.0), days(by_calendar(last=None)))
         windows = list(itertools.islice(held.query.schedule.windows(), 6))
         store.publish(held, drafts(held, windows[:4]))

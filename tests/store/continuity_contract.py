@@ -56,7 +56,7 @@ class ContinuityContract(Registered):
     """What is promised of a ledger that vanishes, is emptied, or has another or an older one put in its place."""
 
     @pytest.mark.parametrize("how", ["the same store", "a copy that travelled", "an address with its id"])
-    def test_no_call_makes_a_ledger_where_one_was_known(
+    def test_no_store_call_recreates_a_known_ledger(
         self, url: str, store: Store, registration: Registration, how: str
     ) -> None:
         store.publish(registration, first_of(registration, 2))
@@ -74,7 +74,7 @@ class ContinuityContract(Registered):
             assert self.is_bare(url)
         known.close()
 
-    def test_a_store_that_was_never_opened_finds_none_and_makes_none(self, url: str) -> None:
+    def test_a_store_never_opened_reports_a_missing_ledger_and_creates_none(self, url: str) -> None:
         for address in (url, StoreAddress(url)):
             with Store(address) as store, pytest.raises(StoreMissing, match="there is none"):
                 store.domains()
@@ -82,7 +82,7 @@ class ContinuityContract(Registered):
             store.domains()
         assert self.is_bare(url)
 
-    def test_a_ledger_that_vanishes_under_an_open_store_stops_it_for_good(
+    def test_a_ledger_removed_under_an_open_store_stops_it_permanently(
         self, url: str, store: Store, registration: Registration
     ) -> None:
         store.publish(registration, first_of(registration, 2))
@@ -111,7 +111,7 @@ class ContinuityContract(Registered):
                 one.close()
             assert other.entries() == before
 
-    def test_an_older_copy_is_told_by_any_process_that_has_seen_more(
+    def test_an_older_copy_is_detected_by_any_process_with_newer_entries(
         self, url: str, store: Store, registration: Registration
     ) -> None:
         """The same ledger with fewer entries, under an open connection: as after a server was restored."""
@@ -137,7 +137,7 @@ class ContinuityContract(Registered):
             store.raise_budget("homes", 3.0)
 
     @pytest.mark.parametrize("ask", ["current", "next_start", "summary", "charged", "join", "head", "publish"])
-    def test_a_name_that_is_gone_with_the_ledger_is_told_as_that(
+    def test_a_name_missing_in_a_replaced_ledger_is_reported_as_a_replacement(
         self, url: str, store: Store, fresh_urls: Iterator[str], ask: str
     ) -> None:
         """Under an open connection: as after a server's tables were restored, or dropped and made anew."""
@@ -155,7 +155,7 @@ class ContinuityContract(Registered):
         with pytest.raises(StoreReplaced, match="stops for good before anything more is published"):
             ASKED[ask](store, registration)
 
-    def test_the_newest_block_is_the_one_that_every_older_copy_lacks(
+    def test_the_newest_block_is_missing_in_every_older_copy(
         self, url: str, store: Store, registration: Registration
     ) -> None:
         """Also where its window was charged before: blocks are numbered in the order in which they were committed."""
@@ -181,7 +181,7 @@ class ContinuityContract(Registered):
         assert [found is None for found in store.block_numbers(given)] == [False, False, False, True]
         assert store.block_numbers([given[-1]._replace(digest="")]) != [None]
 
-    def test_a_store_that_travelled_goes_on_where_its_ledger_is(self, store: Store, registration: Registration) -> None:
+    def test_a_pickled_store_continues_on_its_ledger(self, store: Store, registration: Registration) -> None:
         first = store.publish(registration, first_of(registration, 2))
         store.close()
         again = pickle.loads(pickle.dumps(store))

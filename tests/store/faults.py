@@ -170,7 +170,7 @@ class FaultContract(OnLedger):
                 broken += errors
                 tally.take(whole(store, held, published))
 
-    def test_a_connection_cut_at_any_boundary_of_a_registration_promises_once(self, url: str) -> None:
+    def test_a_connection_cut_at_any_boundary_of_a_registration_reserves_once(self, url: str) -> None:
         with Store(url, wait=30, create=True) as store:
             store.domains()
             for boundary in boundaries():

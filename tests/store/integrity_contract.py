@@ -28,7 +28,7 @@ from .samples import BELIEF, drafts, series_of
 class IntegrityContract(OnLedger):
     """Inherit it together with an engine."""
 
-    def test_a_whole_ledger_is_verified_without_a_defect(self, store: Store) -> None:
+    def test_an_intact_ledger_is_verified_without_a_defect(self, store: Store) -> None:
         fill(store)
         found = store.verify()
         assert found.defects == ()
@@ -39,7 +39,7 @@ class IntegrityContract(OnLedger):
         assert found.rows["quiltstream_charges"] == len(store.entries())
         assert store.verify({name: [head] for name, head in found.heads.items()}).whole
 
-    def test_every_bit_of_every_block_is_told_and_none_is_published(self, store: Store, tally: Tally) -> None:
+    def test_every_flipped_bit_of_a_block_is_detected_and_not_published(self, store: Store, tally: Tally) -> None:
         held = fill(store)
         before = everything(store)
         releases, (first, *_) = tables.releases, held
@@ -61,14 +61,14 @@ class IntegrityContract(OnLedger):
         assert everything(store) == before
         tally.take(examined(store))
 
-    def test_a_changed_value_of_any_column_is_told_or_without_effect(self, store: Store) -> None:
+    def test_a_changed_value_of_any_column_is_detected_or_has_no_effect(self, store: Store) -> None:
         fill(store)
         told = change_every_column(store, TABLES)
         assert all(
             told[table.name] for table in TABLES if table not in (tables.flagged_charges, tables.flagged_releases)
         )
 
-    def test_a_removed_row_of_any_table_is_told_and_nothing_is_drawn_or_charged_anew(
+    def test_a_removed_row_is_detected_and_nothing_is_drawn_or_charged_again(
         self, url: str, store: Store, tally: Tally
     ) -> None:
         done = done_of(store, fill(store))
@@ -80,7 +80,7 @@ class IntegrityContract(OnLedger):
         """Let the database forget which rows belong together, as a disk does."""
         raise NotImplementedError
 
-    def test_two_blocks_in_each_others_place_are_told(self, store: Store) -> None:
+    def test_two_swapped_blocks_are_detected(self, store: Store) -> None:
         (held, *_) = fill(store)
         releases = tables.releases
         with store._database().write() as connection:
@@ -93,7 +93,7 @@ class IntegrityContract(OnLedger):
         with pytest.raises(StoreDamaged):
             store.publish(held, [BlockToPublish(windows_of(held)[0], 0, never)])
 
-    def test_a_block_copied_over_another_is_told(self, store: Store) -> None:
+    def test_a_block_copied_over_another_is_detected(self, store: Store) -> None:
         (held, *_) = fill(store)
         with store._database().write() as connection:
             first, second, *_ = rows_of(connection, tables.releases)
@@ -103,7 +103,7 @@ class IntegrityContract(OnLedger):
         with pytest.raises(StoreDamaged):
             store.publish(held, [BlockToPublish(windows_of(held)[0], shard, never) for shard in (0, 1)])
 
-    def test_a_loss_that_was_rewritten_with_all_digests_is_told_by_the_core(self, store: Store) -> None:
+    def test_a_loss_rewritten_with_all_digests_is_detected_by_the_privacy_core(self, store: Store) -> None:
         fill(store)
         with store._database().write() as connection:
             number = rows_of(connection, tables.charges)[0]["id"]
@@ -113,7 +113,7 @@ class IntegrityContract(OnLedger):
         assert "by the core" in defect.what
         assert "0.25" in defect.what
 
-    def test_an_interrupted_run_draws_what_was_never_drawn(self, store: Store) -> None:
+    def test_an_interrupted_run_draws_charged_but_undrawn_blocks(self, store: Store) -> None:
         (held, *_) = fill(store)
         window = windows_of(held)[3]
         store.charge_windows(held, [window])
@@ -121,7 +121,7 @@ class IntegrityContract(OnLedger):
         assert all(record.fresh for record in store.publish(held, drafts(held, [window])))
         assert store.verify().whole
 
-    def test_a_removal_with_all_digests_made_anew_is_told_by_a_head_kept_elsewhere(self, store: Store) -> None:
+    def test_a_removal_with_recomputed_digests_is_detected_by_an_external_head(self, store: Store) -> None:
         fill(store)
         heads = store.verify().heads
         with store._database().write() as connection:
@@ -134,7 +134,7 @@ class IntegrityContract(OnLedger):
         found = store.verify({name: [head] for name, head in heads.items()})
         assert ["is not on record as it was" in defect.what for defect in found.defects] == [True]
 
-    def test_a_head_is_that_of_every_later_ledger(self, store: Store) -> None:
+    def test_a_head_verifies_every_later_state_of_the_ledger(self, store: Store) -> None:
         (held, *_) = fill(store)
         head = store.head("homes")
         assert Head.parse(str(head)) == head

@@ -66,7 +66,7 @@ class PopulationContract(OnLedger):
             ("readings.value", {"reading": {**domain().reading, "value": "gas"}}),
         ],
     )
-    def test_another_state_process_of_the_same_series_needs_a_word(
+    def test_another_state_process_of_the_same_series_requires_a_declaration(
         self, store: Store, field: str, changes: dict[str, Any]
     ) -> None:
         store.register(domain(), query())
@@ -89,7 +89,7 @@ class PopulationContract(OnLedger):
             assert again == replace(made, fresh=False)
         assert len(store.summary("gas").events) == 2
 
-    def test_a_word_of_either_domain_holds_for_both(self, store: Store) -> None:
+    def test_a_sharing_declaration_of_either_domain_holds_for_both(self, store: Store) -> None:
         store.register(*named("gas", "m1", states=OTHER_STATES, shares_with=("homes",)))
         assert store.summary("gas").shares == ()
         store.register(domain(), query())
@@ -106,14 +106,14 @@ class PopulationContract(OnLedger):
             store.register(domain(), query("another", roster=Roster.of(["m8"])))
         assert store.registered("homes", "another") is None
 
-    def test_series_that_left_stay_of_their_domain(self, store: Store) -> None:
+    def test_series_removed_from_the_roster_stay_in_their_domain(self, store: Store) -> None:
         held = store.register(domain(), query())
         store.publish(held, drafts(held, [next(held.query.schedule.windows())]))
         store.register(domain(), query(roster=Roster.of(SERIES[1:])))
         with pytest.raises(SharedSeries, match="1 of its series is in domain 'homes'"):
             store.register(*named("flats", SERIES[0]))
 
-    def test_series_of_another_domain_stay_out_of_those_that_join_by_first_sight(self, store: Store) -> None:
+    def test_series_of_another_domain_never_join_at_their_first_reading(self, store: Store) -> None:
         first = self.awaiting(store, domain())
         store.register(*named("flats", "m7", "m8"))
         store.register(*named("gas", "m5", "m6", states=OTHER_STATES))
@@ -134,7 +134,7 @@ class PopulationContract(OnLedger):
             store.register(*named(name, f"m{number}", budget=2.0), also=[(domain(name, budget=2.0), tables)])
         assert store.summary("homes-1").shares == ()
 
-    def test_two_jobs_that_bring_the_same_series_at_once_do_not_both_register(self, store: Store, url: str) -> None:
+    def test_concurrent_registrations_of_the_same_series_succeed_once(self, store: Store, url: str) -> None:
         store.register(*named("first", "m0"))
         refused: list[SharedSeries] = []
         together = threading.Barrier(4)
@@ -156,7 +156,7 @@ class PopulationContract(OnLedger):
         assert len(refused) == 3
         assert len(store.domains()) == 2
 
-    def test_what_would_be_refused_is_known_before_and_nothing_is_changed(self, store: Store) -> None:
+    def test_a_sharing_conflict_is_reported_before_registration(self, store: Store) -> None:
         store.register(domain(), query())
         with pytest.raises(SharedSeries):
             store.check_apart(domain("flats"), SERIES)

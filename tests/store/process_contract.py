@@ -46,7 +46,7 @@ class ProcessContract(Registered):
         first.close()
         second.close()
 
-    def test_threads_of_one_process_take_turns(self, store: Store, registration: Registration) -> None:
+    def test_threads_of_one_process_are_serialised(self, store: Store, registration: Registration) -> None:
         found: list[dict[str, Any]] = []
 
         def work() -> None:
@@ -90,7 +90,7 @@ class ProcessContract(Registered):
                 assert "refused" in {entry.decision for entry in entries} or len(store.queries()) < 3
                 assert store.summary("homes").loss <= store.summary("homes").reserved_loss * (1 + 1e-12) <= 0.6
 
-    def test_what_another_process_charged_is_caught_up_with(self, store: Store, url: str, nursery: Nursery) -> None:
+    def test_charges_of_another_process_are_read(self, store: Store, url: str, nursery: Nursery) -> None:
         held = store.register(domain(), query("other", share=0.25))
         windows = windows_of(held)
         store.publish(held, drafts(held, windows[:2]))
@@ -98,9 +98,7 @@ class ProcessContract(Registered):
         store.publish(held, drafts(held, windows[2:]))
         prices(store.entries(), 1.0)
 
-    def test_a_charge_that_was_seen_and_is_not_on_record_any_more_stops_the_job(
-        self, store: Store, registration: Registration
-    ) -> None:
+    def test_a_vanished_charge_stops_the_job(self, store: Store, registration: Registration) -> None:
         windows = windows_of(registration)
         store.publish(registration, drafts(registration, windows[:2]))
         (account,) = store._database().accounts.values()
@@ -171,7 +169,7 @@ class ProcessContract(Registered):
             with Store(url, create=False) as store:
                 assert store.queries() == [("homes", "weekly")]
 
-    def test_a_lock_held_too_long_is_an_error_that_says_so(self, store: Store, url: str) -> None:
+    def test_a_lock_held_too_long_is_reported(self, store: Store, url: str) -> None:
         held = store.register(domain(), query())
         with Store(url, wait=0.2, create=True) as other:
             other.entries()

@@ -40,7 +40,7 @@ class PublishingContract(Registered):
         assert [rows_of(registration, a).equals(rows_of(registration, b)) for a, b in zip(first, again, strict=True)]
         assert len(store.entries()) == 6
 
-    def test_of_two_drafts_of_one_place_in_a_batch_one_is_drawn(self, store: Store, registration: Registration) -> None:
+    def test_a_block_given_twice_in_a_batch_is_drawn_once(self, store: Store, registration: Registration) -> None:
         window = windows_of(registration)[0]
         first, second = drafts(registration, [window, window], [1])
         records = store.publish(registration, [first, replace(second, draw=never)])
@@ -69,9 +69,7 @@ class PublishingContract(Registered):
             assert not record.block.totals.any()
         assert {row["total"] for batch in store.releases("homes", "weekly") for row in batch.to_pylist()} == {None}
 
-    def test_windows_are_charged_in_the_order_of_the_schedule_whatever_arrives_first(
-        self, fresh_urls: Iterator[str]
-    ) -> None:
+    def test_windows_are_charged_in_schedule_order_for_any_order_of_arrival(self, fresh_urls: Iterator[str]) -> None:
         orders = ([5, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4, 5], [3, 5, 0, 1, 4, 2])
         found: list[list[dict[str, Any]]] = []
         for order in orders:
@@ -96,7 +94,7 @@ class PublishingContract(Registered):
         assert [entry.window_start for entry in store.entries()] == [w.start for w in windows_of(held)]
         prices(store.entries(), 1.0)
 
-    def test_sliding_windows_and_groups_are_charged_for_what_they_share(self, store: Store) -> None:
+    def test_sliding_windows_and_groups_are_charged_for_shared_cells(self, store: Store) -> None:
         roster = Roster(tuple((name, group) for name in SERIES for group in ("north", "all")))
         spec = query(size=48, every=12, windows=10, share=1 / 8, roster=roster)
         held = store.register(domain(), spec)
@@ -105,7 +103,7 @@ class PublishingContract(Registered):
         prices(store.entries(), 1.0)
         assert store.entries()[-1].loss_after == held.reserved_loss
 
-    def test_an_endless_schedule_is_reserved_for_ever_and_charged_as_it_comes(self, store: Store) -> None:
+    def test_an_endless_schedule_is_reserved_once_and_charged_window_by_window(self, store: Store) -> None:
         held = store.register(domain(), query(schedule=Schedule(48, 48, 96, None, 96)))
         assert held.admitted_stop is None
         assert held.reserved_loss <= 1
@@ -125,7 +123,7 @@ class PublishingContract(Registered):
             BlockToPublish(Window(96, 144), -1, never),
         ],
     )
-    def test_a_draft_of_another_window_or_shard_is_refused_before_anything_is_charged(
+    def test_a_block_of_another_window_or_shard_is_refused_before_any_charge(
         self, store: Store, registration: Registration, draft: BlockToPublish
     ) -> None:
         with pytest.raises(BlockError):
@@ -148,7 +146,7 @@ class PublishingContract(Registered):
                 store.publish(registration, [BlockToPublish(window, 0, lambda one=one: one)])
         assert store.entries() == []
 
-    def test_an_error_while_drawing_undoes_the_charge_and_what_was_remembered_of_it(
+    def test_an_error_while_drawing_rolls_back_the_charge_and_its_cache(
         self, store: Store, registration: Registration
     ) -> None:
         windows = windows_of(registration)
@@ -163,7 +161,7 @@ class PublishingContract(Registered):
         store.publish(registration, drafts(registration, windows[1:]))
         prices(store.entries(), 1.0)
 
-    def test_a_draw_that_uses_the_store_is_told_so(self, store: Store, registration: Registration) -> None:
+    def test_a_draw_that_uses_the_store_is_refused(self, store: Store, registration: Registration) -> None:
         def nosy() -> NoisyBlock:
             store.entries()
             return block(registration, 0)

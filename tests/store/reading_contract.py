@@ -37,7 +37,7 @@ class ReadingContract(Registered):
         store.publish(held, drafts(held, shards=occupied))
         assert list(store.missing(held)) == []
 
-    def test_the_rows_come_back_as_they_were_published(
+    def test_the_rows_are_read_back_as_they_were_published(
         self, store: Store, registration: Registration, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("quiltstream.store.queries.PAGE", 3)
@@ -56,7 +56,7 @@ class ReadingContract(Registered):
         assert row.estimate is not None
         assert sum(row.estimate) == pytest.approx(48)
 
-    def test_the_summary_says_what_was_lost_and_what_adding_up_would_say(
+    def test_the_summary_contains_the_loss_and_its_sequential_composition(
         self, store: Store, registration: Registration
     ) -> None:
         before = store.summary("homes")
@@ -69,7 +69,7 @@ class ReadingContract(Registered):
         (one,) = summary.queries
         assert (one.windows, one.charged, one.blocks, one.epsilon) == (6, 3, 6, 1.0)
 
-    def test_what_was_charged_is_what_its_entries_say_however_many_are_given(
+    def test_the_charged_spans_equal_the_entries_for_any_number_of_entries(
         self, store: Store, registration: Registration
     ) -> None:
         store.publish(registration, drafts(registration))
@@ -84,7 +84,7 @@ class ReadingContract(Registered):
             assert type(found.spans["weekly"][0][2]) is float
 
     @pytest.mark.parametrize("suffix", ["parquet", "avro", "jsonl"])
-    def test_exports_hold_the_public_columns_and_come_back(
+    def test_exports_contain_the_public_columns_and_are_read_back(
         self, store: Store, registration: Registration, tmp_path: Path, suffix: str
     ) -> None:
         store.publish(registration, drafts(registration))
@@ -108,7 +108,9 @@ class ReadingContract(Registered):
         with pytest.raises(StoreError, match="cannot be written"):
             store.export(tmp_path / "file" / "ledger.avro")
 
-    def test_a_store_knows_its_releases_and_no_others(self, store: Store, registration: Registration) -> None:
+    def test_a_store_distinguishes_recorded_from_unknown_releases(
+        self, store: Store, registration: Registration
+    ) -> None:
         store.publish(registration, drafts(registration))
         ids = [i for batch in store.releases("homes", "weekly") for i in batch.column("release_id").to_pylist()]
         assert len(set(ids)) == 30

@@ -23,7 +23,7 @@ from .samples import BELIEF, SERIES, SPACE, domain, drafts, query
 class RegistrationContract(Registered):
     """What a registration promises."""
 
-    def test_a_query_is_registered_once_and_says_the_same_to_everyone(self, store: Store, url: str) -> None:
+    def test_a_query_is_registered_once_and_reads_the_same_from_every_store(self, store: Store, url: str) -> None:
         first = store.register(domain(), query())
         again = store.register(domain(), query())
         with Store(url, create=True) as other:
@@ -109,7 +109,7 @@ class RegistrationContract(Registered):
         again = store.register(domain(), query(shards=7, header={"epsilon": 1.0}))
         assert again == replace(registration, fresh=False)
 
-    def test_an_end_between_two_windows_is_no_other_schedule(self, store: Store, registration: Registration) -> None:
+    def test_an_end_between_two_windows_is_the_same_schedule(self, store: Store, registration: Registration) -> None:
         same = Schedule(48, 48, 96, 96 + 6 * 48 + 47, 96)
         assert store.register(domain(), query(schedule=same)) == replace(registration, fresh=False)
 
@@ -130,7 +130,7 @@ class RegistrationContract(Registered):
         assert store.publish(endless, drafts(endless, [Window(960, 1008)]))[0].fresh
         assert [event[:2] for event in store.summary("homes").events] == [("schedule-extended", "weekly")] * 2
 
-    def test_an_extension_that_does_not_fit_changes_nothing(self, store: Store) -> None:
+    def test_a_refused_extension_changes_nothing(self, store: Store) -> None:
         short = query(size=4, windows=1)
         first = store.register(domain(budget=0.2), short)
         with pytest.raises(BudgetRefused, match="extending query 'weekly'"):
@@ -168,7 +168,7 @@ class RegistrationContract(Registered):
                     store.register(domain("other"), query(domain="other", mechanism=second))
                 assert store.domains() == ("homes",)
 
-    def test_the_id_of_a_topic_is_on_record_once_and_another_one_says_since_when(
+    def test_a_topic_id_is_recorded_once_and_a_changed_id_with_its_time(
         self, store: Store, url: str, registration: Registration
     ) -> None:
         first = store.note_source_ids(registration, {"meters": "a", "more": "x"})

@@ -86,7 +86,7 @@ class RosterContract(OnLedger):
             assert entry.loss_after == made.loss_after
         assert list(store.missing(changed)) == []
 
-    def test_the_same_roster_is_no_change_and_an_uncharged_one_is_for_all_windows(self, store: Store) -> None:
+    def test_an_equal_roster_is_no_change_and_an_uncharged_one_holds_for_all_windows(self, store: Store) -> None:
         first = store.register(domain(), query())
         assert store.register(domain(), query()).revision == 0
         changed = store.register(domain(), query(roster=LEFT))
@@ -97,7 +97,7 @@ class RosterContract(OnLedger):
         assert event[:2] == ("roster-changed", "weekly")
         assert not any(name in event[2] + event[3] for name in SERIES)
 
-    def test_a_series_that_returns_has_the_number_it_had(self, store: Store) -> None:
+    def test_a_returning_series_keeps_its_number(self, store: Store) -> None:
         held = store.register(domain(), query())
         windows = windows_of(held)
         rosters = [Roster.of(SERIES), LEFT, JOINED, Roster.of(SERIES)]
@@ -109,7 +109,7 @@ class RosterContract(OnLedger):
         assert charged(store) == [(w.start, r.digest) for w, r in zip(windows, rosters, strict=False)]
         assert [version.start for version in held.versions] == [window.start for window in windows[:4]]
 
-    def test_a_version_that_no_window_had_keeps_the_numbers_it_gave(self, store: Store) -> None:
+    def test_a_roster_version_without_a_window_keeps_its_series_numbers(self, store: Store) -> None:
         held = store.register(domain(), query())
         store.publish(held, drafts(held, windows_of(held)[:1]))
         stale = store.register(domain(), query(roster=Roster.of([*SERIES, "x"])))
@@ -138,7 +138,7 @@ class RosterContract(OnLedger):
             store.register(domain(), query(roster=Roster.of(SERIES)))
         assert store.registered("homes", "weekly") == held
 
-    def test_fewer_groups_a_series_cost_what_was_reserved(self, store: Store) -> None:
+    def test_fewer_groups_per_series_lose_the_reserved_loss(self, store: Store) -> None:
         twice = Roster(tuple((name, group) for name in SERIES for group in ("north", "all")))
         first = store.register(domain(), query(share=0.5, roster=twice))
         store.publish(first, drafts(first, windows_of(first)[:1]))
@@ -152,7 +152,7 @@ class RosterContract(OnLedger):
         with pytest.raises(RegistrationConflict, match="every window of the query has its roster"):
             store.register(domain(), query(share=0.5, roster=twice))
 
-    def test_where_every_window_is_charged_a_roster_can_only_come_with_more_windows(self, store: Store) -> None:
+    def test_a_new_roster_after_the_last_charge_requires_added_windows(self, store: Store) -> None:
         held = store.register(domain(), query())
         store.publish(held, drafts(held))
         before = rows_of(store)
@@ -166,12 +166,12 @@ class RosterContract(OnLedger):
         store.publish(longer, drafts(longer))
         assert rows_of(store)[: len(before)] == before
 
-    def test_a_series_that_the_model_was_made_from_joins_no_query_that_does_not_say_so(self, store: Store) -> None:
+    def test_a_series_of_the_model_joins_only_queries_marked_given_the_model(self, store: Store) -> None:
         store.register(domain(), query())
         with pytest.raises(RegistrationConflict, match="given_model"):
             store.register(domain(), query(roster=JOINED, given_model=True))
 
-    def test_of_two_jobs_that_change_the_roster_at_once_the_first_wins(self, store: Store) -> None:
+    def test_the_first_of_two_concurrent_roster_changes_is_recorded(self, store: Store) -> None:
         store.register(domain(), query())
         with store._database().read() as connection:
             looked = roster_digest(connection, "homes", "weekly")
@@ -206,7 +206,7 @@ class RosterContract(OnLedger):
 
     # Publishing
 
-    def test_a_worker_of_an_older_registration_is_told_and_charges_nothing(self, store: Store) -> None:
+    def test_a_worker_with_an_older_registration_is_refused_without_a_charge(self, store: Store) -> None:
         old = store.register(domain(), query())
         windows = windows_of(old)
         store.publish(old, drafts(old, windows[:1]))
@@ -237,7 +237,7 @@ class RosterContract(OnLedger):
         assert seen(store.publish(later, drafts(later, windows[:3]))) == seen(records)
         assert store.charge_windows(old, []) is old
 
-    def test_what_is_charged_is_looked_up_once_and_by_older_registrations(self, store: Store) -> None:
+    def test_charged_windows_are_queried_once_also_by_older_registrations(self, store: Store) -> None:
         old = store.register(domain(), query())
         windows = windows_of(old)
         asked: list[str] = []
@@ -264,7 +264,7 @@ class RosterContract(OnLedger):
             store.charge_windows(replace(frozen, digest="of-another"), windows[3:4])
         assert len(store.entries()) == 3
 
-    def test_the_last_writer_adds_an_entry_without_a_query_and_others_look_first(self, store: Store, url: str) -> None:
+    def test_the_last_writer_appends_without_a_query_and_others_query_first(self, store: Store, url: str) -> None:
         held = store.register(domain(), query())
         windows = windows_of(held)
         asked: list[str] = []
@@ -317,7 +317,7 @@ class RosterContract(OnLedger):
         expected = [place for window in windows[1:] for place in places(JOINED, window)]
         assert list(store.missing(old)) == list(store.missing(new)) == expected
 
-    def test_releases_are_known_by_their_ids_whatever_roster_their_window_had(self, store: Store) -> None:
+    def test_releases_are_recognised_by_their_ids_under_any_roster(self, store: Store) -> None:
         held = store.register(domain(), query())
         store.publish(held, drafts(held, windows_of(held)[:1]))
         held = store.register(domain(), query(roster=JOINED))

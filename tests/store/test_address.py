@@ -64,7 +64,7 @@ def test_a_relative_path_is_made_absolute_at_once(tmp_path: Path, monkeypatch: p
     assert StoreAddress(address.url) == address
 
 
-def test_parts_come_from_the_environment_of_the_process_that_connects(
+def test_address_parts_are_read_from_the_environment_of_the_connecting_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = StoreAddress("postgresql://${DB_USER}:${DB_PASSWORD}@${DB_HOST}:6432/${DB_NAME}?sslrootcert=${DB_CERT}")
@@ -94,7 +94,7 @@ def test_parts_come_from_the_environment_of_the_process_that_connects(
     assert StoreAddress("sqlite:///${LEDGERS}/x.db").resolve().database == f"{tmp_path}/x.db"
 
 
-def test_the_password_comes_from_the_first_line_of_a_file(tmp_path: Path) -> None:
+def test_the_password_is_read_from_the_first_line_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "password"
     address = StoreAddress(f"postgresql://me@host/db?password_file={path}")
     with pytest.raises(AddressError, match="No such file or directory"):
@@ -109,7 +109,7 @@ def test_the_password_comes_from_the_first_line_of_a_file(tmp_path: Path) -> Non
         StoreAddress(f"postgresql://me:other@host/db?password_file={path}").resolve()
 
 
-def test_it_says_which_ledgers_several_machines_can_share() -> None:
+def test_an_address_states_whether_several_machines_can_share_the_ledger() -> None:
     file, server = StoreAddress("sqlite:///x.db"), StoreAddress("postgresql://host/db")
     assert (file.is_sqlite, file.multi_host_safe) == (True, False)
     assert (server.is_sqlite, server.multi_host_safe) == (False, True)

@@ -30,7 +30,7 @@ def ledger(path: Path, *changes: object) -> StoreAddress:
     return address
 
 
-def test_ledgers_are_united_under_the_beliefs_of_the_one_that_knows_more(tmp_path: Path) -> None:
+def test_merged_ledgers_have_the_beliefs_of_the_ledger_with_more_changes(tmp_path: Path) -> None:
     first, second = ledger(tmp_path / "a.db", joined()), ledger(tmp_path / "b.db")
     with Store(merge([second, first], tmp_path / "both.db"), create=True) as both, Store(first, create=True) as known:
         held = both.registered("homes", "weekly")
@@ -40,7 +40,7 @@ def test_ledgers_are_united_under_the_beliefs_of_the_one_that_knows_more(tmp_pat
         assert both.summary("homes").flagged_charges == 3
 
 
-def test_ledgers_whose_beliefs_went_apart_are_not_united(tmp_path: Path) -> None:
+def test_ledgers_with_diverged_beliefs_are_not_merged(tmp_path: Path) -> None:
     first = ledger(tmp_path / "a.db", joined())
     second = ledger(tmp_path / "b.db", joined(FASTER, model_id="model-3"))
     with pytest.raises(MergeConflict, match="belief"):

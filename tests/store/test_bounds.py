@@ -62,7 +62,7 @@ def test_refused_windows_are_in_no_bound(tmp_path: Path) -> None:
     assert spans == {"weekly": charged}
 
 
-def test_a_long_account_has_its_bounds_left_out_and_says_so(tmp_path: Path) -> None:
+def test_the_theorem_bounds_of_a_long_account_are_omitted_with_a_reason(tmp_path: Path) -> None:
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         held = store.register(domain(), query(shards=1))
         empty = priced_anew(held.domain, [])[1]

@@ -35,7 +35,7 @@ def merged(tmp_path: Path) -> Path:
     return united(tmp_path / "both.db", *paths)
 
 
-def test_every_bit_of_a_flagged_block_is_told(merged: Path) -> None:
+def test_every_flipped_bit_of_a_flagged_block_is_detected(merged: Path) -> None:
     table = tables.flagged_releases
     with Store(address(merged)) as store:
         with store._database().read() as connection:
@@ -54,13 +54,13 @@ def test_every_bit_of_a_flagged_block_is_told(merged: Path) -> None:
         assert everything(store) == before
 
 
-def test_a_changed_value_of_a_flagged_row_is_told_or_without_effect(merged: Path) -> None:
+def test_a_changed_value_of_a_flagged_row_is_detected_or_has_no_effect(merged: Path) -> None:
     with Store(address(merged)) as store:
         told = change_every_column(store, FLAGGED)
         assert all(told[table.name] for table in FLAGGED)
 
 
-def test_a_removed_flagged_row_is_told_and_nothing_is_drawn_or_charged_anew(merged: Path) -> None:
+def test_a_removed_flagged_row_is_detected_and_nothing_is_drawn_or_charged(merged: Path) -> None:
     with Store(address(merged)) as store:
         held = store.registered("homes", "weekly")
         assert held is not None
@@ -69,7 +69,7 @@ def test_a_removed_flagged_row_is_told_and_nothing_is_drawn_or_charged_anew(merg
         remove_every_row(store, address(merged), FLAGGED, done_of(store, [held]))
 
 
-def test_a_bit_flipped_anywhere_in_the_file_is_told_or_without_effect(tmp_path: Path) -> None:
+def test_a_bit_flipped_anywhere_in_the_file_is_detected_or_has_no_effect(tmp_path: Path) -> None:
     """A job that begins again publishes what is on record and draws nothing for it, or stops with an error of ours."""
     path = tmp_path / "whole" / "ledger.db"
     with Store(address(path), create=True) as store:
@@ -97,7 +97,7 @@ def test_a_bit_flipped_anywhere_in_the_file_is_told_or_without_effect(tmp_path: 
     assert outcomes["without effect"] > FLIPS / 10, outcomes
 
 
-def test_a_schema_whose_text_is_damaged_is_told_as_damage(tmp_path: Path) -> None:
+def test_a_damaged_schema_text_is_reported_as_damage(tmp_path: Path) -> None:
     """SQLite's message quotes that text, and its driver cannot decode the message."""
     path = tmp_path / "ledger.db"
     with Store(address(path), create=True) as store:

@@ -33,7 +33,7 @@ class TestSqliteFaults(OnSqlite, FaultContract):
         return sqlite3.OperationalError("disk I/O error")
 
 
-def test_a_window_that_is_charged_and_not_drawn_is_sound_while_its_job_may_go_on(tmp_path: Path) -> None:
+def test_a_charged_undrawn_window_is_sound_until_its_job_has_ended(tmp_path: Path) -> None:
     def looked_at(store: Store, *, ended: bool) -> Examined:
         words: dict[str, Any] = {"belief": BELIEF, "budget": 1.0, "windows": (), "keys": SERIES, "ended": ended}
         return examine(store, "homes", "weekly", **words)
@@ -86,7 +86,7 @@ def test_a_full_disk_at_any_size_of_the_files_stops_the_job_and_loses_nothing(
         room += 2 * STRIDE * PAGE
 
 
-def test_a_file_cut_off_anywhere_stops_the_job_and_the_whole_one_goes_on(tmp_path: Path) -> None:
+def test_a_truncated_file_stops_the_job_and_the_restored_one_continues(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     url = f"sqlite:///{path}"
     with Store(url, create=True) as store:
@@ -107,9 +107,7 @@ def test_a_file_cut_off_anywhere_stops_the_job_and_the_whole_one_goes_on(tmp_pat
 
 
 @pytest.mark.assures("ledger", "A merge that is killed leaves no part of a ledger")
-def test_a_merge_killed_at_any_boundary_leaves_the_ledgers_and_no_part_of_a_new_one(
-    tmp_path: Path, nursery: Nursery
-) -> None:
+def test_a_merge_killed_at_any_boundary_leaves_only_its_input_ledgers(tmp_path: Path, nursery: Nursery) -> None:
     paths = [tmp_path / "a.db", tmp_path / "b.db"]
     published = []
     for path in paths:
@@ -148,7 +146,7 @@ def test_a_merge_killed_at_any_boundary_leaves_the_ledgers_and_no_part_of_a_new_
         assert path.read_bytes() == data
 
 
-def test_a_copy_restored_by_mistake_is_mended_by_merging_it_with_what_came_later(tmp_path: Path) -> None:
+def test_a_mistakenly_restored_copy_is_repaired_by_a_merge_with_the_later_one(tmp_path: Path) -> None:
     """An older backup goes on, and what it forgot is found elsewhere: all of it counts, and nothing is charged anew."""
     path, copy = tmp_path / "ledger.db", tmp_path / "backup.db"
     with Store(f"sqlite:///{path}", create=True) as store:

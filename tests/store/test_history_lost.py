@@ -12,7 +12,7 @@ from quiltstream.store.errors import UnknownNameError
 from .samples import domain, drafts, query
 
 
-def test_a_lost_history_is_kept_with_its_size_and_changes_no_number(tmp_path: Path) -> None:
+def test_a_lost_history_is_recorded_with_its_size_and_changes_no_loss(tmp_path: Path) -> None:
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         held = store.register(domain(), query())
         before = store.summary("homes")
@@ -28,7 +28,7 @@ def test_a_lost_history_is_kept_with_its_size_and_changes_no_number(tmp_path: Pa
         assert store.summary("homes").history_lost
 
 
-def test_only_a_domain_on_record_can_be_marked(tmp_path: Path) -> None:
+def test_only_a_registered_domain_can_have_a_lost_history(tmp_path: Path) -> None:
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=False) as store, pytest.raises(StoreMissing):
         store.note_history_lost("homes", releases=1)
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:

@@ -79,7 +79,7 @@ each = pytest.mark.parametrize("scenario", SHARES, ids=lambda scenario: scenario
 
 
 @each
-def test_every_schedule_keeps_what_is_promised(scenario: Scenario, staged: Callable[[Scenario], Stage]) -> None:
+def test_every_interleaving_satisfies_the_invariants(scenario: Scenario, staged: Callable[[Scenario], Stage]) -> None:
     found = explore(staged(scenario), max(LEAST, ON_A_PUSH * SHARES[scenario] // 100), SEED)
     assert found is None, found
 
@@ -87,7 +87,7 @@ def test_every_schedule_keeps_what_is_promised(scenario: Scenario, staged: Calla
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 @each
-def test_many_schedules_keep_what_is_promised(
+def test_many_interleavings_satisfy_the_invariants(
     scenario: Scenario, part: int, staged: Callable[[Scenario], Stage]
 ) -> None:
     seed = PARTS * random.SystemRandom().randrange(2**32) + part
@@ -95,7 +95,7 @@ def test_many_schedules_keep_what_is_promised(
     assert found is None, found
 
 
-def test_the_same_schedule_takes_the_same_steps_and_others_do_not(staged: Callable[[Scenario], Stage]) -> None:
+def test_an_interleaving_is_reproducible_and_differs_from_others(staged: Callable[[Scenario], Stage]) -> None:
     stage = staged(RACE)
     alone = stage.run([])
     assert alone.failure is None
@@ -181,7 +181,7 @@ def test_a_state_that_only_lasts_from_one_statement_to_the_next_is_found(
     assert "has no charge that paid for it" in str(stage.run([]).failure)
 
 
-def test_the_ledger_is_looked_at_after_each_commit_and_not_only_at_the_end(
+def test_the_ledger_is_checked_after_each_commit(
     staged: Callable[[Scenario], Stage],
 ) -> None:
     """What one job publishes in so many transactions gives so many states, and each is checked."""

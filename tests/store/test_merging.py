@@ -36,7 +36,7 @@ def test_the_same_charge_in_two_copies_is_one(tmp_path: Path) -> None:
     assert both != content(first)
 
 
-def test_the_blocks_that_left_by_any_of_the_ledgers_are_found_in_the_united_one(tmp_path: Path) -> None:
+def test_blocks_published_by_any_ledger_are_found_in_the_merged_ledger(tmp_path: Path) -> None:
     """Second charges, second draws of one charge, and blocks that were paid for by a charge that was flagged."""
     first, second = fill(tmp_path / "a.db", windows=2), fill(tmp_path / "b.db", windows=3)
     third = Path(shutil.copy(first, tmp_path / "c.db"))
@@ -55,7 +55,7 @@ def test_the_blocks_that_left_by_any_of_the_ledgers_are_found_in_the_united_one(
             assert [one is None for one in found] == [False] * len(left) + [True] * len(strange)
 
 
-def test_a_ledger_united_with_itself_is_itself(tmp_path: Path) -> None:
+def test_a_ledger_merged_with_itself_is_unchanged(tmp_path: Path) -> None:
     first = fill(tmp_path / "a.db", windows=4)
     before = content(first)
     assert content(united(tmp_path / "once.db", first, first)) == before
@@ -66,7 +66,7 @@ def test_a_ledger_united_with_itself_is_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.assures("ledger", "A window charged in both ledgers costs twice, and both values are kept")
-def test_a_window_charged_in_both_costs_twice_and_both_blocks_are_kept(tmp_path: Path) -> None:
+def test_a_window_charged_in_both_ledgers_counts_twice_with_both_blocks_kept(tmp_path: Path) -> None:
     share = 0.25
     paths = [fill(tmp_path / f"{name}.db", windows=2, share=share) for name in "ab"]
     before = [path.read_bytes() for path in paths]
@@ -106,7 +106,7 @@ def test_the_loss_is_that_of_the_charges_of_both_by_their_ids(tmp_path: Path) ->
 
 
 @pytest.mark.assures("ledger", "Rows of a merged ledger are those that were published")
-def test_the_rows_of_a_united_ledger_are_those_that_were_published(tmp_path: Path) -> None:
+def test_the_rows_of_a_merged_ledger_are_the_published_rows(tmp_path: Path) -> None:
     """Byte for byte, the loss that was printed into them included; a shard that only one of the two has is taken."""
     first = fill(tmp_path / "a.db", windows=3, shards=(0,), share=0.25)
     second = fill(tmp_path / "b.db", windows=3, shards=(1,), share=0.25)
@@ -133,7 +133,7 @@ def test_the_rows_of_a_united_ledger_are_those_that_were_published(tmp_path: Pat
         }
 
 
-def test_a_united_ledger_goes_on_where_the_longest_ended(tmp_path: Path) -> None:
+def test_a_merged_ledger_continues_after_the_last_window_of_its_inputs(tmp_path: Path) -> None:
     paths = [fill(tmp_path / f"{name}.db", windows=n, share=0.25) for name, n in (("a", 2), ("b", 3))]
     both = united(tmp_path / "both.db", *paths)
     with Store(address(both), create=True) as store:
@@ -236,7 +236,7 @@ def test_another_value_under_one_charge_is_kept_and_flagged(tmp_path: Path) -> N
 
 
 @pytest.mark.assures("ledger", "Copies that drew different blocks under one charge cost as often as they drew")
-def test_copies_that_drew_apart_under_one_charge_cost_as_often_as_they_drew(tmp_path: Path) -> None:
+def test_diverged_draws_under_one_charge_are_charged_once_per_draw(tmp_path: Path) -> None:
     """A copy made between a charge and its blocks: each ledger draws its own, and all of them were published."""
     paths = [tmp_path / f"{name}.db" for name in "abc"]
     with Store(address(paths[0]), create=True) as store:
@@ -284,7 +284,7 @@ def test_a_window_refused_in_one_and_charged_in_the_other_was_charged(tmp_path: 
     assert content(both) == content(united(tmp_path / "turned.db", *paths[::-1]))
 
 
-def test_two_ledgers_with_days_of_the_calendar_are_united(tmp_path: Path) -> None:
+def test_ledgers_with_calendar_days_are_merged(tmp_path: Path) -> None:
     first = tmp_path / "a.db"
     schedule = by_calendar(last="2013-04-20")
     fill(first, schedule=schedule, share=0.2, windows=2)
@@ -307,7 +307,7 @@ def test_two_ledgers_with_days_of_the_calendar_are_united(tmp_path: Path) -> Non
         assert store.verify().defects == ()
 
 
-def test_days_of_other_bounds_are_not_united(tmp_path: Path) -> None:
+def test_ledgers_with_conflicting_calendar_days_are_not_merged(tmp_path: Path) -> None:
     schedule = by_calendar(last="2013-04-20")
     assert schedule.calendar is not None
     winter = replace(schedule.calendar, shifts=((0, 0),))

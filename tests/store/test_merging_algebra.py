@@ -78,7 +78,7 @@ def test_merging_is_associative_commutative_and_idempotent(folders: Iterator[Pat
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=8))
-def test_every_window_has_one_charge_of_record_and_every_charge_a_name_of_its_own(
+def test_every_window_has_one_charge_of_record_and_every_charge_a_unique_name(
     drawn: list[tuple[int, int, int, bool]],
 ) -> None:
     charges = [

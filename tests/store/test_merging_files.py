@@ -20,7 +20,7 @@ from .merges import address, fill, united
 from .samples import OTHER, BeliefChange, domain, query
 
 
-def test_a_file_that_exists_and_a_ledger_that_is_not_there_or_damaged_stop_a_merge(tmp_path: Path) -> None:
+def test_an_existing_output_or_a_missing_or_damaged_input_stops_a_merge(tmp_path: Path) -> None:
     first = fill(tmp_path / "a.db")
     with pytest.raises(ExportError, match="never replaces"):
         united(first, first, first)
@@ -84,7 +84,7 @@ def test_a_charge_that_differs_in_more_than_the_flag_is_two_charges_still(tmp_pa
         assert not store.entries()[0].given_model
 
 
-def test_the_command_unites_ledgers_and_says_what_became_of_each_domain(tmp_path: Path) -> None:
+def test_the_command_merges_ledgers_and_reports_each_domain(tmp_path: Path) -> None:
     first, second = (fill(tmp_path / f"{name}.db", windows=3, budget=0.5) for name in "ab")
     run: Callable[..., Any] = CliRunner().invoke
     target = tmp_path / "new" / "both.db"

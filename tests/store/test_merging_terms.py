@@ -42,7 +42,7 @@ def test_budgets_raised_and_schedules_extended_in_one_hold_for_both(tmp_path: Pa
             assert store.register(domain(), query(share=0.25, windows=9)).domain.budget == 2.0
 
 
-def test_double_promises_count_once_and_double_charges_add_up(tmp_path: Path) -> None:
+def test_duplicate_reservations_count_once_and_duplicate_charges_add_up(tmp_path: Path) -> None:
     paths = [fill(tmp_path / f"{name}.db", windows=n, share=0.25) for name, n in (("a", 0), ("b", 0), ("c", 2))]
     with Store(address(paths[0]), create=True) as store:
         alone = store.summary("homes").reserved_loss
@@ -133,7 +133,7 @@ def replace_fresh(held: Registration | None) -> Registration | None:
     return None if held is None else replace(held, fresh=False)
 
 
-def test_domains_and_queries_that_only_one_has_are_taken_as_they_are(tmp_path: Path) -> None:
+def test_domains_and_queries_of_only_one_ledger_are_merged_unchanged(tmp_path: Path) -> None:
     first = fill(tmp_path / "a.db", windows=2, share=0.25)
     with Store(address(tmp_path / "b.db"), create=True) as store:
         for held in (
@@ -149,13 +149,13 @@ def test_domains_and_queries_that_only_one_has_are_taken_as_they_are(tmp_path: P
         assert store.summary("homes").flagged_charges == 0
 
 
-def test_noise_free_rows_and_real_rows_are_never_united(tmp_path: Path) -> None:
+def test_noise_free_rows_and_real_rows_are_never_merged(tmp_path: Path) -> None:
     first, second = fill(tmp_path / "a.db"), fill(tmp_path / "b.db", mechanism="none")
     with pytest.raises(ModeError, match="never united"):
         united(tmp_path / "both.db", first, second)
 
 
-def test_one_domain_under_two_names_is_not_united_and_two_state_processes_are(tmp_path: Path) -> None:
+def test_domains_with_equal_series_are_merged_only_for_different_state_processes(tmp_path: Path) -> None:
     roster = Roster.of(SERIES[:3])
     with Store(address(tmp_path / "a.db"), create=True) as store:
         store.register(domain(), query())

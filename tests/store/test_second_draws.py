@@ -93,7 +93,7 @@ def test_a_misplaced_ledger_is_neither_made_nor_opened(
 
 
 @pytest.mark.parametrize("after", ["an error", "all stores were closed"])
-def test_a_process_remembers_a_ledger_after_its_connection_is_gone(
+def test_a_process_detects_an_older_copy_after_its_connection_was_closed(
     store: Store, path: Path, tmp_path: Path, after: str
 ) -> None:
     """A runner that tries a bundle again makes new stores in the same worker."""
@@ -118,7 +118,7 @@ def test_a_process_remembers_a_ledger_after_its_connection_is_gone(
 
 
 @pytest.mark.parametrize("between", [1, 3])
-def test_a_backup_under_a_log_that_stayed_draws_nothing_again(
+def test_a_backup_beside_a_leftover_log_draws_nothing_again(
     store: Store, path: Path, tmp_path: Path, between: int
 ) -> None:
     """SQLite plays the log into whatever file is there, which gives pages of two times."""

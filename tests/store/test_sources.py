@@ -21,7 +21,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return now
 
 
-def test_an_id_is_put_on_record_once_and_another_one_says_since_when(tmp_path: Path, at: list[int]) -> None:
+def test_a_source_id_is_recorded_once_and_a_changed_id_with_its_time(tmp_path: Path, at: list[int]) -> None:
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         held = store.register(domain(), query())
         assert store.source_ids("homes") == {}
@@ -39,7 +39,7 @@ def test_an_id_is_put_on_record_once_and_another_one_says_since_when(tmp_path: P
         assert store.source_ids("homes") == known
 
 
-def test_another_query_of_the_domain_knows_of_it_and_no_other_domain_does(tmp_path: Path, at: list[int]) -> None:
+def test_source_ids_are_shared_by_queries_of_a_domain_only(tmp_path: Path, at: list[int]) -> None:
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         store.note_source_ids(store.register(domain(budget=3.0), query()), {"meters": "a"})
         at[0] = 2_000

@@ -43,7 +43,7 @@ class TestSqlite(OnSqlite, StoreContract):
             )
 
 
-def test_the_connection_is_as_safe_as_the_file_can_be(store: Store, path: Path) -> None:
+def test_the_connection_has_the_durability_settings_of_sqlite(store: Store, path: Path) -> None:
     store.register(domain(), query())
     with store._database().raw_sqlite() as connection:
         pragmas = {
@@ -73,14 +73,14 @@ def test_a_store_that_is_collected_closes_its_connection(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"not a database" * 100, bytes(range(256)) * 40])
-def test_a_file_that_is_no_database_is_refused_and_left_alone(store: Store, path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_refused_and_left_unchanged(store: Store, path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(StoreDamaged, match="the job stops; nothing is published that is not on record"):
         store.register(domain(), query())
     assert path.read_bytes() == content
 
 
-def test_a_database_of_something_else_is_refused_and_left_alone(store: Store, path: Path) -> None:
+def test_a_foreign_database_is_refused_and_left_unchanged(store: Store, path: Path) -> None:
     other = sqlite3.connect(path)
     other.execute("create table holidays (day text)")
     other.commit()
@@ -102,7 +102,7 @@ def test_a_damaged_page_is_found_before_a_job_starts(store: Store, path: Path) -
         store.register(domain(), query(windows=40))
 
 
-def test_a_full_disk_is_an_error_that_says_so_and_leaves_the_store_whole(store: Store) -> None:
+def test_a_full_disk_is_reported_and_leaves_the_store_intact(store: Store) -> None:
     held = store.register(domain(), query(windows=60, shards=4))
     with store._database().raw_sqlite() as connection:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
@@ -116,7 +116,7 @@ def test_a_full_disk_is_an_error_that_says_so_and_leaves_the_store_whole(store: 
     prices(store.entries(), 1.0)
 
 
-def test_a_file_that_another_program_keeps_locked_is_an_error_that_says_so(path: Path) -> None:
+def test_a_file_locked_by_another_program_is_reported(path: Path) -> None:
     with Store(f"sqlite:///{path}", wait=0.1, create=True) as store:
         store.domains()
         other = sqlite3.connect(path, isolation_level=None)
@@ -128,7 +128,7 @@ def test_a_file_that_another_program_keeps_locked_is_an_error_that_says_so(path:
         assert store.register(domain(), query()).fresh
 
 
-def test_a_folder_that_is_a_file_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_a_folder_that_is_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         Store(f"sqlite:///{tmp_path}/file/ledger.db", create=True) as store,
@@ -151,7 +151,7 @@ for path in sys.argv[1:]:
 """
 
 
-def test_a_file_or_folder_that_cannot_be_written_is_an_error_that_says_so(
+def test_an_unwritable_file_or_folder_is_reported(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("unwritable")
@@ -199,7 +199,7 @@ def test_a_file_replaced_while_the_job_runs_stops_it(store: Store, path: Path) -
 
 @pytest.mark.parametrize("moved", ["ledger.db", "ledger.db-wal"])
 @pytest.mark.parametrize("ask", ["publish", "charge_windows"])
-def test_a_file_moved_away_before_a_commit_stops_the_job_before_a_row_leaves(
+def test_a_file_moved_before_a_commit_stops_the_job_before_a_row_is_published(
     store: Store, path: Path, moved: str, ask: str
 ) -> None:
     """SQLite goes on writing to the files that it has open, which no later job finds."""
@@ -300,7 +300,7 @@ def test_a_backup_opens_and_holds_everything(store: Store, path: Path, tmp_path:
     assert path.exists()
 
 
-def test_an_older_copy_of_the_store_does_not_know_the_newer_releases(store: Store, tmp_path: Path) -> None:
+def test_newer_releases_are_unknown_to_an_older_copy_of_the_store(store: Store, tmp_path: Path) -> None:
     held = store.register(domain(), query())
     store.backup(tmp_path / "older.db")
     store.publish(held, drafts(held))
@@ -310,7 +310,7 @@ def test_an_older_copy_of_the_store_does_not_know_the_newer_releases(store: Stor
         assert older.unknown_releases(ids[-1:])
 
 
-def test_the_program_knows_every_migration() -> None:
+def test_every_migration_is_listed_by_the_program() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(quiltstream.store.__path__[0]) / "migrations"))
     scripts = ScriptDirectory.from_config(config)
@@ -318,14 +318,14 @@ def test_the_program_knows_every_migration() -> None:
     assert scripts.get_heads() == [migrations.HEAD]
 
 
-def test_a_path_with_odd_characters_is_a_path(tmp_path: Path) -> None:
+def test_a_path_with_special_characters_is_accepted(tmp_path: Path) -> None:
     with Store(f"sqlite:///{tmp_path}/50%25 of @it/a b#é.db", create=True) as store:
         assert store.register(domain(), query()).fresh
         assert store.address == type(store.address)(store.address.url)
     assert (tmp_path / "50%25 of @it" / "a b#é.db").exists()
 
 
-def test_an_error_says_no_more_than_its_kind(store: Store) -> None:
+def test_a_database_error_shows_only_its_kind(store: Store) -> None:
     store.domains()
     with pytest.raises(StoreError) as caught, store._database().write() as connection:
         connection.exec_driver_sql(

@@ -32,7 +32,7 @@ COUNTS = hnp.arrays(np.int64, st.tuples(st.integers(0, 4), st.integers(1, 4)))
 
 
 @given(counts=COUNTS, with_totals=st.booleans())
-def test_a_block_comes_back_as_it_was(counts: npt.NDArray[np.int64], with_totals: bool) -> None:
+def test_a_block_is_read_back_unchanged(counts: npt.NDArray[np.int64], with_totals: bool) -> None:
     keys = tuple(f"m{n}" for n in range(len(counts)))
     one = NoisyBlock(keys, np.arange(len(keys), dtype=np.int64), counts, "replayed")
     found = block_from_bytes(block_bytes(one, with_totals=with_totals), "replayed")
@@ -68,7 +68,7 @@ def test_the_number_of_cells_is_public_by_the_rule_for_missing_ones() -> None:
 
 
 @given(st.lists(st.tuples(st.text(st.characters(codec="utf-8"), min_size=1)), min_size=1))
-def test_a_roster_comes_back_whatever_its_names(names: list[tuple[str]]) -> None:
+def test_a_roster_with_any_names_is_read_back_unchanged(names: list[tuple[str]]) -> None:
     roster = Roster.of(name for (name,) in names)
     assert roster_from_bytes(roster.packed) == roster
 
@@ -101,7 +101,7 @@ def entry(held: Registration, window: Window) -> LedgerEntry:
     )
 
 
-def test_rows_say_everything_about_themselves() -> None:
+def test_rows_contain_all_release_fields() -> None:
     roster = Roster((("m1", "north"), ("m2", "north"), ("m2", "south"), ("m3", "south")))
     held = registration(roster=roster, shards=1)
     window = Window(96, 144)
@@ -180,7 +180,7 @@ def test_the_first_difference_is_named_with_its_path(recorded: Any, given: Any, 
         errors.BudgetRefused("the first window", 0.5, 1.0, 1.2),
     ],
 )
-def test_an_error_travels_between_processes(error: errors.StoreError) -> None:
+def test_a_store_error_survives_pickling(error: errors.StoreError) -> None:
     found = pickle.loads(pickle.dumps(error))
     assert type(found) is type(error)
     assert str(found) == str(error)
@@ -193,14 +193,12 @@ def test_a_long_value_is_cut_in_a_message() -> None:
     assert error.recorded == "x" * 500
 
 
-def test_what_rounding_leaves_of_a_budget_is_called_nothing() -> None:
+def test_a_rounding_remainder_of_a_budget_is_printed_as_zero() -> None:
     assert "and 0 remains;" in str(errors.BudgetRefused("it", 1.2 - 1.77e-11, 1.0, 1.2))
     assert "and 0.0012 remains;" in str(errors.BudgetRefused("it", 1.2 - 0.0012, 1.0, 1.2))
 
 
-def test_what_a_domain_has_frozen_is_parsed_once_and_again_when_it_changed(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frozen_domain_is_parsed_once_and_again_after_a_change(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     held = store.register(domain("parsed once", budget=4.0), query(domain="parsed once"))
     codec._frozen_of.cache_clear()
     parsed: list[str] = []

@@ -39,7 +39,7 @@ def numbers(ledger: Path) -> tuple[int, int]:
     return sqlite_file._NUMBERS.unpack(ledger.with_name("ledger.db-queue").read_bytes().ljust(16, b"\0"))
 
 
-def test_writers_come_in_the_order_in_which_they_asked(ledger: Path) -> None:
+def test_queued_writers_are_served_in_order_of_request(ledger: Path) -> None:
     came: list[int] = []
 
     def write(number: int) -> None:
@@ -64,7 +64,7 @@ def test_writers_come_in_the_order_in_which_they_asked(ledger: Path) -> None:
     assert came == [0, 1, 2, 3, 4, 5, 6, 7, -1]
 
 
-def test_a_writer_killed_with_its_number_keeps_nobody_waiting(ledger: Path) -> None:
+def test_a_killed_queued_writer_blocks_no_other_writer(ledger: Path) -> None:
     for _ in range(2):
         reading, writing = os.pipe()
         child = os.fork()
@@ -86,7 +86,7 @@ def test_a_writer_killed_with_its_number_keeps_nobody_waiting(ledger: Path) -> N
             assert numbers(ledger)[0] == numbers(ledger)[1]
 
 
-def test_a_turn_that_does_not_come_is_a_ledger_kept_locked(ledger: Path) -> None:
+def test_a_timeout_in_the_writer_queue_is_reported_as_a_locked_ledger(ledger: Path) -> None:
     with Store(f"sqlite:///{ledger}", wait=0.1, create=True) as store:
         store.domains()
         with queue_of(ledger) as other, other.turn():
@@ -97,7 +97,7 @@ def test_a_turn_that_does_not_come_is_a_ledger_kept_locked(ledger: Path) -> None
         assert store.register(domain(), query()).fresh
 
 
-def test_a_writer_that_was_stopped_in_the_queue_stops_nobody(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_queued_writer_blocks_no_other_writer(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_file, "_STOPPED_S", 0.05)
     with Store(f"sqlite:///{ledger}", create=True) as store, queue_of(ledger) as stopped, stopped.turn():
         assert store.register(domain(), query()).fresh
@@ -105,7 +105,7 @@ def test_a_writer_that_was_stopped_in_the_queue_stops_nobody(ledger: Path, monke
         stopped.close()
 
 
-def test_a_queue_that_cannot_be_used_stops_nobody(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusable_queue_file_blocks_no_writer(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = ledger.with_name("ledger.db-queue")
     beside.mkdir()
     with Store(f"sqlite:///{ledger}", create=True) as store:
@@ -123,7 +123,7 @@ def test_a_queue_that_cannot_be_used_stops_nobody(ledger: Path, monkeypatch: pyt
                 pass
 
 
-def test_the_file_of_a_queue_is_its_owners_and_goes_with_the_last_writer(ledger: Path) -> None:
+def test_the_queue_file_is_private_and_removed_with_the_last_writer(ledger: Path) -> None:
     beside = ledger.with_name("ledger.db-queue")
     with queue_of(ledger) as first, queue_of(ledger) as second:
         with first.turn():

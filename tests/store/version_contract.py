@@ -61,7 +61,7 @@ class VersionContract(Registered):
         with Store(next(fresh_urls), create=True) as nothing, pytest.raises(StoreMissing):
             nothing.migrate()
 
-    def test_a_store_is_not_created_where_that_is_not_asked_for(self, fresh_urls: Iterator[str]) -> None:
+    def test_a_store_is_not_created_without_the_create_option(self, fresh_urls: Iterator[str]) -> None:
         url = next(fresh_urls)
         for _ in range(2):
             with Store(url, create=False) as store, pytest.raises(StoreMissing, match="there is none"):

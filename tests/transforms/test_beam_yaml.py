@@ -56,13 +56,13 @@ def test_rows_of_beam_are_published_as_rows_with_a_schema(tmp_path: Path, form: 
 
 
 @pytest.mark.parametrize("schema", [RELEASE_SCHEMA, LEDGER_SCHEMA, REJECT_SCHEMA])
-def test_a_row_has_every_column_and_a_struct_is_one_of_each_part(schema: Any) -> None:
+def test_a_row_has_every_column_and_one_column_per_struct_field(schema: Any) -> None:
     names = [name for name, _ in row_type(schema)._fields]
     assert [name for name in names if not name.startswith("quilt_")] == [one for one in schema.names if one != "quilt"]
     assert ("quilt_left" in names) == ("quilt" in schema.names)
 
 
-def test_the_documented_pipeline_names_what_is_there(repository: Path) -> None:
+def test_the_documented_pipeline_names_existing_classes_and_parameters(repository: Path) -> None:
     page = (repository / "docs" / "guides" / "own-pipeline.md").read_text(encoding="utf-8")
     (block,) = (one for one in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "providers:" in one)
     found = yaml.safe_load(block)

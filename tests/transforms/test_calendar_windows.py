@@ -51,7 +51,7 @@ def local(instant_us: int) -> dt.datetime:
 
 
 @pytest.mark.parametrize(("size", "numbers"), [("day", [48] * 7 + [50] + [48] * 3), ("week", [336, 338])])
-def test_rows_of_days_and_weeks_count_what_lies_between_their_local_midnights(
+def test_rows_of_days_and_weeks_count_cells_between_local_midnights(
     tmp_path: Path, size: str, numbers: list[int]
 ) -> None:
     frame = readings(20131020)
@@ -84,7 +84,7 @@ def test_groups_and_classes_of_slots_are_counted_in_days_of_any_length(tmp_path:
             assert counts == truth.get(label, [0] * 6)[:5]
 
 
-def test_a_months_noise_for_itself_alone_is_that_of_its_own_length(tmp_path: Path) -> None:
+def test_the_noise_of_a_month_calibrated_alone_depends_on_its_length(tmp_path: Path) -> None:
     windows = {"size": "month", "start": "2013-01-01", "stop": "2014-01-01"}
     lengths = local_calendar("month", "Europe/London", HALF).lengths
     assert {28 * 48, 31 * 48 - 2, 31 * 48, 30 * 48, 29 * 48} <= set(lengths)
@@ -116,7 +116,7 @@ WINDOW = {"epsilon": 2.0, "guarantee": "window", "mechanism": "group-dp", "budge
 @pytest.mark.assures(
     "privacy", "A window by the calendar has the noise of its own length, and its row and charge say so"
 )
-def test_rows_and_charges_of_windows_by_the_calendar_say_their_own_noise(
+def test_rows_and_charges_of_calendar_windows_contain_their_noise(
     tmp_path: Path, size: str, stop: str, lengths: set[int]
 ) -> None:
     windows = DAYS | {"size": size, "start": "2013-10-14", "stop": stop}

@@ -102,7 +102,7 @@ def test_a_window_alone_costs_at_most_epsilon_in_the_account_of_its_belief(
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_each_window_with_the_noise_of_its_own_length_loses_at_most_epsilon_alone(data: st.DataObject) -> None:
+def test_a_window_with_noise_by_its_length_loses_at_most_epsilon_alone(data: st.DataObject) -> None:
     """By enumeration: what ``guarantee: window`` promises of windows by the calendar."""
     matrix = data.draw(transitions(least=1e-2).filter(lambda found: len(found) == 2))
     assume(MarkovChain(matrix).is_irreducible and MarkovChain(matrix).period == 1)
@@ -164,7 +164,7 @@ def test_the_account_is_kept_under_bounds_or_under_the_chains_by_the_mechanism()
 
 
 @pytest.mark.parametrize("name", ["a chain with a start", "a class of which one has a start"])
-def test_a_known_start_is_given_up_because_windows_begin_anywhere(name: str) -> None:
+def test_a_known_start_is_replaced_by_any_start_for_windows(name: str) -> None:
     matrices = [MATRIX] if name == "a chain with a start" else [MATRIX, OTHER]
     for guarantee in ("stream", "window"):
         assert chosen("pairwise", BELIEFS[name], guarantee=guarantee).belief == AnyInitial(matrices).to_dict()
@@ -178,7 +178,7 @@ def test_a_window_of_any_start_too_short_for_a_quilt_has_group_noise() -> None:
     assert chosen("mqm-exact", never, guarantee="window").calibration.sigma == 12
 
 
-def test_the_unprotective_baseline_says_so_and_is_charged_what_it_costs() -> None:
+def test_the_unprotective_baseline_is_marked_and_charged_its_loss() -> None:
     found = chosen("entry-dp", CHAIN)
     assert found.calibration.method == UNPROTECTED
     assert "not protected" in UNPROTECTED
@@ -190,7 +190,7 @@ def test_the_unprotective_baseline_says_so_and_is_charged_what_it_costs() -> Non
 
 
 @pytest.mark.parametrize("mechanism", ["mqm-exact", "pairwise"])
-def test_the_exact_methods_refuse_bounds_and_name_the_way_out(mechanism: str) -> None:
+def test_the_exact_methods_refuse_bounds_with_advice(mechanism: str) -> None:
     with pytest.raises(SettingsError, match=rf"{mechanism}, which reads the chains.*quiltstream fit.*mqm-approx"):
         chosen(mechanism, MixingBounds(0.2, 0.75))
 

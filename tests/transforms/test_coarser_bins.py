@@ -47,7 +47,7 @@ def test_a_bin_is_a_union_of_states_and_a_cell_moves_two_of_them_or_none(edges: 
 
 
 @pytest.mark.parametrize(("missing", "by"), [("public", []), ("state", "hour")])
-def test_a_coarser_query_counts_what_the_finer_one_adds_up_to(tmp_path: Path, missing: str, by: Any) -> None:
+def test_the_counts_of_a_coarser_query_are_sums_of_the_finer_counts(tmp_path: Path, missing: str, by: Any) -> None:
     frame = readings(20131014)
     rows = {}
     for name, extra in (("fine", {}), ("coarse", {"bins": COARSE})):
@@ -102,7 +102,7 @@ def test_all_edges_are_the_states_themselves(tmp_path: Path) -> None:
         ([], "bins is empty: a single bin says nothing"),
     ],
 )
-def test_bins_that_are_no_unions_of_states_are_refused(tmp_path: Path, bins: list[float], said: str) -> None:
+def test_bins_that_are_not_unions_of_states_are_refused(tmp_path: Path, bins: list[float], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         settings(tmp_path, bins=bins)
 

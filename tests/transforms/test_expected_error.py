@@ -88,7 +88,7 @@ def test_every_offer_has_the_error_of_the_settings_that_it_names(tmp_path: Path)
     assert found[fitted] < worst(hopeless(tmp_path, privacy=mechanism, model={"pi_min": 0.2, "gap": 1.0}))
 
 
-def test_where_windows_are_calibrated_alone_a_longer_one_has_its_own_noise(tmp_path: Path) -> None:
+def test_a_longer_window_calibrated_alone_has_its_own_noise(tmp_path: Path) -> None:
     alone = {"epsilon": 1.0, "guarantee": "window", "budget": 99.0}
     found = remedies(make_plan(hopeless(tmp_path, privacy=alone)))
     longer = next(one for one in found if one.text.startswith("windows.size: "))
@@ -117,7 +117,7 @@ def test_a_transform_stops_while_the_graph_is_built_and_makes_no_ledger(tmp_path
     )
 
 
-def test_a_query_on_record_goes_on_and_a_new_one_does_not(tmp_path: Path) -> None:
+def test_a_registered_query_above_the_error_limit_continues_and_a_new_one_fails(tmp_path: Path) -> None:
     register(make_plan(hopeless(tmp_path, most_error=1e6)))
     check_error(make_plan(hopeless(tmp_path)))
     with pytest.raises(HopelessNoise):
@@ -129,7 +129,7 @@ def test_noise_free_rows_of_tests_are_not_stopped(tmp_path: Path) -> None:
     check_error(make_plan(hopeless(tmp_path), noise="none"))
 
 
-def test_a_stand_in_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
+def test_a_stand_in_belief_is_refused_until_accepted(tmp_path: Path) -> None:
     plan = make_plan(settings(tmp_path, model="stand-in"))
     with pytest.raises(SettingsError, match="model is stand-in: its bounds are made of"):
         check_belief(plan)
@@ -138,7 +138,7 @@ def test_a_stand_in_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
     check_belief(PrivateHistograms(settings(tmp_path, model="stand-in"), accept_stand_in=True).plan)
 
 
-def test_a_stand_in_forgets_less_between_slots_that_are_closer() -> None:
+def test_a_stand_in_belief_mixes_less_between_closer_slots() -> None:
     """Thirty slots of a minute forget what one of half an hour does: P^30, and its eigenvalues to the 30th."""
     half_hour, minute = stand_in(1_800_000_000, 5).gap, stand_in(60_000_000, 5).gap
     assert (1 - minute) ** 30 == pytest.approx(1 - half_hour)

@@ -111,7 +111,7 @@ def weeks(count: int = 52) -> list[tuple[int, int]]:
     return [(7 * DAY * w, 7 * DAY * (w + 1)) for w in range(count)]
 
 
-def test_histograms_of_60_homes_equal_a_plain_computation_whatever_the_order(london, tmp_path, capsys):
+def test_histograms_of_60_homes_equal_a_plain_computation_in_any_order(london, tmp_path, capsys):
     seed = random.randrange(2**32)  # noqa: S311 - shuffles, not secrets
     with capsys.disabled():
         print(f"\nseed {seed}")  # noqa: T201 - a random test prints its seed
@@ -159,7 +159,7 @@ def test_sliding_windows_and_groups_equal_a_plain_computation(london, tmp_path):
     assert {r.members for r in releases} == {len(members) for members in keys.values()}
 
 
-def test_groups_and_ends_that_come_from_the_data_are_frozen(london, tmp_path):
+def test_groups_and_ends_derived_from_the_data_are_frozen(london, tmp_path):
     few = london.filter(pl.col("series").is_in(sorted(london["series"].unique())[:6]))
     few = few.filter(pl.col("time") >= ORIGIN + 86_400_000_000 * 3)
     groups = {name: f"g{i % 2}" for i, name in enumerate(sorted(few["series"].unique()))}
@@ -173,7 +173,7 @@ def test_groups_and_ends_that_come_from_the_data_are_frozen(london, tmp_path):
     assert by_window(publish(batches(fewer, 5000, groups), job, tmp_path)) == truth
 
 
-def test_empty_cells_are_a_state_of_their_own_when_asked(london, tmp_path):
+def test_empty_cells_are_a_separate_state_if_configured(london, tmp_path):
     early = "MAC000050"  # stops on 2013-04-17
     one = london.filter(pl.col("series") == early)
     job = settings(tmp_path, missing="state")
@@ -339,7 +339,7 @@ def test_the_operator_can_watch_the_loss_in_millionths_of_epsilon(london, tmp_pa
     assert found["loss-micro-epsilon"].min == losses[0] > 0
 
 
-def test_a_block_visits_the_ledger_once_to_be_charged_and_once_to_be_published(london, tmp_path, monkeypatch):
+def test_a_block_requires_one_ledger_call_to_charge_and_one_to_publish(london, tmp_path, monkeypatch):
     job = settings(tmp_path, windows={"size": "7d", "start": "2013-01-01", "stop": "2013-01-29"})
     visits: list[str] = []
     inside: list[str] = []

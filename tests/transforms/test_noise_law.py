@@ -55,7 +55,7 @@ def test_every_rule_whose_totals_are_public_has_noise_that_keeps_them(tmp_path: 
 
 
 @pytest.mark.parametrize("rule", ["secret", "publicly", "break", ""])
-def test_where_the_total_is_not_public_the_noise_of_each_count_is_independent(tmp_path: Path, rule: str) -> None:
+def test_without_a_public_total_the_noise_of_each_count_is_independent(tmp_path: Path, rule: str) -> None:
     plan, _ = planned(tmp_path)
     plan = replace(plan, domain=replace(plan.domain, missing=rule))
     query = plan.query(plan.schedule, Roster.of(["a", "b"]), schedule_given=True, roster_given=True)
@@ -79,7 +79,7 @@ def test_a_record_that_would_publish_totals_that_are_not_public_draws_nothing(tm
         plan.histogram_of(held(plan, unheard), plan.schedule.size)
 
 
-def test_the_noise_is_that_of_the_record_and_the_law_is_part_of_the_querys_digest(tmp_path: Path) -> None:
+def test_the_noise_law_follows_the_record_and_is_part_of_the_query_digest(tmp_path: Path) -> None:
     plan, query = planned(tmp_path)
     header = {name: value for name, value in query.header.items() if name != "noise_law"}
     earlier = replace(query, header=header)
@@ -158,7 +158,7 @@ def row_of(folder: Path, missing: Any, cells: Cells) -> Release:
 
 
 @pytest.mark.parametrize("missing", ["public", "state", {"break": "2h"}], ids=str)
-def test_a_row_tells_how_many_values_were_rejected_only_where_that_is_public(tmp_path: Path, missing: Any) -> None:
+def test_a_row_reveals_the_number_of_rejected_values_only_if_it_is_public(tmp_path: Path, missing: Any) -> None:
     """From the definition: every window of two cells, each in one of two states or rejected, against every other one.
 
     Under ``state`` two windows that differ in one cell have rows that differ in noisy counts alone, and the noise of

@@ -79,7 +79,7 @@ def table(rows: list[Release]) -> pa.Table:
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_releases_come_back_from_every_format_as_they_were(tmp_path, format_):
+def test_releases_are_read_back_unchanged_from_every_format(tmp_path, format_):
     path = tmp_path / "new" / "folder" / "out"
     write_rows(path, format_, table(ROWS[::-1]))
     again = read_releases(path)
@@ -89,7 +89,7 @@ def test_releases_come_back_from_every_format_as_they_were(tmp_path, format_):
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_rejects_come_back_and_no_rows_make_a_file_too(tmp_path, format_):
+def test_rejects_are_read_back_and_no_rows_give_an_empty_file(tmp_path, format_):
     columns = {"reason": ["b", "a"], "source": ["x,y", "x,y"], "position": [7, 3], "size": [None, 12]}
     rejects = pa.table(columns, schema=REJECT_SCHEMA)
     write_rows(tmp_path / "r", format_, rejects, REJECTS)
@@ -102,7 +102,7 @@ def test_rejects_come_back_and_no_rows_make_a_file_too(tmp_path, format_):
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_the_same_rows_make_the_same_bytes_whatever_their_order_batches_and_repeats(tmp_path, format_):
+def test_equal_rows_give_equal_bytes_in_any_order_and_batching(tmp_path, format_):
     order = np.random.default_rng(4).permutation(len(ROWS)).tolist()
     write_rows(tmp_path / "1", format_, table(ROWS))
     write_rows(tmp_path / "2", format_, RELEASES.table([batch_from_releases([ROWS[i]]) for i in [*order, *order[:5]]]))
@@ -113,7 +113,7 @@ def test_the_same_rows_make_the_same_bytes_whatever_their_order_batches_and_repe
 
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("seed", range(4))
-def test_packed_batches_are_written_as_their_rows_in_one_are(tmp_path, monkeypatch, format_, seed):
+def test_packed_batches_are_written_as_one_unpacked_batch(tmp_path, monkeypatch, format_, seed):
     monkeypatch.setattr(table_files, "_ROW_GROUP", 5)
     random = np.random.default_rng(seed)
     rows = [
@@ -174,7 +174,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_trace(tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_file_is_readable_by_others_as_the_umask_says(tmp_path):
+def test_the_file_mode_follows_the_umask(tmp_path):
     (tmp_path / "plain").touch()
     write_rows(tmp_path / "out", "csv", table(ROWS))
     assert (tmp_path / "out").stat().st_mode == (tmp_path / "plain").stat().st_mode
@@ -208,7 +208,7 @@ def test_two_processes_at_once_both_end_with_a_whole_file(tmp_path):
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_the_transform_gathers_windows_and_batches_into_one_file_and_says_where(tmp_path, format_):
+def test_the_transform_writes_all_windows_to_one_file_and_emits_its_path(tmp_path, format_):
     path = str(tmp_path / "out")
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         written = (

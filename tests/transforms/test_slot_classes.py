@@ -113,7 +113,7 @@ def test_counts_by_class_equal_a_plain_computation(
         assert row.estimate == tuple(map(float, row.counts))
 
 
-def test_noise_keeps_the_total_of_each_class_and_a_class_that_is_not_there_is_zero(tmp_path: Path) -> None:
+def test_noise_keeps_the_total_of_each_class_and_missing_classes_are_zero(tmp_path: Path) -> None:
     """Noise of scale 60 that leaves five counts as they are has probability below 1e-6 in each of 18 classes."""
     frame = readings(20131026)
     by = ("month", "weekday")
@@ -193,7 +193,7 @@ def test_a_block_without_the_counts_of_every_class_is_refused(tmp_path: Path) ->
             store.publish(held, [BlockToPublish(window, shard, draw)])
 
 
-def test_a_record_with_classes_that_are_unknown_here_is_not_guessed_at(tmp_path: Path) -> None:
+def test_a_record_with_unknown_classes_is_refused(tmp_path: Path) -> None:
     plan = make_plan(settings(tmp_path, by="hour"))
     spec = plan.query(plan.schedule, Roster.of(["a"]), schedule_given=True, roster_given=True)
     with Store(plan.address, create=True) as store:

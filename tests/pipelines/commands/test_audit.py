@@ -49,7 +49,7 @@ def looked(*words: str | Path) -> tuple[int, dict[str, list[dict[str, str]]]]:
     return done.code, {look["name"]: look["differences"] for look in said["looks"]}
 
 
-def test_a_ledger_that_agrees_passes_with_all_looks(ran: Job) -> None:
+def test_a_consistent_ledger_passes_every_check_of_the_audit(ran: Job) -> None:
     code, found = looked(ran.settings)
     assert (code, list(found)) == (0, ["record", "charges", "noise", "releases", "settings", "published"])
     assert not any(found.values())
@@ -61,7 +61,7 @@ def test_a_ledger_that_agrees_passes_with_all_looks(ran: Job) -> None:
     assert looked(ran.ledger, "--releases", ran.sink)[1]["published"] == []
 
 
-def test_settings_that_make_another_query_are_told_with_the_field(copy: Job) -> None:
+def test_settings_of_another_query_are_reported_with_the_differing_field(copy: Job) -> None:
     document = yaml.safe_load(copy.settings.read_text(encoding="utf-8"))
     for change, field in (
         ({"model": {"pi_min": 0.05, "gap": 0.25}}, "belief.gap"),
@@ -75,7 +75,7 @@ def test_settings_that_make_another_query_are_told_with_the_field(copy: Job) -> 
         assert not any(differences for name, differences in found.items() if name != "settings")
 
 
-def test_published_rows_that_are_not_those_on_record_are_told(copy: Job) -> None:
+def test_published_rows_that_differ_from_the_record_are_reported(copy: Job) -> None:
     table = read_releases(copy.sink)
     rows = table.to_pylist()
     rows[3]["counts"][0] += 1
@@ -133,7 +133,7 @@ def forge(made: Job, depth: int) -> None:
 
 @pytest.mark.assures("ledger", "A ledger rewritten with all its digests differs from what its numbers derive from")
 @pytest.mark.parametrize(("depth", "look"), [(0, "record"), (2, "noise"), (3, "settings")])
-def test_each_layer_of_a_forged_ledger_is_found_by_the_next_look(depth: int, look: str, copy: Job) -> None:
+def test_each_layer_of_a_forged_ledger_is_found_by_its_audit_check(depth: int, look: str, copy: Job) -> None:
     forge(copy, depth)
     code, found = looked(copy.settings)
     assert code == 4
@@ -143,7 +143,7 @@ def test_each_layer_of_a_forged_ledger_is_found_by_the_next_look(depth: int, loo
     assert done.said(found[look][0]["what"].split(";")[0])
 
 
-def test_an_entry_is_held_against_its_query_and_its_decision_against_the_budget(ran: Job) -> None:
+def test_an_entry_is_checked_against_its_query_and_the_budget(ran: Job) -> None:
     with Store(f"sqlite:///{ran.ledger}") as store:
         entries, said = store.entries(), {"streets": store.summary("streets")}
         registered = {pair: held for pair in store.queries() if (held := store.registered(*pair)) is not None}
@@ -159,7 +159,7 @@ def test_an_entry_is_held_against_its_query_and_its_decision_against_the_budget(
         assert one.what.startswith(text)
 
 
-def test_a_query_is_held_against_the_density_and_the_band_of_its_scale(ran: Job) -> None:
+def test_a_query_is_checked_against_the_density_and_band_of_its_scale(ran: Job) -> None:
     with Store(f"sqlite:///{ran.ledger}") as store:
         (pair,) = store.queries()
         held = store.registered(*pair)
@@ -174,7 +174,7 @@ def test_a_query_is_held_against_the_density_and_the_band_of_its_scale(ran: Job)
         assert command.noise_look({pair: forged}).differences[0].what.startswith(text)
 
 
-def test_counts_that_do_not_add_up_to_the_total_they_keep_are_told(ran: Job) -> None:
+def test_counts_that_do_not_sum_to_their_public_total_are_reported(ran: Job) -> None:
     rows = {row.release_id: row.to_dict() for row in releases_from_batch(read_releases(ran.sink))}
     with Store(f"sqlite:///{ran.ledger}") as store:
         entries = store.entries()
@@ -187,5 +187,5 @@ def test_counts_that_do_not_add_up_to_the_total_they_keep_are_told(ran: Job) -> 
     assert found[1].startswith("its counts add up to ")
 
 
-def test_a_ledger_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_ledger_is_reported(tmp_path: Path) -> None:
     assert call("audit", tmp_path / "absent.db").code == 2

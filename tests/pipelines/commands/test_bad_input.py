@@ -34,7 +34,9 @@ def rejects(folder: Path) -> list[dict[str, str]]:
         ("", "missing-value"),
     ],
 )
-def test_a_value_that_is_no_number_is_rejected_and_tallied_without_it(tmp_path: Path, value: str, reason: str) -> None:
+def test_a_non_numeric_value_is_rejected_and_tallied_without_being_shown(
+    tmp_path: Path, value: str, reason: str
+) -> None:
     rows = readings()
     rows[5] = (rows[5][0], rows[5][1], value)
     made = job(tmp_path, rows)
@@ -91,7 +93,7 @@ def test_the_first_line_of_a_file_without_a_header_is_not_shown(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("content", ["", "meter,ts,kwh\n"], ids=["no byte", "a header only"])
-def test_an_empty_file_publishes_the_whole_schedule_only_where_that_is_meant(tmp_path: Path, content: str) -> None:
+def test_an_empty_file_publishes_the_schedule_only_with_the_flag(tmp_path: Path, content: str) -> None:
     made = job(tmp_path)
     (tmp_path / "readings.csv").write_text(content, encoding="utf-8")
     assert call("run", made.settings).code == 5
@@ -102,7 +104,7 @@ def test_an_empty_file_publishes_the_whole_schedule_only_where_that_is_meant(tmp
     assert {row.total for row in rows} == {0}
 
 
-def test_an_empty_file_cannot_say_what_the_settings_leave_out(tmp_path: Path) -> None:
+def test_an_empty_file_with_incomplete_settings_is_refused(tmp_path: Path) -> None:
     made = job(tmp_path, [], roster=None, group_by=None, windows={"size": "1d"})
     done = call("run", made.settings)
     assert done.code == 5
@@ -111,7 +113,7 @@ def test_an_empty_file_cannot_say_what_the_settings_leave_out(tmp_path: Path) ->
     assert "while running" not in done.err
 
 
-def test_a_source_of_rejects_only_is_told_with_its_file_and_their_reasons(tmp_path: Path) -> None:
+def test_a_source_of_only_rejects_is_reported_with_its_file_and_reasons(tmp_path: Path) -> None:
     rows = [(home, "secret", 0.5) for home in HOMES] + [("m1", "2024-03-01T00:00Z", "secret")]
     made = job(tmp_path, rows, windows={"size": "1d", "start": "2024-03-01"})
     done = call("run", made.settings)
@@ -126,7 +128,7 @@ def test_a_source_of_rejects_only_is_told_with_its_file_and_their_reasons(tmp_pa
     assert not made.sink.exists()
 
 
-def test_a_file_that_is_half_binary_costs_its_own_lines_only(tmp_path: Path) -> None:
+def test_a_half_binary_file_loses_only_its_damaged_lines(tmp_path: Path) -> None:
     made = job(tmp_path)
     path = tmp_path / "readings.csv"
     whole = path.read_bytes()
@@ -162,7 +164,7 @@ def test_a_truncated_parquet_file_ends_with_exit_code_5_before_anything_is_on_re
     assert not made.ledger.exists()
 
 
-def test_a_source_that_is_not_there_ends_with_exit_code_2(tmp_path: Path) -> None:
+def test_a_missing_source_exits_with_code_2(tmp_path: Path) -> None:
     made = job(tmp_path, source={"csv": "nothing-*.csv"})
     done = call("run", made.settings)
     assert done.code == 2
@@ -260,7 +262,7 @@ def model_file(folder: Path, transition: list[list[float]], edges: tuple[float, 
     ],
     ids=["a row that does not sum to 1", "reducible", "periodic", "a negative entry", "not square"],
 )
-def test_a_matrix_that_is_no_usable_chain_ends_with_exit_code_2(
+def test_an_unusable_transition_matrix_exits_with_code_2(
     tmp_path: Path, transition: list[list[float]], message: str
 ) -> None:
     made = job(tmp_path, states={"edges": [500], "unit": "W"}, model=model_file(tmp_path, transition, (500.0,)))
@@ -296,7 +298,7 @@ def test_a_model_file_that_was_edited_is_refused(tmp_path: Path) -> None:
     assert done.said("it was edited")
 
 
-def test_a_model_that_is_not_there_ends_with_exit_code_2_and_says_how_to_make_one(tmp_path: Path) -> None:
+def test_a_missing_model_exits_with_code_2_and_names_the_command_to_fit_one(tmp_path: Path) -> None:
     done = call("run", job(tmp_path, model="model.json").settings)
     assert done.code == 2
     assert done.said("write one with `quiltstream fit`")
@@ -336,7 +338,7 @@ def test_a_wrong_setting_ends_with_exit_code_2_before_any_data_is_read(
     assert not made.sink.exists()
 
 
-def test_a_window_too_short_for_a_quilt_gets_group_noise_and_the_dry_run_says_so(tmp_path: Path) -> None:
+def test_a_window_too_short_for_a_quilt_gets_group_noise_and_is_reported(tmp_path: Path) -> None:
     made = job(
         tmp_path,
         model={"pi_min": 0.01, "gap": 0.01},
@@ -351,7 +353,7 @@ def test_a_window_too_short_for_a_quilt_gets_group_noise_and_the_dry_run_says_so
     assert call("run", made.settings).code == 0
 
 
-def test_a_settings_file_that_is_no_yaml_says_where(tmp_path: Path) -> None:
+def test_a_settings_file_that_is_not_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("a: [", encoding="utf-8")
     done = call("run", tmp_path / "bad.yaml")
     assert done.code == 2
@@ -388,7 +390,7 @@ def test_series_outside_the_roster_are_rejected_and_tallied(tmp_path: Path) -> N
         ({"model": {"pi_min": 0.6, "gap": 0.3}}, "model.pi_min is 0.6, but must be at most 0.5"),
     ],
 )
-def test_a_number_beyond_what_can_be_is_told_by_its_setting(
+def test_a_number_out_of_range_is_reported_with_its_setting(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     done = call("run", "--dry-run", job(tmp_path, **changes).settings)

@@ -27,7 +27,7 @@ def made(folder: Path, **windows: Any) -> Settings:
     return read_settings(job(folder, [], slots=ZONE, windows=given).settings)
 
 
-def test_the_dry_run_says_days_and_where_they_begin(tmp_path: Path) -> None:
+def test_the_dry_run_prints_calendar_days_and_their_start(tmp_path: Path) -> None:
     settings = made(tmp_path)
     plan = make_plan(settings)
     said = forecast(settings, plan)
@@ -40,14 +40,14 @@ def test_the_dry_run_says_days_and_where_they_begin(tmp_path: Path) -> None:
     assert "always has" not in rest
 
 
-def test_days_cost_what_the_month_that_they_fill_costs(tmp_path: Path) -> None:
+def test_days_lose_as_much_as_the_month_that_they_fill(tmp_path: Path) -> None:
     days = forecast(made(tmp_path), make_plan(made(tmp_path)))
     month = forecast(made(tmp_path, size="month"), make_plan(made(tmp_path, size="month")))
     assert (days.windows, month.windows) == (31, 1)
     assert days.cost.loss == month.cost.loss > 0
 
 
-def test_months_with_noise_of_their_own_are_said_one_by_one(tmp_path: Path) -> None:
+def test_months_with_noise_by_length_are_listed_one_by_one(tmp_path: Path) -> None:
     window = {"epsilon": 1.0, "guarantee": "window", "mechanism": "group-dp", "budget": 40.0}
     months = {"size": "month", "start": "2023-01-01", "stop": "2024-01-01"}
     path = job(tmp_path, [], slots=ZONE, windows=months, privacy=window).settings
@@ -85,7 +85,7 @@ def test_a_plan_that_needs_longer_windows_than_days_names_a_longer_unit(tmp_path
     assert _unit({"windows": {"size": "1d"}}, 48, subject.interval_us) is None
 
 
-def test_drift_is_looked_for_in_weeks_of_whole_days(tmp_path: Path) -> None:
+def test_drift_is_tested_in_weeks_of_whole_days(tmp_path: Path) -> None:
     settings = made(tmp_path)
     schedule, grid = settings.schedule, settings.grid
     weeks = [stretch_of(schedule, grid, number) for number in (1, 2, 3, 4)]

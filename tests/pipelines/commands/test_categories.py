@@ -75,7 +75,7 @@ def everything(folder: Path, *but: str) -> str:
 
 
 @pytest.mark.parametrize(("other", "missing"), [(None, "public"), ("other", "state")])
-def test_a_label_that_is_only_in_the_data_gets_nowhere(tmp_path: Path, other: str | None, missing: str) -> None:
+def test_a_label_outside_the_categories_is_shown_nowhere(tmp_path: Path, other: str | None, missing: str) -> None:
     states = {"categories": list(LABELS), "other": other}
     made = labelled(tmp_path, diary(strange=0.05), states=states, missing=missing)
     done = fork("run", "settings.yaml", "--debug", cwd=tmp_path)
@@ -126,7 +126,7 @@ def test_other_categories_in_one_domain_are_refused(tmp_path: Path) -> None:
          "readings.until is set, and a cell of readings.wide is no interval"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_categories_is_said_before_anything_runs(
+def test_settings_that_contradict_categories_are_refused_at_load(
     tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
     made = labelled(tmp_path, [], **changes)

@@ -18,7 +18,7 @@ COLUMNS = {"series": "meter", "time": "ts", "value": "kwh"}
 
 
 @pytest.mark.parametrize("words", [("--dry-run",), ()], ids=["dry", "run"])
-def test_two_units_without_a_factor_between_them_are_said(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_differing_units_without_a_scale_are_reported(tmp_path: Path, words: tuple[str, ...]) -> None:
     made = job(tmp_path, readings={**COLUMNS, "unit": "W"}, states={"edges": [1, 2], "unit": "kWh"})
     done = call("run", *words, made.settings)
     assert done.code == 0, done.err
@@ -41,7 +41,7 @@ ELSEWHERE = "workers on other machines log the blocks that leave only where"
         (("--live", "--", "--environment_type=EXTERNAL"), True),
     ],
 )
-def test_a_dry_run_says_where_workers_elsewhere_log_what_leaves(
+def test_a_dry_run_prints_where_remote_workers_log_published_blocks(
     tmp_path: Path, words: tuple[str, ...], said: bool
 ) -> None:
     live: dict[str, Any] = {"source": {"csv": str(tmp_path / "readings*.csv")}, "sink": {"parquet": "releases"}}
@@ -59,7 +59,7 @@ def test_units_that_fit_are_not_mentioned(tmp_path: Path, readings: dict[str, An
     assert not call("run", "--dry-run", made.settings).said("Look at this first")
 
 
-def test_what_makes_no_whole_window_at_the_end_is_said_with_the_change_of_the_clock(tmp_path: Path) -> None:
+def test_an_incomplete_last_window_is_reported_with_the_clock_change(tmp_path: Path) -> None:
     windows = {"size": "1d", "start": "2024-03-30", "stop": "2024-04-02"}
     slots = {"interval": "30min", "origin": "2024-03-30", "timezone": "Europe/London"}
     done = call("run", "--dry-run", job(tmp_path / "a", windows=windows, slots=slots).settings)
@@ -71,7 +71,7 @@ def test_what_makes_no_whole_window_at_the_end_is_said_with_the_change_of_the_cl
     assert not whole.said("left out")
 
 
-def test_an_end_that_is_yet_to_come_is_said_of_a_job_that_does_not_wait_for_it(tmp_path: Path) -> None:
+def test_a_future_end_of_a_batch_job_is_reported(tmp_path: Path) -> None:
     settings = read_settings(job(tmp_path).settings)
     plan = make_plan(settings)
     stop = 1_709_856_000_000_000  # 2024-03-08

@@ -15,7 +15,7 @@ def found(made: Job, code: int = 0) -> dict[str, Any]:
     return json.loads(done.out)
 
 
-def test_sound_data_are_counted_and_nothing_is_made(tmp_path: Path) -> None:
+def test_valid_data_are_counted_and_no_file_is_written(tmp_path: Path) -> None:
     made = job(tmp_path)
     before = {path.name for path in tmp_path.iterdir()}
     said = found(made)
@@ -30,7 +30,7 @@ def test_sound_data_are_counted_and_nothing_is_made(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == before
 
 
-def test_rejects_are_told_with_file_and_line(tmp_path: Path) -> None:
+def test_rejects_are_reported_with_file_and_line(tmp_path: Path) -> None:
     rows: list[Row] = readings(days=2)
     rows[4:4] = [("m1", "2024-03-01T01:30Z", "broken"), ("", "2024-03-01T01:30Z", 1.0), ("m1", "soon", 1.0)]
     said = found(job(tmp_path, rows))
@@ -49,7 +49,7 @@ def test_doubled_cells_and_contradictions_are_counted(tmp_path: Path) -> None:
     assert (said["doubled"], said["contradicting"]) == (2, 1)
 
 
-def test_a_counter_and_a_series_in_another_unit_are_noticed(tmp_path: Path) -> None:
+def test_a_counter_and_a_series_in_another_unit_are_reported(tmp_path: Path) -> None:
     rows: list[Row] = [row for row in readings(days=2) if row[0] not in ("m2", "m5")]
     rows += [("m2", stamp, 100.0 + at) for at, (_, stamp, _) in enumerate(rows[:96])]
     rows += [("m5", stamp, value * 1000) for _, stamp, value in rows[:96]]
@@ -59,19 +59,19 @@ def test_a_counter_and_a_series_in_another_unit_are_noticed(tmp_path: Path) -> N
     assert any("register" in one for one in said["remarks"])
 
 
-def test_values_a_thousand_times_too_small_for_the_edges_are_noticed(tmp_path: Path) -> None:
+def test_values_a_thousand_times_too_small_for_the_edges_are_reported(tmp_path: Path) -> None:
     rows: list[Row] = [(home, stamp, value / 1000) for home, stamp, value in readings(days=2)]
     (remark,) = [one for one in found(job(tmp_path, rows))["remarks"] if "readings.scale" in one]
     assert "times 1000 they would spread over the bins" in remark
 
 
-def test_series_outside_the_roster_and_silent_ones_are_told(tmp_path: Path) -> None:
+def test_series_outside_the_roster_and_silent_series_are_reported(tmp_path: Path) -> None:
     rows: list[Row] = [("x9" if home == "m3" else home, stamp, value) for home, stamp, value in readings(days=2)]
     said = found(job(tmp_path, rows))
     assert (said["not_in_roster"], said["silent"]) == (96, ["m3"])
 
 
-def test_data_of_which_nothing_counts_end_with_the_exit_code_of_a_run(tmp_path: Path) -> None:
+def test_data_without_a_counted_reading_exit_with_the_code_of_a_run(tmp_path: Path) -> None:
     rows: list[Row] = [(home, stamp.replace("2024", "2034"), value) for home, stamp, value in readings(days=2)]
     made = job(tmp_path, rows)
     assert found(made, code=5)["counts"] == 0

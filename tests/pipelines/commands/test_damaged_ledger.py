@@ -81,7 +81,7 @@ def damaged(ran: Job, folder: Path, damage: Damage) -> Job:
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_every_command_tells_damage_with_exit_code_4(ran: Job, tmp_path: Path, what: str) -> None:
+def test_every_command_reports_damage_with_exit_code_4(ran: Job, tmp_path: Path, what: str) -> None:
     copy = damaged(ran, tmp_path / "copy", DAMAGES[what])
     before = copy.ledger.read_bytes()
     export = ("ledger", "export", copy.ledger, "-o", tmp_path / "public")
@@ -99,7 +99,7 @@ def test_every_command_tells_damage_with_exit_code_4(ran: Job, tmp_path: Path, w
         assert blocks == connection.execute("SELECT count(*) FROM quiltstream_releases").fetchone()[0]
 
 
-def test_a_whole_ledger_is_verified_and_its_heads_hold_later(ran: Job, tmp_path: Path) -> None:
+def test_an_intact_ledger_is_verified_and_its_heads_verify_later_ledgers(ran: Job, tmp_path: Path) -> None:
     done = call("ledger", "verify", ran.ledger)
     assert done.code == 0, done.err
     assert done.said("Every row is as it was written")

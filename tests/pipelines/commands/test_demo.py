@@ -60,7 +60,9 @@ def test_the_error_of_a_week_is_a_fortieth_of_its_total(first: tuple[Done, list[
     assert first[0].said(f"is off by {said['mean_error_of_a_week']:.1%} of its 10,078 half-hours")
 
 
-def test_the_year_of_52_weeks_loses_1_where_adding_says_52(first: tuple[Done, list[Release]], folder: Path) -> None:
+def test_the_year_of_52_weeks_loses_1_where_sequential_composition_gives_52(
+    first: tuple[Done, list[Release]], folder: Path
+) -> None:
     done, rows = first
     assert (len(rows), {row.members for row in rows}) == (52, {30})
     # densities of the grid are within 1 in 2000 of the largest there is
@@ -71,7 +73,9 @@ def test_the_year_of_52_weeks_loses_1_where_adding_says_52(first: tuple[Done, li
     assert (said["windows_published"], said["naive_loss"], said["given_model"]) == (52, 52.0, False)
 
 
-def test_the_demo_says_for_whom_it_holds_and_what_is_private(first: tuple[Done, list[Release]], folder: Path) -> None:
+def test_the_demo_prints_the_covered_series_and_what_is_private(
+    first: tuple[Done, list[Release]], folder: Path
+) -> None:
     done, _ = first
     assert done.said("28 of the 30; a new home that is exchangeable with them loses at most 1 by its own chain")
     assert done.said(
@@ -95,7 +99,7 @@ def test_the_picture_needs_neither_colour_nor_more_than_80_columns(first: tuple[
     assert sum("┃" in line for line in lines) == 6  # five bands and the legend
 
 
-def test_the_files_are_those_it_names(first: tuple[Done, list[Release]], folder: Path) -> None:
+def test_the_demo_writes_exactly_the_files_it_names(first: tuple[Done, list[Release]], folder: Path) -> None:
     seen = {path.name for path in folder.iterdir()}
     # beside the sink, and beside the settings under the ledger's address
     hidden = {name for name in seen if name.startswith(".") and ".quiltstream." in name}
@@ -105,7 +109,7 @@ def test_the_files_are_those_it_names(first: tuple[Done, list[Release]], folder:
         assert first[0].said(name)
 
 
-def test_run_again_it_publishes_the_same_rows_and_charges_nothing(
+def test_a_repeated_demo_publishes_the_same_rows_and_charges_nothing(
     first: tuple[Done, list[Release]], folder: Path
 ) -> None:
     again = call("demo", "--out", folder)
@@ -114,7 +118,7 @@ def test_run_again_it_publishes_the_same_rows_and_charges_nothing(
     assert releases_from_batch(read_releases(folder / "releases.parquet")) == first[1]
 
 
-def test_its_settings_run_by_themselves(first: tuple[Done, list[Release]], folder: Path) -> None:
+def test_the_demo_settings_run_without_the_demo(first: tuple[Done, list[Release]], folder: Path) -> None:
     done = call("run", folder / "settings.yaml")
     assert done.code == 0
     assert done.said("Nothing was charged")

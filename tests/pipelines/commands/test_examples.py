@@ -35,7 +35,7 @@ def copied(tmp_path: Path) -> Path:
     return tmp_path / "examples"
 
 
-def test_every_settings_file_is_known_here() -> None:
+def test_every_example_settings_file_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.yaml")} == set(ROWS)
 
 
@@ -48,7 +48,7 @@ def test_an_example_of_settings_runs(copied: Path, name: str) -> None:
     assert read_releases(settings.path(settings.sink.path)).num_rows == ROWS[name]
 
 
-def test_the_model_of_the_london_example_is_what_its_settings_fit(copied: Path) -> None:
+def test_the_model_of_the_london_example_equals_a_fit_of_its_settings(copied: Path) -> None:
     shipped = Model.load(copied / "london-model.json")
     done = call(
         "fit", copied / "london-feeder.yaml", "--exclude", copied / "london-roster.csv", "-o", copied / "again.json"
@@ -57,7 +57,7 @@ def test_the_model_of_the_london_example_is_what_its_settings_fit(copied: Path) 
     assert Model.load(copied / "again.json").model_id == shipped.model_id
 
 
-def test_the_script_publishes_from_a_pipeline_of_its_own_and_the_same_again(
+def test_the_example_script_publishes_equal_rows_on_every_run(
     copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run() -> str:

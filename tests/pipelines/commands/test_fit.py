@@ -71,7 +71,7 @@ def test_a_data_file_of_each_format_gives_the_chain_of_a_plain_count(tmp_path: P
     assert not any(home in (tmp_path / "model.json").read_text(encoding="utf-8") for home in HOMES)
 
 
-def test_settings_say_what_to_read_and_where_the_model_goes(tmp_path: Path) -> None:
+def test_settings_define_the_history_and_the_path_of_the_model(tmp_path: Path) -> None:
     rows = readings()
     made = job(tmp_path, rows, model="models/model.json")
     (tmp_path / "out.csv").write_text("series\nm1\nm2\n", encoding="utf-8")
@@ -83,7 +83,7 @@ def test_settings_say_what_to_read_and_where_the_model_goes(tmp_path: Path) -> N
     assert done.said("exact statistic of the history")
 
 
-def test_only_and_the_times_choose_what_is_counted(tmp_path: Path) -> None:
+def test_a_list_of_series_and_the_times_select_the_history(tmp_path: Path) -> None:
     rows = readings()
     made = job(tmp_path, rows, model="model.json")
     (tmp_path / "only.csv").write_text("meter,street\nm5,x\nm6,x\n", encoding="utf-8")
@@ -96,7 +96,7 @@ def test_only_and_the_times_choose_what_is_counted(tmp_path: Path) -> None:
     assert model.belief["transition"] == chain_of(chosen, {"m5", "m6"})
 
 
-def test_the_diagnostics_and_the_picture_say_what_the_belief_is(tmp_path: Path) -> None:
+def test_the_diagnostics_and_the_picture_describe_the_belief(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json")
     done = call("fit", made.settings, *POOLED)
     found = json.loads((tmp_path / "model.json").read_text(encoding="utf-8"))
@@ -151,7 +151,7 @@ def test_few_visits_of_the_rarest_state_are_warned_of(tmp_path: Path) -> None:
         (("settings.yaml", "--smoothing", "-1"), "smoothing"),
     ],
 )
-def test_what_cannot_be_fitted_ends_with_exit_code_2(
+def test_an_impossible_fit_exits_with_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
 ) -> None:
     job(tmp_path / "made", model="model.json")
@@ -194,7 +194,7 @@ def test_the_column_of_a_list_of_series_is_the_rosters_or_the_one_that_is_named(
     ],
     ids=["no header", "other columns", "other names", "empty"],
 )
-def test_a_list_that_would_choose_nothing_is_refused_and_not_quoted(
+def test_a_list_matching_no_series_is_refused_and_not_quoted(
     tmp_path: Path, option: str, content: str, message: str
 ) -> None:
     made = job(tmp_path, model="model.json")
@@ -207,14 +207,14 @@ def test_a_list_that_would_choose_nothing_is_refused_and_not_quoted(
     assert not (tmp_path / "model.json").exists()
 
 
-def test_the_model_remembers_the_content_of_its_files(tmp_path: Path) -> None:
+def test_the_model_records_the_digests_of_its_source_files(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json", source={"csv": "read*.csv"})
     call("fit", made.settings, *POOLED)
     digest = hashlib.blake2b((tmp_path / "readings.csv").read_bytes(), digest_size=16).hexdigest()
     assert Model.load(tmp_path / "model.json").provenance.source_digests == (digest,)
 
 
-def test_a_class_of_most_series_is_fitted_with_what_it_costs_and_for_whom_it_holds(leveled: tuple[Done, Job]) -> None:
+def test_a_class_of_most_series_is_fitted_with_its_noise_and_coverage(leveled: tuple[Done, Job]) -> None:
     done, made = leveled
     assert done.code == 0, done.err
     model = Model.load(made.folder / "model.json")
@@ -241,7 +241,7 @@ def test_a_class_of_most_series_is_fitted_with_what_it_costs_and_for_whom_it_hol
     assert not any(home in (made.folder / "model.json").read_text(encoding="utf-8") for home in HOMES)
 
 
-def test_a_fit_says_how_its_history_fares_under_richer_beliefs(leveled: tuple[Done, Job]) -> None:
+def test_a_fit_reports_the_losses_of_its_history_under_richer_beliefs(leveled: tuple[Done, Job]) -> None:
     done, made = leveled
     checks = Model.load(made.folder / "model.json").diagnostics["cover"]["checks"]
     assert set(checks) == {"rhythm", "memory", "25 hours", "week"}
@@ -257,7 +257,7 @@ def test_a_fit_says_how_its_history_fares_under_richer_beliefs(leveled: tuple[Do
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_own_chains_are_judged_at_the_epsilon_of_the_settings(tmp_path: Path) -> None:
+def test_own_chains_are_checked_at_the_epsilon_of_the_settings(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json", privacy={"epsilon": 0.2, "mechanism": "forward-backward", "budget": 0.2})
     done = call("fit", made.settings, "--cover", "0.7")
     assert done.code == 0, done.err
@@ -286,7 +286,7 @@ def test_own_chains_are_judged_at_the_epsilon_of_the_settings(tmp_path: Path) ->
         (200, 2, 90_000_000_000, "a slot is longer"),
     ],
 )
-def test_a_check_that_is_left_out_says_why(slots: int, states: int, interval_us: int, said: str) -> None:
+def test_a_skipped_check_has_a_reason(slots: int, states: int, interval_us: int, said: str) -> None:
     paths = [SeriesPath(0, (np.arange(slots) // 2 % states).astype(np.int8))] * 3
     found = check(paths, states, interval_us, 5.0)
     assert said in {one.get("skipped") for one in found.values()}
@@ -294,7 +294,7 @@ def test_a_check_that_is_left_out_says_why(slots: int, states: int, interval_us:
 
 
 @pytest.mark.parametrize(("days", "checked"), [(7, False), (9, True)])
-def test_a_history_of_one_week_is_not_judged_by_its_stretches_of_a_week(days: int, checked: bool) -> None:
+def test_a_history_of_one_week_is_not_checked_by_stretches_of_a_week(days: int, checked: bool) -> None:
     drawn = np.random.default_rng(11)  # the draws only fill the days
     paths = [SeriesPath(0, drawn.integers(0, 2, 48 * days).astype(np.int8)) for _ in range(3)]
     found = check(paths, 2, 30 * 60_000_000, 12.0, quick=True)
@@ -305,7 +305,7 @@ def test_a_history_of_one_week_is_not_judged_by_its_stretches_of_a_week(days: in
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
-def test_a_check_counts_whose_loss_is_above_the_epsilon_that_is_asked_for(epsilon: float) -> None:
+def test_a_check_counts_series_with_a_loss_above_the_requested_epsilon(epsilon: float) -> None:
     drawn = np.random.default_rng(7)
     paths = [SeriesPath(0, np.repeat(drawn.integers(0, 2, 400), kept).astype(np.int8)[:1000]) for kept in (1, 3, 9)]
     found = check(paths, 2, 30 * 60_000_000, 12.0, epsilon)
@@ -395,7 +395,7 @@ def test_own_chains_of_most_series_are_a_list_of_rounded_chains(tmp_path: Path) 
         (("--belief", "weekly"), "'weekly' is not one of"),
     ],
 )
-def test_a_cover_that_the_history_cannot_give_writes_nothing(
+def test_a_cover_unattainable_by_the_history_writes_no_model(
     tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     made = job(tmp_path, model="model.json")
@@ -405,7 +405,7 @@ def test_a_cover_that_the_history_cannot_give_writes_nothing(
     assert not (tmp_path / "model.json").exists()
 
 
-def test_a_history_of_one_series_is_told_to_take_one_chain(tmp_path: Path) -> None:
+def test_a_history_of_one_series_is_refused_with_advice_to_fit_one_chain(tmp_path: Path) -> None:
     path = write_as("csv", tmp_path / "history.csv", readings(homes=["m1"]))
     words = ("fit", path, "-o", tmp_path / "model.json", *OPTIONS, *EDGES)
     done = call(*words)

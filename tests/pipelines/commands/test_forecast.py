@@ -24,7 +24,7 @@ KAFKA = {"kafka": {"servers": "localhost:1", "topic": "meters"}}
     ("words", "source"),
     [(("--live",), {"csv": "inbox/*.csv"}), ((), {"stdin": "csv"}), ((), KAFKA), (("--live",), KAFKA)],
 )
-def test_a_job_that_follows_its_source_is_said_to_have_no_end(
+def test_the_dry_run_of_a_live_job_prints_a_schedule_without_end(
     tmp_path: Path, words: tuple[str, ...], source: dict[str, Any]
 ) -> None:
     one = made(tmp_path, windows=ENDLESS, source=source)
@@ -38,14 +38,14 @@ def test_a_job_that_follows_its_source_is_said_to_have_no_end(
     assert not one.ledger.exists()
 
 
-def test_a_job_over_files_that_are_there_ends_with_the_last_reading(tmp_path: Path) -> None:
+def test_the_dry_run_of_a_batch_job_prints_an_end_at_the_last_reading(tmp_path: Path) -> None:
     one = made(tmp_path, windows=ENDLESS)
     done = call("run", "--dry-run", one.settings)
     assert done.said("to the last reading"), done.out
     assert done.said("windows.stop: left out, so taken from the data, as public, and frozen by the first run")
 
 
-def test_an_end_in_the_settings_is_said_of_a_live_job_too(tmp_path: Path) -> None:
+def test_the_dry_run_of_a_live_job_prints_the_configured_end(tmp_path: Path) -> None:
     done = call("run", "--dry-run", "--live", made(tmp_path).settings)
     assert done.said("2024-03-01T00:00:00Z to 2024-03-06T00:00:00Z"), done.out
 
@@ -57,7 +57,7 @@ def test_a_live_job_without_a_first_window_is_refused_by_the_dry_run_as_by_the_r
     assert done.said("windows.start is missing: a live source never ends")
 
 
-def test_a_live_job_without_a_roster_is_said_to_take_series_in_as_they_come(tmp_path: Path) -> None:
+def test_the_dry_run_of_a_live_job_without_a_roster_reports_joining_series(tmp_path: Path) -> None:
     one = made(tmp_path, roster=None, group_by=None)
     done = call("run", "--dry-run", "--live", one.settings)
     assert done.code == 0, done.err
@@ -78,7 +78,7 @@ def test_a_number_without_a_bound_is_null_in_the_json_of_a_dry_run(tmp_path: Pat
     assert said["cost"]["loss"] <= 1
 
 
-def test_what_silence_does_is_said_of_a_job_that_follows_its_source(tmp_path: Path) -> None:
+def test_the_dry_run_of_a_live_job_describes_the_effect_of_silence(tmp_path: Path) -> None:
     one = made(tmp_path, windows=ENDLESS)
     settings = read_settings(one.settings)
 

@@ -20,7 +20,7 @@ def course(made: Job, *words: str) -> dict[str, Any]:
     return json.loads(done.out)
 
 
-def test_a_run_whose_noise_drowns_the_counts_charges_nothing_unasked(tmp_path: Path) -> None:
+def test_a_run_with_noise_above_the_limit_charges_nothing_without_consent(tmp_path: Path) -> None:
     made = job(tmp_path, **ONE)
     done = call("run", made.settings)
     assert done.code == 2
@@ -52,7 +52,7 @@ def test_a_run_whose_noise_drowns_the_counts_charges_nothing_unasked(tmp_path: P
     assert again.said("expected error is")
 
 
-def test_a_dry_run_says_what_a_run_will_do_on_a_domain_already_charged(tmp_path: Path) -> None:
+def test_a_dry_run_predicts_the_run_on_a_charged_domain(tmp_path: Path) -> None:
     made = job(tmp_path)
     assert course(made)["run"] == {"code": 0, "text": "it publishes every window"}
     assert call("run", made.settings).code == 0
@@ -71,7 +71,7 @@ def test_a_dry_run_says_what_a_run_will_do_on_a_domain_already_charged(tmp_path:
     assert made.ledger.read_bytes() == before
 
 
-def test_a_stand_in_is_loud_and_refused_and_in_every_row(tmp_path: Path) -> None:
+def test_a_stand_in_belief_is_refused_and_if_accepted_marked_in_every_row(tmp_path: Path) -> None:
     made = job(tmp_path, model="stand-in", windows=ONE["windows"])
     done = call("run", made.settings)
     assert done.code == 2

@@ -73,7 +73,7 @@ def test_classes_of_slots_and_coarser_bins_are_offered_and_hold(tmp_path: Path) 
     assert settings.bins == [1000]
 
 
-def test_edges_taken_from_the_data_say_so(tmp_path: Path) -> None:
+def test_edges_derived_from_the_data_are_marked(tmp_path: Path) -> None:
     rows: list[Row] = [(m, t, v * 40) for m, t, v in readings(days=2)]
     path = write_csv(tmp_path / "steps.csv", rows, header="wearer,time,steps")
     call("init", path, "-o", tmp_path / "settings.yaml")
@@ -93,7 +93,7 @@ def test_times_as_numbers_are_recognised_by_their_size(tmp_path: Path) -> None:
     assert call("run", *ACCEPTED, tmp_path / "s.yaml").said("newly on record")
 
 
-def test_a_settings_file_that_is_there_is_kept_unless_forced(tmp_path: Path) -> None:
+def test_an_existing_settings_file_is_kept_unless_forced(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "x.csv", readings(days=2))
     output = tmp_path / "settings.yaml"
     output.write_text("mine", encoding="utf-8")
@@ -121,7 +121,7 @@ def test_a_settings_file_that_is_there_is_kept_unless_forced(tmp_path: Path) -> 
         ("x.csv", b"time,b\n2024-01-01,1\n", 2, "two readings at different times"),
     ],
 )
-def test_what_cannot_be_looked_at_ends_with_a_message_without_data(
+def test_an_unreadable_file_is_reported_without_its_data(
     tmp_path: Path, name: str, content: bytes, code: int, message: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
@@ -133,13 +133,13 @@ def test_what_cannot_be_looked_at_ends_with_a_message_without_data(
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.jsonl", "x.avro"])
-def test_a_file_that_is_not_there_is_called_so(tmp_path: Path, name: str) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path, name: str) -> None:
     done = call("init", tmp_path / name, "-o", tmp_path / "settings.yaml")
     assert done.code == 5
     assert done.said("there is no such file; check the path")
 
 
-def test_nothing_of_a_line_that_is_no_text_is_printed(tmp_path: Path) -> None:
+def test_a_line_that_is_not_text_is_never_printed(tmp_path: Path) -> None:
     rows = readings(days=2, homes=["m1"])
     lines = [b"meter,ts,kwh", *(f"{m},{t},{v}".encode() for m, t, v in rows)]
     lines[5:5] = [b"secret\x91\xff,too,many,columns", b"m\x91,2024-03-01T01:00:00+00:00,0.5"]
@@ -150,7 +150,7 @@ def test_nothing_of_a_line_that_is_no_text_is_printed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["%m/%d/%Y %I:%M:%S %p", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M"])
-def test_days_that_follow_each_other_are_not_taken_for_months(tmp_path: Path, form: str) -> None:
+def test_consecutive_days_are_not_read_as_months(tmp_path: Path, form: str) -> None:
     """The first ten days of a year, of which any may be a month."""
     stamps = [dt.datetime(2024, 1, 1) + dt.timedelta(hours=hour) for hour in range(240)]
     lines = [f"m,{stamp.strftime(form)},1.5" for stamp in stamps]
@@ -164,7 +164,7 @@ def test_days_that_follow_each_other_are_not_taken_for_months(tmp_path: Path, fo
     assert done.said("windows 10 of 1d")
 
 
-def test_a_day_that_may_be_a_month_is_said(tmp_path: Path) -> None:
+def test_an_ambiguous_day_and_month_order_is_reported(tmp_path: Path) -> None:
     def of(days: range) -> str:
         lines = [f"m,{day:02}/02/2024 {hour:02}:00,1.5" for day in days for hour in range(24)]
         (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh", *lines]), encoding="utf-8")
@@ -217,7 +217,7 @@ def test_a_share_to_hold_out_that_leaves_nothing_of_one_kind_is_refused(
     assert not (tmp_path / "settings.yaml").exists()
 
 
-def test_a_history_that_is_excluded_whole_says_how_to_hold_some_out(tmp_path: Path) -> None:
+def test_a_fully_excluded_history_is_refused_with_advice_to_hold_out(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "load.csv", readings(days=3, homes=["m1", "m2"]))
     assert call("init", path, "-o", tmp_path / "settings.yaml").code == 0
     done = call("fit", tmp_path / "settings.yaml", "--exclude", tmp_path / "roster.csv", "-o", tmp_path / "model.json")
@@ -257,7 +257,7 @@ def test_a_zone_makes_the_windows_days_of_its_calendar(tmp_path: Path, offset: s
     assert not dry.said("make no whole window")
 
 
-def test_stages_are_labels_by_their_name_and_a_column_of_labels_is_never_passed_over(tmp_path: Path) -> None:
+def test_stage_columns_are_labels_and_no_label_column_is_ignored(tmp_path: Path) -> None:
     path = stages(tmp_path / "schlaf.csv")
     assert call("init", path, "-o", tmp_path / "a.yaml", "--timezone", "Europe/Berlin").said("Leicht, Tief, Wach")
     text = path.read_text(encoding="latin-1").replace("Stadium", "Befund")
@@ -275,7 +275,7 @@ def test_weeks_of_a_zone_begin_on_mondays(tmp_path: Path) -> None:
     assert (settings.windows.size, str(settings.windows.start), len(settings.schedule)) == ("week", "2024-03-04", 3)
 
 
-def test_a_zone_that_is_none_is_refused_with_its_name(tmp_path: Path) -> None:
+def test_an_unknown_time_zone_is_refused_with_its_name(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "load.csv", readings(days=2, homes=["m1"]))
     done = call("init", path, "-o", tmp_path / "settings.yaml", "--timezone", "Europe/Atlantis")
     assert (done.code, done.said("--timezone: timezone 'Europe/Atlantis' is unknown")) == (2, True)

@@ -82,14 +82,14 @@ def test_a_sheet_saved_as_unicode_text_is_utf_16_with_tabs(tmp_path: Path) -> No
     assert (made.source.delimiter, made.source.encoding) == ("\t", "utf-16")
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_read_as_part_of_the_first_name(tmp_path: Path) -> None:
     made = described(tmp_path, "marked.csv", b"\xef\xbb\xbf" + lines().encode())
     assert made.readings is not None
     assert made.readings.series == "meter"
 
 
 @pytest.mark.parametrize("form", ["%m/%d/%Y %I:%M:%S %p", "%d/%m/%Y %I:%M %p"])
-def test_hours_before_and_after_noon_are_told_apart(tmp_path: Path, form: str) -> None:
+def test_hours_before_and_after_noon_are_distinguished(tmp_path: Path, form: str) -> None:
     # three weeks, so that a day cannot be a month
     later = dt.timedelta(days=20)
     text = lines(lambda at: (at + later).strftime(form))
@@ -126,7 +126,7 @@ def test_times_in_a_column_without_a_name_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["csv.gz", "csv.bz2", "csv.zip", "zip"])
-def test_packed_files_are_looked_into(tmp_path: Path, end: str) -> None:
+def test_compressed_files_are_inspected(tmp_path: Path, end: str) -> None:
     data = lines().encode()
     if end.endswith("zip"):
         with zipfile.ZipFile(tmp_path / f"x.{end}", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -148,7 +148,7 @@ def test_a_folder_and_a_pattern_are_all_their_files(tmp_path: Path, given: str) 
     assert made.source.csv == "inbox/*.csv"
 
 
-def test_a_counter_and_other_columns_of_numbers_are_said(tmp_path: Path) -> None:
+def test_a_counter_and_other_numeric_columns_are_reported(tmp_path: Path) -> None:
     rows = [f"m,{at.isoformat()},{100 + slot},{slot % 3}" for slot, at in enumerate(STEPS)]
     (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh,volts", *rows]), encoding="utf-8")
     done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
@@ -163,7 +163,7 @@ def test_a_counter_and_other_columns_of_numbers_are_said(tmp_path: Path) -> None
     assert not (tmp_path / "roster.csv").exists()  # of one series
 
 
-def test_the_registers_of_an_export_are_read_as_what_they_rise(tmp_path: Path) -> None:
+def test_meter_registers_of_an_export_are_read_as_increments(tmp_path: Path) -> None:
     """As a meter operator exports them: names by OBIS, semicolons, decimal commas, other quantities beside."""
     text = ["Zählpunkt;Zeitstempel;1.8.0 Wirkarbeit (kWh);Spannung L1;Strom L1"]
     for meter in range(3):
@@ -189,7 +189,7 @@ def test_the_registers_of_an_export_are_read_as_what_they_rise(tmp_path: Path) -
     assert found["bins"]["2000 W and above"] == pytest.approx(above / 288)
 
 
-def test_settings_go_into_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_a_missing_settings_folder_is_created(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
     assert call("init", tmp_path / "x.csv", "-o", tmp_path / "north" / "settings.yaml").code == 0
     assert json.loads(call("check", "--json", tmp_path / "north" / "settings.yaml").out)["readings"] == 288
@@ -218,7 +218,7 @@ def categories(made: Settings) -> tuple[str, ...]:
     return tuple(made.states.categories)
 
 
-def test_a_column_of_few_labels_is_seen_and_said_to_become_public(tmp_path: Path) -> None:
+def test_a_column_of_few_labels_is_detected_and_reported_as_public(tmp_path: Path) -> None:
     """As wearables write it: other columns of numbers beside, that measure nothing by their names."""
     rows = [
         f"p{person},{at.isoformat()},{activity(person, slot)},0.{slot},1"
@@ -241,7 +241,7 @@ def test_a_column_of_few_labels_is_seen_and_said_to_become_public(tmp_path: Path
     assert read_settings(tmp_path / "n.yaml").states.categories == []
 
 
-def test_a_diary_of_intervals_is_seen(tmp_path: Path) -> None:
+def test_a_diary_of_intervals_is_detected(tmp_path: Path) -> None:
     """As annotation tools write it: begin, end, label, and a remark that is none."""
     rows = [
         f"p{person};{at:%d.%m.%Y %H:%M};{at + dt.timedelta(minutes=90):%d.%m.%Y %H:%M};{activity(person, slot)};{slot}!"
@@ -259,7 +259,7 @@ def test_a_diary_of_intervals_is_seen(tmp_path: Path) -> None:
     assert (found["readings"], found["series"], found["rejected"]) == (3 * 48, 3, [])
 
 
-def test_a_column_of_names_is_no_column_of_labels(tmp_path: Path) -> None:
+def test_a_column_of_names_is_not_read_as_labels(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
     assert call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml").code == 0
     assert read_settings(tmp_path / "settings.yaml").states.categories == []
@@ -289,7 +289,7 @@ def as_days(clock: list[str], stamp: Callable[[dt.datetime], str], *, first: lis
         ([f"{minute // 60:02}{minute % 60:02}" for minute in range(0, 1440, 30)], "2024-03-28T23:30:00Z"),
     ],
 )
-def test_a_column_for_each_half_hour_of_the_day_is_seen(tmp_path: Path, clock: list[str], last: str) -> None:
+def test_a_table_with_a_column_for_each_half_hour_is_detected(tmp_path: Path, clock: list[str], last: str) -> None:
     """As network operators write solar homes: numbers of customers, and other columns of numbers beside the day."""
     later = dt.timedelta(days=26)  # so that a day cannot be a month
     text = as_days(clock, lambda at: (at + later).strftime("%d/%m/%Y"), first=["Customer", "Postcode"])
@@ -324,7 +324,7 @@ def as_columns(names: list[str], *, delimiter: str, decimal: str) -> str:
 
 
 @pytest.mark.parametrize("names", [["MT_001", "MT_002", "MT_003"], ["1001", "1002", "1007"]])
-def test_a_column_for_each_meter_is_seen(tmp_path: Path, names: list[str]) -> None:
+def test_a_table_with_a_column_for_each_meter_is_detected(tmp_path: Path, names: list[str]) -> None:
     """As the electricity load diagrams of the UCI archive: an unnamed time, semicolons and decimal commas."""
     text = as_columns(names, delimiter=";", decimal=",")
     text = text if names[0] == "MT_001" else text.replace('""', '"time"', 1)
@@ -346,7 +346,7 @@ def test_a_column_for_each_meter_is_seen(tmp_path: Path, names: list[str]) -> No
     "header",
     ["time,acc_x,acc_y,acc_z", "time,kwh,volt1,volt2,volt3", "time,a,b1,b2", "time,T1,T2,T3,RH_out,Press,Wind,Vis"],
 )
-def test_several_quantities_of_one_series_are_no_wide_table(tmp_path: Path, header: str) -> None:
+def test_several_quantities_of_one_series_are_not_read_as_a_wide_table(tmp_path: Path, header: str) -> None:
     rows = [",".join([at.isoformat(), *("1.5" for _ in header.split(",")[1:])]) for at in STEPS]
     (tmp_path / "x.csv").write_text("\n".join([header, *rows]), encoding="utf-8")
     assert call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml").said("also numeric")
@@ -380,7 +380,7 @@ def test_messages_about_many_columns_name_the_first_of_them(tmp_path: Path, row:
     assert done.said("none of its columns, c0, c1, c2, c3, c4, c5, c6, c7, c8, c9 and 90 others, ")
 
 
-def test_a_roster_that_is_there_is_kept_unless_forced(tmp_path: Path) -> None:
+def test_an_existing_roster_is_kept_unless_forced(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
     (tmp_path / "roster.csv").write_text("mine", encoding="utf-8")
     done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")

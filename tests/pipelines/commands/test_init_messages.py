@@ -232,7 +232,7 @@ def test_levels_of_topics_name_series_and_what_is_measured() -> None:
         (["alice_power", "voltage"], 3, None),
     ],
 )
-def test_a_word_of_a_topic_is_written_only_if_the_whole_is_a_measure(
+def test_a_topic_level_is_written_only_if_all_of_it_names_a_quantity(
     words: list[str], level: int, where: str | None
 ) -> None:
     names = [f"home/{one}/value" if level == 2 else f"home/m{at}/{one}" for one in words for at in range(2)]
@@ -246,7 +246,7 @@ def test_a_word_of_a_topic_is_written_only_if_the_whole_is_a_measure(
     assert not [one for one in ("alice", "bob", "adams", "smith", "powers") if one in str(look.readings)]
 
 
-def test_messages_of_another_kind_are_told_by_a_level_of_the_topic() -> None:
+def test_messages_of_another_kind_are_distinguished_by_a_topic_level() -> None:
     bodies = [body for at in range(4) for body in ({"ts": NOON_S + at, "power": at}, "Online")]
     names = [name for at in range(4) for name in (f"a/m{at}/data", f"a/m{at}/LWT")]
     look = looked(sent(*bodies, topics=names))
@@ -272,7 +272,7 @@ def test_a_document_of_meter_readings_is_a_preset_with_its_unit() -> None:
     assert (look.read, look.rejected, look.interval_us) == (1, 0, 900_000_000)
 
 
-def test_messages_go_the_way_of_the_gateway_that_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_follows_the_existing_gateway_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "mqtt: {host: b, client_id: g}\nforward: {topics: ['a/#'], to: {TO}}\n"
     for to, source in (
         ("kafka: {servers: 'k:9092', topic: t}", {"kafka": {"servers": "k:9092", "topic": "t"}}),
@@ -293,7 +293,7 @@ def test_messages_go_the_way_of_the_gateway_that_there_is(tmp_path: Path, monkey
     }
 
 
-def test_gateways_of_several_looks_have_names_of_their_own_at_the_broker() -> None:
+def test_gateways_from_several_runs_of_init_have_distinct_client_ids() -> None:
     broker = GatewaySettings.load("mqtt: {host: b, client_id: g}\nforward: {topics: [a], to: {folder: {path: s}}}").mqtt
     made = [_origin_of(one, one, "here", broker, None, lines=True).gateway for one in ("tele/#", "p1/telegram")]
     names = [GatewaySettings.load(one).mqtt.client_id for one in made]
@@ -337,7 +337,7 @@ def test_the_command_that_tries_a_mapping_gives_messages_as_they_are(
     assert [len(one["readings"]) for one in json.loads(tried.out)] == [1]
 
 
-def test_settings_that_are_there_are_told_before_the_look(tmp_path: Path) -> None:
+def test_existing_settings_are_reported_before_the_broker_is_contacted(tmp_path: Path) -> None:
     away = ("init", "--from-mqtt", "a/#", "--broker", "127.0.0.1:1", "-o", tmp_path / "settings.yaml")
     assert call(*away).code == 5
     for name in ("gateway.yaml", "settings.yaml"):
@@ -366,7 +366,7 @@ def test_the_prefix_of_a_plug_may_have_several_levels() -> None:
     assert "preset" not in victron.readings
 
 
-def test_a_look_at_several_kinds_of_devices_says_so() -> None:
+def test_several_kinds_of_devices_are_reported() -> None:
     plug = {"id": 0, "apower": 17.4}
     given = sent(plug, "1", "2", "3", topics=["plug/status/switch:0", *("x/a/b/c",) * 3])
     look = looked(given)
@@ -397,7 +397,7 @@ def test_sparkplug_and_telegrams_are_presets_with_the_likeliest_value() -> None:
         (["Ann Power", "Bob", "Voltage"], "Voltage", 1),
     ],
 )
-def test_a_level_of_a_metric_that_is_no_measure_is_not_written(metrics: list[str], value: str, count: int) -> None:
+def test_a_metric_level_that_names_no_quantity_is_not_written(metrics: list[str], value: str, count: int) -> None:
     body = payload(NOON_MS, *(metric(one, kind=10, double=7.5) for one in metrics))
     given = sent(body, topics=["spBv1.0/plant/DBIRTH/edge/m1"])
     look = looked(given)
@@ -497,7 +497,9 @@ TOPIC = ("--from-topic", "t", "--servers", "h:1")
         (("--from-mqtt", "a/#", "--gateway", "gone.yaml"), 2, "gone.yaml"),
     ],
 )
-def test_a_wrong_call_says_what_to_give(tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+def test_wrong_arguments_of_init_are_refused_with_the_expected_ones(
+    tmp_path: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
     done = call("init", *words, "-o", tmp_path / "settings.yaml")
     assert done.code == code
     assert done.said(said), done.err
@@ -513,7 +515,7 @@ def test_a_wrong_call_says_what_to_give(tmp_path: Path, words: tuple[str, ...], 
         (["secret"] * 3, "most of 3 payloads are in none of the formats"),
     ],
 )
-def test_a_topic_without_readings_is_told(
+def test_a_topic_without_readings_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bodies: list[Any], said: str
 ) -> None:
     topic_of(monkeypatch, bodies)
@@ -523,7 +525,7 @@ def test_a_topic_without_readings_is_told(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_registry_that_is_away_is_told_by_init_and_by_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_and_try_report_an_unavailable_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = topic_of(monkeypatch, [])
     broker.send("meters", [(0, b"\0\0\0\0\7abc")] * 3)
     done = begun(tmp_path, "--registry", "http://127.0.0.1:9")
@@ -565,7 +567,7 @@ STRANGE: list[Any] = [{"": 1}, {'a"b': 1}, [[[[[[[[[1]]]]]]]]], {"ts": 10**400, 
 
 
 @pytest.mark.parametrize("body", STRANGE, ids=range(len(STRANGE)))
-def test_whatever_messages_hold_ends_with_a_mapping_or_an_error_of_ours(body: Any) -> None:
+def test_any_messages_give_a_mapping_or_an_expected_error(body: Any) -> None:
     for count in (1, 3):
         with contextlib.suppress(CommandError):
             assert looked(sent(*[body] * count)).read

@@ -50,7 +50,7 @@ def test_the_ledger_as_json_holds_every_entry(ran: Job) -> None:
     assert domain["loss"] == domain["entries"][-1]["loss_after"]
 
 
-def test_the_bounds_of_the_sources_stand_beside_the_loss(ran: Job, tmp_path: Path) -> None:
+def test_the_bounds_of_published_theorems_are_shown_beside_the_loss(ran: Job, tmp_path: Path) -> None:
     """A day alone loses 48 slots at 1 / 102.61 each, less than any quilt, and each theorem adds up seven of them."""
     (domain,) = json.loads(call("ledger", "show", ran.ledger, "--json").out)
     bounds = domain["bounds"]
@@ -72,7 +72,7 @@ def test_the_bounds_of_the_sources_stand_beside_the_loss(ran: Job, tmp_path: Pat
     assert json.loads((tmp_path / "domains.json").read_text(encoding="utf-8"))[0]["bounds"] == bounds
 
 
-def test_a_reason_that_rules_out_every_theorem_is_said_once(ran: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reason_that_excludes_every_theorem_is_printed_once(ran: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "priced_anew", partial(priced_anew, most=6))
     shown = call("ledger", "show", ran.ledger, "--all")
     assert shown.said("by quilts left out: 7 charges would have to be priced again, and 6 are the most")
@@ -80,7 +80,7 @@ def test_a_reason_that_rules_out_every_theorem_is_said_once(ran: Job, monkeypatc
     assert "[SC17]" not in shown.out
 
 
-def test_a_domain_that_is_not_there_ends_with_exit_code_4_and_names_those_that_are(ran: Job) -> None:
+def test_a_missing_domain_exits_with_code_4_and_existing_domains_are_named(ran: Job) -> None:
     done = call("ledger", "show", ran.ledger, "--domain", "avenues")
     assert done.code == 4
     assert done.said("it has streets")
@@ -95,7 +95,7 @@ def test_a_domain_that_is_not_there_ends_with_exit_code_4_and_names_those_that_a
         ("mysql://me:secret@host/db", 4, "mysql"),
     ],
 )
-def test_a_ledger_that_is_not_there_is_not_made_and_no_password_is_shown(
+def test_a_missing_ledger_is_not_created_and_no_password_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, code: int, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -106,7 +106,7 @@ def test_a_ledger_that_is_not_there_is_not_made_and_no_password_is_shown(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_no_ledger_ends_with_exit_code_4(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_ledger_exits_with_code_4(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     path.write_bytes(b"a letter " * 500)
     done = call("ledger", "show", path)
@@ -114,7 +114,7 @@ def test_a_file_that_is_no_ledger_ends_with_exit_code_4(tmp_path: Path) -> None:
     assert "letter" not in done.err
 
 
-def test_what_may_be_published_is_exported(ran: Job, tmp_path: Path) -> None:
+def test_entries_and_releases_are_exported(ran: Job, tmp_path: Path) -> None:
     assert call("ledger", "export", ran.ledger, "-o", tmp_path / "p").code == 0
     assert call("ledger", "export", ran.settings, "-o", tmp_path / "a", "--format", "avro").code == 0
     assert pq.read_table(tmp_path / "p" / "ledger-entries.parquet").num_rows == 7
@@ -144,7 +144,7 @@ def test_a_backup_is_a_ledger_and_never_replaces_a_file(ran: Job, tmp_path: Path
     assert call("ledger", "backup", ran.ledger, "-o", copy).code == 2
 
 
-def test_a_budget_is_raised_after_asking_and_on_record_and_never_lowered(tmp_path: Path) -> None:
+def test_a_budget_is_raised_after_confirmation_recorded_and_never_lowered(tmp_path: Path) -> None:
     made = job(tmp_path)
     call("run", made.settings)
     words = ["ledger", "budget", str(made.ledger), "streets", "2"]
@@ -169,7 +169,7 @@ def test_a_ledger_of_this_version_needs_no_migration(ran: Job) -> None:
     assert done.said("those of this version")
 
 
-def test_a_path_to_something_else_is_called_no_ledger_and_nothing_is_said_of_jobs(ran: Job) -> None:
+def test_a_foreign_file_is_reported_as_no_ledger_without_mention_of_jobs(ran: Job) -> None:
     done = call("ledger", "show", ran.folder / "readings.csv")
     assert done.code == 4
     assert done.said("readings.csv: it is no ledger; check the path")

@@ -47,7 +47,7 @@ def batch(public: str) -> pa.RecordBatch:
 POSITIONS = pa.array([5, 6, 7]).to_numpy()
 
 
-def test_a_key_is_its_owners_alone_and_is_never_replaced(key: Path) -> None:
+def test_a_key_file_is_readable_by_its_owner_only_and_never_replaced(key: Path) -> None:
     public = made(key)
     assert len(base64.b64decode(public)) == 32
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
@@ -60,7 +60,7 @@ def test_a_key_is_its_owners_alone_and_is_never_replaced(key: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "avro"])
-def test_what_files_of_rejects_hold_is_printed(tmp_path: Path, key: Path, form: str) -> None:
+def test_dead_letters_of_a_rejects_file_are_decrypted_and_printed(tmp_path: Path, key: Path, form: str) -> None:
     path = tmp_path / f"rejects.{form}"
     write_rows(path, form, DEAD_LETTERS.table([batch(made(key))]), DEAD_LETTERS)  # type: ignore[arg-type]
     done = call("letters", "open", "--key", key, path)
@@ -106,7 +106,7 @@ def test_a_forged_letter_is_counted_and_the_others_printed(tmp_path: Path, key: 
 
 
 @pytest.mark.assures("dead letters", "A dead letter moved to the row of another reject does not open")
-def test_a_letter_in_the_row_of_another_message_is_told(tmp_path: Path, key: Path) -> None:
+def test_a_dead_letter_in_the_row_of_another_message_is_reported(tmp_path: Path, key: Path) -> None:
     rows = batch(made(key)).to_pylist()
     rows[0]["letter"] = rows[1]["letter"]
     path = tmp_path / "rejects.jsonl"
@@ -117,7 +117,7 @@ def test_a_letter_in_the_row_of_another_message_is_told(tmp_path: Path, key: Pat
 
 
 @pytest.mark.parametrize("text", ["", "no key", base64.b64encode(bytes(31)).decode()])
-def test_a_file_that_holds_no_key_is_told_without_what_it_holds(tmp_path: Path, key: Path, text: str) -> None:
+def test_a_file_without_a_key_is_reported_without_its_content(tmp_path: Path, key: Path, text: str) -> None:
     key.write_text(text, encoding="utf-8")
     done = call("letters", "open", "--key", key, tmp_path / "rejects.jsonl")
     assert done.code == 2
@@ -126,7 +126,7 @@ def test_a_file_that_holds_no_key_is_told_without_what_it_holds(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("data", [b"a,b\n1,2\n", b'{"a": \n', b"PAR1", b"{}\n[1]\n"])
-def test_a_file_that_holds_no_letters_is_told(tmp_path: Path, key: Path, data: bytes) -> None:
+def test_a_file_without_dead_letters_is_reported(tmp_path: Path, key: Path, data: bytes) -> None:
     made(key)
     path = tmp_path / "rejects.jsonl"
     path.write_bytes(data)

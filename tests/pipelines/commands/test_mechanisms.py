@@ -57,7 +57,7 @@ def sigma_of(mechanism: str, model: Model, guarantee: str) -> float:
         if (name, guarantee) != ("group-dp", "stream")
     ],
 )
-def test_each_mechanism_publishes_its_noise_at_its_price_and_the_same_rows_again(
+def test_each_mechanism_is_charged_its_loss_and_republishes_equal_rows(
     tmp_path: Path, mechanism: str, guarantee: str
 ) -> None:
     within = mechanism != "entry-dp" and guarantee == "stream"
@@ -158,7 +158,7 @@ def test_sliding_windows_share_the_exact_density(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["mqm-exact", "pairwise"])
-def test_a_mechanism_that_reads_chains_refuses_bounds_by_hand(tmp_path: Path, mechanism: str) -> None:
+def test_a_mechanism_that_requires_chains_refuses_explicit_bounds(tmp_path: Path, mechanism: str) -> None:
     done = call("run", job(tmp_path, privacy={"epsilon": 1.0, "mechanism": mechanism}).settings)
     assert done.code == 2
     assert done.said("which reads the chains themselves, and the model gives bounds only")

@@ -61,7 +61,7 @@ def test_series_from_the_data_above_the_limit_end_a_job_before_anything_is_charg
     assert call("run", made.settings).code == 0
 
 
-def test_series_that_no_roster_has_are_rejects_however_many_there_are(tmp_path: Path) -> None:
+def test_series_outside_the_roster_are_rejects_in_any_number(tmp_path: Path) -> None:
     rows = [*readings(days=1), *((f"other-{number}", "2024-03-01T00:00Z", 0.5) for number in range(100))]
     made = job(tmp_path, rows, windows={"size": "1d"}, most_series=6)
     done = call("run", made.settings)

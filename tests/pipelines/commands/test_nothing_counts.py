@@ -41,7 +41,7 @@ def domains(made: Job) -> tuple[str, ...]:
     ],
     ids=["ten years off", "not in the roster", "no numbers", "no rows", "constant", "roster of the data"],
 )
-def test_it_stops_with_nothing_on_record_and_can_be_run_again_with_other_settings(
+def test_a_run_without_counted_readings_records_nothing_and_can_be_repeated(
     tmp_path: Path, rows: list[Any], changes: dict[str, Any], said: str
 ) -> None:
     made = job(tmp_path, rows, **changes)
@@ -83,13 +83,13 @@ def test_the_flag_publishes_windows_without_readings(tmp_path: Path) -> None:
     assert json.loads(done.out)["windows_published"] == 7
 
 
-def test_one_reading_is_enough(tmp_path: Path) -> None:
+def test_a_run_with_one_counted_reading_publishes(tmp_path: Path) -> None:
     made = job(tmp_path, [*TEN_YEARS_ON, readings(1, FEW)[0]])
     assert call("run", made.settings).code == 0
     assert sum(row.total or 0 for row in made.rows()) == 1
 
 
-def test_what_is_on_record_comes_out_though_the_source_has_nothing_any_more(tmp_path: Path) -> None:
+def test_recorded_rows_are_published_from_an_emptied_source(tmp_path: Path) -> None:
     made = job(tmp_path)
     assert call("run", made.settings).code == 0
     first = made.sink.read_bytes()

@@ -51,7 +51,7 @@ def fitted(folder: Path) -> Job:
 
 @MAKERS_OF_TARGETS
 @pytest.mark.parametrize("field", ["sink", "rejects"])
-def test_a_sink_that_is_no_regular_file_is_refused_before_anything_is_charged(
+def test_a_sink_that_is_not_a_regular_file_is_refused_before_any_charge(
     tmp_path: Path, field: str, make: Callable[[Path], None]
 ) -> None:
     place = {"parquet": "out.parquet"}
@@ -77,7 +77,7 @@ def test_a_sink_that_is_a_device_is_refused(tmp_path: Path) -> None:
     assert done.said("sink: /dev/full cannot be written (a device is there")
 
 
-def test_a_ledger_that_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_a_ledger_that_is_not_a_file_is_refused(tmp_path: Path) -> None:
     made = job(tmp_path)
     pipe(made.ledger)
     done = call("run", made.settings)
@@ -87,7 +87,7 @@ def test_a_ledger_that_is_no_file_is_refused(tmp_path: Path) -> None:
 
 @MAKERS
 @pytest.mark.parametrize("kind", READ)
-def test_what_is_read_and_is_no_regular_file_is_refused(
+def test_an_input_that_is_not_a_regular_file_is_refused(
     tmp_path: Path, kind: str, make: Callable[[Path], None]
 ) -> None:
     name = {"source": "readings.csv", "roster": "roster.csv", "model": "model.json", "settings": "settings.yaml"}[kind]
@@ -105,7 +105,7 @@ def test_what_is_read_and_is_no_regular_file_is_refused(
 
 
 @MAKERS
-def test_what_a_pattern_of_the_source_finds_and_is_no_file_is_told_by_its_name(
+def test_a_source_pattern_matching_a_non_file_is_refused_with_its_path(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     """It was left out before, and the run told nothing of readings that were meant to be in it."""
@@ -121,7 +121,9 @@ def test_what_a_pattern_of_the_source_finds_and_is_no_file_is_told_by_its_name(
 
 
 @MAKERS_OF_TARGETS
-def test_outputs_of_every_command_refuse_what_is_no_regular_file(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_every_command_refuses_an_output_that_is_not_a_regular_file(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
     made = job(tmp_path)
     assert call("run", made.settings).code == 0
     out = tmp_path / "out"
@@ -146,7 +148,7 @@ def test_outputs_of_every_command_refuse_what_is_no_regular_file(tmp_path: Path,
 
 @pytest.mark.parametrize("live", [False, True], ids=["batch", "live"])
 @pytest.mark.parametrize("field", ["source", "sink", "rejects", "roster", "model", "ledger"])
-def test_a_name_that_is_too_long_is_a_mistake_that_is_told(
+def test_a_path_that_is_too_long_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, *, live: bool
 ) -> None:
     monkeypatch.setenv("QUILTSTREAM_PRISM", "/bin/true")  # nothing gets as far as to start it
@@ -167,7 +169,7 @@ def test_a_name_that_is_too_long_is_a_mistake_that_is_told(
     assert not made.ledger.exists()
 
 
-def test_commands_that_read_tell_a_name_that_is_too_long() -> None:
+def test_reading_commands_report_a_path_that_is_too_long() -> None:
     long = "x" * 3_000
     for words in (["show", long], ["ledger", "show", long], ["ledger", "verify", long], ["init", f"{long}.csv"]):
         done = call(*words)
@@ -175,7 +177,7 @@ def test_commands_that_read_tell_a_name_that_is_too_long() -> None:
         assert done.said(long), words[:-1]
 
 
-def test_a_fit_looks_at_its_output_before_it_reads_a_history(tmp_path: Path) -> None:
+def test_a_fit_checks_its_output_before_it_reads_a_history(tmp_path: Path) -> None:
     made = job(tmp_path)
     (tmp_path / "readings.csv").unlink()
     pipe(tmp_path / "out")
@@ -184,7 +186,7 @@ def test_a_fit_looks_at_its_output_before_it_reads_a_history(tmp_path: Path) -> 
     assert done.said("a pipe is there, and only a regular file is replaced")
 
 
-def test_an_export_does_not_replace_what_is_no_file(tmp_path: Path) -> None:
+def test_an_export_does_not_replace_a_non_file(tmp_path: Path) -> None:
     made = job(tmp_path)
     assert call("run", made.settings).code == 0
     for name in ("releases.parquet", "domains.json"):
@@ -205,7 +207,7 @@ def test_a_sink_behind_a_link_to_a_folder_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "real" / "out.parquet").is_file()
 
 
-def test_model_and_rejects_are_for_their_owner_alone_and_releases_as_the_umask_says(tmp_path: Path) -> None:
+def test_model_and_rejects_have_mode_600_and_releases_follow_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         made = fitted(tmp_path)

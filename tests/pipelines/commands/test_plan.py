@@ -78,7 +78,7 @@ def test_a_plan_has_the_noise_of_the_job_and_reads_no_data(tmp_path: Path, chang
     untouched(made)
 
 
-def test_the_settings_to_start_from_are_accepted_and_have_the_wanted_error(tmp_path: Path) -> None:
+def test_planned_settings_are_accepted_and_reach_the_requested_error(tmp_path: Path) -> None:
     made = job(tmp_path, most_error=0.5, windows={"size": "1d", "start": "2024-03-01"})
     done = call("plan", made.settings, "--error", "20%", "-o", tmp_path / "planned.yaml")
     assert done.code == 0, done.err
@@ -123,7 +123,7 @@ def test_settings_are_printed_whole_where_no_file_is_named(tmp_path: Path) -> No
     assert call("run", "--dry-run", tmp_path / "copied.yaml").code == 0
 
 
-def test_everything_that_is_asked_is_said(tmp_path: Path) -> None:
+def test_a_plan_answers_every_option(tmp_path: Path) -> None:
     path = model(tmp_path, belief=CHAIN)
     done = call("plan", "--model", path, "--rule", "15/15", "--group", "30", "--largest-share", "12%", "--epsilon", "1")
     assert done.code == 0, done.err
@@ -146,7 +146,7 @@ def test_everything_that_is_asked_is_said(tmp_path: Path) -> None:
     assert not done.said("planned for windows of a week and histograms")
 
 
-def test_mechanisms_that_do_not_apply_name_others_as_settings_do(tmp_path: Path) -> None:
+def test_inapplicable_mechanisms_name_alternatives_as_spelt_in_settings(tmp_path: Path) -> None:
     done = call("plan", "--model", model(tmp_path, belief=CLASS))
     assert done.code == 0, done.err
     assert done.said("names none: use mqm-approx or forward-backward")
@@ -168,7 +168,7 @@ def test_no_budget_is_raised_and_no_unprotected_noise_is_written(tmp_path: Path)
     assert said["odds"][0]["epsilon"] == said["loss"] > 1.5
 
 
-def test_a_longer_window_slides_as_the_settings_say(tmp_path: Path) -> None:
+def test_a_longer_planned_window_keeps_the_overlap_of_the_settings(tmp_path: Path) -> None:
     made = job(tmp_path, windows={"size": "2d", "every": "1d", "start": "2024-03-01"})
     new = made.settings.with_name("new.yaml")
     assert call("plan", made.settings, "--window", "4d", "-o", new).code == 0
@@ -196,7 +196,7 @@ def test_the_picture_is_the_table_of_errors(tmp_path: Path, form: str) -> None:
         assert label in text
 
 
-def test_a_loss_without_a_bound_is_said_to_have_none(tmp_path: Path) -> None:
+def test_a_loss_without_a_bound_is_reported_as_unbounded(tmp_path: Path) -> None:
     words = ("--model", model(tmp_path), "--mechanism", "entry-dp", "--epsilon", "3", "--epsilons", "1")
     done = call("plan", *words)
     assert done.code == 0, done.err
@@ -204,7 +204,7 @@ def test_a_loss_without_a_bound_is_said_to_have_none(tmp_path: Path) -> None:
     assert planned(*words)["loss"] is None
 
 
-def test_a_stand_in_is_said_loudly(tmp_path: Path) -> None:
+def test_a_stand_in_belief_is_reported_prominently(tmp_path: Path) -> None:
     made = job(tmp_path, model="stand-in")
     done = call("plan", made.settings)
     assert done.code == 0, done.err
@@ -212,7 +212,7 @@ def test_a_stand_in_is_said_loudly(tmp_path: Path) -> None:
     assert planned(made.settings)["stand_in"] is True
 
 
-def test_without_a_roster_a_single_series_is_planned_and_said(tmp_path: Path) -> None:
+def test_a_plan_without_a_roster_is_for_one_series_and_states_it(tmp_path: Path) -> None:
     made = job(tmp_path, roster=None, group_by=None)
     assert call("plan", made.settings).said("no roster file says how many series a group has")
     assert planned(made.settings, "--group", "5")["notes"] == []
@@ -244,7 +244,7 @@ def test_without_a_roster_a_single_series_is_planned_and_said(tmp_path: Path) ->
         (("none.yaml",), "none.yaml"),
     ],
 )
-def test_what_cannot_be_planned_is_refused_by_its_name(
+def test_an_impossible_plan_is_refused_with_the_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
 ) -> None:
     job(tmp_path)

@@ -81,7 +81,7 @@ def test_the_numbers_of_the_page_are_those_of_the_ledger(made: Made) -> None:
     )
 
 
-def test_the_words_of_the_guidelines_and_the_limits_are_there(made: Made) -> None:
+def test_the_report_contains_the_terms_of_the_guidelines_and_the_limits(made: Made) -> None:
     text = " ".join(Page(made.page).text.split())
     for words in (
         "NIST SP 800-226", "unit of privacy", "trust model", "privacy budget", "one slot (30min) of one series",
@@ -90,7 +90,7 @@ def test_the_words_of_the_guidelines_and_the_limits_are_there(made: Made) -> Non
         assert words in text, words
 
 
-def test_the_words_that_the_page_uses_are_explained_and_no_others(made: Made) -> None:
+def test_exactly_the_terms_used_by_the_report_are_explained(made: Made) -> None:
     head, _, rest = made.page.partition('<section aria-labelledby="words">')
     words, _, tail = rest.partition("</section>")
     explained = re.findall(r"<dt>(.*?)</dt><dd>(.+?)</dd>", words)
@@ -145,7 +145,7 @@ def test_nothing_in_the_page_is_loaded_from_anywhere(made: Made) -> None:
     assert not re.search(r"url\(|@import", made.page)
 
 
-def test_every_figure_says_in_words_what_it_shows_and_is_a_picture_alone(made: Made) -> None:
+def test_every_figure_has_an_alternative_text_and_no_scripts(made: Made) -> None:
     images = Page(made.page).all("img")
     assert len(images) == 3 + len(NAMES)
     for image in images:
@@ -157,7 +157,7 @@ def test_every_figure_says_in_words_what_it_shows_and_is_a_picture_alone(made: M
 
 
 @pytest.mark.assures("privacy", "Exact statistics of a history are in a report only where the model file is named")
-def test_the_model_file_adds_what_is_the_operators_and_says_so(made: Made, tmp_path: Path) -> None:
+def test_the_model_file_adds_operator_statistics_marked_as_such(made: Made, tmp_path: Path) -> None:
     model = Model(BELIEF.to_dict(), SPACE, 1_800_000_000, Provenance("by counts", "a history", 30, 5000, outside=2))
     path = tmp_path / "model.json"
     model.save(path)
@@ -181,13 +181,15 @@ def test_the_same_ledger_makes_the_same_report(made: Made, tmp_path: Path) -> No
     assert len(Page(again.decode()).all("img")) == 4
 
 
-def test_without_the_extra_the_command_says_what_to_install(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_command_names_the_package_to_install(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None if name == "matplotlib" else name)
     done = call("report", made.ledger)
     assert (done.code, done.said("pip install 'quiltstream[report]'")) == (2, True)
 
 
-def test_a_ledger_that_is_not_there_or_has_no_such_domain_is_told(made: Made, tmp_path: Path) -> None:
+def test_a_missing_ledger_or_domain_is_reported(made: Made, tmp_path: Path) -> None:
     assert call("report", tmp_path / "absent.db").code == 2
     assert call("report", made.ledger, "--domain", "others").code == 4
 

@@ -39,7 +39,7 @@ def ran(finished: tuple[Job, Done], tmp_path: Path) -> Job:
     return Job(shutil.copytree(finished[0].folder, tmp_path / "job"))
 
 
-def test_a_run_publishes_every_window_of_every_group_and_says_what_it_cost(finished: tuple[Job, Done]) -> None:
+def test_a_run_publishes_every_window_of_every_group_and_prints_the_loss(finished: tuple[Job, Done]) -> None:
     made, done = finished
     assert done.code == 0, done.err
     rows = made.rows()
@@ -56,7 +56,7 @@ def test_a_run_publishes_every_window_of_every_group_and_says_what_it_cost(finis
     assert rows[-1].loss_after == pytest.approx(0.5550, abs=1e-4)
 
 
-def test_a_second_run_gives_the_same_rows_charges_nothing_and_says_so(ran: Job) -> None:
+def test_a_second_run_publishes_the_same_rows_and_reports_no_charge(ran: Job) -> None:
     first = ran.sink.read_bytes()
     done = call("run", ran.settings)
     assert done.code == 0
@@ -65,7 +65,7 @@ def test_a_second_run_gives_the_same_rows_charges_nothing_and_says_so(ran: Job) 
     assert done.said("0 newly on record, 7 on record before, of 7")
 
 
-def test_a_changed_input_gives_the_old_rows_and_says_so(ran: Job) -> None:
+def test_a_changed_input_publishes_the_recorded_rows_and_is_reported(ran: Job) -> None:
     first = ran.sink.read_bytes()
     write_csv(ran.folder / "readings.csv", [(m, t, 9.9) for m, t, _ in readings()])
     done = call("run", ran.settings)
@@ -104,7 +104,7 @@ def test_the_summary_as_json_holds_the_numbers_and_nothing_else_is_printed(tmp_p
     assert done.err == ""
 
 
-def test_roster_and_ends_left_out_are_taken_from_the_data_said_and_frozen(tmp_path: Path) -> None:
+def test_roster_and_ends_derived_from_the_data_are_printed_and_frozen(tmp_path: Path) -> None:
     made = job(tmp_path, roster=None, group_by=None, windows={"size": "1d"})
     done = call("run", made.settings)
     assert done.code == 0, done.err
@@ -160,7 +160,7 @@ def test_releases_unknown_to_the_ledger_stop_the_job_unless_history_is_given_up(
 
 
 @pytest.mark.parametrize("roster", ["roster.csv", None], ids=["registered before the data", "registered by the job"])
-def test_a_lost_history_stays_on_record_for_ever(tmp_path: Path, roster: str | None) -> None:
+def test_a_lost_history_stays_on_record(tmp_path: Path, roster: str | None) -> None:
     made = job(tmp_path, roster=roster, group_by=None)
     call("run", made.settings)
     made.ledger.unlink()
@@ -178,7 +178,7 @@ def test_a_lost_history_stays_on_record_for_ever(tmp_path: Path, roster: str | N
     assert (account["name"], account["history_lost"]) == ("streets", True)
 
 
-def test_the_flag_alone_marks_nothing(tmp_path: Path) -> None:
+def test_the_history_lost_flag_without_a_lost_history_records_nothing(tmp_path: Path) -> None:
     made = job(tmp_path)
     for _ in range(2):
         done = call("run", made.settings, "--history-lost", "--json")
@@ -223,7 +223,7 @@ def test_a_runner_of_this_machine_may_be_named(tmp_path: Path) -> None:
     assert len(made.rows()) == 14
 
 
-def test_words_after_the_settings_that_are_no_options_are_refused(tmp_path: Path) -> None:
+def test_arguments_after_the_settings_that_are_not_options_are_refused(tmp_path: Path) -> None:
     done = call("run", job(tmp_path).settings, "more.yaml")
     assert done.code == 2
     assert done.said("'more.yaml' is not a Beam option")
@@ -255,7 +255,7 @@ def test_the_ledger_holds_one_charge_per_window(ran: Job) -> None:
     assert charges == 7
 
 
-def test_a_dry_run_says_everything_and_reads_and_writes_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_plan_and_reads_and_writes_nothing(tmp_path: Path) -> None:
     made = job(tmp_path)
     (tmp_path / "readings.csv").unlink()
     done = call("run", "--dry-run", made.settings)
@@ -301,7 +301,7 @@ def test_a_dry_run_warns_of_a_model_estimated_from_the_series_it_protects(tmp_pa
     assert set(HOMES) == {"m1", "m2", "m3", "m4", "m5", "m6"}
 
 
-def test_a_slip_in_the_year_of_an_end_is_refused_and_puts_nothing_on_record(tmp_path: Path) -> None:
+def test_an_implausible_year_of_an_end_is_refused_without_a_record(tmp_path: Path) -> None:
     made = job(tmp_path / "job", windows={"size": "1d", "start": "2024-03-01", "stop": "9999-12-31"})
     for words in (("--dry-run",), ()):
         done = call("run", *words, made.settings)
@@ -333,9 +333,7 @@ def test_windows_charged_by_an_incomplete_run_are_reported_by_the_next_one(tmp_p
 
 
 @pytest.mark.parametrize(("missing", "told"), [("public", True), ({"break": "2h"}, True), ("state", False)])
-def test_values_that_totals_tell_of_are_said_with_their_number_and_the_assumption(
-    tmp_path: Path, missing: object, told: bool
-) -> None:
+def test_rejected_values_visible_in_public_totals_are_reported(tmp_path: Path, missing: object, told: bool) -> None:
     rows = readings()
     for at, value in ((5, "abc"), (7, ""), (9, "nan")):
         rows[at] = (*rows[at][:2], value)

@@ -102,9 +102,7 @@ def test_two_processes_at_once_publish_the_same_rows_and_charge_each_window_once
 
 
 @pytest.mark.assures("ledger", "Of two racing jobs each says how many windows it drew itself")
-def test_of_two_racing_jobs_each_says_how_many_windows_it_drew_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_of_two_racing_jobs_reports_the_windows_it_drew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one publishes everything while the first transaction of this one is on record and no later one."""
     made = many_windows(tmp_path)
     other, said, publish = with_another(made), list[dict[str, Any]](), Store.publish

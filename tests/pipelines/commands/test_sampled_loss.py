@@ -65,7 +65,7 @@ def job(folder: Path, states: Any) -> Path:
 
 
 @pytest.mark.assures("privacy", "Files of a command that was killed and begun again tell no more than they print")
-def test_files_of_a_command_that_was_killed_and_begun_again_tell_no_more(tmp_path: Path) -> None:
+def test_the_sampled_loss_of_a_killed_and_repeated_command_is_within_the_bound(tmp_path: Path) -> None:
     """A sampled loss above the printed one is a false alarm with a probability of at most ``ALPHA``."""
     print("seed", seed := new_seed())  # noqa: T201 - a random test says its seed
     states = trajectories(at(10_000, 100_000), np.random.default_rng(seed))

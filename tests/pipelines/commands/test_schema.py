@@ -47,7 +47,7 @@ def _members(field: dict[str, Any]) -> list[dict[str, Any]]:
     return field.get("anyOf", [field])
 
 
-def test_the_schema_knows_every_key_of_the_example() -> None:
+def test_the_schema_contains_every_key_of_the_example() -> None:
     assert sections(settings_schema(), yaml.safe_load(EXAMPLE)) == []
     assert sections(settings_schema(), {"colour": 1, "slots": {"every": 1}}) == ["colour", "slots.every"]
 

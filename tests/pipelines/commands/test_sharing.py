@@ -56,7 +56,7 @@ def test_another_state_process_is_refused_until_the_settings_name_the_other_doma
     assert done.said("set shares_series_with: [streets]")
 
 
-def test_what_two_processes_tell_together_is_said_to_be_in_no_account_everywhere(folder: Path) -> None:
+def test_the_unaccounted_joint_loss_of_two_processes_is_reported_everywhere(folder: Path) -> None:
     both = settings(folder, "both", domain="both", states={"edges": [600], "unit": "W"}, shares_series_with=["streets"])
 
     def said(done: Done, other: str) -> bool:

@@ -112,7 +112,7 @@ def test_windows_of_days_of_utc_get_no_advice_on_zones(month: Path) -> None:
     assert not call("show", month).said("--zone")
 
 
-def test_duration_quantiles_mean_and_change_come_where_asked_for(month: Path) -> None:
+def test_duration_quantiles_mean_and_change_are_shown_on_request(month: Path) -> None:
     plain = asked(month)
     assert not {"duration", "quantiles", "moments", "change", "profile"} & set(plain)
     found = asked(month, "--duration", "--quantiles", "0.5,0.999", "--mean", "0,", "--change", "--level", "0.5")
@@ -182,7 +182,7 @@ def test_a_tidy_table_is_written_in_each_format(form: str, month: Path, tmp_path
         assert found[0]["window_start"] == "2024-02-01T00:00:00Z"
 
 
-def test_a_table_of_sums_says_what_was_added_up(month: Path) -> None:
+def test_a_table_of_sums_lists_the_summed_releases(month: Path) -> None:
     done = call("show", month, "--key", "north", "--sum", "month", "--tidy")
     rows = list(csv.DictReader(io.StringIO(done.out)))
     assert [(row["windows"], row["bin"]) for row in rows[::3]] == [("29", "below 250 W"), ("6", "below 250 W")]
@@ -202,7 +202,7 @@ def test_windows_that_overlap_do_not_add_up(tmp_path: Path) -> None:
         assert (done.code, done.said(text)) == (2, True), done.err
 
 
-def test_what_does_not_fit_ends_with_a_message_that_names_the_option(month: Path, tmp_path: Path) -> None:
+def test_invalid_options_of_show_are_refused_by_name(month: Path, tmp_path: Path) -> None:
     for words, text, code in (
         ((month, "--key", "west"), "--key 'west': no row has it; there are 'north', 'south'", 2),
         ((month, "--window", "2030-01-01"), "no released window holds it; they go from 2024-02-01 to 2024-03-07", 2),

@@ -54,7 +54,7 @@ def most_uncovered(cells: int, blocks: int, block: int, level: float, chance: fl
     return mean + block * log / 3 + math.sqrt((block * log / 3) ** 2 + 2 * variance * log)
 
 
-def test_the_profile_of_a_week_of_30_london_homes_comes_out_with_its_bands(tmp_path: Path) -> None:
+def test_the_weekly_profile_of_30_london_homes_lies_within_its_error_bands(tmp_path: Path) -> None:
     """False alarm of the covering: at most 1e-9. The totals of hours are exact."""
     shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("out", "__pycache__"))
     (tmp_path / "pipelines").mkdir()
@@ -139,7 +139,7 @@ def test_another_by_under_the_same_name_is_refused_before_anything_is_charged(tm
     assert one.rows() == rows
 
 
-def test_a_dry_run_says_classes_and_the_error_in_the_smallest_one(tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_classes_and_the_error_in_the_smallest_class(tmp_path: Path) -> None:
     plain = json.loads(call("run", "--dry-run", "--json", job(tmp_path).settings).out)
     one = job(tmp_path, by="hour")
     said = json.loads(call("run", "--dry-run", "--json", one.settings).out)
@@ -154,7 +154,7 @@ def test_a_dry_run_says_classes_and_the_error_in_the_smallest_one(tmp_path: Path
     assert words.said("counts add up to the public total of each class")
 
 
-def test_coarser_bins_of_the_domain_by_hour_come_out_of_a_run(tmp_path: Path) -> None:
+def test_a_run_publishes_coarser_bins_of_the_domain_by_hour(tmp_path: Path) -> None:
     one = job(tmp_path, by="hour", bins=[500], privacy={"epsilon": 1.0, "budget": 2.0})
     said = call("run", "--dry-run", one.settings)
     assert said.said("48 counts each, for 24 classes of slots by hour: below 500 W, 500 W and above")
@@ -179,7 +179,7 @@ def test_coarser_bins_of_the_domain_by_hour_come_out_of_a_run(tmp_path: Path) ->
         ({"by": "hour", "slots": {"interval": "2h"}}, "slots of 2h do not divide an hour"),
     ],
 )
-def test_classes_that_cannot_work_end_the_command_before_anything_is_made(
+def test_invalid_classes_are_refused_before_any_file_is_written(
     tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
     one = job(tmp_path, **changes)

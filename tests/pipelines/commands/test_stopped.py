@@ -41,7 +41,7 @@ def _listening() -> Generator[None]:  # pyright: ignore[reportUnusedFunction] - 
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_run_that_is_stopped_says_so_and_the_next_one_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_run_is_reported_and_the_next_run_resumes(tmp_path: Path) -> None:
     made = job(tmp_path / "job", rows=readings(days=2))
     done = fork("run", made.settings, cwd=tmp_path, program=IN_A_STEP)
     assert (done.code, done.out) == (130, "")
@@ -64,13 +64,13 @@ def within_a_step() -> None:
 
 
 @pytest.mark.parametrize("body", [by_itself, within_a_step])
-def test_ctrl_c_is_told_from_a_failure_also_where_a_runner_made_one_of_it(body: Callable[[], None]) -> None:
+def test_ctrl_c_is_distinguished_from_a_failure_that_a_runner_made_of_it(body: Callable[[], None]) -> None:
     done = CliRunner().invoke(Command("trial", callback=body), [])
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", STOPPED + "\n")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_failure_without_ctrl_c_stays_one() -> None:
+def test_a_failure_without_ctrl_c_is_reported_as_a_failure() -> None:
     def body() -> None:
         raise RuntimeError("KeyboardInterrupt [while running 'Read/Decode']")
 
@@ -79,7 +79,7 @@ def test_a_failure_without_ctrl_c_stays_one() -> None:
     assert STOPPED not in done.stderr
 
 
-def test_an_error_after_ctrl_c_is_told_with_its_own_code() -> None:
+def test_an_error_after_ctrl_c_is_reported_with_its_exit_code() -> None:
     def body() -> None:
         try:
             signal.raise_signal(signal.SIGINT)
@@ -90,14 +90,14 @@ def test_an_error_after_ctrl_c_is_told_with_its_own_code() -> None:
     assert (done.exit_code, done.stdout, done.stderr) == (4, "", "Error: the ledger does not answer\n")
 
 
-def test_an_answer_that_is_not_given_is_no_stop() -> None:
+def test_an_aborted_prompt_is_not_reported_as_a_stop() -> None:
     def body() -> None:
         raise click.Abort
 
     assert CliRunner().invoke(Command("trial", callback=body), []).exit_code == 1
 
 
-def test_ctrl_c_before_a_command_has_begun_ends_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_a_command_starts_has_the_same_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     def looked_up(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 

@@ -35,7 +35,7 @@ def tried(settings: Job, *words: str | Path, code: int = 0) -> list[dict[str, An
     return json.loads(done.out)
 
 
-def test_a_message_is_shown_as_readings_with_the_places_they_came_from(tmp_path: Path) -> None:
+def test_a_message_is_shown_as_readings_with_the_paths_of_their_fields(tmp_path: Path) -> None:
     settings = made(tmp_path, preset="shelly-gen2")
     before = {path.name for path in tmp_path.iterdir()}
     (tmp_path / "m.json").write_text('{"id": 0, "act_power": 412.5}', encoding="utf-8")
@@ -54,7 +54,7 @@ def test_a_message_is_shown_as_readings_with_the_places_they_came_from(tmp_path:
     assert {path.name for path in tmp_path.iterdir()} == before | {"m.json"}
 
 
-def test_lines_with_topics_say_what_is_passed_over_and_rejected_and_why(tmp_path: Path) -> None:
+def test_lines_with_topics_are_shown_as_read_skipped_or_rejected(tmp_path: Path) -> None:
     settings = made(tmp_path, preset="tasmota")
     lines = [
         'tele/a/SENSOR {"Time": "2024-03-01T12:00:00", "ENERGY": {"Power": 30}}',
@@ -85,7 +85,7 @@ def test_lines_with_topics_say_what_is_passed_over_and_rejected_and_why(tmp_path
     assert call("try", settings.settings, tmp_path / "m.txt", "--topics").said("1 reading, 2 passed over, 3 rejected")
 
 
-def test_a_counter_is_shown_as_it_stands_and_names_in_clear(tmp_path: Path) -> None:
+def test_a_counter_is_shown_without_differencing_and_names_in_clear(tmp_path: Path) -> None:
     settings = made(
         tmp_path,
         series={"header": "device"},
@@ -117,7 +117,7 @@ def test_no_reading_ends_with_5_and_a_wrong_call_with_2(tmp_path: Path) -> None:
     assert call("try", settings.settings, tmp_path / "empty.txt").said("it holds no message")
 
 
-def test_files_are_no_topic_and_have_columns(tmp_path: Path) -> None:
+def test_a_topic_option_is_refused_for_a_source_of_files(tmp_path: Path) -> None:
     done = call("try", job(tmp_path).settings, "--from-topic", "1")
     assert (done.code, done.said("--from-topic reads source.kafka")) == (2, True)
 

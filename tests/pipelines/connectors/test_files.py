@@ -75,7 +75,7 @@ def test_a_file_of_the_job_is_never_written_over(
     refused(made, f"{other} and {field} name the same file", path, told=f"give {field} a file of its own")
 
 
-def test_a_ledger_that_is_not_there_yet_and_sink_and_rejects_are_told_apart(tmp_path: Path) -> None:
+def test_a_new_ledger_the_sink_and_the_rejects_must_be_distinct_files(tmp_path: Path) -> None:
     made = job(tmp_path, sink={"parquet": "x/../ledger.db"})
     refused(made, "ledger and sink name the same file", told="give sink a file of its own")
     made = job(tmp_path, rejects={"csv": "./releases.parquet"})
@@ -132,7 +132,7 @@ def test_rejects_and_releases_of_an_earlier_run_are_replaced_in_every_format(tmp
 
 
 @pytest.mark.parametrize("field", ["sink", "rejects"])
-def test_a_place_that_cannot_be_written_is_found_before_anything_is_charged(tmp_path: Path, field: str) -> None:
+def test_an_unwritable_path_is_reported_before_any_charge(tmp_path: Path, field: str) -> None:
     made = job(tmp_path)
     change(made, **{field: {"csv": "roster.csv/out.csv"}})
     done = call("run", made.settings)
@@ -143,7 +143,7 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_is_charged(tmp_
     assert not made.ledger.exists()
 
 
-def test_a_sink_in_a_missing_folder_makes_it_and_leaves_nothing_else_there(tmp_path: Path) -> None:
+def test_a_missing_sink_folder_is_created_with_only_the_files_of_the_sink(tmp_path: Path) -> None:
     made = job(tmp_path, sink={"parquet": "new/folder/out.parquet"})
     assert call("run", made.settings).code == 0
     found = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
@@ -157,7 +157,7 @@ def test_a_sink_in_a_missing_folder_makes_it_and_leaves_nothing_else_there(tmp_p
         ("rejects", "rejects.csv", "What was charged is on record", "and nothing is charged twice"),
     ],
 )
-def test_a_write_that_fails_in_the_end_says_what_is_on_record(
+def test_a_failed_final_write_reports_what_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, file: str, told: str, promised: str
 ) -> None:
     made = job(tmp_path)

@@ -96,7 +96,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(read_settings(one.settings), broker, Topic(broker.cluster, broker.topic(1)))
 
 
-def test_what_is_on_record_and_not_in_the_topic_is_sent_block_by_block(bench: Bench) -> None:
+def test_recorded_rows_missing_in_the_topic_are_sent_block_by_block(bench: Bench) -> None:
     blocks = bench.blocks()
     assert len(blocks) >= 5
     assert bench.complete() == len(blocks)
@@ -108,7 +108,7 @@ def test_what_is_on_record_and_not_in_the_topic_is_sent_block_by_block(bench: Be
     assert {one[2:3] + one[:1] for one in bench.messages} == {one[2:3] + one[:1] for one in whole}
 
 
-def test_what_retention_took_is_not_sent_again_and_a_gap_behind_it_is(bench: Bench) -> None:
+def test_rows_removed_by_retention_are_not_resent_and_a_later_gap_is(bench: Bench) -> None:
     blocks = bench.blocks()
     bench.complete()
     gone, gap = len(blocks[0]) + len(blocks[1]), {row.release_id for row in blocks[-1]}
@@ -130,7 +130,7 @@ def test_rows_unknown_to_the_ledger_are_named_and_other_queries_are_ignored(benc
     assert bench.unknown() == ["e" * 32]
 
 
-def test_a_topic_of_something_else_or_out_of_reach_ends_the_job(bench: Bench) -> None:
+def test_a_foreign_or_unreachable_topic_ends_the_job(bench: Bench) -> None:
     bench.messages.append((b"a reading", 0, None, None))
     with pytest.raises(CommandError, match="holds messages that are no releases of quiltstream"):
         bench.complete()
@@ -199,7 +199,7 @@ def check_written(settings: Settings) -> None:
     "rights",
     [[AclOperation.WRITE, AclOperation.DESCRIBE], [], None, KafkaError(KafkaError._UNSUPPORTED_FEATURE)],
 )
-def test_a_topic_that_may_be_written_or_whose_broker_is_too_old_to_say_is_taken(
+def test_a_writable_topic_or_one_of_a_broker_without_acl_answers_is_accepted(
     tmp_path: Path, broker: FakeBroker, rights: Any
 ) -> None:
     broker.rights = {broker.topic(1, name): rights for name in ("out", "bad")}
@@ -208,7 +208,7 @@ def test_a_topic_that_may_be_written_or_whose_broker_is_too_old_to_say_is_taken(
     assert all(one.closed for one in broker.consumers)
 
 
-def test_topics_to_be_written_whose_brokers_are_away_are_waited_for(
+def test_sink_topics_of_unavailable_brokers_are_retried_until_a_timeout(
     tmp_path: Path, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka, "_PATIENCE_S", 0.1)
@@ -222,7 +222,7 @@ def test_topics_to_be_written_whose_brokers_are_away_are_waited_for(
         check_written(settings)
 
 
-def test_a_secret_that_only_workers_have_leaves_the_topics_to_them(
+def test_a_sink_secret_missing_at_submission_is_reported_and_topics_unchecked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("QS_TEST_ELSEWHERE", raising=False)
@@ -308,13 +308,13 @@ def test_an_absent_or_refusing_registry_ends_the_job_before_anything_is_charged(
     assert broker.topics["out"][0].messages == []
 
 
-def test_a_dry_run_asks_no_registry(tmp_path: Path, registry: FakeRegistry) -> None:
+def test_a_dry_run_sends_no_request_to_the_registry(tmp_path: Path, registry: FakeRegistry) -> None:
     registry.answer = OSError()
     assert call("run", "--dry-run", in_avro(tmp_path).settings).code == 0
     assert registry.subjects == []
 
 
-def test_a_registry_whose_secret_only_workers_have_is_left_to_them(
+def test_a_registry_with_a_secret_missing_at_submission_is_not_contacted(
     tmp_path: Path, broker: FakeBroker, registry: FakeRegistry, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("out", "bad"):

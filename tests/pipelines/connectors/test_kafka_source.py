@@ -71,7 +71,7 @@ def begun(settings: Settings, windows: int) -> Start:
         ),
     ],
 )
-def test_a_run_without_state_finds_everything_of_the_windows_that_are_missing(
+def test_a_run_without_runner_state_rereads_all_missing_windows(
     tmp_path: Path, kafka: dict[str, Any], first: Start, again: Start
 ) -> None:
     settings = made(tmp_path, kafka)
@@ -79,7 +79,7 @@ def test_a_run_without_state_finds_everything_of_the_windows_that_are_missing(
     assert begun(settings, 2) == again
 
 
-def test_a_run_begins_before_the_first_missing_local_day_whatever_its_length(tmp_path: Path) -> None:
+def test_a_run_starts_before_the_first_missing_local_day_of_any_length(tmp_path: Path) -> None:
     zone = {"interval": "30min", "origin": "2024-03-01T00:00Z", "timezone": "America/New_York"}
     settings = made(tmp_path, {"reread": "6h"}, slots=zone, windows={"size": "day", "start": "2024-03-08"})
     # at 5:00 UTC, and from 2024-03-11 on at 4:00
@@ -100,7 +100,7 @@ def test_a_register_is_read_again_from_before_the_first_missing_window(tmp_path:
     assert partitions.start == Start("instant", MARCH_US + 2 * DAY_US - DAY_US // 4 - partitions.decoder.lookback_us)
 
 
-def test_a_job_that_its_process_begins_again_reads_from_where_it_began(tmp_path: Path) -> None:
+def test_a_job_restarted_by_its_process_reads_from_its_first_position(tmp_path: Path) -> None:
     settings = made(tmp_path, {"start": "latest"}, query="begun-again")
     first, real = (pace_of(settings, settings.grid, settings.schedule, begin) for begin in (0, MARCH_US))
     before = time.time_ns() // 1_000
@@ -113,7 +113,7 @@ def test_a_job_that_its_process_begins_again_reads_from_where_it_began(tmp_path:
 
 
 @pytest.mark.assures("brokers", "Kafka: the configuration of a source travels to the workers without secrets")
-def test_the_partitions_are_what_the_settings_say_and_travels_without_secrets(
+def test_the_partitions_follow_the_settings_and_are_pickled_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QS_TEST_KAFKA", "hunter2")
@@ -197,7 +197,7 @@ def test_a_run_that_ends_reads_and_writes_no_topic(tmp_path: Path, changes: dict
         ({"options": {"no.such.option": "hunter2"}}, {}, "the options of Kafka are refused (_INVALID_ARG)"),
     ],
 )
-def test_a_mistake_is_told_before_anything_is_on_record_and_quotes_no_secret(
+def test_wrong_kafka_settings_are_refused_before_any_record_without_secrets(
     tmp_path: Path, source: dict[str, Any], changes: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QUILTSTREAM_PRISM", "/bin/true")
@@ -215,7 +215,7 @@ def test_a_mistake_is_told_before_anything_is_on_record_and_quotes_no_secret(
     assert not one.ledger.exists()
 
 
-def test_brokers_that_are_away_are_asked_again_and_told_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unavailable_brokers_are_retried_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
     answers: list[Callable[[], int]] = [lambda: _raise(passing=True), lambda: 7]
     assert patiently("sink.kafka", lambda: answers.pop(0)()) == 7  # noqa: PLW0108 - one after another
     assert "sink.kafka: nobody answers; trying again in 1 s" in capsys.readouterr().err
@@ -229,7 +229,7 @@ def _raise(*, passing: bool) -> int:
     raise KafkaUnavailableError("nobody answers", passing=passing)
 
 
-def test_topic_ids_are_on_record_and_the_next_job_notices_a_recreated_topic(
+def test_topic_ids_are_recorded_and_a_recreated_topic_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = FakeBroker()
@@ -268,7 +268,7 @@ def test_topic_ids_are_on_record_and_the_next_job_notices_a_recreated_topic(
     assert shown.said(f"topic meters of query {settings.query} is {later.id}, made anew: it was")
 
 
-def test_a_source_that_is_no_topic_has_no_ids(tmp_path: Path) -> None:
+def test_a_source_of_files_has_no_topic_ids(tmp_path: Path) -> None:
     settings = read_settings(job(tmp_path).settings)
     with Store(settings.ledger_url, create=True) as store:
         assert live_source(settings).record(store, register(make_plan(settings))) is None

@@ -50,13 +50,13 @@ def is_given(made: Job) -> bool:
 
 
 @pytest.mark.parametrize("name", ["house", "another name"])
-def test_a_model_of_the_one_published_series_is_labelled_whatever_its_name(tmp_path: Path, name: str) -> None:
+def test_a_model_of_the_single_published_series_is_labelled_under_any_name(tmp_path: Path, name: str) -> None:
     made = one_house(tmp_path)
     fit_one(made, name)
     assert is_given(made)
 
 
-def test_a_job_handed_to_a_cluster_labels_its_model_as_others_do(
+def test_a_job_submitted_to_a_cluster_labels_its_model_as_a_local_job_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its launcher sees the same files as a run that stays."""
@@ -100,7 +100,7 @@ def test_a_model_of_another_file_under_another_name_is_not_labelled(tmp_path: Pa
     [(HOMES[:3], HOMES[:3], False), (HOMES[:2], HOMES[:3], True), (HOMES[:3], None, True)],
     ids=["disjoint", "overlapping", "no roster that could show it"],
 )
-def test_series_of_one_file_are_told_apart_by_their_names_if_a_roster_shows_it(
+def test_series_of_one_file_are_distinguished_by_name_only_with_a_roster(
     tmp_path: Path, excluded: tuple[str, ...], roster: tuple[str, ...] | None, given: bool
 ) -> None:
     made = job(tmp_path, readings(days=20), model="model.json", group_by=None)
@@ -113,7 +113,7 @@ def test_series_of_one_file_are_told_apart_by_their_names_if_a_roster_shows_it(
     assert is_given(made) == given
 
 
-def test_names_of_another_column_of_the_file_show_nothing(tmp_path: Path) -> None:
+def test_names_of_another_column_of_the_file_do_not_exclude_a_series(tmp_path: Path) -> None:
     made = job(tmp_path, readings(days=20), model="model.json", group_by=None)
     path = tmp_path / "readings.csv"
     lines = path.read_text(encoding="utf-8").splitlines()

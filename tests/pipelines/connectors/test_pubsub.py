@@ -90,13 +90,13 @@ def test_a_mistake_in_the_section_is_named(tmp_path: Path, pubsub: dict[str, Any
         ),
     ],
 )
-def test_what_pub_sub_cannot_promise_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_settings_that_pub_sub_cannot_satisfy_are_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     settings = made(tmp_path, **changes)
     with pytest.raises(SettingsError, match=said):
         pubsub_source(settings)
 
 
-def test_rows_and_rejects_do_not_go_to_one_topic(tmp_path: Path) -> None:
+def test_one_topic_for_rows_and_rejects_is_refused(tmp_path: Path) -> None:
     topic = {"pubsub": {"topic": "projects/my-grid/topics/out"}}
     made(tmp_path, sink=topic, rejects=topic)
     done = call("run", "--live", tmp_path / "settings.yaml")
@@ -123,7 +123,7 @@ def test_a_run_that_ends_reads_and_writes_no_subscription_or_topic(
     assert done.said(said), done.err
 
 
-def test_the_feed_is_what_the_settings_say(tmp_path: Path) -> None:
+def test_the_pub_sub_source_follows_the_settings(tmp_path: Path) -> None:
     settings = made(tmp_path, {"timestamp_attribute": "at", "id_attribute": "nonce", "settle": "2min"})
     assert settings.source is not None
     assert settings.source.pubsub is not None
@@ -221,7 +221,7 @@ def test_windows_that_the_subscription_does_not_keep_as_a_whole_are_left_out(tmp
     assert found.begin_us == now - 2 * DAY_US + DAY_US // 4 + DAY_US - 1
 
 
-def test_nothing_is_sought_in_the_future_which_would_throw_away_what_waits(tmp_path: Path) -> None:
+def test_a_seek_never_targets_the_future(tmp_path: Path) -> None:
     settings = made(tmp_path, {"reread": "6h"})
     admin, now = Admin(days=7), MARCH_US - 5 * DAY_US
     begun_in_subscription(settings, first_pace(settings), NOTHING, subscriber=lambda: admin, now_us=now)
@@ -258,7 +258,7 @@ def test_a_subscription_that_cannot_be_sought_ends_the_run(
         (["--job_name=x"], False),
     ],
 )
-def test_a_job_that_goes_on_with_a_runners_state_seeks_nothing(tmp_path: Path, words: list[str], *, on: bool) -> None:
+def test_a_job_resuming_from_runner_state_does_not_seek(tmp_path: Path, words: list[str], *, on: bool) -> None:
     options = PipelineOptions(words)
     assert goes_on(options) == on
     settings = made(tmp_path, {"reread": "6h"})
@@ -347,7 +347,7 @@ def job_over(folder: Path) -> Settings:
 
 @pytest.mark.assures("brokers", "Pub/Sub: a job over a subscription in memory publishes what a plain computation finds")
 @pytest.mark.usefixtures("fake")
-def test_a_job_publishes_from_a_subscription_what_plain_counting_finds(tmp_path: Path, fake: FakeService) -> None:
+def test_rows_of_a_subscription_equal_plain_counting(tmp_path: Path, fake: FakeService) -> None:
     """With the noise off."""
     rows = readings(8)
     for number, (meter, stamp, value) in enumerate(rows):
@@ -422,7 +422,7 @@ def test_the_last_windows_are_sent_again_when_a_run_begins(tmp_path: Path, fake:
     one.follower.close()
 
 
-def test_a_topic_is_the_place_that_the_settings_name(tmp_path: Path) -> None:
+def test_a_sink_topic_is_the_one_in_the_settings(tmp_path: Path) -> None:
     settings = made(tmp_path, sink={"pubsub": {"topic": "projects/my-grid/topics/out"}})
     assert isinstance(live_sink(settings), ResentTopic)
     assert settings.sink is not None

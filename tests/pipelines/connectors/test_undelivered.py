@@ -49,7 +49,7 @@ def no_room(*_: Any) -> None:
         (RuntimeError("28"), False),
     ],
 )
-def test_a_full_disk_is_told_from_other_errors(error: Exception, *, full: bool) -> None:
+def test_a_full_disk_is_distinguished_from_other_errors(error: Exception, *, full: bool) -> None:
     assert is_full(error) is full
 
 
@@ -74,7 +74,7 @@ def test_another_failure_of_the_write_step_has_its_own_kind_and_the_same_code() 
     assert "secret" not in str(failure)
 
 
-def test_a_failure_of_another_step_is_none_of_the_sinks() -> None:
+def test_a_failure_of_another_step_is_not_attributed_to_the_sink() -> None:
     error = RuntimeError(WRAPPED.format(errno.ENOSPC).replace("Sink/Write", "Publish/Release"))
     assert failure_of(error, (SINK,)).code == ExitCode.FAILURE
 
@@ -126,7 +126,7 @@ def begun(options: PipelineOptions) -> beam.Pipeline:
     return Begun(runner=FnApiRunner(), options=options)
 
 
-def test_a_live_job_on_a_full_disk_says_so_and_writes_undelivered_rows_later(
+def test_a_live_job_reports_a_full_disk_and_writes_undelivered_rows_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = made(tmp_path, live={"poll": "10ms", "restarts": 0})

@@ -60,7 +60,7 @@ class DeliveryContract:
     def place(self) -> Place:
         raise NotImplementedError
 
-    def test_what_it_says_it_has_is_kept_whole_and_said_once(self, place: Place) -> None:
+    def test_accepted_messages_are_stored_unchanged_and_reported_delivered_once(self, place: Place) -> None:
         target = place.target()
         sent = [message(number)._replace(dup=number % 2 == 0, retain=number % 3 == 0) for number in range(200)]
         for number, one in enumerate(sent):
@@ -71,7 +71,7 @@ class DeliveryContract:
         assert target.had() == target.refused() == []
         target.close(5)
 
-    def test_it_never_waits_when_it_is_offered_or_asked(self, place: Place) -> None:
+    def test_offering_and_polling_never_block(self, place: Place) -> None:
         target = place.target()
         place.fail()
         began = time.monotonic()
@@ -82,7 +82,7 @@ class DeliveryContract:
         assert sorted(had_by(target, len(taken))) == taken
         target.close(5)
 
-    def test_a_place_that_fails_for_a_while_gets_everything_in_the_end(self, place: Place) -> None:
+    def test_a_target_that_fails_temporarily_receives_all_messages(self, place: Place) -> None:
         target = place.target()
         assert target.offer(0, message(0))
         assert had_by(target, 1) == [0]
@@ -96,7 +96,7 @@ class DeliveryContract:
         assert {number_of(one.payload) for one in place.kept()} == {0, *taken}
         target.close(5)
 
-    def test_closing_finishes_what_is_under_way(self, place: Place) -> None:
+    def test_closing_completes_messages_in_flight(self, place: Place) -> None:
         target = place.target()
         for number in range(100):
             assert target.offer(number, message(number))
@@ -104,7 +104,7 @@ class DeliveryContract:
         assert sorted(target.had()) == list(range(100))
         assert {number_of(one.payload) for one in place.kept()} == set(range(100))
 
-    def test_closing_gives_up_when_the_time_is_over_and_claims_nothing(self, place: Place) -> None:
+    def test_closing_gives_up_at_its_timeout_and_reports_nothing_delivered(self, place: Place) -> None:
         target = place.target()
         place.fail()
         taken = [number for number in range(20) if target.offer(number, message(number))]
@@ -116,7 +116,7 @@ class DeliveryContract:
         assert kept <= set(taken)
         place.mend()
 
-    def test_what_can_be_read_from_tells_of_news(self, place: Place) -> None:
+    def test_the_file_descriptor_becomes_readable_on_delivery(self, place: Place) -> None:
         target = place.target()
         number = target.fileno()
         if number is None:

@@ -37,7 +37,7 @@ def write(folder: Path, **changes: Any) -> Path:
     return path
 
 
-def test_a_check_says_what_the_settings_mean_and_touches_nothing(tmp_path: Path) -> None:
+def test_a_check_describes_the_gateway_settings_and_changes_nothing(tmp_path: Path) -> None:
     back = {"from": {"folder": {"path": "out"}}, "prefix": "released", "retain": True}
     done = call("gateway", "--check", write(tmp_path, back=back, metrics={"port": 9464}))
     assert done.code == 0, done.err
@@ -51,9 +51,7 @@ def test_a_check_says_what_the_settings_mean_and_touches_nothing(tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["gateway.yaml"]
 
 
-def test_a_password_that_goes_over_the_network_in_the_open_is_minded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unencrypted_password_on_the_network_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEWAY_SECRET", "hunter2")
     mqtt = {"host": "broker.example", "client_id": "g", "user": "u", "password": {"env": "GATEWAY_SECRET"}}
     done = call("gateway", "--check", write(tmp_path, mqtt=mqtt))
@@ -102,7 +100,7 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(monkeypatch: py
         kafka()
 
 
-def test_the_schema_for_editors_knows_every_section_and_forbids_others() -> None:
+def test_the_editor_schema_contains_every_section_and_forbids_others() -> None:
     done = call("schema", "--gateway")
     assert done.code == 0
     schema = json.loads(done.out)
@@ -128,7 +126,7 @@ def test_a_gateway_imports_neither_beam_nor_the_store(tmp_path: Path) -> None:
     assert done.out.splitlines()[-1] == "[]"
 
 
-def test_it_waits_for_a_broker_that_is_away_and_ends_with_0_when_told_to(tmp_path: Path) -> None:
+def test_the_gateway_waits_for_an_unavailable_broker_and_ends_on_sigterm_with_0(tmp_path: Path) -> None:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = int(one.getsockname()[1])

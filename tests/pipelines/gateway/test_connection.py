@@ -40,7 +40,7 @@ def test_two_gateways_do_not_wait_equally_long() -> None:
     assert len({Backoff().wait() for _ in range(20)}) > 1
 
 
-def test_reasons_that_last_are_failures_and_those_that_pass_have_no_advice() -> None:
+def test_only_permanent_reason_codes_are_failures() -> None:
     assert all(lasting(code) is None for code in range(FAILURE))
     passing = [
         0x80,
@@ -63,7 +63,7 @@ def place(tmp_path: Path) -> Any:
     return lambda text: tmp_path / text
 
 
-def test_a_secret_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_is_read_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEWAY_SECRET", "one")
     (tmp_path / "secret").write_text("two\n", encoding="utf-8")
     assert secret_of("mqtt.password", FromEnvironment(env="GATEWAY_SECRET"), place(tmp_path)) == "one"
@@ -72,7 +72,7 @@ def test_a_secret_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypat
     assert options_of("x", options, place(tmp_path)) == {"sasl.username": "u", "sasl.password": "two"}
 
 
-def test_a_secret_that_is_not_there_is_told_by_its_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_secret_is_reported_by_its_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GATEWAY_SECRET", raising=False)
     (tmp_path / "empty").write_text("\n", encoding="utf-8")
     for secret in (FromEnvironment(env="GATEWAY_SECRET"), FromFile(file="none"), FromFile(file="empty")):
@@ -81,7 +81,7 @@ def test_a_secret_that_is_not_there_is_told_by_its_setting(tmp_path: Path, monke
         assert "worker" not in str(caught.value), "a gateway has none"
 
 
-def test_certificates_that_are_none_are_told_by_their_setting(tmp_path: Path) -> None:
+def test_invalid_certificates_are_reported_by_their_setting(tmp_path: Path) -> None:
     (tmp_path / "text.pem").write_text("no certificate", encoding="ascii")
     with pytest.raises(CommandError, match=r"mqtt\.tls\.ca: the file none\.pem cannot be read"):
         tls_context(Tls(ca="none.pem"), place(tmp_path))
@@ -108,7 +108,7 @@ def test_a_session_does_not_show_its_password() -> None:
     assert "hunter2" not in repr(Session("h", 1, "c", user="u", password="hunter2"))  # noqa: S106 - of the test
 
 
-def test_nobody_listening_is_tried_again_and_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_connection_is_retried_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("paho.mqtt.client")
     connection = Connection(Session("127.0.0.1", free_port(), "c"))
     until = time.monotonic() + 3
@@ -149,7 +149,7 @@ def turn_until(connection: Connection, true: Callable[[], bool]) -> None:
         connection.turn(0.05)
 
 
-def test_a_broker_that_hangs_up_is_no_matter_of_tls(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_closed_connection_is_not_reported_as_a_tls_mismatch(caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("paho.mqtt.client")
     with serving(by_silence) as (host, port):
         connection = Connection(Session(host, port, "c"))
@@ -162,7 +162,7 @@ def reason(code: int) -> Any:
     return SimpleNamespace(value=code)
 
 
-def test_a_broker_that_says_that_the_session_was_taken_over_ends_the_gateway() -> None:
+def test_a_session_taken_over_by_another_client_ends_the_gateway() -> None:
     pytest.importorskip("paho.mqtt.client")
     connection = Connection(Session("127.0.0.1", free_port(), "c", expiry=10))
     connection._connected(None, None, SimpleNamespace(session_present=True), reason(0), None)

@@ -30,7 +30,7 @@ def modes(folder: Path) -> dict[str, str]:
     return {one.name: oct(one.stat().st_mode & 0o777) for one in folder.iterdir() if one.is_file()}
 
 
-def test_segments_are_for_their_owner_while_they_grow_and_when_they_are_sealed(tmp_path: Path) -> None:
+def test_open_and_sealed_segments_are_accessible_by_their_owner_only(tmp_path: Path) -> None:
     """They hold raw payloads."""
     sealed, torn = Segment(tmp_path, 1), Segment(tmp_path, 2)
     for one in (sealed, torn):
@@ -43,7 +43,9 @@ def test_segments_are_for_their_owner_while_they_grow_and_when_they_are_sealed(t
     assert set(modes(tmp_path).values()) == {"0o600"}
 
 
-def test_rejects_are_for_their_owner_also_after_a_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_are_accessible_by_their_owner_only_after_a_rotation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reject_files, "_BYTES", 200)
     path = tmp_path / "rejects.jsonl"
     path.touch(mode=0o644)
@@ -55,7 +57,7 @@ def test_rejects_are_for_their_owner_also_after_a_rotation(tmp_path: Path, monke
     assert set(modes(tmp_path).values()) == {"0o600"}
 
 
-def test_what_was_sent_is_remembered_in_a_file_of_the_owner(tmp_path: Path) -> None:
+def test_the_file_of_sent_rows_is_accessible_by_its_owner_only(tmp_path: Path) -> None:
     sent = Sent(tmp_path / "sent.db")
     sent.known([ReleasedRow("id", "topic", "2024-03-01", b"{}")])
     assert set(modes(tmp_path).values()) == {"0o600"}

@@ -116,7 +116,7 @@ class Setting:
             self.forward.run(self.line, stop, patience)
 
 
-def test_a_message_is_acknowledged_when_the_target_has_it_and_not_before() -> None:
+def test_a_message_is_acknowledged_only_after_the_target_confirmed_it() -> None:
     one = Setting()
     one.line.waiting.extend([incoming(1), incoming(2)])
     one.turns(3)
@@ -128,7 +128,7 @@ def test_a_message_is_acknowledged_when_the_target_has_it_and_not_before() -> No
     assert (one.tally.in_flight, one.tally.bytes_in_flight, one.tally.acknowledged) == (0, 0, 2)
 
 
-def test_a_message_is_passed_on_with_all_that_is_known_of_it() -> None:
+def test_a_message_is_forwarded_with_all_its_properties() -> None:
     one = Setting(retained=True)
     one.line.waiting.append(incoming(1, b"{}", dup=True, retain=True, content_type="application/json"))
     one.turns()
@@ -143,7 +143,7 @@ def test_a_message_is_passed_on_with_all_that_is_known_of_it() -> None:
     "gateway",
     "After a broken connection no other message is acknowledged in place of the delivered one",
 )
-def test_what_the_target_has_after_the_connection_broke_is_not_acknowledged() -> None:
+def test_a_message_confirmed_after_a_lost_connection_is_not_acknowledged() -> None:
     one = Setting()
     one.line.waiting.extend([incoming(1), incoming(2)])
     one.turns()
@@ -161,7 +161,7 @@ def test_what_the_target_has_after_the_connection_broke_is_not_acknowledged() ->
     assert one.line.acked == [(2, 1)]
 
 
-def test_what_is_under_way_over_a_new_connection_is_not_acknowledged_in_it() -> None:
+def test_a_message_of_an_earlier_connection_is_not_acknowledged_in_a_new_one() -> None:
     one = Setting()
     one.line.waiting.append(incoming(1))
     one.turns()
@@ -172,7 +172,7 @@ def test_what_is_under_way_over_a_new_connection_is_not_acknowledged_in_it() -> 
     assert (one.line.acked, one.tally.stale) == ([], 1)
 
 
-def test_reading_stops_at_the_limits_and_goes_on_behind_them() -> None:
+def test_reading_stops_at_the_limits_and_resumes_below_them() -> None:
     one = Setting(messages=10)
     one.line.waiting.extend(incoming(packet) for packet in range(1, 51))
     one.turns(5)
@@ -197,7 +197,7 @@ def test_the_bytes_held_are_at_most_the_limit_and_one_message(sizes: list[int], 
     assert one.tally.bytes_in_flight == 0
 
 
-def test_what_the_target_does_not_take_now_is_offered_again_in_order() -> None:
+def test_messages_not_accepted_by_the_target_are_offered_again_in_order() -> None:
     one = Setting(room=3)
     one.line.waiting.extend(incoming(packet, b"%d" % packet) for packet in range(1, 9))
     passed: list[bytes] = []
@@ -209,7 +209,7 @@ def test_what_the_target_does_not_take_now_is_offered_again_in_order() -> None:
     assert [packet for _, packet in one.line.acked] == list(range(1, 9))
 
 
-def test_a_message_of_qos_0_is_passed_on_counted_and_never_acknowledged() -> None:
+def test_a_message_of_qos_0_is_forwarded_counted_and_never_acknowledged() -> None:
     one = Setting()
     one.line.waiting.append(incoming(0, qos=0))
     one.turns()
@@ -229,7 +229,7 @@ def test_a_message_of_qos_0_is_passed_on_counted_and_never_acknowledged() -> Non
         (incoming(7, b"x", malformed=True), Dropped.BAD_PROPERTIES, 1),
     ],
 )
-def test_a_message_not_taken_is_acknowledged_and_counted_without_its_content(
+def test_a_dropped_message_is_acknowledged_and_counted_without_its_content(
     tmp_path: Path, message: Any, reason: Dropped, size: int
 ) -> None:
     one = Setting(tmp_path / "rejects.jsonl")
@@ -244,7 +244,7 @@ def test_a_message_not_taken_is_acknowledged_and_counted_without_its_content(
     assert "meters" not in json.dumps(line)
 
 
-def test_a_message_that_the_target_refuses_is_acknowledged_and_told_of(tmp_path: Path) -> None:
+def test_a_message_refused_by_the_target_is_acknowledged_and_reported(tmp_path: Path) -> None:
     one = Setting(tmp_path / "rejects.jsonl")
     one.line.waiting.append(incoming(5, b"12345"))
     one.turns()
@@ -257,7 +257,7 @@ def test_a_message_that_the_target_refuses_is_acknowledged_and_told_of(tmp_path:
     assert (line["bytes"], line["topic"]) == (5, one.rejects.digest(b"meters/m1"))
 
 
-def test_the_end_reads_no_more_waits_for_the_target_and_acknowledges() -> None:
+def test_stopping_waits_for_the_target_and_acknowledges_without_reading_more() -> None:
     one = Setting()
     one.line.waiting.extend([incoming(1), incoming(2)])
     one.turns()
@@ -270,7 +270,7 @@ def test_the_end_reads_no_more_waits_for_the_target_and_acknowledges() -> None:
     assert one.line.closed
 
 
-def test_the_end_comes_also_if_the_target_never_answers(caplog: pytest.LogCaptureFixture) -> None:
+def test_stopping_ends_even_if_the_target_never_confirms(caplog: pytest.LogCaptureFixture) -> None:
     one = Setting()
     one.line.waiting.append(incoming(1))
     one.turns()
@@ -282,7 +282,7 @@ def test_the_end_comes_also_if_the_target_never_answers(caplog: pytest.LogCaptur
     assert "stopped with 1 messages that the next hop did not confirm; the broker sends them again" in caplog.text
 
 
-def test_an_error_of_either_side_ends_it_with_everything_closed() -> None:
+def test_an_error_of_either_side_ends_forwarding_and_closes_both_sides() -> None:
     for side in ("line", "target"):
         one = Setting()
         getattr(one, side).error = DeliveryError("look at it")
@@ -292,7 +292,7 @@ def test_an_error_of_either_side_ends_it_with_everything_closed() -> None:
         assert one.target.closed
 
 
-def test_held_up_without_a_connection_it_does_not_ask_for_more() -> None:
+def test_at_its_limit_without_a_connection_the_gateway_requests_nothing() -> None:
     one = Setting(messages=10)
     one.line.waiting.extend(incoming(packet) for packet in range(1, 12))
     one.turns()
@@ -306,7 +306,7 @@ def test_held_up_without_a_connection_it_does_not_ask_for_more() -> None:
     assert turned
 
 
-def test_a_target_that_takes_nothing_is_logged(
+def test_a_target_that_accepts_nothing_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("quiltstream.pipelines.gateway.forward.Stall", lambda: Stall(after=0.0))

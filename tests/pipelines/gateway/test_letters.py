@@ -62,7 +62,7 @@ class Way:
 
 
 @pytest.mark.assures("dead letters", "Nothing of a dropped message is outside its encrypted dead letter")
-def test_a_letter_holds_the_message_and_its_line_nothing_of_it(
+def test_a_dead_letter_contains_the_message_and_its_line_does_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -120,7 +120,7 @@ def test_every_dropped_message_has_a_dead_letter_and_no_content_without_a_key(
         assert base64.b64encode(SECRET) not in one.read_bytes()
 
 
-def test_a_message_whose_body_cannot_be_told_from_its_properties_has_no_letter(tmp_path: Path) -> None:
+def test_a_message_with_inseparable_body_and_properties_has_no_dead_letter(tmp_path: Path) -> None:
     way = Way(tmp_path)
     way.turns(incoming(1, SECRET, malformed=True))
     (line,) = way.lines()
@@ -131,7 +131,7 @@ def test_a_message_whose_body_cannot_be_told_from_its_properties_has_no_letter(t
     "dead letters",
     "Without a public key no content of a dropped message is kept, on disk or in memory",
 )
-def test_what_the_target_refuses_has_a_letter_and_is_held_only_if_there_is_a_key(tmp_path: Path) -> None:
+def test_a_refused_message_has_a_dead_letter_and_is_held_only_with_a_key(tmp_path: Path) -> None:
     broker = Broker()
     broker.refuse = lambda _: KafkaError(KafkaError.INVALID_RECORD)
     target = KafkaDelivery("localhost:9092", "readings", "topic", {}, library=broker.library)
@@ -150,7 +150,7 @@ def test_what_the_target_refuses_has_a_letter_and_is_held_only_if_there_is_a_key
         one.rejects.close()
 
 
-def test_a_letter_has_the_pseudonym_that_would_have_gone_on(tmp_path: Path) -> None:
+def test_a_dead_letter_contains_the_pseudonym_instead_of_the_name(tmp_path: Path) -> None:
     key = PseudonymKey(b"correct horse battery staple")
     way = Way(tmp_path, names=TopicNames(key, [2]))
     way.turns(incoming(1, SECRET, topic="meters/m7"), incoming(2, SECRET, topic="meters/m7", retain=True))
@@ -159,7 +159,7 @@ def test_a_letter_has_the_pseudonym_that_would_have_gone_on(tmp_path: Path) -> N
     assert "m7" not in json.dumps(insides)
 
 
-def test_rows_on_the_way_back_that_are_none_have_letters(tmp_path: Path) -> None:
+def test_messages_to_publish_that_are_no_rows_have_dead_letters(tmp_path: Path) -> None:
     pytest.importorskip("paho.mqtt.client", reason="the extra mqtt is not installed")
     from .test_publish_back import FakeOutlet, Given  # noqa: PLC0415 - needs the extra
 
@@ -181,7 +181,7 @@ def test_rows_on_the_way_back_that_are_none_have_letters(tmp_path: Path) -> None
     "dead letters",
     "A flood of rejects and a large message cost a bounded amount of dead letters; all are counted",
 )
-def test_of_a_long_message_so_much_is_kept(tmp_path: Path) -> None:
+def test_a_dead_letter_keeps_a_long_message_up_to_the_limit(tmp_path: Path) -> None:
     short = Letters(public_key=TO.public_key, most_bytes=256)
     way = Way(tmp_path, letters=short)
     way.turns(incoming(1, b"x" * 5_000_000))
@@ -195,7 +195,7 @@ def test_of_a_long_message_so_much_is_kept(tmp_path: Path) -> None:
     "dead letters",
     "A flood of rejects and a large message cost a bounded amount of dead letters; all are counted",
 )
-def test_of_a_flood_so_many_have_letters_in_a_minute_and_all_are_told(tmp_path: Path) -> None:
+def test_dead_letters_are_limited_per_minute_and_all_drops_are_reported(tmp_path: Path) -> None:
     now = [1_000.0]
     file = RejectFile(tmp_path / "rejects.jsonl", TO, clock=lambda: now[0])
     content = Content(SECRET, "meters/m7", 1)
@@ -213,7 +213,7 @@ def test_of_a_flood_so_many_have_letters_in_a_minute_and_all_are_told(tmp_path: 
 # The command that opens them, and settings
 
 
-def test_the_command_opens_them_and_tells_of_one_that_was_moved(tmp_path: Path) -> None:
+def test_the_command_opens_dead_letters_and_reports_a_moved_one(tmp_path: Path) -> None:
     done = call("letters", "key", tmp_path / "private.key")
     way = Way(tmp_path, letters=Letters(public_key=done.out.strip()))
     way.turns(incoming(1, SECRET, topic="meters/m7"), incoming(2, b"\xff" * 20, topic="meters/m8"))
@@ -264,7 +264,7 @@ def test_a_gateway_that_runs_writes_letters(tmp_path: Path, monkeypatch: pytest.
     assert base64.b64decode(open_letter(line["letter"], PRIVATE)["payload"]) == SECRET
 
 
-def test_the_check_says_what_becomes_of_the_content(tmp_path: Path) -> None:
+def test_the_check_prints_how_much_content_is_kept_encrypted(tmp_path: Path) -> None:
     done = check(tmp_path, public_key=TO.public_key, most_bytes=1024)
     assert done.code == 0, done.err
     assert done.said("rejects.jsonl, with up to 1,024 bytes of each, encrypted")

@@ -30,7 +30,7 @@ def test_every_count_is_in_prometheus_text_with_help_and_type() -> None:
     assert all(f"# TYPE {name} " in text and f"# HELP {name} " in text for name in values)
 
 
-def test_the_line_names_only_what_there_is() -> None:
+def test_the_log_line_names_only_nonzero_counts() -> None:
     tally = Tally(received=10, acknowledged=9, in_flight=1, reconnects=2)
     tally.dropped[Dropped.RETAINED] = 4
     assert tally.line(0, 2.0) == ("received 10 (5/s), acknowledged 9, in flight 1, reconnects 2, dropped as retained 4")
@@ -69,7 +69,7 @@ def test_a_reader_that_goes_away_leaves_no_traceback(capfd: pytest.CaptureFixtur
     assert capfd.readouterr().err == ""
 
 
-def test_a_port_that_is_taken_is_told_by_its_setting() -> None:
+def test_an_occupied_port_is_reported_by_its_setting() -> None:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         one.listen()
@@ -92,7 +92,7 @@ def test_one_topic_has_one_digest_in_a_run_and_another_in_the_next(tmp_path: Pat
     assert not set(digests[0]) & set(digests[1])
 
 
-def test_the_file_of_rejects_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_of_rejects_is_rotated_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quiltstream.pipelines.gateway.metrics._BYTES", 1_000)
     file = RejectFile(tmp_path / "rejects.jsonl")
     for number in range(1_000):
@@ -110,6 +110,6 @@ def test_without_a_file_nothing_is_written(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_place_for_rejects_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_rejects_path_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"forward\.rejects .*: cannot be written"):
         RejectFile(tmp_path)

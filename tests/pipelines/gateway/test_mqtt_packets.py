@@ -119,12 +119,12 @@ def test_properties_that_are_longer_than_the_packet_make_a_message_malformed(beh
 
 
 @pytest.mark.parametrize("whole", BROKEN.values(), ids=BROKEN)
-def test_what_can_be_told_from_nothing_is_an_error(whole: bytes) -> None:
+def test_an_unreadable_packet_is_an_error(whole: bytes) -> None:
     with pytest.raises(PacketError):
         publish_of(whole[0], body_of(whole))
 
 
-def test_with_qos_0_there_is_no_packet_id() -> None:
+def test_a_message_of_qos_0_has_no_packet_id() -> None:
     assert publish_of(0x30, text("a") + b"\0" + b"body") == message(b"a", b"body", 0, qos=0)
 
 
@@ -134,7 +134,7 @@ def test_with_qos_0_there_is_no_packet_id() -> None:
     st.binary(max_size=200),
     st.booleans(),
 )
-def test_what_another_writer_of_mqtt_packs_is_read(
+def test_properties_packed_by_another_mqtt_library_are_read(
     kind: str, user: list[tuple[str, str]], correlation: bytes, expires: bool
 ) -> None:
     made = PROPERTIES(PACKETS.PUBLISH)
@@ -152,7 +152,7 @@ def test_what_another_writer_of_mqtt_packs_is_read(
 @settings(max_examples=2_000)
 @given(st.integers(0x30, 0x3F), st.binary(max_size=60))
 @example(0x32, b"\0\1a\0\1\xff\xff\xff\x7f")
-def test_bytes_of_any_kind_are_a_message_or_no_packet_and_nothing_else(command: int, body: bytes) -> None:
+def test_arbitrary_bytes_give_a_message_or_a_packet_error(command: int, body: bytes) -> None:
     try:
         found = publish_of(command, body)
     except PacketError:
@@ -170,7 +170,7 @@ def test_bytes_of_any_kind_are_a_message_or_no_packet_and_nothing_else(command: 
 )
 @settings(max_examples=2_000)
 @given(st.binary(max_size=60))
-def test_whatever_the_properties_are_a_framed_message_can_be_acknowledged(properties: bytes) -> None:
+def test_a_framed_message_with_any_properties_can_be_acknowledged(properties: bytes) -> None:
     found = publish_of(0x32, body_of(publish(9, properties, b"body")))
     assert (found.topic, found.mid, found.payload[-4:]) == ("meters/m1", 9, b"body")
     assert found.malformed or found.payload == b"body"
@@ -240,7 +240,7 @@ def test_random_properties_and_topics_do_not_end_the_connection(parts: list[tupl
     assert heard.connection.epoch == 1
 
 
-def test_a_message_of_qos_2_goes_on_and_is_answered_when_it_is_had() -> None:
+def test_a_message_of_qos_2_is_forwarded_and_answered_when_confirmed() -> None:
     """The session may have a subscription of somebody else; an answer for QoS 1 would end the connection."""
     broker = BluntBroker([publish(5, first=0x34), packet(0x62, b"\0\5"), publish(5)])
     heard = at(broker, lambda one: broker.wait([(0x50, 5), (0x70, 5), (0x40, 5)], one.turn))
@@ -271,7 +271,7 @@ def test_a_message_of_qos_2_goes_on_and_is_answered_when_it_is_had() -> None:
     ],
     ids=lambda whole: whole[:8].hex(),
 )
-def test_a_broken_packet_is_tried_again_a_few_times_and_then_left_to_an_operator(
+def test_a_broken_packet_is_retried_a_few_times_and_then_ends_the_gateway(
     whole: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -286,7 +286,7 @@ def test_a_broken_packet_is_tried_again_a_few_times_and_then_left_to_an_operator
     assert caplog.text.count("sent what is no packet of MQTT 5; trying again in") == 4
 
 
-def test_what_is_no_broker_at_all_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_is_no_mqtt_broker_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     broker = BluntBroker([], instead=b"\xf0\x05hello")
     heard = Heard(broker)
     with pytest.raises(BrokerError, match=r"look at mqtt\.host and mqtt\.port"):
@@ -324,7 +324,7 @@ def test_broken_packets_are_counted_only_if_nothing_else_is_between_them(monkeyp
         ended(unreadable)
 
 
-def test_an_error_of_our_own_is_none_of_the_packet() -> None:
+def test_an_internal_error_is_not_reported_as_a_broken_packet() -> None:
     broker = BluntBroker([publish(1)])
     heard = Heard(broker)
 
@@ -360,7 +360,7 @@ def test_an_error_of_our_own_is_none_of_the_packet() -> None:
 # the library
 
 
-def test_the_parts_of_the_library_that_are_replaced_are_there_and_are_called() -> None:
+def test_replaced_internals_of_the_library_exist_and_are_called() -> None:
     """What is not public may go: then the gateway has to be looked at before that version is allowed."""
     for name in PRIVATE:
         assert callable(vars(mqtt.Client)[name])
@@ -388,20 +388,20 @@ def test_the_parts_of_the_library_that_are_replaced_are_there_and_are_called() -
 
 
 @pytest.mark.parametrize("gone", PRIVATE)
-def test_a_library_without_them_is_refused_at_the_start(gone: str) -> None:
+def test_a_library_without_the_replaced_internals_is_refused_at_the_start(gone: str) -> None:
     names = {name: None if name == gone else (lambda *_: None) for name in PRIVATE}
     known = SimpleNamespace(**vars(paho()) | {"Client": type("Client", (), names)})
     with pytest.raises(CommandError, match="does not know this version of paho-mqtt"):
         made_client(known, lambda _: None, lambda _: False)
 
 
-def test_a_library_that_reads_messages_itself_ends_the_gateway_with_a_word() -> None:
+def test_a_library_that_bypasses_the_replacement_ends_the_gateway_with_a_reason() -> None:
     made = made_client(paho(), lambda _: None, lambda _: False, callback_api_version=mqtt.CallbackAPIVersion.VERSION2)
     with pytest.raises(CommandError, match="does not know this version of paho-mqtt"):
         made.on_message(None, None, None)
 
 
-def test_a_length_is_written_as_mqtt_has_it() -> None:
+def test_a_length_is_encoded_as_in_the_mqtt_specification() -> None:
     assert [integer(value) for value in (0, 127, 128, 268_435_455)] == [
         b"\0",
         b"\x7f",

@@ -83,7 +83,7 @@ def passed(
 # What goes on
 
 
-def test_named_levels_go_on_as_pseudonyms_and_all_else_as_it_was() -> None:
+def test_named_topic_levels_are_forwarded_as_pseudonyms_and_others_unchanged() -> None:
     assert NAMES.of("meters/m1/kwh") == f"meters/{KEY.name('m1')}/kwh"
     assert TopicNames(KEY, [1, 3]).of("a/b/c/d") == f"{KEY.name('a')}/b/{KEY.name('c')}/d"
     assert NAMES.of("meters/Zähler 7/kwh") == f"meters/{KEY.name('Zähler 7')}/kwh"
@@ -209,7 +209,7 @@ def test_rejects_logs_and_counts_have_neither_the_name_nor_the_key(
         assert SECRET not in text
 
 
-def test_the_key_is_shown_nowhere_and_does_not_travel(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_key_is_shown_nowhere_and_is_not_pickled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("paho.mqtt.client", reason="the extra mqtt is not installed")
     from quiltstream.pipelines.gateway.run import parts_of  # noqa: PLC0415 - needs the extra
 
@@ -271,7 +271,7 @@ def test_a_level_that_topics_do_not_have_is_a_mistake(level: Any, topics: list[s
 @pytest.mark.parametrize(
     ("level", "topics"), [(9, ["meters/#"]), (2, ["a/+", "meters/+/kwh"]), ([2, 3], ["a/+", "b/c/+"]), (1, ["#"])]
 )
-def test_a_level_that_every_filter_may_have_passes(level: Any, topics: list[str]) -> None:
+def test_a_pseudonym_level_possible_in_every_filter_is_accepted(level: Any, topics: list[str]) -> None:
     given = document(topics=topics, pseudonyms={"env": "METER_KEY", "level": level})
     assert GatewaySettings.parse(given).forward is not None
 
@@ -289,7 +289,7 @@ def check(folder: Path, **forward: Any) -> Any:
     return call("gateway", "--check", path)
 
 
-def test_a_check_says_what_goes_on_under_a_pseudonym_and_what_in_clear(tmp_path: Path) -> None:
+def test_a_check_lists_levels_forwarded_as_pseudonyms_and_in_clear(tmp_path: Path) -> None:
     topics = ["meters/+/kwh", "sites/+/+/#"]
     done = check(tmp_path, topics=topics, pseudonyms={"env": "METER_KEY", "level": 2})
     assert done.code == 0, done.err
@@ -301,7 +301,7 @@ def test_a_check_says_what_goes_on_under_a_pseudonym_and_what_in_clear(tmp_path:
 
 
 @pytest.mark.parametrize("secret", [None, "short"])
-def test_a_gateway_without_the_key_does_not_begin(
+def test_a_gateway_without_the_key_does_not_start(
     tmp_path: Path, secret: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if secret is None:

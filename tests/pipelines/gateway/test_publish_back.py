@@ -80,7 +80,7 @@ def test_a_name_becomes_one_level_and_no_two_names_the_same(name: str) -> None:
     assert unquote(level, errors="surrogatepass") == name
 
 
-def test_every_character_that_a_broker_may_refuse_is_escaped_and_no_other_letter_is() -> None:
+def test_exactly_the_characters_a_broker_may_refuse_are_escaped() -> None:
     for code in range(sys.maxunicode + 1):
         letter = chr(code)
         level = level_of(letter)
@@ -112,14 +112,14 @@ def test_no_name_that_is_written_out_begins_as_a_digest(name: str) -> None:
 
 @pytest.mark.parametrize("field", ["release_id", "window_stop"])
 @pytest.mark.parametrize("bad", ["a\0", "a\x85", "\ud800", "\ufeff", "\uffff", "x" * 1_025])
-def test_a_row_is_none_whose_id_or_window_no_broker_or_file_takes(field: str, bad: str) -> None:
+def test_a_row_with_an_unencodable_id_or_window_is_rejected(field: str, bad: str) -> None:
     for value in ("2013-01-08T00:00:00Z", bad):
         about: dict[str, Any] = {field: value}
         assert (row_of(row(1, **about)) is None) == (value == bad)
 
 
 @pytest.mark.parametrize("key", ["a\x85b", "\ufdd0", "\ufeff", "\ud800", "\uffff", "x" * 70_000, "\ud800" * 70_000])
-def test_a_row_of_any_series_is_published_noted_and_the_next_one_too(sent: Sent, key: str) -> None:
+def test_a_row_of_any_series_and_the_next_row_are_published(sent: Sent, key: str) -> None:
     done = run(sent, [row(1), row(2, key), row(3)])
     assert [json.loads(payload)["key"] for _, payload, _ in done.outlet.published] == ["k", key, "k"]
     assert all(len(topic.encode()) < 4_096 for topic, _, _ in done.outlet.published)
@@ -141,7 +141,7 @@ def test_a_row_of_any_series_is_published_noted_and_the_next_one_too(sent: Sent,
     ],
     ids=len,
 )
-def test_what_is_no_released_row_is_none(bad: bytes) -> None:
+def test_a_message_that_is_not_a_released_row_is_rejected(bad: bytes) -> None:
     assert row_of(bad) is None
 
 
@@ -157,7 +157,7 @@ def test_a_row_is_new_then_sent_and_changed_with_other_values(sent: Sent) -> Non
     assert sent.known([made(1)]) == [Known.SENT]
 
 
-def test_what_was_noted_is_there_in_the_next_process(tmp_path: Path) -> None:
+def test_recorded_sends_are_read_by_the_next_process(tmp_path: Path) -> None:
     first = Sent(tmp_path / "sent.db")
     first.add([made(1, window=5)])
     first.add_file("a.jsonl", 3, 4)
@@ -183,7 +183,7 @@ def test_a_state_belongs_to_one_gateway(tmp_path: Path) -> None:
     first.close()
 
 
-def test_a_state_that_is_no_database_is_told(tmp_path: Path) -> None:
+def test_a_state_file_that_is_not_a_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "sent.db").write_bytes(b"something else" * 100)
     with pytest.raises(CommandError, match=r"back\.state .*no file of a gateway"):
         Sent(tmp_path / "sent.db")
@@ -192,7 +192,7 @@ def test_a_state_that_is_no_database_is_told(tmp_path: Path) -> None:
 # sources
 
 
-def test_files_are_taken_in_order_each_once_and_again_only_if_they_changed(tmp_path: Path, sent: Sent) -> None:
+def test_files_are_read_in_order_once_and_again_only_if_changed(tmp_path: Path, sent: Sent) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "b.jsonl").write_bytes(b"3\n4\n")
@@ -236,7 +236,7 @@ def test_a_file_that_is_removed_during_a_look_does_not_turn_the_order_around(
     assert found == [b"a", b"b"]
 
 
-def test_a_long_file_comes_in_parts_and_counts_when_all_of_it_is_done(tmp_path: Path, sent: Sent) -> None:
+def test_a_long_file_is_read_in_batches_and_recorded_when_complete(tmp_path: Path, sent: Sent) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"".join(b"%d\n" % number for number in range(500)))
     source = FolderSource(tmp_path, 0.0, sent)
     parts = [source.take(0.01)]
@@ -251,9 +251,7 @@ def test_a_long_file_comes_in_parts_and_counts_when_all_of_it_is_done(tmp_path: 
     assert [int(line) for part in parts for line in part] == list(range(500))
 
 
-def test_a_folder_that_is_not_there_yet_is_waited_for(
-    tmp_path: Path, sent: Sent, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_missing_folder_is_waited_for(tmp_path: Path, sent: Sent, caplog: pytest.LogCaptureFixture) -> None:
     source = FolderSource(tmp_path / "out", 0.0, sent)
     assert source.take(0.01) == source.take(0.01) == []
     assert caplog.text.count("is not there yet; waiting for the job that makes it") == 1
@@ -302,7 +300,7 @@ def kafka_source() -> tuple[KafkaSource, FakeConsumer, dict[str, Any]]:
     return KafkaSource("h:1", "releases", "g", "m", {"auto.offset.reset": "latest"}, library=library), consumer, seen
 
 
-def test_positions_are_committed_when_rows_are_done_and_not_before() -> None:
+def test_offsets_are_committed_only_after_their_rows_are_confirmed() -> None:
     source, consumer, settings = kafka_source()
     assert settings["enable.auto.commit"] is False
     assert settings["group.instance.id"] == "m:releases"
@@ -318,14 +316,14 @@ def test_positions_are_committed_when_rows_are_done_and_not_before() -> None:
     assert consumer.closed
 
 
-def test_records_without_a_value_alone_are_passed_over_for_good() -> None:
+def test_records_without_a_value_are_skipped_and_committed() -> None:
     source, consumer, _ = kafka_source()
     consumer.messages.append(record(None, 0, 4))
     assert source.take(0.1) == []
     assert consumer.committed == [[("releases", 0, 5)]]
 
 
-def test_a_position_that_cannot_be_committed_is_no_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_offset_commit_does_not_end_the_source(caplog: pytest.LogCaptureFixture) -> None:
     source, consumer, _ = kafka_source()
     consumer.messages.append(record(b"1"))
     consumer.fails = True
@@ -341,7 +339,7 @@ def test_a_position_that_cannot_be_committed_is_no_end(caplog: pytest.LogCapture
         (KafkaError.GROUP_AUTHORIZATION_FAILED, "not authorised to read the topic 'releases' in this group"),
     ],
 )
-def test_a_source_that_only_an_operator_can_mend_is_an_error(code: int, words: str) -> None:
+def test_a_permanent_error_of_the_source_is_raised(code: int, words: str) -> None:
     source, consumer, _ = kafka_source()
     consumer.messages.append(record(None, error=KafkaError(code)))
     with pytest.raises(DeliveryError, match=words):
@@ -355,7 +353,7 @@ def test_a_consumer_that_gave_up_is_an_error() -> None:
         source.take(0.1)
 
 
-def test_an_error_that_passes_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_transient_error_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     source, consumer, _ = kafka_source()
     for _ in range(3):
         consumer.messages.append(record(None, error=KafkaError(KafkaError._TRANSPORT)))
@@ -435,14 +433,14 @@ def test_rows_are_published_as_they_are_under_query_and_key(sent: Sent) -> None:
     assert done.tally.sent == 2
 
 
-def test_a_row_is_sent_once_however_often_it_comes(sent: Sent) -> None:
+def test_a_repeated_row_is_sent_once(sent: Sent) -> None:
     first = run(sent, [row(1), row(1)], [row(1)])
     again = run(sent, [row(1), row(2)])
     assert [payload for _, payload, _ in first.outlet.published + again.outlet.published] == [row(1), row(2)]
     assert (first.tally.known, again.tally.known) == (2, 1)
 
 
-def test_a_row_with_other_values_is_not_sent_and_what_is_no_row_neither(sent: Sent) -> None:
+def test_a_changed_row_and_an_invalid_row_are_not_sent(sent: Sent) -> None:
     done = run(sent, [row(1), row(1, counts=[2]), b"no row"])
     assert [payload for _, payload, _ in done.outlet.published] == [row(1)]
     assert done.tally.dropped == {Dropped.CHANGED: 1, Dropped.NO_RELEASE: 1}
@@ -454,7 +452,7 @@ def test_only_the_newest_window_of_a_topic_is_retained(sent: Sent) -> None:
     assert not any(retain for *_, retain in run(sent, [row(5, window=9)], retain=False).outlet.published)
 
 
-def test_what_a_broken_connection_did_not_confirm_is_published_again(sent: Sent) -> None:
+def test_rows_unconfirmed_by_a_broken_connection_are_published_again(sent: Sent) -> None:
     rows = [row(number) for number in range(100)]
     done = run(sent, rows, breaks=(5, 40))
     published = [payload for _, payload, _ in done.outlet.published]
@@ -465,12 +463,12 @@ def test_what_a_broken_connection_did_not_confirm_is_published_again(sent: Sent)
     assert sorted(set(published), key=lambda one: len(published) - published[::-1].index(one)) == rows
 
 
-def test_no_more_than_the_window_is_under_way(sent: Sent) -> None:
+def test_unconfirmed_rows_are_bounded_by_the_send_window(sent: Sent) -> None:
     done = run(sent, [row(number) for number in range(150)])
     assert 1 < done.outlet.most <= 20
 
 
-def test_told_to_stop_it_gives_up_after_its_patience_and_notes_nothing(sent: Sent) -> None:
+def test_stopping_gives_up_at_its_timeout_and_records_no_unconfirmed_row(sent: Sent) -> None:
     source, outlet = Given([row(1)]), FakeOutlet()
     back = Back(source, sent, prefix="out", retain=False, tally=Tally(), rejects=RejectFile(None))
     outlet.back, outlet.silent = back, True
@@ -479,7 +477,7 @@ def test_told_to_stop_it_gives_up_after_its_patience_and_notes_nothing(sent: Sen
     assert sent.known([ReleasedRow("r1", "load/k", "x", row(1))]) == [Known.NEW]
 
 
-def test_a_broker_that_confirms_nothing_is_told_of(
+def test_a_broker_that_confirms_nothing_is_logged(
     sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("quiltstream.pipelines.gateway.publish_back.Stall", lambda: Stall(after=0.0))
@@ -491,7 +489,7 @@ def test_a_broker_that_confirms_nothing_is_told_of(
     assert "2 are under way" in caplog.text
 
 
-def test_what_waits_for_a_connection_is_no_broker_that_confirms_nothing(
+def test_waiting_for_a_connection_is_not_logged_as_missing_confirmations(
     sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("quiltstream.pipelines.gateway.publish_back.Stall", lambda: Stall(after=0.0))

@@ -54,7 +54,7 @@ def rows(folder: Path) -> list[list[str]]:
     "gateway",
     "A job with the roster of pseudonyms publishes every series of it, from the same readings as without pseudonyms",
 )
-def test_a_job_with_the_written_roster_publishes_what_it_would_without_pseudonyms(tmp_path: Path) -> None:
+def test_a_job_with_the_written_roster_publishes_equal_rows_under_pseudonyms(tmp_path: Path) -> None:
     """Gateway, files, roster, job: each series of the roster is found in the messages, and the roster in the rows."""
     plain = job(
         tmp_path / "plain",
@@ -101,7 +101,7 @@ def test_a_job_with_the_written_roster_publishes_what_it_would_without_pseudonym
     "gateway",
     "The roster of pseudonyms holds the names that the gateway passes on, of one level and of several",
 )
-def test_the_roster_holds_what_the_gateway_passes_on(tmp_path: Path) -> None:
+def test_the_roster_contains_the_pseudonyms_that_the_gateway_forwards(tmp_path: Path) -> None:
     odd = ["m1", "Zähler 7", " m1", "m.1", 'a"b', "a,b", "M1", "0", "\u00e9", "e\u0301"]
     with (tmp_path / "given.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["series"], *([one] for one in odd)])
@@ -148,7 +148,7 @@ def test_other_columns_stay_with_their_series_and_those_to_drop_do_not(tmp_path:
     "gateway",
     "The roster of pseudonyms and the command's output hold no name, no key and no order of the names",
 )
-def test_the_order_of_the_rows_tells_nothing_of_the_order_of_the_names(tmp_path: Path) -> None:
+def test_the_order_of_roster_rows_is_independent_of_the_order_of_names(tmp_path: Path) -> None:
     names = [f"m{number:03}" for number in range(200)]
     for ordered in (names, names[::-1]):
         assert written(tmp_path, "\n".join(["series", *ordered, ""])).code == 0
@@ -188,7 +188,7 @@ def test_neither_a_name_nor_the_key_is_printed_or_written(tmp_path: Path) -> Non
         ("", (), "it has 0 columns"),
     ],
 )
-def test_a_roster_that_cannot_be_right_is_refused_without_a_name(
+def test_an_invalid_roster_is_refused_without_showing_a_name(
     tmp_path: Path, text: str, options: tuple[str, ...], words: str
 ) -> None:
     (tmp_path / "out.csv").write_text("before", encoding="utf-8")
@@ -239,7 +239,9 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> 
     assert list((tmp_path / "taken").iterdir()) == []
 
 
-def test_without_pseudonyms_or_their_key_there_is_no_roster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_roster_is_written_without_pseudonym_settings_or_their_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = gateway(tmp_path)
     monkeypatch.delenv("METER_KEY")
     done = written(tmp_path, "series\nm1\n", settings=settings)

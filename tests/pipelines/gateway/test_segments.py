@@ -49,7 +49,7 @@ def test_a_segment_has_its_name_only_when_it_is_sealed(tmp_path: Path) -> None:
     assert record["received"].timestamp() == pytest.approx(5e-6)
 
 
-def test_cut_anywhere_a_segment_keeps_its_whole_blocks_and_no_others(tmp_path: Path) -> None:
+def test_a_truncated_segment_keeps_exactly_its_complete_blocks(tmp_path: Path) -> None:
     path = open_segment(tmp_path)
     data = path.read_bytes()
     with path.open("rb") as file:
@@ -62,7 +62,7 @@ def test_cut_anywhere_a_segment_keeps_its_whole_blocks_and_no_others(tmp_path: P
 
 
 @pytest.mark.parametrize("junk", [b"\0" * 100, b"\xff" * 100, b"\x02\x10abc", bytes(range(256)) * 4])
-def test_what_a_dying_machine_writes_behind_the_last_block_is_cut_off(tmp_path: Path, junk: bytes) -> None:
+def test_bytes_after_the_last_complete_block_are_truncated(tmp_path: Path, junk: bytes) -> None:
     path = open_segment(tmp_path)
     path.write_bytes(path.read_bytes() + junk)
     sealed = recover(path)
@@ -71,7 +71,7 @@ def test_what_a_dying_machine_writes_behind_the_last_block_is_cut_off(tmp_path: 
     assert list(tmp_path.iterdir()) == [sealed]
 
 
-def test_what_follows_a_known_place_is_cut_off_even_if_it_looks_whole(tmp_path: Path) -> None:
+def test_blocks_after_a_known_size_are_truncated_even_if_complete(tmp_path: Path) -> None:
     segment = Segment(tmp_path, 1)
     segment.add([message(1)])
     known = segment.size
@@ -90,7 +90,7 @@ def test_a_segment_without_a_message_is_removed(tmp_path: Path, data: bytes) -> 
     assert not list(tmp_path.iterdir())
 
 
-def test_only_segments_count_as_left_over(tmp_path: Path) -> None:
+def test_only_segments_are_recovered_as_left_over(tmp_path: Path) -> None:
     path = open_segment(tmp_path)
     for other in (".gateway.lock", "x.avro", ".x.part", "notes.txt"):
         (tmp_path / other).write_text("x", encoding="ascii")

@@ -38,7 +38,7 @@ def problem(**sections: Any) -> str:
     return str(caught.value)
 
 
-def test_the_example_is_whole() -> None:
+def test_the_example_gateway_settings_are_valid() -> None:
     settings = GatewaySettings.parse(yaml.safe_load(EXAMPLE))
     assert settings.forward is not None
     assert settings.forward.limits.messages == 1_000
@@ -108,7 +108,7 @@ def test_a_gateway_without_a_direction_is_refused() -> None:
         {"forward": {"to": {"kafka": {"servers": "h:1", "topic": "t", "options": {"sasl.password": "hunter2"}}}}},
     ],
 )
-def test_a_secret_in_the_open_is_refused_and_not_repeated(sections: dict[str, Any]) -> None:
+def test_a_plain_text_secret_is_refused_and_not_quoted(sections: dict[str, Any]) -> None:
     said = problem(**sections)
     assert "a secret does not belong into settings; write {env: VARIABLE} or {file: PATH}" in said
     assert "hunter2" not in said
@@ -121,7 +121,7 @@ def test_the_user_may_be_a_secret_too() -> None:
 
 
 @pytest.mark.parametrize("good", ["a", "#", "+", "a/+/b", "a//b", "/a", "$share/g/a/+", "$share/g/#", "$SYS/#", "ä/+"])
-def test_a_right_filter_passes(good: str) -> None:
+def test_a_valid_topic_filter_is_accepted(good: str) -> None:
     assert topic_filter(good) == good
 
 
@@ -173,12 +173,12 @@ def test_paths_start_at_the_settings_file(tmp_path: Path) -> None:
     assert settings.path("/elsewhere") == Path("/elsewhere")
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_gateway_settings_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"g\.yaml: cannot be read \(No such file or directory\)"):
         read_gateway_settings(tmp_path / "g.yaml")
 
 
-def test_the_shipped_settings_are_whole(repository: Path) -> None:
+def test_the_shipped_gateway_example_settings_are_valid(repository: Path) -> None:
     settings = read_gateway_settings(repository / "deploy" / "mqtt" / "gateway.yaml")
     assert settings.forward is not None
     assert settings.back is not None

@@ -77,7 +77,7 @@ class TestFolderHop(DeliveryContract):
             target.close(2)
 
 
-def test_a_segment_is_sealed_by_age_also_when_nothing_comes_any_more(tmp_path: Path) -> None:
+def test_a_segment_is_sealed_by_age_without_further_messages(tmp_path: Path) -> None:
     target = FolderDelivery(tmp_path, size=1 << 30, age=0.2)
     target.offer(1, message(1))
     assert had_by(target, 1) == [1]
@@ -110,13 +110,13 @@ def test_a_folder_belongs_to_one_gateway(tmp_path: Path) -> None:
     FolderDelivery(tmp_path, size=1, age=1).close(1)
 
 
-def test_a_place_that_is_no_folder_is_told(tmp_path: Path) -> None:
+def test_a_spool_path_that_is_not_a_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="ascii")
     with pytest.raises(DeliveryError, match=r"forward\.to\.folder .*: cannot be written"):
         FolderDelivery(tmp_path / "file" / "spool", size=1, age=1)
 
 
-def test_after_a_failed_sync_a_message_is_there_once(tmp_path: Path) -> None:
+def test_a_message_is_stored_once_after_a_failed_sync(tmp_path: Path) -> None:
     """What a failed sync left in the file is cut off before the file is sealed."""
     disk = Disk(tmp_path)
     target = disk.target()
@@ -133,7 +133,7 @@ def test_after_a_failed_sync_a_message_is_there_once(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*.open"))
 
 
-def test_a_full_disk_is_not_filled_with_files_that_were_begun(tmp_path: Path) -> None:
+def test_failed_segment_starts_on_a_full_disk_leave_no_files(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     disk.fail()
     for _ in range(3):

@@ -116,7 +116,7 @@ def test_the_key_is_the_topic_or_a_level_of_it(topic: Topic, key: str | Level, n
     assert [record[1] for record in topic.broker.records] == [expected]
 
 
-def test_a_queue_that_is_full_is_back_pressure(topic: Topic) -> None:
+def test_a_full_producer_queue_causes_back_pressure(topic: Topic) -> None:
     topic.broker.room = 5
     topic.fail()
     target = topic.target()
@@ -126,7 +126,7 @@ def test_a_queue_that_is_full_is_back_pressure(topic: Topic) -> None:
     assert target.offer(5, message(5))
 
 
-def test_a_message_that_the_broker_refuses_for_ever_is_refused_and_the_others_go_on(topic: Topic) -> None:
+def test_a_message_permanently_refused_by_the_broker_is_refused_alone(topic: Topic) -> None:
     target = topic.target()
     topic.broker.refuse = lambda value: KafkaError(KafkaError.MSG_SIZE_TOO_LARGE) if value.startswith(b"3|") else None
     for number in range(6):
@@ -140,7 +140,7 @@ def test_a_message_that_the_broker_refuses_for_ever_is_refused_and_the_others_go
     "gateway",
     "A refused batch of Kafka costs only the message that is too large or has a refused stamp",
 )
-def test_a_batch_that_is_refused_costs_only_the_message_that_it_is_refused_for(topic: Topic) -> None:
+def test_a_refused_batch_loses_only_the_message_that_caused_it(topic: Topic) -> None:
     target = topic.target()
     topic.fail()
     topic.broker.longest_batch = 100
@@ -171,7 +171,7 @@ def test_a_message_that_the_producer_refuses_at_once_is_refused_once_and_not_kep
     assert target.refused() == []
 
 
-def test_a_retried_message_is_not_overtaken_for_ever(topic: Topic) -> None:
+def test_a_retried_message_is_eventually_delivered_with_its_stamp(topic: Topic) -> None:
     target = topic.target()
     failures = {b"2|": 3}
 
@@ -228,7 +228,7 @@ def clocks(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> Clocks:
 
 @pytest.mark.assures("gateway", "A clock that was ahead holds up nothing after it is right, and loses nothing")
 @pytest.mark.parametrize("moment", [range(10, 11), range(10, 20), range(30)])
-def test_a_clock_that_was_ahead_for_a_moment_holds_nothing_up_and_loses_nothing(
+def test_a_clock_briefly_ahead_delays_and_loses_no_kafka_message(
     topic: Topic, clocks: Clocks, moment: range, caplog: pytest.LogCaptureFixture
 ) -> None:
     target = topic.target()
@@ -257,9 +257,7 @@ def test_a_clock_that_was_ahead_for_a_moment_holds_nothing_up_and_loses_nothing(
     assert sorted(had_by(target, 10)) == list(range(30, 40))
 
 
-def test_while_the_clock_is_ahead_messages_wait_in_order_and_go_on_when_it_is_right(
-    topic: Topic, clocks: Clocks
-) -> None:
+def test_messages_wait_in_order_while_the_clock_is_ahead(topic: Topic, clocks: Clocks) -> None:
     target = topic.target()
     first, clocks.ahead = clocks.message(0), 2 * HOUR_MS
     assert target.offer(0, first)
@@ -281,7 +279,7 @@ def test_while_the_clock_is_ahead_messages_wait_in_order_and_go_on_when_it_is_ri
     assert had_by(target, 1) == [6]
 
 
-def test_a_stamp_too_old_for_the_topic_becomes_now_and_its_neighbours_stay(
+def test_a_timestamp_too_old_for_the_topic_is_replaced_and_others_are_kept(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clocks = Clocks(topic.broker, before_ms=HOUR_MS)
@@ -299,9 +297,7 @@ def test_a_stamp_too_old_for_the_topic_becomes_now_and_its_neighbours_stay(
     assert topic.broker.taken[1] == (fresh.payload, fresh.received_us // 1_000)
 
 
-def test_a_producer_that_gives_up_while_one_is_sent_alone_is_made_anew_and_all_go_on(
-    topic: Topic, clocks: Clocks
-) -> None:
+def test_a_fatal_error_during_a_single_send_recreates_the_producer(topic: Topic, clocks: Clocks) -> None:
     target = topic.target()
     clocks.ahead = 2 * HOUR_MS
     for number in range(4):
@@ -323,7 +319,7 @@ def test_a_producer_that_gives_up_while_one_is_sent_alone_is_made_anew_and_all_g
     assert had_by(target, 1) == [4]
 
 
-def test_a_permanent_refusal_among_unknown_results_is_final_and_others_go_on(topic: Topic, clocks: Clocks) -> None:
+def test_a_permanent_refusal_among_unknown_results_is_final_for_its_message_only(topic: Topic, clocks: Clocks) -> None:
     target = topic.target()
     clocks.ahead = 2 * HOUR_MS
     for number in range(4):
@@ -337,7 +333,7 @@ def test_a_permanent_refusal_among_unknown_results_is_final_and_others_go_on(top
     assert had_by(target, 1) == [4]
 
 
-def test_a_producer_that_gave_up_is_made_anew_and_every_message_is_sent_again(topic: Topic) -> None:
+def test_a_fatal_producer_error_recreates_the_producer_and_resends_all(topic: Topic) -> None:
     target = topic.target()
     dead = [True]
 
@@ -354,7 +350,7 @@ def test_a_producer_that_gave_up_is_made_anew_and_every_message_is_sent_again(to
     assert len(topic.broker.producers) == 2
 
 
-def test_a_producer_that_is_dead_when_a_message_comes_is_made_anew(topic: Topic) -> None:
+def test_a_producer_dead_at_an_offer_is_recreated(topic: Topic) -> None:
     target = topic.target()
     topic.broker.producers[0].dead = True
     assert target.offer(1, message(1))
@@ -371,7 +367,7 @@ def test_a_producer_that_is_dead_when_a_message_comes_is_made_anew(topic: Topic)
         (KafkaError._SSL, "the TLS connection is refused"),
     ],
 )
-def test_what_only_an_operator_can_mend_is_an_error_and_nothing_is_claimed(topic: Topic, code: int, words: str) -> None:
+def test_a_permanent_kafka_error_is_raised_and_nothing_reported_delivered(topic: Topic, code: int, words: str) -> None:
     target = topic.target()
     topic.broker.refuse = lambda _: KafkaError(code)
     target.offer(1, message(1))
@@ -379,7 +375,7 @@ def test_what_only_an_operator_can_mend_is_an_error_and_nothing_is_claimed(topic
         until(target.had)
 
 
-def test_a_topic_that_goes_away_later_is_waited_for(topic: Topic) -> None:
+def test_a_topic_that_disappears_later_is_waited_for(topic: Topic) -> None:
     target = topic.target()
     target.offer(1, message(1))
     had_by(target, 1)
@@ -392,14 +388,14 @@ def test_a_topic_that_goes_away_later_is_waited_for(topic: Topic) -> None:
     assert had_by(target, 1) == [2]
 
 
-def test_a_missing_topic_is_an_error_before_any_message_comes(topic: Topic) -> None:
+def test_a_missing_topic_is_an_error_before_any_message_is_offered(topic: Topic) -> None:
     topic.broker.topics.clear()
     target = topic.target()
     with pytest.raises(DeliveryError, match="there is no topic 'readings'"):
         until(target.had)
 
 
-def test_a_broker_that_is_away_is_told_of_once(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unavailable_kafka_broker_is_logged_once(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
     topic.fail()
     target = topic.target()
     for _ in range(3):
@@ -408,7 +404,7 @@ def test_a_broker_that_is_away_is_told_of_once(topic: Topic, caplog: pytest.LogC
     assert caplog.text.count("no broker can be reached") == 1
 
 
-def test_options_that_the_library_does_not_take_are_an_error_of_the_settings() -> None:
+def test_options_refused_by_the_library_are_a_settings_error() -> None:
     class Library:
         KafkaException = KafkaError
         KafkaError = KafkaError

@@ -90,7 +90,7 @@ def api() -> Iterator[Api]:
     made.close()
 
 
-def test_a_job_whose_tasks_all_run_or_are_over_is_well(api: Api) -> None:
+def test_a_job_with_all_tasks_running_or_finished_is_healthy(api: Api) -> None:
     api.job("RUNNING", running=4, finished=1)
     api.job("FAILED", name=f"{NAME}-of-another")
     assert FlinkHealth(api.place, NAME).trouble() is None
@@ -98,7 +98,7 @@ def test_a_job_whose_tasks_all_run_or_are_over_is_well(api: Api) -> None:
 
 
 @pytest.mark.parametrize("state", ["INITIALIZING", "CANCELLING", "CANCELED", "FAILED", "FINISHED", None])
-def test_of_a_job_that_has_not_begun_or_is_over_beam_tells(api: Api, state: str | None) -> None:
+def test_a_job_not_started_or_already_ended_is_left_to_beam_to_report(api: Api, state: str | None) -> None:
     if state is not None:
         api.job(state)
     assert FlinkHealth(api.place, NAME).trouble() is None
@@ -110,7 +110,7 @@ def test_of_a_job_that_has_not_begun_or_is_over_beam_tells(api: Api, state: str 
     "with the cause where its REST address is known, and when it has one again; everything is on record then",
 )
 @pytest.mark.parametrize("state", ["RUNNING", "RESTARTING", "CREATED"])
-def test_tasks_that_do_not_run_are_told_with_what_the_cluster_has_for_them(api: Api, state: str) -> None:
+def test_tasks_not_running_are_reported_with_the_resources_of_the_cluster(api: Api, state: str) -> None:
     api.job(state, running=1, finished=1)
     api.manager()
     found = FlinkHealth(api.place, NAME).trouble()
@@ -123,7 +123,7 @@ def test_tasks_that_do_not_run_are_told_with_what_the_cluster_has_for_them(api: 
     assert {method for method, _ in api.asked} == {"GET"}
 
 
-def test_a_cluster_that_has_lost_its_taskmanagers_is_told_at_once_if_it_had_some(api: Api) -> None:
+def test_a_cluster_that_lost_its_taskmanagers_is_reported_at_once(api: Api) -> None:
     api.job("RUNNING")
     # a cluster on Kubernetes starts them when a job has come
     health = FlinkHealth(api.place, NAME)
@@ -140,7 +140,7 @@ def test_a_cluster_that_has_lost_its_taskmanagers_is_told_at_once_if_it_had_some
 
 
 @pytest.mark.assures("runners", "The watchdog names the process that died")
-def test_a_taskmanager_whose_heartbeats_stop_is_told_before_flink_has_noticed(api: Api) -> None:
+def test_a_taskmanager_without_heartbeats_is_reported_before_flink_detects_it(api: Api) -> None:
     now = [0.0]
     api.job("RUNNING", running=5)
     api.manager(heartbeat=1000)
@@ -191,7 +191,7 @@ def test_a_dead_worker_pool_is_named_by_the_job_s_failure_or_by_its_own_port(api
     assert "secret" not in found.text
 
 
-def test_a_pool_that_never_answered_here_is_known_by_the_failure_only(api: Api) -> None:
+def test_a_pool_that_never_answered_here_is_reported_by_the_failure_only(api: Api) -> None:
     port = Port()
     port.close()
     pool = WorkerPool(port.address, near=False)
@@ -215,7 +215,7 @@ def test_a_pool_that_never_answered_here_is_known_by_the_failure_only(api: Api) 
         ("quiltstream.transforms.kafka.client.KafkaUnavailableError: secret", Cause.SINK),
     ],
 )
-def test_what_the_workers_of_a_failing_job_lack_is_named(api: Api, line: str, cause: Cause) -> None:
+def test_the_missing_dependency_of_failing_workers_is_named(api: Api, line: str, cause: Cause) -> None:
     api.job("RESTARTING")
     api.manager()
     api.failures = [f"java.lang.RuntimeException: Error received from SDK harness: Traceback\n{line}\n\tat x"]
@@ -225,7 +225,7 @@ def test_what_the_workers_of_a_failing_job_lack_is_named(api: Api, line: str, ca
     assert "secret" not in found.text
 
 
-def test_a_cluster_that_does_not_answer_is_reported_without_its_words(api: Api) -> None:
+def test_an_unusable_cluster_answer_is_reported_without_its_content(api: Api) -> None:
     health = FlinkHealth(api.place, NAME)
     for jobs in ("secret", [{"name": NAME, "state": "RUNNING", "tasks": {"total": "secret"}}], [{"x": "secret"}]):
         api.jobs = jobs

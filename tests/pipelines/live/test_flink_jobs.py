@@ -45,7 +45,7 @@ def test_a_signal_cancels_the_job_in_its_cluster_too(one: Job, api: FlinkApi) ->
     "On Flink with its REST address: a command leaves nothing in the cluster and touches no job of others; where "
     "that cannot be, it says so, keeps its exit code and does not wait for ever",
 )
-def test_a_signal_ends_the_command_also_where_the_cluster_is_away(one: Job, api: FlinkApi) -> None:
+def test_a_signal_ends_the_command_with_an_unavailable_cluster(one: Job, api: FlinkApi) -> None:
     del api
     state, said = followed(in_flink(one, Pipeline(Interrupted("RUNNING")), nowhere()))
     assert state == "CANCELLED"
@@ -77,7 +77,7 @@ def test_a_second_signal_does_not_wait_for_the_cluster_and_the_exit_code_stays(
     assert api.jobs[job][1] in ("RUNNING", "CANCELLING")
 
 
-def test_where_no_address_is_known_the_option_that_would_give_it_is_told(one: Job) -> None:
+def test_without_a_cluster_address_the_option_for_it_is_reported(one: Job) -> None:
     graph = replace(graph_of(one), pipeline=Pipeline(Interrupted("RUNNING")), here=False)
     _, said = followed(graph)
     assert said[-1].startswith("warning: its runner was asked to end it, and the job may run on in its cluster")
@@ -109,7 +109,7 @@ def test_a_job_that_outlives_its_schedule_is_cancelled_in_its_cluster(
     "On Flink with its REST address: a command leaves nothing in the cluster and touches no job of others; where "
     "that cannot be, it says so, keeps its exit code and does not wait for ever",
 )
-def test_a_job_that_failed_is_not_begun_again_where_it_may_run_on(
+def test_a_failed_job_that_may_still_run_is_not_restarted(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.0)
@@ -125,7 +125,7 @@ def test_a_job_that_failed_is_not_begun_again_where_it_may_run_on(
 
 
 @pytest.mark.usefixtures("ending")
-def test_a_job_that_its_cluster_has_lost_is_begun_again_and_that_is_no_restart(
+def test_a_job_lost_by_its_cluster_is_resubmitted_and_not_counted_as_a_restart(
     tmp_path: Path, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A JobManager that is started again knows nothing of its jobs; a job that it never had has failed by itself."""
@@ -186,7 +186,7 @@ def test_the_job_before_an_estimate_is_over_in_its_cluster_before_the_next(
     "The job before an estimate is over before the next one begins; if that cannot be seen, no estimate is made",
 )
 @pytest.mark.usefixtures("ending")
-def test_no_estimate_is_made_while_the_job_before_it_may_run_on_in_its_cluster(
+def test_no_estimate_is_made_while_the_earlier_job_may_still_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FlinkApi
 ) -> None:
     one, submitted = estimating(tmp_path, monkeypatch, api)
@@ -216,7 +216,7 @@ def test_no_estimate_is_made_while_the_job_before_it_may_run_on_in_its_cluster(
     "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
     "only when it is over; a job that makes estimates is never left",
 )
-def test_no_job_that_makes_estimates_is_left(tmp_path: Path) -> None:
+def test_no_job_with_estimates_may_be_left_running(tmp_path: Path) -> None:
     estimate = ESTIMATE | {"start": {"pi_min": 0.05, "gap": 0.3}}
     one = estimate_jobs.made(tmp_path, estimate, ledger="postgresql://nobody@localhost:1/none")
     done = call("run", "--live", one.settings, "--", FLINK, f"--flink_master={nowhere()}", "--flink_leave")

@@ -36,14 +36,14 @@ def left_at(api: FlinkApi) -> str:
 
 
 @pytest.mark.parametrize("words", [[FLINK], ["--runner=PrismRunner", "--flink_master=cluster:8081"], []])
-def test_a_job_is_left_only_where_it_can_be_watched(words: list[str]) -> None:
+def test_only_a_job_with_a_known_cluster_address_may_be_left_running(words: list[str]) -> None:
     options = options_of([*words, "--flink_leave", "--job_name=load"])
     with pytest.raises(CommandError, match="--flink_leave leaves the job in a Flink cluster and watches it there: add"):
         flink_job(options)
     assert options.view_as(GoogleCloudOptions).job_name == "load"
 
 
-def test_a_job_whose_workers_are_of_its_command_is_not_left() -> None:
+def test_a_job_with_workers_in_its_command_is_not_left_running() -> None:
     words = [FLINK, "--flink_master=cluster:8081", "--flink_leave", "--job_name=load"]
     options = options_of([*words, "--environment_type=LOOPBACK"])
     with pytest.raises(CommandError, match="workers would end with the command; take --environment_type=EXTERNAL"):
@@ -51,7 +51,7 @@ def test_a_job_whose_workers_are_of_its_command_is_not_left() -> None:
     assert options.view_as(GoogleCloudOptions).job_name == "load"
 
 
-def test_the_option_to_leave_a_job_is_read_with_beams() -> None:
+def test_the_option_to_leave_a_job_is_parsed_with_the_beam_options() -> None:
     words = [FLINK, "--flink_master=cluster:8081"]
     for given, leave in ((words, False), ([*words, "--flink_leave"], True)):
         job = flink_job(options_of(given))
@@ -65,7 +65,7 @@ def test_the_option_to_leave_a_job_is_read_with_beams() -> None:
     "only when it is over; a job that makes estimates is never left",
 )
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_leaves_a_job_that_is_to_be_left_and_says_where(
+def test_a_signal_leaves_a_detached_job_running_and_prints_its_address(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     monkeypatch.setattr(Interrupted, "number", number)
@@ -96,7 +96,7 @@ class Handing:
     "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
     "only when it is over; a job that makes estimates is never left",
 )
-def test_a_signal_during_submission_leaves_the_job_only_if_it_turns_up(
+def test_a_signal_during_submission_leaves_only_a_job_that_appears(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitor, "APPEAR_S", 0.2)
@@ -142,7 +142,7 @@ class Server(Result):
     "only when it is over; a job that makes estimates is never left",
 )
 @pytest.mark.parametrize("leave", [False, True])
-def test_a_job_whose_command_fails_is_left_if_it_is_to_be_left(
+def test_a_detached_job_is_left_running_when_its_command_fails(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, *, leave: bool
 ) -> None:
     def damaged(_self: Follower, _state: str) -> LiveProgress:
@@ -158,7 +158,7 @@ def test_a_job_whose_command_fails_is_left_if_it_is_to_be_left(
 
 
 @pytest.mark.parametrize("state", ["FINISHED", "CANCELED", "FAILED"])
-def test_a_job_whose_job_server_is_gone_is_followed_in_its_cluster(one: Job, api: FlinkApi, state: str) -> None:
+def test_a_job_is_followed_in_its_cluster_after_its_job_server_ended(one: Job, api: FlinkApi, state: str) -> None:
     job = api.add("load-1")
     looks = api.overview
 
@@ -179,7 +179,7 @@ def test_a_job_whose_job_server_is_gone_is_followed_in_its_cluster(one: Job, api
     assert api.cancelled == []
 
 
-def test_a_cluster_that_is_away_with_the_job_server_is_waited_for_and_told_once(one: Job, api: FlinkApi) -> None:
+def test_a_cluster_unavailable_with_its_job_server_is_reported_once_and_polled(one: Job, api: FlinkApi) -> None:
     job = api.add("load-1")
     looks = api.overview
 
@@ -196,7 +196,7 @@ def test_a_cluster_that_is_away_with_the_job_server_is_waited_for_and_told_once(
     assert "resumed: the runner answers again" in said
 
 
-def test_a_job_that_its_cluster_lost_with_the_job_server_is_told_as_gone(one: Job, api: FlinkApi) -> None:
+def test_a_job_lost_with_cluster_and_job_server_is_reported_as_lost(one: Job, api: FlinkApi) -> None:
     graph = in_flink(one, Pipeline(Server()), api.place)
     with pytest.raises(CommandError, match="has gone away"):
         followed(graph)
@@ -228,7 +228,7 @@ class Gone(Result):
     "only when it is over; a job that makes estimates is never left",
 )
 @pytest.mark.parametrize("states", [("FAILED",), ("FAILING", "FAILED"), ("CANCELLING", "CANCELED")])
-def test_what_was_to_be_left_is_begun_again_when_it_is_over(
+def test_a_detached_job_is_restarted_after_it_ended(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, states: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.0)
@@ -247,7 +247,7 @@ def test_what_was_to_be_left_is_begun_again_when_it_is_over(
     "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
     "only when it is over; a job that makes estimates is never left",
 )
-def test_one_that_runs_on_is_neither_ended_nor_doubled_and_the_command_says_so(
+def test_a_detached_running_job_is_neither_cancelled_nor_resubmitted(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.0)
@@ -266,7 +266,7 @@ def test_one_that_runs_on_is_neither_ended_nor_doubled_and_the_command_says_so(
     "only when it is over; a job that makes estimates is never left",
 )
 @pytest.mark.usefixtures("ending")
-def test_what_is_not_begun_again_is_left_and_the_command_says_where(
+def test_a_detached_job_without_restarts_is_left_and_its_address_printed(
     tmp_path: Path, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = read_settings(made(tmp_path, live={"poll": "10ms", "restarts": 0}).settings)
@@ -283,7 +283,7 @@ def test_what_is_not_begun_again_is_left_and_the_command_says_where(
     "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
     "only when it is over; a job that makes estimates is never left",
 )
-def test_who_stops_the_command_between_two_jobs_is_told_of_the_one_that_was_left(
+def test_a_stop_between_two_jobs_reports_the_job_left_running(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = read_settings(one.settings)

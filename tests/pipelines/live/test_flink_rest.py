@@ -43,7 +43,7 @@ def test_only_a_plain_address_of_a_flink_cluster_is_used(words: list[str], place
     assert (options.view_as(GoogleCloudOptions).job_name == "load") == (place is None)
 
 
-def test_every_submission_has_a_name_of_its_own_which_beam_hands_on() -> None:
+def test_every_submission_has_a_unique_job_name_passed_to_beam() -> None:
     words = [FLINK, "--flink_master=cluster:8081"]
     names: list[str] = []
     for given, begin in ((words, "quiltstream-"), ([*words, "--job_name=load"], "load-")) * 2:
@@ -75,13 +75,13 @@ def test_the_job_is_cancelled_and_waited_for_and_no_other_one_is_touched(api: Fl
 
 
 @pytest.mark.parametrize("state", ["FINISHED", "CANCELED", "FAILED"])
-def test_a_job_that_is_over_is_left_alone(api: FlinkApi, state: str) -> None:
+def test_a_finished_job_is_not_cancelled(api: FlinkApi, state: str) -> None:
     api.add("load-1", state)
     ended = FlinkJob(api.place, "load-1").end()
     assert (ended.end, ended.asked, api.cancelled) == ("over", False, [])
 
 
-def test_a_job_that_turns_up_after_a_while_is_cancelled_yet(api: FlinkApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_appears_late_is_still_cancelled(api: FlinkApi, monkeypatch: pytest.MonkeyPatch) -> None:
     flink = FlinkJob(api.place, "load-1")
     ended = flink.end()
     assert (ended.end, ended.asked) == ("absent", False)
@@ -100,7 +100,7 @@ def test_a_job_that_turns_up_after_a_while_is_cancelled_yet(api: FlinkApi, monke
     assert flink.ended == ended
 
 
-def test_a_job_that_the_cluster_has_forgotten_after_it_was_cancelled_is_over(
+def test_a_cancelled_job_no_longer_listed_by_the_cluster_is_over(
     api: FlinkApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.add("load-1")
@@ -128,7 +128,7 @@ def test_several_jobs_of_one_name_are_not_touched(api: FlinkApi) -> None:
 # What may go wrong
 
 
-def test_a_cluster_that_does_not_answer_is_told_with_what_to_do(api: FlinkApi) -> None:
+def test_an_unreachable_cluster_is_reported_with_advice(api: FlinkApi) -> None:
     del api
     place = nowhere()
     ended = FlinkJob(place, "load-1").end()
@@ -137,7 +137,7 @@ def test_a_cluster_that_does_not_answer_is_told_with_what_to_do(api: FlinkApi) -
     assert "it could not be reached (ConnectionRefusedError); look there and cancel it" in ended.text
 
 
-def test_a_refusal_is_tried_again_and_told_by_its_status_alone(api: FlinkApi) -> None:
+def test_a_refused_cancellation_is_retried_and_reported_by_its_status(api: FlinkApi) -> None:
     api.add("load-1")
     api.refusals = [503, 409]
     assert FlinkJob(api.place, "load-1").end().end == "over"
@@ -154,7 +154,7 @@ def test_a_refusal_is_tried_again_and_told_by_its_status_alone(api: FlinkApi) ->
     "On Flink with its REST address: a command leaves nothing in the cluster and touches no job of others; where "
     "that cannot be, it says so, keeps its exit code and does not wait for ever",
 )
-def test_a_job_that_does_not_end_is_not_waited_for_for_ever(api: FlinkApi) -> None:
+def test_waiting_for_a_cancelled_job_has_a_timeout(api: FlinkApi) -> None:
     api.add("load-1")
     api.looks = None
     ended = FlinkJob(api.place, "load-1").end()
@@ -168,9 +168,7 @@ def test_a_job_that_does_not_end_is_not_waited_for_for_ever(api: FlinkApi) -> No
     "On Flink with its REST address: a command leaves nothing in the cluster and touches no job of others; where "
     "that cannot be, it says so, keeps its exit code and does not wait for ever",
 )
-def test_a_cluster_that_never_answers_is_not_waited_for_for_ever(
-    api: FlinkApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_a_cluster_answer_has_a_timeout(api: FlinkApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flink_rest, "_ANSWER_S", 0.2)
     api.silent_s = 3.0
     begun = time.monotonic()
@@ -189,7 +187,9 @@ def test_a_cluster_that_never_answers_is_not_waited_for_for_ever(
         (404, b"", "HTTP status 404"),
     ],
 )
-def test_what_is_not_flink_is_told_without_what_it_said(api: FlinkApi, status: int, body: bytes, text: str) -> None:
+def test_a_server_that_is_not_flink_is_reported_without_its_content(
+    api: FlinkApi, status: int, body: bytes, text: str
+) -> None:
     api.status, api.body = status, body
     with pytest.raises(RestError, match=text) as caught:
         FlinkJob(api.place, "load-1").check()

@@ -39,7 +39,7 @@ def fresh() -> Iterator[None]:
     HEALTH_METRICS.reset()
 
 
-def test_a_job_that_is_well_has_every_cause_at_zero() -> None:
+def test_a_healthy_job_has_every_cause_at_zero() -> None:
     board = HealthMetrics(now=lambda: 100.0)
     board.begin()
     board.note(HealthReport(frozenset(), 1.5, 1_356_998_400_000_000))
@@ -55,7 +55,7 @@ def test_a_job_that_is_well_has_every_cause_at_zero() -> None:
 
 
 @pytest.mark.assures("live", "The watchdog's report is a metric that outlives the runner")
-def test_the_page_says_what_the_last_look_found_and_keeps_counting_over_runners() -> None:
+def test_the_page_shows_the_last_health_report_and_counts_over_all_runners() -> None:
     at = [100.0]
     board = HealthMetrics(now=lambda: at[0])
     assert "looked_seconds" not in samples(board.text())
@@ -113,7 +113,7 @@ def test_the_page_has_the_runners_counts_of_readings_and_rejects_over_all_runner
     assert (found['rejected_total{reason="too-large"}'], found["sources_left_out_total"]) == (1, 2)
 
 
-def test_the_documented_causes_are_those_that_there_are(repository: Path) -> None:
+def test_the_documented_causes_equal_the_defined_causes(repository: Path) -> None:
     page = (repository / "docs" / "streaming.md").read_text(encoding="utf-8")
     table = page.split("| cause | what it means |\n")[1].split("\n\n")[0]
     assert re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE) == [cause.value for cause in Cause]
@@ -121,7 +121,7 @@ def test_the_documented_causes_are_those_that_there_are(repository: Path) -> Non
 
 
 @pytest.mark.assures("live", "The watchdog's report is a metric that outlives the runner")
-def test_the_verdict_is_served_on_the_loopback_address_while_the_command_runs() -> None:
+def test_health_metrics_are_served_on_the_loopback_address_during_the_command() -> None:
     said: list[tuple[str, str]] = []
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with health_page(0, lambda kind, text: said.append((kind, text))):
@@ -138,12 +138,12 @@ def test_the_verdict_is_served_on_the_loopback_address_while_the_command_runs() 
         assert other.connect_ex(("127.0.0.1", port)) != 0
 
 
-def test_without_a_port_nothing_is_served_and_nothing_said() -> None:
+def test_without_a_port_nothing_is_served_or_reported() -> None:
     with health_page(None, lambda kind, text: pytest.fail(f"{kind} {text}")):
         pass
 
 
-def test_a_port_that_is_taken_is_told_with_the_settings_name() -> None:
+def test_an_occupied_metrics_port_is_reported_with_its_setting() -> None:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         one.listen()
@@ -154,7 +154,7 @@ def test_a_port_that_is_taken_is_told_with_the_settings_name() -> None:
 
 
 @pytest.mark.parametrize("port", [-1, 65_536, "soon"])
-def test_a_port_that_is_none_is_refused_by_the_settings(tmp_path: Path, port: object) -> None:
+def test_an_invalid_port_is_refused_by_the_settings(tmp_path: Path, port: object) -> None:
     done = call("run", "--live", made(tmp_path, live={"metrics_port": port}).settings)
     assert done.code == 2
     assert done.said("live.metrics_port")

@@ -25,7 +25,7 @@ from ..live_jobs import TrueHistograms, drafts, files, graph_of, made, published
 
 
 @pytest.mark.usefixtures("ending")
-def test_a_live_run_publishes_the_schedule_and_says_at_its_end_what_a_batch_run_says(
+def test_a_live_run_publishes_the_schedule_and_prints_the_batch_summary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "PrivateHistograms", TrueHistograms)
@@ -40,7 +40,7 @@ def test_a_live_run_publishes_the_schedule_and_says_at_its_end_what_a_batch_run_
 
 
 @pytest.mark.usefixtures("ending")
-def test_a_live_run_in_which_no_reading_counts_publishes_and_says_so(tmp_path: Path) -> None:
+def test_a_live_run_without_counted_readings_publishes_and_reports_it(tmp_path: Path) -> None:
     one = made(tmp_path)
     for path in (tmp_path / "inbox").iterdir():
         write_csv(path, [(f"not {m}", t, v) for m, t, v in readings(6)])
@@ -77,7 +77,7 @@ def test_a_second_run_publishes_nothing_and_restores_files_missing_in_the_sink(t
 
 @pytest.mark.usefixtures("ending")
 @pytest.mark.parametrize("gone", ["beside the sink", "beside the settings"])
-def test_an_older_copy_stops_the_next_run_though_the_last_one_never_looked_again(
+def test_an_older_copy_of_the_ledger_stops_the_next_run_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
     """The command was killed with its last rows in the sink, whose consumer collects them."""
@@ -136,7 +136,7 @@ def test_the_record_is_scanned_once_at_the_start_and_again_for_missing_rows_only
 
 @pytest.mark.usefixtures("ending")
 @pytest.mark.parametrize("lost", [0, 4])
-def test_a_file_that_is_not_of_the_record_is_found_also_where_as_many_are_missing(tmp_path: Path, lost: int) -> None:
+def test_an_unrecorded_file_is_found_even_if_another_file_is_missing(tmp_path: Path, lost: int) -> None:
     one = made(tmp_path)
     run(one)
     (tmp_path / "other").mkdir()
@@ -160,7 +160,7 @@ def test_a_budget_that_refuses_windows_exits_with_three_for_its_query_alone(tmp_
 
 
 @pytest.mark.usefixtures("ending")
-def test_rejects_are_files_of_their_own_without_values(tmp_path: Path) -> None:
+def test_rejects_are_separate_files_without_values(tmp_path: Path) -> None:
     one = made(tmp_path)
     write_csv(tmp_path / "inbox" / "1.csv", [("m1", "never", 1.0), ("stranger", "2024-03-02T00:00:00+00:00", 1.0)])
     done = run(one)
@@ -228,7 +228,7 @@ def test_an_endless_schedule_has_no_end_and_its_summary_counts_the_windows_until
 
 
 @pytest.mark.usefixtures("ending")
-def test_windows_charged_by_an_unfinished_job_are_told_from_new_ones(tmp_path: Path) -> None:
+def test_windows_charged_by_an_unfinished_job_are_counted_apart_from_new_ones(tmp_path: Path) -> None:
     one = made(tmp_path)
     graph = graph_of(one)
     registration = graph.follower.registration
@@ -248,7 +248,7 @@ def test_windows_charged_by_an_unfinished_job_are_told_from_new_ones(tmp_path: P
 
 
 @pytest.mark.usefixtures("ending")
-def test_settings_that_leave_the_recorded_end_out_are_told_of_it(tmp_path: Path) -> None:
+def test_settings_without_the_recorded_end_are_refused_with_it(tmp_path: Path) -> None:
     one = made(tmp_path)
     graph_of(one).follower.close()
     one.settings.write_text(one.settings.read_text(encoding="utf-8").replace("  stop: '2024-03-06'\n", ""), "utf-8")

@@ -104,7 +104,7 @@ def test_a_roster_that_cannot_be_read_ends_the_job_before_it_reads(tmp_path: Pat
 
 
 @pytest.mark.assures("ledger", "A window that closes late costs what it would have cost in its turn")
-def test_a_late_window_costs_what_it_would_have_cost_in_its_turn(tmp_path: Path) -> None:
+def test_a_late_window_is_charged_as_if_it_were_charged_in_order(tmp_path: Path) -> None:
     """The account keeps every charge, so no lateness lies beyond its reach: order does not matter."""
     first = made(tmp_path, days=40, windows=WINDOWS | {"start": "2024-04-01", "stop": "2024-04-06"})
     change(first, query="later", privacy={"epsilon": 1.0, "budget": 9.0}, sink={"parquet": "later"})
@@ -128,7 +128,7 @@ def test_a_late_window_costs_what_it_would_have_cost_in_its_turn(tmp_path: Path)
 
 
 @pytest.mark.parametrize("lateness", ["-1h", "soon", "1e9y", 5])
-def test_a_lateness_that_is_no_length_of_time_is_told(tmp_path: Path, lateness: Any) -> None:
+def test_an_invalid_lateness_is_reported(tmp_path: Path, lateness: Any) -> None:
     done = run(made(tmp_path, windows=WINDOWS | {"lateness": lateness}))
     assert done.code == 2
     assert done.said("windows.lateness")
@@ -287,7 +287,7 @@ def rows(one: Job) -> dict[str, str]:
 
 
 @pytest.mark.assures("live", "A setting that may change between runs leaves the rows on record as they are")
-def test_what_may_change_between_runs_does_and_the_rows_on_record_stay(one: Job) -> None:
+def test_changeable_settings_take_effect_and_recorded_rows_stay(one: Job) -> None:
     before = rows(one)
     shutil.rmtree(one.folder / "inbox")
     (one.folder / "inbox2").mkdir()
@@ -338,9 +338,7 @@ def test_what_may_change_between_runs_does_and_the_rows_on_record_stay(one: Job)
         ("--enable_hot_key_logging", "the runner would write keys into its log"),
     ],
 )
-def test_a_mode_that_breaks_the_promise_or_logs_keys_is_refused_before_any_record(
-    tmp_path: Path, word: str, why: str
-) -> None:
+def test_unsafe_or_key_logging_runner_modes_are_refused_before_any_record(tmp_path: Path, word: str, why: str) -> None:
     one = made(tmp_path, ledger="postgresql://nowhere.invalid/db")
     done = run(one, "--", "--runner=DataflowRunner", word)
     assert (done.code, done.out) == (2, "")

@@ -39,7 +39,7 @@ def rows_of(one: Job) -> dict[tuple[int, str], dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("ending")
-def test_a_live_run_goes_on_over_a_day_of_23_hours_and_late_readings_change_nothing(
+def test_a_live_run_continues_over_a_day_of_23_hours_despite_late_readings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "PrivateHistograms", TrueHistograms)

@@ -39,13 +39,13 @@ def one(tmp_path: Path, request: pytest.FixtureRequest) -> Job:
     return made(tmp_path)
 
 
-def test_a_job_is_followed_until_its_runner_says_that_it_ended(one: Job) -> None:
+def test_a_job_is_followed_until_its_runner_reports_its_end(one: Job) -> None:
     progress, said = follow(one, Pipeline(Result("RUNNING", "RUNNING", "DONE")))
     assert (progress.state, progress.until) == ("DONE", None)
     assert [line.partition(":")[0] for line in said.splitlines()] == ["start", "record"]
 
 
-def test_a_job_that_runs_on_when_its_schedule_is_on_record_is_ended(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_ended_when_its_schedule_is_fully_recorded(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "_END_S", 0.0)
     settings = read_settings(one.settings)
     histograms = PrivateHistograms(settings)
@@ -61,22 +61,20 @@ def test_a_job_that_runs_on_when_its_schedule_is_on_record_is_ended(one: Job, mo
     assert (progress.state, progress.first_missing) == ("DONE", None)
 
 
-def test_what_a_job_failed_of_is_the_commands_own_error(one: Job) -> None:
+def test_the_error_of_a_failed_job_becomes_the_error_of_the_command(one: Job) -> None:
     with pytest.raises(CommandError) as caught:
         follow(one, Pipeline(Result("RUNNING", "FAILED")))
     assert (caught.value.code, str(caught.value)) == (4, "it is read-only")
 
 
-def test_a_runner_that_has_gone_is_told(one: Job) -> None:
+def test_a_lost_runner_is_reported(one: Job) -> None:
     with pytest.raises(CommandError, match=r"the runner has gone away \(OSError\); what is on record stays") as caught:
         follow(one, Pipeline(Result("RUNNING", OSError("secret"))))
     assert caught.value.code == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_cancels_the_job_even_if_its_runner_took_the_signal_for_itself(
-    one: Job, number: signal.Signals
-) -> None:
+def test_a_signal_cancels_the_job_even_if_its_runner_handled_the_signal(one: Job, number: signal.Signals) -> None:
     before = signal.getsignal(number)
 
     result = Interrupted("RUNNING")
@@ -92,7 +90,7 @@ def test_a_signal_cancels_the_job_even_if_its_runner_took_the_signal_for_itself(
     assert signal.getsignal(number) is before
 
 
-def test_a_job_that_is_stopped_while_it_starts_ends_too(one: Job) -> None:
+def test_a_job_stopped_during_its_start_ends(one: Job) -> None:
     progress, said = follow(one, Pipeline(Result(), lambda: signal.raise_signal(signal.SIGINT)))
     assert progress.state == "CANCELLED"
     assert "stop" in said
@@ -110,7 +108,7 @@ def test_a_signal_that_python_dropped_within_a_callback_stops_the_job_all_the_sa
     assert follow(one, Pipeline(Result("RUNNING", "DONE")))[0].state == "DONE"
 
 
-def test_a_job_that_is_stopped_within_a_look_at_the_ledger_says_where_it_stands(one: Job) -> None:
+def test_a_job_stopped_during_a_ledger_query_prints_its_progress(one: Job) -> None:
     """A stop may come when the thread holds the lock of the ledger's connection, and no statement stands between."""
     entering = _GeneratorContextManager.__enter__.__code__
     number, places = 0, 0
@@ -149,7 +147,7 @@ def test_a_job_that_is_stopped_within_a_look_at_the_ledger_says_where_it_stands(
         (ValueError("of our own"), "of our own"),
     ],
 )
-def test_who_stops_a_job_is_told_why_the_last_look_at_the_ledger_failed(
+def test_a_failed_last_ledger_query_of_a_stopped_job_is_reported(
     one: Job, wrong: Exception, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def look(follower: Follower, state: str) -> LiveProgress:
@@ -180,7 +178,7 @@ def test_counters_of_a_stopped_job_are_those_of_its_end_or_the_last_known(
     assert tallies == {"readings": 2 if afterwards else 1}
 
 
-def test_a_thread_that_outlives_the_job_says_nothing_of_the_ended_runner(
+def test_runner_errors_in_threads_that_outlive_the_job_are_not_printed(
     one: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Any] = []
@@ -239,7 +237,7 @@ def test_a_failing_step_is_quoted_to_its_runner_and_to_the_terminal_on_request(
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_a_thread_that_ends_by_a_library_is_told_only_where_that_was_asked_for(
+def test_library_errors_in_threads_are_printed_only_on_request(
     asked: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also when the job is over: the worker of a job that was stopped fails a moment later."""

@@ -128,7 +128,7 @@ def test_every_metric_is_documented_and_holds_only_public_quantities(tmp_path: P
     assert {"loss-micro-epsilon", "watermark-behind-ms", "polls"} <= known
 
 
-def test_the_summary_of_a_live_run_shows_what_the_counters_say(tmp_path: Path) -> None:
+def test_the_summary_of_a_live_run_shows_the_counters(tmp_path: Path) -> None:
     one = made(tmp_path)
     told = json.loads(run(one, "--json").out.splitlines()[-1])["operator_only"]
     assert told == {

@@ -114,7 +114,7 @@ def test_a_runner_that_cannot_run_an_endless_job_is_refused_by_name(tmp_path: Pa
     assert made_beside(one) == set()
 
 
-def test_a_word_that_is_no_option_of_beam_is_told(tmp_path: Path) -> None:
+def test_an_unknown_beam_option_is_reported(tmp_path: Path) -> None:
     done = run(made(tmp_path), "--", "inbox")
     assert done.code == 2
     assert done.said("'inbox' is not a Beam option")
@@ -139,7 +139,7 @@ def test_a_ledger_that_cannot_be_used_ends_the_job_with_its_own_code(tmp_path: P
 
 
 @pytest.mark.assures("runners", "A missing Prism is one line that says how to get it; nothing is downloaded silently")
-def test_a_missing_prism_is_told_in_one_line_with_how_to_get_it(
+def test_a_missing_prism_is_reported_in_one_line_with_install_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (VARIABLE, "XDG_CACHE_HOME", "GOBIN", "GOPATH"):
@@ -166,13 +166,13 @@ def program(path: Path) -> Path:
     "place",
     [f".cache/quiltstream/prism-{beam.__version__}/prism", "go/bin/prism", "on/the/path/prism"],
 )
-def test_prism_is_found_where_it_may_be(tmp_path: Path, place: str) -> None:
+def test_prism_is_found_in_every_documented_location(tmp_path: Path, place: str) -> None:
     there = program(tmp_path / place)
     environment = {"HOME": str(tmp_path), "PATH": str(tmp_path / "on/the/path")}
     assert prism_program(environment) == there
 
 
-def test_the_variable_comes_before_every_other_place_and_must_name_a_program(tmp_path: Path) -> None:
+def test_the_prism_variable_takes_precedence_and_must_name_a_program(tmp_path: Path) -> None:
     program(tmp_path / "go/bin/prism")
     named = program(tmp_path / "mine")
     environment = {"HOME": str(tmp_path), "PATH": ""}
@@ -182,7 +182,7 @@ def test_the_variable_comes_before_every_other_place_and_must_name_a_program(tmp
             prism_program(environment | {VARIABLE: str(wrong)})
 
 
-def test_another_versions_prism_in_the_cache_is_not_taken(tmp_path: Path) -> None:
+def test_a_cached_prism_of_another_version_is_not_used(tmp_path: Path) -> None:
     program(tmp_path / ".cache/quiltstream/prism-1.0.0/prism")
     with pytest.raises(CommandError) as caught:
         prism_program({"HOME": str(tmp_path), "PATH": ""})

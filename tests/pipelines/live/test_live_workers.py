@@ -46,7 +46,7 @@ def test_standard_input_on_other_processes_is_refused_before_anything_is_charged
     assert done.said("source.stdin can be read in this process only"), done.err
 
 
-def test_workers_are_told_where_files_are_wherever_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_receive_absolute_paths_of_the_source_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "inbox").mkdir()
     job(tmp_path, source={"csv": "inbox/*.csv"}, sink={"parquet": "releases"})
     monkeypatch.chdir(tmp_path)
@@ -59,7 +59,7 @@ def test_workers_are_told_where_files_are_wherever_they_run(tmp_path: Path, monk
     [((), True), (("--environment_type=EXTERNAL", "--environment_config=localhost:2"), False)],
     ids=["threads of this process", "a pool"],
 )
-def test_workers_are_told_where_the_log_of_blocks_is_and_whether_they_are_beside_it(
+def test_workers_receive_the_path_and_locality_of_the_block_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], here: bool
 ) -> None:
     logs: list[BlockLog] = []

@@ -77,7 +77,7 @@ def test_a_runners_failure_is_named_and_its_text_is_not_shown(text: str, symptom
 
 @pytest.mark.parametrize("error", [StoreAway("the server is away"), StoreBusy("locked"), StoreFull("no room")])
 @pytest.mark.parametrize("through", ["", "Error from worker: Traceback\n{}: {}\n\nTraceback"])
-def test_a_ledger_that_is_away_is_waited_for_and_no_failure_of_the_job(error: StoreError, through: str) -> None:
+def test_an_unavailable_ledger_is_waited_for_and_not_a_job_failure(error: StoreError, through: str) -> None:
     kind = type(error)
     said = through.format(f"{kind.__module__}.{kind.__name__}", error)
     failure = failure_of(RuntimeError(said) if through else error)
@@ -85,7 +85,7 @@ def test_a_ledger_that_is_away_is_waited_for_and_no_failure_of_the_job(error: St
     assert (failure.code, str(failure), failure.part) == (ExitCode.STORE, str(error), "ledger")
 
 
-def test_a_broker_that_took_no_row_is_waited_for_and_one_that_refuses_is_a_failure() -> None:
+def test_an_unavailable_sink_broker_is_waited_for_and_a_refusal_is_a_failure() -> None:
     topic = Output("sink", "topic rows at broker:9092", files=False)
     step = " [while running 'Sink/Send-ptransform-7']"
     kinds = [
@@ -100,7 +100,7 @@ def test_a_broker_that_took_no_row_is_waited_for_and_one_that_refuses_is_a_failu
         assert "secret" not in str(failure)
 
 
-def test_a_ledger_that_refuses_the_job_is_a_failure_that_may_go_by() -> None:
+def test_a_ledger_login_refusal_is_a_retryable_failure() -> None:
     failure = failure_of(StoreUnavailable("the login was refused"))
     assert isinstance(failure, RunnerError)
     assert (failure.code, failure.symptom) == (ExitCode.STORE, "the login was refused")
@@ -122,7 +122,7 @@ def test_a_ledger_that_refuses_the_job_is_a_failure_that_may_go_by() -> None:
     ],
     ids=lambda one: type(one).__name__,
 )
-def test_what_would_come_again_is_not_tried_again(error: Exception, code: ExitCode) -> None:
+def test_a_permanent_failure_is_not_retried(error: Exception, code: ExitCode) -> None:
     failure = failure_of(error)
     assert not isinstance(failure, RunnerError)
     assert failure.code == code
@@ -137,7 +137,7 @@ def test_what_would_come_again_is_not_tried_again(error: Exception, code: ExitCo
         failure_of(RuntimeError("Pipeline x failed in state CANCELLED: secret")),
     ],
 )
-def test_a_job_that_was_cancelled_at_its_runner_stays_so_and_is_told_plainly(failure: CommandError) -> None:
+def test_a_job_cancelled_at_its_runner_is_reported_and_not_restarted(failure: CommandError) -> None:
     assert not isinstance(failure, RunnerError)
     assert failure.code == ExitCode.FAILURE
     assert str(failure) == (
@@ -146,13 +146,13 @@ def test_a_job_that_was_cancelled_at_its_runner_stays_so_and_is_told_plainly(fai
     )
 
 
-def test_a_job_that_was_drained_is_told_what_that_left_open() -> None:
+def test_a_drained_job_is_reported_with_its_missing_windows() -> None:
     assert "ended from outside, at its runner, as DRAINED: the windows that were open then stay missing" in str(
         ended("DRAINED")
     )
 
 
-def test_a_remote_runner_that_does_not_answer_gets_no_second_job() -> None:
+def test_an_unanswering_remote_runner_is_sent_no_second_job() -> None:
     assert isinstance(gone("OSError", here=True), RunnerError)
     away = gone("OSError", here=False)
     assert not isinstance(away, RunnerError)
@@ -177,7 +177,7 @@ def test_pauses_grow_and_are_counted_over_an_hour() -> None:
     assert [many.pause(failed) for _ in range(9)][-3:] == [60.0, 60.0, 60.0]
 
 
-def test_no_restarts_and_standard_input_are_told_as_the_reason() -> None:
+def test_the_reason_against_a_restart_is_reported() -> None:
     with pytest.raises(CommandError, match=r"failed on its runner: it; .*\. live\.restarts is 0, so it is not begun"):
         Restarts(0).pause(RunnerError("it"))
     with pytest.raises(CommandError, match="standard input cannot be read again: send what is missing") as caught:
@@ -268,7 +268,7 @@ def test_a_job_whose_runner_fails_some_times_publishes_everything_once(
     assert published(one) == true_counts(readings(6), days=5)
 
 
-def test_a_runner_that_was_started_for_a_job_ends_with_it_and_not_with_the_command(
+def test_a_runner_started_for_a_job_ends_with_the_job(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[object] = []
@@ -280,7 +280,7 @@ def test_a_runner_that_was_started_for_a_job_ends_with_it_and_not_with_the_comma
     assert len(ended) == 3
 
 
-def test_each_job_has_a_prism_of_its_own_and_ends_it_whatever_it_says() -> None:
+def test_each_job_starts_a_dedicated_prism_and_always_ends_it() -> None:
     options = PipelineOptions(["--prism_location=nowhere"])
     runners = [PrismRunner(), PrismRunner()]
     for runner in runners:
@@ -318,7 +318,7 @@ def test_with_no_restarts_allowed_the_first_failure_ends_the_job(tmp_path: Path,
     assert done.said("live.restarts is 0, so it is not begun again by itself")
 
 
-def test_a_job_that_reads_standard_input_is_not_begun_again(tmp_path: Path, attempts: list[Pipeline]) -> None:
+def test_a_job_over_standard_input_is_not_restarted(tmp_path: Path, attempts: list[Pipeline]) -> None:
     attempts += [Pipeline(Failing(PANIC))]
     done = run(made(tmp_path, source={"stdin": "csv"}), "--json")
     assert done.code == 1
@@ -334,7 +334,7 @@ def test_a_job_that_reads_standard_input_is_not_begun_again(tmp_path: Path, atte
         ("JobCancellationException: Job was cancelled.", 1, "the job was cancelled from outside"),
     ],
 )
-def test_a_failure_that_would_come_again_ends_the_job_at_once(
+def test_a_permanent_failure_ends_the_job_at_once(
     tmp_path: Path, attempts: list[Pipeline], text: str, code: int, said: str
 ) -> None:
     attempts += [Pipeline(Failing(text))]
@@ -345,7 +345,7 @@ def test_a_failure_that_would_come_again_ends_the_job_at_once(
 
 
 @pytest.mark.parametrize("how", ["vanished", "emptied"])
-def test_a_job_that_is_begun_again_without_its_ledger_stops_for_good_and_makes_none(
+def test_a_restarted_job_without_its_ledger_stops_and_creates_none(
     tmp_path: Path, attempts: list[Pipeline], how: str
 ) -> None:
     """The runner fails the job, the ledger goes, and a consumer has collected the sink's files."""
@@ -386,7 +386,7 @@ def test_a_job_that_is_begun_again_without_its_ledger_stops_for_good_and_makes_n
     ],
     ids=lambda text: text.split()[0],
 )
-def test_a_ledger_that_is_damaged_under_a_running_job_stops_it_for_good(
+def test_a_ledger_damaged_during_a_job_stops_it_permanently(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     """Between two bundles another program changes a value of each row that the next one reads."""
@@ -417,7 +417,7 @@ def test_a_ledger_that_is_damaged_under_a_running_job_stops_it_for_good(
         assert kept(connection) == before
 
 
-def test_a_job_that_was_cancelled_at_its_runner_is_no_success(tmp_path: Path, attempts: list[Pipeline]) -> None:
+def test_a_job_cancelled_at_its_runner_exits_with_an_error(tmp_path: Path, attempts: list[Pipeline]) -> None:
     attempts += [Pipeline(Result("CANCELLED", "CANCELLED"))]
     done = run(made(tmp_path))
     assert done.code == 1
@@ -436,7 +436,7 @@ def test_a_remote_job_done_without_all_windows_is_a_failure_and_not_restarted(
     assert done.said("ended as DONE, and the window that ends at 2024-03-02T00:00:00Z is not on record: the job was")
 
 
-def test_a_runner_that_does_not_take_the_job_at_all_is_told_at_once(tmp_path: Path, attempts: list[Pipeline]) -> None:
+def test_a_runner_that_never_accepts_the_job_is_reported_at_once(tmp_path: Path, attempts: list[Pipeline]) -> None:
     def refuse() -> None:
         raise OSError("secret")
 
@@ -448,9 +448,7 @@ def test_a_runner_that_does_not_take_the_job_at_all_is_told_at_once(tmp_path: Pa
     assert "secret" not in done.err
 
 
-def test_a_runner_that_takes_the_job_only_later_is_waited_for_once_it_had_run(
-    tmp_path: Path, attempts: list[Pipeline]
-) -> None:
+def test_a_runner_refusing_a_restarted_job_is_retried(tmp_path: Path, attempts: list[Pipeline]) -> None:
     def refuse() -> None:
         raise OSError("secret")
 
@@ -460,7 +458,7 @@ def test_a_runner_that_takes_the_job_only_later_is_waited_for_once_it_had_run(
     assert kinds(done).count("restart") == 2
 
 
-def test_a_job_that_is_stopped_while_it_waits_to_be_begun_again_ends_well(
+def test_a_job_stopped_while_waiting_for_a_restart_exits_with_0(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.2)
@@ -471,7 +469,7 @@ def test_a_job_that_is_stopped_while_it_waits_to_be_begun_again_ends_well(
     assert kinds(done)[-3:] == ["restart", "stop", "summary"]
 
 
-def test_a_ledger_that_is_away_for_a_moment_does_not_end_the_job(
+def test_a_briefly_unavailable_ledger_does_not_end_the_job(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look, seen = Follower.look, list[str]()
@@ -528,7 +526,7 @@ OUTAGES = [30, 120, 900]
     "An outage of the ledger of 30 s, 2 min or 15 min ends no job and is no restart; every window is published once",
 )
 @pytest.mark.parametrize("seconds", OUTAGES)
-def test_what_is_away_is_told_once_and_every_few_minutes_with_growing_pauses(seconds: int) -> None:
+def test_an_outage_is_reported_once_and_every_few_minutes_with_growing_pauses(seconds: int) -> None:
     clock, said = Clock(), list[tuple[str, str]]()
     waits = Waits(lambda *one: said.append(one), clock=lambda: clock.now, sleep=clock.sleep)
     while clock.now < seconds:
@@ -552,7 +550,7 @@ def test_what_is_away_is_told_once_and_every_few_minutes_with_growing_pauses(sec
     "An outage of the ledger of 30 s, 2 min or 15 min ends no job and is no restart; every window is published once",
 )
 @pytest.mark.parametrize("seconds", OUTAGES)
-def test_an_outage_of_the_ledger_ends_no_job_and_is_no_restart(
+def test_a_ledger_outage_ends_no_job_and_counts_as_no_restart(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch, seconds: int
 ) -> None:
     """The job's workers fail of it first; each try to begin the job again does, until the ledger is back."""
@@ -581,7 +579,7 @@ def test_an_outage_of_the_ledger_ends_no_job_and_is_no_restart(
     assert published(one) == true_counts(readings(6), days=5)
 
 
-def test_a_subscription_that_is_away_at_a_restart_is_waited_for(
+def test_a_subscription_unavailable_at_a_restart_is_waited_for(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, tries = Clock(), list[float]()

@@ -96,9 +96,7 @@ def test_an_unanswering_runner_is_reported_while_the_job_waits_and_on_its_return
     assert samples(HEALTH_METRICS.text())["running"] == 0
 
 
-def test_a_ledger_that_does_not_answer_is_told_while_the_job_waits_for_it(
-    one: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unanswering_ledger_is_reported_while_the_job_waits(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = noticed(Cause.LEDGER)
     look, asked = Follower.look, list[str]()
 
@@ -118,7 +116,7 @@ def test_a_ledger_that_does_not_answer_is_told_while_the_job_waits_for_it(
     "live",
     "A runner or ledger that does not answer is reported, and a job on such a runner can be stopped",
 )
-def test_a_job_whose_runner_answers_nothing_any_more_can_be_stopped(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_with_an_unanswering_runner_can_be_stopped(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "_END_S", 0.1)
     monkeypatch.setattr(monitor, "_LAST_S", 0.1)
     never = threading.Event()
@@ -150,7 +148,7 @@ def test_a_job_whose_runner_answers_nothing_any_more_can_be_stopped(one: Job, mo
     assert said.splitlines()[-1] == "stop: stopped; what is on record stays"
 
 
-def test_a_job_that_failed_is_on_the_metric_until_it_is_begun_again(one: Job) -> None:
+def test_a_failed_job_is_shown_by_the_metric_until_its_restart(one: Job) -> None:
     with pytest.raises(Exception, match="gone away"):
         follow(one, Pipeline(Result("RUNNING", OSError("secret"))))
     assert causes(HEALTH_METRICS.text()) == {"job-failed"}
@@ -203,9 +201,7 @@ def test_the_clusters_messages_are_reported_beside_the_rounds(
     assert sum("no TaskManager is left" in one for one in said) == 1
 
 
-def test_a_job_in_a_cluster_whose_address_is_known_is_asked_after_there(
-    one: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_in_a_cluster_with_a_known_address_is_polled_there(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = noticed(Cause.NO_WORKER)
     asked: list[tuple[str, str]] = []
 

@@ -45,7 +45,7 @@ class Post:
         return Heartbeat(self.at, self.at if heard is None else heard, latest_us, clock_us, 1, looked=self.at)
 
 
-def test_a_job_that_goes_on_gives_no_warning() -> None:
+def test_a_progressing_job_gives_no_warning() -> None:
     post = Post()
     for window in range(100):
         post.after(PATIENCE_S - 1)
@@ -71,14 +71,14 @@ def test_stopped_readers_are_reported_within_a_minute_and_rarely_after() -> None
     assert len(post.look(still)) == 1
 
 
-def test_a_job_that_never_looked_at_its_source_is_told_too() -> None:
+def test_a_job_that_never_polled_its_source_is_reported() -> None:
     post = Post()
     assert post.look() == []
     post.after(PATIENCE_S + 1)
     assert "no worker has looked" in post.look()[0]
 
 
-def test_readers_elsewhere_are_watched_by_the_runners_counters() -> None:
+def test_remote_readers_are_monitored_by_the_counters_of_the_runner() -> None:
     post = Post()
     for polls in range(1, 10):
         post.after(PATIENCE_S - 1)
@@ -92,7 +92,7 @@ def test_readers_elsewhere_are_watched_by_the_runners_counters() -> None:
     "On Prism: a job that stops producing says so within a minute, whatever `live.poll` is, with the likely cause",
 )
 @pytest.mark.parametrize("poll_s", [1.0, 60.0, 3600.0])
-def test_a_slow_poll_gives_a_worker_that_is_gone_no_more_time(poll_s: float) -> None:
+def test_a_slow_poll_does_not_extend_the_timeout_for_missing_workers(poll_s: float) -> None:
     post = Post(PollingPolicy(begin_us=0, poll_s=poll_s))
     still = post.heartbeat()
     post.after(PATIENCE_S)
@@ -107,7 +107,7 @@ def test_a_slow_poll_gives_a_worker_that_is_gone_no_more_time(poll_s: float) -> 
     "On Dataflow: workers that poll as rarely as `live.poll` allows are not reported as lost",
 )
 @pytest.mark.parametrize(("poll_s", "patience_s"), [(1.0, PATIENCE_S), (60.0, 180.0)])
-def test_readers_elsewhere_that_look_rarely_are_not_taken_for_gone(poll_s: float, patience_s: float) -> None:
+def test_remote_readers_that_poll_rarely_are_not_reported_missing(poll_s: float, patience_s: float) -> None:
     """They give no signs of life between two looks: a runner that keeps every call for ever is asked for few."""
     post = Post(PollingPolicy(begin_us=0, poll_s=poll_s, rest_s=1.1))
     post.dog.here = False
@@ -124,7 +124,7 @@ def test_readers_elsewhere_that_look_rarely_are_not_taken_for_gone(poll_s: float
 
 
 @pytest.mark.assures("live", "Rare polls make no report of the watchdog false")
-def test_a_source_that_is_rarely_looked_at_is_not_silent_for_that() -> None:
+def test_a_rarely_polled_source_is_not_reported_silent_between_polls() -> None:
     """Readings come with each look, and between two looks nobody can hear any; the readers give signs of life."""
     post = Post(PollingPolicy(begin_us=0, poll_s=60.0))
     heard = post.at
@@ -141,7 +141,7 @@ def test_a_source_that_is_rarely_looked_at_is_not_silent_for_that() -> None:
 
 
 @pytest.mark.parametrize(("idle_us", "end"), [(None, "Its windows wait"), (1, "wait until live.idle has passed")])
-def test_a_silent_source_is_told_with_what_becomes_of_its_windows(idle_us: int | None, end: str) -> None:
+def test_a_silent_source_is_reported_with_the_effect_on_its_windows(idle_us: int | None, end: str) -> None:
     post = Post(PollingPolicy(begin_us=0, idle_us=idle_us))
     heard = post.at
     post.after(PATIENCE_S + 1)
@@ -150,7 +150,7 @@ def test_a_silent_source_is_told_with_what_becomes_of_its_windows(idle_us: int |
     assert text.endswith(end)
 
 
-def test_one_silent_part_of_several_is_told_as_such() -> None:
+def test_a_silent_partition_is_reported_with_the_number_of_partitions() -> None:
     post = Post()
     heard = post.at
     post.after(PATIENCE_S + 1)
@@ -158,7 +158,7 @@ def test_one_silent_part_of_several_is_told_as_such() -> None:
     assert "for over 30 s in 1 of its 3 parts" in text
 
 
-def test_a_reading_of_the_future_is_told_with_its_instant() -> None:
+def test_a_reading_in_the_future_is_reported_with_its_instant() -> None:
     post = Post()
     assert post.look(post.heartbeat(latest_us=NOW_US + DAY_US)) == []
     (text,) = post.look(post.heartbeat(latest_us=NOW_US + 3652 * DAY_US))
@@ -166,7 +166,7 @@ def test_a_reading_of_the_future_is_told_with_its_instant() -> None:
     assert "a meter's clock may have jumped" in text
 
 
-def test_a_window_that_its_source_has_passed_and_that_is_not_on_record_is_told() -> None:
+def test_a_window_passed_by_its_source_and_not_recorded_is_reported() -> None:
     post = Post()
     assert post.look(post.heartbeat(clock_us=DAY_US), missing=1) == []
     post.after(PATIENCE_S + 1)
@@ -185,7 +185,7 @@ def test_a_window_just_due_or_not_passed_by_its_source_is_not_late() -> None:
     assert post.look(post.heartbeat(clock_us=3 * DAY_US), missing=None) == []
 
 
-def test_a_pulse_belongs_to_its_part_until_another_job_begins() -> None:
+def test_a_heartbeat_is_kept_for_its_partition_until_another_job_starts() -> None:
     Heartbeat.reset()
     Heartbeat.of(3).beat(None, 7, rows=0)
     assert Heartbeat.of(3).heard == 0
@@ -219,7 +219,7 @@ def test_without_heartbeat_and_counters_only_a_late_window_is_reported() -> None
     assert "no worker has looked" in overdue.look(missing=today - 1, tallies={"polls": 5})[0]
 
 
-def test_an_unreadable_source_is_reported_at_once_in_the_readers_words() -> None:
+def test_an_unreadable_source_is_reported_at_once_with_the_readers_message() -> None:
     post = Post()
     heard = post.at
     post.after(PATIENCE_S + 1)
@@ -234,9 +234,7 @@ def test_an_unreadable_source_is_reported_at_once_in_the_readers_words() -> None
 
 
 @pytest.mark.parametrize(("idle_us", "until"), [(None, "they have one"), (1, "live.idle has passed")])
-def test_sources_that_never_had_a_reading_are_told_as_what_the_windows_wait_for(
-    idle_us: int | None, until: str
-) -> None:
+def test_sources_without_a_first_reading_are_reported_as_awaited(idle_us: int | None, until: str) -> None:
     post = Post(PollingPolicy(begin_us=0, idle_us=idle_us))
 
     def look(*names: str) -> list[str]:
@@ -258,7 +256,7 @@ def test_sources_that_never_had_a_reading_are_told_as_what_the_windows_wait_for(
     assert look() == []
 
 
-def test_a_ledger_that_is_away_is_told_once_in_a_while_and_when_it_is_back() -> None:
+def test_an_unavailable_ledger_is_reported_periodically_and_on_its_return() -> None:
     post = Post()
     said = ["the ledger of record cannot be looked at, and the job waits for it: busy"]
     assert post.look(post.heartbeat(), missing=None, away="busy") == said
@@ -273,7 +271,7 @@ def test_a_ledger_that_is_away_is_told_once_in_a_while_and_when_it_is_back() -> 
     assert post.dog.over() == []
 
 
-def test_a_sink_that_waits_is_told_in_its_own_words_each_sink_for_itself() -> None:
+def test_each_waiting_sink_is_reported_with_its_own_message() -> None:
     post = Post()
     assert post.look(post.heartbeat(), waits={"sink.kafka": "it waits"}) == ["it waits"]
     assert post.look(post.heartbeat(), waits={"sink.kafka": "it waits", "rejects.kafka": "so does this"}) == [
@@ -295,9 +293,7 @@ def test_a_sink_that_waits_is_told_in_its_own_words_each_sink_for_itself() -> No
         (Cause.LEDGER, "ledger-away", "the ledger of record has not answered for 29 s, and the job waits for it"),
     ],
 )
-def test_whoever_does_not_answer_is_the_likely_cause_of_workers_that_stand_still(
-    whom: Cause, cause: str, said: str
-) -> None:
+def test_an_unanswered_request_is_the_likely_cause_of_stalled_workers(whom: Cause, cause: str, said: str) -> None:
     post = Post()
     still = post.heartbeat()
     post.after(2)
@@ -314,7 +310,7 @@ def test_whoever_does_not_answer_is_the_likely_cause_of_workers_that_stand_still
     assert "has not answered for 31 s" in other.look(other.heartbeat(), asked=Asked(whom, 1_000.0))[0]
 
 
-def test_what_is_over_is_said_once_and_what_comes_back_is_said_at_once() -> None:
+def test_the_end_of_a_fault_is_reported_once_and_its_return_at_once() -> None:
     post = Post()
     for _ in range(3):
         still = post.heartbeat()
@@ -328,7 +324,7 @@ def test_what_is_over_is_said_once_and_what_comes_back_is_said_at_once() -> None
         assert post.dog.over() == ["workers look at the source again"]
 
 
-def test_an_often_silent_source_is_reported_rarely_though_its_metric_follows() -> None:
+def test_an_often_silent_source_is_reported_rarely_but_always_in_its_metric() -> None:
     post = Post()
     said = 0
     for _ in range(9):
@@ -342,7 +338,7 @@ def test_an_often_silent_source_is_reported_rarely_though_its_metric_follows() -
     assert post.dog.over() == ["the source has something new again"]
 
 
-def test_while_no_worker_reports_no_worker_fault_is_called_over() -> None:
+def test_a_worker_fault_is_not_ended_while_no_worker_reports() -> None:
     post = Post()
     away = post.heartbeat()
     away.trouble = "the folder inbox is not there"
@@ -368,7 +364,7 @@ def test_health_metrics_give_the_time_without_workers_and_the_slowest_partition(
     assert elsewhere.dog.report.worker_s is None
 
 
-def test_readings_that_move_no_clock_past_a_due_window_are_reported() -> None:
+def test_readings_that_do_not_advance_the_watermark_past_a_window_are_reported() -> None:
     post = Post()
     assert post.look(post.heartbeat(clock_us=DAY_US // 2)) == []
     post.after(PATIENCE_S)
@@ -379,7 +375,7 @@ def test_readings_that_move_no_clock_past_a_due_window_are_reported() -> None:
     assert "the window that ends at 1970-01-02T00:00:00Z waits" in text
 
 
-def test_a_clock_that_stood_while_nothing_was_read_is_given_time_when_it_goes_on() -> None:
+def test_a_watermark_stalled_without_readings_is_given_time_after_they_resume() -> None:
     post = Post()
     for _ in range(3):
         assert post.look(post.heartbeat(clock_us=5)) == []
@@ -390,7 +386,7 @@ def test_a_clock_that_stood_while_nothing_was_read_is_given_time_when_it_goes_on
         assert len(post.look(still)) == 1
 
 
-def test_a_clock_is_stalled_only_where_a_window_is_due_and_readings_arrive() -> None:
+def test_a_watermark_is_stalled_only_if_a_window_is_due_and_readings_arrive() -> None:
     moving = Post()
     for second in range(5):
         assert moving.look(moving.heartbeat(clock_us=second)) == []
@@ -407,7 +403,7 @@ def test_a_clock_is_stalled_only_where_a_window_is_due_and_readings_arrive() -> 
         assert not any("has stood" in text for text in silent.look(silent.heartbeat(clock_us=5, heard=heard)))
 
 
-def test_what_a_cluster_says_is_in_the_way_is_told_when_it_has_not_gone_by_itself() -> None:
+def test_a_persistent_fault_of_the_cluster_is_reported() -> None:
     post = Post()
     post.dog.here = False
     since = post.at
@@ -425,7 +421,7 @@ def test_what_a_cluster_says_is_in_the_way_is_told_when_it_has_not_gone_by_itsel
     assert post.causes == set()
 
 
-def test_a_source_that_windows_are_closed_without_is_named_until_it_sends_again() -> None:
+def test_a_source_excluded_from_windows_is_named_until_it_sends_again() -> None:
     post = Post()
 
     def looked(*names: str) -> list[str]:
@@ -446,7 +442,7 @@ def test_a_source_that_windows_are_closed_without_is_named_until_it_sends_again(
     assert post.causes == set()
 
 
-def test_a_part_that_surely_died_is_told_at_once_and_says_why_no_worker_looks() -> None:
+def test_a_certain_component_failure_is_reported_at_once_as_the_cause() -> None:
     post = Post()
     stuck = Stuck(Cause.POOL, "the worker pool takes no connection", since=post.at, sure=True)
     still = post.heartbeat()
@@ -456,7 +452,7 @@ def test_a_part_that_surely_died_is_told_at_once_and_says_why_no_worker_looks() 
     assert post.causes == {"pool-away"}
 
 
-def test_workers_that_wait_for_a_ledger_that_is_away_are_not_told_as_gone() -> None:
+def test_workers_waiting_for_an_unavailable_ledger_are_not_reported_missing() -> None:
     post = Post()
     still = post.heartbeat()
     post.after(2 * PATIENCE_S)
@@ -465,7 +461,7 @@ def test_workers_that_wait_for_a_ledger_that_is_away_are_not_told_as_gone() -> N
     assert post.causes == {"ledger-away"}
 
 
-def test_a_late_window_in_a_cluster_whose_trouble_is_known_guesses_no_cause() -> None:
+def test_a_late_window_under_a_known_cluster_fault_is_reported_without_a_cause() -> None:
     post = Post()
     post.dog.here = False
     stuck = Stuck(Cause.TASKMANAGER, "no TaskManager is left", since=post.at, sure=True)
@@ -476,7 +472,7 @@ def test_a_late_window_in_a_cluster_whose_trouble_is_known_guesses_no_cause() ->
     assert text.endswith("is missing")
 
 
-def test_a_backlog_that_is_read_slowly_is_no_clock_that_stands_still() -> None:
+def test_a_slowly_read_backlog_is_not_reported_as_a_stalled_watermark() -> None:
     post = Post()
     for _ in range(10):
         heartbeat = post.heartbeat(clock_us=5)
@@ -486,7 +482,7 @@ def test_a_backlog_that_is_read_slowly_is_no_clock_that_stands_still() -> None:
     assert post.causes == set()
 
 
-def test_a_clock_that_stands_still_is_told_once_although_it_moves_now_and_then() -> None:
+def test_a_nearly_stalled_watermark_is_reported_once() -> None:
     post, told, over = Post(), 0, 0
     for step in range(12):
         # a slow machine: a bit further after each 50 s

@@ -40,7 +40,7 @@ def test_source_clock_is_not_reported_stalled_between_polls() -> None:
 
 
 @pytest.mark.assures("live", "Rare polls make no report of the watchdog false")
-def test_a_clock_left_unmoved_by_a_second_rare_poll_is_reported_after_it() -> None:
+def test_a_watermark_unmoved_by_a_second_rare_poll_is_reported_after_it() -> None:
     post = Post(PollingPolicy(begin_us=0, poll_s=300.0))
     for ago in range(0, 300, 10):
         assert post.look(seen(post, ago, 5)) == []
@@ -54,7 +54,7 @@ def test_a_clock_left_unmoved_by_a_second_rare_poll_is_reported_after_it() -> No
     assert text.startswith("readings arrive, and the source's clock has stood at 1970-01-01T00:00:00.000005Z for 312 s")
 
 
-def test_a_rare_look_that_reads_for_long_is_given_as_much_time_as_any_other() -> None:
+def test_a_rare_but_long_poll_has_the_usual_timeout() -> None:
     post = Post(PollingPolicy(begin_us=0, poll_s=300.0))
     for ago in range(0, 300, 10):
         post.look(seen(post, ago, 5))
@@ -80,7 +80,7 @@ def test_sources_without_a_reading_are_reported_after_a_poll_only() -> None:
     assert "no reading has come yet of 1 source (topic/1)" in look(0)[0]
 
 
-def test_the_runner_has_its_time_for_a_window_also_when_none_came_for_long() -> None:
+def test_the_runner_has_its_full_timeout_for_a_window_after_a_long_pause() -> None:
     post = Post()
     assert post.look(post.heartbeat(clock_us=DAY_US // 2), missing=1) == []
     for _ in range(12):
@@ -111,7 +111,7 @@ def test_without_heartbeat_a_window_is_late_only_after_its_sources_poll_was_due(
         assert post.causes == ({"window-overdue"} if late else set())
 
 
-def test_a_silent_source_that_goes_away_has_nothing_new_and_is_not_said_to_have() -> None:
+def test_a_silent_source_that_becomes_unreadable_is_not_reported_recovered() -> None:
     post = Post()
     heard = post.at
     post.after(PATIENCE_S + 1)

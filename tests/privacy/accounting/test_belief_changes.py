@@ -50,7 +50,7 @@ def test_the_larger_of_two_stationary_ledgers_is_below_the_truth_of_a_switch():
     assert truth <= switched(MarkovChain(OLD), MarkovChain(NEW), 2, WHOLE).loss <= 18.0 * (1 + TINY)
 
 
-def test_the_slot_of_a_switch_has_the_new_kernel_ahead():
+def test_the_slot_of_a_switch_uses_the_new_kernel_forward():
     even, sticky = np.full((2, 2), 0.5), np.array([[0.9, 0.1], [0.1, 0.9]])
     charges = [(3, 4, 10.0), (4, 6, 1.0)]
     truth = reference.changing_loss(reference.stationary(even), [even] * 3 + [sticky] * 2, charges)
@@ -61,7 +61,7 @@ def test_the_slot_of_a_switch_has_the_new_kernel_ahead():
 @pytest.mark.assures("estimates", "The account of a chain that changes is never below the definition")
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_a_switch_is_never_below_enumeration(data):
+def test_the_loss_across_a_switch_is_never_below_enumeration(data):
     states = st.just(data.draw(st.sampled_from([2, 2, 3])))
     zeros = data.draw(st.booleans())
     before = data.draw(transitions(states, least=1e-3))
@@ -85,7 +85,7 @@ def test_a_switch_is_never_below_enumeration(data):
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_two_switches_are_never_below_enumeration(data):
+def test_the_loss_across_two_switches_is_never_below_enumeration(data):
     matrices = [data.draw(transitions(st.just(2), least=1e-2)) for _ in range(3)]
     changes = sorted(data.draw(st.lists(st.integers(0, 7), min_size=2, max_size=2, unique=True)))
     charges = data.draw(windows(8))
@@ -106,7 +106,7 @@ def test_two_switches_are_never_below_enumeration(data):
 
 @settings(max_examples=12, deadline=None)
 @given(st.data())
-def test_a_switch_costs_little_more_than_the_quilts_that_see_both_kernels(data):
+def test_the_loss_across_a_switch_is_close_to_that_of_quilts_with_both_kernels(data):
     before, after = (data.draw(transitions(st.just(2), least=0.05)) for _ in range(2))
     change = data.draw(st.integers(0, 14))
     charges = data.draw(windows(15, most=4, epsilon=(0.01, 0.3)))
@@ -125,7 +125,7 @@ def test_far_from_a_switch_nothing_changes():
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_charges_around_a_switch_may_come_in_any_order_and_reload(order):
+def test_charges_around_a_switch_in_any_order_give_the_same_loss(order):
     charges = [(90, 110, 0.1), (0, 30, 0.3), (95, 100, 0.7), (130, 160, 0.2), (40, 90, 0.05), (101, 300, 0.01)][::order]
     ledger = Ledger(FAST)
     ledger.switch(100, SLOW)
@@ -148,7 +148,7 @@ def test_a_switch_above_the_budget_is_refused_and_changes_nothing():
 
 @settings(max_examples=40, deadline=None)
 @given(windows(40, most=4), st.booleans())
-def test_a_belief_that_joins_reprices_the_whole_history(charges, late):
+def test_an_added_belief_reprices_the_whole_history(charges, late):
     ledger = Ledger(FAST)
     cut = 0 if late else len(charges)
     ledger.replay(charges[:cut])
@@ -167,7 +167,7 @@ def test_a_belief_that_joins_reprices_the_whole_history(charges, late):
         (9, MarkovChain(np.full((3, 3), 1 / 3)), "the belief has 3 states, but the account is about 2"),
     ],
 )
-def test_a_switch_that_cannot_be_is_refused(slot, belief, message):
+def test_an_invalid_switch_is_refused(slot, belief, message):
     ledger = Ledger(FAST)
     ledger.switch(5, SLOW)
     with pytest.raises(ValueError, match=message):
@@ -181,7 +181,7 @@ def test_a_switch_lies_at_the_start_of_the_chain_or_later():
     ledger.switch(10, SLOW)
 
 
-def test_an_endless_schedule_across_a_switch_costs_what_its_windows_cost():
+def test_the_loss_of_an_endless_schedule_across_a_switch_equals_its_windows():
     for before, after in ((FAST, SLOW), (SLOW, FAST), (MixingBounds(0.5, 2.0), MixingBounds(0.4, 1.5))):
         ledger = Ledger(before)
         ledger.switch(300, after)

@@ -43,7 +43,7 @@ def admitted(ledger, charges, data):
 
 @settings(max_examples=100)
 @given(st.data())
-def test_a_folded_account_is_never_below_the_definition(data):
+def test_a_compacted_account_is_never_below_the_definition(data):
     matrix = data.draw(transitions(st.just(2), least=1e-2))
     chain = MarkovChain(matrix)
     budget = data.draw(st.floats(0.5, 4.0))
@@ -53,7 +53,7 @@ def test_a_folded_account_is_never_below_the_definition(data):
     assert truth - TINY <= ledger.loss <= budget
 
 
-def test_a_slot_that_later_charges_make_too_dear_is_not_folded():
+def test_a_slot_that_later_charges_could_push_above_the_budget_is_not_compacted():
     # by what lies behind the horizon alone, the first slot would cost 2 for ever
     charges = [(1, 2, 2.0), (4, 5, 1.0)]
     truth = reference.response_loss(STICKY.stationary, STICKY.transition, 6, charges)
@@ -72,7 +72,7 @@ def test_a_slot_that_later_charges_make_too_dear_is_not_folded():
 @BELIEFS
 @settings(max_examples=40)
 @given(data=st.data())
-def test_a_folded_account_is_that_of_the_whole_or_above_it(belief, data):
+def test_a_compacted_account_is_never_below_the_full_account(belief, data):
     ledger, whole = Ledger(belief, budget=5.0), Ledger(belief)
     charges = [(9 * start, 9 * start + stop - start, rate) for start, stop, rate in data.draw(windows(100, most=9))]
     whole.replay(admitted(ledger, charges, data))
@@ -80,7 +80,7 @@ def test_a_folded_account_is_that_of_the_whole_or_above_it(belief, data):
 
 
 @BELIEFS
-def test_equal_weeks_that_are_folded_keep_their_loss_and_the_state_does_not_grow(belief):
+def test_compacted_equal_weeks_keep_their_loss_in_bounded_state(belief):
     ledger, whole = Ledger(belief, budget=2.0), Ledger(belief)
     for week in range(200):
         ledger.compact(30 * week)
@@ -108,7 +108,7 @@ def test_compaction_around_a_switch_is_never_below_enumeration(data):
 
 @settings(max_examples=30)
 @given(st.data())
-def test_compaction_with_a_belief_that_joined_a_switched_account_holds_for_both(data):
+def test_compaction_of_a_switched_account_with_an_added_belief_holds_for_both(data):
     before, after, other = (data.draw(transitions(st.just(2), least=1e-2)) for _ in range(3))
     ledger = Ledger(MarkovChain(before), budget=3.0)
     ledger.switch(data.draw(st.integers(0, 6)), MarkovChain(after))
@@ -144,7 +144,7 @@ def test_behind_the_horizon_nothing_is_charged_and_nothing_changes():
         Ledger(QUICK).compact(0)
 
 
-def test_a_replay_above_the_budget_leaves_no_bound_on_what_is_folded():
+def test_a_replay_above_the_budget_leaves_no_bound_on_compacted_slots():
     ledger = Ledger(CHAIN, budget=1.0)
     ledger.charge(0, 200, 0.2)
     ledger.compact(200)

@@ -66,7 +66,7 @@ def loss_in(slots, matrix, length, windows):
     return worst
 
 
-def test_two_answers_harmless_alone_may_reveal_a_secret_together_and_are_refused():
+def test_two_answers_without_loss_may_reveal_a_secret_together_and_are_refused():
     """Three fair coins; whether the first two agree, and the parity of all."""
     coins = list(itertools.product((0, 1), repeat=3))
 
@@ -105,7 +105,7 @@ def test_quilt_releases_cost_at_most_their_sum_and_k_times_the_largest_on_one_qu
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_two_segments_of_any_mechanism_lose_at_most_what_theorem_3_1_says(data):
+def test_theorem_3_1_bounds_the_loss_of_two_segments_of_any_mechanism(data):
     matrix = data.draw(transitions(st.just(2), least=0.05))
     first = data.draw(st.integers(1, 4))
     start = data.draw(st.integers(first, 6))
@@ -189,7 +189,7 @@ def test_nearly_independent_segments_lose_at_most_the_sum_and_twice_the_divergen
         (lambda: nearly_independent(0.0, 1.0, 0.1), "epsilons finite and above 0, but one is 0.0"),
     ],
 )
-def test_where_a_condition_fails_the_theorem_refuses_and_says_which(call, message):
+def test_a_theorem_with_an_unmet_condition_names_the_condition(call, message):
     with pytest.raises(TheoremDoesNotApply, match=message) as caught:
         call()
     again = pickle.loads(pickle.dumps(caught.value))

@@ -62,7 +62,7 @@ def truth(start, matrix, charges):
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_no_stationary_chain_loses_more_than_its_largest_density_says(data):
+def test_the_largest_density_bounds_the_loss_of_every_stationary_chain(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-2))
     chain = MarkovChain(matrix)
     assume(chain.is_irreducible and chain.period == 1 and chain.gap > 1e-2)
@@ -75,7 +75,7 @@ def test_no_stationary_chain_loses_more_than_its_largest_density_says(data):
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_no_chain_of_a_fixed_start_loses_more_than_its_largest_density_says(data):
+def test_the_largest_density_bounds_the_loss_of_every_chain_with_a_fixed_start(data):
     matrix = data.draw(transitions(least=1e-2))
     start = data.draw(distributions(len(matrix)))
     charges = data.draw(windows(LENGTH[len(matrix)], epsilon=(0.01, 0.5)))
@@ -84,7 +84,7 @@ def test_no_chain_of_a_fixed_start_loses_more_than_its_largest_density_says(data
 
 @settings(max_examples=15, deadline=None)
 @given(windows(8, epsilon=(0.01, 0.5)), st.floats(0.05, 0.5), st.floats(0.5, 0.95))
-def test_no_chain_of_an_interval_loses_more_than_its_largest_density_says(charges, low, high):
+def test_the_largest_density_bounds_the_loss_of_every_chain_of_an_interval(charges, low, high):
     belief = BinaryInterval((low, high), (0.3, 0.9))
     for stays in ((low, 0.3), (high, 0.9), (low, 0.9), ((low + high) / 2, 0.5)):
         matrix = np.array([[stays[0], 1 - stays[0]], [1 - stays[1], stays[1]]])
@@ -125,7 +125,7 @@ def test_a_refused_charge_changes_nothing_and_the_reason_names_the_density():
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 12), st.floats(0.005, 0.1))
-def test_a_schedule_costs_what_its_windows_cost_written_out(size, every, epsilon_dp):
+def test_the_loss_of_a_schedule_equals_that_of_its_windows(size, every, epsilon_dp):
     belief = MarkovChain(THETA2)
     endless = Schedule(size, every, 3, None, epsilon_dp)
     written = [(3 + every * j, 3 + every * j + size, epsilon_dp) for j in range(300 // every)]
@@ -160,7 +160,7 @@ def test_the_noise_is_the_published_one_within_the_grid(belief, printed):
     assert sharp(belief).density_for(1.0) >= found.epsilon_dp
 
 
-def test_a_calibration_carries_the_least_noise_there_is_where_it_is_known():
+def test_a_calibration_has_the_lower_bound_of_the_noise_where_known():
     chains = [MarkovChain(one) for one in (THETA1, THETA2)]
     assert forward_backward(chains[0], 1.0).lower_bound == lower_bound(chains[0], 1.0)
     assert forward_backward(FiniteClass(chains), 1.0).lower_bound == lower_bound(chains[0], 1.0)
@@ -201,7 +201,7 @@ def test_chains_of_many_states_are_priced_by_the_variation_of_their_powers():
 
 
 @pytest.mark.parametrize("wrong", [0.5, 0.999, math.nan, -1.0])
-def test_a_matrix_that_no_couplings_prove_is_not_believed(monkeypatch, wrong):
+def test_a_matrix_without_proving_couplings_is_rejected(monkeypatch, wrong):
     made = constant._matrix
     for belief, density in ((MarkovChain(THETA1), 0.123046875), (BOUNDS, 0.0615234375)):
         assert constant.certificates_at.__wrapped__(belief, density)

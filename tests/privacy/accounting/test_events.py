@@ -30,7 +30,7 @@ def truth(start, matrix, charges, slots):
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_no_event_of_a_stationary_chain_loses_more_than_said(data):
+def test_the_event_loss_bounds_every_event_of_a_stationary_chain(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-2))
     chain = MarkovChain(matrix)
     assume(chain.is_irreducible and chain.period == 1 and chain.gap > 1e-2)
@@ -46,7 +46,7 @@ def test_no_event_of_a_stationary_chain_loses_more_than_said(data):
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
-def test_no_event_of_a_chain_of_a_fixed_start_loses_more_than_said(data):
+def test_the_event_loss_bounds_every_event_of_a_chain_with_a_fixed_start(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-2))
     start = data.draw(distributions(len(matrix)))
     charges = data.draw(windows(LENGTH[len(matrix)], epsilon=(0.01, 0.5)))
@@ -56,7 +56,7 @@ def test_no_event_of_a_chain_of_a_fixed_start_loses_more_than_said(data):
         assert ledger.event_loss(slots) >= truth(start, matrix, charges, slots) - TINY
 
 
-def test_the_ends_of_an_event_tell_as_much_as_is_said_where_it_is_long():
+def test_the_bound_on_the_loss_of_a_long_event_is_nearly_attained():
     # of two states that change together each pair of ends is the worst one
     matrix = np.array([[0.8, 0.2], [0.2, 0.8]])
     ledger = Ledger(MarkovChain(matrix))
@@ -84,7 +84,7 @@ def test_a_longer_event_loses_no_less_and_the_longest_is_the_last_within(charges
             assert longest == sum(loss <= epsilon for loss in losses)
 
 
-def test_schedules_and_folded_slots_count():
+def test_schedules_and_compacted_slots_count_in_event_losses():
     density = mqm_approx(BOUNDS, 1.0).epsilon_dp
     endless = Schedule(48, 48, 0, None, density)
     ledger = Ledger(BOUNDS)
@@ -97,7 +97,7 @@ def test_schedules_and_folded_slots_count():
     assert compacted.event_loss(20) == ledger.event_loss(20, [endless])
 
 
-def test_where_nothing_is_known_an_event_has_no_bound():
+def test_an_event_without_a_usable_account_has_no_bound():
     cycle = MarkovChain([[0.0, 1.0], [1.0, 0.0]])
     assert Ledger(cycle).event_loss(2, [Schedule(1, 1, 0, None, 0.1)]) == math.inf
     assert Ledger(cycle).longest_event(1.0, [Schedule(1, 1, 0, None, 0.1)]) == 0

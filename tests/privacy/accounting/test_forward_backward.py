@@ -52,7 +52,7 @@ def test_two_states_need_the_noise_that_was_computed_by_hand(transition, printed
 
 
 @pytest.mark.parametrize("transition", [THETA1, THETA2])
-def test_two_lazy_states_reach_the_least_noise_there_is(transition):
+def test_two_lazy_states_attain_the_lower_bound_of_the_noise(transition):
     chain = MarkovChain(transition)
     assert sigma(chain) == pytest.approx(lower_bound(chain, 1.0), rel=1e-6)
 
@@ -98,7 +98,7 @@ def test_a_class_needs_the_noise_of_its_worst_member():
 
 @settings(max_examples=20, deadline=None)
 @given(st.data())
-def test_no_stationary_chain_loses_more_than_its_certificate_says(data):
+def test_the_certificate_bounds_the_loss_of_every_stationary_chain(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-3))
     chain = MarkovChain(matrix)
     assume(chain.is_irreducible and chain.period == 1 and chain.gap > 1e-3)

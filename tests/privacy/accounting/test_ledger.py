@@ -68,7 +68,7 @@ def test_fifty_two_adjacent_windows_at_the_calibrated_density_lose_epsilon(bound
     assert epsilon * (1 - 1e-9) < loss_by_quilts(bounds, [(0, 52 * size, density)]) <= epsilon
 
 
-def test_what_mqm_approx_calibrates_costs_less_than_its_epsilon():
+def test_a_calibration_by_mqm_approx_loses_less_than_its_epsilon():
     # the bounds of the demo's history, and those of the documents
     for bounds, sigma, cost in ((MixingBounds(0.03349, 0.4002), 81.223, 0.5456), (BOUNDS, 31.710, 0.3842)):
         noise = mqm_approx(bounds, 1.0)
@@ -140,7 +140,7 @@ def test_by_the_quilts_the_same_window_twice_loses_the_influence_once(belief):
 
 @BELIEFS
 @pytest.mark.parametrize("density", [0.001, 0.1])
-def test_sliding_windows_of_four_periods_cost_what_four_times_the_density_costs(belief, density):
+def test_sliding_windows_of_four_periods_lose_as_much_as_fourfold_density(belief, density):
     ledger = Ledger(belief)
     sliding = charged(belief, [(12 * start, 12 * (start + 4), density) for start in range(120)])
     assert sliding.loss == pytest.approx(ledger.ceiling(4 * density), rel=1e-3)
@@ -149,7 +149,7 @@ def test_sliding_windows_of_four_periods_cost_what_four_times_the_density_costs(
 
 
 @BELIEFS
-def test_a_refused_charge_changes_nothing_and_says_everything(belief):
+def test_a_refused_charge_changes_nothing_and_reports_the_account(belief):
     density = Ledger(belief).density_for(1.0)
     ledger = charged(belief, [(0, 300, density)], budget=1.2)
     state = pickle.dumps((ledger.loss, ledger.runs, ledger.remaining))
@@ -175,7 +175,7 @@ def test_a_ledger_already_above_its_budget_refuses_even_a_free_charge():
         ledger.charge(10_000, 10_001, 1e-9)
 
 
-def test_asking_what_a_charge_would_cost_needs_no_budget_and_changes_nothing():
+def test_computing_the_cost_of_a_charge_changes_nothing():
     ledger = charged(BOUNDS, [(0, 500, 0.03)], budget=1.0)
     before = (ledger.loss, ledger.runs)
     assert ledger.would_cost(0, 500, 10.0) > 1
@@ -217,7 +217,7 @@ def test_other_malformed_arguments_are_refused():
         Ledger(MarkovChain([[1, 0], [0, 1]]))
 
 
-def test_a_chain_with_a_start_is_charged_from_there_on_only():
+def test_a_chain_with_a_start_refuses_charges_before_it():
     ledger = Ledger(FIXED, start=100)
     ledger.charge(100, 200, 0.01)
     for call in (
@@ -311,7 +311,7 @@ def test_a_ledger_shows_its_belief_loss_and_budget():
 
 
 @BELIEFS
-def test_a_ledger_that_was_pickled_goes_on_as_before(belief):
+def test_a_pickled_ledger_charges_as_before(belief):
     ledger = charged(belief, [(0, 20, 0.05), (10, 40, 0.02)], budget=5.0)
     again = pickle.loads(pickle.dumps(ledger))
     assert again.charge(30, 60, 0.03) == ledger.charge(30, 60, 0.03)

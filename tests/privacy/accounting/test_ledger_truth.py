@@ -42,7 +42,7 @@ def beliefs_of(matrix):
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_no_stationary_chain_loses_more_than_the_ledger_says(data):
+def test_the_ledger_bounds_the_loss_of_every_stationary_chain(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-3))
     assume(MarkovChain(matrix).is_irreducible)
     length = LENGTH[len(matrix)]
@@ -58,7 +58,7 @@ def test_no_stationary_chain_loses_more_than_the_ledger_says(data):
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_no_chain_with_a_fixed_start_loses_more_than_the_ledger_says(data):
+def test_the_ledger_bounds_the_loss_of_every_chain_with_a_fixed_start(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-3))
     length = LENGTH[len(matrix)]
     start = data.draw(distributions(len(matrix)))
@@ -72,7 +72,7 @@ def test_no_chain_with_a_fixed_start_loses_more_than_the_ledger_says(data):
         assert Ledger(MixingBounds.of(chain)).loss_of(charges) >= truth - TINY
 
 
-def test_the_definition_is_reached_where_there_is_nothing_to_gain():
+def test_the_ledger_equals_the_definition_for_extreme_chains():
     # independent slots lose their density, a chain that cannot move loses the whole window
     charges = [(0, 4, 0.3), (2, 6, 0.5)]
     free = np.full((2, 2), 0.5)
@@ -136,7 +136,7 @@ def falling_tables(draw):
 
 @settings(max_examples=200, deadline=None)
 @given(falling_tables(), windows(40, most=6, epsilon=(0.01, 1.0)))
-def test_with_tables_of_any_shape_and_reach_the_sweep_is_the_rule_slot_by_slot(tables, charges):
+def test_with_tables_of_any_shape_the_sweep_equals_the_rule_slot_by_slot(tables, charges):
     left, right = tables
     density = Density()
     for charge in charges:
@@ -178,7 +178,7 @@ def test_in_windows_longer_than_the_reach_the_quilts_loss_is_the_rule_slot_by_sl
     epsilon_dp=st.floats(0.01, 2.0),
     charges=st.one_of(st.just([]), windows(40, most=3)),
 )
-def test_an_endless_schedule_costs_what_very_many_of_its_windows_cost(size, every, epsilon_dp, charges):
+def test_the_loss_of_an_endless_schedule_is_the_limit_of_its_windows(size, every, epsilon_dp, charges):
     endless = Schedule(size, every, 7, None, epsilon_dp)
     ledger = Ledger(QUICK)
     ledger.replay(charges)
@@ -190,7 +190,7 @@ def test_an_endless_schedule_costs_what_very_many_of_its_windows_cost(size, ever
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(0, 9)), min_size=2, max_size=3))
-def test_several_endless_schedules_cost_what_they_cost_written_out(shapes):
+def test_the_loss_of_several_endless_schedules_equals_that_of_their_windows(shapes):
     endless = [Schedule(size, every, start, None, 0.3) for size, every, start in shapes]
     written = [
         (s.start + s.every * j, s.start + s.every * j + s.size, 0.3) for s in endless for j in range(300 // s.every)

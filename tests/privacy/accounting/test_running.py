@@ -35,7 +35,7 @@ SCHEDULES = pytest.mark.parametrize(
 
 @SCHEDULES
 @pytest.mark.parametrize("belief", [QUICK, THREE], ids=["bounds", "chain"])
-def test_a_charge_on_a_schedule_already_seen_computes_nothing_new(windows_of, belief, monkeypatch):
+def test_a_charge_on_a_priced_schedule_requires_no_new_computation(windows_of, belief, monkeypatch):
     priced, swept = [], []
     real_worst, real_step = QuiltAccount.worst, sweep.Course._step
     monkeypatch.setattr(QuiltAccount, "worst", lambda self: priced.append(self) or real_worst(self))
@@ -79,7 +79,7 @@ def test_quilts_are_called_above_a_loss_only_where_they_are(tables, charges, pla
 
 @settings(max_examples=80, deadline=None)
 @given(windows(120, most=6), windows(120, most=3))
-def test_what_a_charge_would_cost_leaves_no_trace(charges, others):
+def test_computing_the_cost_of_charges_does_not_affect_later_charges(charges, others):
     ledger, untouched = Ledger(THREE), Ledger(THREE)
     ledger.replay(charges)
     untouched.replay(charges)

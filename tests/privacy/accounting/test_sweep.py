@@ -49,7 +49,7 @@ def truth(start, matrix, charges):
 
 @settings(max_examples=150)
 @given(st.data())
-def test_no_stationary_chain_loses_more_than_the_recursion_says(data):
+def test_the_recursion_bounds_the_loss_of_every_stationary_chain(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-3))
     chain = MarkovChain(matrix)
     assume(chain.is_irreducible)
@@ -69,7 +69,7 @@ def test_no_stationary_chain_loses_more_than_the_recursion_says(data):
 
 @settings(max_examples=100)
 @given(st.data())
-def test_no_chain_of_any_start_loses_more_than_the_recursion_says(data):
+def test_the_recursion_bounds_the_loss_of_every_chain_with_any_start(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-3))
     start = data.draw(distributions(len(matrix)))
     charges = data.draw(windows(LENGTH[len(matrix)]))
@@ -81,7 +81,7 @@ def test_no_chain_of_any_start_loses_more_than_the_recursion_says(data):
 
 @settings(max_examples=20)
 @given(windows(8), st.floats(0.05, 0.5), st.floats(0.5, 0.95), st.floats(0, 1), st.floats(0, 1))
-def test_no_chain_of_an_interval_loses_more_than_the_recursion_says(charges, low, high, first, second):
+def test_the_recursion_bounds_the_loss_of_every_chain_of_an_interval(charges, low, high, first, second):
     belief = BinaryInterval((low, high), (0.3, 0.9))
     stay, other = low + first * (high - low), 0.3 + second * 0.6
     matrix = np.array([[stay, 1 - stay], [1 - other, other]])
@@ -90,7 +90,7 @@ def test_no_chain_of_an_interval_loses_more_than_the_recursion_says(charges, low
 
 @settings(max_examples=40)
 @given(st.data())
-def test_no_chain_of_a_period_loses_more_than_the_recursion_says(data):
+def test_the_recursion_bounds_the_loss_of_every_periodic_chain(data):
     one, two = (data.draw(transitions(states=st.just(2), least=0.05)) for _ in range(2))
     charges = data.draw(windows(8, epsilon=(0.01, 1.0)))
     belief = PeriodicChain([one, two])
@@ -110,7 +110,7 @@ def test_with_long_and_distant_windows_the_ledger_is_never_above_the_quilts(data
 
 @settings(max_examples=40)
 @given(windows(120, most=7, epsilon=(0.001, 0.5)), st.randoms(use_true_random=False), st.data())
-def test_charges_in_any_order_come_to_one_float_and_none_lowers_the_loss(charges, shuffled, data):
+def test_charges_in_any_order_give_one_float_and_never_lower_the_loss(charges, shuffled, data):
     belief = data.draw(
         st.sampled_from([MarkovChain(THETA), MarkovChain(CIRCLING), BOUNDS, FiniteClass([MarkovChain(CIRCLING)] * 2)])
     )
@@ -138,7 +138,7 @@ def test_charges_in_any_order_come_to_one_float_and_none_lowers_the_loss(charges
     charges=st.one_of(st.just([]), windows(40, most=3, epsilon=(0.01, 0.5))),
     belief=st.sampled_from([MarkovChain(THETA), MarkovChain(CIRCLING), MixingBounds(0.3, 1.2)]),
 )
-def test_an_endless_schedule_costs_what_very_many_of_its_windows_cost(size, every, epsilon_dp, charges, belief):
+def test_the_loss_of_an_endless_schedule_is_the_limit_of_its_windows(size, every, epsilon_dp, charges, belief):
     endless = Schedule(size, every, 7, None, epsilon_dp)
     history = BeliefHistory([(None, belief)])
     many = [*charges, *((7 + every * j, 7 + every * j + size, epsilon_dp) for j in range(200))]
@@ -153,7 +153,7 @@ def test_an_endless_schedule_costs_what_very_many_of_its_windows_cost(size, ever
 
 @settings(max_examples=40)
 @given(windows(400, most=6, epsilon=(0.001, 0.2)), st.floats(0.05, 0.5), st.floats(0.02, 0.3))
-def test_many_slots_at_once_come_to_what_slot_by_slot_comes_to(charges, pi_min, gap):
+def test_vectorised_slots_give_the_loss_of_the_recursion_slot_by_slot(charges, pi_min, gap):
     belief = MixingBounds(pi_min, gap)
     assume(
         min(way.blocks.stride for way in vars(sweep.members_of(belief)[0]).values() if isinstance(way, sweep.Way)) > 2
@@ -253,7 +253,7 @@ def test_over_10000_compositions_the_ledger_is_never_below_the_definition(genera
 
 
 @pytest.mark.slow
-def test_over_windows_of_336_slots_no_series_of_outputs_says_more_than_the_ledger(generator):
+def test_the_ledger_bounds_sampled_output_ratios_over_windows_of_336_slots(generator):
     for _ in range(100):
         matrix = kernel(generator)
         chain = MarkovChain(matrix)

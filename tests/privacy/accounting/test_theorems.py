@@ -65,7 +65,7 @@ def patterns(draw):
 
 @settings(max_examples=200, deadline=None)
 @given(beliefs(), patterns())
-def test_the_ledger_is_never_above_a_bound_of_the_seeds(belief, charges):
+def test_the_ledger_is_never_above_a_bound_of_the_published_theorems(belief, charges):
     ledger = Ledger(belief)
     ledger.replay(charges)
     found = check(ledger)
@@ -132,7 +132,7 @@ def test_two_distant_windows_have_theorem_3_3():
         (MarkovChain([[0, 1], [1, 0]]), [(0, 9, 0.1), (9, 12, 0.1)], "[SC17] 3.6", "a finite max-divergence"),
     ],
 )
-def test_a_theorem_that_does_not_apply_says_why(belief, charges, name, reason):
+def test_a_theorem_that_does_not_apply_has_a_reason(belief, charges, name, reason):
     ledger = Ledger(belief)
     ledger.replay(charges)
     bound = ledger.bounds()[name]
@@ -141,7 +141,7 @@ def test_a_theorem_that_does_not_apply_says_why(belief, charges, name, reason):
         raise AssertionError(bound.reason)
 
 
-def test_behind_a_horizon_or_across_a_switch_the_theorems_say_so():
+def test_theorems_behind_a_horizon_or_across_a_switch_have_a_reason():
     ledger = Ledger(QUICK, budget=1.0)
     ledger.replay([(0, 100, 0.01), (100, 400, 0.01)])
     ledger.compact(400)

@@ -24,7 +24,7 @@ def built(charges, cuts=()):
 
 @settings(max_examples=200, deadline=None)
 @given(windows(30, most=7), CUTS, windows(35, most=1))
-def test_a_timeline_is_the_density_of_its_charges_and_forgets_what_is_taken_back(charges, cuts, extra):
+def test_a_timeline_equals_the_density_of_its_charges_after_withdrawals(charges, cuts, extra):
     line, density = built(charges, cuts)
     assert line.runs() == density.runs()
     assert line.density() == density
@@ -39,7 +39,7 @@ def test_a_timeline_is_the_density_of_its_charges_and_forgets_what_is_taken_back
 
 @settings(max_examples=200, deadline=None)
 @given(windows(30, most=5), st.integers(-5, 40), windows(20, most=3))
-def test_from_a_floor_on_every_slot_is_kept(charges, floor, later):
+def test_a_timeline_with_a_floor_keeps_every_slot_from_the_floor_on(charges, floor, later):
     moved = [(start + max(30, floor), stop + max(30, floor), rate) for start, stop, rate in later]
     kept = Density()
     for start, stop, rate in charges:

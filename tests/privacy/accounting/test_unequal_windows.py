@@ -28,7 +28,7 @@ def ends_of(lengths, start=0):
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_no_chain_loses_more_by_unequal_windows_than_is_said(data):
+def test_the_ledger_bounds_the_loss_of_unequal_windows(data):
     matrix = data.draw(transitions(least=1e-3).filter(lambda found: len(found) == 2))
     assume(MarkovChain(matrix).is_irreducible)
     lengths, density = data.draw(LENGTHS), data.draw(st.floats(0.05, 1.0))
@@ -55,7 +55,7 @@ def test_no_chain_loses_more_by_unequal_windows_than_is_said(data):
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_no_chain_loses_more_by_windows_with_noise_of_their_own_than_is_said(data):
+def test_the_ledger_bounds_the_loss_of_windows_with_noise_by_length(data):
     """By enumeration of all paths: each window at a loss per slot of its own, as noise by its length has it."""
     matrix = data.draw(transitions(least=1e-3).filter(lambda found: len(found) == 2))
     assume(MarkovChain(matrix).is_irreducible)
@@ -84,7 +84,7 @@ def test_no_chain_loses_more_by_windows_with_noise_of_their_own_than_is_said(dat
 
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.floats(0.1, 3.0), st.integers(-5, 5))
-def test_windows_with_noise_of_their_own_are_cut_behind_the_last_that_fits(data, budget, start):
+def test_windows_with_noise_by_length_are_cut_after_the_last_within_the_budget(data, budget, start):
     ends = ends_of(data.draw(LENGTHS), start)
     densities = tuple(data.draw(st.sampled_from([0.05, 0.15, 0.3])) for _ in ends)
     fitting, charged = start, []
@@ -99,7 +99,7 @@ def test_windows_with_noise_of_their_own_are_cut_behind_the_last_that_fits(data,
 
 @settings(max_examples=60, deadline=None)
 @given(LENGTHS, st.floats(0.1, 3.0), st.integers(-5, 5))
-def test_a_schedule_of_unequal_windows_is_cut_behind_the_last_that_fits(lengths, budget, start):
+def test_unequal_windows_are_cut_after_the_last_within_the_budget(lengths, budget, start):
     ends = ends_of(lengths, start)
     schedule = Schedule(1, 1, start, ends[-1], 0.15, ends)
     fitting = start

@@ -80,18 +80,18 @@ def test_the_nearest_member_of_a_class_counts():
     assert adversary_epsilon(1.0, adversary, FiniteClass([far, near]), 6) == 1 + 2 * alone
 
 
-def test_a_member_is_no_distance_from_itself():
+def test_the_divergence_of_a_member_from_itself_is_zero():
     for chain in (MarkovChain(THETA1), MarkovChain(THETA1, [1, 0]), MarkovChain([[0, 1], [1, 0]], [1, 0])):
         assert adversary_divergence(chain, chain, 20) == 0
     assert adversary_divergence(TABLE, TABLE) == 0
 
 
-def test_one_slot_of_a_chain_tells_nothing_about_how_it_starts():
+def test_the_divergence_over_one_slot_is_zero_for_any_starts():
     # given the state of the only slot, nothing else is left to differ
     assert adversary_divergence(MarkovChain(THETA1, [0.1, 0.9]), MarkovChain(THETA1, [0.9, 0.1]), 1) == 0
 
 
-def test_what_one_side_calls_impossible_is_infinitely_far():
+def test_an_outcome_impossible_for_one_belief_gives_infinite_divergence():
     certain, open_ = MarkovChain([[1.0, 0.0], [0.4, 0.6]], [0.5, 0.5]), MarkovChain(THETA1, [0.5, 0.5])
     assert adversary_divergence(certain, open_, 3) == math.inf
     assert adversary_divergence(open_, certain, 3) == math.inf
@@ -111,7 +111,7 @@ def test_probabilities_below_the_range_of_floats_keep_their_ratios():
     assert adversary_divergence(cycles[0], cycles[1], 5) == pytest.approx(3 * math.log(2), abs=1e-9)
 
 
-def test_tables_of_records_that_are_no_chain():
+def test_divergence_of_joint_tables_of_records_without_a_chain():
     other = JointTable.from_array([[0.25, 0.25], [0.25, 0.25]])
     assert adversary_divergence(TABLE, other) == pytest.approx(math.log(0.5 / 0.2))
     assert adversary_epsilon(0.5, TABLE, [other, TABLE]) == 0.5

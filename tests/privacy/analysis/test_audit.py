@@ -123,7 +123,7 @@ def test_counts_agree_with_the_other_enumeration(data):
 
 
 class TestWorkedCases:
-    def test_one_cell_of_independent_slots_loses_what_it_is_charged(self):
+    def test_one_cell_of_independent_slots_loses_exactly_its_charge(self):
         free = MarkovChain([[0.5, 0.5], [0.5, 0.5]])
         found = exact_loss(free, 3, [AuditRelease(1, 2, scale=4.0)])
         assert found.loss == pytest.approx(0.5, rel=1e-12)
@@ -168,7 +168,7 @@ class TestWorkedCases:
         assert found.member == 1
         assert found.loss == exact_loss(sticky, 5, [AuditRelease(0, 5, 10.0)]).loss
 
-    def test_a_charge_says_what_the_ledger_needs(self):
+    def test_an_audit_release_has_the_charge_of_the_ledger(self):
         assert AuditRelease(2, 5, 8.0).charge == (2, 5, 0.25)
         assert AuditRelease(2, 5, Fraction(8), "count", 1).charge == (2, 5, 0.125)
         assert AuditRelease(2, 5, 8.0, "transitions").charge == (2, 5, 0.5)
@@ -345,7 +345,7 @@ def fixed_total_loss(chain, length, found, reach):
 
 
 class TestNoiseThatKeepsTheTotal:
-    def test_one_cell_of_independent_slots_loses_what_it_is_charged(self):
+    def test_one_cell_of_independent_slots_loses_exactly_its_charge(self):
         for states in (2, 3):
             free = MarkovChain(np.full((states, states), 1 / states))
             found = [AuditRelease(1, 2, scale=4.0)]

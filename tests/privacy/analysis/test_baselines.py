@@ -50,7 +50,7 @@ def test_group_privacy_holds_for_slots_that_are_copies_and_entry_privacy_does_no
     assert reference.response_loss(np.array([0.5, 0.5]), copies, 4, grouped) <= 1 + 1e-12
 
 
-def test_entry_privacy_says_what_it_does_not_protect():
+def test_entry_privacy_states_that_correlated_slots_are_unprotected():
     found = entry_dp(2.0)
     assert (found.sigma, found.method, found.length) == (0.5, "entry-dp", None)
     assert not found.protects_correlated

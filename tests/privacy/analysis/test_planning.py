@@ -248,7 +248,7 @@ def test_a_class_without_quilts_is_planned_by_the_methods_that_read_it():
     assert plan_release(belief, 1.0, 336, bins=5, method="forward-backward") == plans["forward-backward"]
 
 
-def test_where_the_total_is_public_the_plan_has_the_law_that_keeps_it():
+def test_a_plan_with_a_public_total_uses_the_noise_law_of_sum_zero():
     """Bands and errors of the conditioned law, and not of the plain one: half for two bins, 0.77 for five."""
     for bins, share in ((2, 0.5), (5, 0.767), (51, 0.973)):
         plain, kept = (

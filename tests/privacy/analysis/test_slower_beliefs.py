@@ -43,7 +43,7 @@ def test_a_slowed_chain_keeps_its_stationary_distribution_and_divides_its_gap() 
     )
 
 
-def test_a_kind_without_a_slower_one_is_none_and_a_faster_one_is_refused() -> None:
+def test_slowing_an_unsupported_kind_gives_none_and_speeding_up_is_refused() -> None:
     assert slowed({"kind": "binary-interval", "stay_0": [0.5, 0.9], "stay_1": [0.5, 0.9]}, 2) is None
     with pytest.raises(ValueError, match="only slowed down"):
         slowed(CHAIN, 0.5)

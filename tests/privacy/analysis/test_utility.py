@@ -111,7 +111,7 @@ def test_the_epsilon_for_an_error_is_the_least_up_to_1_per_cent(method, error):
     assert f"{found:.3g}" == f"{found:.12g}"
 
 
-def test_no_epsilon_gives_an_error_that_none_can_give():
+def test_an_unattainable_error_has_no_smallest_epsilon():
     assert planner(method="group-dp", guarantee="window").smallest_epsilon(1e-9, 300) is None
 
 
@@ -120,7 +120,7 @@ class TestPerWindow:
 
     @pytest.mark.parametrize("chain", [CHAIN, THREE], ids=["two states", "three states"])
     @pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
-    def test_it_leaks_what_enumeration_finds_and_not_less(self, chain, epsilon):
+    def test_the_loss_per_window_bounds_the_loss_by_enumeration(self, chain, epsilon):
         length = 8 if chain.states == 2 else 6
         found = per_window(chain, Purpose(length, epsilon=epsilon))
         exact = exact_loss(chain, length, [AuditRelease(0, length, scale=2 / epsilon)]).loss
@@ -163,7 +163,7 @@ class TestPerWindow:
         assert found.at_least is not None
         assert 0.05 < found.at_least <= found.at_most
 
-    def test_what_has_no_bound_is_said_so(self):
+    def test_an_unbounded_loss_is_not_printed_as_infinite(self):
         found = per_window(CLASS, Purpose(100, epsilon=3.0))
         assert math.isinf(found.at_most)
         assert 3 < found.window <= 300
@@ -180,7 +180,7 @@ def test_odds_are_those_of_bayes():
     assert str(Odds.at(1.0)) == "a guess of 50% becomes at most 73.2%"
 
 
-def test_what_is_at_most_so_much_is_rounded_up():
+def test_percentages_of_upper_bounds_are_rounded_up():
     assert [percent(share, up=True) for share in (0.7311, 0.731, 0.99999, 0.02674)] == [
         "73.2%",
         "73.1%",
@@ -197,12 +197,12 @@ def test_what_is_at_most_so_much_is_rounded_up():
 class TestRules:
     """Rules of aggregation, held against numbers of the operator."""
 
-    def test_a_rule_is_read_and_said(self):
+    def test_an_aggregation_rule_is_parsed_and_formatted(self):
         assert AggregationRule.parse("10") == AggregationRule(10)
         assert AggregationRule.parse("15/15 %") == AggregationRule(15, 0.15)
         assert str(AggregationRule.parse("4/80")) == "4 members, none above 80% of the total"
 
-    def test_a_share_needs_so_many_members(self):
+    def test_a_share_rule_implies_a_least_number_of_members(self):
         assert AggregationRule.parse("4/20").fewest == 5
         assert AggregationRule.parse("15/15").fewest == 15
         assert AggregationRule.parse("100/15").fewest == 100
@@ -224,11 +224,11 @@ class TestRules:
         assert ("not met" in str(found)) is (met is False)
 
     @pytest.mark.parametrize("text", ["", "0", "15/", "15/0", "15/101", "a/b", "-3", "1.5"])
-    def test_what_is_no_rule_is_refused(self, text):
+    def test_a_malformed_aggregation_rule_is_refused(self, text):
         with pytest.raises(ValueError, match=r"rule is .*, but must be the fewest members"):
             AggregationRule.parse(text)
 
-    def test_a_share_that_is_no_largest_one_is_refused(self):
+    def test_an_impossible_largest_share_is_refused(self):
         with pytest.raises(ValueError, match=r"largest share is 0\.01, but the largest of 30 shares"):
             RuleCheck.of(AggregationRule(15, 0.15), 30, 0.01)
 

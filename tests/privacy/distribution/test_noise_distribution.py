@@ -70,7 +70,7 @@ def test_draws_in_bulk_follow_the_discrete_laplace_law(checks: Checks, scale: Fr
     checks.kolmogorov(drawn, lambda values: laplace_cdf(scale, values))
 
 
-def test_the_low_digits_of_large_noise_are_as_even_as_the_law_says(checks: Checks) -> None:
+def test_the_low_digits_of_large_noise_follow_the_law(checks: Checks) -> None:
     """At scale 4067 the residues modulo 7 differ by less than 1e-6 from 1/7; false alarm 1e-9."""
     drawn = DiscreteLaplace(rational_scale(2033.7827, 2)).draw(checks.samples)
     checks.chi_square(np.bincount(drawn % 7, minlength=7), np.full(7, checks.samples / 7))
@@ -102,7 +102,7 @@ def test_opendp_draws_from_the_same_law(checks: Checks) -> None:
     checks.same_law(DiscreteLaplace(scale).draw(checks.samples), theirs)
 
 
-def test_each_lane_of_the_exponential_event_has_its_own_probability(checks: Checks) -> None:
+def test_each_lane_of_the_exponential_event_has_its_probability(checks: Checks) -> None:
     """Lanes of 16 different numerators in one call; exact binomial test of each, false alarm 1e-9 each."""
     denominator = 2**36 - 5
     numerators = np.linspace(0, denominator, 16).astype(np.int64)

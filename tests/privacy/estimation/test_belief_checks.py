@@ -95,7 +95,7 @@ def test_a_rhythm_is_the_chain_of_each_slot_of_the_day() -> None:
         assert exact * (1 - 1e-3) <= loss <= exact * 1.03
 
 
-def test_stretches_tell_what_outputs_in_favour_of_a_set_tell() -> None:
+def test_the_loss_of_stretches_equals_that_of_outputs_favouring_a_set() -> None:
     path, density, half, far = wandering(5, 3, 300), 0.3, 2, 50
     path[100] = -1
     whole = [path[at - half : at + half + 1] for at in range(half, len(path) - half)]
@@ -114,12 +114,12 @@ def test_stretches_tell_what_outputs_in_favour_of_a_set_tell() -> None:
     assert stretches([Path(0, path)], 3, density, half)[0] == pytest.approx(worst, rel=1e-9)
 
 
-def test_stretches_of_a_series_that_is_too_short_or_constant_tell_nothing() -> None:
+def test_stretches_of_a_short_or_constant_series_have_no_loss() -> None:
     short, constant = Path(0, np.zeros(3, dtype=np.int8)), Path(0, np.ones(200, dtype=np.int8))
     assert stretches([short, constant, Path(0, np.zeros(0, dtype=np.int8))], 2, 0.5, 5).tolist() == [0, 0, 0]
 
 
-def test_what_total_variation_settles_is_not_made_sharper_and_stays_a_bound() -> None:
+def test_a_sufficient_total_variation_bound_is_not_sharpened() -> None:
     history = [Path(0, wandering(6, 3, 900, hold=0.3))]
     for check in (lambda enough: memory(history, 3, 0.05, enough), lambda enough: rhythm(history, 3, 2, 0.05, enough)):
         sharp, settled = check(0.0)[0], check(1.0)[0]

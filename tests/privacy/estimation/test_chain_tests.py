@@ -103,7 +103,7 @@ class TestReversibility:
 
     @settings(max_examples=60, deadline=None)
     @given(hnp.arrays(np.int64, (4, 4), elements=st.integers(0, 50)))
-    def test_does_not_see_the_direction_of_time_or_the_names_of_states(self, table):
+    def test_is_invariant_to_the_direction_of_time_and_the_names_of_states(self, table):
         found = reversibility_test(table)
         order = np.random.default_rng(5).permutation(4)
         assert found.statistic == pytest.approx(reversibility_test(table.T).statistic, abs=1e-8)
@@ -140,7 +140,7 @@ class TestOrder:
         assert found.degrees == degrees
         assert found.p_value == pytest.approx(stats.chi2.sf(statistic, degrees))
 
-    def test_of_nothing_says_nothing(self):
+    def test_of_empty_counts_has_p_value_one(self):
         found = order_test(TripleCounts(np.zeros((2, 2, 2), dtype=np.int64)))
         assert (found.statistic, found.degrees, found.p_value, found.least_expected) == (0, 0, 1, math.inf)
 

@@ -76,7 +76,7 @@ def simulate(rng, matrix, repeats, length):
 
 
 @pytest.mark.parametrize("matrix", [[[0.9, 0.1], [0.4, 0.6]], [[0.5, 0.5, 0], [0.01, 0.9, 0.09], [0.3, 0.3, 0.4]]])
-def test_the_level_holds_even_if_the_history_ends_when_it_looks_worst(matrix):
+def test_the_level_holds_under_optional_stopping(matrix):
     """Every path is looked at 25 times, and counted as a failure if the class misses the chain at any of them.
 
     The failures of a right class are at most binomial with probability 0.3, so the false-alarm rate is 1e-9 (the seed
@@ -137,7 +137,7 @@ def test_the_bounds_hold_for_every_member(seed, states, length, level):
             assert gap_of(mixed) >= bounds.gap - 1e-9
 
 
-def test_more_history_at_the_same_level_comes_near_the_plug_in():
+def test_bounds_approach_the_plug_in_estimate_with_more_history():
     rows = np.array([[9, 1, 0], [2, 7, 1], [0, 3, 7]])
     plug_in = MixingBounds.of(MarkovChain(rows / 10))
     gaps, rarest = [], []
@@ -151,7 +151,7 @@ def test_more_history_at_the_same_level_comes_near_the_plug_in():
     assert rarest[-1] > 0.99
 
 
-def test_a_history_that_is_too_short_says_so_and_what_to_do():
+def test_a_too_short_history_is_reported_with_advice():
     advice = "give more history, merge rare bins, or state a floor"
     with pytest.raises(EstimationError, match=f"pi_min has no bound above 0: .* never visited, 0, 1. .*{advice}"):
         confidence_class(np.array([[2, 0], [0, 1]]), 0.95).bounds()
@@ -161,7 +161,7 @@ def test_a_history_that_is_too_short_says_so_and_what_to_do():
     assert confidence_class(never).row_widths[2] == 1
 
 
-def test_a_history_without_a_shown_gap_says_so_and_what_to_do():
+def test_a_history_without_a_provable_gap_is_reported():
     # P has two deterministic rows, so P P* is reducible though every state is visited
     counts = np.array([[0, 10**6, 0], [0, 0, 10**6], [500_000, 0, 500_000]])
     with pytest.raises(EstimationError, match=r"at level 0\.95, their gap has no bound above 0\. The rows"):
@@ -227,7 +227,7 @@ def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
         wrong()
 
 
-def test_sixty_homes_pooled_are_known_well_enough(shared_data):
+def test_sixty_pooled_homes_have_the_stated_confidence_bounds(shared_data):
     counts = sum(moves(runs) for runs in runs_by_home(shared_data).values())
     bounds = confidence_class(np.asarray(counts), 0.95).bounds()
     assert bounds.pi_min == pytest.approx(0.02556, abs=1e-4)

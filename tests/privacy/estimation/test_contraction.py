@@ -99,12 +99,12 @@ def test_the_rank_is_rounded_up_and_exact(cover, series, rank):
         ("nan", 30, "no number"),
     ],
 )
-def test_a_cover_that_the_history_cannot_give_is_refused(cover, series, said):
+def test_a_cover_unattainable_by_the_history_is_refused(cover, series, said):
     with pytest.raises(EstimationError, match=said):
         rank_of(cover, series)
 
 
-def test_a_further_series_is_covered_as_often_as_the_rank_says():
+def test_a_further_series_is_covered_at_the_rate_of_the_rank():
     # 60 histories of 9 series and one more each; a false alarm has probability below 1e-8
     rng = np.random.default_rng(21)
     covered = 0
@@ -135,7 +135,7 @@ def test_the_range_of_the_share_is_that_of_the_order_statistic(history):
         ([[[5, 0], [0, 5]]], ChainError, "reducible"),
     ],
 )
-def test_a_history_that_says_too_little_is_refused(tables, error, said):
+def test_a_history_with_too_few_transitions_is_refused(tables, error, said):
     with pytest.raises(error, match=said):
         contractions(counts_of(tables))
 

@@ -82,19 +82,19 @@ def test_a_state_never_left_is_named() -> None:
     assert "visited but never left: state 1" in found.warnings()[0]
 
 
-def test_a_state_seen_only_apart_from_all_others_was_visited_and_never_left() -> None:
+def test_a_state_visited_without_transitions_is_reported_as_never_left() -> None:
     found = diagnose(np.array([[900, 0], [0, 0]]), np.array([901, 1]))
     assert found.never_left == (1,)
     assert found.never_visited == ()
 
 
-def test_a_history_of_one_state_is_said_to_be_one() -> None:
+def test_a_history_of_one_state_is_reported() -> None:
     found = diagnose(np.array([[0, 0], [0, 900]]))
     assert (found.irreducible, found.pi_min) == (True, 1.0)
     assert any("stays in one state" in warning for warning in found.warnings())
 
 
-def test_an_empty_history_says_nothing() -> None:
+def test_an_empty_history_is_reported_without_transitions() -> None:
     (warning,) = diagnose(np.zeros((3, 3), dtype=np.int64)).warnings()
     assert "no transition" in warning
 

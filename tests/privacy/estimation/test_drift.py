@@ -85,7 +85,7 @@ def judged(
 
 @pytest.mark.parametrize(("members", "draws", "scale"), [(1, 1, Fraction(1)), (4, 1, Fraction(6)), (6, 3, Fraction(4))])
 @pytest.mark.parametrize("side", [1, -1])
-def test_an_alarm_is_as_rare_as_the_exact_law_says_and_not_much_rarer(members, draws, scale, side):
+def test_the_alarm_probability_matches_the_exact_law(members, draws, scale, side):
     """The least count that alarms has an exact probability below alpha / 2k, and above a twelfth of that.
 
     The law is convolved from that of one path and that of the noise; the other state mirrors the first.
@@ -163,7 +163,7 @@ def test_false_alarms_are_no_more_frequent_than_stated(case):
     assert alarms <= stats.binom.isf(FALSE_ALARM, repeats, 0.3)
 
 
-def test_a_test_that_forgets_the_autocorrelation_would_alarm_too_often():
+def test_a_test_without_autocorrelation_would_alarm_too_often():
     """The same looks with a variance of independent slots break the level: the simulation can tell."""
     rng, repeats, members, slots = np.random.default_rng(7), 500, 5, 60
     sticky = [[0.95, 0.05], [0.2, 0.8]]
@@ -246,7 +246,7 @@ def test_neither_the_order_of_rows_nor_the_names_of_states_matter(rows, missing,
 
 
 class TestClasses:
-    def test_bounds_know_only_the_rarest_state(self):
+    def test_mixing_bounds_are_tested_by_the_rarest_state_only(self):
         bounds = MixingBounds(0.05, 0.5)
         many: dict[str, Any] = {"members": 100, "slots": 336, "scale": Fraction(20), "before": 336}
         rare = judged(bounds, [33_000, 300, 300], **many)
@@ -268,14 +268,14 @@ class TestClasses:
             assert found.drifted
             assert found.expected == pytest.approx(expected if found.state == 0 else 1 - expected)
 
-    def test_of_chains_with_the_same_shares_the_slowest_counts(self):
+    def test_a_class_of_chains_with_equal_shares_is_tested_by_the_slowest(self):
         fast, slow = MarkovChain([[0.8, 0.2], [0.8, 0.2]]), MarkovChain([[0.98, 0.02], [0.08, 0.92]])
         row, scale = [8600, 1480], Fraction(20)
         assert judged(fast, row, scale=scale).drifted
         assert not judged(slow, row, scale=scale).drifted
         assert not judged(FiniteClass([fast, slow]), row, scale=scale).drifted
 
-    def test_what_may_have_started_anywhere_needs_more_to_be_refuted(self):
+    def test_a_belief_with_any_start_requires_more_evidence_for_drift(self):
         """A single slot of 600 series that all are in state 1: a start explains it, 30 slots later nothing does."""
         row = [0, 600]
         one: dict[str, Any] = {"members": 600, "slots": 1, "scale": Fraction(4)}
@@ -285,7 +285,7 @@ class TestClasses:
             assert not judged(belief, alone, **one).drifted
             assert judged(belief, alone, before=30, **one).drifted
 
-    def test_an_interval_is_judged_by_the_ends_of_its_shares(self):
+    def test_an_interval_is_tested_by_the_ends_of_its_shares(self):
         interval = BinaryInterval((0.85, 0.92), (0.55, 0.65))  # shares of state 0 from 0.7 to 0.8485
         run: dict[str, Any] = {"before": 100}
         for row in ([7100, 2980], [8500, 1580]):
@@ -296,7 +296,7 @@ class TestClasses:
         assert low.expected == pytest.approx(0.7 if low.state == 0 else 0.3)
         assert high.expected == pytest.approx(0.45 / 0.53 if high.state == 0 else 0.08 / 0.53)
 
-    def test_a_confidence_class_is_judged_by_the_ends_of_its_shares(self):
+    def test_a_confidence_class_is_tested_by_the_ends_of_its_shares(self):
         known = confidence_class(np.array([[90_000, 10_000], [10_000, 40_000]]))  # shares near 2/3
         assert not judged(known, [6720, 3360], before=100).drifted
         assert judged(known, [8500, 1580], before=100).drifted
@@ -314,19 +314,19 @@ class TestNotJudged:
             (MarkovChain(BELIEF), np.array([0]), "no cell was counted"),
         ],
     )
-    def test_it_is_said_why(self, belief, totals, reason):
+    def test_an_untestable_row_has_a_reason(self, belief, totals, reason):
         found = judged(belief, [5040, 5040], totals=totals)
         assert (found.judged, found.drifted, found.state) == (False, False, None)
         assert math.isnan(found.share + found.expected + found.z)
         assert reason in found.reason
 
-    def test_a_chain_that_never_mixes_is_judged_where_every_slot_is_counted(self):
+    def test_a_periodic_chain_is_tested_only_if_every_slot_is_counted(self):
         flip = MarkovChain([[0, 1], [1, 0]])
         assert not judged(flip, [5040, 5040]).drifted
         assert judged(flip, [6500, 3580]).drifted
 
 
-def test_all_looks_for_ever_spend_alpha_together():
+def test_repeated_drift_tests_spend_alpha_in_total():
     spent = math.fsum(spent_alpha(0.01, look) for look in range(1, 10_000))
     assert 0.0099 < spent < 0.01
     assert spent_alpha(0.01, None) == 0.01

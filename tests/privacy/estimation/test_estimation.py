@@ -67,7 +67,7 @@ class TestTransitionCounts:
     def test_do_not_depend_on_the_order_they_are_given_in(self, found: dict[str, list[int]]) -> None:
         assert count(found) == count(dict(reversed(found.items())))
 
-    def test_survive_pickling_and_stay_closed_to_writing(self) -> None:
+    def test_survive_pickling_and_stay_read_only(self) -> None:
         counts = pickle.loads(pickle.dumps(count({"b": [0, 1, 2], "a": [1, 1]})))
         assert counts == count({"b": [0, 1, 2], "a": [1, 1]})
         assert counts.series == ("a", "b")

@@ -66,7 +66,7 @@ def test_a_half_width_is_the_smallest_by_the_convolution(
 
 
 @pytest.mark.parametrize("law", [INDEPENDENT, ZERO_SUM])
-def test_a_variance_is_that_of_every_vector_whatever_the_weights(law: str) -> None:
+def test_a_variance_equals_that_by_enumeration_for_any_weights(law: str) -> None:
     grid, probability = vectors(law, Fraction(3, 4), 3)
     for weights in ((1.0, 0.0, 0.0), (0.0, 250.0, 500.0), (-1.5, 2.0, 0.25), (1.0, 1.0, 1.0)):
         expected = float(probability @ (grid @ np.array(weights)) ** 2)
@@ -87,7 +87,7 @@ def test_the_band_of_one_count_is_that_of_the_row(scale: Fraction, bins: int) ->
 
 @pytest.mark.assures("theory", "What follows from released rows lies in its band as often as it says")
 @pytest.mark.parametrize("scale", [Fraction(1), Fraction(127, 2)])
-def test_sums_of_drawn_noise_lie_in_their_bands_as_often_as_they_say(scale: Fraction) -> None:
+def test_sums_of_drawn_noise_lie_in_their_bands_at_the_stated_level(scale: Fraction) -> None:
     """Weekly sums of days of both laws: the number within a band is binomial, two-sided at FALSE_ALARM / 4 each."""
     draws, days, bins = 10_000, 7, 5
     kept = ZeroSumLaplace(scale, bins).draw(draws * days).reshape(draws, days, bins).sum(axis=1)
@@ -104,7 +104,7 @@ def test_sums_of_drawn_noise_lie_in_their_bands_as_often_as_they_say(scale: Frac
 
 
 @pytest.mark.parametrize("weights", [(0.0, 250.0, 500.0, 1000.0, 2000.0), (1.0, -1.0, 0.5, 0.0, 0.0)])
-def test_any_weighted_sum_is_in_its_band_at_least_as_often_as_it_says(weights: tuple[float, ...]) -> None:
+def test_any_weighted_sum_lies_in_its_band_at_least_at_the_stated_level(weights: tuple[float, ...]) -> None:
     for scale in (Fraction(2, 3), Fraction(30)):
         for law, noise in (
             (ZERO_SUM, ZeroSumLaplace(scale, 5).draw(20_000)),
@@ -122,14 +122,14 @@ def test_the_factor_holds_for_laws_of_which_the_band_is_known() -> None:
     assert spread_factor(0.95) == pytest.approx(2.368, abs=1e-3)
 
 
-def test_what_no_noise_moves_has_no_band() -> None:
+def test_sums_without_noise_have_a_band_of_zero() -> None:
     kept = HistogramNoise(ZERO_SUM, 3, Fraction(50))
     assert half_width([kept] * 4, (1, 1, 1)) == 0
     assert half_width([HistogramNoise(NO_NOISE, 3, Fraction(0))], (1, 0, 0)) == 0
     assert half_width([], (1, 0, 0)) == 0
 
 
-def test_what_is_no_law_no_level_or_no_weight_is_refused() -> None:
+def test_an_invalid_noise_law_level_or_weight_is_refused() -> None:
     with pytest.raises(ValueError, match="noise_law is 'gaussian'"):
         HistogramNoise("gaussian", 3, Fraction(1))
     noise = HistogramNoise(INDEPENDENT, 3, Fraction(1))

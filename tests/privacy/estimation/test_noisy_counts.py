@@ -53,7 +53,7 @@ def trimmed(path: tuple[int | None, ...]) -> tuple[int | None, ...]:
     return path[there[0] : there[-1] + 1] if there else ()
 
 
-def test_where_missing_is_a_state_the_whole_window_must_be_counted():
+def test_the_sensitivity_with_a_missing_state_requires_the_whole_window():
     """There a cell may come or go; from the first present one to the last, one cell moves the table without limit."""
     fixed, floating = 0, 0
     for path in itertools.product((0, 1, None), repeat=6):
@@ -113,7 +113,7 @@ def test_the_noise_has_its_scale():
     assert low <= noise.mean() <= high
 
 
-def test_two_releases_differ_and_are_closed_to_writing():
+def test_two_releases_differ_and_are_read_only():
     first, second = (release_counts(history(np.full((20, 20), 9)), 0.01, start=0, stop=9) for _ in range(2))
     assert (first.table != second.table).any()  # 400 equal draws of scale 400 have probability below 1e-900
     with pytest.raises(ValueError, match="read-only"):
@@ -130,13 +130,13 @@ class TestChain:
         table=st.lists(st.lists(st.integers(-50, 500), min_size=3, max_size=3), min_size=3, max_size=3),
         total=st.one_of(st.none(), st.integers(0, 3000)),
     )
-    def test_is_valid_whatever_the_noise_did(self, table, total):
+    def test_is_valid_for_any_noise(self, table, total):
         chain = noisy(table).chain(floor=1e-3, transitions=total)
         assert chain.is_irreducible
         assert chain.transition.min() >= 1e-3 * (1 - 1e-12)
         assert chain.pi_min >= 1e-3 * (1 - 1e-9)
 
-    def test_keeps_what_needs_no_mending(self):
+    def test_leaves_valid_counts_unchanged(self):
         chain = noisy([[80, 20], [40, 60]]).chain(floor=0.01)
         assert chain.transition == pytest.approx(0.98 * np.array([[0.8, 0.2], [0.4, 0.6]]) + 0.01)
 
@@ -146,7 +146,7 @@ class TestChain:
         assert chain.transition[1, 1] == pytest.approx(0.001)
         assert chain.transition[0, 0] == pytest.approx(0.998 * 80 / 100 + 0.001)
 
-    def test_a_row_without_anything_becomes_uniform(self):
+    def test_an_empty_row_of_counts_becomes_uniform(self):
         assert noisy([[10, 0], [-3, -1]]).chain(floor=0.01).transition[1].tolist() == pytest.approx([0.5, 0.5])
 
 
@@ -178,7 +178,7 @@ def test_little_noise_on_a_long_history_leaves_a_useful_class():
 
 @pytest.mark.parametrize("terms", [1, 2, 5, 50])
 @pytest.mark.parametrize("error", [0.1, 1e-3, 1e-6])
-def test_sums_of_noise_pass_their_half_width_as_rarely_as_said(terms, error):
+def test_sums_of_noise_exceed_their_half_width_at_the_stated_rate(terms, error):
     scale = Fraction(7, 2)
     values = np.arange(-400, 401)
     single = math.tanh(0.5 / float(scale)) * np.exp(-np.abs(values) / float(scale))
@@ -191,7 +191,7 @@ def test_sums_of_noise_pass_their_half_width_as_rarely_as_said(terms, error):
     assert law[np.abs(values) > width / 2].sum() > error
 
 
-def test_no_noise_sums_to_nothing():
+def test_a_sum_of_no_noise_terms_has_a_half_width_of_zero():
     assert noise_half_width(Fraction(5), 0, 0.1) == 0
     one = NoisyCounts(np.array([[40]]), Fraction(5), 0, 50).confidence_class()
     assert [one.lower[0, 0], one.upper[0, 0]] == pytest.approx([1.0, 1.0], abs=1e-12)

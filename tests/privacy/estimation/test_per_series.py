@@ -103,7 +103,7 @@ class TestSeriesClass:
         found = series_class(series([[[9, 0], [0, 0]]]), smoothing=0.5, floor=0.01)
         assert found.chains[0].transition.min() >= 0.01
 
-    def test_says_how_many_series_have_no_chain(self):
+    def test_reports_the_number_of_series_without_a_chain(self):
         with pytest.raises(EstimationError, match="1 of 2 series never leave some of the 2 states"):
             series_class(series([[[9, 0], [0, 0]], [[9, 1], [4, 6]]]))
 

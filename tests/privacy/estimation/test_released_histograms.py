@@ -39,7 +39,7 @@ def at_least_as_often(inside: int, level: float) -> bool:
 
 @pytest.mark.assures("theory", "What follows from released rows lies in its band as often as it says")
 @pytest.mark.parametrize(("share", "missing"), [(0.1, False), (0.48, False), (0.48, True), (0.94, True)])
-def test_a_band_of_a_quantile_holds_it_as_often_as_it_says(share: float, missing: bool) -> None:
+def test_a_quantile_band_has_its_stated_coverage(share: float, missing: bool) -> None:
     """0.48 is where exactly so many cells lie below an edge: the hardest place."""
     bins = TRUE[: len(TRUE) - missing]
     place = int(np.searchsorted(np.cumsum(bins), share * bins.sum()))
@@ -111,7 +111,7 @@ def test_without_noise_the_bounds_are_those_of_the_bins() -> None:
 
 
 @pytest.mark.parametrize("factor", [1, 3])
-def test_a_change_of_shares_is_in_its_band_as_often_as_it_says(factor: int) -> None:
+def test_a_band_of_a_change_of_shares_has_its_stated_coverage(factor: int) -> None:
     """Between windows of equal size, and where the later one is three of them."""
     before, after = drawn(), [united([one] * 1) for one in drawn()]
     if factor > 1:

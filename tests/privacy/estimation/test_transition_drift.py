@@ -82,7 +82,7 @@ def test_one_transition_is_enough(sign):
     assert found.expected == pytest.approx(0.25 + off)
 
 
-def test_what_is_furthest_off_is_named():
+def test_the_transition_with_the_largest_deviation_is_named():
     moved = [[0.5, 0.5, 0], [0.1, 0.8, 0.1], [0.3, 0.2, 0.5]]
     found = transition_drift_test(MarkovChain(WIDE), table(moved))
     assert (found.state, found.drifted) == (2, True)
@@ -102,7 +102,7 @@ def test_z_is_the_distance_in_standard_deviations_of_noise_and_sampling():
     assert abs(found.z) == pytest.approx(abs(truth), rel=1e-9)
 
 
-def test_bounds_say_which_of_their_two_sides_fails():
+def test_the_violated_side_of_mixing_bounds_is_named():
     rare = transition_drift_test(MixingBounds(0.42, 0.6, "reversible"), table(TRUE))
     assert (rare.state, rare.expected) == (1, 0.42)
     assert rare.share == pytest.approx(1 / 3, abs=1e-4)
@@ -112,7 +112,7 @@ def test_bounds_say_which_of_their_two_sides_fails():
     assert "longer than the gap allows" in slow.reason
 
 
-def test_a_table_drowned_in_noise_contradicts_nothing():
+def test_a_table_dominated_by_noise_shows_no_drift():
     drowned = NoisyCounts(np.array([[-900, 40], [300, -200]]), Fraction(10**5), 0, 50)
     for belief in (SAME, OTHER, MixingBounds(0.5, 2.0)):
         assert not transition_drift_test(belief, drowned).drifted
@@ -137,7 +137,7 @@ def test_false_alarms_are_no_more_frequent_than_stated():
         assert sum(one.drifted for one in found) <= stats.binom.isf(FALSE_ALARM, repeats, 0.3)
 
 
-def test_a_belief_over_other_states_is_refused_and_looks_spend_alpha():
+def test_a_belief_over_other_states_is_refused_and_tests_spend_alpha():
     with pytest.raises(ValueError, match="they have 2 states, and the belief has 3"):
         transition_drift_test(MarkovChain(WIDE), table(TRUE))
     with pytest.raises(TypeError, match="belief is a str"):

@@ -83,7 +83,7 @@ def test_the_loss_on_a_chain_by_enumeration_is_at_most_that_of_one_histogram(cla
     assert 0 < worst <= ledger.loss
 
 
-def test_each_class_has_noise_of_its_own_and_keeps_its_own_total() -> None:
+def test_each_class_has_independent_noise_and_keeps_its_total() -> None:
     """All of 200 rows with one noise for both classes have probability below 1e-100."""
     counts = np.tile(np.array([30, 10, 0, 7, 7, 70], dtype=np.int64), (200, 1))
     released = ClassHistogram(FixedTotalHistogram(3, Fraction(20)), 2).randomise(counts)
@@ -101,7 +101,7 @@ def test_the_band_of_a_count_is_that_of_one_histogram() -> None:
     assert mechanism.half_width(0.9) == each.half_width(0.9)
 
 
-def test_without_noise_the_counts_of_all_classes_come_back() -> None:
+def test_without_noise_the_counts_of_all_classes_are_returned() -> None:
     counts = np.arange(12, dtype=np.int64).reshape(2, 6)
     assert np.array_equal(ClassHistogram(ExactHistogram(2), 3).randomise(counts), counts)
     assert ClassHistogram(ExactHistogram(2), 3).randomise(np.zeros((0, 6), dtype=np.int64)).shape == (0, 6)

@@ -40,7 +40,7 @@ def test_it_is_a_mechanism_of_one_bin_and_survives_pickling() -> None:
 
 
 @pytest.mark.parametrize("shape", [(4,), (2, 2), (4, 1), (0,)])
-def test_every_count_gets_noise_of_its_own_and_the_counts_stay(shape: tuple[int, ...]) -> None:
+def test_every_count_has_independent_noise_and_the_input_is_unchanged(shape: tuple[int, ...]) -> None:
     counts = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
     before = counts.copy()
     noise = DiscreteLaplace(Fraction(7, 2)).draw(shape, ScriptedBits())
@@ -69,7 +69,7 @@ def test_the_sensitivity_is_reached() -> None:
     assert abs((np.array([0, 1]) == 1).sum() - (np.array([1, 1]) == 1).sum()) == LaplaceCount.sensitivity
 
 
-def test_what_is_no_array_of_counts_is_refused_without_naming_a_count() -> None:
+def test_an_invalid_array_of_counts_is_refused_without_naming_a_count() -> None:
     mechanism = LaplaceCount(Fraction(3))
     with pytest.raises(TypeError, match="counts: the type is float64, the limit is int64"):
         mechanism.randomise(np.array([1.0]))

@@ -118,7 +118,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_the_enumeration_turns_red_on_a_wrong_mechanism(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_the_enumeration_fails_on_a_wrong_mechanism(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     right, wrong = MUTANTS[name]
     source = inspect.getsource(exponential)
     assert source.count(right) == 1
@@ -193,7 +193,7 @@ def test_the_probabilities_describe_the_first_draw() -> None:
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
-def test_the_shortfall_holds_whatever_the_counts(level: float) -> None:
+def test_the_shortfall_bound_holds_for_any_counts(level: float) -> None:
     mechanism = ExponentialTopK(6, 2, Fraction(1, 2))
     h = mechanism.shortfall(level)
     for gap in (h + 1, 3 * h):
@@ -236,7 +236,7 @@ def test_counts_out_of_range_are_refused() -> None:
         ExponentialTopK(2, 1, Fraction(1)).probabilities(np.array([[1.0, 2.0]]))
 
 
-def test_no_rows_are_no_selections() -> None:
+def test_no_rows_give_no_selections() -> None:
     assert ExponentialTopK(3, 2, Fraction(1)).select(np.zeros((0, 3), dtype=np.int64)).shape == (0, 2)
 
 

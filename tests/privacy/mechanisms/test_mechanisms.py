@@ -98,7 +98,7 @@ class TestLaplaceHistogram(ContractOfAMechanism):
         assert mechanism.epsilon_dp == pytest.approx(1 / 31.7098, rel=1e-10)
         assert mechanism.epsilon_dp < 1 / 31.7098
 
-    def test_says_what_it_is_and_how_far_it_strays(self) -> None:
+    def test_states_its_name_sensitivity_and_half_width(self) -> None:
         mechanism = LaplaceHistogram.from_sigma(5, 31.7098)
         assert mechanism.name == "discrete-laplace"
         assert mechanism.sensitivity == 2
@@ -111,7 +111,7 @@ class TestLaplaceHistogram(ContractOfAMechanism):
         assert len(set(noise.ravel().tolist())) > 3
         assert np.array_equal(mechanism.randomise(COUNTS, ScriptedBits()), COUNTS + noise)
 
-    def test_draws_anew_at_every_call(self) -> None:
+    def test_draws_new_noise_at_every_call(self) -> None:
         """Equal noise twice in 60 values of a scale of 2^40 has probability below 2^-2000."""
         mechanism = LaplaceHistogram(3, Fraction(2**40))
         counts = np.zeros((20, 3), dtype=np.int64)
@@ -154,12 +154,12 @@ class TestFixedTotalHistogram(ContractOfAMechanism):
     def make(self, bins: int) -> HistogramMechanism:
         return FixedTotalHistogram(bins, Fraction(7, 2))
 
-    def test_costs_what_independent_noise_of_its_scale_costs(self) -> None:
+    def test_has_the_loss_of_independent_noise_of_its_scale(self) -> None:
         mechanism = FixedTotalHistogram.from_sigma(5, 31.7098)
         plain = LaplaceHistogram.from_sigma(5, 31.7098)
         assert (mechanism.scale, mechanism.epsilon_dp) == (plain.scale, plain.epsilon_dp)
 
-    def test_keeps_every_total_and_strays_less(self) -> None:
+    def test_keeps_every_total_and_has_less_noise(self) -> None:
         mechanism = FixedTotalHistogram.from_sigma(5, 31.7098)
         counts = np.arange(500, dtype=np.int64).reshape(100, 5)
         released = mechanism.randomise(counts)
@@ -194,7 +194,7 @@ class TestFixedTotalHistogram(ContractOfAMechanism):
         assert max(losses) == pytest.approx(2 / float(scale), rel=1e-12)
         assert max(losses) <= FixedTotalHistogram(bins, scale).epsilon_dp * (1 + 1e-12)
 
-    def test_the_count_of_a_single_bin_is_the_total_and_has_no_noise_to_be_asked_for(self) -> None:
+    def test_refuses_a_single_bin(self) -> None:
         with pytest.raises(ValueError, match="bins is 1"):
             FixedTotalHistogram(1, Fraction(3))
 
@@ -209,7 +209,7 @@ class TestExactHistogram(ContractOfAMechanism):
     def make(self, bins: int) -> HistogramMechanism:
         return ExactHistogram(bins)
 
-    def test_publishes_the_counts_and_says_so(self) -> None:
+    def test_publishes_the_exact_counts_with_infinite_loss(self) -> None:
         mechanism = ExactHistogram(3)
         assert np.array_equal(mechanism.randomise(COUNTS), COUNTS)
         assert mechanism.name == "none"

@@ -159,7 +159,7 @@ class TestTheLaw:
         assert law.std == pytest.approx(math.sqrt(2) * 63.4196, rel=1e-4)
 
     @pytest.mark.parametrize("level", [0.0, 1.0, -0.1, 95.0, math.nan])
-    def test_refuses_a_level_that_is_no_probability(self, level: float) -> None:
+    def test_refuses_a_level_that_is_not_a_probability(self, level: float) -> None:
         law = DiscreteLaplace(Fraction(2))
         with pytest.raises(ValueError, match="level"):
             law.half_width(level)
@@ -169,7 +169,7 @@ class TestTheLaw:
 
 class TestADraw:
     @pytest.mark.parametrize("shape", [0, 5, (0, 3), (3, 0), (2, 3, 4), ()])
-    def test_has_the_shape_asked_for(self, shape: int | tuple[int, ...]) -> None:
+    def test_has_the_requested_shape(self, shape: int | tuple[int, ...]) -> None:
         drawn = WIDE.draw(shape)
         assert drawn.shape == ((shape,) if isinstance(shape, int) else shape)
         assert drawn.dtype == np.int64

@@ -92,7 +92,7 @@ def test_a_possible_histogram_stays() -> None:
     assert project_to_total(np.array([[40, 8, 0]]), np.array([48])).tolist() == [[40.0, 8.0, 0.0]]
 
 
-def test_ties_are_shared_alike() -> None:
+def test_ties_are_projected_equally() -> None:
     assert project_to_total(np.array([[7, 7, -50]]), np.array([9])).tolist() == [[4.5, 4.5, 0.0]]
 
 

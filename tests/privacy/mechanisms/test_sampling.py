@@ -208,7 +208,7 @@ def test_a_draw_has_exactly_the_discrete_laplace_law(bench: Bench, scale: Fracti
 @pytest.mark.parametrize(
     ("size", "things", "width"), [(1, 2, 1), (1, 2, 3), (2, 4, 2), (2, 4, 4), (3, 6, 2), (1, 5, 3)]
 )
-def test_of_all_keys_each_subset_is_chosen_equally_often(size: int, things: int, width: int) -> None:
+def test_each_subset_is_chosen_equally_often_over_all_keys(size: int, things: int, width: int) -> None:
     keys = np.indices([2**width] * things, dtype=np.uint8).reshape(things, -1).T
     chosen, times = np.unique(sampling.smallest(keys, size), axis=0, return_counts=True)
     assert len(chosen) == math.comb(things, size)
@@ -231,7 +231,7 @@ class Keys:
         return np.array(given, dtype=np.uint64)
 
 
-def test_a_lane_without_a_subset_is_drawn_again_and_no_other() -> None:
+def test_only_a_lane_without_a_subset_is_drawn_again() -> None:
     keys = Keys(5, 5, 9, 1, 2, 3, 7, 4, 7, *(0, 0, 0), *(8, 3, 6))
     chosen = sampling.uniform_subset(3, 1, 3, keys)
     assert chosen.tolist() == [[True, False, False], [False, True, False], [False, True, False]]
@@ -247,7 +247,7 @@ def test_none_and_all_are_chosen_without_a_key() -> None:
 
 
 @pytest.mark.parametrize(("things", "width"), [(2, 16), (1_023, 16), (1_024, 32), (100_000, 32)])
-def test_keys_are_so_wide_that_hardly_any_lane_is_drawn_again(things: int, width: int) -> None:
+def test_keys_are_wide_enough_that_few_lanes_are_drawn_again(things: int, width: int) -> None:
     lanes = 2 if things > 10_000 else 100
     noted: list[tuple[int, int]] = []
 
@@ -381,7 +381,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_the_enumeration_turns_red_on_a_wrong_sampler(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_the_enumeration_fails_on_a_wrong_sampler(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     where, right, wrong = MUTANTS[name]
     modules: dict[str, ModuleType] = {}
     for short, module in (("sampling", sampling), ("noise", noise)):
@@ -445,7 +445,7 @@ def reference_bernoulli(numerators: list[int], denominator: int, digits: list[in
 
 
 @pytest.mark.parametrize("denominator", [3, 7, 1000, 2**46 - 1])
-def test_lanes_are_decided_by_their_own_digits(denominator: int) -> None:
+def test_each_lane_is_decided_by_its_own_digits(denominator: int) -> None:
     generator = np.random.default_rng(denominator)
     numerators = generator.integers(0, denominator + 1, 400)
     # digits close to the fraction's own, so that many lanes go on to a second and a third digit
@@ -484,7 +484,7 @@ def test_a_system_without_entropy_draws_nothing(monkeypatch: pytest.MonkeyPatch)
         SystemEntropy().bits(8, 1)
 
 
-def test_one_value_for_many_lanes_is_refused_and_not_shared_among_them() -> None:
+def test_one_value_for_many_lanes_is_refused_and_not_broadcast() -> None:
     class Short:
         def bits(self, width: int, count: int) -> np.ndarray[Any, np.dtype[Any]]:
             return np.zeros(min(count, 1), dtype=np.uint64) * width

@@ -97,7 +97,7 @@ def test_the_distance_is_rounded_up():
         (([0.5, 0.5], [0.5, 0.5], [1, math.inf]), r"support\[1\] is inf"),
     ],
 )
-def test_laws_that_are_none_are_refused(arguments, message):
+def test_invalid_probability_laws_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         wasserstein_infinity(*arguments)
 
@@ -194,7 +194,7 @@ def test_a_window_of_the_papers_chains_needs_far_less_than_group_privacy():
     assert wasserstein_of_count(FiniteClass([MarkovChain([[0.5, 0.5]] * 2), *both.chains]), 1, 100).member == 1
 
 
-def test_what_tells_nothing_needs_no_noise():
+def test_a_count_independent_of_the_secret_needs_no_noise():
     assert wasserstein_of_count(MarkovChain([[1.0]]), 0, 5).value == 0
     assert wasserstein_of_count(MarkovChain(THETA1, [1, 0]), 0, 1).value == 0  # a certain state is no secret
     assert wasserstein_of_table(clique_of_four(), lambda _: 1).value == 0
@@ -252,7 +252,7 @@ def test_the_mechanism_adds_noise_of_scale_distance_over_epsilon():
     assert not np.shares_memory(WassersteinMechanism(0.0, 1.0).randomise(counts), counts)
 
 
-def test_a_ledger_never_accounts_for_it():
+def test_a_ledger_refuses_charges_of_the_wasserstein_mechanism():
     ledger = Ledger(MarkovChain(THETA1), budget=2.0)
     mechanism = WassersteinMechanism(4.0, 1.0)
     with pytest.raises(NotComposable, match=r"wasserstein: it has no composition theorem .* or use a quilt mechanism"):

@@ -54,7 +54,7 @@ def test_probabilities_moments_and_bands_are_those_of_the_convolution(scale: Fra
         (51, 0.952, 0.971, 0.976),
     ],
 )
-def test_wide_noise_is_so_much_smaller_than_independent_noise(
+def test_wide_zero_sum_noise_has_the_stated_ratio_to_independent_noise(
     bins: int, variance: float, over_projected: float, band: float
 ) -> None:
     law, plain = ZeroSumLaplace(Fraction(10**6), bins), DiscreteLaplace(Fraction(10**6))
@@ -110,7 +110,7 @@ def test_a_single_entry_has_no_noise_and_is_refused(bins: int) -> None:
         ZeroSumLaplace(Fraction(3), bins)
 
 
-def test_what_is_too_large_for_a_sum_ends_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_too_large_for_a_sum_abort_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     law = ZeroSumLaplace(Fraction(LARGEST_SCALE), 4)
     monkeypatch.setattr(
         "quiltstream.privacy.mechanisms.discrete_laplace.magnitudes",

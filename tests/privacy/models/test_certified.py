@@ -46,7 +46,7 @@ def read(belief: Certified) -> Certified:
     return found
 
 
-def test_what_was_calibrated_to_1_with_many_states_is_accounted_as_1() -> None:
+def test_noise_certified_for_epsilon_1_with_many_states_is_accounted_as_1() -> None:
     chain = many()
     kept = read(certified(chain))
     found = forward_backward(kept, 1.0)
@@ -159,7 +159,7 @@ def test_couplings_of_another_form_are_refused(kept: object) -> None:
         Ledger(belief_from_dict(form), budget=1.0).charge(0, 1000, 0.05)
 
 
-def test_a_certificate_is_checked_by_its_couplings_and_none_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_is_verified_by_its_couplings_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     with_couplings, without = altered(""), altered("", couplings=False)
     assert belief_from_dict(without).certificates
 
@@ -175,7 +175,7 @@ def test_a_certificate_is_checked_by_its_couplings_and_none_are_found(monkeypatc
 
 @pytest.mark.parametrize("belief", [THREE, FiniteClass([SLOW, FAST]), many(), MixingBounds(0.2, 0.75)])
 @pytest.mark.parametrize("epsilon", [1.0, 1e-3])
-def test_the_couplings_that_are_kept_cost_next_to_no_noise(belief: Belief, epsilon: float) -> None:
+def test_stored_couplings_require_almost_no_additional_noise(belief: Belief, epsilon: float) -> None:
     kept, sharp = certified(belief, epsilon), endless(belief, epsilon)
     for one, best in zip(kept.certificates, sharp.certificates, strict=True):
         assert best.density * (1 - 1e-5) <= one.density <= best.density * (1 + 1e-5)

@@ -72,14 +72,14 @@ def test_the_gap_of_a_primitive_chain_with_reducible_product_is_zero(share):
     assert (chain.gap, chain.rho, chain.gap_multiplicity) == (0.0, 1.0, 2)
 
 
-def test_a_periodic_chain_says_its_period_and_has_no_gap():
+def test_a_periodic_chain_has_its_period_and_a_gap_of_zero():
     chain = MarkovChain(CYCLE)
     assert (chain.period, chain.gap, chain.gap_multiplicity) == (3, 0.0, 3)
     assert MarkovChain(HIDDEN).period == 2
     assert MarkovChain([[0.0, 1.0], [1.0, 0.0]]).reversible_gap == 0.0
 
 
-def test_a_reducible_chain_can_be_made_but_names_its_classes_when_asked_for_more():
+def test_a_reducible_chain_is_constructed_and_its_properties_name_its_classes():
     chain = MarkovChain([[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.1, 0.9]], initial=[0, 0, 1])
     assert not chain.is_irreducible
     for name in ("stationary", "pi_min", "reversal", "gap", "period", "gap_multiplicity", "reversible_gap"):

@@ -88,7 +88,7 @@ def test_bounds_out_of_range_are_refused(arguments, message):
         MixingBounds(**arguments)
 
 
-def test_chains_without_bounds_say_why_and_what_to_do():
+def test_chains_without_bounds_are_refused_with_reason_and_advice():
     with pytest.raises(ChainError, match=r"P P\* is reducible though P is not.*2 classes.*merge rare bins"):
         MixingBounds.of(primitive_with_reducible_product())
     with pytest.raises(ChainError, match="periodic with period 3"):
@@ -167,7 +167,7 @@ def test_any_initial_needs_transition_matrices_over_the_same_states(transitions_
         ((None, 0.2), (0.1, 0.2), "must be two numbers"),
     ],
 )
-def test_intervals_that_are_none_are_refused(first, second, message):
+def test_invalid_intervals_are_refused(first, second, message):
     with pytest.raises(ChainError, match=message):
         BinaryInterval(first, second)
 
@@ -195,7 +195,7 @@ def test_an_interval_with_a_member_that_does_not_mix_has_no_bounds():
     assert not BinaryInterval((0.0, 1.0), (0.0, 1.0)).contains(MarkovChain([[1.0]]))
 
 
-def test_only_chains_without_a_start_of_their_own_start_stationary():
+def test_only_chains_without_an_initial_distribution_start_stationary():
     stationary = MarkovChain(THETA1)
     assert starts_stationary(stationary)
     assert starts_stationary(FiniteClass([stationary]))

@@ -102,7 +102,7 @@ ANY_MASS = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_any_mass_whatever_proves_a_bound(data):
+def test_any_mass_proves_a_bound(data):
     p, q, ratios = data.draw(problems())
     k = len(p)
     places = np.array(sorted(data.draw(st.sets(st.integers(0, k * k - 1)))), dtype=np.int64)
@@ -148,7 +148,7 @@ def kept(size=4):
 
 
 @pytest.mark.parametrize(("size", "least"), [(4, 1e-6), (8, 1e-9)])
-def test_couplings_of_a_file_prove_nearly_what_they_were_made_for(size, least):
+def test_couplings_read_from_text_prove_nearly_the_original_bound(size, least):
     p, q, ratios, moved, theta = kept(size)
     read = Couplings.from_text(moved.text(), 12, 4)
     assert (read.places.tolist(), read.mass.tolist()) == (moved.places.tolist(), moved.mass.tolist())
@@ -224,7 +224,7 @@ def test_couplings_of_other_pairs_are_refused():
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_a_text_that_is_altered_anywhere_proves_no_less_than_the_truth(data):
+def test_altered_couplings_never_prove_a_bound_below_the_truth(data):
     p, q, ratios, moved, theta = kept(data.draw(st.sampled_from([4, 8])))
     content = bytearray(zlib.decompress(base64.b64decode(moved.text())))
     for _ in range(data.draw(st.integers(1, 8))):
@@ -245,7 +245,7 @@ def test_a_state_that_only_the_numerator_reaches_is_coupled_elsewhere():
     assert load_bound(p, q, ratios, found.mass)[0] == pytest.approx(2.5)
 
 
-def test_a_gap_that_grows_before_it_falls_is_followed_to_the_end():
+def test_a_duality_gap_that_grows_before_it_falls_is_followed_to_the_optimum():
     p, q = np.array([[0.5, 0.4, 0.1]]), np.array([[0.1, 0.5, 0.4]])
     for size in np.linspace(0.5, 4.0, 30):
         ratios = closed(np.exp(size * np.array([[0.0, 0.86, 0.89], [0.94, 0.0, 0.97], [0.93, 0.9, 0.0]])))

@@ -92,7 +92,7 @@ def test_the_half_hours_of_a_day_need_the_printed_noise(shared_data):
 
 
 @pytest.mark.parametrize(("rare", "rho", "printed"), [(0.2, 0.5, 6.492), (0.2, 0.625, 9.973), (0.03349, 0.7999, 34.10)])
-def test_mixing_from_a_stationary_start_is_a_case_of_it(rare, rho, printed):
+def test_stationary_mixing_curves_are_a_case_of_dobrushin_bounds(rare, rho, printed):
     curve = {m: min(1.0, rho**m / math.sqrt(2 * rare)) for m in range(1, 200)}
     assert sigma(DobrushinBounds(curve, curve)) == pytest.approx(printed, rel=1e-4, abs=6e-4)
 
@@ -118,7 +118,7 @@ def test_no_chain_of_the_class_loses_more_though_it_changes_in_time(data):
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
-def test_no_chain_of_the_class_loses_more_than_its_ledger_says(data):
+def test_the_ledger_bounds_the_loss_of_every_chain_of_the_class(data):
     k = data.draw(st.integers(2, 3))
     start = data.draw(distributions(k))
     steps = [data.draw(transitions(states=st.just(k), least=0.1)) for _ in range(LENGTH[k] - 1)]
@@ -241,7 +241,7 @@ def test_a_plain_form_with_one_direction_is_refused(field):
         DobrushinBounds.from_dict(data)
 
 
-def test_a_density_at_which_a_block_tells_just_everything_is_no_division_by_zero():
+def test_a_density_at_the_pole_of_a_block_causes_no_division_by_zero():
     """A calibration met it: eta e^(m d) (1 + 1e-12) was 1 in double precision."""
     curve = MixingCurve(((1, 0.85), (4, 0.4), (16, 0.03)))
     density = 0.22907268296828875

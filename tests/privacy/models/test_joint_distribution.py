@@ -33,7 +33,7 @@ def test_a_float_is_the_simple_fraction_or_the_decimal_that_it_prints_as() -> No
     assert exact_number("x", 7) == 7
 
 
-def test_what_a_row_misses_by_rounding_goes_to_its_largest_entry() -> None:
+def test_the_rounding_deficit_of_a_row_is_added_to_its_largest_entry() -> None:
     assert exact_distribution("row", [0.1, 0.2, 0.7]) == (Fraction(1, 10), Fraction(1, 5), Fraction(7, 10))
     rough = exact_distribution("row", [0.123456789012345, 0.876543210987654])
     assert sum(rough) == 1
@@ -52,7 +52,7 @@ def test_what_a_row_misses_by_rounding_goes_to_its_largest_entry() -> None:
         ([None], TypeError, r"row\[0\] must be a number, not NoneType"),
     ],
 )
-def test_a_row_that_is_no_distribution_is_refused(row: list[object], error: type[Exception], message: str) -> None:
+def test_a_row_that_is_not_a_distribution_is_refused(row: list[object], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         exact_distribution("row", row)  # pyright: ignore[reportArgumentType] - wrong types are the point
 
@@ -93,7 +93,7 @@ def test_an_array_has_one_axis_per_record() -> None:
     assert table.weights[2] == Fraction(3, 10)
 
 
-def test_a_table_that_is_none_is_refused() -> None:
+def test_an_invalid_joint_table_is_refused() -> None:
     with pytest.raises(ValueError, match="probabilities has 1 entries, but outcomes has 2 rows"):
         JointTable([(0,), (1,)], [1.0])
     with pytest.raises(ValueError, match=r"outcomes has rows of \[1, 2\] records"):

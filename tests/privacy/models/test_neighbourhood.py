@@ -99,7 +99,7 @@ def test_a_neighbourhood_survives_its_plain_form():
         ([[0.9, 0.1], [0.0, 1.0]], 0.1, "reducible"),
     ],
 )
-def test_what_is_no_neighbourhood_is_refused(transition, tau, said):
+def test_an_invalid_neighbourhood_is_refused(transition, tau, said):
     with pytest.raises(ChainError, match=said):
         Neighbourhood(MarkovChain(transition), tau)
 

@@ -102,7 +102,7 @@ def separated_in_the_moral_graph(network, name, other, known):
 
 @settings(max_examples=120, deadline=None)
 @given(st.data())
-def test_the_ball_finds_what_the_moral_graph_finds(data):
+def test_the_bayes_ball_agrees_with_the_moral_graph(data):
     network = data.draw(networks(most=6))
     name = data.draw(st.sampled_from(network.names))
     known = data.draw(st.sets(st.sampled_from(network.names))) - {name}
@@ -274,7 +274,7 @@ def test_numbers_that_underflow_keep_their_ratios():
     assert max_influence(network, "X1", ["X2", "X4"]) == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_empty_quilt_covers_what_the_graph_makes_independent():
+def test_the_empty_quilt_covers_independent_variables():
     entry = network_quilts(COLLIDER, "b", 1.0, quilts=[])[0]
     assert (entry.quilt, entry.nearby, entry.remote) == ((), ("b", "c", "d"), ("a",))
     apart = BayesianNetwork({"a": [], "b": []}, {"a": [0.5, 0.5], "b": [0.1, 0.9]})
@@ -305,7 +305,7 @@ def test_a_quilt_that_rules_a_state_out_is_unusable_and_no_error():
     assert network_mqm(copy, 1.0).sigma == 2
 
 
-def test_a_state_that_cannot_be_is_no_secret():
+def test_an_impossible_state_is_not_a_secret():
     network = BayesianNetwork({"a": [], "b": ["a"]}, {"a": [0, 0.5, 0.5], "b": [[1, 0], [0.5, 0.5], [0.5, 0.5]]})
     assert max_influence(network, "a", ["b"]) == 0
 
@@ -338,12 +338,12 @@ def test_a_network_survives_pickling():
         ({"a": []}, {"a": ["x"]}, "table of 'a' must be an array of numbers"),
     ],
 )
-def test_what_is_no_network_is_refused(parents, tables, message):
+def test_an_invalid_network_is_refused(parents, tables, message):
     with pytest.raises(NetworkError, match=message):
         BayesianNetwork(parents, tables)
 
 
-def test_questions_that_do_not_fit_are_refused():
+def test_invalid_network_queries_are_refused():
     with pytest.raises(NetworkError, match="variable 'z' is not in the network"):
         network_quilts(RAIN, "z", 1.0)
     with pytest.raises(NetworkError, match="variable 'z' is not in the network"):
@@ -364,7 +364,7 @@ def test_questions_that_do_not_fit_are_refused():
         BayesianNetwork.from_chain(MarkovChain([[1.0, 0.0], [0.0, 1.0]]), 3)
 
 
-def test_what_is_too_large_is_refused_with_the_limit():
+def test_a_too_large_network_computation_is_refused_with_the_limit():
     long = BayesianNetwork.from_chain(MarkovChain([[0.9, 0.1], [0.4, 0.6]]), 24)
     with pytest.raises(NetworkError, match=f"at most {LARGEST_FACTOR} are formed"):
         log_marginal(long, long.names)

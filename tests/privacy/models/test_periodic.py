@@ -102,7 +102,7 @@ def test_a_rhythm_may_cost_more_than_any_of_its_kernels():
     assert endless(MarkovChain(slow), 1.0).density < mixed < endless(MarkovChain(fast), 1.0).density
 
 
-def test_a_state_that_is_impossible_at_night_has_no_secret_there():
+def test_a_state_impossible_in_a_phase_is_not_a_secret_there():
     # state 2 is left at once and entered by day only
     day = [[0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]]
     night = [[0.6, 0.4, 0.0], [0.4, 0.6, 0.0], [0.5, 0.5, 0.0]]
@@ -165,7 +165,7 @@ def test_a_chain_survives_pickle_and_its_plain_form():
         ([[[1.0]], [[0.5, 0.5], [0.5, 0.5]]], r"transitions\[1\] has 2 states and transitions\[0\] has 1"),
     ],
 )
-def test_kernels_that_are_none_are_refused(transitions, said):
+def test_invalid_kernels_are_refused(transitions, said):
     with pytest.raises(ChainError, match=said):
         PeriodicChain(transitions)
 
@@ -191,7 +191,7 @@ def test_a_period_divides_the_day_or_is_the_week(slots, minutes):
 
 
 @pytest.mark.parametrize(("slots", "minutes"), [(47, 30), (96, 30), (335, 30), (7, 60)])
-def test_a_period_that_is_no_part_of_the_day_is_refused(slots, minutes):
+def test_a_period_that_does_not_divide_the_day_is_refused(slots, minutes):
     chain = PeriodicChain([np.full((2, 2), 0.5)] * slots)
     with pytest.raises(ChainError, match=f"{slots} matrices, one a slot, but a day has {1440 // minutes} slots"):
         chain.check_interval(minutes * 60_000_000)

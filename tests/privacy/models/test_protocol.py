@@ -51,7 +51,7 @@ class TestEveryBelief:
         pairs = belief.directions()
         assert all(certify(pair, one) for pair, one in zip(pairs, found.certificates, strict=True))
 
-    def test_an_account_and_its_events_know_it(self, belief: Belief) -> None:
+    def test_the_ledger_accounts_for_the_belief_and_its_events(self, belief: Belief) -> None:
         ledger = Ledger(belief, budget=1.0)
         assert 0 < ledger.charge(0, 48, 0.02).loss_after <= ledger.event_loss(4)
 
@@ -74,7 +74,7 @@ class TestEveryBelief:
             assert all((low - 1e-12 <= chain.stationary).all() for chain in belief.members)
             assert all((chain.stationary <= high + 1e-12).all() for chain in belief.members)
 
-    def test_a_start_is_given_up_where_it_is_not_known(self, belief: Belief) -> None:
+    def test_an_unknown_start_is_replaced_by_any_start_or_refused(self, belief: Belief) -> None:
         assert everywhere(belief) == belief
         if belief.members or belief.any_start:
             assert from_any_start(belief).any_start
@@ -83,7 +83,7 @@ class TestEveryBelief:
                 from_any_start(belief)
 
 
-def test_there_is_a_belief_of_each_kind() -> None:
+def test_every_belief_kind_is_tested() -> None:
     assert [kind(belief) for belief in BELIEFS] == list(KINDS)
 
 
@@ -103,6 +103,6 @@ def test_no_account_changes_to_a_chain_in_its_steady_state() -> None:
     assert np.isfinite(ledger.switch(48, DobrushinBounds(CURVE, CURVE)))
 
 
-def test_an_unknown_kind_is_refused_with_every_kind_there_is() -> None:
+def test_an_unknown_belief_kind_is_refused_with_the_known_kinds() -> None:
     with pytest.raises(ChainError, match=f"belief kind is 'magic', but must be one of {', '.join(KINDS)}"):
         belief_from_dict({"kind": "magic"})

@@ -52,7 +52,7 @@ def influence_by_definition(matrix, slots):
 
 @settings(max_examples=60, deadline=None)
 @given(STAY, STAY)
-def test_the_binary_closed_form_is_the_definition_whatever_the_sign(p, q):
+def test_the_binary_closed_form_equals_the_definition_for_any_sign(p, q):
     matrix = np.array([[p, 1 - p], [1 - q, q]])
     curve = binary_curve(p, q, size=5)
     for slots in range(1, 6):
@@ -151,7 +151,7 @@ def test_a_curve_of_mixing_bounds_is_lemma_4_8_on_both_sides():
         (lambda: gaussian_curve(0, 1.0, 1.0, 0.5), ValueError, "length is 0"),
     ],
 )
-def test_what_is_out_of_range_is_refused(call, error, message):
+def test_curve_arguments_out_of_range_are_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
 

@@ -61,7 +61,7 @@ def close_from_above(found, truth):
 @pytest.mark.parametrize("method", METHODS)
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
-def test_with_a_fixed_start_every_sequence_of_a_small_window_gives_the_same_noise(method, data):
+def test_the_noise_of_windows_with_a_fixed_start_equals_enumeration(method, data):
     matrix = data.draw(transitions(zeros=True))
     start = data.draw(distributions(len(matrix)))
     length, epsilon = data.draw(st.integers(1, 5 if len(matrix) == 2 else 4)), data.draw(EPSILONS)
@@ -72,7 +72,7 @@ def test_with_a_fixed_start_every_sequence_of_a_small_window_gives_the_same_nois
 @pytest.mark.parametrize("method", METHODS)
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
-def test_with_a_stationary_start_every_part_of_a_small_window_has_the_same_noise(method, data):
+def test_the_noise_of_stationary_windows_equals_enumeration(method, data):
     chain = MarkovChain(data.draw(transitions(zeros=True)))
     assume(chain.is_irreducible)
     length, epsilon = data.draw(st.integers(1, 5 if chain.states == 2 else 4)), data.draw(EPSILONS)
@@ -199,7 +199,7 @@ def test_a_longer_window_never_needs_less_noise_and_none_more_than_the_stream(me
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_window_that_sees_no_end_has_its_middle_slot_decide(method):
+def test_the_middle_slot_determines_the_noise_of_a_long_window(method):
     for length in (101, 1000, 10**6):
         found = method(MarkovChain(THETA1), 1.0, length)
         assert found.node == (length + 1) // 2
@@ -262,7 +262,7 @@ def test_four_quilt_mechanisms_keep_their_order_on_a_thousand_chains():
         check_order(chain, 0.3, 50)
 
 
-def test_where_the_worst_pairs_quilt_is_the_worst_for_all_pairs_both_methods_agree():
+def test_both_methods_agree_if_one_quilt_is_the_best_for_all_pairs():
     # three states: the pairs (0, 1) and (1, 2) need opposite quilts, so one quilt for both costs more
     matrix = [[0.02, 0.9, 0.08], [0.5, 0.25, 0.25], [0.9, 0.08, 0.02]]
     chain = MarkovChain(matrix)
@@ -288,7 +288,7 @@ def test_pairwise_needs_less_noise_than_one_quilt_for_all_pairs_on_some_chains()
 @pytest.mark.parametrize("method", METHODS)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_the_ledger_counts_at_most_epsilon_for_what_was_calibrated(method, data):
+def test_the_ledger_charges_at_most_epsilon_for_a_calibration(method, data):
     matrices = [data.draw(transitions(states=st.just(3), least=0.05)) for _ in range(2)]
     epsilon, length = data.draw(EPSILONS), data.draw(st.integers(1, 60))
     stationary = FiniteClass([MarkovChain(matrix) for matrix in matrices])
@@ -321,7 +321,7 @@ def test_without_a_secret_pair_no_noise_is_needed(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_states_that_cannot_come_back_do_not_spoil_the_slots_far_behind(method):
+def test_transient_states_do_not_increase_the_noise_of_later_slots(method):
     # state 1 is never entered, and would tell much about the state after it; so is state 2 of the other chain
     left = [[0.35, 0.0, 0.65], [0.001, 0.0, 0.999], [0.3, 0.0, 0.7]]
     twice = [[0.4, 0.6, 0.0], [0.5, 0.5, 0.0], [0.999, 0.001, 0.0]]
@@ -339,7 +339,7 @@ def test_states_that_cannot_come_back_do_not_spoil_the_slots_far_behind(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_far_behind_a_known_start_a_slow_chain_needs_the_noise_of_a_stationary_one(method):
+def test_far_after_a_known_start_a_slow_chain_needs_the_stationary_noise(method):
     slow = [[0.97, 0.03], [0.05, 0.95]]
     stationary = method(MarkovChain(slow), 1.0, 10**6)
     known = method(MarkovChain(slow, [0.6, 0.4]), 1.0, 10**6)
@@ -367,7 +367,7 @@ def test_without_a_usable_quilt_a_window_has_the_empty_one_and_a_stream_an_error
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_zeros_make_quilts_unusable_and_are_no_error(method):
+def test_zero_transitions_make_quilts_unusable_without_an_error(method):
     belief = primitive_with_reducible_product()
     found = method(belief, 1.0)
     assert found.sigma < 500
@@ -423,7 +423,7 @@ def test_bad_arguments_are_refused_with_name_value_and_limit(method):
         method(MarkovChain([[1, 0], [0, 1]]), 1.0, 10)
 
 
-def test_a_calibration_says_what_it_assumes():
+def test_a_calibration_lists_its_assumptions():
     def notes(belief, length=None, **options):
         return mqm_exact(belief, 1.0, length, **options).assumptions
 
@@ -436,7 +436,7 @@ def test_a_calibration_says_what_it_assumes():
     assert "in state 0 with probability 0.8 to 0.9" in notes(BinaryInterval((0.8, 0.9), (0.6, 0.7)))[0]
 
 
-def test_a_table_cut_short_is_said_so(monkeypatch):
+def test_a_truncated_table_is_listed_in_the_assumptions(monkeypatch):
     monkeypatch.setattr("quiltstream.privacy.quilts.influence.longest", lambda _: 20)
     slow = MarkovChain([[0.99, 0.01], [0.01, 0.99]])
     found = mqm_exact(slow, 5.0, 2000)

@@ -77,7 +77,7 @@ def test_the_two_sides_of_a_quilt_add_up_to_its_max_influence(data):
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_with_a_fixed_start_the_tables_bound_every_slot_whatever_the_start(data):
+def test_the_tables_of_a_fixed_start_bound_every_slot_for_any_start(data):
     matrix = data.draw(transitions(states=st.integers(2, 3), zeros=True))
     start = data.draw(distributions(len(matrix)))
     tables = sided_influence(MarkovChain(matrix, start))
@@ -94,7 +94,7 @@ def test_with_a_fixed_start_the_tables_bound_every_slot_whatever_the_start(data)
 
 @settings(max_examples=60, deadline=None)
 @given(transitions(states=st.integers(2, 4)))
-def test_lemma_4_8_bounds_the_exact_tables_of_every_chain_whatever_the_start(matrix):
+def test_lemma_4_8_bounds_the_exact_tables_of_every_chain_with_any_start(matrix):
     chain = MarkovChain(matrix)
     any_start = MarkovChain(matrix, np.eye(len(matrix))[0])
     kinds = [MixingBounds.of(chain)]
@@ -117,7 +117,7 @@ def test_the_closed_form_is_the_printed_formula(pi_min, gap):
     assert lemma_4_8(MixingBounds(pi_min, gap), lags) == pytest.approx(printed, rel=1e-8)
 
 
-def test_the_closed_form_is_infinite_where_the_lemma_does_not_speak():
+def test_the_closed_form_is_infinite_where_the_lemma_does_not_apply():
     values = lemma_4_8(MixingBounds(0.2, 0.75), [1, 4, 5])
     assert [math.isinf(value) for value in values] == [True, True, False]
     assert lemma_4_8(MixingBounds(0.2, 0.75), 10_000) == 0
@@ -134,7 +134,7 @@ def test_tables_end_where_influence_is_below_the_resolution():
 
 @settings(max_examples=40, deadline=None)
 @given(transitions(zeros=True))
-def test_tables_never_rise_and_are_never_negative(matrix):
+def test_tables_never_increase_and_are_never_negative(matrix):
     chain = MarkovChain(matrix, matrix[0])
     tables = sided_influence(chain)
     for side in (tables.left, tables.right):
@@ -149,7 +149,7 @@ def test_the_papers_example_chain_has_the_papers_influence():
     assert tables.right[:, 0].max() == pytest.approx(math.log(6), rel=1e-13)
 
 
-def test_a_zero_below_is_infinite_and_zero_over_zero_is_no_constraint():
+def test_a_zero_denominator_is_infinite_and_zero_over_zero_is_ignored():
     tables = sided_influence(primitive_with_reducible_product())
     assert np.isinf(tables.right[:, 0]).any()
     assert np.isfinite(tables.right[:, -1]).all()
@@ -235,7 +235,7 @@ def test_a_gap_within_rounding_of_one_is_not_taken_for_independence():
     assert spectral_influence(MixingBounds.of(chain), 1) >= exact.right[0, 0]
 
 
-def test_the_spectral_bound_is_infinite_where_it_does_not_speak_and_falls_to_nothing():
+def test_the_spectral_bound_is_infinite_where_inapplicable_and_falls_to_zero():
     values = spectral_influence(MixingBounds(0.2, 0.75, "multiplicative"), [1, 2, 3, 5000])
     assert [math.isinf(value) for value in values] == [True, True, False, False]
     assert values[-1] == 0
@@ -243,7 +243,7 @@ def test_the_spectral_bound_is_infinite_where_it_does_not_speak_and_falls_to_not
         mixing_influence(MixingBounds(0.2, 0.75), 5, "other")  # pyright: ignore[reportArgumentType] - the point
 
 
-def test_bounds_tell_which_closed_form_and_start_they_have():
+def test_bounds_state_their_closed_form_and_start():
     bounds = MixingBounds(0.2, 0.75)
     lemma, spectral = sided_influence(bounds), sided_influence(bounds, "spectral")
     assert np.all(spectral.left <= lemma.left)
@@ -264,7 +264,7 @@ def test_every_start_has_the_tables_of_a_fixed_one(matrix):
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_no_member_of_a_binary_interval_tells_more_than_its_worst_members(data):
+def test_the_worst_members_of_a_binary_interval_bound_the_influence_of_all(data):
     stay = st.integers(0, 200).map(lambda number: number / 200)
     ends = [sorted(data.draw(st.tuples(stay, stay))) for _ in range(2)]
     belief = BinaryInterval(tuple(ends[0]), tuple(ends[1]))

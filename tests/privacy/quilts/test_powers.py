@@ -110,7 +110,7 @@ def test_states_too_rare_for_floats_keep_a_usable_quilt_and_the_others_noise():
     assert not np.isnan(tables.left).any()
 
 
-def test_more_lags_later_are_the_same_as_at_once():
+def test_lags_added_later_equal_lags_computed_at_once():
     rng = np.random.default_rng(5)
     matrix = rng.dirichlet(np.ones(4), size=4)
     once, twice = PowerTables(matrix), PowerTables(matrix)

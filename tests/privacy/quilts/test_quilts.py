@@ -74,7 +74,7 @@ def test_the_class_of_the_paper_gives_the_papers_numbers():
     assert (calibration.method, calibration.pair) == ("mqm-approx", None)
 
 
-def test_a_window_too_short_for_any_quilt_falls_back_on_group_privacy_and_says_so():
+def test_a_window_too_short_for_any_quilt_states_its_group_privacy():
     calibration = mqm_approx(BOUNDS, 1.0, 10)
     assert (calibration.sigma, calibration.quilt, calibration.influence) == (10.0, Quilt(None, None), 0.0)
     assert calibration.assumptions[-1].startswith(
@@ -106,7 +106,7 @@ def test_extreme_targets_are_met(epsilon):
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
-def test_an_epsilon_that_is_none_is_refused(epsilon):
+def test_an_invalid_epsilon_is_refused(epsilon):
     for call in (mqm_approx, lemma_4_9_reach):
         with pytest.raises(ValueError, match=r"epsilon is .*finite and above 0: give the loss"):
             call(BOUNDS, epsilon)
@@ -127,7 +127,7 @@ def test_other_bad_arguments_are_refused():
 
 @pytest.mark.parametrize("stationary", [True, False])
 @pytest.mark.parametrize("length", [1, 2, 3, 10, 50, 95, 96, 300, None])
-def test_the_spectral_bound_goes_through_the_same_search(stationary, length):
+def test_the_spectral_bound_is_used_by_the_same_search(stationary, length):
     belief = MarkovChain(THETA1, None if stationary else [1, 0])
 
     def told(lag):

@@ -111,7 +111,7 @@ def check_order(chain, epsilon=1.0):
 @pytest.mark.parametrize(
     ("width", "bins", "lemma", "exact"), [(200, 51, 2033.7827, 537.7865), (2000, 4, 264.4163, 149.7381)]
 )
-def test_one_house_by_the_minute_needs_the_noise_the_theory_says(house, width, bins, lemma, exact):
+def test_one_house_by_the_minute_needs_the_noise_of_the_theory(house, width, bins, lemma, exact):
     watts, adjacent = house
     chain = fitted(binned(watts, width, bins), adjacent)
     assert mqm_approx(chain, 1.0).sigma == pytest.approx(lemma, abs=5e-5)
@@ -134,7 +134,7 @@ def test_a_house_by_the_minute_needs_more_noise_with_an_atypical_first_minute(ho
     assert found.node < 1000
 
 
-def test_sixty_homes_pooled_need_the_noise_the_theory_says(homes):
+def test_sixty_pooled_homes_need_the_noise_of_the_theory(homes):
     watts, adjacent, _ = homes
     chain = fitted(np.searchsorted([250, 500, 1000, 2000], watts, side="right"), adjacent)
     assert mqm_approx(chain, 1.0).sigma == pytest.approx(84.4445, abs=5e-5)

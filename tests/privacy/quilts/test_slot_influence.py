@@ -91,7 +91,7 @@ def test_any_start_has_the_influence_of_the_appendix(case):
 
 
 @given(cases())
-def test_a_stationary_chain_has_the_same_at_every_slot_as_far_as_the_window_goes(case):
+def test_a_stationary_chain_has_equal_influence_at_every_slot_of_the_window(case):
     matrix, length, slot = case
     chain = MarkovChain(matrix)
     found = slot_influence(chain, slot, length)

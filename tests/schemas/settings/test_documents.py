@@ -71,7 +71,7 @@ def test_documents_of_hostile_size_are_refused_in_bounded_memory(tmp_path: Path)
         assert message in line
 
 
-def test_aliases_are_read_and_count_as_what_they_stand_for() -> None:
+def test_yaml_aliases_are_read_and_count_as_their_targets() -> None:
     """A program that writes settings puts them where it holds one value twice."""
     shared = EXAMPLE.replace("{parquet: data/feeder.parquet}", "&it {parquet: data/feeder.parquet}")
     settings = Settings.load(shared.replace("{parquet: out/releases.parquet}", "*it"))
@@ -86,7 +86,7 @@ def test_json_of_many_levels_is_refused() -> None:
     assert "more than 64 levels" in refused(text)
 
 
-def test_many_unknown_settings_are_told_by_the_first_and_a_number() -> None:
+def test_many_unknown_settings_are_reported_by_the_first_and_their_number() -> None:
     said = refused(EXAMPLE + "".join(f"key{i}: 1\n" for i in range(5_000))).split("\n")
     assert said[0] == "key0 is not a setting; remove it or check its spelling against `quiltstream schema`"
     assert said[20:] == ["and 4,980 more problems of the settings"]
@@ -113,14 +113,14 @@ def test_many_unknown_settings_are_told_by_the_first_and_a_number() -> None:
         ("interval: 30min", "interval: " + "9" * 5_000 + "d", "is not a positive whole number with a unit"),
     ],
 )
-def test_a_plain_mistake_is_told_with_its_place(old: str, new: str, message: str) -> None:
+def test_a_simple_mistake_is_reported_with_its_setting(old: str, new: str, message: str) -> None:
     assert old in EXAMPLE
     said = refused(EXAMPLE.replace(old, new))
     assert message in said
     assert len(said) < 1_200
 
 
-def test_an_instant_outside_of_the_calendar_is_told() -> None:
+def test_an_instant_outside_of_the_calendar_is_reported() -> None:
     text = EXAMPLE.replace("timezone: UTC", "timezone: Asia/Tokyo").replace("start: 2013", "start: 0001")
     assert "outside of the years 0001 to 9999" in refused(text)
     text = EXAMPLE.replace("interval: 30min", "interval: 999999d").replace("size: 7d", "size: 999999d")

@@ -29,7 +29,7 @@ PLAIN = {"series": "id", "time": "ts", "value": "kwh"}
         ("a-b/c:d", ("a-b/c:d",)),
     ],
 )
-def test_a_path_is_taken_apart(path: str, steps: tuple[str | int | None, ...]):
+def test_a_field_path_is_parsed(path: str, steps: tuple[str | int | None, ...]):
     assert path_steps(path) == steps
 
 
@@ -57,7 +57,7 @@ def test_a_path_is_taken_apart(path: str, steps: tuple[str | int | None, ...]):
         "a[*].b[*].c[*].d[*]",
     ],
 )
-def test_what_is_no_path_is_refused(path: str):
+def test_an_invalid_field_path_is_refused(path: str):
     with pytest.raises(ValueError, match="write for example values"):
         path_steps(path)
 
@@ -153,7 +153,7 @@ def test_a_mapping_is_written_as_it_was_given(document: dict[str, Any]):
     assert pickle.loads(pickle.dumps(readings)) == readings
 
 
-def test_what_is_frozen_of_a_job_on_files_is_what_it_was_before_there_were_messages():
+def test_the_frozen_mapping_of_files_is_unchanged_by_message_settings():
     readings = load_settings(EXAMPLE).readings
     assert readings is not None
     assert readings.canonical() == {
@@ -189,7 +189,7 @@ def test_another_mapping_is_another_text_and_another_limit_is_not():
         ({"preset": "dsmr", "value": "1-0:1.7.0"}, "readings.preset is set"),
     ],
 )
-def test_what_only_messages_have_is_refused_for_files(document: dict[str, Any], message: str):
+def test_message_fields_are_refused_for_files(document: dict[str, Any], message: str):
     with pytest.raises(SettingsError) as caught:
         Readings.model_validate(document).check_columns()
     assert message in str(caught.value)
@@ -213,17 +213,17 @@ def test_a_column_may_be_named_in_either_way_for_files(place: Any):
         (Place(stamp=True), "the broker's stamp"),
     ],
 )
-def test_a_place_says_what_it_is(place: Place, text: str):
+def test_a_field_location_has_a_readable_text(place: Place, text: str):
     assert place.text == text
 
 
-def test_a_register_knows_its_path():
+def test_a_register_has_the_steps_of_its_path():
     assert Register(path="a.b").steps == ("a", "b")
     assert Register(column="a.b").steps == ("a.b",)
     assert Register(name="1-0:1.8.0").steps is None
 
 
-def test_what_a_ledger_freezes_says_nothing_of_limits():
+def test_the_frozen_mapping_does_not_contain_limits():
     """They may change while a query runs."""
     plain = Readings(series="id", time="ts", value="v")
     assert plain.model_copy(update={"remember": 500, "max_bytes": 7}).canonical() == plain.canonical()

@@ -37,19 +37,19 @@ def test_a_pseudonym_is_blake2b_of_the_name_under_the_key():
     assert PseudonymKey(SECRET[:-1]).name("meter 7") != expected
 
 
-def test_no_name_has_the_fingerprint_of_its_key():
+def test_the_fingerprint_of_a_key_is_not_a_pseudonym_and_identifies_the_key():
     assert KEY.fingerprint != KEY.name("")
     assert KEY.fingerprint == PseudonymKey(SECRET).fingerprint != PseudonymKey(SECRET[:-1]).fingerprint
 
 
-def test_a_key_is_shown_nowhere_and_does_not_travel():
+def test_a_key_is_shown_nowhere_and_is_not_pickled():
     assert repr(KEY) == str(KEY) == "PseudonymKey(...)"
     for carry in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="does not travel"):
             carry(KEY)
 
 
-def test_a_key_is_read_where_the_settings_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_key_is_read_from_the_place_in_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "key"
     path.write_bytes(SECRET + b"\n")
     monkeypatch.setenv("QUILT_KEY", SECRET.decode())
@@ -104,7 +104,7 @@ def model_of(*names: str) -> Model:
     return Model(belief={"kind": "x"}, states=None, interval_us=None, provenance=origin)
 
 
-def test_a_model_fitted_on_real_names_is_known_again_behind_pseudonyms(tmp_path: Path):
+def test_a_model_fitted_on_real_names_is_recognised_under_pseudonyms(tmp_path: Path):
     (tmp_path / "roster.csv").write_text("series,feeder\nm1,f1\n", encoding="utf-8")
     settings = settings_with(tmp_path)
     assert label_model(settings, model_of("m1", "m9")).provenance.from_protected

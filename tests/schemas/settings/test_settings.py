@@ -102,7 +102,7 @@ def test_relative_paths_start_at_the_settings_file(tmp_path: Path):
         read_settings(tmp_path / "absent.yaml")
 
 
-def test_settings_travel_to_workers_with_their_folder(tmp_path: Path):
+def test_settings_are_pickled_with_their_folder(tmp_path: Path):
     settings = Settings.parse({**load_settings(EXAMPLE).model_dump(by_alias=True)}, tmp_path)
     copy = pickle.loads(pickle.dumps(settings))
     assert copy == settings

@@ -24,7 +24,7 @@ def fill(readings) -> Cells:
 
 
 @given(READINGS)
-def test_a_cell_keeps_its_latest_reading_and_ties_go_to_the_higher_state(readings):
+def test_a_cell_keeps_its_latest_reading_and_the_higher_state_on_ties(readings):
     truth = {}
     for row, column, offset, state in readings:
         truth[row, column] = max(truth.get((row, column), (-1, -1)), (offset, state))
@@ -60,7 +60,7 @@ def test_a_cell_is_as_wide_as_the_readings_so_far_need(offset, size):
     assert (cells.packed.itemsize, cells.packed[0, 3] & 7, cells.packed[0, 0]) == (size, 2, 4)
 
 
-def test_many_series_are_counted_whose_cells_take_a_byte_each():
+def test_many_series_are_counted_with_one_byte_per_cell():
     cells = Cells.empty(rows=200, width=3)
     cells.put(np.arange(600), pack(np.zeros(600, dtype=np.int64), np.arange(600) % 5, state_bits(5)))
     assert cells.packed.itemsize == 1

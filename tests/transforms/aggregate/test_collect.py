@@ -218,7 +218,7 @@ STEP = 6 * HOUR
 )
 @pytest.mark.parametrize("firing", FIRINGS)
 @pytest.mark.parametrize(("changes", "keys"), [({}, SERIES), ({"group_by": "group"}, GROUPS)], ids=["series", "groups"])
-def test_whatever_panes_are_fired_every_window_is_on_record_whole_and_once(
+def test_every_window_is_recorded_complete_and_once_for_any_panes(
     tmp_path: Path,
     tally: Examinations,
     monkeypatch: pytest.MonkeyPatch,
@@ -245,7 +245,7 @@ def test_whatever_panes_are_fired_every_window_is_on_record_whole_and_once(
     "A bundle that gathers panes, whose state is lost with it, is run again and changes nothing",
 )
 @pytest.mark.parametrize("firing", ["each-discarding", "late-discarding"])
-def test_every_pane_whose_gathering_fails_once_is_gathered_again_and_changes_nothing(
+def test_a_failed_pane_collection_is_retried_and_changes_nothing(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, firing: str
 ) -> None:
     """What a step held and gave is lost with its bundle, at each pane; the runner runs the bundle again."""
@@ -270,7 +270,7 @@ def test_every_pane_whose_gathering_fails_once_is_gathered_again_and_changes_not
     "Whatever panes a runner fires (early, late, for each element, empty, repeated, accumulating or discarding, in "
     "any order), every window is on record whole and once",
 )
-def test_sliding_windows_are_whole_whatever_panes_are_fired(
+def test_sliding_windows_are_complete_for_any_panes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes
 ) -> None:
     fire(monkeypatch, "each-discarding")
@@ -297,7 +297,7 @@ def test_sliding_windows_are_whole_whatever_panes_are_fired(
     "Whatever panes a runner fires (early, late, for each element, empty, repeated, accumulating or discarding, in "
     "any order), every window is on record whole and once",
 )
-def test_every_pane_again_in_any_order_changes_nothing(
+def test_repeated_panes_in_any_order_change_nothing(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes
 ) -> None:
     """Everything comes two times, by panes of one element each, and then the job begins anew with its own trigger."""
@@ -319,7 +319,7 @@ def test_every_pane_again_in_any_order_changes_nothing(
     "A window of which a runner has lost readings or declarations stays missing, and the next job publishes it",
 )
 @pytest.mark.parametrize("lost", ["readings", "declarations", "both"])
-def test_a_window_damaged_by_a_runner_stays_missing_and_the_next_job_publishes_it(
+def test_a_window_damaged_by_a_runner_is_published_by_the_next_job(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, lost: str
 ) -> None:
     """The batches of a stretch in the first day come through to nobody; the job's own trigger."""
@@ -340,7 +340,7 @@ def test_a_window_damaged_by_a_runner_stays_missing_and_the_next_job_publishes_i
 
 @pytest.mark.assures("live", "Of a source without sequence numbers no early pane releases anything")
 @pytest.mark.parametrize("firing", [*EARLY, *EACH])
-def test_of_a_source_without_tickets_no_early_pane_releases_anything(
+def test_no_early_pane_of_a_source_without_sequence_numbers_is_released(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str
 ) -> None:
     job = live_settings(tmp_path, **WINDOWS, group_by="group", shards=3)
@@ -359,7 +359,7 @@ def test_of_a_source_without_tickets_no_early_pane_releases_anything(
 
 
 @pytest.mark.assures("live", "A window that comes in one pane takes no state of a runner's at all")
-def test_a_window_that_comes_in_one_pane_is_counted_where_it_is(tmp_path: Path, monkeypatch: Any, panes: Panes) -> None:
+def test_a_window_of_a_single_pane_is_counted_without_key_state(tmp_path: Path, monkeypatch: Any, panes: Panes) -> None:
     """The job's own trigger: no cells go to the state of a key, to which a runner would have to move them."""
     job = live_settings(tmp_path, **WINDOWS, shards=2)
     frame = readings(DAYS, seed=79, names=["a", "d", "e"])
@@ -379,7 +379,7 @@ def test_a_window_that_comes_in_one_pane_is_counted_where_it_is(tmp_path: Path, 
     "any order), every window is on record whole and once",
 )
 @pytest.mark.parametrize("firing", ["each-discarding", "late-accumulating"])
-def test_files_are_whole_windows_whatever_panes_the_portable_runner_fires(
+def test_windows_of_files_are_complete_for_any_panes_of_the_portable_runner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str
 ) -> None:
     """Asked for a pane of each element this runner may fire one; the second of these fires early and on time."""
@@ -402,7 +402,7 @@ def test_files_are_whole_windows_whatever_panes_the_portable_runner_fires(
 
 
 @pytest.mark.parametrize("firing", ["late-discarding", "late-accumulating"])
-def test_a_batch_job_is_whole_whatever_panes_the_portable_runner_fires(
+def test_windows_of_a_batch_job_are_complete_for_any_panes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, firing: str
 ) -> None:
     """The second of these fires early and on time, with everything in both panes."""
@@ -414,7 +414,7 @@ def test_a_batch_job_is_whole_whatever_panes_the_portable_runner_fires(
     assert on_record(job) == truth(frame, [(0, DAY), (DAY, 2 * DAY)], GROUPS)
 
 
-def test_the_windows_of_the_transform_say_when_they_fire(tmp_path: Path) -> None:
+def test_the_windowing_of_the_transform_fires_at_the_end_of_the_window_only(tmp_path: Path) -> None:
     job = live_settings(tmp_path, **WINDOWS)
     pipeline = beam.Pipeline(runner=FnApiRunner())
     _ = pipeline | feed(tmp_path, batches(readings(1, seed=75), 100)) | PrivateHistograms(job, noise="none")
@@ -456,7 +456,7 @@ def test_a_window_is_complete_only_with_all_its_elements_however_panes_cut_them(
     assert held.steps[0].packed.tolist() == all_of_them.steps[0].packed.tolist()
 
 
-def test_tickets_of_another_run_are_not_taken_for_those_of_this_one() -> None:
+def test_sequence_numbers_of_another_epoch_do_not_complete_a_window() -> None:
     collect, one = CollectCells(), CollectCells().create_accumulator()
     for part in (element(1), element(2), WindowEnd(0, 0, 1, run=8, sent=((0, 2),))):
         one = collect.add_input(one, part)
@@ -466,7 +466,7 @@ def test_tickets_of_another_run_are_not_taken_for_those_of_this_one() -> None:
 
 
 @given(st.lists(st.integers(1, 12)))
-def test_ranges_are_the_numbers_that_they_were_made_of(numbers) -> None:
+def test_ranges_contain_exactly_the_numbers_they_were_built_from(numbers) -> None:
     found = ranges(numbers)
     assert [n for first, last in found for n in range(first, last + 1)] == sorted({*numbers})
     assert all(last + 1 < first for (_, last), (first, _) in pairwise(found))
@@ -475,7 +475,7 @@ def test_ranges_are_the_numbers_that_they_were_made_of(numbers) -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12))
-def test_a_shard_counts_once_in_a_sum_however_often_it_comes(shards) -> None:
+def test_a_repeated_shard_counts_once_in_a_sum(shards) -> None:
     tallies = [Tally({1 << shard: np.array([[shard, 1]])}, 0b1111) for shard in shards]
     collect = SumTallies()
     one = collect.create_accumulator()
@@ -489,7 +489,7 @@ def test_a_shard_counts_once_in_a_sum_however_often_it_comes(shards) -> None:
 
 
 @pytest.mark.assures("live", "A window that comes in one pane takes no state of a runner's at all")
-def test_only_a_first_pane_that_is_whole_passes_by_what_waits_for_other_panes() -> None:
+def test_only_a_complete_first_pane_bypasses_the_pane_state() -> None:
     window, sort = IntervalWindow(0, 4 * 1800), SortPanes(SlotGrid(1_800_000_000))
     collect, part = CollectCells(), CollectCells().create_accumulator()
     part = collect.add_input(part, element(1))
@@ -528,7 +528,7 @@ class Held:
 
 @pytest.mark.assures("live", "Parts of a window take no more memory than the window, and none once it has passed")
 @pytest.mark.parametrize("accumulating", [False, True])
-def test_waiting_panes_take_their_windows_memory_and_none_once_it_has_passed(accumulating: bool) -> None:
+def test_pane_state_is_bounded_by_its_window_and_then_cleared(accumulating: bool) -> None:
     width, count = 1000, 200
     gather, held, collect = GatherPanes(SlotGrid(1_800_000_000)), Held(), CollectCells()
     window = IntervalWindow(0, width * 1800)
@@ -550,7 +550,7 @@ def test_waiting_panes_take_their_windows_memory_and_none_once_it_has_passed(acc
     assert held.value is None
 
 
-def test_tickets_and_what_is_due_travel_with_batches_and_marks() -> None:
+def test_sequence_numbers_and_horizons_are_carried_by_batches_and_punctuations() -> None:
     (batch,) = batches(readings(1, seed=76, names=["a"]), 500)
     (given_,), issued = SequenceNumbers(run=5).issue(3, [batch], Steps(ORIGIN, 12 * HOUR), ORIGIN, NOW)
     assert batch_numbers_of(with_horizon(batch, 7, numbers=given_)) == given_

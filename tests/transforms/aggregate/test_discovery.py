@@ -122,7 +122,7 @@ def test_histograms_of_groups_and_of_series_differ_though_no_roster_is_given(tmp
         registered(tmp_path, FULL, group_by="feeder")
 
 
-def test_a_source_that_ends_cannot_take_up_an_endless_query(tmp_path: Path) -> None:
+def test_a_bounded_source_cannot_continue_an_endless_query(tmp_path: Path) -> None:
     roster = tmp_path / "roster.csv"
     roster.write_text("series\nm1\nm2\n", encoding="utf-8")
     endless = {"size": "1d", "start": "2013-01-02"}
@@ -134,7 +134,7 @@ def test_a_source_that_ends_cannot_take_up_an_endless_query(tmp_path: Path) -> N
         register(plan_of(tmp_path, endless | {"start": "2013-01-03"}, roster=str(roster)))
 
 
-def test_a_job_that_was_first_meanwhile_is_agreed_with_or_told_apart(
+def test_a_concurrent_registration_is_accepted_if_equal_and_refused_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registered(tmp_path, FULL)
@@ -150,7 +150,7 @@ def test_a_job_that_was_first_meanwhile_is_agreed_with_or_told_apart(
     monkeypatch.setattr(Store, "registered", known)
 
 
-def test_an_end_that_nobody_can_have_meant_is_refused_before_it_is_on_record(tmp_path: Path) -> None:
+def test_an_implausible_end_is_refused_before_any_record(tmp_path: Path) -> None:
     absurd = plan_of(tmp_path, {"size": "1d", "start": "2013-01-02", "stop": "9999-01-08"})
     with pytest.raises(SettingsError, match=r"to 9999-01-08T00:00:00Z there are [\d,]+ windows.*windows\.stop"):
         check_ends(absurd)
@@ -163,9 +163,7 @@ def test_an_end_that_nobody_can_have_meant_is_refused_before_it_is_on_record(tmp
     )
 
 
-def test_a_schedule_from_year_1_is_counted_without_going_over_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schedule_from_year_1_is_counted_without_iteration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Schedule, "windows", lambda _: pytest.fail("gone over"))
     for size, number in (("1d", "739,296"), ("1min", "1,064,586,240")):
         given = {"size": size, "start": "0001-01-01", "stop": "2025-02-15"}
@@ -174,7 +172,7 @@ def test_a_schedule_from_year_1_is_counted_without_going_over_it(
     check_ends(plan_of(tmp_path, {"size": "1d", "start": "0001-01-01", "stop": "2025-02-15", "most": 739_296}))
 
 
-def test_the_ends_are_compared_with_those_on_record_without_going_over_the_windows(
+def test_the_ends_are_compared_with_the_recorded_ends_without_iteration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absurd = {"size": "1d", "start": "2013-01-02", "stop": "9999-01-08"}

@@ -161,7 +161,7 @@ def test_only_the_series_of_a_list_are_counted_and_all_of_them(rows, tmp_path, c
         counted(tmp_path, mixed, truth, size=size, missing=missing, **scope)
 
 
-def test_what_covers_its_window_can_be_released_and_what_does_not_cannot(tmp_path):
+def test_only_counts_that_cover_their_window_can_be_released(tmp_path):
     """The releases take the first counts, and refuse the second, of the same readings."""
     rows = [("m", ORIGIN + slot * HALF_HOUR, 100.0 + 200 * slot) for slot in (3, 4, 7)]
     series = ["m", "silent"]
@@ -198,7 +198,7 @@ def test_listed_series_without_any_reading_are_all_missing(tmp_path):
         ({"series": ["m"], "start": 5, "stop": 5}, ValueError, "stop is 5, and must be above start, 5"),
     ],
 )
-def test_a_scope_that_cannot_be_meant_is_refused(scope, kind, message):
+def test_an_invalid_estimation_scope_is_refused(scope, kind, message):
     with pytest.raises(kind, match=message):
         EstimateTransitions(SlotGrid(HALF_HOUR, ORIGIN), StateSpace(EDGES, "W"), **scope)
 

@@ -73,7 +73,7 @@ def test_a_transaction_is_logged_before_its_records_are_given(store: Store, held
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_rows_are_kept_back_while_no_file_can_be_written(
+def test_rows_are_withheld_while_no_block_log_can_be_written(
     store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> int:
@@ -104,7 +104,7 @@ def test_one_file_that_can_be_written_is_enough_and_is_synced(
     assert not begin(missing.parent.parent / "ledger.db" / "log")
 
 
-def test_workers_elsewhere_write_only_to_files_that_are_there(
+def test_remote_workers_write_only_to_existing_block_logs(
     store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = store.publish(held, on_shard(held, 0, 0))
@@ -126,9 +126,7 @@ def test_workers_elsewhere_write_only_to_files_that_are_there(
         LogWriter(BlockLog((str(path),), here=False), store).append(held, records)
 
 
-def test_the_newest_block_of_each_query_is_kept_and_what_is_not_on_record(
-    store: Store, held: Registration, path: Path
-) -> None:
+def test_compaction_keeps_the_newest_and_unrecorded_blocks(store: Store, held: Registration, path: Path) -> None:
     log = LogWriter(BlockLog((str(path),)), store)
     other = store.register(domain(budget=1.0), query("daily", share=0.0001))
     newest: list[tuple[str, int]] = []
@@ -146,7 +144,7 @@ def test_the_newest_block_of_each_query_is_kept_and_what_is_not_on_record(
     assert places(path) == newest
 
 
-def test_a_long_file_is_compacted_by_who_appends(
+def test_a_long_block_log_is_compacted_on_append(
     store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger_access, "_LONG_BYTES", 200)
@@ -158,7 +156,7 @@ def test_a_long_file_is_compacted_by_who_appends(
         assert places(path)[-1:] == of(records)
 
 
-def test_a_line_that_was_cut_off_hides_no_other(store: Store, held: Registration, path: Path) -> None:
+def test_a_truncated_line_hides_no_other_line(store: Store, held: Registration, path: Path) -> None:
     log = LogWriter(BlockLog((str(path),)), store)
     first = store.publish(held, on_shard(held, 0, 0))
     log.append(held, first)
@@ -173,7 +171,7 @@ def test_a_line_that_was_cut_off_hides_no_other(store: Store, held: Registration
         read(path)
 
 
-def test_nothing_is_lost_by_who_appends_while_another_compacts(
+def test_a_concurrent_compaction_loses_no_appended_block(
     store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The compaction gives the name to another file, also between the opening of one and its lock."""
@@ -237,7 +235,7 @@ def test_a_copy_that_lacks_a_drawn_block_is_refused_when_its_bundle_is_retried(
         other.append(held, store.publish(held, on_shard(held, 3, 0)))
 
 
-def test_a_worker_without_a_file_of_the_log_remembers_what_it_published(
+def test_a_worker_without_a_block_log_file_detects_a_replaced_ledger(
     store: Store, held: Registration, tmp_path: Path
 ) -> None:
     log = BlockLog((str(tmp_path / "nowhere" / "log"),), here=False)
@@ -259,7 +257,7 @@ def test_a_worker_without_a_file_of_the_log_remembers_what_it_published(
         one.close()
 
 
-def test_two_workers_read_what_the_other_appended_and_only_once(
+def test_workers_read_appended_blocks_of_other_workers_once(
     store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # each with a memory of its own, as in two processes

@@ -188,7 +188,7 @@ def test_series_in_fewer_groups_keep_the_noise_and_in_more_are_refused(tmp_path)
     ],
     ids=["series", "groups"],
 )
-def test_a_job_started_with_an_older_roster_publishes_what_a_newer_one_does(tmp_path, first, second):
+def test_jobs_with_an_older_and_a_newer_roster_publish_equal_rows(tmp_path, first, second):
     frame = readings(4, seed=35, names=ALL)
     job = job_of(tmp_path, first)
     play_until(frame, job, 24)
@@ -213,7 +213,7 @@ def test_a_job_started_with_an_older_roster_publishes_what_a_newer_one_does(tmp_
     "A live job without a roster admits a series at its first reading, from the next window on",
 )
 @pytest.mark.parametrize(("roster", "parts"), [(None, 1), ({"column": "series"}, 3)])
-def test_a_live_job_without_a_roster_takes_series_in_when_it_sees_them(tmp_path, roster, parts):
+def test_a_live_job_without_a_roster_adds_series_at_their_first_reading(tmp_path, roster, parts):
     frame = readings(4, seed=36, names=ALL).filter(
         # e comes on the third day, f on the fourth, and a leaves after the first
         ~((pl.col("series") == "e") & (pl.col("time") < ORIGIN + 54 * HOUR))
@@ -257,7 +257,7 @@ def test_series_beyond_the_limit_do_not_join_a_live_job_and_change_no_row(tmp_pa
     assert on_record(job) == expected(kept, {day(n): alone("".join(roster.series)) for n in range(3)})
 
 
-def test_the_group_of_a_series_at_first_sight_is_that_of_its_earliest_reading(tmp_path):
+def test_the_group_of_a_joining_series_is_that_of_its_earliest_reading(tmp_path):
     frame = readings(2, seed=37, names=["a", "b", "c"])
     job = settings(
         tmp_path,
@@ -312,7 +312,7 @@ def test_series_that_join_within_a_bundle_lose_no_reading_encoded_ahead(tmp_path
 
 
 @pytest.mark.parametrize("label", [False, True])
-def test_a_series_that_the_model_was_fitted_on_joins_only_where_the_rows_say_so(tmp_path, label):
+def test_a_series_of_the_model_joins_only_if_rows_are_marked_given_the_model(tmp_path, label):
     job = settings(tmp_path, windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-02"})
     origin = Provenance(method="fitted", series_hashes=(hash_of_series("a"),), from_protected=label)
     model = Model(belief=MixingBounds(0.01, 0.3).to_dict(), states=None, interval_us=None, provenance=origin)
@@ -326,7 +326,7 @@ def test_a_series_that_the_model_was_fitted_on_joins_only_where_the_rows_say_so(
     assert on_record(job) == expected(frame, {day(0): alone("ab" if label else "b")})
 
 
-def test_a_live_job_without_a_roster_goes_on_with_the_one_on_record(tmp_path):
+def test_a_live_job_without_a_roster_continues_with_the_recorded_roster(tmp_path):
     frame = readings(4, seed=38, names=ALL)
     fewer = frame.filter(pl.col("series") < "d")
     windows = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"}
@@ -336,7 +336,7 @@ def test_a_live_job_without_a_roster_goes_on_with_the_one_on_record(tmp_path):
     assert on_record(job) == expected(frame, {day(n): alone("abcdef" if n else "abc") for n in range(4)})
 
 
-def test_while_no_series_was_seen_every_window_that_is_not_over_is_missing(tmp_path):
+def test_before_the_first_series_every_open_window_is_missing(tmp_path):
     job = settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"})
     plan = PrivateHistograms(job, noise="none").plan
     held = register(plan)
@@ -389,7 +389,7 @@ def test_a_reading_counts_where_some_window_over_it_has_its_series(rosters, over
 
 
 @given(ROSTERS)
-def test_a_series_keeps_its_row_for_ever_and_those_that_join_come_after_it(rosters):
+def test_a_series_keeps_its_row_and_new_series_follow(rosters):
     pairs = [(96 + 2 * at, sorted(names)) for at, names in enumerate(rosters)]
     rows: dict[str, tuple[int, int]] = {}
     for count in range(1, len(pairs) + 1):
@@ -407,7 +407,7 @@ def test_a_series_keeps_its_row_for_ever_and_those_that_join_come_after_it(roste
 
 
 @given(st.permutations(range(3)))
-def test_cells_of_workers_that_know_different_rosters_fit_together(order):
+def test_cells_of_workers_with_different_rosters_are_merged(order):
     def block(rows: int, *, whole: bool) -> CellBlock:
         packed = np.full((rows, 2), ABSENT, dtype=np.int64)
         packed[rows - 1, 1] = rows

@@ -337,7 +337,7 @@ def new_seed() -> int:
 
 
 @pytest.mark.assures("privacy", "Rows of many runs tell no more of a slot than the loss that they print")
-def test_rows_tell_of_a_slot_no_more_than_they_print_and_nearly_that(
+def test_the_sampled_loss_of_rows_is_within_and_near_the_printed_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = play(at(20_000, 1_000_000), tmp_path, Watched(monkeypatch, failing=False), new_seed())
@@ -352,7 +352,7 @@ def test_rows_tell_of_a_slot_no_more_than_they_print_and_nearly_that(
 
 
 @pytest.mark.assures("privacy", "Rows of groups, less the readings of all other members, tell no more than they print")
-def test_rows_of_groups_whose_other_members_are_known_tell_no_more(
+def test_the_sampled_loss_of_groups_with_known_members_is_within_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = play(at(20_000, 200_000), tmp_path, Watched(monkeypatch, failing=False), new_seed(), paired_job)
@@ -363,9 +363,7 @@ def test_rows_of_groups_whose_other_members_are_known_tell_no_more(
 
 
 @pytest.mark.assures("privacy", "Rows of bundles and jobs that were made to run again tell no more than they print")
-def test_bundles_that_are_lost_and_run_again_on_other_readings_tell_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sampled_loss_of_rerun_bundles_is_within_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job is killed when its rows are out, and runs again when the secret slot has been sent in another state."""
     watched = Watched(monkeypatch, failing=True)
     rows = play(at(20_000, 200_000), tmp_path, watched, new_seed(), changed_job)
@@ -376,7 +374,9 @@ def test_bundles_that_are_lost_and_run_again_on_other_readings_tell_no_more(
 
 
 @pytest.mark.assures("privacy", "Rows of a job that dies before its transaction commits tell no more than they print")
-def test_a_draw_that_was_not_committed_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sampled_loss_with_uncommitted_draws_is_within_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publish, drawn = Publisher.publish, list[Any]()
 
     def lost(self: Any, registration: Any, drafts: Any) -> Any:
@@ -399,9 +399,7 @@ def test_a_draw_that_was_not_committed_tells_nothing(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.assures("privacy", "Rows of a live job with bundles run again and late readings tell no more than printed")
-def test_late_readings_and_bundles_that_are_run_again_tell_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sampled_loss_of_late_readings_is_within_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, failing=True)
     rows = play(at(20_000, 200_000), tmp_path, watched, new_seed(), live_job)
     assert watched.failed
@@ -472,7 +470,7 @@ def noise_for_two(patch: pytest.MonkeyPatch) -> None:
     ],
     ids=["half the noise", "drawn anew", "one seed", "noise for two"],
 )
-def test_each_planted_fault_tells_more_than_is_printed(
+def test_the_sampled_loss_of_each_planted_fault_exceeds_the_printed_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[..., None], families: set[str], runs: int
 ) -> None:
     """By so many runs that each bound lies at least five standard deviations above the printed loss."""
@@ -484,7 +482,7 @@ def test_each_planted_fault_tells_more_than_is_printed(
     assert found.loss > rows.loss
 
 
-def test_the_bounds_of_a_probability_miss_it_no_more_often_than_they_say() -> None:
+def test_the_bounds_of_a_probability_have_their_stated_coverage() -> None:
     """All outcomes of 30 runs, and their exact probabilities."""
     runs, alpha = 30, 0.01
     for percent in range(1, 100, 7):

@@ -28,7 +28,7 @@ def test_beam_finds_the_coder_for_record_batches():
 
 
 @pytest.mark.parametrize("schema", [READING_SCHEMA, GROUPED_READING_SCHEMA, RELEASE_SCHEMA])
-def test_batches_come_back_with_schema_and_metadata(schema):
+def test_batches_are_decoded_with_schema_and_metadata(schema):
     coder = RecordBatchCoder()
     empty = coder.decode(coder.encode(pa.RecordBatch.from_pylist([], schema=schema)))
     assert empty.schema.equals(schema, check_metadata=True)
@@ -38,7 +38,7 @@ def test_batches_come_back_with_schema_and_metadata(schema):
     again.validate(full=True)
 
 
-def test_a_slice_travels_without_what_it_was_cut_from():
+def test_a_slice_is_encoded_without_its_parent_batch():
     coder, batch = RecordBatchCoder(), readings(100_000, names=10)
     part = batch.slice(50_000, 100)
     encoded = coder.encode(part)

@@ -48,7 +48,7 @@ def over() -> Any:
     "An outage of the ledger of 30 s, 2 min or 15 min ends no job and is no restart; every window is published once",
 )
 @pytest.mark.parametrize("seconds", [1, 30, 100])
-def test_a_call_waits_for_a_ledger_that_is_away_for_less_than_two_minutes(seconds: int) -> None:
+def test_a_call_waits_for_a_ledger_unavailable_for_less_than_two_minutes(seconds: int) -> None:
     ledger = Ledger(seconds)
     assert ledger.patience().call(ledger.ask, 0) == "here"
     assert ledger.pauses == sorted(ledger.pauses)
@@ -56,7 +56,7 @@ def test_a_call_waits_for_a_ledger_that_is_away_for_less_than_two_minutes(second
 
 
 @pytest.mark.parametrize("seconds", [150, 900])
-def test_a_call_gives_up_after_two_minutes_and_of_a_source_read_once_never(seconds: int) -> None:
+def test_a_call_gives_up_after_two_minutes_unless_the_source_is_read_once(seconds: int) -> None:
     ledger = Ledger(seconds)
     with pytest.raises(StoreAway):
         ledger.patience().call(ledger.ask, 0)
@@ -67,14 +67,14 @@ def test_a_call_gives_up_after_two_minutes_and_of_a_source_read_once_never(secon
 
 
 @pytest.mark.parametrize("error", [StoreDamaged("damaged"), StoreMissing("gone"), StoreError("x")])
-def test_what_does_not_pass_is_raised_at_once(error: StoreError) -> None:
+def test_a_permanent_error_is_raised_at_once(error: StoreError) -> None:
     ledger = Ledger(1, error)
     with pytest.raises(type(error)):
         ledger.patience().call(ledger.ask, 0)
     assert (ledger.calls, ledger.pauses) == (1, [])
 
 
-def test_a_job_over_data_that_end_waits_for_nothing() -> None:
+def test_a_batch_job_does_not_wait_for_the_ledger() -> None:
     class Away:
         calls = 0
 
@@ -88,7 +88,7 @@ def test_a_job_over_data_that_end_waits_for_nothing() -> None:
     assert away.calls == 1
 
 
-def test_who_waits_gives_up_when_the_job_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_call_gives_up_when_the_job_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_access, "_FIRST_S", 3600.0)
     wait_without_end()
     asked, raised = threading.Event(), list[Exception]()

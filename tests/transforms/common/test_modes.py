@@ -68,11 +68,11 @@ def test_a_mode_is_refused_in_every_spelling_with_the_reason(words: list[str], w
         ["--dataflow_service_options=streaming_mode_exactly_once", "--checkpointing_mode=EXACTLY_ONCE"],
     ],
 )
-def test_other_options_are_let_through(words: list[str]) -> None:
+def test_other_options_are_accepted(words: list[str]) -> None:
     check_modes(PipelineOptions(words))
 
 
-def test_a_pipeline_of_ones_own_is_refused_too(tmp_path: Path) -> None:
+def test_unsafe_modes_of_a_user_pipeline_are_refused(tmp_path: Path) -> None:
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(["--enable_hot_key_logging"]))
     with pytest.raises(SettingsError, match="--enable_hot_key_logging: the runner would write keys"):
         _ = pipeline | feed(tmp_path, batches(EMPTY, 1)) | PrivateHistograms(settings(tmp_path))

@@ -86,7 +86,7 @@ def test_times_without_an_offset_are_of_the_zone_of_the_settings() -> None:
     assert set(batch.column("time").to_pylist()) == {dt.datetime(2024, 7, 1, 11, tzinfo=dt.timezone.utc)}
 
 
-def test_what_is_absent_is_tallied_by_its_reason_and_stops_nothing() -> None:
+def test_rows_with_missing_fields_are_tallied_by_reason() -> None:
     given = [
         row(value=None),
         row(series=None),
@@ -108,7 +108,7 @@ def test_what_is_absent_is_tallied_by_its_reason_and_stops_nothing() -> None:
 
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/London"])
-def test_a_data_frame_is_its_rows(unit: Any, zone: str | None) -> None:
+def test_a_data_frame_is_read_as_its_rows(unit: Any, zone: str | None) -> None:
     time = pl.Series([dt.datetime(2024, 7, 1, 12, 30), None], dtype=pl.Datetime(unit, zone))
     frame = pl.DataFrame({"value": [3, 4], "time": time, "series": ["a", "b"]})
     (batch,) = gathered(frame, timezone="Europe/London")
@@ -122,7 +122,7 @@ def test_a_data_frame_is_its_rows(unit: Any, zone: str | None) -> None:
     ]
 
 
-def test_a_table_of_arrow_is_its_rows_too_and_one_without_a_column_is_refused() -> None:
+def test_an_arrow_table_is_read_as_rows_and_refused_without_a_column() -> None:
     plain = gathered(*(row(series=name) for name in "ab"))[0]
     (batch,) = gathered(pa.Table.from_batches([plain, plain]))
     assert batch.to_pylist() == plain.to_pylist() * 2
@@ -134,7 +134,7 @@ def test_a_table_of_arrow_is_its_rows_too_and_one_without_a_column_is_refused() 
         gathered(pl.DataFrame({"series": ["a"], "time": ["2024-03-01"], "value": ["17"]}))
 
 
-def test_what_cannot_be_written_or_counted_is_tallied_and_stops_nothing() -> None:
+def test_rows_with_unencodable_fields_are_tallied_by_reason() -> None:
     strange = [
         row(series="half \ud800"),
         row(series=10**5000),
@@ -166,7 +166,7 @@ class _Neither:
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_a_time_that_no_microsecond_has_is_cut_off_and_one_far_away_is_none() -> None:
+def test_a_nanosecond_time_is_truncated_and_a_distant_time_is_rejected() -> None:
     frame = pa.table(
         {
             "series": ["a", "b"],
@@ -182,7 +182,7 @@ def test_a_time_that_no_microsecond_has_is_cut_off_and_one_far_away_is_none() ->
 
 
 @pytest.mark.parametrize(("ambiguous", "hour"), [("earliest", 0), ("latest", 1)])
-def test_a_doubled_hour_is_the_one_that_the_settings_say_and_a_skipped_one_is_none(ambiguous: Any, hour: int) -> None:
+def test_a_repeated_hour_follows_the_settings_and_a_skipped_hour_is_rejected(ambiguous: Any, hour: int) -> None:
     """02:30 in Berlin, on the days of the clock changes of 2024: in rows and in a table alike."""
     times = [dt.datetime(2024, 10, 27, 2, 30), dt.datetime(2024, 3, 31, 2, 30)]
     rows = [row(time=one) for one in times]
@@ -261,7 +261,7 @@ def job(folder: Path) -> Settings:
 
 
 @pytest.mark.lower
-def test_rows_publish_what_record_batches_publish(tmp_path: Path) -> None:
+def test_rows_give_the_releases_of_equal_record_batches(tmp_path: Path) -> None:
     rows = [row(series=f"m{n % 3}", time=START + n * HOUR / 3, value=float(n % 5)) for n in range(144)]
     times = pa.array([one["time"] for one in rows], pa.timestamp("us", tz="UTC"))
     columns = [pa.array([one["series"] for one in rows]).dictionary_encode(), times, [one["value"] for one in rows]]
@@ -307,7 +307,7 @@ def _write(batch: pa.RecordBatch, path: str) -> None:
         ([Row(meter="m1", time=0, value=1.0)], r"rows without the field series"),
     ],
 )
-def test_what_beam_knows_to_be_no_readings_is_refused_with_the_graph(
+def test_elements_of_a_wrong_type_are_refused_at_construction(
     tmp_path: Path, elements: list[Any], message: str
 ) -> None:
     pipeline = beam.Pipeline(runner=FnApiRunner())

@@ -25,14 +25,14 @@ class Looked(tuple[tuple[int, int], ...]):
         return super().__iter__()
 
 
-def test_each_window_is_told_the_tickets_of_its_own_steps() -> None:
+def test_each_window_end_has_the_sequence_numbers_of_its_steps() -> None:
     mark = Punctuation(1, 2, 0, 10 * HOUR, run=7, sent=((0, 4), (2, 1), (3, 9), (4, 2)))
     found = {one.start: one.sent for one in window_ends_by(mark, SCHEDULE, GRID)}
     assert found == {0: ((0, 4), (2, 1)), 2: ((2, 1), (3, 9)), 4: ((2, 1), (3, 9), (4, 2))}
     assert {one.sent for one in window_ends_by(Punctuation(0, 1, 0, 10 * HOUR), SCHEDULE, GRID)} == {None}
 
 
-def test_the_windows_that_end_after_a_source_fell_silent_say_so_and_others_do_not() -> None:
+def test_only_windows_that_end_after_a_source_became_silent_are_marked() -> None:
     found = {
         one.start: one.silent
         for one in window_ends_by(Punctuation(0, 1, 0, 10 * HOUR, silent_us=8 * HOUR), SCHEDULE, GRID)
@@ -40,7 +40,7 @@ def test_the_windows_that_end_after_a_source_fell_silent_say_so_and_others_do_no
     assert found == {0: False, 2: False, 4: True}
 
 
-def test_a_row_says_the_worst_that_any_part_says_of_its_window() -> None:
+def test_a_row_has_the_worst_completeness_of_any_partition() -> None:
     collect = CollectCells()
     said = [
         ([WindowEnd(0)], "live"),
@@ -53,7 +53,7 @@ def test_a_row_says_the_worst_that_any_part_says_of_its_window() -> None:
         assert collect.merge_accumulators(parts).completeness(0) == completeness
 
 
-def test_a_mark_that_closes_a_whole_backlog_is_gone_through_once() -> None:
+def test_a_punctuation_over_a_backlog_is_iterated_once() -> None:
     """Once for each window would be minutes for a year of quarters of an hour."""
     sent = Looked((step, 1) for step in range(3_000))
     closings = list(window_ends_by(Punctuation(0, 1, 0, 6_000 * HOUR, sent=sent), SCHEDULE, GRID))

@@ -105,7 +105,7 @@ IDS = ["tree", "chain", "lists", "maps", "nulls", "nothings"]
 @pytest.mark.assures("live", "A column of Avro that no setting names costs no row, however deep it is")
 @pytest.mark.parametrize(("kind", "plain", "bomb"), BOMBS, ids=IDS)
 @pytest.mark.parametrize("place", ["before", "after"])
-def test_what_stands_in_a_column_that_nobody_asked_for_costs_no_row(
+def test_values_in_an_unused_column_lose_no_row(
     tmp_path: Path, place: str, kind: Any, plain: bytes, bomb: bytes
 ) -> None:
     held = [(name, bomb if name == "b" else plain) for name in "abc"]
@@ -126,7 +126,7 @@ print([one for raw in rows for one in raw.columns["id"].to_pylist()])
 """
 
 
-def test_a_process_that_reads_a_deep_record_is_not_ended_by_it(tmp_path: Path) -> None:
+def test_a_deep_record_does_not_crash_the_reading_process(tmp_path: Path) -> None:
     """Read by the library, this record overflows the stack of its process."""
     (tmp_path / "x.avro").write_bytes(container(record_of(after=CHAIN), [row("a") + BOMBS[1][2], row("b") + bytes(2)]))
     done = forker().run(BY_ITSELF, str(tmp_path / "x.avro"))
@@ -143,7 +143,7 @@ def read_live(path: Path) -> Any:
     "live",
     "Rows of Avro that cannot be found behind a value damage their file, and the rows of the windows say so",
 )
-def test_a_value_behind_which_no_row_can_be_found_damages_its_file_and_is_said(tmp_path: Path) -> None:
+def test_an_unskippable_value_is_reported_as_file_damage(tmp_path: Path) -> None:
     path = tmp_path / "x.avro"
     deep = 101_000  # a thousand levels beyond those that are skipped
     bomb = long(1) * deep + long(0) + long(5) * (deep + 1)
@@ -156,7 +156,7 @@ def test_a_value_behind_which_no_row_can_be_found_damages_its_file_and_is_said(t
     assert piece.lost_us is not None
 
 
-def test_a_type_that_has_no_end_and_no_bytes_is_no_way_to_stay_for_ever(tmp_path: Path) -> None:
+def test_an_infinite_empty_type_is_refused(tmp_path: Path) -> None:
     ring = {"type": "record", "name": "Ring", "fields": [{"name": "on", "type": "Ring"}]}
     path = tmp_path / "x.avro"
     path.write_bytes(container(record_of(after=ring), [row("a")]))
@@ -181,7 +181,7 @@ def test_a_schema_of_very_many_levels_is_not_parsed(tmp_path: Path, levels: int)
     assert piece.lost_us is not None
 
 
-def test_a_schema_of_many_levels_is() -> None:
+def test_a_schema_of_many_levels_is_parsed() -> None:
     stream = io.BytesIO(nested(190))
     check_header(stream)
     assert stream.tell() == 0
@@ -197,7 +197,7 @@ def doubling(levels: int, last: Any) -> Any:
 
 
 @pytest.mark.parametrize("last", ["null", "int", ["null", "int"]])
-def test_a_small_schema_of_very_many_types_is_read_without_looking_at_each(tmp_path: Path, last: Any) -> None:
+def test_a_schema_with_very_many_types_is_read_without_enumerating_them(tmp_path: Path, last: Any) -> None:
     kind = doubling(60, last)
     assert not is_bounded(kind)
     path = tmp_path / "x.avro"
@@ -224,7 +224,7 @@ def test_a_small_schema_of_very_many_types_is_read_without_looking_at_each(tmp_p
         (["null", {"type": "array", "items": {"type": "array", "items": "string"}}], True),
     ],
 )
-def test_the_library_reads_what_the_size_of_a_record_bounds(kind: Any, plain: bool) -> None:
+def test_the_library_reads_only_schemas_bounded_by_the_record_size(kind: Any, plain: bool) -> None:
     schema = record_of(after=kind)
     assert Shapes(fastavro.parse_schema(bare(schema))).is_plain is plain
     assert is_bounded(schema) is plain
@@ -299,7 +299,7 @@ def test_fields_are_those_that_the_library_reads_and_the_end_is_where_it_stops(h
         read(io.BytesIO(data[: -min(cut, len(data))]))
 
 
-def test_bytes_that_are_no_records_never_keep_it_or_end_it() -> None:
+def test_arbitrary_bytes_end_with_a_value_or_an_expected_error() -> None:
     """Random bytes, from a seed: each ends with a value or one of the two errors."""
     seed = 20
     draw = random.Random(seed)  # noqa: S311 - test data
@@ -365,7 +365,7 @@ def test_blocks_of_every_codec_are_read(tmp_path: Path, codec: str):
     assert decode(source) == ([(name, T0, 1.5) for name in "abc"], [])
 
 
-def test_blocks_of_another_codec_are_refused_in_words(tmp_path: Path):
+def test_blocks_of_an_unsupported_codec_are_refused_with_advice(tmp_path: Path):
     with pytest.raises(SourceFileError, match="a codec that is not read; write it with deflate"):
         decode(written(tmp_path, packed("lz4", record_of(after="null"), (1, row("a")))))
 
@@ -381,14 +381,12 @@ DAMAGED = {
 
 @pytest.mark.parametrize("blocks", DAMAGED.values(), ids=DAMAGED)
 @pytest.mark.parametrize("codec", ["null", "deflate"])
-def test_a_block_that_claims_other_than_it_holds_damages_its_file(
-    tmp_path: Path, codec: str, blocks: list[tuple[int, bytes]]
-):
+def test_a_block_with_a_wrong_count_damages_its_file(tmp_path: Path, codec: str, blocks: list[tuple[int, bytes]]):
     with pytest.raises(SourceFileError, match="not a whole Avro file"):
         decode(written(tmp_path, packed(codec, record_of(after="null"), *blocks)))
 
 
-def test_a_block_that_is_cut_short_or_lacks_its_mark_damages_its_file(tmp_path: Path):
+def test_a_truncated_block_or_a_missing_sync_marker_damages_its_file(tmp_path: Path):
     for codec in CODECS:
         whole = packed(codec, record_of(after="null"), (2, row("a") + row("b")))
         for damaged in (whole[:-20], whole[:-1], whole[:-1] + b"x"):
@@ -396,7 +394,7 @@ def test_a_block_that_is_cut_short_or_lacks_its_mark_damages_its_file(tmp_path: 
                 decode(written(tmp_path, damaged))
 
 
-def test_an_empty_block_is_none(tmp_path: Path):
+def test_an_empty_block_is_skipped(tmp_path: Path):
     source = written(tmp_path, packed("deflate", record_of(after="null"), (0, b""), (1, row("a"))))
     assert decode(source)[0] == [("a", T0, 1.5)]
 
@@ -454,7 +452,7 @@ def read_in_little(path: Path, kind: str, **changes: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("codec", ["deflate", "zstandard", "snappy"])
-def test_a_block_that_unpacks_to_gigabytes_takes_no_gigabyte(tmp_path: Path, codec: str):
+def test_a_block_unpacking_to_gigabytes_is_read_in_bounded_memory(tmp_path: Path, codec: str):
     size = 1 << 30
     if codec == "deflate":
         packer = zlib.compressobj(1, zlib.DEFLATED, -15)
@@ -485,7 +483,7 @@ def test_blocks_of_every_codec_have_the_same_limit(codec: str, monkeypatch: pyte
                 list(blocks)
 
 
-def test_a_file_that_is_looked_at_has_the_same_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_inspected_file_has_the_same_unpacking_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "x.avro"
     path.write_bytes(packed("deflate", record_of(after="null"), (500, row("a") * 500)))
     monkeypatch.setattr("quiltstream.transforms.formats.avro.MOST_BYTES", 1_000)
@@ -493,7 +491,7 @@ def test_a_file_that_is_looked_at_has_the_same_limit(tmp_path: Path, monkeypatch
         look_at(path)
 
 
-def test_empty_records_are_no_rows_however_many_a_block_claims(tmp_path: Path):
+def test_a_block_of_very_many_empty_records_is_refused(tmp_path: Path):
     nothing = {
         "type": "record",
         "name": "R",
@@ -504,7 +502,7 @@ def test_empty_records_are_no_rows_however_many_a_block_claims(tmp_path: Path):
     assert read_in_little(path, "avro")[0] == "SourceFileError"
 
 
-def test_rows_of_a_large_block_are_passed_on_before_all_of_them_are_read(tmp_path: Path):
+def test_rows_of_a_large_block_are_emitted_before_all_of_them_are_read(tmp_path: Path):
     """40 MB of records in one block, packed into less than 1 MB; as objects they are ten times as many."""
     count = 2_000_000
     path = tmp_path / "x.avro"
@@ -521,7 +519,7 @@ RECORDS = {
 
 
 @pytest.mark.parametrize("kind", [BOOLEANS, RECORDS], ids=["booleans", "records"])
-def test_what_stands_in_a_column_that_nobody_asked_for_takes_no_memory(tmp_path: Path, kind: Any):
+def test_values_in_an_unused_column_use_no_memory(tmp_path: Path, kind: Any):
     count = 6_000_000
     path = tmp_path / "x.avro"
     more = long(count) + bytes(count) + long(0)
@@ -570,7 +568,7 @@ def held_row(**held: Any) -> dict[str, Any]:
         (["null", DECIMAL, UUID], NAME, "x"),
     ],
 )
-def test_what_a_column_holds_that_nobody_asked_for_changes_nothing(tmp_path, kind, good, bad):
+def test_values_in_an_unused_column_change_nothing(tmp_path, kind, good, bad):
     rows = [held_row(other=good), held_row(id="b", other=bad), held_row(id="c", other=good)]
     path = write(tmp_path / "x.avro", PLAIN | {"other": kind}, rows)
     found, rejects = decode(FileSource(avro=path))
@@ -587,7 +585,7 @@ def test_what_a_column_holds_that_nobody_asked_for_changes_nothing(tmp_path, kin
         ("ts", DATE, 15_706, -(2**31), "unparsable-time"),
     ],
 )
-def test_a_value_that_means_nothing_costs_its_own_row_alone(tmp_path, column, kind, good, bad, reason):
+def test_a_meaningless_value_loses_only_its_row(tmp_path, column, kind, good, bad, reason):
     rows = [held_row(**{column: one}) for one in (good, bad, good)]
     path = write(tmp_path / "x.avro", PLAIN | {column: kind}, rows)
     found, rejects = decode(FileSource(avro=path))
@@ -596,7 +594,7 @@ def test_a_value_that_means_nothing_costs_its_own_row_alone(tmp_path, column, ki
 
 
 @pytest.mark.parametrize(("column", "rejected"), [("id", [(2, "malformed-row")]), ("other", [])])
-def test_text_that_is_no_utf8_costs_its_own_row_alone_and_only_where_it_is_asked_for(tmp_path, column, rejected):
+def test_invalid_utf8_text_loses_its_row_only_in_a_used_column(tmp_path, column, rejected):
     rows = [
         held_row(other=b"x", id=b"a"),
         held_row(other=b"x", id=b"b") | {column: b"\xff\xfe"},
@@ -618,7 +616,7 @@ def test_dates_and_times_of_day_are_one_event_time_and_none_out_of_range(tmp_pat
     assert rejects == [(number, "unparsable-time") for number in (2, 3, 4)]
 
 
-def test_times_beside_text_stay_the_times_that_they_are(tmp_path):
+def test_times_in_a_union_with_text_are_unchanged(tmp_path):
     for number, (kind, held) in enumerate([(["string", DATE], 15_706), ([STAMP, "string"], T0)]):
         rows = [
             held_row(ts=one) for one in (held, "2013-01-01T00:00:00Z", "soon", 2**31 - 1 if kind[1] is DATE else 2**62)
@@ -629,7 +627,7 @@ def test_times_beside_text_stay_the_times_that_they_are(tmp_path):
         assert rejects == [(3, "unparsable-time"), (4, "unparsable-time")]
 
 
-def test_decimals_are_what_the_library_reads(tmp_path):
+def test_decimals_equal_those_of_the_library(tmp_path):
     held = [Decimal("1.25"), Decimal("-0.01"), Decimal("0.00"), Decimal("1234567.50")]
     for number, kind in enumerate([DECIMAL, {**DECIMAL, "type": "fixed", "name": "F", "size": 8}]):
         path = write(tmp_path / f"{number}.avro", PLAIN | {"kwh": kind}, [held_row(kwh=one) for one in held])
@@ -639,7 +637,7 @@ def test_decimals_are_what_the_library_reads(tmp_path):
         assert (found, rejects) == (sorted(("a", T0, float(one)) for one in held), [])
 
 
-def test_a_decimal_without_precision_is_none_and_an_unmarked_name_as_before(tmp_path):
+def test_invalid_decimals_have_no_logical_type_and_uuids_are_normalised(tmp_path):
     assert Meaning.of({"type": "bytes", "logicalType": "decimal"}) == Meaning()
     assert Meaning.of({"type": "long", "logicalType": "date"}) == Meaning()
     path = write(tmp_path / "x.avro", PLAIN | {"id": UUID}, [held_row(id=NAME.upper()), held_row(id=NAME)])
@@ -647,7 +645,7 @@ def test_a_decimal_without_precision_is_none_and_an_unmarked_name_as_before(tmp_
     assert {name for name, _, _ in found} == {NAME}
 
 
-def test_a_message_whose_topic_is_no_utf8_is_a_reject_at_its_row(tmp_path):
+def test_a_message_with_an_invalid_utf8_topic_is_a_reject_at_its_row(tmp_path):
     fields: dict[str, Any] = {"topic": "string", "payload": "bytes", "received": STAMP}
     rows = [{"topic": one, "payload": b'{"power": 2}', "received": T0} for one in (b"site/m1/up", b"site/\xff/up")]
     path = write(tmp_path / "x.avro", fields, rows, {"topic": "bytes"})

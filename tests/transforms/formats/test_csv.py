@@ -80,7 +80,7 @@ def expected(lines: list[bytes]) -> list[Any]:
         (b"a,2013-01-01T00:00Z,inf", "not-finite"),
     ],
 )
-def test_one_bad_line_costs_only_itself_and_says_why_and_where(bad, reason):
+def test_a_bad_line_is_rejected_alone_with_reason_and_position(bad, reason):
     rows, rejects = decode_bytes(HEADER + b"\n".join([GOOD[0], bad, *GOOD[1:]]) + b"\n")
     assert rows == expected(GOOD)
     assert rejects == [(3, reason)]
@@ -116,19 +116,19 @@ def test_a_value_that_overflows_by_the_scale_stays_finite_and_keeps_its_sign():
     assert rejects == []
 
 
-def test_byte_order_mark_carriage_returns_and_quotes_in_the_header_do_no_harm():
+def test_byte_order_mark_carriage_returns_and_quoted_headers_are_accepted():
     body = b'\r\n"id", ts,"kwh ", note\r\n\r\n"a,1",2013-01-01T00:00Z,1,"x ""y"" z"\r\n\r\nb,2013-01-01,"2",5" pipe\r\n'
     rows, rejects = decode_bytes(b"\xef\xbb\xbf" + body)
     assert rows == [("a,1", T0, 1.0), ("b", T0, 2.0)]
     assert rejects == []
 
 
-def test_the_last_line_needs_no_line_feed():
+def test_the_last_line_may_lack_a_line_feed():
     assert decode_bytes(HEADER + b"\n".join(GOOD)) == (expected(GOOD), [])
 
 
 @pytest.mark.parametrize("empty", [b"", b"\n", b"\xef\xbb\xbf", b"id,ts,kwh", HEADER, HEADER + b"\r\n\n"])
-def test_a_file_without_readings_is_fine(tmp_path, empty):
+def test_a_file_without_readings_is_accepted(tmp_path, empty):
     (tmp_path / "x.csv").write_bytes(empty)
     assert decode(FileSource(csv=str(tmp_path / "x.csv"))) == ([], [])
 
@@ -161,7 +161,7 @@ def test_a_line_too_long_to_hold_is_skipped_and_counted():
 
 @pytest.mark.parametrize("quoted", [False, True])
 @pytest.mark.parametrize("block_bytes", [7, 64, 1000, 1 << 20])
-def test_where_blocks_are_cut_changes_nothing(block_bytes, quoted):
+def test_block_boundaries_change_nothing(block_bytes, quoted):
     lines = [f"h{i % 7},2013-01-01T00:{i % 60:02d}Z,{i / 3}".encode() for i in range(300)]
     if quoted:
         lines = [b'"' + line.replace(b",", b'","') + b'"' for line in lines]
@@ -175,7 +175,7 @@ def test_where_blocks_are_cut_changes_nothing(block_bytes, quoted):
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_random_bytes_never_crash_the_reader_nor_cost_untouched_lines(data):
+def test_random_bytes_never_crash_the_reader_or_lose_intact_lines(data):
     lines = [f"h{i},2013-01-01T00:{i:02d}Z,{i}".encode() for i in range(40)]
     touched = data.draw(st.sets(st.integers(0, 39), max_size=6))
     alphabet = st.one_of(
@@ -242,7 +242,7 @@ def test_a_delimiter_that_cannot_delimit_is_refused(tmp_path, delimiter):
         (b'id,ts,"kwh\n', "quote that is not closed"),
     ],
 )
-def test_a_header_that_does_not_fit_stops_before_any_data_is_read(tmp_path, header, message):
+def test_a_header_without_the_named_columns_is_refused_before_data_is_read(tmp_path, header, message):
     (tmp_path / "x.csv").write_bytes(header + GOOD[0])
     with pytest.raises(SettingsError, match=message):
         decode(FileSource(csv=str(tmp_path / "x.csv")))

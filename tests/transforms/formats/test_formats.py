@@ -258,7 +258,7 @@ def test_the_60_real_households_are_read_as_polars_reads_them(repository):
 
 @pytest.mark.parametrize("format_", ["parquet", "avro"])
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"Obj\x01", b"id,ts,kwh\nsecret,2013-01-01,4711\n"])
-def test_a_file_that_is_not_of_its_format_is_named_without_what_it_holds(tmp_path, format_, content):
+def test_a_file_of_another_format_is_named_without_its_content(tmp_path, format_, content):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(SettingsError, match=f"source.{format_}: file .* is not a whole") as caught:
         decode(FileSource.model_validate({format_: str(tmp_path / "x")}))
@@ -281,7 +281,7 @@ def test_damage_inside_a_table_stops_the_job_instead_of_losing_readings(tmp_path
 
 
 @pytest.mark.parametrize("format_", ["parquet", "avro"])
-def test_a_table_lacking_a_column_says_which_it_has(tmp_path, format_):
+def test_a_missing_column_is_reported_with_the_existing_columns(tmp_path, format_):
     write(tmp_path / "x", format_, household_rows(9))
     with pytest.raises(SettingsError) as caught:
         decode(
@@ -315,7 +315,7 @@ def test_a_column_of_a_type_that_cannot_be_read_is_a_settings_error(tmp_path, co
 
 
 @pytest.mark.parametrize("format_", ["parquet", "avro"])
-def test_a_table_without_rows_is_fine(tmp_path, format_):
+def test_a_table_without_rows_is_accepted(tmp_path, format_):
     write(tmp_path / "x", format_, [])
     assert decode(FileSource.model_validate({format_: str(tmp_path / "x")})) == ([], [])
 
@@ -393,7 +393,7 @@ def test_text_in_another_encoding_than_named_breaks_the_file(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("bad", ["1.5", "1.234,5", "1,2,3", "1,5 kWh"])
-def test_a_number_with_another_mark_is_no_number(tmp_path: Path, bad: str) -> None:
+def test_a_number_with_another_decimal_mark_is_rejected(tmp_path: Path, bad: str) -> None:
     """In both ways of reading: a block that Arrow takes at once, and one that is read as text."""
     (tmp_path / "x.csv").write_text(TEXT + f"haus-ß;01.03.2024 00:30;{bad}\n", encoding="utf-8")
     assert read(tmp_path / "x.csv") == (EXPECTED, [(RejectReason.NOT_A_NUMBER.value, 5)])
@@ -422,7 +422,7 @@ def test_an_archive_of_several_files_or_none_is_refused(tmp_path: Path, data: by
         read(tmp_path / "x.csv.zip")
 
 
-def test_a_damaged_archive_breaks_off(tmp_path: Path) -> None:
+def test_a_damaged_archive_stops_the_job(tmp_path: Path) -> None:
     whole = bytearray(zipped({"x.csv": TEXT.encode() * 50}))
     whole[60] ^= 0xFF
     (tmp_path / "x.csv.zip").write_bytes(bytes(whole))
@@ -430,7 +430,7 @@ def test_a_damaged_archive_breaks_off(tmp_path: Path) -> None:
         read(tmp_path / "x.csv.zip")
 
 
-def test_the_decimal_mark_is_no_part_of_what_a_domain_keeps() -> None:
+def test_the_decimal_mark_is_not_part_of_the_frozen_mapping() -> None:
     assert Readings(**NAMED, decimal=",").canonical() == Readings(**NAMED).canonical()
 
 
@@ -441,7 +441,7 @@ def test_patterns_lists_and_plain_names_give_every_file_once_in_order(tmp_path):
     assert [path.rsplit("/", 1)[1] for path in found] == ["a.csv", "b.csv", "d[1].csv", "c.txt"]
 
 
-def test_what_has_no_end_is_no_file(tmp_path):
+def test_pipes_and_devices_are_refused_as_source_files(tmp_path):
     """A pipe keeps its reader waiting, and a device never ends."""
     (tmp_path / "a.csv").write_bytes(b"")
     os.mkfifo(tmp_path / "b.csv")
@@ -472,13 +472,13 @@ def test_what_has_no_end_is_no_file(tmp_path):
         ("x.csv.zst", r"compressed in a way that is not read"),
     ],
 )
-def test_a_pattern_that_names_no_readable_file_says_what_to_do(tmp_path, pattern, message):
+def test_a_pattern_without_readable_files_is_refused_with_advice(tmp_path, pattern, message):
     (tmp_path / "x.csv.zst").write_bytes(b"zst")
     with pytest.raises(SettingsError, match=message):
         expand([pattern if "://" in pattern else f"{tmp_path}/{pattern}"], str, "source.csv")
 
 
-def test_every_problem_of_every_file_is_told_at_once_but_not_without_end(tmp_path):
+def test_problems_of_all_files_are_reported_at_once_up_to_a_limit(tmp_path):
     for i in range(30):
         (tmp_path / f"{i}.csv").write_text("id,ts\n")
     with pytest.raises(SettingsError) as caught:
@@ -492,7 +492,7 @@ def test_a_file_that_vanished_is_named(tmp_path):
         open_bytes(str(tmp_path / "gone.csv"))
 
 
-def test_settings_that_make_no_sense_are_refused(tmp_path):
+def test_invalid_file_settings_are_refused(tmp_path):
     (tmp_path / "x.csv").write_text("id,ts,kwh\n")
     source = FileSource(csv=str(tmp_path / "x.csv"))
     with pytest.raises(ValueError, match="batch_rows 0"):

@@ -73,7 +73,7 @@ def line(name: Any, minute: int, value: Any, **more: Any) -> bytes:
     ],
 )
 @pytest.mark.parametrize("around", [1, 700])
-def test_one_bad_line_costs_only_itself_and_says_why_and_where(bad, reason, around):
+def test_a_bad_line_is_rejected_alone_with_reason_and_position(bad, reason, around):
     good = [line(f"h{i}", i % 60, i / 4) for i in range(2 * around)]
     rows, rejects = decode_bytes(b"\n".join([*good[:around], bad, *good[around:]]))
     assert rows == sorted((f"h{i}", T0 + i % 60 * MINUTE, i / 4) for i in range(2 * around))
@@ -97,7 +97,7 @@ def test_no_finite_value_is_rejected_for_its_size_or_form(text, value):
     assert decode_bytes(b'{"id":"a","ts":"2013-01-01","kwh":' + text.encode() + b"}\n") == ([("a", T0, value)], [])
 
 
-def test_numbers_name_series_and_tell_times_in_the_unit_of_the_settings():
+def test_numeric_names_and_times_are_read_in_the_unit_of_the_settings():
     data = (
         b'{"id":7,"ts":1356998400500,"kwh":1}\n{"id":"8","ts":"1356998400500","kwh":2}\n'
         b'{"id":9,"ts":1356998400500.0,"kwh":3}'
@@ -107,19 +107,19 @@ def test_numbers_name_series_and_tell_times_in_the_unit_of_the_settings():
     assert rejects == []
 
 
-def test_blank_lines_byte_order_mark_and_carriage_returns_do_no_harm():
+def test_blank_lines_byte_order_mark_and_carriage_returns_are_accepted():
     data = b"\xef\xbb\xbf\r\n" + line("a", 1, 1) + b"\r\n  \r\n\n" + b"  " + line("b", 2, 2) + b"\t\nx"
     assert decode_bytes(data) == ([("a", T0 + MINUTE, 1.0), ("b", T0 + 2 * MINUTE, 2.0)], [(6, "malformed-row")])
 
 
-def test_deeply_nested_columns_that_nobody_asked_for_do_no_harm():
+def test_deeply_nested_unused_columns_are_accepted():
     deep = b'{"id":"a","ts":"2013-01-01","kwh":1,"x":' + b"[" * 500 + b"]" * 500 + b"}"
     assert decode_bytes(deep) == ([("a", T0, 1.0)], [])
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_random_bytes_never_crash_the_reader_nor_cost_untouched_lines(data):
+def test_random_bytes_never_crash_the_reader_or_lose_intact_lines(data):
     lines = [line(f"h{i}", i % 60, i) for i in range(150)]
     touched = data.draw(st.sets(st.integers(0, 149), max_size=5))
     pieces = st.one_of(
@@ -168,6 +168,6 @@ def test_a_column_that_no_object_at_the_start_has_is_a_settings_error(tmp_path):
         decode(FileSource(jsonl=str(tmp_path / "x.jsonl")))
 
 
-def test_an_empty_file_is_fine(tmp_path):
+def test_an_empty_file_is_accepted(tmp_path):
     (tmp_path / "x.jsonl").write_bytes(b"")
     assert decode(FileSource(jsonl=str(tmp_path / "x.jsonl"))) == ([], [])

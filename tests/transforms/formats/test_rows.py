@@ -46,7 +46,7 @@ def outcome(reader: ReadReadings) -> list[float | str]:
 
 
 @pytest.mark.parametrize("quoted", [False, True])
-def test_labels_of_csv_are_text_whatever_they_look_like(tmp_path: Path, *, quoted: bool) -> None:
+def test_labels_of_csv_are_always_read_as_text(tmp_path: Path, *, quoted: bool) -> None:
     mark = '"' if quoted else ""
     lines = ["who,ts,what", *(f"a,2024-01-{n + 1:02},{mark}{text}{mark}" for n, text in enumerate(TEXTS))]
     (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
@@ -300,7 +300,7 @@ def test_an_unnamed_time_with_semicolons_and_decimal_commas_is_read(tmp_path: Pa
     assert rejects == []
 
 
-def test_what_is_wrong_with_a_line_is_told_once_and_of_a_cell_by_its_column(tmp_path: Path) -> None:
+def test_a_bad_line_is_rejected_once_and_a_bad_cell_by_its_column(tmp_path: Path) -> None:
     lines = [
         "ts,a,b,c",
         "2024-01-01,1,2,3",
@@ -337,7 +337,7 @@ def test_an_hour_that_the_clock_skips_is_a_reject_of_its_column_only(tmp_path: P
         ("home1", None), ("24:30", None), ("12:60", None), ("13:00 pm", None), ("12", None), ("1:00:30", None),
     ],
 )  # fmt: skip
-def test_times_of_the_day_are_told_from_other_names(name: str, minutes: int | None) -> None:
+def test_times_of_day_are_distinguished_from_other_column_names(name: str, minutes: int | None) -> None:
     assert clock_time(name) == (None if minutes is None else minutes * 60_000_000)
 
 
@@ -378,14 +378,14 @@ def test_four_digits_are_times_only_evenly_over_a_whole_day(names: list[str], ti
         ("home,day,24:00,0:00,", "column 4 of the 5 of FILE is of no later time of the day than the column of"),
     ],
 )
-def test_columns_that_are_no_rising_times_are_refused(tmp_path: Path, header: str, said: str) -> None:
+def test_time_columns_that_do_not_increase_are_refused(tmp_path: Path, header: str, said: str) -> None:
     (tmp_path / "x.csv").write_text(f"{header}\na,2024-01-01,1,2,3\n", encoding="utf-8")
     with pytest.raises(SettingsError, match=said.replace("FILE", str(tmp_path / "x.csv"))) as refused:
         read(tmp_path / "x.csv", TIMES)
     assert "total" not in str(refused.value)
 
 
-def test_a_date_with_a_time_of_day_is_no_date(tmp_path: Path) -> None:
+def test_a_date_with_a_time_of_day_is_rejected(tmp_path: Path) -> None:
     dates = ["2024-06-01", "2024-06-01T00:00", "2024-06-01T01:00", "2024-06-01T00:00:00.5"]
     lines = ["home,day,0:00,12:00", *(f"a,{date},1,2" for date in dates)]
     (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
@@ -429,7 +429,7 @@ def test_a_date_with_an_offset_is_a_day_of_the_local_clock(
     assert len(found) == 48 * len(dates) - 2
 
 
-def test_a_date_with_an_offset_that_is_no_local_midnight_is_rejected(tmp_path: Path) -> None:
+def test_a_date_with_an_offset_other_than_local_midnight_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("home,day,0:00,12:00\na,2024-06-01T00:00Z,1,2\n", encoding="utf-8")
     found, rejects = read(tmp_path / "x.csv", TIMES, timezone="Europe/London")
     assert (found, rejects) == ([], [("unparsable-time", 2, 0)])
@@ -463,7 +463,7 @@ def test_a_date_with_an_offset_that_is_no_local_midnight_is_rejected(tmp_path: P
         ({"wide": {"columns": "series"}, "time": "ts"}, {"group": "b"}, "name the groups in a roster file"),
     ],
 )
-def test_what_does_not_fit_a_wide_table_is_said_before_it_is_read(
+def test_settings_that_contradict_a_wide_table_are_refused_before_reading(
     tmp_path: Path, readings: dict[str, Any], how: dict[str, Any], said: str
 ) -> None:
     (tmp_path / "x.csv").write_text("ts,a,b\n2024-01-01,1,2\n", encoding="utf-8")

@@ -94,7 +94,7 @@ SKIPPED = RejectReason.NONEXISTENT_LOCAL_TIME.value
     ],
 )
 @pytest.mark.parametrize("company", [[], ["2013-01-01T00:00Z"], ["2013-01-01 00:00", "garbage", None]])
-def test_text_is_read_as_iso_8601_or_a_number_whatever_stands_around_it(text, expected, company):
+def test_text_is_read_as_iso_8601_or_a_number_in_any_batch(text, expected, company):
     assert read(pa.array([*company, text], pa.utf8()))[-1] == expected
 
 
@@ -110,7 +110,7 @@ def test_text_is_read_as_iso_8601_or_a_number_whatever_stands_around_it(text, ex
         min_size=1,
     )
 )
-def test_iso_text_means_what_python_says_it_means(stamps):
+def test_iso_text_is_parsed_as_by_python(stamps):
     texts, truth = [], []
     for stamp, offset, separator, precision in stamps:
         zoned = stamp.replace(tzinfo=None if offset is None else dt.timezone(dt.timedelta(minutes=offset)))
@@ -131,7 +131,7 @@ FORMATS = [
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(FORMATS), st.lists(st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2068, 12, 31)), min_size=1))
-def test_a_format_means_what_python_says_it_means(format_, stamps):
+def test_a_time_format_is_parsed_as_by_python(format_, stamps):
     spelled = format_.replace("%T", "%H:%M:%S")  # which Python's strptime does not know
     texts = [stamp.strftime(spelled) for stamp in stamps]
     truth = [micros(parsed(text, spelled)) for text in texts]
@@ -140,7 +140,7 @@ def test_a_format_means_what_python_says_it_means(format_, stamps):
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(FORMATS[:4]), st.text("0123456789/:. apmjan", max_size=22))
-def test_what_a_format_takes_python_takes_too(format_, text):
+def test_text_accepted_by_a_format_is_accepted_by_python(format_, text):
     (found,) = read(pa.array([text]), time_format=format_)
     if found != WRONG:
         assert found == micros(parsed(text.strip(), format_))
@@ -208,7 +208,7 @@ def test_dates_are_midnights_of_the_zone():
         assert read(pa.array([dt.date(2013, 1, 1)], kind), timezone="Asia/Tokyo") == [T0 - 9 * 3600 * 10**6]
 
 
-def test_several_columns_are_joined_with_a_blank_whatever_their_types():
+def test_several_columns_of_any_types_are_joined_with_a_blank():
     day, hour = pa.array([dt.date(2013, 1, 1), None]), pa.array([7, 8], pa.int32())
     times, problems = TimeReader(time_format="%Y-%m-%d %H").read([day, hour])
     assert times[0] == T0 + 7 * 3600 * 10**6
@@ -258,7 +258,7 @@ def test_far_years_are_placed_as_zoneinfo_places_them():
 
 
 @pytest.mark.parametrize("ambiguous", ["earliest", "latest"])
-def test_the_house_with_a_25_hour_day_is_read_whatever_the_order_of_its_rows(repository, tmp_path, ambiguous):
+def test_the_house_with_a_25_hour_day_is_read_in_any_row_order(repository, tmp_path, ambiguous):
     source = repository / "pipelines" / "data" / "house_hourly_dst.csv"
     header, *lines = source.read_text().split()
     rules = ZoneInfo("America/Vancouver")
@@ -340,7 +340,7 @@ def test_row_groups_of_parquet_are_one_order(tmp_path: Path) -> None:
     assert len(reader(tmp_path / "x.parquet", {**LONG, "ambiguous": "latest"}, batch_rows=1).tasks) > 1
 
 
-def test_each_file_has_an_order_of_its_own(tmp_path: Path) -> None:
+def test_each_file_has_a_separate_order_of_rows(tmp_path: Path) -> None:
     for home in ("a", "b"):
         text = "\n".join(["home,ts,kwh", *(f"same,{local},{n}" for n, local in enumerate(LOCAL))])
         (tmp_path / f"{home}.csv").write_text(text, encoding="utf-8")
@@ -355,7 +355,7 @@ def test_the_lines_of_a_wide_table_are_in_order_together(tmp_path: Path) -> None
     assert read_doubled(reader(tmp_path / "x.csv", wide)) == [one for one in EXPECTED if one[0] == "a" or one[1] % 3]
 
 
-def test_a_second_hour_stays_one_where_the_first_has_gaps(tmp_path: Path) -> None:
+def test_a_repeated_hour_is_recognised_if_the_first_one_has_gaps(tmp_path: Path) -> None:
     """Of the first hour only 02:00 is there, so that 02:30 of the second one rises above all before it."""
     kept = [n for n in range(16) if n != 5]
     text = "\n".join(["home,ts,kwh", *(f"a,{LOCAL[n]},{n}" for n in kept)])
@@ -363,7 +363,7 @@ def test_a_second_hour_stays_one_where_the_first_has_gaps(tmp_path: Path) -> Non
     assert read_doubled(reader(tmp_path / "x.csv", LONG)) == [("a", float(n), MICROS[n]) for n in kept]
 
 
-def test_an_order_is_refused_where_there_is_none(tmp_path: Path) -> None:
+def test_an_order_of_rows_is_refused_for_sources_without_one(tmp_path: Path) -> None:
     for more in ({"until": "end"}, {"wide": {"columns": "times"}, "value": None}):
         with pytest.raises(ValueError, match=r"readings\.ambiguous is in-order, and neither intervals nor"):
             Readings.model_validate(LONG | more)

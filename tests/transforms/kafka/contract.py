@@ -144,7 +144,7 @@ class KafkaPartitionsContract:
         "Kafka: no partition becomes idle between two polls, while messages wait for their decoder or while the "
         "runner does not call",
     )
-    def test_while_messages_wait_for_their_decoder_no_partition_becomes_idle(self, broker):
+    def test_no_partition_becomes_idle_while_messages_wait_for_their_decoder(self, broker):
         class Needy(JsonMessages):
             away = False
 
@@ -216,7 +216,7 @@ class KafkaPartitionsContract:
         for piece in lost:
             assert len(set(read(follow(topic, position=piece.position), 8))) == 8
 
-    def test_a_position_of_an_older_version_tells_no_ids_and_is_gone_on_from(self, broker, follow):
+    def test_a_position_of_an_older_version_without_topic_ids_is_accepted(self, broker, follow):
         topic = broker.topic(1)
         broker.send(topic, [(0, reading(name, 0)) for name in "abc"])
         (piece,) = pieces_until(follow(topic), lambda found: bool(rows(found)))[-1:]
@@ -232,7 +232,7 @@ class KafkaPartitionsContract:
         "Kafka: no partition becomes idle between two polls, while messages wait for their decoder or while the "
         "runner does not call",
     )
-    def test_while_the_runner_does_not_call_no_partition_becomes_idle(self, broker, monkeypatch):
+    def test_no_partition_becomes_idle_without_calls_of_the_runner(self, broker, monkeypatch):
         monkeypatch.setattr("quiltstream.transforms.sources.reader._CALL_ROWS", 1)
         topic = broker.topic(2)
         lane = Lane(KafkaPartitions(broker.cluster, (topic,), JsonMessages(), discover_s=0.2), 2 * HOUR)
@@ -247,7 +247,7 @@ class KafkaPartitionsContract:
         lane.look_until(lambda: lane.until == 23)
         lane.close()
 
-    def test_lanes_share_the_partitions_of_all_topics_and_none_is_left_out(self, broker, follow):
+    def test_partition_groups_cover_the_partitions_of_all_topics(self, broker, follow):
         topics = (broker.topic(3), broker.topic(1))
         for topic in topics:
             broker.send(topic, [(one, reading(f"{topic}-{one}", 0)) for one in range(3 if topic == topics[0] else 1)])
@@ -255,19 +255,19 @@ class KafkaPartitionsContract:
         assert found[0] != found[1]
         assert sorted(found[0] + found[1]) == sorted([f"{topics[0]}-{n}" for n in range(3)] + [f"{topics[1]}-0"])
 
-    def test_a_lane_without_a_partition_says_that_it_has_none(self, broker, follow):
+    def test_a_partition_group_without_a_partition_is_reported_empty(self, broker, follow):
         reader = follow(broker.topic(1), 1, lanes=2)
         assert reader.sources != {}
         pieces = pieces_until(reader, bool)
         assert (pieces[0].rows, pieces[0].settled, reader.sources) == (0, True, {})
 
-    def test_a_position_of_another_number_of_lanes_is_refused(self, broker, follow):
+    def test_a_position_of_another_number_of_partition_groups_is_refused(self, broker, follow):
         topic = broker.topic(1)
         first = pieces_until(follow(topic), bool)[0]
         with pytest.raises(SettingsError, match="lanes is 2, and the runner's state was made with 1"):
             follow(topic, position=first.position, lanes=2)
 
-    def test_latest_is_looked_up_once_and_kept(self, broker, follow):
+    def test_the_latest_offsets_are_queried_once_and_kept(self, broker, follow):
         topic = broker.topic(2)
         broker.send(topic, [(0, reading("old", 0)), (1, reading("old", 0))])
         (piece,) = pieces_until(follow(topic, start=Start("latest")), bool)
@@ -276,7 +276,7 @@ class KafkaPartitionsContract:
         again = follow(topic, position=piece.position, start=Start("latest"))
         assert read(again, 2) == ["new", "new"]
 
-    def test_an_instant_begins_at_what_the_broker_stamped_from_then_on(self, broker, follow):
+    def test_a_start_instant_selects_messages_by_their_broker_timestamp(self, broker, follow):
         topic = broker.topic(2)
         broker.send(topic, [(0, reading("old", 0)), (1, reading("old", 0))])
         time.sleep(0.05)
@@ -288,7 +288,7 @@ class KafkaPartitionsContract:
         broker.send(topic, [(1, reading("newer", 0))])
         assert read(reader, 1) == ["newer"]
 
-    def test_a_groups_offsets_are_where_a_run_begins_and_are_left_alone(self, broker, follow):
+    def test_a_run_starts_at_group_offsets_and_does_not_change_them(self, broker, follow):
         topic, group = broker.topic(2), f"g-{time.time_ns()}"
         broker.send(topic, [(0, reading(f"a{n}", 0)) for n in range(4)] + [(1, reading("b", 0))])
         broker.commit(group, topic, {0: 3})
@@ -298,7 +298,7 @@ class KafkaPartitionsContract:
         settle(reader)
         assert broker.committed(group, topic, 2) == [3, -1001]
 
-    def test_what_the_runner_keeps_is_committed_for_monitoring(self, broker, follow):
+    def test_offsets_kept_by_the_runner_are_committed_for_monitoring(self, broker, follow):
         topic, group = broker.topic(1), f"g-{time.time_ns()}"
         broker.send(topic, [(0, reading(f"a{n}", 0)) for n in range(4)])
         reader = follow(topic, group=group)
@@ -320,7 +320,7 @@ class KafkaPartitionsContract:
         settle(reader)
         assert set(reader.sources) == {f"{topic}/{n}" for n in range(3)}
 
-    def test_how_far_each_partition_was_read_is_told(self, broker, follow):
+    def test_the_progress_of_each_partition_is_reported(self, broker, follow):
         topic = broker.topic(2)
         reader = follow(topic)
         assert reader.sources == {topic: Reach.UNKNOWN}
@@ -331,13 +331,13 @@ class KafkaPartitionsContract:
         assert pieces[-1].settled
         assert reader.sources == {f"{topic}/0": Reach.END, f"{topic}/1": Reach.END}
 
-    def test_nothing_is_settled_before_every_partition_was_read_to_its_end(self, broker, follow):
+    def test_no_batch_is_settled_before_every_partition_was_read_to_its_end(self, broker, follow):
         topic = broker.topic(2)
         broker.send(topic, [(n % 2, reading(f"a{n}", 0)) for n in range(100)])
         pieces = pieces_until(follow(topic), lambda pieces: rows(pieces) == 100)
         assert [one.settled for one in pieces] == [False] * (len(pieces) - 1) + [True]
 
-    def test_what_is_no_reading_is_rejected_with_its_size_and_a_tombstone_is_nothing(self, broker, follow):
+    def test_a_non_reading_is_rejected_with_its_size_and_a_tombstone_is_skipped(self, broker, follow):
         topic = broker.topic(1)
         broker.send(topic, [(0, reading("a", 0)), (0, None), (0, b"{half"), (0, reading("b", 0)), (0, b"\xff" * 10)])
         pieces = pieces_until(follow(topic), lambda pieces: rows(pieces) == 2)
@@ -347,7 +347,7 @@ class KafkaPartitionsContract:
             {"reason": RejectReason.MALFORMED_ROW.value, "source": f"{topic}/0", "position": 4, "size": 10},
         ]
 
-    def test_a_topic_that_is_not_there_is_told_and_read_when_it_is(self, broker, follow):
+    def test_a_missing_topic_is_reported_and_read_after_its_creation(self, broker, follow):
         name = f"late-{time.time_ns()}"
         reader = follow(name)
         deadline = time.monotonic() + PATIENCE_S
@@ -361,7 +361,7 @@ class KafkaPartitionsContract:
         assert read(reader, 1) == ["a"]
         assert reader.trouble is None
 
-    def test_what_retention_took_before_it_was_read_is_told_and_the_rest_is_read(self, broker, follow):
+    def test_messages_removed_unread_by_retention_are_reported(self, broker, follow):
         topic = broker.topic(1)
         sent_us = time.time_ns() // 1_000
         broker.send(topic, [(0, reading(f"a{n}", 0)) for n in range(10)])
@@ -377,7 +377,7 @@ class KafkaPartitionsContract:
         assert {one.lost_us for one in pieces_until(follow(topic), lambda all_: rows(all_) == 4)} >= {lost_us}
         assert json.loads(pieces[-1].position)["topics"] == {topic: {"0": 10}}
 
-    def test_a_run_without_a_position_knows_what_a_topic_that_was_made_anew_has_lost(self, broker, follow):
+    def test_a_run_without_a_position_detects_losses_of_a_recreated_topic(self, broker, follow):
         topic = broker.topic(1)
         broker.send(topic, [(0, reading("old", 0))])
         (piece,) = pieces_until(follow(topic), lambda found: rows(found) == 1)[-1:]

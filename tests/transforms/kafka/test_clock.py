@@ -64,7 +64,7 @@ def silence(part: ReadPart, rest: Any, estimator: Estimator, wall: list[int], ho
     return reached, rest
 
 
-def test_a_lane_follows_its_slowest_partition_and_an_idle_one_after_a_while(broker):
+def test_the_watermark_of_a_partition_group_follows_its_slowest_partition(broker):
     topic, wall, estimator = broker.topic(3), [ORIGIN + 100 * HOUR], Estimator()
     part = part_of(broker, topic, wall, idle_us=2 * HOUR)
     broker.send(topic, [(0, reading("a", 10 * HOUR)), (1, reading("b", 5 * HOUR))])
@@ -89,7 +89,7 @@ def test_a_lane_follows_its_slowest_partition_and_an_idle_one_after_a_while(brok
     "A silent source holds its windows until `live.idle`; time between polls is not silence; a stamp of the future "
     "closes no window",
 )
-def test_while_nobody_looks_no_partition_becomes_idle(broker):
+def test_no_partition_becomes_idle_between_distant_polls(broker):
     """Nothing says what has kept a machine's readings back while it slept."""
     topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
     part = part_of(broker, topic, wall, idle_us=2 * HOUR)
@@ -111,7 +111,7 @@ def test_while_nobody_looks_no_partition_becomes_idle(broker):
     assert until == 98
 
 
-def test_a_silent_partition_becomes_idle_also_in_a_lane_that_is_always_busy(broker, monkeypatch):
+def test_a_silent_partition_becomes_idle_in_a_busy_partition_group(broker, monkeypatch):
     monkeypatch.setattr("quiltstream.transforms.sources.reader._CALL_ROWS", 1)
     topic, wall, estimator = broker.topic(4), [ORIGIN + 100 * HOUR], Estimator()
     part = part_of(broker, topic, wall, idle_us=2 * HOUR)
@@ -125,7 +125,7 @@ def test_a_silent_partition_becomes_idle_also_in_a_lane_that_is_always_busy(brok
     assert reached[-1] >= 17
 
 
-def test_a_broker_that_is_away_lets_no_partition_become_idle(broker):
+def test_no_partition_becomes_idle_while_the_broker_is_unavailable(broker):
     topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
     part = part_of(broker, topic, wall, idle_us=2 * HOUR)
     broker.send(topic, [(0, reading("a", 10 * HOUR)), (1, reading("b", 5 * HOUR))])
@@ -147,7 +147,7 @@ def test_a_broker_that_is_away_lets_no_partition_become_idle(broker):
     assert until == 14
 
 
-def test_where_a_runner_closes_windows_by_any_lane_none_is_ahead_of_the_slowest(broker):
+def test_jointly_watermarked_partition_groups_follow_the_slowest(broker):
     Heartbeat.reset()
     topic = broker.topic(2)
     broker.send(topic, [(0, reading("a", 10 * HOUR)), (1, reading("b", 5 * HOUR))])
@@ -194,7 +194,7 @@ def test_a_meter_whose_clock_is_hours_ahead_closes_no_window_of_a_backlog(broker
     assert until == 59
 
 
-def test_a_clock_ahead_does_not_run_on_with_the_wall_while_nothing_comes(broker):
+def test_a_watermark_ahead_does_not_advance_without_messages(broker):
     topic, wall, estimator = broker.topic(1), [ORIGIN + 10 * HOUR], Estimator()
     part = part_of(broker, topic, wall)
     broker.topics[topic][0].messages.append(stamped("fast", 15, 10))
@@ -205,7 +205,7 @@ def test_a_clock_ahead_does_not_run_on_with_the_wall_while_nothing_comes(broker)
     assert until == -1
 
 
-def test_messages_whose_stamps_were_never_set_count_as_they_come(broker):
+def test_messages_without_timestamps_advance_the_watermark_by_their_readings(broker):
     topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
     part = part_of(broker, topic, wall)
     broker.topics[topic][0].messages += [(reading("a", 5 * HOUR), 0), (reading("a", 6 * HOUR), -1)]
@@ -239,7 +239,7 @@ def test_a_producers_stamps_cap_a_meter_ahead_in_a_backlog(broker):
 
 
 @pytest.mark.parametrize(("ahead", "expected"), [(0, 89), (30, 102 - 3)])
-def test_a_talking_partition_is_not_idle_with_a_wrong_broker_clock_but_a_jump(broker, ahead, expected):
+def test_an_active_partition_becomes_idle_only_by_readings_in_the_future(broker, ahead, expected):
     topic, wall, estimator = broker.topic(2), [ORIGIN + 90 * HOUR], Estimator()
     part = part_of(broker, topic, wall, idle_us=2 * HOUR)
     broker.topics[topic][0].messages.append(stamped("a", 90, 90))
@@ -255,7 +255,7 @@ def test_a_talking_partition_is_not_idle_with_a_wrong_broker_clock_but_a_jump(br
     assert reached == expected
 
 
-def test_the_kind_of_a_stamp_that_the_broker_made_is_the_clients():
+def test_broker_and_producer_timestamps_are_distinguished_by_their_kind():
     messages = [FakeMessage(("t", 0), n, b"", 1_700_000_000_000 + n, kind=TIMESTAMP_LOG_APPEND_TIME) for n in (3, 2)]
     assert came_us(messages) == sent_us(messages_of(messages)) == 1_700_000_000_003_000
     mixed = [*messages, FakeMessage(("t", 0), 9, b"", 1_700_000_000_009, kind=TIMESTAMP_CREATE_TIME)]
@@ -264,7 +264,7 @@ def test_the_kind_of_a_stamp_that_the_broker_made_is_the_clients():
     assert (came_us(unset), sent_us(messages_of(unset))) == (None, None)
 
 
-def test_of_a_backlog_only_what_was_there_at_the_start_counts_as_such(broker, tmp_path, monkeypatch):
+def test_only_messages_present_at_the_start_count_as_backlog(broker, tmp_path, monkeypatch):
     monkeypatch.setattr("quiltstream.transforms.kafka.source._MESSAGES", 1)
     (tmp_path / "roster.csv").write_text("series\na\nb\n")
     job = settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"}, roster=str(tmp_path / "roster.csv"))
@@ -306,7 +306,7 @@ def lost_after(part: ReadPart, rest: Any, estimator: Estimator) -> tuple[list[An
     "Kafka: windows over what retention deleted, and before the start of a run, say so in their rows; later ones "
     "do not",
 )
-def test_windows_over_what_retention_took_are_told_and_those_behind_it_are_not(broker):
+def test_only_windows_over_a_retention_gap_are_marked(broker):
     topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
     log = broker.topics[topic][0]
     part = part_of(broker, topic, wall)
@@ -334,7 +334,7 @@ def test_windows_over_what_retention_took_are_told_and_those_behind_it_are_not(b
         (TIMESTAMP_NOT_AVAILABLE, -1),
     ],
 )
-def test_only_the_brokers_own_stamp_says_what_a_gap_does_not_reach(broker, kind, stamp_ms):
+def test_only_broker_timestamps_bound_a_retention_gap(broker, kind, stamp_ms):
     topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
     broker.stamps = kind
     log = broker.topics[topic][0]
@@ -367,7 +367,7 @@ def test_only_the_brokers_own_stamp_says_what_a_gap_does_not_reach(broker, kind,
         (Start("group"), 5.5),
     ],
 )
-def test_what_lies_before_the_start_of_a_run_counts_as_lost(broker, start, expected):
+def test_messages_before_the_start_of_a_run_count_as_lost(broker, start, expected):
     topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
     broker.topics[topic][0].messages += [stamped("a", hour, hour + 0.5) for hour in range(10)]
     broker.forget(topic, 0, 4)
@@ -390,7 +390,7 @@ def begun_at(broker: Any, topic: str, hour: float, wall: list[int]) -> ReadPart:
     "Kafka: windows before the start of a run are `unavailable` where messages left out have producers' stamps",
 )
 @pytest.mark.parametrize("kind", [TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE])
-def test_windows_are_not_complete_where_a_slow_producer_was_passed_over(broker, kind):
+def test_windows_with_a_skipped_slow_producer_are_marked_incomplete(broker, kind):
     """Hours 8 and 9 are readings of a producer whose clock is a day behind: an instant leaves them out."""
     topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
     broker.stamps = kind
@@ -408,7 +408,7 @@ def test_windows_are_not_complete_where_a_slow_producer_was_passed_over(broker, 
     assert set(again) == {found[-1]}
 
 
-def test_what_an_instant_leaves_out_is_read_for_its_stamp_alone(broker):
+def test_a_message_before_the_start_instant_is_read_for_its_timestamp_only(broker):
     topic = broker.topic(2)
     for log in broker.topics[topic]:
         log.messages += [stamped("a", hour, hour + 0.5) for hour in range(4)]
@@ -422,7 +422,7 @@ def test_what_an_instant_leaves_out_is_read_for_its_stamp_alone(broker):
     reader.close()
 
 
-def test_where_the_last_skipped_message_is_not_read_the_next_one_ends_the_gap(broker):
+def test_an_unread_skipped_message_extends_the_gap_to_the_next_message(broker):
     """A reader that takes up the position of another one begins behind that message."""
     topic = broker.topic(1)
     broker.topics[topic][0].messages += [stamped("a", hour, hour + 0.5) for hour in range(10)]
@@ -439,7 +439,7 @@ def test_where_the_last_skipped_message_is_not_read_the_next_one_ends_the_gap(br
     assert pieces[-1].lost_us == ORIGIN + 6.5 * HOUR
 
 
-def test_nothing_counts_as_lost_of_a_topic_that_is_whole(broker):
+def test_a_complete_topic_has_no_lost_messages(broker):
     topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
     for log in broker.topics[topic]:
         log.messages += [stamped("a", hour, hour + 0.5) for hour in range(10)]

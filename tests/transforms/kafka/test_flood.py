@@ -77,9 +77,7 @@ def send(broker: FakeBroker, topic: str, sent: list[Sent], at_us: list[int]) -> 
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
-def test_a_device_that_floods_one_slot_is_one_cell_and_costs_the_others_nothing(
-    tmp_path: Path, partitions: int
-) -> None:
+def test_a_device_that_floods_one_slot_fills_one_cell_and_affects_no_other(tmp_path: Path, partitions: int) -> None:
     source = random.Random(13)  # noqa: S311 - test data
     steady = [
         (name, ORIGIN + slot * SLOT + source.randrange(SLOT), source.uniform(0, 3000))

@@ -63,7 +63,7 @@ def made(client: Any, clock: Any = lambda: 0.0) -> RegistrySchemas:
     return RegistrySchemas("mock://quiltstream", client=lambda _: client, clock=clock)
 
 
-def test_a_schema_is_asked_for_once(registry):
+def test_a_schema_is_requested_once(registry):
     number = registry.register_schema("meters", Schema(json.dumps(READING), "AVRO"))
     client = Counted(registry)
     schemas = made(client)
@@ -71,7 +71,7 @@ def test_a_schema_is_asked_for_once(registry):
     assert client.asked == 1
 
 
-def test_the_types_that_a_schema_refers_to_are_put_in_once(registry):
+def test_types_referenced_by_a_schema_are_inlined_once(registry):
     registry.register_schema("reading", Schema(json.dumps(READING), "AVRO"))
     outer = {
         "type": "record",
@@ -93,7 +93,7 @@ def test_the_types_that_a_schema_refers_to_are_put_in_once(registry):
     ]
 
 
-def test_a_number_that_is_not_known_is_asked_for_again_after_a_while(registry):
+def test_an_unknown_schema_id_is_requested_again_after_a_delay(registry):
     now = [0.0]
     client = Counted(registry)
     schemas = made(client, lambda: now[0])
@@ -107,7 +107,7 @@ def test_a_number_that_is_not_known_is_asked_for_again_after_a_while(registry):
     assert client.asked == 2
 
 
-def test_numbers_without_a_schema_cannot_fill_the_memory(registry, monkeypatch):
+def test_unknown_schema_ids_are_cached_in_bounded_memory(registry, monkeypatch):
     monkeypatch.setattr("quiltstream.transforms.kafka.schema_registry._MOST_UNKNOWN", 3)
     client = Counted(registry)
     schemas = made(client)
@@ -135,7 +135,7 @@ def _deep(levels: int) -> Any:
         7,
     ],
 )
-def test_a_schema_that_cannot_be_read_makes_rejects_and_stops_no_lane(schema):
+def test_an_unreadable_schema_gives_rejects_and_stops_no_partition_group(schema):
     """Whoever may register schemas may register such ones: a registry takes the first."""
     client = SimpleNamespace(
         get_schema=lambda _: SimpleNamespace(schema_type="AVRO", schema_str=json.dumps(schema), references=None)
@@ -153,7 +153,7 @@ def test_a_schema_that_cannot_be_read_makes_rejects_and_stops_no_lane(schema):
     reader.close()
 
 
-def test_a_schema_that_a_registry_cannot_give_is_told_from_one_that_it_does_not_have():
+def test_unreadable_and_missing_schemas_are_distinguished():
     """Whatever is wrong with a schema, its text is in no message."""
     client = SimpleNamespace(
         get_schema=lambda _: SimpleNamespace(schema_type="AVRO", schema_str="{secret text", references=None)
@@ -162,7 +162,7 @@ def test_a_schema_that_a_registry_cannot_give_is_told_from_one_that_it_does_not_
         made(client)(1)
 
 
-def test_a_schema_that_is_not_avro_is_none(registry):
+def test_a_schema_that_is_not_avro_is_refused(registry):
     number = registry.register_schema("other", Schema('{"type": "object"}', "JSON"))
     with pytest.raises(LookupError, match="not Avro"):
         made(registry)(number)
@@ -190,7 +190,7 @@ def test_messages_wait_for_a_registry_that_does_not_answer(registry, error, said
     assert schemas(number) == READING
 
 
-def test_nobody_at_the_registrys_address_is_told():
+def test_an_unreachable_registry_is_reported():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -199,7 +199,7 @@ def test_nobody_at_the_registrys_address_is_told():
         schemas(1)
 
 
-def test_secrets_are_read_where_the_registry_is_asked_and_do_not_travel(monkeypatch):
+def test_registry_secrets_are_read_at_the_request_and_are_not_pickled(monkeypatch):
     given: list[Any] = []
 
     def client(options: Any) -> Any:
@@ -221,14 +221,14 @@ def test_secrets_are_read_where_the_registry_is_asked_and_do_not_travel(monkeypa
     assert pickle.loads(pickle.dumps(plain)) == plain
 
 
-def test_an_option_that_the_client_does_not_know_is_told_without_its_value():
+def test_an_unknown_client_option_is_reported_without_its_value():
     schemas = RegistrySchemas("http://127.0.0.1:1", {"no.such": "hunter2"})
     with pytest.raises(SourceAwayError, match=r"options of the schema registry are refused") as told:
         schemas(1)
     assert "hunter2" not in str(told.value)
 
 
-def test_what_confluents_serializer_writes_is_read_by_the_jobs_own_decoder(registry):
+def test_messages_of_the_confluent_serializer_are_read_by_the_job_decoder(registry):
     broker = FakeBroker()
     topic = broker.topic(2)
     schema = {**READING, "fields": [*READING["fields"], {"name": "time", "type": "long"}]}

@@ -112,7 +112,7 @@ def test_a_release_in_avro_is_a_single_object_with_the_fingerprint_of_its_schema
 
 
 @pytest.mark.assures("payloads", "Rejects of messages carry sizes, from brokers and from files, in every format")
-def test_a_reject_says_where_and_how_large_a_message_was_and_no_more():
+def test_a_reject_contains_only_the_position_and_size_of_its_message():
     payloads = [b"12345", None, b"1"]
     empty = [()] * 3
     numbers = np.arange(7, 10, dtype=np.int64)
@@ -168,7 +168,7 @@ def test_a_message_that_the_client_refuses_fails_the_bundle_without_its_content(
     assert "feeder" not in str(told.value)
 
 
-def test_brokers_that_do_not_take_rows_are_told_while_the_bundle_waits(caplog, monkeypatch):
+def test_unavailable_brokers_are_reported_while_the_bundle_waits(caplog, monkeypatch):
     monkeypatch.setattr(sink, "_TELL_S", 0.0)
     bench = Bench()
     sender = Sender(bench.topic, "sink.kafka")
@@ -186,7 +186,7 @@ def test_brokers_that_do_not_take_rows_are_told_while_the_bundle_waits(caplog, m
     assert Heartbeat.complaints() == {}
 
 
-def test_a_sink_travels_without_its_secrets(monkeypatch):
+def test_a_sink_is_pickled_without_its_secrets(monkeypatch):
     monkeypatch.setenv("QS_TEST_SINK", "hunter2")
     topic = Topic(Cluster("h:1", {"sasl.password": FromEnvironment(env="QS_TEST_SINK")}), "out")
     given: list[Any] = []

@@ -75,7 +75,7 @@ class TestCheck(CheckContract):
         return Brokered()
 
 
-def test_a_lost_leader_or_topic_is_noticed_between_two_polls(broker):
+def test_a_lost_leader_or_topic_is_detected_between_two_polls(broker):
     topic = broker.topic(2)
     reader = feed(broker, topic).reader(0, BEGIN)
     # one that has never looked is to look
@@ -97,7 +97,7 @@ def feed(broker: FakeBroker, topic: str, **changes: Any) -> KafkaPartitions:
     return KafkaPartitions(broker.cluster, (topic,), **given)
 
 
-def test_a_broker_that_is_away_is_told_asked_again_and_read_when_it_is_back(broker, caplog):
+def test_an_unavailable_broker_is_reported_and_polled_until_its_return(broker, caplog):
     topic = broker.topic(2)
     broker.away = True
     reader = feed(broker, topic).reader(0, BEGIN)
@@ -116,7 +116,7 @@ def test_a_broker_that_is_away_is_told_asked_again_and_read_when_it_is_back(brok
     assert set(reader.sources.values()) == {Reach.UNKNOWN}
 
 
-def test_a_topic_that_one_may_not_read_and_a_partition_without_a_leader_are_told(broker):
+def test_an_unauthorized_topic_and_a_leaderless_partition_are_reported(broker):
     topic = broker.topic(2)
     broker.refused[topic] = KafkaError.TOPIC_AUTHORIZATION_FAILED
     reader = feed(broker, topic).reader(0, BEGIN)
@@ -128,7 +128,7 @@ def test_a_topic_that_one_may_not_read_and_a_partition_without_a_leader_are_told
     assert reader.sources[f"{topic}/1"] is Reach.UNKNOWN
 
 
-def test_a_password_that_is_wrong_is_told_and_not_only_that_nothing_answers(broker):
+def test_a_wrong_password_is_reported_instead_of_an_unavailable_broker(broker):
     topic = broker.topic(1)
     broker.away, broker.tells = True, KafkaError._AUTHENTICATION
     reader = feed(broker, topic).reader(0, BEGIN)
@@ -211,7 +211,7 @@ def test_partitions_made_while_messages_wait_are_found_before_these_are_read(bro
     reader.close()
 
 
-def test_messages_wait_while_what_their_decoder_needs_is_away(broker):
+def test_messages_wait_while_the_registry_of_their_decoder_is_unavailable(broker):
     topic, decoder = broker.topic(1), Needy()
     broker.send(topic, [(0, reading("a", 0)), (0, reading("b", 0))])
     reader = feed(broker, topic, decoder=decoder).reader(0, BEGIN)
@@ -224,7 +224,7 @@ def test_messages_wait_while_what_their_decoder_needs_is_away(broker):
     assert reader.trouble is None
 
 
-def test_a_stateful_decoder_is_given_its_past_again_and_nothing_passes_twice(broker):
+def test_a_stateful_decoder_rereads_its_past_without_duplicate_readings(broker):
     class Remembering(JsonMessages):
         def __init__(self) -> None:
             self.seen: list[int] = []
@@ -256,7 +256,7 @@ def test_a_stateful_decoder_is_given_its_past_again_and_nothing_passes_twice(bro
     assert json.loads(pieces[-1].position)["topics"] == {topic: {"0": 13}}
 
 
-def test_a_producer_whose_clock_runs_ahead_shortens_nothing_of_what_is_given_again(broker):
+def test_a_producer_clock_ahead_does_not_shorten_the_look_back(broker):
     class Remembering(JsonMessages):
         @property
         def lookback_us(self) -> int:
@@ -270,7 +270,7 @@ def test_a_producer_whose_clock_runs_ahead_shortens_nothing_of_what_is_given_aga
     assert now <= stamp < now + 36_000_000
 
 
-def test_a_secret_is_nowhere_but_in_the_clients_options(monkeypatch):
+def test_a_secret_is_contained_only_in_the_client_options(monkeypatch):
     given: list[Any] = []
 
     def consumer(options: Any) -> Any:
@@ -294,7 +294,7 @@ def test_a_secret_is_nowhere_but_in_the_clients_options(monkeypatch):
     assert "hunter2" not in repr(made) + repr(plain) + str(reader.trouble)
 
 
-def test_an_option_that_librdkafka_does_not_know_is_told_without_its_value():
+def test_an_unknown_librdkafka_option_is_reported_without_its_value():
     made = KafkaPartitions(Cluster("127.0.0.1:1", {"no.such.option": "hunter2"}), ("t",), JsonMessages())
     reader = made.reader(0, BEGIN)
     assert reader.read() is None
@@ -303,7 +303,7 @@ def test_an_option_that_librdkafka_does_not_know_is_told_without_its_value():
     )
 
 
-def test_what_is_missing_without_the_extra_is_told_in_one_line(monkeypatch):
+def test_a_missing_extra_is_reported_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     reader = KafkaPartitions(Cluster("127.0.0.1:1"), ("t",), JsonMessages()).reader(0, BEGIN)
     assert reader.read() is None
@@ -315,7 +315,7 @@ def test_what_is_missing_without_the_extra_is_told_in_one_line(monkeypatch):
 # Brokers that say less than the truth
 
 
-def test_a_partition_is_read_to_its_end_only_where_its_leader_says_so_now(broker, monkeypatch):
+def test_the_end_of_a_partition_requires_a_current_answer_of_its_leader(broker, monkeypatch):
     monkeypatch.setattr("quiltstream.transforms.kafka.source._TOLD_S", 0.0)
     topic = broker.topic(2)
     broker.send(topic, [(0, reading("a", 0)), (1, reading("b", 0))])
@@ -357,7 +357,7 @@ def test_denied_reads_are_reported_until_allowed_and_other_partitions_are_read(b
     settle(reader)
 
 
-def test_a_partition_without_a_leader_is_told_with_its_name_and_the_others_are_read(broker, caplog):
+def test_a_leaderless_partition_is_reported_and_the_others_are_read(broker, caplog):
     topic = broker.topic(5)
     broker.leaderless = {1, 2, 3, 4}
     broker.send(topic, [(0, reading("a", 0)), (3, reading("b", 0))])
@@ -377,7 +377,7 @@ def test_a_partition_without_a_leader_is_told_with_its_name_and_the_others_are_r
     pieces_until(reader, lambda _: reader.trouble is None)
 
 
-def test_a_lane_without_a_partition_does_not_follow_the_wall_while_brokers_are_away(broker):
+def test_an_empty_partition_group_holds_its_watermark_during_a_broker_outage(broker):
     topic, wall, estimator = broker.topic(1), [ORIGIN + 10 * HOUR], Estimator()
     part = ReadPart(feed(broker, topic, lanes=2), PollingPolicy(ORIGIN, poll_s=0.0), now=lambda: wall[0])
     part.setup()
@@ -429,7 +429,7 @@ def test_reordered_topics_are_refused_where_partition_groups_would_change(broker
     taken_up((second, first), 1, position((first, second), 1))
 
 
-def test_a_message_that_may_have_come_before_has_no_time_of_arrival(broker):
+def test_a_possibly_redelivered_message_has_no_time_of_arrival(broker):
     topic, now = broker.topic(1), 1_700_000_000_000
     bodies = [json.dumps({"m": "a", "v": number, "t": now + number}).encode() for number in range(4)]
     again = {1: [("mqtt-dup", b"1")], 2: [("mqtt-dup", b"0")], 3: [("x", b"1"), ("mqtt-dup", b"1")]}
@@ -454,7 +454,7 @@ def test_a_message_that_may_have_come_before_has_no_time_of_arrival(broker):
     "Kafka: where leaders report messages that do not come for 20 seconds, the reader reports it and makes its "
     "consumer anew",
 )
-def test_brokers_that_hand_over_nothing_of_what_they_have_are_told_and_asked_anew(broker, monkeypatch, caplog):
+def test_brokers_that_return_no_messages_are_reported_and_reconnected(broker, monkeypatch, caplog):
     """As of a topic that was made anew by brokers without ids, unseen, where the leaders' epochs went back."""
     monkeypatch.setattr("quiltstream.transforms.kafka.source._STUCK_S", 0.3)
     caplog.set_level(logging.WARNING)
@@ -485,7 +485,7 @@ def test_brokers_that_hand_over_nothing_of_what_they_have_are_told_and_asked_ane
     reader.close()
 
 
-def test_a_topic_that_is_gone_and_comes_back_is_asked_for_by_a_new_consumer(broker):
+def test_a_topic_deleted_and_recreated_is_read_by_a_new_consumer(broker):
     topic = broker.topic(1)
     broker.ids.clear()
     reader = feed(broker, topic).reader(0, BEGIN)
@@ -504,7 +504,7 @@ def test_a_topic_that_is_gone_and_comes_back_is_asked_for_by_a_new_consumer(brok
     reader.close()
 
 
-def test_the_same_trouble_is_said_once_and_not_at_every_attempt(broker, caplog):
+def test_a_repeated_error_is_logged_once(broker, caplog):
     caplog.set_level(logging.WARNING)
     reader = feed(broker, broker.topic(1)).reader(0, BEGIN)
     settle(reader)
@@ -601,7 +601,7 @@ def address_of(header_broker: Producer) -> tuple[str, int]:
     "brokers",
     "Kafka: a message with header names that are no UTF-8 is a reject, and the job continues",
 )
-def test_the_client_gives_no_headers_with_a_name_that_is_no_text_and_the_job_goes_on(header_broker):
+def test_a_message_with_an_invalid_utf8_header_name_is_a_reject(header_broker):
     header_broker.produce("readings", reading("a", 0), partition=0)
     assert header_broker.flush(10) == 0
     host, port = address_of(header_broker)
@@ -615,7 +615,7 @@ def test_the_client_gives_no_headers_with_a_name_that_is_no_text_and_the_job_goe
     reader.close()
 
 
-def test_a_message_whose_headers_cannot_be_read_is_no_release(header_broker):
+def test_a_message_with_unreadable_headers_is_not_read_as_a_release(header_broker):
     headers = [(SCHEMA, b"release"), (DOMAIN, b"another"), (QUERY, b"q")]
     header_broker.produce("rows", b"{}", key=b"1", headers=headers, partition=0)
     assert header_broker.flush(10) == 0

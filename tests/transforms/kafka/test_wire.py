@@ -116,7 +116,7 @@ def test_all_workers_send_the_same_bytes_and_the_schema_is_registered_once(regis
     "brokers",
     "Schema registry: a row sent again is the same bytes, from every worker; other registered schemas change nothing",
 )
-def test_the_text_that_is_registered_stays():
+def test_the_registered_schema_text_is_stable():
     """Another text is another schema, with another number: the same rows would be other bytes.
 
     Whoever changes what a row has gives it another version; then these digests are others.
@@ -147,7 +147,7 @@ def test_rejects_have_one_schema_whether_they_have_sizes_and_letters_or_not(regi
     assert {key for key, _, _ in sent} == {None}
 
 
-def test_a_schema_that_is_to_be_there_already_is_looked_up_and_not_registered(registry):
+def test_a_schema_expected_in_the_registry_is_looked_up_and_not_registered(registry):
     broker = FakeBroker()
     strict = Topic(broker.cluster, broker.topic(1, "out"), "avro", numbers(registry, auto_register=False))
     said = (
@@ -184,7 +184,7 @@ def test_a_schema_that_is_to_be_there_already_is_looked_up_and_not_registered(re
         ("register", SchemaRegistryError(503, 503, "secret text"), "it answers with 503", True),
     ],
 )
-def test_a_registry_that_does_not_give_a_number_is_told_and_asked_again(registry, question, error, said, passing):
+def test_a_registry_failure_is_reported_and_the_request_retried(registry, question, error, said, passing):
     found = numbers(registry)
     unknown = SchemaRegistryError(404, 40401, "subject not found")
     registry.fails = [error] if question == "lookup" else [unknown, error]
@@ -195,7 +195,7 @@ def test_a_registry_that_does_not_give_a_number_is_told_and_asked_again(registry
     assert found.number("out-value", RELEASES.avro) == 1
 
 
-def test_rows_wait_for_a_registry_that_is_away_as_they_do_for_brokers(registry, monkeypatch, caplog):
+def test_rows_wait_for_an_unavailable_registry(registry, monkeypatch, caplog):
     told: list[dict[str, str]] = []
     monkeypatch.setattr(time, "sleep", lambda seconds: told.append({"slept": f"{seconds:g}"} | Heartbeat.complaints()))
     registry.fails = [OSError(), SchemaRegistryError(503, 503, "secret text")]
@@ -211,7 +211,7 @@ def test_rows_wait_for_a_registry_that_is_away_as_they_do_for_brokers(registry, 
 
 
 @pytest.mark.parametrize("error", [OSError(), SchemaRegistryError(409, 409, "secret text")])
-def test_a_bundle_fails_when_the_registry_stays_away_or_refuses_and_no_row_is_sent(registry, monkeypatch, error):
+def test_a_bundle_fails_without_sending_a_row_if_the_registry_fails(registry, monkeypatch, error):
     passes = isinstance(error, OSError)
     slept: list[float] = []
     now = [0.0]
@@ -237,7 +237,7 @@ def test_a_bundle_fails_when_the_registry_stays_away_or_refuses_and_no_row_is_se
     assert len(broker.topics["out"][0].messages) == len(ROWS)
 
 
-def test_secrets_are_read_where_the_registry_is_asked_and_do_not_travel(registry, monkeypatch):
+def test_registry_secrets_are_read_at_the_request_and_are_not_pickled(registry, monkeypatch):
     given: list[Any] = []
     options = {"basic.auth.user.info": FromEnvironment(env="QS_TEST_REGISTRY")}
     found = RegistryNumbers(URL, options, client=lambda those: (given.append(those), registry)[1])
@@ -256,7 +256,7 @@ def test_secrets_are_read_where_the_registry_is_asked_and_do_not_travel(registry
     assert pickle.loads(pickle.dumps(one)) == one
 
 
-def test_an_option_that_the_client_does_not_know_is_told_without_its_value():
+def test_an_unknown_client_option_is_reported_without_its_value():
     found = RegistryNumbers("http://127.0.0.1:1", {"no.such": "hunter2"}, client=new_client)
     with pytest.raises(KafkaUnavailableError, match="options of the schema registry are refused") as told:
         found.number("out-value", RELEASES.avro)

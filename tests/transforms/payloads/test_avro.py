@@ -73,7 +73,7 @@ def lookup(number: int) -> Any:
 
 
 @pytest.mark.parametrize("number", [1 << 31, (1 << 32) - 1])
-def test_a_number_that_no_registry_has_is_never_asked_for(number: int):
+def test_an_invalid_schema_id_is_never_requested(number: int):
     """To a negative number a registry answers as a server that is none, for which messages would wait for ever."""
     asked: list[int] = []
     parsed = AvroParser(asked.append)([b"\0" + struct.pack(">I", number) + b"xx"], [4])
@@ -105,7 +105,7 @@ STAMPS = {
 
 @pytest.mark.parametrize("logical", STAMPS)
 @pytest.mark.parametrize("count", [1, 9])
-def test_stamps_are_of_the_unit_that_the_schema_says_wherever_they_are(logical: str, count: int):
+def test_timestamps_have_the_unit_of_the_schema_in_every_position(logical: str, count: int):
     """In a union, in a named type, in an array, for every reading of it: whatever ``time_unit`` says."""
     stamp = {
         "type": "record",
@@ -161,7 +161,7 @@ def damaged(number: int) -> bytes:
     return [whole[:-1], whole + b"\0", whole[:4], b"", b"\1" + whole[1:], b"\0\0\0\0\7"][number % 6]
 
 
-def test_a_damaged_message_is_one_reject_and_harms_no_other():
+def test_a_damaged_message_is_one_reject_and_affects_no_other():
     given = messages(*[damaged(i) if i % 10 == 3 else wire(i) for i in range(60)])
     rows, rejects = decode(READINGS, given, schemas=lookup)
     assert rows == sorted(row(i) for i in range(60) if i % 10 != 3)
@@ -169,7 +169,7 @@ def test_a_damaged_message_is_one_reject_and_harms_no_other():
 
 
 @pytest.mark.assures("payloads", "Bytes that one Avro body lacks are not taken from the next")
-def test_bytes_that_one_message_lacks_are_not_taken_from_the_next():
+def test_missing_bytes_of_a_message_are_not_read_from_the_next():
     """Read as one stream, a body cut short and one with more behind it may still make two whole records."""
     first, second = body(SCHEMA, **reading(1)), body(SCHEMA, **reading(2))
     both = first + second
@@ -180,7 +180,7 @@ def test_bytes_that_one_message_lacks_are_not_taken_from_the_next():
     assert rejects == [(10, "malformed-row"), (11, "malformed-row")]
 
 
-def test_a_schema_that_the_registry_does_not_have_is_a_reject_until_it_has_it():
+def test_messages_of_an_unknown_schema_are_rejects_until_it_is_registered():
     known: dict[int, Any] = {}
     decoder = PayloadDecoder(READINGS, schemas=known.__getitem__)
     given = messages(*[wire(i) for i in range(9)])
@@ -189,7 +189,7 @@ def test_a_schema_that_the_registry_does_not_have_is_a_reject_until_it_has_it():
     assert outcome(decoder, given) == (sorted(row(i) for i in range(9)), [])
 
 
-def test_a_registry_that_is_away_rejects_nothing():
+def test_an_unavailable_registry_causes_no_rejects():
     def away(number: int) -> Any:
         raise SourceAwayError(f"schema {number}: no answer")
 
@@ -214,7 +214,7 @@ LIST = {"type": "record", "name": "L", "namespace": "x", "fields": [{"name": "ne
         None,
     ],
 )
-def test_a_schema_whose_bodies_could_keep_a_reader_busy_for_ever_is_not_read(schema: Any):
+def test_a_schema_with_unbounded_decoding_work_is_refused(schema: Any):
     given = messages(*[b"\0\0\0\0\7\xff\xff\xff\xff\x0f\0"] * 9)
     assert decode(READINGS, given, schemas=lambda _: schema) == ([], [(i, "unknown-schema") for i in range(9)])
 
@@ -256,7 +256,7 @@ def test_single_objects_are_read_by_the_fingerprint_of_their_schema():
     )
 
 
-def test_one_flipped_bit_of_the_fingerprint_is_noticed():
+def test_one_flipped_bit_of_the_fingerprint_is_detected():
     good = single(3)
     for bit in range(64):
         flipped = bytearray(good)
@@ -344,7 +344,7 @@ def parsed(schema: Any) -> Any:
     return fastavro.parse_schema(schema)
 
 
-def test_whole_messages_are_read_without_the_library(monkeypatch: pytest.MonkeyPatch):
+def test_regular_messages_are_read_without_the_library(monkeypatch: pytest.MonkeyPatch):
     payloads = [whole(number, 3 if number % 2 else 0) for number in range(MANY)]
     expected = same(MAPPING, ARRAY_SCHEMA, payloads)
     monkeypatch.setattr("fastavro.schemaless_reader", None)
@@ -408,7 +408,7 @@ ODD: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_what_is_odd_is_read_or_rejected_as_when_it_comes_alone_and_harms_no_other(name: str):
+def test_an_irregular_message_is_decoded_as_alone_and_affects_no_other(name: str):
     good = [whole(number) for number in range(MANY)]
     rows, rejects = same(MAPPING, ARRAY_SCHEMA, good)
     for places in ([0], [17], [MANY], [1, 2, 3], list(range(0, MANY, 2))):
@@ -422,7 +422,7 @@ def test_what_is_odd_is_read_or_rejected_as_when_it_comes_alone_and_harms_no_oth
     same(MAPPING, ARRAY_SCHEMA, every)
 
 
-def test_only_odd_messages_are_left_to_the_library():
+def test_only_irregular_messages_are_decoded_by_the_library():
     read = [
         "an empty name",
         "no name",
@@ -440,7 +440,7 @@ def test_only_odd_messages_are_left_to_the_library():
         assert found.irregular.tolist() == ([] if name in read else [MANY]), name
 
 
-def test_an_array_that_few_others_keep_company_is_left_to_the_library():
+def test_a_rare_long_array_is_decoded_by_the_library():
     """A round for each of its readings would be work for all that one message could ask for."""
     good = [whole(number)[5:] for number in range(MANY)]
     long = [whole(1, 20_000)[5:]] * (FEW - 1)
@@ -449,14 +449,14 @@ def test_an_array_that_few_others_keep_company_is_left_to_the_library():
     assert vectorised.read([*good, *long, long[0]]).irregular.tolist() == []
 
 
-def test_messages_of_too_many_bytes_are_left_to_the_library(monkeypatch: pytest.MonkeyPatch):
+def test_messages_of_too_many_bytes_are_decoded_by_the_library(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("quiltstream.transforms.payloads.avro._MOST_BYTES", 1_000)
     payloads = [whole(number) for number in range(MANY)]
     assert Vectorised(parsed(ARRAY_SCHEMA), PATHS).read(payloads, 5).read.tolist() == []
     assert len(same(MAPPING, ARRAY_SCHEMA, payloads)[0]) == 2 * MANY
 
 
-def test_sizes_that_a_message_only_claims_take_no_memory():
+def test_false_sizes_in_a_message_allocate_no_memory():
     """Each claims a text as long as all messages together: kept as they stand they would be a gigabyte."""
     claim = zigzag(1) + zigzag(60_000)
     payloads = [whole(1)[5:]] * MANY + [claim + bytes(200)] * 20_000
@@ -466,7 +466,7 @@ def test_sizes_that_a_message_only_claims_take_no_memory():
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_things_that_a_message_only_claims_are_not_counted_out(wanted: bool):
+def test_false_counts_in_a_message_are_not_iterated(wanted: bool):
     """Each claims almost as many things as it has bytes, and the first is a text of all of them."""
     item = {"type": "record", "name": "I", "fields": [{"name": "s", "type": "string"}, *READING["fields"]]}
     array = {"type": "array", "items": item if wanted else "string"}
@@ -490,7 +490,7 @@ def test_things_that_a_message_only_claims_are_not_counted_out(wanted: bool):
 
 
 @pytest.mark.parametrize("size", [-(1 << 63), -21, -1, 1 << 29, (1 << 63) - 1, 1 << 63])
-def test_a_fixed_of_no_possible_size_goes_to_the_library(size: int):
+def test_a_fixed_type_of_invalid_size_is_decoded_by_the_library(size: int):
     """By a size below nothing a cursor would go back, into the message before."""
     fixed = {"type": "fixed", "name": "F", "size": size}
     schema = flat("long", fields=[{"name": "f", "type": fixed}])
@@ -503,7 +503,7 @@ def test_a_fixed_of_no_possible_size_goes_to_the_library(size: int):
     assert (len(rows), len(rejects)) == (0, MANY)
 
 
-def test_what_reading_abreast_stumbles_over_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch):
+def test_messages_that_fail_vectorised_decoding_are_decoded_by_the_library(monkeypatch: pytest.MonkeyPatch):
     expected = same(MAPPING, ARRAY_SCHEMA, [whole(number) for number in range(MANY)])
 
     def stumble(*_: Any) -> None:
@@ -547,7 +547,7 @@ UNFIT: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", UNFIT)
-def test_what_is_not_written_as_a_rule_is_left_to_the_library(name: str):
+def test_schemas_unfit_for_vectorised_decoding_are_decoded_by_the_library(name: str):
     schema, wanted = UNFIT[name]
     with pytest.raises(UnfitError):
         Vectorised(parsed(schema), wanted)
@@ -555,7 +555,7 @@ def test_what_is_not_written_as_a_rule_is_left_to_the_library(name: str):
 
 @pytest.mark.parametrize("stamp", ["timestamp-millis", "timestamp-micros", "local-timestamp-millis", "no-such"])
 @pytest.mark.parametrize("below", ["long", "int", "string", "double"])
-def test_stamps_are_what_they_are_when_they_come_alone(stamp: str, below: str):
+def test_vectorised_timestamps_equal_those_decoded_alone(stamp: str, below: str):
     schema = flat([{"type": below, "logicalType": stamp}, "null"])
     given_as: dict[str, Any] = {
         "long": NOON_MS,
@@ -572,7 +572,7 @@ def test_stamps_are_what_they_are_when_they_come_alone(stamp: str, below: str):
     same(mapping, schema, payloads, timezone="Europe/Paris")
 
 
-def test_numbers_of_every_length_are_the_librarys():
+def test_vectorised_integers_of_every_length_equal_those_of_the_library():
     chance = random.Random(5)  # noqa: S311 - chance of a test
     numbers = [chance.getrandbits(chance.randrange(1, 64)) * chance.choice([1, -1]) for _ in range(5_000)]
     numbers += [0, -1, (1 << 63) - 1, -(1 << 63)] + [(1 << bit) + one for bit in range(63) for one in (-1, 0)]
@@ -593,7 +593,7 @@ def test_numbers_of_every_length_are_the_librarys():
 )
 @settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.integers(0, 1 << 40))
-def test_any_schema_and_any_damage_is_read_as_when_each_message_comes_alone(seed: int):
+def test_messages_of_any_schema_with_any_damage_are_decoded_as_alone(seed: int):
     chance = random.Random(seed)  # noqa: S311 - chance of a test
     made = Chance(chance)
     schema, mapping = made.schema()
@@ -607,7 +607,7 @@ def test_any_schema_and_any_damage_is_read_as_when_each_message_comes_alone(seed
     same(mapping | beside | {"payload": "avro", "time_unit": "ms"}, schema, payloads)
 
 
-def test_most_random_schemas_are_read_abreast_and_most_whole_messages_of_them():
+def test_most_random_schemas_and_their_intact_messages_are_decoded_vectorised():
     """Without this the test above could compare the library with itself; seed 11."""
     fit = read = every = 0
     for seed in range(11, 61):

@@ -89,7 +89,7 @@ def test_a_unit_and_its_direction_choose_the_reading_type():
     assert decode(cim(), messages(back)) == ([], [])
 
 
-def test_registers_are_counters_and_stand_apart_from_intervals():
+def test_registers_are_read_as_counters_separately_from_intervals():
     counter = Readings.model_validate({"preset": "cim", "value": {"register": {"name": "Wh"}}})
     later = EVENT.replace("12:00:00Z</m:timeStamp><m:value>10400.5", "12:15:00Z</m:timeStamp><m:value>10401.25")
     rows, rejects = outcome(PayloadDecoder(counter, grid=SlotGrid(QUARTER_US)), messages(EVENT, later))
@@ -129,7 +129,7 @@ def test_a_register_among_intervals_is_read_at_its_stamp(interval: str):
         assert (rows[0], rejects) == (("MTR-7", NOON_US + QUARTER_US, 250.0), [])
 
 
-def test_a_delta_by_itself_without_a_known_length_is_a_reject_where_it_is_wanted():
+def test_a_selected_delta_of_unknown_length_is_a_reject():
     unknown = DELTA.replace("0.0.2.4", "11.0.0.4")
     period = "<timePeriod><start>2026-01-05T12:00:00Z</start></timePeriod>"
     document = SMALL.replace(VOLTS, unknown)
@@ -171,13 +171,13 @@ def test_documents_that_cannot_be_read_are_rejects(before: str, after: str):
     assert decode(cim(), messages(SMALL.replace(before, after))) == ([], [(0, "malformed-row")])
 
 
-def test_what_a_reading_lacks_is_told():
+def test_a_reading_with_a_missing_field_is_rejected_with_its_reason():
     given = messages(SMALL.replace("<value>0.25</value>", ""), SMALL.replace("<mRID>MTR-7</mRID>", ""))
     rows, rejects = decode(cim(), given)
     assert ([row[2] for row in rows], rejects) == ([500.0], [(0, "missing-value"), (1, "missing-series")])
 
 
-def test_readings_within_readings_come_once_and_take_linear_time():
+def test_nested_readings_are_read_once_in_linear_time():
     """Levels of readings around one another, each with all that is inside, would be read once for each level."""
     head, rest = SMALL.split("<MeterReading>")
     deep = head + "<MeterReading>" * 20_000 + rest.replace("</MeterReading>", "</MeterReading>" * 20_000)
@@ -186,12 +186,12 @@ def test_readings_within_readings_come_once_and_take_linear_time():
     assert time.process_time() - before < 10
 
 
-def test_a_name_of_the_value_that_is_none_is_refused():
+def test_an_unknown_value_name_is_refused():
     with pytest.raises(SettingsError, match=r"readings.value is 'kilowatts'; under preset cim it is one of Wh"):
         PayloadDecoder(cim("kilowatts")).check()
 
 
-def test_documents_take_steps_in_proportion_to_their_readings():
+def test_documents_are_decoded_in_linear_time():
     one = SMALL.split("<IntervalReadings>")[1]
     head, tail = SMALL.split(f"<IntervalReadings>{one}")
     small, large = (messages(head + f"<IntervalReadings>{one}" * count + tail) for count in (64, 1_024))

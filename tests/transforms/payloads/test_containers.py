@@ -92,7 +92,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("text", LINES)
-def test_a_line_of_the_line_protocol_is_taken_apart(text: str):
+def test_a_line_of_the_line_protocol_is_parsed(text: str):
     expected = LINES[text]
     if expected is None:
         with pytest.raises(ValueError, match="no "):
@@ -136,7 +136,7 @@ def test_messagepack_is_read_as_json_is():
     )
 
 
-def test_nested_arrays_of_messagepack_that_promise_much_take_little():
+def test_false_array_sizes_of_messagepack_use_bounded_memory():
     given = messages(b"\xdd" + struct.pack(">I", 65_000) + b"\xdd\x00\x00\xff\xff" * 190_000)
     tracemalloc.start()
     try:
@@ -177,7 +177,7 @@ def test_many_packed_messages_are_parsed_some_at_a_time():
         ({"payload": "xml"}, "payload: 'xml' is no format; write one of json, ndjson"),
     ],
 )
-def test_a_container_that_is_none_is_named(document: dict[str, Any], message: str):
+def test_an_invalid_container_setting_is_named(document: dict[str, Any], message: str):
     with pytest.raises(ValidationError) as caught:
         readings(**document)
     assert message in "\n".join(problems_of(caught.value))
@@ -225,7 +225,7 @@ def test_damaged_containers_raise_nothing_and_count_once(payload: str, packed: b
 
 
 @pytest.mark.parametrize("payload", DAMAGED)
-def test_containers_take_steps_in_proportion_to_their_documents(payload: str):
+def test_containers_are_decoded_in_linear_time(payload: str):
     mapping, body = DAMAGED[payload]
     decoder = PayloadDecoder(readings(payload=payload, **mapping))
     small, large = messages(body(64)), messages(body(16 * 64))
@@ -251,7 +251,7 @@ def test_write_requests_are_series_with_samples_without_staleness_markers():
         assert rejects == [(0, "not-finite")]
 
 
-def test_blocks_that_hold_too_much_or_no_request_of_version_1_are_rejects():
+def test_oversized_blocks_and_other_request_versions_are_rejects():
     whole = written(({"id": "a"}, [(1.5, NOON_MS)]))
     bomb = b"\xff\xff\xff\xff\x0f" + b"\xfe\x01\x00" * 1_000
     version_2 = block(4, b"") + block(4, b"id") + block(5, b"")
@@ -262,7 +262,7 @@ def test_blocks_that_hold_too_much_or_no_request_of_version_1_are_rejects():
     assert decode(made, messages(snappy(b""))) == ([], [])
 
 
-def test_series_of_a_write_request_that_have_no_samples_take_no_documents():
+def test_series_of_a_write_request_without_samples_are_skipped():
     """Two bytes each, and three to a hundred of them in a block: their documents would take hundreds each."""
     packed = pa.compress(
         block(1, b"") * 100_000 + written(({"id": "a"}, [(1.5, NOON_MS)])), codec="snappy", asbytes=True

@@ -278,7 +278,7 @@ def whole(name: str, count: int) -> Messages:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_messages_that_are_damaged_here_are_read_when_they_are_whole(name: str):
+def test_the_messages_of_the_fuzz_tests_are_read_when_undamaged(name: str):
     parts = made(name).decode(whole(name, 40))
     expected = READINGS.get(name, 2) * (1 if name == "register" else 40)
     assert sum(part.readings.num_rows for part in parts if part.readings is not None) == expected
@@ -369,7 +369,7 @@ BATCHES, OFTEN = 20, 50
     "A message that can never be parsed costs no other message, and each arrival is a reject with its size",
 )
 @pytest.mark.parametrize("name", CASES)
-def test_a_poison_message_that_comes_for_ever_harms_no_other_and_is_told_each_time(name: str, tmp_path: Path):
+def test_a_repeated_poison_message_affects_no_other_and_is_rejected_each_time(name: str, tmp_path: Path):
     """The same damaged message among good ones, a thousand times in twenty batches, up to the files of rejects."""
     good = whole(name, 5)
     between = np.linspace(0, len(good), OFTEN, endpoint=False).astype(int).tolist()
@@ -462,7 +462,7 @@ HARMS = [
 
 @pytest.mark.assures("payloads", "The fuzz tests notice a decoder that loses or doubles messages")
 @pytest.mark.parametrize(("harm", "name"), HARMS)
-def test_a_decoder_that_loses_or_doubles_a_part_of_them_is_noticed(harm: Callable[[Decoded], Decoded], name: str):
+def test_a_decoder_that_loses_or_duplicates_messages_is_detected(harm: Callable[[Decoded], Decoded], name: str):
     (batch,) = batches(name, 400, NOON_S)
     with pytest.raises(AssertionError):
         check(name, Loses(made(name), harm), batch)
@@ -511,7 +511,7 @@ def test_a_million_damaged_messages_over_all_decoders_raise_nothing_and_count_on
 
 
 @pytest.mark.assures("payloads", "The fuzz tests damage every preset and every payload format")
-def test_every_preset_and_every_way_to_write_a_payload_is_damaged_here():
+def test_every_preset_and_payload_format_is_fuzzed():
     given = [mapping for mapping, _, _ in CASES.values()]
     # the other presets are recipes, which are damaged by their own tests
     assert {one["preset"] for one in given if "preset" in one} >= set(NAMED)

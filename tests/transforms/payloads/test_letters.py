@@ -59,7 +59,7 @@ def rejects(*positions: int) -> pa.RecordBatch:
     "dead letters",
     "Nothing of a rejected message is outside its encrypted dead letter, in topics and in files of every format",
 )
-def test_a_letter_holds_the_message_and_nothing_beside_it_does():
+def test_only_the_dead_letter_contains_the_message():
     sealed = with_letters(rejects(100, 102), messages(SECRET, b"fine", b"\xff\xfe"), TO)
     assert sealed.schema == LETTER_SCHEMA
     first, second = sealed.to_pylist()
@@ -88,7 +88,7 @@ def test_two_letters_of_the_same_message_are_not_alike():
 
 
 @pytest.mark.assures("dead letters", "Only the private key opens a dead letter; a damaged one does not open")
-def test_only_the_private_key_opens_a_letter_and_a_damaged_one_is_none():
+def test_only_the_private_key_opens_an_intact_dead_letter():
     letter = with_letters(rejects(100), messages(SECRET), TO).to_pylist()[0]["letter"]
     data = bytearray(base64.b64decode(letter))
     data[-1] ^= 1
@@ -116,7 +116,7 @@ def sealed(content: bytes) -> str:
     return base64.b64encode(seal(content, PUBLIC)).decode("ascii")
 
 
-def test_what_was_encrypted_to_the_public_key_and_is_no_message_is_no_letter():
+def test_encrypted_content_that_is_no_message_is_refused_as_a_dead_letter():
     """Anybody who has the public key can encrypt anything; whoever opens it must be able to go on."""
     assert open_letter(sealed(json.dumps(CONTENT).encode()), PRIVATE) == CONTENT
     wrong: dict[str, list[Any]] = {
@@ -154,7 +154,7 @@ def test_what_was_encrypted_to_the_public_key_and_is_no_message_is_no_letter():
     ],
     ids=["empty", "short", "Thai", "control", "a value"],
 )
-def test_the_largest_letter_fits_into_a_message_as_brokers_take_them(headers: list[tuple[str, bytes | None]]):
+def test_the_largest_dead_letter_fits_into_a_broker_message(headers: list[tuple[str, bytes | None]]):
     """One that does not would fail the bundle of its row again and again."""
     letters = TO.model_copy(update={"most_bytes": 262_144})
     message = Messages([b"{" * 300_000], ["t" * 249], [b"k" * 1_000], [headers], np.array([0]), np.array([7]))
@@ -166,7 +166,7 @@ def test_the_largest_letter_fits_into_a_message_as_brokers_take_them(headers: li
         assert 100_000 < len(value) < 1_000_000
 
 
-def test_of_a_long_message_the_beginning_is_kept_and_long_headers_not_at_all():
+def test_a_dead_letter_keeps_the_beginning_of_a_long_message_and_no_long_headers():
     short = TO.model_copy(update={"most_bytes": 256})
     given = messages(bytes(300), b"x" * 256)
     first, second = with_letters(rejects(100, 101), given, short).to_pylist()
@@ -184,7 +184,7 @@ def test_of_a_long_message_the_beginning_is_kept_and_long_headers_not_at_all():
     "dead letters",
     "Of each batch of messages the first 100 rejects are kept encrypted; all are counted",
 )
-def test_of_a_flood_so_many_are_kept_and_all_are_told():
+def test_dead_letters_of_a_batch_are_limited_and_all_rejects_are_reported():
     count = 3 * MOST_LETTERS
     rows = with_letters(rejects(*range(100, 100 + count)), messages(*[b"{"] * count), TO).to_pylist()
     assert [row["letter"] is not None for row in rows] == [True] * MOST_LETTERS + [False] * (count - MOST_LETTERS)
@@ -220,7 +220,7 @@ def pubsub(decoder: PayloadDecoder) -> list[pa.RecordBatch]:
 
 @pytest.mark.assures("dead letters", "Without a public key in the settings no content of a reject is kept")
 @pytest.mark.parametrize("source", [kafka, pubsub])
-def test_a_reader_of_a_broker_passes_letters_on_and_without_a_key_no_content(
+def test_a_broker_reader_emits_dead_letters_only_with_a_key(
     source: Callable[[PayloadDecoder], list[pa.RecordBatch]],
 ):
     (told,) = source(PayloadDecoder(READINGS, encrypted=TO))
@@ -285,7 +285,7 @@ most_error: 1e6
     "key",
     ["short", "KPe0zCXrsdoBR0sXwi9fmfJsq1UNUQsDMgoXHkGj", f"'{'!' * 44}'", base64.b64encode(bytes(33)).decode(), '""'],
 )
-def test_a_key_that_is_none_is_refused(key: str):
+def test_an_invalid_public_key_is_refused(key: str):
     with pytest.raises(SettingsError) as caught:
         load_settings(SETTINGS.replace("KEY", key))
     assert "rejects.encrypted.public_key: this is no public key" in str(caught.value)
@@ -300,20 +300,20 @@ def test_a_key_to_which_nothing_can_be_encrypted_is_refused_before_a_job_begins(
         PayloadDecoder.of(settings)
 
 
-def test_the_settings_reach_the_decoder_which_travels():
+def test_the_decoder_with_dead_letter_settings_is_picklable():
     settings = load_settings(SETTINGS.replace("KEY", TO.public_key))
     decoder = pickle.loads(pickle.dumps(PayloadDecoder.of(settings)))
     assert decoder.letters == TO
     assert decoder.fresh().letters == TO
 
 
-def test_files_keep_what_was_rejected_themselves():
+def test_dead_letters_are_refused_for_a_source_of_files():
     document = SETTINGS.replace("KEY", TO.public_key).replace('kafka: {servers: "b:9092", topic: meters}', "csv: a.csv")
     with pytest.raises(SettingsError, match="still stands in its files"):
         load_settings(document)
 
 
-def test_without_the_library_a_job_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_encryption_library_is_reported_with_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric.x25519", None)
     with pytest.raises(SettingsError, match=r"quiltstream\[encrypted\]"):
         check_letters(TO)

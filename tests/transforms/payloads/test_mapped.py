@@ -91,7 +91,7 @@ def test_one_element_of_an_array_can_be_named():
         ({"column": "a.b"}, "c7"),
     ],
 )
-def test_the_series_is_where_the_settings_say(place: dict[str, Any], expected: str):
+def test_the_series_is_read_from_the_place_in_the_settings(place: dict[str, Any], expected: str):
     readings = Readings.model_validate({"series": place, "time": {"path": "ts"}, "value": {"path": "v"}})
     given = messages(
         json.dumps({"id": "p7", "a.b": "c7", "ts": NOON_S, "v": 1}),
@@ -115,7 +115,7 @@ def test_levels_of_a_topic_without_slashes_are_between_dots():
     assert rejects == [(2, "missing-series")]
 
 
-def test_the_time_may_be_the_brokers_stamp_whatever_the_unit_of_numbers():
+def test_the_time_may_be_the_broker_timestamp_for_any_time_unit():
     readings = Readings.model_validate(
         {"series": {"key": True}, "time": {"stamp": True}, "time_unit": "ns", "value": {"path": "v"}}
     )
@@ -123,7 +123,7 @@ def test_the_time_may_be_the_brokers_stamp_whatever_the_unit_of_numbers():
     assert decode(readings, given) == ([("a", NOON_US + 7, 1.0)], [(1, "unparsable-time")])
 
 
-def test_times_of_every_kind_may_stand_side_by_side():
+def test_times_of_several_formats_may_be_mixed():
     given = messages(
         flat(),
         flat(ts=NOON_S + 0.25),
@@ -140,7 +140,7 @@ def test_times_of_every_kind_may_stand_side_by_side():
     assert rejects == [(at, "unparsable-time") for at in (5, 6, 7, 8)]
 
 
-def test_times_of_several_kinds_may_stand_for_many_readings_each():
+def test_times_of_several_formats_may_apply_to_many_readings_each():
     readings = Readings(series="id", time="ts", value="kwh[*]")
     stamps = (NOON_S, "2026-01-05T12:00:01Z", NOON_S + 2.0, None)
     rows, rejects = decode(readings, messages(*[flat(ts=stamp, kwh=[1, "x", 2]) for stamp in stamps]))
@@ -185,7 +185,7 @@ def test_times_of_another_unit_are_rejects():
         ('"' + "9" * 101 + '"', "not-a-number"),
     ],
 )
-def test_a_value_reads_the_same_alone_and_beside_others(value: str, expected: float | str):
+def test_a_value_is_read_equally_alone_and_in_a_batch(value: str, expected: float | str):
     one = flat().replace("1.5", value)
     rows, rejects = ([("m1", NOON_US, expected)], []) if isinstance(expected, float) else ([], [(0, expected)])
     assert decode(FLAT, messages(one)) == (rows, rejects)
@@ -195,14 +195,14 @@ def test_a_value_reads_the_same_alone_and_beside_others(value: str, expected: fl
 
 
 @pytest.mark.parametrize("name", ["[]", "{}", "true", "1.5", '"' + "x" * 1_001 + '"'])
-def test_a_name_that_is_none_makes_a_malformed_message(name: str):
+def test_an_invalid_series_name_makes_a_malformed_message(name: str):
     assert decode(FLAT, messages(flat().replace('"m1"', name), flat())) == (
         [("m1", NOON_US, 1.5)],
         [(0, "malformed-row")],
     )
 
 
-def test_a_number_may_be_a_name_and_an_empty_one_is_none():
+def test_a_number_is_a_valid_series_name_and_an_empty_text_is_missing():
     given = messages(flat(id=17), flat(id=""), flat(id=None), flat(id="  "))
     assert decode(FLAT, given) == ([("17", NOON_US, 1.5)], [(at, "missing-series") for at in (1, 2, 3)])
 
@@ -220,7 +220,7 @@ def test_a_number_may_be_a_name_and_an_empty_one_is_none():
         b"nul",
     ],
 )
-def test_what_is_no_json_is_one_reject(payload: bytes):
+def test_a_payload_that_is_not_json_is_one_reject(payload: bytes):
     assert decode(FLAT, messages(payload, flat())) == ([("m1", NOON_US, 1.5)], [(0, "malformed-row")])
 
 
@@ -244,7 +244,7 @@ def test_a_message_with_some_bad_readings_gives_the_others_and_counts_once():
     assert len(rejects) == 1
 
 
-def test_a_message_over_the_limit_is_a_reject_and_the_end_of_a_key_is_nothing():
+def test_a_message_above_the_limit_is_a_reject_and_a_tombstone_is_skipped():
     large = flat(text="x" * 1_000_000)
     assert decode(FLAT, messages(large, None, flat())) == ([("m1", NOON_US, 1.5)], [(0, "too-large")])
     small = FLAT.model_copy(update={"max_bytes": 10})
@@ -260,7 +260,7 @@ def test_a_device_that_floods_one_message_is_read_without_repeating_its_name():
     assert len(part.readings.column("series").dictionary) == 1
 
 
-def test_a_group_comes_from_an_attribute_or_a_path():
+def test_a_group_is_read_from_an_attribute_or_a_path():
     readings = Readings.model_validate(
         {
             "series": "id",
@@ -278,7 +278,7 @@ def test_a_group_comes_from_an_attribute_or_a_path():
     assert decode(readings, given, group="absent")[1] == [(0, "group-conflict"), (1, "malformed-row")]
 
 
-def test_what_is_no_group_makes_a_malformed_message():
+def test_an_invalid_group_makes_a_malformed_message():
     given = messages(flat(area=[1]), flat(area=3), flat(area=""))
     assert decode(FLAT, given, group="area") == (
         [("m1", NOON_US, 1.5, "3")],
@@ -286,14 +286,14 @@ def test_what_is_no_group_makes_a_malformed_message():
     )
 
 
-def test_files_refuse_what_only_messages_have():
+def test_message_fields_are_refused_for_a_source_of_files():
     with pytest.raises(SettingsError, match=r"readings\.series is topic level 2, and the source is files"):
         decoder_of(FileSource(jsonl="a.jsonl"), PLAIN)
     with pytest.raises(SettingsError, match=r"readings\.series is topic level 2"):
         FileDecoder("jsonl", ",", PLAIN).rows()
 
 
-def test_the_collector_is_held_back_only_while_messages_are_decoded():
+def test_garbage_collection_is_restored_after_decoding():
     decoder = PayloadDecoder(FLAT)
     for wanted in (True, False):
         (gc.enable if wanted else gc.disable)()
@@ -336,7 +336,7 @@ def test_tags_of_cbor_are_refused_but_decimal_fractions():
         ({"preset": "green-button", "value": "horsepower"}, "one of Wh"),
     ],
 )
-def test_a_mapping_that_messages_cannot_serve_is_refused_before_any_message(readings: dict[str, Any], message: str):
+def test_an_impossible_mapping_of_messages_is_refused_before_any_message(readings: dict[str, Any], message: str):
     with pytest.raises(SettingsError, match="readings") as caught:
         PayloadDecoder(Readings.model_validate(readings)).check()
     assert message in str(caught.value)
@@ -348,7 +348,7 @@ def test_a_group_of_a_preset_must_be_an_attribute():
         decoder.check()
 
 
-def test_a_decoder_travels_without_what_belongs_to_its_worker():
+def test_a_decoder_is_pickled_without_its_worker_state():
     decoder = PayloadDecoder(FLAT)
     expected = outcome(decoder, messages(flat()))
     copy = pickle.loads(pickle.dumps(decoder))
@@ -394,7 +394,7 @@ def test_the_whole_payload_may_be_the_value():
     )
 
 
-def test_states_that_are_no_numbers_are_passed_over_where_the_settings_say_so():
+def test_non_numeric_states_are_skipped_according_to_the_settings():
     readings = Readings.model_validate(
         {
             "series": {"topic": 2},
@@ -423,9 +423,7 @@ def test_states_that_are_no_numbers_are_passed_over_where_the_settings_say_so():
         ({"exists": False}, [None, "absent"]),
     ],
 )
-def test_a_condition_reads_messages_that_answer_it_and_passes_the_others_over(
-    condition: dict[str, Any], kept: list[Any]
-):
+def test_messages_that_do_not_meet_a_condition_are_skipped(condition: dict[str, Any], kept: list[Any]):
     kinds = ["a", 1, True, None, "absent", [1]]
     bodies = [one(v=at) | ({} if kind == "absent" else {"kind": kind}) for at, kind in enumerate(kinds)]
     readings = mapping(where=[{"path": "kind", **condition}])
@@ -438,7 +436,7 @@ def test_a_condition_reads_messages_that_answer_it_and_passes_the_others_over(
     assert passed(readings, *bodies) == len(kinds) - len(found)
 
 
-def test_elements_of_another_kind_are_passed_over_and_their_units_with_them():
+def test_elements_that_do_not_meet_a_condition_are_skipped_with_their_units():
     readings = Readings.model_validate(
         {
             "series": {"topic": 1},
@@ -462,7 +460,7 @@ def test_elements_of_another_kind_are_passed_over_and_their_units_with_them():
     assert passed(readings, body, other, {"values": []}) == 2
 
 
-def test_what_is_passed_over_need_not_have_the_array():
+def test_a_skipped_message_may_lack_the_array():
     readings = mapping(value="r[*]", where=[{"path": "r", "exists": True}])
     assert values(readings, one(), one(r=[4]), one(r=3)) == ([4.0], [(2, "malformed-row")])
     assert values(mapping(value={"path": "r[*]", "optional": True}), one(), one(r=[4, None]), one(r=3)) == (
@@ -471,7 +469,7 @@ def test_what_is_passed_over_need_not_have_the_array():
     )
 
 
-def test_an_optional_part_that_is_missing_passes_the_reading_over():
+def test_a_missing_optional_field_skips_the_reading():
     assert values(mapping(value={"path": "p", "optional": True}), one(), one(p=2), one(p="x")) == (
         [2.0],
         [(2, "not-a-number")],
@@ -483,7 +481,7 @@ def test_an_optional_part_that_is_missing_passes_the_reading_over():
     )
 
 
-def test_the_first_place_that_has_something_counts():
+def test_the_first_present_path_is_used():
     readings = mapping(value={"first": ["a", "b.c", "v"]}, time={"first": ["at", {"stamp": True}]})
     rows, rejects = decode(
         readings, dumped(one(a=5, b={"c": 6}), one(b={"c": 6}), one(at=NOON_S + 60), stamps_us=[NOON_US] * 3)
@@ -492,7 +490,7 @@ def test_the_first_place_that_has_something_counts():
     assert rejects == []
 
 
-def test_places_are_added():
+def test_values_of_several_paths_are_summed():
     readings = mapping(value={"sum": ["p[0]", "p[1]", "p[2]"]})
     assert values(
         readings, one(p=[0.1, 0.2, 0.3]), one(p=[1, "2", 3]), one(p=[1, 2]), one(p=[1, 2, True]), one(p=[1, 2, "x"])
@@ -543,7 +541,7 @@ def test_different_parts_never_join_to_one_name():
         {"first": ["r[*].none", "long"]},
     ],
 )
-def test_a_name_is_not_written_anew_for_each_element_of_a_message(series: dict[str, Any]):
+def test_a_joined_name_is_not_copied_for_each_element(series: dict[str, Any]):
     count = 20_000
     body = one(p=["x" * 200] * 8, long="y" * 1_000, r=[{"k": "z", "v": 1}] * count)
     decoder = PayloadDecoder(mapping(series=series, value="r[*].v", where=[{"path": "v", "equals": 1}]))
@@ -565,7 +563,7 @@ def test_a_name_is_not_written_anew_for_each_element_of_a_message(series: dict[s
     assert 0 < (COUNTED.max_memory() or 0) < 200 * count
 
 
-def test_values_of_one_start_are_an_interval_apart():
+def test_values_after_one_start_time_are_spaced_by_the_interval():
     def at(every: Any, **more: Any) -> tuple[list[int], list[tuple[int, str]]]:
         rows, rejects = decode(mapping(time={"path": "ts", "every": every}, value="r[*]", **more), dumped(body))
         return [(row[1] - NOON_US) // MINUTE_US for row in rows], rejects
@@ -581,7 +579,7 @@ def test_values_of_one_start_are_an_interval_apart():
     assert at({"path": "s"}) == ([], [(0, "unparsable-time")])
 
 
-def test_the_number_of_an_element_begins_anew_in_each_array():
+def test_element_numbers_restart_in_each_array():
     readings = mapping(time={"path": "b[*].ts", "every": "1min"}, value="b[*].r[*]")
     rows, _ = decode(readings, dumped(one(b=[{"ts": NOON_S, "r": [1, 2]}, {"ts": NOON_S + 600, "r": [3, 4]}])))
     assert [(row[1] - NOON_US) // MINUTE_US for row in rows] == [0, 1, 10, 11]
@@ -670,14 +668,14 @@ DAMAGED: tuple[Any, ...] = ("{broken", 5, True)
         {"value": "b[json].r[*]", "where": [{"path": "b[json].r[*]", "exists": True}]},
     ],
 )
-def test_what_cannot_be_unpacked_is_a_reject_and_no_silence(more: dict[str, Any]):
+def test_an_undecodable_nested_text_is_a_reject_and_not_skipped(more: dict[str, Any]):
     rows, rejects = decode(mapping(**more), dumped(*[one(b=text) for text in DAMAGED]))
     assert rows == []
     assert [number for number, _ in rejects] == [0, 1, 2]
     assert {reason for _, reason in rejects} <= {"malformed-row", "mixed-units"}
 
 
-def test_what_is_not_there_or_is_asked_away_is_silence_still():
+def test_missing_or_optional_nested_texts_are_skipped():
     optional = mapping(value={"path": "b[json].v", "optional": True})
     bodies = [one(), one(b=None), one(b=""), one(b="{}"), one(b="null"), one(b={"v": 3})]
     assert values(optional, *bodies) == ([3.0], [])
@@ -715,7 +713,7 @@ def test_what_is_not_there_or_is_asked_away_is_silence_still():
         (12.3, ".", 12.3),
     ],
 )
-def test_a_number_with_its_unit_is_read_in_the_wanted_unit(given: Any, decimal: str, expected: float | str):
+def test_a_number_with_its_unit_is_converted_to_the_configured_unit(given: Any, decimal: str, expected: float | str):
     readings = mapping(value={"path": "v", "unit": True}, unit="kWh", decimal=decimal)
     found = ([expected], []) if isinstance(expected, float) else ([], [(0, expected)])
     assert values(readings, one(v=given)) == found
@@ -746,7 +744,7 @@ def test_several_units_stay_a_reject_under_operators_that_convert_none():
     )
 
 
-def test_decimal_commas_in_texts_are_read_where_the_settings_say_so():
+def test_decimal_commas_in_texts_are_read_according_to_the_settings():
     assert values(mapping(decimal=","), one(v="1,5"), one(v=2.5), one(v="1.5")) == ([1.5, 2.5], [(2, "not-a-number")])
 
 
@@ -769,7 +767,7 @@ def test_the_root_of_a_path_is_the_whole_document():
     )
 
 
-def test_a_counter_may_be_a_sum_in_a_unit_of_its_own():
+def test_a_counter_may_have_a_unit_and_is_converted():
     readings = mapping(value={"register": {"path": "v", "unit": True}}, unit="kWh")
     decoder = PayloadDecoder(readings, grid=SlotGrid(MINUTE_US))
     rows = decoder.decode(dumped(one(v="1 kWh"), one(ts=NOON_S + 60, v="1500 Wh")))
@@ -900,7 +898,7 @@ LINEAR: dict[str, tuple[dict[str, Any], Callable[[int], Any]]] = {
 
 
 @pytest.mark.parametrize("case", LINEAR)
-def test_no_operator_takes_more_than_linear_steps(case: str):
+def test_every_operator_runs_in_linear_time(case: str):
     document, body = LINEAR[case]
     decoder = PayloadDecoder(mapping(**document))
     small, large = dumped(body(64)), dumped(body(16 * 64))
@@ -935,7 +933,7 @@ def ocpp(*samples: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.assures("payloads", "Volts, amperes and watt-hours of one array are not read as one series")
-def test_volts_amperes_and_watt_hours_of_one_array_are_no_readings_of_one_series():
+def test_values_of_different_units_in_one_array_are_a_mixed_units_reject():
     readings = Readings.model_validate(OCPP)
     assert decode(readings, dumped(ocpp(*SAMPLES), topics=["cs/7"])) == MIXED
     # the units of two measurands may be equal, and a missing one is not the unit of the others
@@ -943,7 +941,7 @@ def test_volts_amperes_and_watt_hours_of_one_array_are_no_readings_of_one_series
     assert decode(readings, dumped(ocpp(SAMPLES[2], {"value": "5", "measurand": "Power.Active.Import"}))) == MIXED
 
 
-def test_a_message_of_several_units_harms_no_other():
+def test_a_message_of_several_units_affects_no_other():
     readings = Readings.model_validate(OCPP)
     good = ocpp({"value": "3681", "unit": "W"}, {"value": "3682", "unit": "W"})
     given = dumped(good, ocpp(*SAMPLES), good, topics=["cs/1", "cs/2", "cs/3"])
@@ -965,13 +963,13 @@ def body(*elements: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("field", ["unit", "units", "uom", "unitCode", "unitOfMeasure", "unit_of_measurement"])
-def test_every_field_that_conventions_use_for_units_is_compared(field: str):
+def test_every_conventional_unit_field_is_compared(field: str):
     readings = Readings.model_validate(PLAIN_READINGS)
     assert decode(readings, dumped(body({"v": 1, field: "kW"}, {"v": 1000, field: "W"}))) == MIXED
     assert len(decode(readings, dumped(body({"v": 1, field: "kW"}, {"v": 2, field: "kW"})))[0]) == 2
 
 
-def test_units_may_stand_in_objects_and_within_the_way_to_the_value():
+def test_units_in_objects_and_along_the_value_path_are_compared():
     readings = Readings.model_validate(PLAIN_READINGS)
     kwh = {"unit": "Wh", "multiplier": 3}
     same = {"multiplier": 3, "unit": "Wh"}
@@ -1002,7 +1000,7 @@ def test_a_field_that_names_the_series_may_differ():
         ({"path": "unit", "equals": "kW"}, 0),
     ],
 )
-def test_a_condition_lets_units_differ_only_where_it_holds_this_very_field_to_one(condition: dict[str, Any], rows: int):
+def test_units_may_differ_only_if_a_condition_fixes_their_field(condition: dict[str, Any], rows: int):
     readings = Readings.model_validate(PLAIN_READINGS | {"where": [condition]})
     elements = [{"v": 500, "unit": "W"}, {"v": 0.5, "unit": "kW"}, {"v": 0.5}]
     given = body(*[one | {"other": {"unit": "kW"}} for one in elements]) | {"unit": "kW"}
@@ -1010,7 +1008,7 @@ def test_a_condition_lets_units_differ_only_where_it_holds_this_very_field_to_on
     assert (len(found), rejects) == (rows, [] if rows else [(0, "mixed-units")])
 
 
-def test_elements_that_are_no_objects_and_units_of_any_kind_raise_nothing():
+def test_non_object_elements_and_units_of_any_type_raise_no_error():
     readings = Readings.model_validate(PLAIN_READINGS)
     assert decode(readings, dumped(body(5, {"v": 1, "unit": "W"}))) == MIXED
     deep: Any = "W"
@@ -1024,7 +1022,7 @@ def test_elements_that_are_no_objects_and_units_of_any_kind_raise_nothing():
         assert len(decode(packed, messages(cbor2.dumps(body(one, one))))[0]) == 2
 
 
-def test_avro_messages_are_compared_too_however_many_come_together():
+def test_units_of_avro_messages_are_compared_in_any_batch():
     element = {
         "type": "record",
         "name": "E",
@@ -1053,7 +1051,7 @@ def test_avro_messages_are_compared_too_however_many_come_together():
     assert rejects == [(60, "mixed-units")]
 
 
-def test_presets_whose_messages_say_units_compare_them():
+def test_presets_with_units_in_messages_compare_them():
     pack = [{"bn": "a/", "bt": NOON_S, "bu": "W", "n": "power", "v": 1}, {"n": "power", "u": "kW", "v": 1, "t": 1}]
     assert decode(preset("senml"), dumped(pack)) == MIXED
     assert decode(preset("senml"), dumped([pack[0], pack[1] | {"u": "W"}]))[1] == []

@@ -70,7 +70,7 @@ def test_a_flood_of_names_stays_within_the_memory_limit_and_is_reported(names: i
     assert sum(map(len, registers._known.values())) <= LIMIT + 5
 
 
-def test_what_is_forgotten_loses_one_difference_and_gives_the_next():
+def test_an_evicted_series_loses_one_difference_only():
     decoder = counters(remember=100)
     sent = [*(counter(0, 1.0, f"m{n}") for n in range(150))]
     rows, rejects = outcome(decoder, messages(*sent))
@@ -82,7 +82,7 @@ def test_what_is_forgotten_loses_one_difference_and_gives_the_next():
     assert [(name, value) for name, _, value in rows] == [("m0", 4.0)]
 
 
-def test_a_message_for_which_many_are_forgotten_is_one_reject_and_its_readings_count():
+def test_a_message_that_evicts_many_series_is_one_reject_and_is_counted():
     decoder = counters(remember=100)
     rows, rejects = outcome(decoder, messages(counter(0, 1.0, *(f"m{n}" for n in range(500)))))
     assert (rows, rejects) == ([], [(0, "too-many-series")])
@@ -112,7 +112,7 @@ def rises(held: Registers, *sent: tuple[str, float, float]) -> list[tuple[str, i
     return list(zip(given.column("series").to_pylist(), at, given.column("value").to_pylist(), strict=True))
 
 
-def test_a_late_reading_of_a_series_that_was_forgotten_counts_no_rise_twice():
+def test_a_late_reading_of_an_evicted_series_counts_no_increment_twice():
     """Slot 1 has the 88 up to 200 already; 260 less the late 112 would count them in slot 2 again."""
     held = registers(2, slot_s=1_800)
     assert rises(held, ("a", 29, 112.0)) == []
@@ -125,7 +125,7 @@ def test_a_late_reading_of_a_series_that_was_forgotten_counts_no_rise_twice():
     assert [rise for _, _, rise in rises(held, ("a", 115, 265.0))] == [5.0]
 
 
-def test_a_forgotten_series_that_returns_in_one_batch_has_all_its_readings():
+def test_an_evicted_series_that_returns_in_one_batch_has_all_its_readings():
     """Its late reading comes together with those for which it would be forgotten."""
     held = registers(2, slot_s=1_800)
     rises(held, ("z", 29, 112.0))
@@ -138,7 +138,7 @@ def test_a_forgotten_series_that_returns_in_one_batch_has_all_its_readings():
 @pytest.mark.assures("payloads", "A register dropped from memory makes no increment count twice")
 @settings(deadline=None, max_examples=60)
 @given(st.randoms(use_true_random=False), st.integers(1, 5))
-def test_a_small_memory_gives_nothing_that_a_full_memory_does_not(shuffle: random.Random, most: int):
+def test_a_small_memory_emits_only_increments_of_a_full_memory(shuffle: random.Random, most: int):
     names = [f"m{number}" for number in range(shuffle.randrange(1, 9))]
     sent: list[tuple[str, float, float]] = []
     for name in names:
@@ -158,7 +158,7 @@ def test_a_small_memory_gives_nothing_that_a_full_memory_does_not(shuffle: rando
         assert set(rises(little, *batch)) <= given
 
 
-def test_a_series_that_is_remembered_loses_nothing_by_what_is_forgotten():
+def test_a_retained_series_is_unaffected_by_evictions():
     held, alone = registers(8), registers(8)
     for slot in range(12):
         mine = ("real", 15 * slot + 5, float(slot * slot))
@@ -193,7 +193,7 @@ def test_the_memory_holds_no_more_than_its_limit_and_always_the_last(given: list
         assert sorted(memory.names()) == sorted(there)
 
 
-def test_proven_names_outlive_any_flood_and_make_room_when_they_are_gone():
+def test_confirmed_names_survive_a_flood_and_are_evicted_when_unused():
     memory = Bounded[str, int](100)
     for n in range(70):
         memory.keep(f"real {n}", 0, proved=True)
@@ -214,7 +214,7 @@ def birth(time: int, *metrics: bytes) -> bytes:
 
 
 @FLOODS
-def test_births_of_a_flood_of_invented_devices_take_no_more_memory_than_the_limit(names: int):
+def test_births_of_a_flood_of_devices_stay_within_the_memory_limit(names: int):
     readings = Readings(preset="sparkplug", value="power", remember=LIMIT)
     decoder = PayloadDecoder(readings)
     spoken = payload(NOON_MS + 1, metric(alias=5, double=2.0))
@@ -232,7 +232,7 @@ def test_births_of_a_flood_of_invented_devices_take_no_more_memory_than_the_limi
     assert len(decoder.memory) < 100 * LIMIT
 
 
-def test_a_birth_of_many_metrics_is_remembered_as_runs_of_aliases():
+def test_a_birth_of_many_metrics_is_stored_as_ranges_of_aliases():
     births = Births("power", 1_000)
     births.learn(("g", "n"), Birth.of(5, {7: 10}, 10, [*range(100), *range(200, 100_000)]))
     found = births.before(("g", "n"), 5)
@@ -252,7 +252,7 @@ def crowded_out(births: Births, time: int, *, now: int | None = None) -> None:
 
 
 @pytest.mark.assures("payloads", "A repeated birth certificate never hides a later one that was dropped from memory")
-def test_a_birth_that_comes_again_after_a_later_one_was_forgotten_says_nothing():
+def test_a_repeated_birth_older_than_an_evicted_one_is_ignored():
     """By alias 5 the message would be read by what the first birth said, though the second one gave it alias 6."""
     births = Births("power", 8)
     first, second = Birth.of(100, {5: 10}, 10, [6]), Birth.of(200, {6: 10}, 10, [5])
@@ -272,7 +272,7 @@ def test_a_birth_that_comes_again_after_a_later_one_was_forgotten_says_nothing()
     assert Births("power", 8, births.text).before(NODE, 199) is None
 
 
-def test_a_node_that_is_remembered_loses_nothing_by_what_is_forgotten():
+def test_a_retained_node_is_unaffected_by_evictions():
     births = Births("power", 8)
     first = Birth.of(100, {5: 10}, 10, [])
     births.learn(NODE, first)
@@ -286,7 +286,7 @@ def test_a_node_that_is_remembered_loses_nothing_by_what_is_forgotten():
     assert births.before(NODE, 60) == earlier
 
 
-def test_births_that_are_ahead_of_the_brokers_clock_stop_no_node_that_is_born_later():
+def test_births_ahead_of_the_broker_clock_do_not_block_later_nodes():
     births = Births("power", 8)
     crowded_out(births, 1 << 62, now=1_000)
     again = Births("power", 8, births.text)
@@ -297,7 +297,7 @@ def test_births_that_are_ahead_of_the_brokers_clock_stop_no_node_that_is_born_la
         assert found.told(5)
 
 
-def test_a_message_that_would_be_read_by_a_birth_that_is_not_the_last_is_rejected():
+def test_a_message_is_rejected_instead_of_read_by_an_outdated_birth():
     decoder = PayloadDecoder(Readings(preset="sparkplug", value="power", remember=100))
     born = [
         payload(NOON_MS + 100, metric("power", 5, double=1.5)),
@@ -314,12 +314,12 @@ def test_a_message_that_would_be_read_by_a_birth_that_is_not_the_last_is_rejecte
 
 
 @given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))
-def test_runs_of_aliases_are_the_aliases(wanted: set[int], others: set[int]):
+def test_ranges_of_aliases_contain_exactly_the_aliases(wanted: set[int], others: set[int]):
     found = Birth.of(0, dict.fromkeys(wanted, 1), 0, others)
     assert [alias for alias in range(42) if found.told(alias)] == sorted(wanted | others)
 
 
-def test_what_is_remembered_of_births_travels_as_text():
+def test_the_state_of_births_is_serialised_as_text():
     births = Births("power", 1_000)
     for node in range(20):
         for time in range(3):
@@ -332,7 +332,7 @@ def test_what_is_remembered_of_births_travels_as_text():
     assert Births("power", 1_000).text == ""
 
 
-def test_births_with_long_names_of_meters_take_no_more_text_than_others():
+def test_births_with_long_meter_names_are_serialised_within_the_limit():
     births, source = Births("+/Power", 10_000), random.Random(5)  # noqa: S311 - test data
     for node in range(40):
         names = {at: f"{source.randbytes(450).hex()}/Power" for at in range(50)}
@@ -342,17 +342,17 @@ def test_births_with_long_names_of_meters_take_no_more_text_than_others():
 
 
 @pytest.mark.parametrize("text", ["", "births-9:xyz", "anything"])
-def test_a_memory_of_another_version_is_none(text: str):
+def test_births_serialised_by_another_version_are_ignored(text: str):
     assert Births("power", 1_000, text).text == ""
 
 
-def test_a_memory_of_another_metric_is_none():
+def test_births_serialised_for_another_metric_are_ignored():
     births = Births("power", 1_000)
     births.learn(("g", "n"), Birth.of(0, {5: 10}, 10, []))
     assert Births("voltage", 1_000, births.text).before(("g", "n"), 0) is None
 
 
-def test_a_decoder_begins_with_the_memory_it_is_given_and_forgets_what_it_was_not():
+def test_a_fresh_decoder_has_exactly_the_given_memory():
     decoder = PayloadDecoder(Readings(preset="sparkplug", value="power"))
     born = messages(birth(0), topics=[DEVICE.format("DBIRTH", "d")])
     spoken = messages(payload(NOON_MS + 1, metric(alias=5, double=2.0)), topics=[DEVICE.format("DDATA", "d")])

@@ -58,7 +58,7 @@ LINES = (
         ("0-1:24.2.1", ("GAS-01", NOON_US - 300_000_000, 2785.123)),
     ],
 )
-def test_dsmr_telegrams_give_the_wanted_code(code: str, expected: tuple[str, int, float]):
+def test_dsmr_telegrams_give_the_configured_code(code: str, expected: tuple[str, int, float]):
     unit = "m3" if code == "0-1:24.2.1" else ""
     assert decode(preset("dsmr", code, unit=unit), messages(telegram(*LINES))) == ([expected], [])
 
@@ -161,7 +161,7 @@ def test_the_time_of_old_telegrams_is_beside_the_payload(time: object):
         ("2601051300W", None),
     ],
 )
-def test_dsmr_stamps_say_themselves_whether_summer_time_held(stamp: str, utc: str | None):
+def test_dsmr_timestamps_carry_their_summer_time_flag(stamp: str, utc: str | None):
     given = messages(telegram("0-0:1.0.0(" + stamp + ")", *LINES[2:]))
     rows, rejects = decode(preset("dsmr", "1-0:1.7.0"), given)
     if utc is None:
@@ -170,7 +170,7 @@ def test_dsmr_stamps_say_themselves_whether_summer_time_held(stamp: str, utc: st
         assert [row[1] for row in rows] == [int(dt.datetime.fromisoformat(utc).timestamp()) * 1_000_000]
 
 
-def test_dsmr_telegrams_without_the_code_hold_no_reading_and_half_a_sum_is_none():
+def test_dsmr_telegrams_without_the_code_are_skipped_and_partial_sums_rejected():
     code = "1-0:1.8.1+1-0:1.8.2"
     lines = [line for line in LINES if not line.startswith("1-0:1.8.2")]
     assert decode(preset("dsmr", "1-0:21.7.0"), messages(telegram(*LINES))) == ([], [])
@@ -182,7 +182,7 @@ def with_unit(unit: str) -> bytes:
 
 
 @pytest.mark.assures("payloads", "A telegram in W beside one in kW is read in one unit")
-def test_dsmr_values_are_given_in_one_unit_whatever_the_telegram_says():
+def test_dsmr_values_are_converted_to_one_unit():
     given = messages(with_unit("*W"), with_unit("*kW"), with_unit("*MW"))
     rows, rejects = decode(preset("dsmr", "1-0:1.7.0"), given)
     assert (sorted(value for _, _, value in rows), rejects) == ([0.001193, 1.193, 1193.0], [])
@@ -364,7 +364,7 @@ def test_green_button_values_have_the_power_of_ten_of_their_reading_type(power: 
     assert rejects == [(0, "missing-value")]
 
 
-def test_green_button_directions_are_told_apart():
+def test_green_button_directions_are_distinguished():
     assert decode(preset("green-button", "Wh reverse"), messages(feed()))[0] == [("house-1", NOON_US, 7.0)]
     assert decode(preset("green-button", "m3"), messages(feed())) == ([], [])
 
@@ -412,7 +412,7 @@ def test_green_button_usage_points_are_the_last_that_an_address_names(address: s
     assert rejects == ([(0, "missing-series")] if series is None else [])
 
 
-def test_green_button_blocks_within_blocks_give_each_reading_once():
+def test_nested_green_button_blocks_give_each_reading_once():
     """2,000 levels of blocks around 2,000 readings gave four million readings."""
     reading = f"<IntervalReading><timePeriod><start>{NOON_S}</start></timePeriod><value>5</value></IntervalReading>"
     head, rest = feed().split(f"<interval><duration>1800</duration><start>{NOON_S}</start></interval>")

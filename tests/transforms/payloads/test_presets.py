@@ -121,7 +121,7 @@ def test_edgex_payloads_of_another_shape_are_rejects():
 
 
 @pytest.mark.parametrize("text", ["é", "\x80", "e30", "!", "gA=="])
-def test_edgex_envelopes_whose_text_is_no_json_in_base64_are_rejects(text: str):
+def test_edgex_envelopes_without_base64_json_are_rejects(text: str):
     assert decode(preset("edgex"), dumped({"payload": text})) == ([], [(0, "malformed-row")])
 
 
@@ -131,7 +131,7 @@ def test_hono_messages_take_the_device_and_time_from_headers():
     assert decode(preset("hono"), given) == ([("4711", NOON_US, 7.0)], [(1, "missing-series")])
 
 
-def test_hono_messages_may_hold_a_time_of_their_own_and_be_known_by_their_key():
+def test_hono_messages_may_have_a_time_field_and_the_key_as_series():
     readings = preset("hono", "p", series={"key": True}, time="at", time_unit="s")
     assert decode(readings, dumped({"p": 7, "at": NOON_S}, keys=[b"4711"])) == ([("4711", NOON_US, 7.0)], [])
 
@@ -163,7 +163,7 @@ def test_azure_devices_in_another_century_are_rejects():
     assert decode(preset("azure-iot"), dumped({"power": 1}, headers=[headers])) == ([], [(0, "unparsable-time")])
 
 
-def test_aws_rules_send_what_their_statement_selects():
+def test_messages_selected_by_aws_rules_are_read():
     """SELECT topic(2) AS device_id, timestamp() AS timestamp, state.power AS power FROM 'meters/+/state'."""
     given = dumped({"device_id": "m1", "timestamp": NOON_MS, "power": 0.5, "other": {}})
     assert decode(preset("aws-iot"), given) == ([("m1", NOON_US, 0.5)], [])
@@ -298,7 +298,7 @@ def test_senml_packs_that_must_not_be_read_are_rejects_as_a_whole(record: Any):
     assert decode(preset("senml"), given) == ([], [(0, "malformed-row"), (1, "malformed-row")])
 
 
-def test_senml_values_that_are_no_numbers_are_rejects():
+def test_senml_values_that_are_not_numbers_are_rejects():
     pack = [{"bn": "a:", "bt": NOON_S, "n": "power", "vs": "on"}, {"n": "power", "vb": True}]
     assert decode(preset("senml"), dumped(pack)) == ([], [(0, "not-a-number")])
 
@@ -326,7 +326,7 @@ def test_a_library_that_is_missing_is_named_before_any_message(
 # every preset
 
 
-def test_the_group_of_a_preset_stands_beside_the_payload():
+def test_the_group_of_a_preset_is_read_from_message_metadata():
     readings = preset("edgex", attributes={"feeder": {"topic": 2}})
     given = dumped(EVENT, EVENT, topics=["edgex/f1", "edgex/f2"])
     rows, rejects = decode(readings, given, group="feeder")

@@ -43,7 +43,7 @@ def body(name: str, value: float = 1.5) -> str:
     return json.dumps({"id": name, "ts": NOON_S, "kwh": value, "owner": "somebody", "street": "somewhere"})
 
 
-def test_names_of_messages_are_replaced_and_fields_that_nothing_names_are_dropped():
+def test_series_names_of_messages_are_replaced_and_unused_fields_dropped():
     given = messages(body("meter A"), body("meter B"), body("meter A", 2.0), body(""))
     rows, rejects = decode(READINGS, given)
     a, b = KEY.name("meter A"), KEY.name("meter B")
@@ -120,7 +120,7 @@ def test_names_of_files_are_replaced(tmp_path: Path):
 
 
 @pytest.mark.assures("privacy", "The key of the pseudonyms is in nothing that travels or is shown")
-def test_the_key_is_in_nothing_that_travels_or_is_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_the_key_is_neither_pickled_nor_printed(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
     decoder = PayloadDecoder(READINGS)
     decoder.decode(messages(body("m1")))
@@ -133,7 +133,7 @@ def test_the_key_is_in_nothing_that_travels_or_is_shown(tmp_path: Path, caplog: 
     assert [text for text in shown if SECRET in text] == []
 
 
-def test_a_worker_without_the_key_stops_instead_of_passing_names_on(monkeypatch: pytest.MonkeyPatch):
+def test_a_worker_without_the_key_stops_instead_of_emitting_names(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("QUILT_KEY")
     with pytest.raises(SettingsError, match="the variable QUILT_KEY is not set on this machine"):
         PayloadDecoder(READINGS).decode(messages(body("m1")))

@@ -54,7 +54,7 @@ def test_the_pack_of_rfc_8428_is_read_as_json_and_as_cbor():
         assert decode(preset("senml", "voltage"), messages(body)) == ([(SENML_DEVICE, SENML_US, 120.1)], [])
 
 
-def test_the_json_of_rfc_8428_says_what_its_cbor_says():
+def test_the_json_and_cbor_of_rfc_8428_are_equal():
     """That the bytes above are those of the pack above, by a decoder that is none of ours."""
     import cbor2  # noqa: PLC0415 - of this test only
 
@@ -383,7 +383,7 @@ def test_the_readings_of_edgexs_documentation_are_read():
     assert decode(preset("edgex", "Float64"), dumped(EDGEX)) == (rows, [])
 
 
-def test_the_event_of_edgexs_documentation_is_read_and_its_old_unit_of_time_is_told():
+def test_the_event_of_the_edgex_documentation_is_read_and_its_old_unit_rejected():
     assert decode(preset("edgex", "Float32"), dumped(EDGEX_TRIGGER)) == ([], [(0, "implausible-time")])
     event = EDGEX_TRIGGER["event"]
     [reading] = event["readings"]
@@ -397,7 +397,7 @@ def test_the_event_of_edgexs_documentation_is_read_and_its_old_unit_of_time_is_t
 # Internet of Things shows it in its chapter on integration and data.
 
 
-def test_what_hono_puts_on_kafka_for_its_getting_started_guide_is_read():
+def test_the_kafka_message_of_the_hono_getting_started_guide_is_read():
     device = "53a3b746-d138-4f3c-8087-b580e241c9d2"
     headers = {
         "orig_adapter": "hono-http",
@@ -451,7 +451,7 @@ def test_the_thermostat_of_azures_developer_guide_is_read(device: bytes, time: b
 # timestamp() is the value that the SQL reference has as its example.
 
 
-def test_what_the_rule_of_awss_documentation_makes_of_its_tutorials_message_is_read():
+def test_the_output_of_the_rule_of_the_aws_documentation_is_read():
     given = dumped({"device_id": "22", "timestamp": 1481825251155, "temperature": 28})
     row = ("22", micros("2016-12-15T18:07:31.155+00:00"), 28.0)
     assert decode(preset("aws-iot", "temperature"), given) == ([row], [])

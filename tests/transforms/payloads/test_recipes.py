@@ -92,7 +92,7 @@ def test_a_recipe_is_written_as_its_name_and_read_as_itself(name: str):
     assert Readings.model_validate(written) == readings
 
 
-def test_what_the_settings_say_goes_before_the_recipe():
+def test_settings_override_the_recipe():
     named = Readings.model_validate({"preset": "hono", "time": "at", "value": "p", "series": {"topic": 1}})
     assert (named.time, named.time_unit) == ("at", "s")
     assert Readings.model_validate({"preset": "hono", "value": "p", "time_unit": "us"}).time_unit == "ms"

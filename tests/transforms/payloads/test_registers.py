@@ -55,7 +55,7 @@ def cells(decoding: PayloadDecoder, batches: list[list[bytes]]) -> Cells:
     return {cell: value for cell, (_, value) in kept.items()}
 
 
-def test_the_value_of_a_slot_is_how_much_the_register_rose_in_it():
+def test_the_value_of_a_slot_is_the_increment_of_the_register():
     """A reading on a boundary is the last of the slot that ends there."""
     pairs = [(0, 100.0), (1, 100.5), (2, 101.5), (3, 101.5)]
     expected = {("m1", 0): 0.5, ("m1", 1): 1.0, ("m1", 2): 0.0}
@@ -69,11 +69,11 @@ def test_the_last_reading_of_a_slot_counts():
     assert cells(decoder(), [[message(pair)] for pair in pairs]) == {("m1", 1): 2.0}
 
 
-def test_the_scale_is_of_the_rise():
+def test_the_scale_is_applied_to_the_increment():
     assert cells(decoder(scale=1_000), [[message((0, 1.5), (1, 2.0))]]) == {("m1", 0): 500.0}
 
 
-def test_a_slot_without_a_reading_before_it_has_no_value():
+def test_a_slot_without_an_earlier_reading_has_no_value():
     assert cells(decoder(), [[message((0, 1.0), (2, 3.0), (3, 4.0))]]) == {("m1", 2): 1.0}
 
 
@@ -88,7 +88,7 @@ def test_a_slot_without_a_reading_before_it_has_no_value():
     ],
     ids=["over its end", "half way", "cleared", "no end", "beyond its end"],
 )
-def test_a_register_that_falls_went_over_its_end_or_began_at_0(
+def test_a_decreasing_register_is_a_rollover_or_a_reset(
     rollover: float | None, before: float, after: float, expected: float
 ):
     register: dict[str, Any] = {} if rollover is None else {"rollover": rollover}
@@ -130,14 +130,14 @@ def test_the_outcome_depends_neither_on_order_nor_on_batches_nor_on_repeats(shuf
     assert found == pytest.approx(expected)
 
 
-def test_readings_that_come_again_late_change_nothing():
+def test_readings_delivered_again_late_change_nothing():
     slots = [(at, float(at * at)) for at in range(12)]
     late = [message(pair) for pair in slots[:3]]
     expected = cells(decoder(), [[message(*slots)]])
     assert cells(decoder(), [[message(*slots)], late]) == expected
 
 
-def test_a_stamp_of_a_wrong_clock_harms_no_other_slot():
+def test_a_timestamp_of_a_wrong_clock_affects_no_other_slot():
     pairs = [(at, float(at * at)) for at in range(30)]
     far = message((1_000_000, 5.0)), message((-100_000, 7.0))
     batches = [[message(pair)] for pair in pairs]
@@ -145,7 +145,7 @@ def test_a_stamp_of_a_wrong_clock_harms_no_other_slot():
     assert found == cells(decoder(), batches)
 
 
-def test_what_is_remembered_is_bounded():
+def test_the_memory_of_registers_is_bounded():
     decoding = decoder(late_slots=3)
     for at in range(200):
         decoding.decode(messages(message((at, float(at)))))
@@ -155,7 +155,7 @@ def test_what_is_remembered_is_bounded():
 
 
 @pytest.mark.assures("payloads", "A restart that reads back far enough loses no increment of a register")
-def test_a_reader_that_looks_back_far_enough_loses_nothing():
+def test_a_reader_with_sufficient_look_back_loses_nothing():
     """After a restart at any message, the cells of the first and the second life together are those of one life."""
     pairs = [(at / 2, float(at)) for at in range(24)]
     expected = cells(decoder(late_slots=1), [[message(pair)] for pair in pairs])
@@ -167,7 +167,7 @@ def test_a_reader_that_looks_back_far_enough_loses_nothing():
         assert {cell: max(first.get(cell, 0.0), second.get(cell, 0.0)) for cell in {**first, **second}} == expected
 
 
-def test_a_reader_that_does_not_look_back_loses_a_slot_and_never_gives_another_value():
+def test_a_reader_without_look_back_loses_a_slot_and_gives_no_wrong_value():
     pairs = [(at / 2, float(at * at)) for at in range(1, 24)]
     expected = cells(decoder(), [[message(pair)] for pair in pairs])
     for cut in range(1, 23):
@@ -180,7 +180,7 @@ def test_a_reader_that_does_not_look_back_loses_a_slot_and_never_gives_another_v
         assert len(expected.keys() - merged.keys()) + len(unfinished) <= 2
 
 
-def test_only_registers_look_back():
+def test_only_registers_require_a_look_back():
     assert PayloadDecoder(Readings(series="a", time="t", value="v"), grid=GRID).lookback_us == 0
     assert decoder().lookback_us == 2 * SLOT_US
     assert PayloadDecoder(readings(), grid=GRID, lateness_us=SLOT_US + 1).lookback_us == 4 * SLOT_US

@@ -27,12 +27,12 @@ def row(number: int, value: float | None = None, series: str = "plant/edge1/pres
     return (series, NOON_US + 1_000 * number, float(number) if value is None else value)
 
 
-def test_aliases_are_learned_from_births():
+def test_aliases_are_resolved_by_births():
     given = messages(BIRTH, data(1), data(2), topics=[DEVICE.format(kind) for kind in ("DBIRTH", "DDATA", "DDATA")])
     assert decode(READINGS, given) == ([row(0, 1.5), row(1), row(2)], [])
 
 
-def test_an_alias_that_no_birth_told_is_a_reject_and_names_need_none():
+def test_an_alias_without_a_birth_is_a_reject_and_names_require_no_birth():
     mixed = payload(NOON_MS, metric("power", double=3.0), metric(alias=9, double=4.0))
     given = messages(data(1), mixed, topics=[NODE.format("NDATA")] * 2)
     assert decode(READINGS, given) == (
@@ -52,7 +52,7 @@ def test_births_of_a_node_and_of_its_devices_are_kept_apart():
 
 
 @pytest.mark.assures("payloads", "An alias means what its birth certificate said, in any order of messages")
-def test_what_a_message_says_does_not_depend_on_the_order_of_births():
+def test_the_reading_of_a_message_is_independent_of_the_order_of_births():
     """A later birth gives the alias to another metric; messages before it keep the meaning they had."""
     later = payload(NOON_MS + 10, metric("voltage", 5, kind=10, double=230.0), metric("power", 6, kind=10, double=7.0))
     sent = {
@@ -103,7 +103,7 @@ def test_values_of_every_type(given: bytes, expected: float | str):
     assert found == (([row(0, expected)], []) if isinstance(expected, float) else ([], [(0, expected)]))
 
 
-def test_the_type_of_a_signed_value_is_learned_from_the_birth():
+def test_the_type_of_a_signed_value_is_taken_from_the_birth():
     birth = payload(NOON_MS, metric("power", 5, kind=3, int=1), metric("other", kind=3, int=1))
     by_alias = payload(NOON_MS + 1, metric(alias=5, int=2**32 - 2))
     by_name = payload(NOON_MS + 2, metric("power", int=2**32 - 3))
@@ -143,7 +143,7 @@ def test_damaged_payloads_are_rejects():
     assert decode(READINGS, given)[1] == [(at, "malformed-row") for at in range(3)]
 
 
-def test_a_worker_that_begins_anew_waits_for_births():
+def test_a_restarted_worker_rejects_aliases_until_births_arrive():
     decoder = PayloadDecoder(READINGS)
     born = messages(BIRTH, topics=[DEVICE.format("DBIRTH")])
     later = messages(data(1), topics=[DEVICE.format("DDATA")])
@@ -210,7 +210,7 @@ def at(number: int, meter: int, value: float) -> tuple[str, int, float]:
 
 
 @pytest.mark.assures("payloads", "Meters behind one Sparkplug node are series of their own, by names and by aliases")
-def test_several_meters_behind_one_node_are_series_of_their_own():
+def test_several_meters_behind_one_node_are_separate_series():
     by_alias = payload(
         NOON_MS + 1,
         metric(alias=1, int=(1 << 32) - 7),
@@ -251,7 +251,7 @@ def test_a_device_and_a_meter_of_its_node_are_never_one_series():
     assert [one[0] for one in decode(named, given)[0]] == ["edge1/a", "edge1/press"]
 
 
-def test_meters_behind_a_node_take_steps_in_proportion_to_their_metrics():
+def test_metrics_of_meters_behind_a_node_are_decoded_in_linear_time():
     def born(count: int) -> Messages:
         metrics = [metric(f"Meter {at}/Power", at, kind=10, double=1.0) for at in range(count)]
         templates = [template(f"T {at}", metric("Power", kind=10, double=1.0), alias=count + at) for at in range(count)]

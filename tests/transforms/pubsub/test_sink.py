@@ -42,7 +42,9 @@ from .fake import clients_error
         lambda: pubsub_client.stream_of(None, "s", print, 1),
     ],
 )
-def test_a_missing_package_is_told_with_how_to_get_it(make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_install_advice(
+    make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def absent(name: str) -> Any:
         raise ImportError(name)
 
@@ -52,7 +54,7 @@ def test_a_missing_package_is_told_with_how_to_get_it(make: Callable[[], Any], m
     assert not raised.value.passing
 
 
-def test_the_client_holds_no_more_messages_bytes_and_hours_than_the_limit(
+def test_the_client_bounds_outstanding_messages_bytes_and_hours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given: list[Any] = []
@@ -80,11 +82,11 @@ def test_the_client_holds_no_more_messages_bytes_and_hours_than_the_limit(
         (RuntimeError("x"), False),
     ],
 )
-def test_the_clients_errors_are_known_by_where_they_come_from(error: Exception, *, theirs: bool) -> None:
+def test_client_errors_are_recognised_by_their_module(error: Exception, *, theirs: bool) -> None:
     assert is_clients(error) == theirs
 
 
-def test_an_error_is_shown_once_and_without_the_services_words() -> None:
+def test_an_error_is_shown_once_without_the_text_of_the_service() -> None:
     told = unavailable("topic t", clients_error("InvalidArgument"))
     assert str(told).startswith("topic t: the service refuses the request")
     assert "quote" not in str(told)
@@ -157,7 +159,7 @@ def test_rejects_are_sent_without_a_name() -> None:
     ("name", "passing", "told"),
     [("ServiceUnavailable", True, "Pub/Sub says ServiceUnavailable"), ("NotFound", False, "it is not there")],
 )
-def test_what_the_service_refuses_ends_the_bundle_and_is_told_without_its_words(
+def test_a_refused_message_fails_the_bundle_without_the_text_of_the_service(
     name: str, *, passing: bool, told: str
 ) -> None:
     publisher = FakePublisher()
@@ -177,7 +179,7 @@ def test_what_the_service_refuses_ends_the_bundle_and_is_told_without_its_words(
     assert publisher.stopped
 
 
-def test_a_service_that_takes_too_long_is_away() -> None:
+def test_a_service_that_times_out_is_reported_unavailable() -> None:
     class Never(FakePublisher):
         def publish(self, topic: str, data: bytes, **attributes: str) -> Future[str]:
             self.sent.append((topic, data, attributes))
@@ -191,7 +193,7 @@ def test_a_service_that_takes_too_long_is_away() -> None:
     Heartbeat.complain("sink.pubsub", None)
 
 
-def test_a_mistake_of_this_program_is_not_taken_for_trouble_with_the_service() -> None:
+def test_an_internal_error_is_not_reported_as_a_service_error() -> None:
     publisher = FakePublisher()
     publisher.error = KeyError("x")
     sender = PubSubSender(PubSubTopic(TOPIC, publisher=lambda: publisher), "sink.pubsub")
@@ -204,7 +206,7 @@ def made_of(**given: Any) -> PubSubTopic:
     return PubSubTopic(TOPIC, **given)
 
 
-def test_many_messages_are_not_all_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_are_flushed_in_bounded_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quiltstream.transforms.pubsub._HANDED", 3)
     waited: list[int] = []
     publisher = FakePublisher()

@@ -115,7 +115,7 @@ def test_messages_become_readings_and_their_rejects_carry_sizes(service: FakeSer
     "brokers",
     "Pub/Sub: the watermark waits for `settle` after the start, after a silence and after an old message",
 )
-def test_nothing_is_settled_for_a_while_after_the_start(service: FakeService) -> None:
+def test_no_batch_is_settled_for_a_time_after_the_start(service: FakeService) -> None:
     reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
     assert not settled(reader)
     service.clock += 59
@@ -132,7 +132,7 @@ def test_nothing_is_settled_for_a_while_after_the_start(service: FakeService) ->
     "brokers",
     "Pub/Sub: the watermark waits for `settle` after the start, after a silence and after an old message",
 )
-def test_a_message_that_waited_long_or_comes_after_a_silence_holds_the_clock(service: FakeService) -> None:
+def test_an_old_message_or_one_after_a_silence_holds_the_watermark(service: FakeService) -> None:
     reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
 
     def step(seconds: float, age: float = 0.0) -> bool:
@@ -147,7 +147,7 @@ def test_a_message_that_waited_long_or_comes_after_a_silence_holds_the_clock(ser
     assert not step(61)
 
 
-def test_a_stream_of_messages_that_never_stops_is_settled_between_them(service: FakeService) -> None:
+def test_a_continuous_stream_of_messages_is_settled(service: FakeService) -> None:
     reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
     found: list[bool] = []
     for _ in range(200):
@@ -157,7 +157,7 @@ def test_a_stream_of_messages_that_never_stops_is_settled_between_them(service: 
     assert found[61:] == [True] * 139
 
 
-def test_while_more_waits_in_the_client_nothing_is_settled(
+def test_no_batch_is_settled_while_the_client_holds_messages(
     service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quiltstream.transforms.pubsub._MESSAGES", 2)
@@ -167,7 +167,7 @@ def test_while_more_waits_in_the_client_nothing_is_settled(
     assert [piece.settled for piece in read_all(reader)] == [False, False, True]
 
 
-def test_when_the_runner_has_not_kept_what_was_read_nothing_is_settled(service: FakeService) -> None:
+def test_no_batch_is_settled_while_bundles_are_uncommitted_at_the_limit(service: FakeService) -> None:
     """At the limit of what may be outstanding the service holds messages back."""
     reader = service.feed(DECODER, settle_s=0.0, outstanding=10).reader(0, BEGIN)
     for at in range(9):
@@ -181,7 +181,7 @@ def test_when_the_runner_has_not_kept_what_was_read_nothing_is_settled(service: 
 
 
 @pytest.mark.assures("brokers", "Pub/Sub: no window closes while outstanding messages fill nine tenths of their limit")
-def test_when_large_messages_fill_what_may_wait_nothing_is_settled(service: FakeService) -> None:
+def test_no_batch_is_settled_while_uncommitted_bytes_reach_the_limit(service: FakeService) -> None:
     """The service holds messages back by their bytes as well, far below their number."""
     reader = service.feed(DECODER, settle_s=0.0, most_bytes=1_000).reader(0, BEGIN)
     service.publish(body(0) + b" " * 700)
@@ -199,7 +199,7 @@ def test_when_large_messages_fill_what_may_wait_nothing_is_settled(service: Fake
     "brokers",
     "Pub/Sub: a message that the runner does not commit for 24 hours is released from memory and comes again",
 )
-def test_what_a_runner_does_not_keep_for_a_day_is_forgotten_and_comes_again(service: FakeService) -> None:
+def test_messages_uncommitted_for_a_day_are_dropped_and_redelivered(service: FakeService) -> None:
     """The client gives such messages up. A runner that never keeps anything must not fill the memory with them."""
     reader = service.feed(DECODER, settle_s=0.0).reader(0, BEGIN)
     receipts: list[Any] = []
@@ -215,7 +215,7 @@ def test_what_a_runner_does_not_keep_for_a_day_is_forgotten_and_comes_again(serv
     assert reader._unkept == {}
 
 
-def test_what_was_read_is_acknowledged_by_its_receipt_once_and_not_before(service: FakeService) -> None:
+def test_read_messages_are_acknowledged_only_by_their_receipt_and_once(service: FakeService) -> None:
     reader = service.feed(DECODER).reader(0, BEGIN)
     first = [service.publish(body(at)) for at in range(3)]
     read_all(reader)
@@ -232,7 +232,7 @@ def test_what_was_read_is_acknowledged_by_its_receipt_once_and_not_before(servic
     assert second not in service.acked
 
 
-def test_a_reader_that_is_given_up_gives_back_what_the_runner_has_not_kept(service: FakeService) -> None:
+def test_a_closed_reader_returns_uncommitted_messages(service: FakeService) -> None:
     reader = service.feed(DECODER).reader(0, BEGIN)
     kept = service.publish(body(1))
     read_all(reader)
@@ -253,7 +253,7 @@ def test_a_reader_that_is_given_up_gives_back_what_the_runner_has_not_kept(servi
     assert sum(piece.rows for piece in read_all(again)) == 2
 
 
-def test_what_a_lost_worker_held_comes_to_the_next_one_before_its_clock_moves(service: FakeService) -> None:
+def test_messages_of_a_lost_worker_are_redelivered_before_the_watermark_moves(service: FakeService) -> None:
     reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
     service.publish(body(1))
     read_all(reader)
@@ -262,7 +262,7 @@ def test_what_a_lost_worker_held_comes_to_the_next_one_before_its_clock_moves(se
     assert [(piece.rows, piece.settled) for piece in read_all(after)] == [(1, False)]
 
 
-def test_a_message_that_comes_twice_is_passed_on_once_and_acknowledged_twice(service: FakeService) -> None:
+def test_a_redelivered_message_is_emitted_once_and_acknowledged_twice(service: FakeService) -> None:
     reader = service.feed(DECODER).reader(0, BEGIN)
     for rows in (1, 0):
         service.publish(body(1), name="m")
@@ -281,7 +281,7 @@ def test_messages_with_the_same_id_attribute_are_one(service: FakeService) -> No
     assert sum(piece.rows for piece in read_all(reader)) == 3
 
 
-def test_ids_are_forgotten_after_a_while_and_beyond_a_number() -> None:
+def test_message_ids_are_evicted_by_age_and_number() -> None:
     ids = RecentIds(seconds=10.0, limit=2)
     assert [ids.is_new(name, at) for name, at in (("a", 0), ("a", 10), ("a", 11))] == [True, False, True]
     assert [ids.is_new(name, 12) for name in ("b", "c", "d", "a")] == [True, True, True, True]
@@ -291,7 +291,7 @@ def test_ids_are_forgotten_after_a_while_and_beyond_a_number() -> None:
     "brokers",
     "Pub/Sub: a message without a body moves the watermark and is neither reading nor reject",
 )
-def test_a_message_without_a_body_moves_the_clock_and_is_neither_reading_nor_reject(service: FakeService) -> None:
+def test_a_message_without_a_body_only_advances_the_watermark(service: FakeService) -> None:
     reader = service.feed(DECODER).reader(0, BEGIN)
     service.publish(b"", age=2.0)
     (piece,) = read_all(reader)
@@ -336,7 +336,7 @@ def test_a_message_has_the_time_of_its_attribute_or_of_its_publishing(service: F
         ("ServiceUnavailable", "Pub/Sub says ServiceUnavailable"),
     ],
 )
-def test_a_broken_stream_is_reported_without_the_services_words_and_reopened(
+def test_a_broken_stream_is_reported_without_the_service_text_and_reopened(
     service: FakeService, monkeypatch: pytest.MonkeyPatch, name: str, told: str
 ) -> None:
     monkeypatch.setattr("quiltstream.transforms.pubsub._LONGEST_PAUSE_S", 0.0)
@@ -357,7 +357,7 @@ def test_a_broken_stream_is_reported_without_the_services_words_and_reopened(
     assert service.streams == 2
 
 
-def test_a_mistake_of_this_program_is_not_taken_for_trouble_with_the_service(service: FakeService) -> None:
+def test_an_internal_error_is_not_reported_as_a_service_error(service: FakeService) -> None:
     service.refuses = KeyError("x")
     with pytest.raises(KeyError):
         service.feed(DECODER).reader(0, BEGIN).read()
@@ -375,7 +375,7 @@ class Waits(MessageDecoder):
         return DECODER.decode(messages)
 
 
-def test_messages_wait_while_what_their_decoder_needs_is_away(service: FakeService) -> None:
+def test_messages_wait_while_the_registry_of_their_decoder_is_unavailable(service: FakeService) -> None:
     decoder = Waits()
     reader = service.feed(decoder, settle_s=0.0).reader(0, BEGIN)
     service.publish(body(1))
@@ -389,7 +389,7 @@ def test_messages_wait_while_what_their_decoder_needs_is_away(service: FakeServi
     assert [piece.rows for piece in read_all(reader)] == [1]
 
 
-def test_a_feed_travels_to_a_worker() -> None:
+def test_a_pub_sub_source_is_picklable() -> None:
     feed = PubSubSubscription("projects/grid/subscriptions/meters", DECODER, timestamp_attribute="at")
     assert pickle.loads(pickle.dumps(feed)) == feed
 
@@ -441,7 +441,7 @@ class Job:
     "brokers",
     "Pub/Sub: messages of a committed bundle are acknowledged; those of a dropped one come again",
 )
-def test_a_kept_bundle_is_acknowledged_and_a_dropped_one_comes_again(
+def test_a_committed_bundle_is_acknowledged_and_a_dropped_one_redelivered(
     service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job(service, monkeypatch)
@@ -458,7 +458,7 @@ def test_a_kept_bundle_is_acknowledged_and_a_dropped_one_comes_again(
     assert service.acked == [first, second]
 
 
-def test_marks_come_when_nothing_waits_and_readings_say_how_far_the_clock_was(
+def test_punctuations_are_emitted_when_settled_and_readings_carry_the_horizon(
     service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job(service, monkeypatch)
@@ -478,7 +478,7 @@ def test_marks_come_when_nothing_waits_and_readings_say_how_far_the_clock_was(
     assert declared[0].until_us >= job.begin_us + 50_000_000
 
 
-def test_silence_declares_nothing(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_emits_no_punctuation(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(service, monkeypatch)
     service.publish(body(service.clock))
     job.bundle()
@@ -489,12 +489,12 @@ def test_silence_declares_nothing(service: FakeService, monkeypatch: pytest.Monk
     assert declared == []
 
 
-def test_a_drain_stops_the_reader_and_declares_nothing(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drain_stops_the_reader_without_a_punctuation(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(service, monkeypatch)
     assert job.part.truncate(0, job.kept) is None
 
 
-def test_rejects_are_counted_once_whatever_comes(service: FakeService) -> None:
+def test_rejects_of_random_messages_are_counted_once(service: FakeService) -> None:
     """A thousand messages of random bytes: none is lost, none is counted twice."""
     draw = np.random.default_rng(20261121)
     reader = service.feed(DECODER).reader(0, BEGIN)

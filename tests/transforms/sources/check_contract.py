@@ -70,7 +70,7 @@ class CheckContract:
         "On Prism: a folder, broker or subscription that goes away, or returns, is reported within a minute "
         "whatever `live.poll` is; the check reads nothing",
     )
-    def test_to_be_asked_moves_nothing_and_what_comes_is_read_as_if_nobody_had_asked(self, place: Place) -> None:
+    def test_checking_a_source_does_not_affect_reading(self, place: Place) -> None:
         place.send(0)
         reader = place.feed().reader(0, BEGIN)
         pieces = read(reader, 1)
@@ -85,7 +85,7 @@ class CheckContract:
         assert found == [0.0, 1.0, 2.0, 3.0]
         reader.close()
 
-    def test_a_source_that_goes_away_and_returns_says_so_and_reads_nothing(self, place: Place) -> None:
+    def test_a_check_detects_the_loss_and_return_of_a_source_without_reading(self, place: Place) -> None:
         place.send(0)
         reader = place.feed().reader(0, BEGIN)
         assert values(read(reader, 1)) == [0.0]
@@ -103,7 +103,7 @@ class CheckContract:
         "On Prism: a folder, broker or subscription that goes away, or returns, is reported within a minute "
         "whatever `live.poll` is; the check reads nothing",
     )
-    def test_a_source_that_goes_away_between_rare_polls_is_noticed_soon(
+    def test_the_loss_of_a_source_between_rare_polls_is_detected_soon(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """By a clock of the test's own, which only moves when somebody waits; called as a runner does."""

@@ -100,7 +100,7 @@ def test_a_folder_that_cannot_be_listed_is_reported_and_its_offsets_are_kept(
     assert len(again.position) > len(first.position)
 
 
-def test_of_a_pattern_of_folders_the_one_that_holds_them_all_is_to_be_there(tmp_path: Path) -> None:
+def test_a_missing_parent_folder_of_a_pattern_is_reported(tmp_path: Path) -> None:
     feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "sites" / "*" / "in" / "*.jsonl"),))
     reader = feed.reader(0, BEGIN)
     assert not reader.check()
@@ -112,14 +112,14 @@ def test_of_a_pattern_of_folders_the_one_that_holds_them_all_is_to_be_there(tmp_
     assert reader.trouble is None
 
 
-def test_of_folders_that_are_not_on_this_machine_the_next_look_tells() -> None:
+def test_remote_folders_are_not_checked_between_polls() -> None:
     assert ArrivingFiles(decoder("jsonl"), ("gs://no-such-place/*.jsonl",)).reader(0, BEGIN).check()
 
 
 # Which files were read
 
 
-def test_what_was_read_is_known_by_a_reader_at_its_position_whatever_the_names(tmp_path: Path) -> None:
+def test_a_reader_at_a_position_skips_read_files_of_any_name(tmp_path: Path) -> None:
     names = ["b.jsonl", "a.jsonl", 'odd "name", [1].jsonl', "ünï.jsonl"]
     for number, name in enumerate(names):
         (tmp_path / name).write_text(line(number), encoding="utf-8")
@@ -134,7 +134,7 @@ def test_what_was_read_is_known_by_a_reader_at_its_position_whatever_the_names(t
     assert [piece.settled for piece in pieces] == [False, False, False, True]
 
 
-def test_a_file_whose_name_is_no_text_is_read_and_named_in_rejects_as_well_as_can_be(tmp_path: Path) -> None:
+def test_a_file_with_an_undecodable_name_is_read_and_named_in_rejects(tmp_path: Path) -> None:
     """Older systems write names in Latin-1."""
     (tmp_path / os.fsdecode(b"z\xe4hler.jsonl")).write_text(line(7) + "no reading\n", encoding="utf-8")
     feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),))
@@ -160,7 +160,7 @@ def test_a_pipe_in_the_folder_is_one_reject_by_its_name_and_files_are_read(tmp_p
     assert feed.reader(0, pieces[-1].position).read() is None
 
 
-def test_a_position_keeps_a_few_characters_of_each_file_and_only_while_it_lies_there(tmp_path: Path) -> None:
+def test_a_position_has_bounded_size_per_existing_file(tmp_path: Path) -> None:
     for number in range(500):
         (tmp_path / f"{number:04}.jsonl").write_text(line(number), encoding="utf-8")
     feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),))
@@ -308,7 +308,7 @@ def test_the_rest_of_a_half_read_vanished_file_is_counted_and_others_are_read(tm
     assert rejected(rest_of(reader))[RejectReason.DAMAGED_SOURCE] == 0
 
 
-def test_a_half_read_file_is_not_gone_on_with_under_other_sizes_of_batches(tmp_path: Path) -> None:
+def test_a_half_read_file_is_not_resumed_under_another_batch_size(tmp_path: Path) -> None:
     large("jsonl", tmp_path / "0.jsonl")
     feed = in_pieces("jsonl", tmp_path)
     first = feed.reader(0, BEGIN).read()
@@ -318,7 +318,7 @@ def test_a_half_read_file_is_not_gone_on_with_under_other_sizes_of_batches(tmp_p
     assert sum(piece.rows for piece in pieces) == len([n for n in range(ROWS) if n % 3])
 
 
-def test_damage_in_the_middle_of_a_file_costs_what_is_behind_it(tmp_path: Path) -> None:
+def test_damage_in_the_middle_of_a_file_loses_only_later_rows(tmp_path: Path) -> None:
     large("avro", tmp_path / "0.avro")
     content = (tmp_path / "0.avro").read_bytes()
     (tmp_path / "0.avro").write_bytes(content[: len(content) // 2])
@@ -332,7 +332,7 @@ def test_damage_in_the_middle_of_a_file_costs_what_is_behind_it(tmp_path: Path) 
     assert json.loads(pieces[-1].position)["half"] is None
 
 
-def test_a_file_that_fills_its_last_piece_ends_with_an_empty_one(tmp_path: Path) -> None:
+def test_a_file_that_fills_its_last_batch_ends_with_an_empty_batch(tmp_path: Path) -> None:
     pq.write_table(
         pa.table({"series": ["a"] * 80, "time": [ORIGIN] * 80, "value": [1.0] * 80}),
         tmp_path / "0.parquet",
@@ -343,7 +343,7 @@ def test_a_file_that_fills_its_last_piece_ends_with_an_empty_one(tmp_path: Path)
     assert sum(piece.rows for piece in pieces) == 80
 
 
-def test_a_reader_that_is_closed_lets_go_of_its_file(tmp_path: Path) -> None:
+def test_a_closed_reader_closes_its_file(tmp_path: Path) -> None:
     large("parquet", tmp_path / "0.parquet")
     reader = in_pieces("parquet", tmp_path).reader(0, BEGIN)
     assert reader.read() is not None
@@ -363,7 +363,7 @@ def test_a_reader_that_is_closed_lets_go_of_its_file(tmp_path: Path) -> None:
 # A place that is away
 
 
-def test_a_folder_that_is_away_is_trouble_and_what_was_read_there_is_not_read_again(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_and_its_read_files_are_not_reread(tmp_path: Path) -> None:
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     (inbox / "0.jsonl").write_text(line(0), encoding="utf-8")
@@ -379,7 +379,7 @@ def test_a_folder_that_is_away_is_trouble_and_what_was_read_there_is_not_read_ag
     assert reader.trouble is None
 
 
-def test_where_one_folder_of_several_is_away_the_others_are_read(tmp_path: Path) -> None:
+def test_other_folders_are_read_if_one_of_several_is_missing(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "0.jsonl").write_text(line(1), encoding="utf-8")
@@ -394,9 +394,7 @@ def test_where_one_folder_of_several_is_away_the_others_are_read(tmp_path: Path)
     assert reader.read() is None
 
 
-def test_a_place_that_cannot_be_looked_up_is_trouble_and_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_file_listing_is_reported_and_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "0.jsonl").write_text(line(0), encoding="utf-8")
     reader = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),)).reader(0, BEGIN)
 
@@ -494,7 +492,7 @@ def test_at_the_end_of_standard_input_windows_of_an_endless_schedule_wait(
     assert estimator.at == stamped(declared_us)
 
 
-def test_a_reader_goes_on_where_another_one_stopped_and_nowhere_else(pipe: Pipe) -> None:
+def test_standard_input_resumes_only_at_the_last_position(pipe: Pipe) -> None:
     feed = StandardInput(decoder("jsonl"))
     pipe.write(line(1) + line(2))
     piece = next_of(feed.reader(0, BEGIN))
@@ -504,7 +502,7 @@ def test_a_reader_goes_on_where_another_one_stopped_and_nowhere_else(pipe: Pipe)
         feed.reader(0, BEGIN)
 
 
-def test_the_header_of_csv_comes_first_and_rejects_count_from_the_first_line(pipe: Pipe) -> None:
+def test_the_csv_header_of_standard_input_is_read_first_and_lines_are_counted(pipe: Pipe) -> None:
     feed = StandardInput(decoder("csv"))
     reader = feed.reader(0, BEGIN)
     pipe.write("series,time,value\n")
@@ -522,7 +520,7 @@ def test_the_header_of_csv_comes_first_and_rejects_count_from_the_first_line(pip
     ]
 
 
-def test_a_line_without_end_is_cut_and_malformed(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_line_is_truncated_and_rejected_as_malformed(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arriving_files, "LONGEST_LINE", 1 << 12)
     reader = StandardInput(decoder("jsonl")).reader(0, BEGIN)
     writer = threading.Thread(target=pipe.write, args=(b"x" * (1 << 14) + b"\n" + line(1).encode(),))
@@ -552,7 +550,7 @@ def test_a_process_may_end_while_its_standard_input_is_waited_for() -> None:
         assert b"Fatal" not in process.stderr.read()
 
 
-def test_standard_input_is_never_away(pipe: Pipe) -> None:
+def test_standard_input_is_always_available(pipe: Pipe) -> None:
     pipe.write(line(1))
     reader = StandardInput(decoder("jsonl")).reader(0, BEGIN)
     assert reader.check()

@@ -33,7 +33,7 @@ def test_the_slowest_source_decides_also_in_a_backlog():
         assert clock(heard, {"a": END, "b": reach}) == 290
 
 
-def test_a_source_that_never_spoke_holds_the_clock_until_idle_has_passed():
+def test_a_source_without_readings_holds_the_watermark_until_idle_has_passed():
     heard = {"a": Activity(500, 990), "b": Activity(None, 900)}
     sources = {"a": END, "b": END}
     assert clock(heard, sources) is None
@@ -44,14 +44,14 @@ def test_a_source_that_never_spoke_holds_the_clock_until_idle_has_passed():
     assert waited_for(heard, sources, now_us=1000, idle_us=None) == ("b",)
 
 
-def test_silence_counts_only_where_nothing_is_waiting():
+def test_silence_counts_only_for_sources_read_to_their_end():
     heard = {"a": Activity(500, 990), "b": Activity(200, 0)}
     assert clock(heard, {"a": END, "b": END}, idle=100) == 490
     assert clock(heard, {"a": END, "b": BEHIND}, idle=100) == 190
     assert clock(heard, {"a": END, "b": UNKNOWN}, idle=100) == 190
 
 
-def test_while_a_source_cannot_be_reached_its_silence_begins_anew():
+def test_the_silence_of_a_source_restarts_after_it_was_unreachable():
     before = {"a": Activity(5, 10)}
     away = activity_of(before, {"a": UNKNOWN}, 1000)
     assert away == {"a": Activity(5, 1000)}
@@ -85,21 +85,21 @@ def test_silence_grows_between_two_polls_by_at_most_the_allowed_time():
     assert activity_of({}, {"a": END}, 7, idle_us=100, look_us=30)["a"] == Activity(None, 7, 7)
 
 
-def test_when_all_are_silent_the_wall_clock_goes_on_behind():
+def test_the_watermark_follows_the_wall_clock_when_all_sources_are_silent():
     heard = {"a": Activity(500, 700), "b": Activity(None, 600)}
     assert clock(heard, {"a": END, "b": END}, idle=300) == 690
     assert clock(heard, {"a": END, "b": END}) is None
 
 
-def test_a_part_that_has_no_source_follows_the_wall_clock():
+def test_a_partition_without_a_source_follows_the_wall_clock():
     assert clock({}, {}) == 990
 
 
-def test_a_reading_of_the_future_puts_no_clock_ahead_of_the_wall():
+def test_a_reading_in_the_future_puts_no_watermark_ahead_of_the_wall_clock():
     assert clock({"a": Activity(5000, 990)}, {"a": END}) == 990
 
 
-def test_sources_are_found_and_forgotten_and_older_readings_do_not_count():
+def test_sources_are_added_and_removed_and_older_readings_are_ignored():
     found = activity_of({}, {"a": END, "b": BEHIND}, 7)
     assert found == {"a": Activity(None, 7), "b": Activity(None, 7)}
     spoken = activity_of(found, {"a": END, "b": BEHIND}, 9, ("a", 100))
@@ -115,7 +115,7 @@ def test_sources_are_found_and_forgotten_and_older_readings_do_not_count():
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 10_000)), max_size=40),
     st.integers(0, 500),
 )
-def test_no_reading_within_the_lateness_is_ever_behind_the_clock(said: list[tuple[str, int]], lateness: int):
+def test_no_reading_within_the_lateness_is_ever_behind_the_watermark(said: list[tuple[str, int]], lateness: int):
     """Each source's readings rise but for the lateness: none may be older than the clock before it."""
     sources = dict.fromkeys("abc", BEHIND)
     heard, came, top = activity_of({}, sources, 0), None, dict.fromkeys("abc", 0)
@@ -128,7 +128,7 @@ def test_no_reading_within_the_lateness_is_ever_behind_the_clock(said: list[tupl
         came = come if came is None or come is None else max(came, come)
 
 
-def test_a_span_keeps_its_sources_and_one_of_an_older_savepoint_is_read():
+def test_a_restriction_keeps_its_sources_and_older_savepoints_are_readable():
     coder = SpanCoder()
     span = Restriction(
         PartitionState("7", 5, 6, 8, followed=True, sources={"load/0": Activity(None, 3), "load/1": Activity(4, 5)})

@@ -28,7 +28,7 @@ from ..reading import ORIGIN, decoder, line
 # What a runner asks while a part is read
 
 
-def test_a_runner_that_asks_to_split_before_the_first_byte_is_told_how_far_it_is() -> None:
+def test_an_unstarted_restriction_reports_progress_zero() -> None:
     # Beam puts the bytes of the output so far in, and has no estimate of them before the first element
     asked = (
         PartitionTracker(Restriction(PartitionState(BEGIN, 0)))
@@ -41,7 +41,7 @@ def test_a_runner_that_asks_to_split_before_the_first_byte_is_told_how_far_it_is
 # The sink
 
 
-def test_a_blocks_file_is_named_by_its_window_and_what_it_holds() -> None:
+def test_a_block_file_is_named_by_its_window_and_content() -> None:
     digest = hashlib.blake2b(b"a\nb", digest_size=8).hexdigest()
     assert block_name(ORIGIN, ["b", "a"], "avro") == f"20130101T000000-{digest}.avro"
     assert block_name(ORIGIN, ["a", "b"], "avro") == block_name(ORIGIN, ["b", "a"], "avro")
@@ -94,13 +94,13 @@ def piece(*hours: float, came: float | None = None) -> SourceBatch:
         ((90, 125), 200, 90, 1),  # whoever took it is ahead of the wall
     ],
 )
-def test_a_reading_counts_for_no_more_than_the_instant_at_which_it_came(hours, came, vote, ahead):
+def test_a_reading_advances_the_watermark_at_most_to_its_arrival(hours, came, vote, ahead):
     found = piece(*hours, came=came)
     expected = None if vote is None else ORIGIN + vote * HOUR
     assert (found.vote(ORIGIN + 100 * HOUR), found.ahead(ORIGIN + 100 * HOUR)) == (expected, ahead)
 
 
-def test_a_piece_without_readings_says_nothing():
+def test_a_batch_without_readings_does_not_affect_the_watermark():
     assert SourceBatch("1", settled=True).vote(7) is None
     assert SourceBatch("1", settled=True, sent_us=5).vote(7) is None
     assert SourceBatch("1", settled=True).ahead(7) == 0
@@ -120,14 +120,14 @@ def test_a_piece_without_readings_says_nothing():
         ((130, 131), 99, None, 2),
     ],
 )
-def test_a_slow_producers_clock_holds_nothing_back_and_a_right_one_caps(hours, sent, vote, ahead):
+def test_only_a_correct_producer_clock_caps_the_watermark(hours, sent, vote, ahead):
     found = replace(piece(*hours), sent_us=ORIGIN + int(sent * HOUR))
     expected = None if vote is None else ORIGIN + int(vote * HOUR)
     assert (found.vote(ORIGIN + 100 * HOUR), found.ahead(ORIGIN + 100 * HOUR)) == (expected, ahead)
     assert found.speaks(ORIGIN + 100 * HOUR) == (vote is not None)
 
 
-def test_readings_lost_with_a_damaged_file_stay_known_to_the_next_reader(tmp_path):
+def test_the_loss_of_a_damaged_file_is_kept_for_the_next_reader(tmp_path):
     (tmp_path / "1.jsonl").write_text(line(1), encoding="utf-8")
     feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl*"),))
     first = feed.reader(0, BEGIN).read()
@@ -144,7 +144,7 @@ def test_readings_lost_with_a_damaged_file_stay_known_to_the_next_reader(tmp_pat
     assert (third.rows, third.lost_us) == (1, second.lost_us)
 
 
-def test_a_file_came_when_it_was_given_its_name_whatever_its_time_stamp_says(tmp_path):
+def test_the_arrival_of_a_file_is_the_time_of_its_renaming(tmp_path):
     before = time.time_ns() // 1_000 - 1_000_000
     (tmp_path / ".1.part").write_text(line(1), encoding="utf-8")
     os.utime(tmp_path / ".1.part", (0, 0))

@@ -100,7 +100,7 @@ def test_the_timestamp_of_a_batch_is_its_earliest_readings(tmp_path):
         assert_that(stamps, equal_to([(40, 3), (7, 3)]))
 
 
-def test_a_source_without_readings_makes_none(tmp_path):
+def test_a_source_without_readings_emits_none(tmp_path):
     (tmp_path / "x.csv").write_text("id,ts,kwh\n")
     _, counters = run(FileSource(csv=str(tmp_path / "x.csv")), rejects=tmp_path / "rejects")
     assert counters == {}
@@ -179,7 +179,7 @@ def test_python_is_called_for_each_batch_and_not_for_each_reading(tmp_path, form
     assert calls[200_000] < calls[2_000] + 100
 
 
-def test_two_inputs_that_differ_in_one_value_look_the_same_from_outside(tmp_path, caplog):
+def test_inputs_that_differ_in_one_value_have_equal_logs_and_counters(tmp_path, caplog):
     seen: list[Any] = []
     for value in ("0.25", "-1e308"):
         (tmp_path / "x.csv").write_text(f"id,ts,kwh\na,2013-01-01,{value}\nb,2013-01-01,\n")
@@ -276,7 +276,7 @@ def of_messages(batches: list[Sent], rollover: float | None) -> Cells:
     st.sampled_from([None, 400.0, 90.0]),
     st.randoms(use_true_random=False),
 )
-def test_rises_of_files_are_those_of_a_plain_computation_and_of_a_live_job(
+def test_increments_of_files_equal_a_plain_computation_and_a_live_job(
     given: list[tuple[str, int, int]], rollover: float | None, shuffle: random.Random
 ):
     """Values fall and rise at will: every way over the end and back to 0, and equal stamps, in any files and order."""
@@ -346,19 +346,19 @@ def write(folder: Path, format_: str) -> FileSource:
 
 
 @pytest.mark.parametrize("format_", ["csv", "jsonl", "parquet", "avro"])
-def test_counters_in_columns_of_every_format_give_their_rises(tmp_path: Path, format_: str):
+def test_counters_in_columns_of_every_format_give_their_increments(tmp_path: Path, format_: str):
     rows = read(write(tmp_path, format_), Readings.model_validate(COLUMNS))
     assert cells_of(rows) == pytest.approx(expected_cells())
 
 
-def test_groups_stay_with_the_rises(tmp_path: Path):
+def test_groups_stay_with_the_increments(tmp_path: Path):
     rows = read(write(tmp_path, "jsonl"), Readings.model_validate(COLUMNS), group="feeder")
     assert {row[3] for row in rows} == {"f"}
     assert cells_of([row[:3] for row in rows]) == pytest.approx(expected_cells())
 
 
 @pytest.mark.parametrize("register", [{"path": "total.v"}, {"column": "v"}])
-def test_counters_in_files_of_messages_give_their_rises(tmp_path: Path, register: dict[str, str]):
+def test_counters_in_files_of_messages_give_their_increments(tmp_path: Path, register: dict[str, str]):
     for number in (0, 1):
         records = [
             {
@@ -402,7 +402,7 @@ def test_files_without_two_slots_of_a_series_give_nothing(tmp_path: Path):
     assert read(FileSource(jsonl=str(tmp_path / "0.jsonl")), Readings.model_validate(COLUMNS)) == []
 
 
-def test_a_rise_beyond_every_number_is_the_largest_one():
+def test_an_increment_above_the_largest_number_is_clamped():
     huge = 1.7e308
     assert of_files([[("m1", 1, -huge), ("m1", 1_000, huge)]], None) == {("m1", 1): pytest.approx(1.797e308, rel=1e-3)}
 
@@ -415,7 +415,7 @@ def test_a_rise_beyond_every_number_is_the_largest_one():
         (COLUMNS | {"series": {"topic": 1}}, {"grid": GRID}, "readings.series is topic level 1"),
     ],
 )
-def test_what_files_cannot_serve_is_refused(
+def test_invalid_counter_settings_of_files_are_refused(
     tmp_path: Path, readings: dict[str, Any], options: dict[str, Any], message: str
 ):
     source = write(tmp_path, "jsonl")
@@ -496,7 +496,7 @@ def test_each_slot_has_the_label_that_covers_most_of_it() -> None:
         assert slots([interval_batch(mixed[:cut]), interval_batch(mixed[cut:])]) == expected, (seed, intervals)
 
 
-def test_the_slots_of_intervals_are_the_same_in_pieces() -> None:
+def test_the_slots_of_intervals_are_independent_of_the_batch_size() -> None:
     seed = 20240302
     draw = random.Random(seed)  # noqa: S311 - test data
     for _ in range(200):
@@ -527,7 +527,7 @@ def test_outside_the_schedule_is_only_the_first_slot_of_an_interval(start: int |
             assert found[cell] == expected[cell], (seed, intervals)
 
 
-def test_an_interval_of_a_year_takes_no_more_memory_than_a_piece() -> None:
+def test_an_interval_of_a_year_uses_the_memory_of_a_batch() -> None:
     second, year = 1_000_000, 366 * 86_400
     grid, line = SlotGrid(second, 0), interval_batch([("a", 0, year * second, 1)])
     tracemalloc.start()
@@ -587,7 +587,7 @@ def diary(tmp_path: Path) -> ReadReadings:
     return ReadReadings(source, Readings.model_validate(INTERVALS), grid=grid, labels=labels)
 
 
-def test_intervals_that_are_none_are_rejected_by_their_line(tmp_path: Path) -> None:
+def test_invalid_intervals_are_rejected_by_their_line(tmp_path: Path) -> None:
     reader = diary(tmp_path)
     rejects = {(one.reason.value, at) for part in decoded_parts(reader) for one in part.rejects for at in one.positions}
     assert rejects == {
@@ -599,7 +599,7 @@ def test_intervals_that_are_none_are_rejected_by_their_line(tmp_path: Path) -> N
     }
 
 
-def test_a_diary_is_read_by_beam_as_it_is_without(tmp_path: Path) -> None:
+def test_a_diary_is_read_equally_with_and_without_beam(tmp_path: Path) -> None:
     reader = diary(tmp_path)
     assert reader.by_series is not None
     given = [part.readings for part in decoded_parts(reader) if part.readings is not None]

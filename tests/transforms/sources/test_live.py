@@ -78,7 +78,7 @@ from .streams import (
     [(1, 3, True), (3, 7, True), (2, 14, False)],
     ids=["one-part", "three-parts", "no-tickets"],
 )
-def test_a_stream_shuffled_within_its_lateness_gives_what_a_plain_computation_gives(
+def test_a_stream_shuffled_within_its_lateness_equals_a_plain_computation(
     tmp_path, changes, windows, keys, parts, step, tickets
 ):
     job = live_settings(tmp_path, **changes)
@@ -102,7 +102,7 @@ def test_a_window_that_its_source_did_not_declare_complete_is_never_on_record(tm
 
 
 @pytest.mark.assures("live", "A window waits for every partition of its source")
-def test_a_window_waits_for_every_part(tmp_path):
+def test_a_window_waits_for_every_partition(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(2, seed=8)
     events = as_it_comes(frame, step_us=3 * HOUR, lateness_us=0, parts=2)
@@ -117,7 +117,7 @@ def test_a_window_waits_for_every_part(tmp_path):
 
 
 @pytest.mark.parametrize("changes", [{}, {"group_by": "group"}], ids=["series", "groups"])
-def test_windows_of_which_a_part_may_have_lost_readings_say_so_and_no_others(tmp_path, changes):
+def test_only_windows_with_possibly_lost_readings_are_marked(tmp_path, changes):
     job = live_settings(tmp_path, **changes)
     end, noon = ORIGIN + 96 * HOUR, ORIGIN + 36 * HOUR
     marks = [
@@ -135,7 +135,7 @@ def test_windows_of_which_a_part_may_have_lost_readings_say_so_and_no_others(tmp
 
 @pytest.mark.assures("live", "Every window of every series or group is published, empty ones too")
 @pytest.mark.parametrize("said", [{"run": 3, "sent": ()}, {}], ids=["no-ticket-due", "no-tickets"])
-def test_empty_windows_are_on_record_too_and_the_number_of_rows_is_the_schedules(tmp_path, said):
+def test_empty_windows_are_recorded_and_the_schedule_determines_the_rows(tmp_path, said):
     job = live_settings(tmp_path)
     mark = Punctuation(0, 1, ORIGIN, ORIGIN + 4 * 24 * HOUR, **said)
     play([TimestampedValue(punctuation_batch(mark, READING_SCHEMA), stamped(ORIGIN))], job)
@@ -143,7 +143,7 @@ def test_empty_windows_are_on_record_too_and_the_number_of_rows_is_the_schedules
 
 
 @pytest.mark.assures("live", "Late readings are dropped and counted by the source's own clock")
-def test_late_readings_are_dropped_and_counted_by_the_sources_own_clock(tmp_path):
+def test_late_readings_are_dropped_and_counted_by_the_source_watermark(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(4, seed=9)
     noon = ORIGIN + 12 * HOUR
@@ -189,7 +189,7 @@ def test_a_reading_is_late_by_its_own_partitions_watermark(tmp_path):
 
 
 @pytest.mark.assures("live", "Bundles and declarations that come twice change nothing")
-def test_every_bundle_twice_and_every_mark_twice_changes_nothing(tmp_path):
+def test_repeated_bundles_and_punctuations_change_nothing(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(4, seed=10)
     events = as_it_comes(frame, step_us=6 * HOUR, lateness_us=0, parts=2)
@@ -244,7 +244,7 @@ def test_files_that_arrive_while_the_job_runs_are_read_and_damaged_ones_skipped(
 
 
 @pytest.mark.assures("ledger", "A job that restarts from nothing publishes what is missing and nothing twice")
-def test_a_job_begun_anew_publishes_what_is_missing_and_nothing_twice(tmp_path):
+def test_a_restarted_job_publishes_missing_windows_and_nothing_twice(tmp_path):
     job = live_settings(tmp_path)
     inbox = tmp_path / "inbox"
     inbox.mkdir()

@@ -27,7 +27,7 @@ from ..test_histograms import ORIGIN, batches
 from .streams import HOUR, Estimator, calls, decoder, put, readings, stamped
 
 
-def test_marks_and_horizons_survive_the_coder_and_refuse_nonsense():
+def test_punctuations_and_horizons_survive_the_coder_and_are_validated():
     mark = Punctuation(1, 3, 5, 9, replayed=True, lost_us=7, silent_us=6)
     coder = RecordBatchCoder()
     assert punctuation_of(coder.decode(coder.encode(punctuation_batch(mark, READING_SCHEMA)))) == mark
@@ -48,7 +48,7 @@ def test_marks_and_horizons_survive_the_coder_and_refuse_nonsense():
         Punctuation(0, 1, 2, 1)
 
 
-def test_a_span_splits_after_its_last_claim_and_nowhere_else():
+def test_a_restriction_splits_only_after_its_last_claim():
     begin = PartitionState(BEGIN, 0)
     tracker = PartitionTracker(Restriction(begin))
     assert not tracker.is_bounded()
@@ -76,7 +76,7 @@ def test_a_span_splits_after_its_last_claim_and_nowhere_else():
     "A silent source holds its windows until `live.idle`; time between polls is not silence; a stamp of the future "
     "closes no window",
 )
-def test_a_clock_follows_the_data_less_the_lateness_but_never_a_stamp_of_the_future(tmp_path):
+def test_a_watermark_follows_the_data_and_never_a_future_timestamp(tmp_path):
     wall = [ORIGIN + 10 * HOUR]
     feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
     part = ReadPart(feed, PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=2 * HOUR), now=lambda: wall[0])
@@ -105,7 +105,7 @@ def test_a_clock_follows_the_data_less_the_lateness_but_never_a_stamp_of_the_fut
     assert estimator.at == stamped(ORIGIN + 9 * HOUR)
 
 
-def test_a_meter_whose_clock_jumped_moves_no_clock_and_the_others_of_its_file_do(tmp_path):
+def test_a_meter_with_a_jumped_clock_does_not_advance_the_watermark(tmp_path):
     now = ORIGIN + 100 * HOUR
     feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
     part = ReadPart(feed, PollingPolicy(ORIGIN, lateness_us=HOUR), now=lambda: now)
@@ -144,7 +144,7 @@ def test_a_silent_source_holds_its_windows_until_idle_has_passed(tmp_path):
         assert estimator.at == stamped(ORIGIN + reached * HOUR)
 
 
-def test_the_silence_of_a_source_that_is_away_does_not_count(tmp_path):
+def test_the_silence_of_an_unavailable_source_does_not_count(tmp_path):
     wall = [ORIGIN]
     inbox = tmp_path / "inbox"
     inbox.mkdir()
@@ -174,7 +174,7 @@ def test_the_silence_of_a_source_that_is_away_does_not_count(tmp_path):
     "A silent source holds its windows until `live.idle`; time between polls is not silence; a stamp of the future "
     "closes no window",
 )
-def test_the_time_in_which_nobody_looks_at_a_source_does_not_count_as_its_silence(tmp_path):
+def test_the_time_between_polls_does_not_count_as_silence(tmp_path):
     wall = [ORIGIN]
     feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
     part = ReadPart(feed, PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=4 * HOUR), now=lambda: wall[0])
@@ -191,7 +191,7 @@ def test_the_time_in_which_nobody_looks_at_a_source_does_not_count_as_its_silenc
         assert estimator.at == stamped(ORIGIN + reached * HOUR)
 
 
-def test_a_source_that_is_looked_at_less_often_than_idle_is_silent_all_the_same(tmp_path):
+def test_a_source_polled_less_often_than_idle_still_becomes_silent(tmp_path):
     wall = [ORIGIN]
     feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
     pace = PollingPolicy(ORIGIN, idle_us=HOUR, poll_s=7_200.0)
@@ -205,7 +205,7 @@ def test_a_source_that_is_looked_at_less_often_than_idle_is_silent_all_the_same(
 
 
 @pytest.mark.assures("live", "The rows of a window closed without a silent source say so")
-def test_a_punctuation_says_from_where_windows_did_not_wait_for_a_silent_source():
+def test_a_punctuation_marks_the_windows_closed_without_a_silent_source():
     wall = [ORIGIN + 100 * HOUR]
     pace = PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=4 * HOUR)
     part = ReadPart(ArrivingFiles(decoder(), ("x",)), pace, now=lambda: wall[0])
@@ -240,7 +240,7 @@ def test_a_punctuation_says_from_where_windows_did_not_wait_for_a_silent_source(
     assert (mark.until_us, mark.silent_us) == (ORIGIN + 84 * HOUR, None)
 
 
-def test_of_several_silent_sources_the_slowest_names_the_windows_not_waited_for():
+def test_the_slowest_of_several_silent_sources_determines_the_marked_windows():
     wall = [ORIGIN + 100 * HOUR]
     part = ReadPart(ArrivingFiles(decoder(), ("x",)), PollingPolicy(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
     ends = {"north": Reach.END, "south": Reach.END, "west": Reach.END}
@@ -258,7 +258,7 @@ def test_of_several_silent_sources_the_slowest_names_the_windows_not_waited_for(
     assert mark == Punctuation(0, 1, ORIGIN + 2 * HOUR, ORIGIN + 9 * HOUR, silent_us=ORIGIN + 3 * HOUR)
 
 
-def test_a_source_that_never_spoke_leaves_windows_closed_without_it_silent():
+def test_windows_closed_without_a_source_without_readings_are_marked_silent():
     wall = [ORIGIN + 100 * HOUR]
     part = ReadPart(ArrivingFiles(decoder(), ("x",)), PollingPolicy(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
     ends = {"north": Reach.END, "south": Reach.END}
@@ -274,7 +274,7 @@ def test_a_source_that_never_spoke_leaves_windows_closed_without_it_silent():
     assert part._left_out(after, ends) == ()
 
 
-def test_the_end_of_a_source_is_no_silence():
+def test_the_end_of_a_source_is_not_marked_as_silence():
     wall = [ORIGIN]
     pace = PollingPolicy(ORIGIN, idle_us=HOUR, end_us=ORIGIN + 9 * HOUR)
     part = ReadPart(ArrivingFiles(decoder(), ("x",)), pace, now=lambda: wall[0])
@@ -284,11 +284,11 @@ def test_the_end_of_a_source_is_no_silence():
     assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + 9 * HOUR, replayed=True)
 
 
-def test_the_reasons_of_a_live_source_have_words():
+def test_the_reasons_of_a_live_source_have_texts():
     assert all(reason.text for reason in RejectReason)
 
 
-def test_the_position_of_a_folder_forgets_files_that_are_gone(tmp_path):
+def test_the_position_of_a_folder_drops_removed_files(tmp_path):
     feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
     one = pl.DataFrame({"series": ["a"], "time": [ORIGIN], "value": [1.0]})
     put(tmp_path, "1.jsonl", one)

@@ -155,7 +155,7 @@ def test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_once(
 @pytest.mark.parametrize(
     ("behind", "tickets"), [(0, DAILY), (1, DAILY), (10, DAILY), (1, None)], ids=["0", "1", "10", "no-tickets"]
 )
-def test_readings_that_come_some_windows_late_change_nothing(
+def test_readings_delivered_some_windows_late_change_nothing(
     tmp_path: Path, tally: Tally, behind: int, tickets: Steps | None
 ) -> None:
     """The first morning comes again with higher values, so many windows after its own has closed."""
@@ -171,7 +171,7 @@ def test_readings_that_come_some_windows_late_change_nothing(
 
 
 @pytest.mark.assures("live", "A silent partition holds the windows, which are published when it continues")
-def test_a_part_that_falls_silent_holds_the_windows_until_it_goes_on(tmp_path: Path, tally: Tally) -> None:
+def test_a_silent_partition_holds_the_windows_until_it_resumes(tmp_path: Path, tally: Tally) -> None:
     job = long_settings(tmp_path)
     frame = readings(DAYS, seed=33)
     events = as_it_comes(frame, step_us=12 * HOUR, lateness_us=0, parts=2)

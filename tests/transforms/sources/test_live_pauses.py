@@ -57,7 +57,7 @@ class Estimator:
         (60.0, 1, [], 0.0, 0.0),
     ],
 )
-def test_less_than_a_second_is_waited_for_here_and_whole_seconds_by_the_runner(
+def test_pauses_below_a_second_are_local_and_longer_ones_deferred_to_the_runner(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     poll: float,
@@ -117,7 +117,7 @@ def test_a_call_waits_at_a_silent_source_and_ends_at_once_with_a_reading(
 @pytest.mark.parametrize(
     ("poll", "files", "least", "most"), [(0.25, 0, 1.0, 1.5), (0.25, 1, 1.0, 1.5), (3.0, 0, 3.0, 3.5)]
 )
-def test_a_runner_that_is_to_rest_is_never_asked_to_call_again_at_once(
+def test_a_runner_with_a_rest_time_is_not_resumed_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poll: float, files: int, least: float, most: float
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
@@ -159,7 +159,7 @@ class One(PartitionedSource):
 
 
 @pytest.mark.parametrize("end", ["refused", "closed", "failed"])
-def test_a_reader_that_nobody_will_ask_again_is_let_go(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_without_a_further_call_is_closed(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = Closing()
     part = ReadPart(One(one), PollingPolicy(ORIGIN))
     part.setup()
@@ -248,7 +248,7 @@ def test_a_reader_between_rare_polls_sends_heartbeats_and_does_not_poll(
 
 
 @pytest.mark.parametrize("rest", [0.0, 1.1])
-def test_a_partition_ends_with_a_call_of_its_own_where_a_runner_keeps_residuals(rest: float) -> None:
+def test_a_partition_ends_in_a_separate_call_if_the_runner_keeps_residuals(rest: float) -> None:
     """Else the watermark of its end passes what the same call has sent (Beam's Flink runner, at a checkpoint)."""
     one = Closing()
     part = ReadPart(One(one), PollingPolicy(ORIGIN, end_us=ORIGIN + 1, rest_s=rest))
@@ -317,7 +317,7 @@ def turn(part: ReadPart, number: int, span: Restriction, clock: list[float]) -> 
 
 
 @pytest.mark.parametrize(("poll", "rest", "often"), [(300.0, 0.0, 11.0), (2.0, 0.0, 3.5), (300.0, 1.1, 0.0)])
-def test_a_source_that_is_away_is_polled_often_until_its_return_and_rarely_after(
+def test_an_unavailable_source_is_polled_often_until_its_return(
     clock: list[float], poll: float, rest: float, often: float
 ) -> None:
     """Not where a runner keeps every call for ever: there a look is as rare as it is set to be."""
@@ -384,7 +384,7 @@ def test_a_waiting_partition_follows_the_watermark_of_the_others(
     Heartbeat.reset()
 
 
-def test_a_reader_of_unknown_state_without_answers_is_not_polled_again_at_once(
+def test_a_reader_without_answers_is_not_polled_again_at_once(
     clock: list[float],
 ) -> None:
     """Such a piece is not silence, and it is not something that was read either."""

@@ -55,7 +55,7 @@ def row(number: int) -> tuple[str, int, float]:
     return (f"m{number}", NOON_US + 1_000 * number, number / 4)
 
 
-def test_without_a_time_of_arrival_old_messages_need_one_of_their_own(tmp_path: Path):
+def test_redelivered_messages_without_a_time_of_arrival_need_a_time_field(tmp_path: Path):
     target = FolderDelivery(tmp_path / "spool", size=1 << 20, age=10.0)
     for number in range(4):
         one = record(number)
@@ -69,7 +69,7 @@ def test_without_a_time_of_arrival_old_messages_need_one_of_their_own(tmp_path: 
     assert rejects == [(2, "unparsable-time"), (4, "unparsable-time")]
 
 
-def test_what_the_gateway_wrote_is_read_as_messages(tmp_path: Path):
+def test_files_written_by_the_gateway_are_read_as_messages(tmp_path: Path):
     target = FolderDelivery(tmp_path / "spool", size=1 << 20, age=10.0)
     given = [record(number) for number in range(5)]
     for number, one in enumerate(given):
@@ -104,7 +104,7 @@ def test_rejects_of_messages_in_files_carry_their_sizes(tmp_path: Path):
     assert sorted((one["position"], one["size"]) for one in found) == expected
 
 
-def test_batches_of_many_kinds_of_times_come_together(tmp_path: Path):
+def test_batches_with_times_of_different_formats_are_combined(tmp_path: Path):
     other = json.dumps({"ts": "2026-01-05T12:00:09Z", "power": 9}).encode()
     records = [record(number) for number in range(2_500)] + [record(7, other)]
     rows, rejects = decode(write(tmp_path / "a.avro", records), READINGS)
@@ -140,7 +140,7 @@ def test_a_live_job_follows_a_folder_of_messages(tmp_path: Path):
     reader.close()
 
 
-def test_avro_files_of_columns_are_what_they_were():
+def test_avro_files_of_columns_are_read_by_the_file_decoder():
     decoder = decoder_of(FileSource(avro="a.avro"), Readings(series="id", time="ts", value="kwh"))
     assert type(decoder) is FileDecoder
 
@@ -156,7 +156,7 @@ def test_avro_files_of_columns_are_what_they_were():
         ({"series": {"topic": 2}, "time": "x[*]", "value": "y[*]"}, "different arrays"),
     ],
 )
-def test_a_mapping_that_files_of_messages_cannot_serve_is_refused(readings: dict[str, Any], message: str):
+def test_an_impossible_mapping_of_message_files_is_refused(readings: dict[str, Any], message: str):
     with pytest.raises(SettingsError) as caught:
         decoder_of(FileSource(avro="a.avro"), Readings.model_validate(readings))
     assert message in str(caught.value)
@@ -203,7 +203,7 @@ def several(path: Path, records: list[dict[str, Any]], unions: dict[str, Any]) -
 
 @pytest.mark.assures("payloads", "An Avro record with a value of another type costs its own row alone")
 @pytest.mark.parametrize(("held", "reason"), MIXED)
-def test_a_record_with_a_value_of_another_kind_costs_its_own_row_alone(
+def test_a_record_with_a_value_of_another_type_loses_only_its_row(
     tmp_path: Path, held: dict[str, Any], reason: str | None
 ):
     records = [record(1), record(7) | held, record(3)]
@@ -213,7 +213,7 @@ def test_a_record_with_a_value_of_another_kind_costs_its_own_row_alone(
     assert found == [row(number) for number in ([1, 3] if reason else [1, 3, 7])]
 
 
-def test_a_live_job_calls_no_file_damaged_for_values_of_another_kind(tmp_path: Path):
+def test_values_of_another_type_do_not_mark_a_live_file_as_damaged(tmp_path: Path):
     records = [record(number) for number in range(1, 6)] + [record(7) | held for held, _ in MIXED]
     several(tmp_path / "a.avro", [{"dup": False} | one for one in records], UNIONS)
     decoder = decoder_of(FileSource(avro=str(tmp_path / "*.avro")), READINGS)
@@ -225,7 +225,7 @@ def test_a_live_job_calls_no_file_damaged_for_values_of_another_kind(tmp_path: P
     assert piece.rows + bad == len(records)
 
 
-def test_bytes_of_a_payload_beside_text_are_the_bytes_that_they_were(tmp_path: Path):
+def test_payload_bytes_in_a_union_with_text_are_unchanged(tmp_path: Path):
     """Of a column of both, bytes that are no UTF-8 are passed on as they are: CBOR beside JSON."""
     body = bytes.fromhex("a2627473") + b"\x1b" + NOON_MS.to_bytes(8, "big") + bytes.fromhex("65706f776572f93e00")
     with pytest.raises(UnicodeDecodeError):
@@ -239,7 +239,7 @@ def test_bytes_of_a_payload_beside_text_are_the_bytes_that_they_were(tmp_path: P
 @pytest.mark.parametrize(
     ("unit", "times"), [("timestamp-millis", 1e-3), ("timestamp-nanos", 1e3), ("local-timestamp-millis", 1e-3)]
 )
-def test_the_time_of_receipt_is_of_the_unit_that_the_file_says(tmp_path: Path, unit: str, times: float):
+def test_the_time_of_receipt_has_the_unit_of_the_file_schema(tmp_path: Path, unit: str, times: float):
     kinds = UNIONS | {"received": {"type": "long", "logicalType": unit}}
     held = record(1) | {"received": round(NOON_US * times), "dup": None}
     arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": {"stamp": True}})
@@ -249,7 +249,7 @@ def test_the_time_of_receipt_is_of_the_unit_that_the_file_says(tmp_path: Path, u
 @pytest.mark.parametrize(
     "held", [{"dup": 3}, {"dup": True}, {"received": "now"}, {"received": 2**62}, {"received": None}]
 )
-def test_where_nothing_says_when_a_message_came_it_has_no_time_of_arrival(tmp_path: Path, held: dict[str, Any]):
+def test_a_message_without_a_time_of_receipt_has_no_time_of_arrival(tmp_path: Path, held: dict[str, Any]):
     kinds = UNIONS | {"received": ["null", {"type": "long", "logicalType": "timestamp-millis"}, "string"]}
     records = [{"dup": False} | record(1) | {"received": NOON_MS} | one for one in ({}, held)]
     arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": {"stamp": True}})
@@ -267,9 +267,7 @@ def test_where_nothing_says_when_a_message_came_it_has_no_time_of_arrival(tmp_pa
         {"dup": ["null", "int"]},
     ],
 )
-def test_a_column_that_can_hold_nothing_of_what_it_is_for_is_a_mistake_of_the_file(
-    tmp_path: Path, kinds: dict[str, Any]
-):
+def test_a_message_column_of_an_incompatible_type_is_refused(tmp_path: Path, kinds: dict[str, Any]):
     source = several(tmp_path / "a.avro", [], UNIONS | kinds)
     with pytest.raises(SettingsError, match="a column of the messages is of another type"):
         decode(source, READINGS)

@@ -58,7 +58,7 @@ def test_rows_of_an_endless_source_give_every_window(tmp_path: Path) -> None:
     assert on_record(job) == truth(frame, [(day * DAY, day * DAY + DAY) for day in range(4)], SERIES)
 
 
-def test_batches_without_declarations_are_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_batches_without_punctuations_are_refused_with_advice(tmp_path: Path) -> None:
     job, frame = live_settings(tmp_path), readings(4, seed=6)
     given = batches(frame, 500)
     with pytest.raises(Exception, match=r"no window would ever be published: use PrivateHistograms\(\.\.\., by_water"):
@@ -69,7 +69,7 @@ def test_batches_without_declarations_are_refused_with_what_to_do(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["FnApiRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner"])
-def test_a_runner_without_watermarks_is_refused_while_windows_are_to_come(tmp_path: Path, name: str) -> None:
+def test_a_runner_without_watermarks_is_refused_for_future_windows(tmp_path: Path, name: str) -> None:
     over = PrivateHistograms(live_settings(tmp_path)).plan
     check_watermarks(over, name)
     coming = PrivateHistograms(live_settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"})).plan
@@ -82,7 +82,7 @@ def test_a_runner_without_watermarks_is_refused_while_windows_are_to_come(tmp_pa
         assert not (tmp_path / "ledger.db").exists()
 
 
-def test_the_clock_begins_at_the_first_window_that_is_missing(tmp_path: Path) -> None:
+def test_the_wall_clock_source_starts_at_the_first_missing_window(tmp_path: Path) -> None:
     job, frame = live_settings(tmp_path), readings(4, seed=7)
     plan = PrivateHistograms(job, noise="none").plan.opened()
     registration = register(plan)
@@ -96,7 +96,7 @@ def test_the_clock_begins_at_the_first_window_that_is_missing(tmp_path: Path) ->
     assert isinstance(registration.query.schedule, Schedule)
 
 
-def test_the_clock_says_the_time_and_then_nothing_for_a_while() -> None:
+def test_the_wall_clock_source_emits_the_time_and_then_pauses() -> None:
     times = iter([10, 20])
     reader = WallClock(lambda: next(times)).reader(0, "")
     first = reader.read()
@@ -107,6 +107,6 @@ def test_the_clock_says_the_time_and_then_nothing_for_a_while() -> None:
     reader.close()
 
 
-def test_the_transform_shows_itself_by_its_query_and_its_noise(tmp_path: Path) -> None:
+def test_the_repr_of_the_transform_contains_its_query_and_its_noise(tmp_path: Path) -> None:
     shown = repr(PrivateHistograms(live_settings(tmp_path)))
     assert shown.startswith("PrivateHistograms(query='load', domain='homes', mechanism='mqm-approx', epsilon=1, scale=")
