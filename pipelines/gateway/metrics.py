@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import secrets
+import sys
 import threading
 import time
 from collections import Counter
@@ -161,13 +162,20 @@ class MetricsPage:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base class calls it so
                 """Say nothing of who asked."""
 
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """Print the traceback of an error, but none of a reader that went away."""
+                if not isinstance(sys.exc_info()[1], ConnectionError):
+                    super().handle_error(request, client_address)
+
         try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+            self._server = Server(("127.0.0.1", port), Handler)
         except OSError as error:
             raise CommandError(
                 f"{setting} {port}: cannot be listened on ({error.strerror or type(error).__name__}); choose another"
             ) from None
-        self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, name="quiltstream-metrics", daemon=True)
         self._thread.start()

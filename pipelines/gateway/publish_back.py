@@ -325,15 +325,16 @@ class FolderSource(ReleaseSource):
             if not self._folder.is_dir() and time.monotonic() - self._told > _REPEAT_S:
                 self._told = time.monotonic()
                 _LOG.warning("back.from.folder %s: is not there yet; waiting for the job that makes it", self._folder)
-            for path in there:
-                about = path.stat()
-                if self._sent.file(path.name) != (about.st_size, about.st_mtime_ns):
-                    self._files.append((path, about.st_size, about.st_mtime_ns))
+            looked = [(path, path.stat()) for path in there]
         except OSError as error:
             _LOG.warning("back.from.folder %s: cannot be read (%s)", self._folder, type(error).__name__)
             return False
         self._sent.forget_files(path.name for path in there)
-        self._files.reverse()
+        self._files = [
+            (path, about.st_size, about.st_mtime_ns)
+            for path, about in reversed(looked)
+            if self._sent.file(path.name) != (about.st_size, about.st_mtime_ns)
+        ]
         return bool(self._files)
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -148,11 +149,11 @@ def parts_of(settings: GatewaySettings) -> Parts:
             packet=given.limits.packet,
         )
         names = None if given.pseudonyms is None else TopicNames.read(given.pseudonyms)
-        told = given.rejects_file
-        if told is not None:
-            _writable("forward.rejects", settings, told.file)
-            if told.encrypted is not None:
-                check_sealing(told.encrypted, "forward.rejects.encrypted", "where the gateway runs")
+        rejects = given.rejects_file
+        if rejects is not None:
+            _writable("forward.rejects", settings, rejects.file)
+            if rejects.encrypted is not None:
+                check_sealing(rejects.encrypted, "forward.rejects.encrypted", "where the gateway runs")
         _writable("forward.to.folder", settings, None if given.to.folder is None else f"{given.to.folder.path}/x")
     if settings.back is not None:
         back = Session(**common, client_id=settings.back_client_id)
@@ -243,10 +244,10 @@ def gateway_schema() -> dict[str, Any]:
 
 
 def receive_maximum(messages: int) -> int:
-    """What the broker is told to send at most without an acknowledgement, of the messages that may be held.
+    """The receive maximum of the session: messages that the broker may send without an acknowledgement.
 
-    Somewhat fewer: Mosquitto sends some more than it is told when a session is taken up again, and at the limit itself
-    nothing is read any more, no answer to a ping either.
+    Somewhat fewer than may be held: Mosquitto sends some more than the maximum when a session is taken up again, and at
+    the limit itself nothing is read any more, no answer to a ping either.
 
     >>> receive_maximum(1_000), receive_maximum(10)
     (900, 8)
@@ -349,18 +350,22 @@ def run_gateway(path: Path) -> int:
         CommandError: what only an operator can mend, such as a wrong password or a missing topic.
     """
     parts = parts_of(read_gateway_settings(path))
-    stop = threading.Event()
-    with _logging(), _signals(stop), _closing(parts) as (tally, rejects):
+    # a list, as an event has a lock, which a signal handler would wait for within its own thread for ever
+    stops: list[int] = []
+    stop = partial(bool, stops)
+    with _logging(), _signals(stops), _closing(parts) as (tally, rejects):
         settled()
         ways: list[Callable[[], None]] = []
         if parts.forward is not None:
-            ways.append(lambda: _forward(parts, tally, rejects, stop.is_set))
+            ways.append(lambda: _forward(parts, tally, rejects, stop))
         if parts.back is not None:
-            ways.append(lambda: _back(parts, tally, rejects, stop.is_set))
-        threads = [_Way(way, stop) for way in ways]
+            ways.append(lambda: _back(parts, tally, rejects, stop))
+        threads = [_Way(way, stops) for way in ways]
         for thread in threads:
             thread.start()
         _report(tally, stop, seconds(parts.settings.metrics.every))
+        for number in filter(None, stops):
+            _LOG.info("%s: stopping", signal.Signals(number).name)
         for thread in threads:
             thread.join()
         _LOG.info("stopped: %s", tally.line(tally.received, 0.0))
@@ -373,10 +378,10 @@ def run_gateway(path: Path) -> int:
 class _Way(threading.Thread):
     """One direction in a thread of its own; its end is the end of the other."""
 
-    def __init__(self, way: Callable[[], None], stop: threading.Event) -> None:
+    def __init__(self, way: Callable[[], None], stops: list[int]) -> None:
         super().__init__(name="quiltstream-gateway", daemon=True)
         self._way = way
-        self._stop_all = stop
+        self._stops = stops
         self.error: Exception | None = None
 
     def run(self) -> None:
@@ -386,7 +391,7 @@ class _Way(threading.Thread):
         except Exception as error:  # noqa: BLE001 - it is raised again where the command ends
             self.error = error
         finally:
-            self._stop_all.set()
+            self._stops.append(0)
 
 
 def _said(error: Exception) -> Exception:
@@ -422,14 +427,15 @@ def _back(parts: Parts, tally: Tally, rejects: RejectFile, stop: Callable[[], bo
         sent.close()
 
 
-def _report(tally: Tally, stop: threading.Event, every: float) -> None:
+def _report(tally: Tally, stop: Callable[[], bool], every: float) -> None:
     """Write a line of counts now and then; signals come to this thread."""
     before, last = 0, time.monotonic()
-    while not stop.wait(min(0.2, every)):
+    while not stop():
         now = time.monotonic()
         if now - last >= every:
             _LOG.info("%s", tally.line(before, now - last))
             before, last = tally.received, now
+        time.sleep(min(0.2, every))
 
 
 @contextmanager
@@ -450,12 +456,11 @@ def _closing(parts: Parts) -> Generator[tuple[Tally, RejectFile]]:
 
 
 @contextmanager
-def _signals(stop: threading.Event) -> Generator[None]:
-    def told(number: int, _: FrameType | None) -> None:
-        _LOG.info("%s: stopping", signal.Signals(number).name)
-        stop.set()
+def _signals(stops: list[int]) -> Generator[None]:
+    def stop(number: int, _: FrameType | None) -> None:
+        stops.append(number)
 
-    before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:

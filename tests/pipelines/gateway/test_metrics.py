@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
+import struct
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -49,6 +51,22 @@ def test_the_page_is_on_the_loopback_address_and_at_one_path() -> None:
         assert page._server.server_address[0] == "127.0.0.1"
     finally:
         page.close()
+
+
+def test_a_reader_that_goes_away_leaves_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    page = MetricsPage(0, lambda: "x" * 1_000_000)
+    try:
+        for request in (b"", b"GET /met", b"GET /metrics HTTP/1.1\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", page.port), 10) as reader:
+                reader.sendall(request)
+                # a reset instead of an orderly end
+                reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        time.sleep(0.2)
+        with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/metrics", timeout=10) as answer:
+            assert len(answer.read()) == 1_000_000
+    finally:
+        page.close()
+    assert capfd.readouterr().err == ""
 
 
 def test_an_occupied_port_is_reported_by_its_setting() -> None:

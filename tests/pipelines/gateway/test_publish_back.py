@@ -215,6 +215,27 @@ def test_files_are_read_in_order_once_and_again_only_if_changed(tmp_path: Path, 
     assert again.take(0.01) == []
 
 
+def test_a_file_that_is_removed_during_a_look_does_not_turn_the_order_around(
+    tmp_path: Path, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.jsonl").write_bytes(name.encode() + b"\n")
+    usual = Path.stat
+
+    def stat(path: Path, **given: Any) -> os.stat_result:
+        if path.name == "c.jsonl":
+            path.unlink(missing_ok=True)
+        return usual(path, **given)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    source = FolderSource(tmp_path, 0.0, sent)
+    found: list[bytes] = []
+    for _ in range(6):
+        found += source.take(0.01)
+        source.done()
+    assert found == [b"a", b"b"]
+
+
 def test_a_long_file_is_read_in_batches_and_recorded_when_complete(tmp_path: Path, sent: Sent) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"".join(b"%d\n" % number for number in range(500)))
     source = FolderSource(tmp_path, 0.0, sent)
