@@ -97,15 +97,18 @@ class Account:
         else:
             # a merge made these when the ledger was new; there are no more of them later
             flagged = _flagged_links(connection, domain)
+        if links or flagged:
+            self.enter(_in_order(links, flagged))
+        if (self.sequence, self.chain.head) != (domain["last_sequence"], domain["head"]):
+            return False
+        # only what is known to be as it was made is priced
         for part in (flagged, links):
             if part:
                 self.ledger.replay(spans_of(part))
-        if links or flagged:
-            self.enter(_in_order(links, flagged))
-        return (self.sequence, self.chain.head) == (domain["last_sequence"], domain["head"])
+        return True
 
     def enter(self, links: list[Any]) -> None:
-        """Note charges and refusals that the ledger has already."""
+        """Note charges and refusals, which the caller enters into the ledger."""
         self.chain.add(links)
         self.sequence, self.entry_id = links[-1][:2]
         self.starts |= {link[2]: link[3] for link in links}

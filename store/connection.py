@@ -46,7 +46,7 @@ from .errors import (
     StoreUnavailable,
     UnknownNameError,
 )
-from .integrity import damaged
+from .integrity import checked_rows, damaged
 from .sqlite_file import Identity, WriterQueue, identity, log_of
 
 if TYPE_CHECKING:
@@ -486,12 +486,11 @@ class Database:
         """Where a name is not on record: see that this is the ledger that was known, with all that was seen of it."""
         if self._known.store_id is None or not self._ready:
             return
-        domains = tables.domains
         with self._explained(), self._require().connect() as connection:
             found = connection.scalar(sa.select(tables.meta.c.store_id))
-            rows = connection.execute(sa.select(domains.c.name, domains.c.last_sequence)).all()
+            rows = checked_rows(connection, tables.domains, sa.select(tables.domains))
         self._known.check_store(found)
-        self._known.check_domains({row.name: row.last_sequence for row in rows})
+        self._known.check_domains({row["name"]: row["last_sequence"] for row in rows})
 
     @contextmanager
     def _transaction(self, **options: Any) -> Generator[Connection]:

@@ -305,7 +305,8 @@ def source_ids(connection: Connection, domain: str) -> dict[str, SourceId]:
         [] if held is None else [row for row in recorded_rows.events_of(connection, held) if row["kind"] == _IDENTIFIED]
     )
     found: dict[str, SourceId] = {}
-    for row in sorted(rows, key=lambda row: (row["at_us"], row["id"])):
+    # in the order of the record and not of its times: a clock may be set back
+    for row in rows:
         new = json.loads(row["new"])
         before = found.get(new["name"])
         if before is None or before.id != new["id"]:

@@ -379,8 +379,10 @@ def strike(database: Database, registration: Registration, starts: Sequence[int]
         for start, shard in blocks:
             window = registration.query.schedule.window_at(start)
             times = (grid.time_of(window.start), grid.time_of(window.stop))
-            keys = layout_of(registration, window).keys(shard)
-            wanted.difference_update(release_ids(*names, registration.digest, times, keys))
+            layout = layout_of(registration, window)
+            if shard not in layout.occupied:
+                raise damaged(f"query {names[1]!r}", f"has a block of a shard that window {window} has not")
+            wanted.difference_update(release_ids(*names, registration.digest, times, layout.keys(shard)))
 
 
 #: The charge that paid for a block of record.
@@ -481,9 +483,9 @@ class _Found:
     def add(self, table: sa.Table, rows: sa.CursorResult[Any]) -> None:
         """Note draws, each by the charge that paid for it."""
         for row in rows.mappings():
+            digest = integrity.draw_digest(integrity.checked(table, row))
             draws = self._draws.setdefault((base_of(row["payer"]), row["shard"]), {})
-            number = BlockNumber(row["query_id"], row["id"] if table is releases else 0)
-            draws.setdefault(integrity.draw_digest(integrity.checked(table, row)), number)
+            draws.setdefault(digest, BlockNumber(row["query_id"], row["id"] if table is releases else 0))
 
     def number(self, name: BlockName) -> BlockNumber | None:
         """Where it is on record."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -146,10 +146,11 @@ def lock_domain(connection: Connection, name: str) -> Row | None:
         StoreReplaced: the row is of another ledger than the process knows, or of an older copy.
     """
     found = connection.execute(_LOCKED, {"name": name}).mappings().first()
+    row = None if found is None else checked(domains, found)
     watch = watch_of(connection)
     if watch is not None:
-        watch.check_domain(name, found)
-    return None if found is None else checked(domains, found)
+        watch.check_domain(name, row)
+    return row
 
 
 def locked_domain_row(connection: Connection, name: str) -> Row:
@@ -175,7 +176,14 @@ def revised_query_row(connection: Connection, domain_id: int, name: str) -> tupl
 def charged_through(connection: Connection, domain: str, query: str) -> ChargedThrough | None:
     """How far a query is charged now, in one statement; ``None`` if there is no such query."""
     found = connection.execute(_CHARGED_THROUGH, {"domain": domain, "query": query}).first()
-    return None if found is None else ChargedThrough(found.start, revision(found.version_rows))
+    return None if found is None else ChargedThrough(_slot(found.start), revision(found.version_rows))
+
+
+def _slot(start: Any) -> int | None:
+    """The start of a window from the column alone, which no digest covers."""
+    if start is not None and not isinstance(start, int):
+        raise damaged(f"{charges.name}: the window of a charge", "is not what was written")
+    return start
 
 
 def revision(versions: int) -> int:
@@ -355,7 +363,7 @@ def roster_digest(connection: Connection, domain: str, query: str) -> str | None
 def next_start(connection: Connection, query_id: int, schedule: Schedule) -> int:
     """Start of the first window without an entry: entries are made in the order of the schedule."""
     last = connection.scalar(sa.select(sa.func.max(charges.c.window_start)).where(charges.c.query_id == query_id))
-    return start_after(last, schedule)
+    return start_after(_slot(last), schedule)
 
 
 def first_open(connection: Connection, query_id: int, schedule: Schedule) -> int | None:

@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice, pairwise
 from operator import itemgetter
 from typing import Any
 
@@ -37,6 +38,9 @@ from .errors import StoreDamaged, StoreError
 from .integrity import HEAD_BYTES, Chain, Row, drawn_of, is_whole, link_of, named
 from .recorded_rows import chained_rows, domain_row, events_of
 from .specs import DomainSpec
+
+#: Numbers of missing entries that are named.
+_MOST_TOLD = 10
 
 _MODES = (None, "private", "none")
 
@@ -154,7 +158,7 @@ class _Reader:
 
     def compared(self, expected: Mapping[str, Sequence[Head]]) -> Verified:
         """Everything that was found, held against heads from elsewhere."""
-        domains = {row["name"]: row for row in self.rows[tables.domains]}
+        domains = {str(row["name"]): row for row in self.rows[tables.domains]}
         for name, wanted in expected.items():
             for head in wanted:
                 if name not in domains:
@@ -253,10 +257,13 @@ class _Reader:
         rows, where = self._links(domain), f"those of domain {domain['name']!r}"
         numbers = [row["sequence"] for row in rows]
         last = domain["last_sequence"]
-        missing = sorted(set(range(1, last + 1)) - set(numbers)) if isinstance(last, int) else []
-        if missing:
-            said = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")  # noqa: PLR2004 - some
-            self._tell(tables.charges, where, f"the entries with these numbers are missing: {said}")
+        if isinstance(last, int):
+            ends = [0, *sorted({number for number in numbers if 0 < number <= last}), last + 1]
+            # a damaged last number may be any
+            gaps = chain.from_iterable(range(one + 1, other) for one, other in pairwise(ends))
+            if missing := list(islice(gaps, _MOST_TOLD + 1)):
+                said = ", ".join(map(str, missing[:_MOST_TOLD])) + (", ..." if len(missing) > _MOST_TOLD else "")
+                self._tell(tables.charges, where, f"the entries with these numbers are missing: {said}")
         if len(numbers) != len(set(numbers)) or (numbers and numbers[-1] != last):
             self._tell(tables.charges, where, f"they are not numbered from 1 to {last}, each once")
         made = Chain(str(domain["name"]))
@@ -271,12 +278,11 @@ class _Reader:
             spec = domain_from_row(domain)
             self._price(spec, domain, charges)
             reserved = loss_of(spec, promised(self.connection, domain))
+            if not same_loss(reserved, domain["reserved_loss"]):
+                self._tell(tables.domains, domain, f"reserved_loss is {domain['reserved_loss']!r}, not {reserved!r}")
         except (StoreError, ChainError, ValueError, TypeError, ArithmeticError) as error:
             what = f"the account cannot be priced ({type(error).__name__})"
             self._tell(tables.charges, f"those of domain {domain['name']!r}", what)
-            return
-        if not same_loss(reserved, domain["reserved_loss"]):
-            self._tell(tables.domains, domain, f"reserved_loss is {domain['reserved_loss']!r}, not {reserved!r}")
 
     def _price(self, spec: DomainSpec, domain: Row, charges: list[Row]) -> None:
         # a belief that was added later is not in what the entries before it say

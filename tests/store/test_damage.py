@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import random
+import resource
 import secrets
 import shutil
 import sqlite3
 from collections import Counter
-from contextlib import closing
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from quiltstream.store import Store, StoreDamaged, StoreError, tables
+from quiltstream.store import Registration, Store, StoreDamaged, StoreError, tables
+from quiltstream.store.address import forget
+from quiltstream.store.queries import BlockName
 
-from ..tiers import TIER
+from ..tiers import TIER, some
 from . import merges
-from .damage import everything, fill, flips, put_value, rows_of, windows_of
+from .damage import TABLES, everything, fill, flips, put_value, rows_of, windows_of
 from .integrity_contract import Done, change_every_column, done_of, remove_every_row, run_again
 from .merges import address, united
-from .samples import drafts
+from .samples import drafts, query
 
 FLAGGED = (tables.flagged_charges, tables.flagged_releases)
 
@@ -107,6 +112,87 @@ def test_a_damaged_schema_text_is_reported_as_damage(tmp_path: Path) -> None:
     path.write_bytes(data.replace(b"CREATE TABLE quiltstream_domains", b"CREATE \xe8ABLE quiltstream_domains"))
     with Store(address(path), create=True) as store, pytest.raises(StoreDamaged, match="the file is damaged"):
         store.domains()
+
+
+#: What a disk may make of a value whatever its column holds: nothing, text, bytes that are no text, a huge number.
+OTHERS = (None, "x", b"\xff", 2**62)
+
+#: Values that were once priced, ordered, counted through or looked up before they were held against a digest.
+ONCE_RAW = [
+    (tables.charges, "window_start", "x"),
+    (tables.charges, "window_start", 2**62),
+    (tables.domains, "last_sequence", "x"),
+    (tables.domains, "last_sequence", 2**62),
+    (tables.domains, "reserved_loss", "x"),
+    (tables.domains, "name", b"\xff"),
+    (tables.releases, "paid_by", b"\xff"),
+    (tables.releases, "shard", "x"),
+    (tables.releases, "shard", 7),
+]
+
+
+def test_a_value_of_another_type_is_an_error_of_the_store(tmp_path: Path) -> None:
+    """Not one of Python, nor of the machine's memory, whatever is asked of the ledger."""
+    whole, path = tmp_path / "whole.db", tmp_path / "ledger.db"
+    with Store(address(whole), create=True) as store:
+        held = fill(store)
+        entries = [entry.entry_id for entry in store.entries()]
+    with closing(sqlite3.connect(whole, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+        connection.execute("PRAGMA writable_schema=ON")
+        # a bit of a row's header makes a value none, which no statement could
+        connection.execute("UPDATE sqlite_master SET sql = replace(sql, ' NOT NULL', '')")
+    places = [(table, column.name, value) for table in TABLES for column in table.columns for value in OTHERS]
+    for table, column, value in [*ONCE_RAW, *some(places, 25)]:
+        shutil.copyfile(whole, path)
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA ignore_check_constraints=ON")
+            changed = f"UPDATE {table.name} SET {column} = ? WHERE id = (SELECT max(id) FROM {table.name})"  # noqa: S608
+            with suppress(sqlite3.IntegrityError):  # a key that is none of its type
+                connection.execute(changed, (value,))
+        with within(1 << 30), Store(address(path)) as store:
+            for task in tasks(store, held, entries):
+                with suppress(StoreError):
+                    task()
+        forget(store.address)
+        for end in ("-wal", "-shm", "-queue"):
+            Path(f"{path}{end}").unlink(missing_ok=True)
+
+
+def tasks(store: Store, held: list[Registration], entries: list[str]) -> list[Callable[[], Any]]:
+    """What jobs and operators ask of a ledger."""
+    first, second = held
+    return [
+        lambda: everything(store),
+        lambda: store.register(first.domain, first.query),
+        lambda: store.rehearse(first.domain, query("another")),
+        lambda: store.publish(first, drafts(first)),
+        lambda: store.publish(second, drafts(second)),
+        lambda: store.charge_windows(second, windows_of(second)),
+        lambda: store.join(first, [("m9", "west")]),
+        lambda: list(store.missing(first)),
+        lambda: store.block_numbers([BlockName(entry, shard) for entry in entries for shard in (0, 1)]),
+        lambda: store.unknown_releases(["0" * 32]),
+        lambda: store.newest_block("shops", "weekly"),
+        lambda: store.check_blocks("shops"),
+        lambda: store.head("shops"),
+        lambda: store.source_ids("homes"),
+        lambda: store.summary("nowhere"),
+        lambda: store.raise_budget("shops", 9.0),
+        store.verify,
+    ]
+
+
+@contextmanager
+def within(more: int) -> Generator[None]:
+    """Let the process take so many bytes more, and no others."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def begun_again(path: Path, done: Done, before: dict[str, object], what: str) -> str:

@@ -39,6 +39,16 @@ def test_a_source_id_is_recorded_once_and_a_changed_id_with_its_time(tmp_path: P
         assert store.source_ids("homes") == known
 
 
+def test_an_id_that_came_later_holds_although_the_clock_was_set_back(tmp_path: Path, at: list[int]) -> None:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
+        held = store.register(domain(), query())
+        store.note_source_ids(held, {"meters": "a"})
+        at[0] = 500
+        assert store.note_source_ids(held, {"meters": "b"}) == {"meters": SourceId("b", 500, replaced=True)}
+        store.note_source_ids(held, {"meters": "b"})
+        assert len(store.summary("homes").events) == 2
+
+
 def test_source_ids_are_shared_by_queries_of_a_domain_only(tmp_path: Path, at: list[int]) -> None:
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         store.note_source_ids(store.register(domain(budget=3.0), query()), {"meters": "a"})
