@@ -11,7 +11,7 @@ occurs, and so how rare it may be; it does not show transitions, and so no gap. 
 (0.176, 0.4)
 
 *The bound.* Let C be the sum of all rows for state y, N the public number of cells, n the number of noise terms in C,
-and suppose that pi(y) <= p. By the lemma of `tails`, for every t > 0,
+and suppose that pi(y) <= p. By the lemma of :mod:`.drift`, for every t > 0,
 
     P(C >= c) <= exp(N log g(p, rho, t) + log A(t, n) - t c), A the factor of the noise there,
 
