@@ -267,9 +267,7 @@ def compare_methods(
         planner = Planner(belief, epsilon, group, bins, name, guarantee, overlap, total_is_public, calibrator)
         try:
             plans.append(planner.at(window))
-        except (
-            ValueError
-        ) as error:  # the arguments have been checked: it is the method that has nothing for this belief
+        except ValueError as error:  # of the method: the arguments have been checked
             others.append(NotApplicable(name, str(error)))
     plans.sort(key=lambda one: one.sigma)
     return (*plans, *others)
@@ -666,21 +664,6 @@ class Purpose:
         every = max(1, self.window // self.overlap)
         return Schedule(self.window, every, start=0, stop=None, epsilon_dp=epsilon_dp * self.multiplicity)
 
-    @property
-    def table_windows(self) -> tuple[int, ...]:
-        """Windows of the table, ascending."""
-        return _several(self.windows or (max(1, self.window // 4), 4 * self.window, 12 * self.window), self.window)
-
-    @property
-    def table_groups(self) -> tuple[int, ...]:
-        """Group sizes of the table, ascending."""
-        return _several(self.groups or _GROUPS, self.group)
-
-    @property
-    def table_epsilons(self) -> tuple[float, ...]:
-        """Epsilons of the table, ascending."""
-        return _several(self.epsilons or _EPSILONS, self.epsilon)
-
 
 @dataclass(frozen=True, slots=True)
 class MechanismUtility:
@@ -834,7 +817,11 @@ def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
         except (TypeError, ValueError) as error:
             others.append(NotApplicable(name, str(error)))
     rows.sort(key=lambda one: one[0].sigma)
-    wanted = [one for one in rows if _is_wanted(one[0], purpose.mechanism)]
+    wanted = [
+        (one, plan, planner)
+        for one, plan, planner in rows
+        if (one.in_settings and one.hides_neighbours if purpose.mechanism is None else one.name == purpose.mechanism)
+    ]
     if not wanted:
         reasons = "; ".join(f"{one.method}: {one.reason}" for one in others)
         raise ChainError(f"no mechanism that is asked for has noise for this belief: {reasons}")
@@ -842,6 +829,9 @@ def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
     schedule = purpose.schedule(plan.mechanism.epsilon_dp)
     ledger = Ledger(_account(belief, METHODS[chosen.name]))
     loss = ledger.extended_loss([schedule])
+    epsilon: float | None = None
+    with suppress(ValueError):  # on the way there is an epsilon without noise
+        epsilon = planner.smallest_epsilon(purpose.error, purpose.window)
     return Utility(
         purpose=purpose,
         bins=plan.bins,
@@ -849,7 +839,7 @@ def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
         mechanisms=tuple(one for one, _, _ in rows),
         others=tuple(others),
         table=_table(planner, purpose),
-        epsilon_for_error=_epsilon(planner, purpose),
+        epsilon_for_error=epsilon,
         loss=loss,
         events=tuple((within, ledger.longest_event(within, [schedule])) for within in WITHIN),
         odds=tuple(Odds.at(one, _PRIORS) for one in dict.fromkeys((loss, *WITHIN))),
@@ -953,10 +943,6 @@ def _up(value: float) -> str:
     return f"{math.ceil(value)}"
 
 
-def _is_wanted(one: MechanismUtility, mechanism: str | None) -> bool:
-    return one.name == mechanism if mechanism is not None else one.in_settings and one.hides_neighbours
-
-
 def _planner(belief: Belief, purpose: Purpose, method: Method) -> Planner:
     """The planner of a method, which calibrates once for each epsilon and length."""
     return Planner(
@@ -1004,36 +990,24 @@ def _row(planner: Planner, purpose: Purpose, method: Method) -> tuple[MechanismU
 
 
 def _table(planner: Planner, purpose: Purpose) -> ErrorTable:
-    windows, groups = purpose.table_windows, purpose.table_groups
-    return ErrorTable(
-        mechanism=planner.method,
-        epsilons=purpose.table_epsilons,
-        windows=windows,
-        groups=groups,
-        errors=tuple(_errors(planner, epsilon, windows, groups) for epsilon in purpose.table_epsilons),
-    )
+    length = purpose.window
+    windows = _several(purpose.windows or (max(1, length // 4), 4 * length, 12 * length), length)
+    groups = _several(purpose.groups or _GROUPS, purpose.group)
+    epsilons = _several(purpose.epsilons or _EPSILONS, purpose.epsilon)
 
-
-def _errors(
-    planner: Planner, epsilon: float, windows: Sequence[int], groups: Sequence[int]
-) -> tuple[tuple[float | None, ...], ...]:
-    def row(window: int) -> tuple[float | None, ...]:
+    def row(epsilon: float, window: int) -> tuple[float | None, ...]:
         try:
-            plan = replace(planner, epsilon=epsilon).at(window)
+            error = replace(planner, epsilon=epsilon).at(window).relative_error
         except ValueError:  # no noise at this epsilon
             return (None,) * len(groups)
-        return tuple(plan.relative_error * planner.group / group for group in groups)
+        return tuple(error * planner.group / group for group in groups)
 
-    return tuple(row(window) for window in windows)
-
-
-def _epsilon(planner: Planner, purpose: Purpose) -> float | None:
-    with suppress(ValueError):  # on the way there is an epsilon without noise
-        return planner.smallest_epsilon(purpose.error, purpose.window)
-    return None
+    errors = tuple(tuple(row(epsilon, window) for window in windows) for epsilon in epsilons)
+    return ErrorTable(planner.method, epsilons, windows, groups, errors)
 
 
 def _several(given: Iterable[Any], one: Any) -> tuple[Any, ...]:
+    """Those and the one, ascending."""
     return tuple(sorted({*given, one}))
 
 

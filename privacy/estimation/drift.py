@@ -26,10 +26,8 @@ independence). Without it, alpha is that of one look.
 independent of each other; which cells are missing does not depend on the states. So a class has drifted only if no
 mixture of its members gives such counts.
 
-Drift of transitions: whether a released table of transitions contradicts the belief in force.
+*A released table of transitions.*
 
->>> import numpy as np
->>> from fractions import Fraction
 >>> table = np.array([[90_000, 10_000], [10_000, 40_000]])  # with noise
 >>> released = NoisyCounts(table, Fraction(80), 0, 150_001)
 >>> transition_drift_test(MarkovChain([[0.9, 0.1], [0.2, 0.8]]), released).drifted
@@ -39,9 +37,9 @@ False
 (True, 0)
 
 The table has a confidence class, noise included, that misses the chain of the history with probability alpha at most
-(`confidence`). The belief has drifted if none of its members can lie in there. The table must be a release of its own,
-charged to the ledger; judging it costs nothing more. All series are taken to follow *one* chain, unlike in
-`drift.drift_test`.
+(:mod:`.confidence`). The belief has drifted if none of its members can lie in there. The table must be a release of its
+own, charged to the ledger; judging it costs nothing more. All series are taken to follow *one* chain, unlike in
+`drift_test`.
 
 *Bounds.* Of `MixingBounds` two consequences are judged. No state is rarer than pi_min: the class knows the largest
 stationary share of each state. And no state holds on longer than the gap allows: f = 1_y - pi(y) has the
@@ -49,11 +47,9 @@ autocorrelation <f, P f> / <f, f> = 1 - (1 - P(y, y)) / (1 - pi(y)), at most rho
 with pi(y), so that the least of it over the class is known. A chain that mixes slowly without holding on to any state,
 like a wide circle, is not found.
 
-How far a count of cells strays from its mean: bounds for a chain's own randomness and for the noise, not limits.
-
-A released count of state y is the number of cells in y plus integer noise. Both are handled by exponential moments,
-which multiply where things are independent, and Chernoff's bound P(C >= c) <= E exp(t C) / exp(t c) for any t > 0
-(t < 0 for the other side). Nothing here is a limit theorem: every bound holds for every length.
+*How far a count of cells strays from its mean.* A released count of state y is the number of cells in y plus integer
+noise. Both are handled by exponential moments, which multiply where things are independent, and Chernoff's bound
+P(C >= c) <= E exp(t C) / exp(t c) for any t > 0 (t < 0 for the other side): every bound holds for every length.
 
 *Noise.* Of one noise term Z the tail itself is known, and that is better than its moment, which grows beyond all bounds
 as t nears 1 / scale. Let c(t) be the largest value of P(Z >= m) exp(t m). Given all the rest X, P(X + Z >= d) is at
@@ -89,7 +85,6 @@ U = rho^s (1 / pi_min - 1)^(1/2), and in place of the first ||D 1|| <= g^(1/2) t
 ||D w|| <= g^(1/2) + max(1, e^(t/2)) U. That is a further factor of 1 + max(1, e^(t/2)) U / g^(1/2) a series:
 `log_start`.
 
->>> import numpy as np
 >>> two = MarkovChain([[0.9, 0.1], [0.1, 0.9]])
 >>> exact = chain_log_moments(two, 0, np.array([0.1]), slots=48)
 >>> bool(exact[0] <= 48 * log_growth(0.5, two.rho, np.array([0.1]))[0])
@@ -160,7 +155,7 @@ def public_noise_log_tails(scale: Fraction, t: FloatArray, draws: int) -> FloatA
 
     One of the terms has A = 1 under either law: e^(tu) P(Z >= u) is at most 1 for u <= 0, and for u > 0 because
     P(Z >= u) <= e^(-u / scale), also of noise conditioned on sum zero, which is stochastically smaller in size
-    (`zero_sum`). The moments of the others are at most those of independent noise, for the same reason.
+    (`ZeroSumLaplace`). The moments of the others are at most those of independent noise, for the same reason.
     """
     found = (draws - 1) * noise_log_moments(scale, t) if draws > 1 else np.zeros(np.shape(t))
     return np.where(np.abs(t) <= 1 / float(scale), found, np.inf)
@@ -591,7 +586,7 @@ def transition_drift_test(
         belief: The belief in force; see the module for `MixingBounds`.
         released: The table.
         alpha: Probability of a false alarm, at most.
-        look: Number of the look, from 1, if one looks repeatedly; see `drift`.
+        look: Number of the look, from 1, if one looks repeatedly; see the module.
 
     Returns:
         The outcome. ``state`` is left by the transition that is furthest off, whose estimated probability is ``share``;

@@ -136,7 +136,7 @@ class NoisyCounts:
         Half of the error goes to the noise: with probability at least (1 + level) / 2, every entry's noise and, for
         every entry, the sum of the noise of the others in its row are at most the half-widths used (union bound over
         2 k**2 events). The true counts then lie between two tables, and as the ends of the region are monotone in the
-        counts (see `confidence`), the region at the outer tables holds the region at the true counts, which has the
+        counts (:mod:`.confidence`), the region at the outer tables holds the region at the true counts, which has the
         other half of the error.
 
         Args:

@@ -69,7 +69,7 @@ class HistogramMechanism(Protocol):
         ...
 
 
-class _Noise(ABC):
+class _Noise:
     """What follows from the law of the noise in a count."""
 
     __slots__ = ()
@@ -78,10 +78,13 @@ class _Noise(ABC):
 
     scale: Fraction
 
+    def __post_init__(self) -> None:
+        _ = self._law  # which checks the scale
+
     @property
-    @abstractmethod
     def _law(self) -> DiscreteLaplace | ZeroSumLaplace:
         """The law of the noise."""
+        return DiscreteLaplace(self.scale)
 
     @property
     def epsilon_dp(self) -> float:
@@ -104,7 +107,7 @@ class _Noise(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class _NoisyHistogram(_Noise):
+class _NoisyHistogram(_Noise, ABC):
     """Noise on every bin of a histogram of cells."""
 
     sensitivity: ClassVar[int] = 2
@@ -167,12 +170,8 @@ class LaplaceHistogram(_NoisyHistogram):
         _check_bins(self.bins)
         _ = self._law  # which checks the scale
 
-    @property
-    def _law(self) -> DiscreteLaplace:
-        return DiscreteLaplace(self.scale)
-
     def _draw(self, rows: int, entropy: Entropy | None) -> NDArray[np.int64]:
-        return self._law.draw((rows, self.bins), entropy)
+        return DiscreteLaplace(self.scale).draw((rows, self.bins), entropy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +198,6 @@ class FixedTotalHistogram(_NoisyHistogram):
     """
 
     name: ClassVar[str] = ZERO_SUM
-
-    def __post_init__(self) -> None:
-        _ = self._law  # which checks bins and scale
 
     @property
     def _law(self) -> ZeroSumLaplace:
@@ -383,13 +379,6 @@ class LaplaceCount(_Noise):
 
     scale: Fraction
 
-    def __post_init__(self) -> None:
-        _ = self._law  # which checks the scale
-
-    @property
-    def _law(self) -> DiscreteLaplace:
-        return DiscreteLaplace(self.scale)
-
     @classmethod
     def from_sigma(cls, sigma: float) -> LaplaceCount:
         """Make the mechanism for the sigma of a calibration; its scale is `rational_scale(sigma, 1)`."""
@@ -416,7 +405,7 @@ class LaplaceCount(_Noise):
             EntropyError: The bit source is defective (see `DiscreteLaplace`).
         """
         check_counts(counts)
-        noise = self._law.draw(counts.shape, entropy)
+        noise = DiscreteLaplace(self.scale).draw(counts.shape, entropy)
         noise += counts
         return noise
 

@@ -2,22 +2,35 @@
 
 One interface serves every belief and every search: ``SidedInfluence`` holds, per secret pair and per side, an upper
 bound for each lag. The max-influence of the quilt {X_{i-a}, X_{i+b}} for a pair is ``left[pair, a - 1] + right[pair,
-b - 1]`` ([SWC17] Eq. 5). Mixing bounds make one pair, a chain makes one per ordered pair of states, a class the union
-over its members. These tables hold at every slot; those of one named slot follow.
+b - 1]``. Mixing bounds make one pair, a chain makes one per ordered pair of states, a class the union over its members.
+The tables of ``sided_influence`` hold at every slot, those of ``slot_influence`` at a named one: a chain with a fixed
+initial distribution has its own left side there, and a window its ends.
 
+>>> import numpy as np
 >>> tables = sided_influence(MarkovChain([[0.9, 0.1], [0.4, 0.6]]))
 >>> [(pair, float(np.exp(tables.right[row, 0]).round(6))) for row, pair in enumerate(tables.pairs)]
 [((0, 0, 1), 2.25), ((0, 1, 0), 6.0)]
+>>> tables = slot_influence(MarkovChain([[0.9, 0.1], [0.4, 0.6]], [0.8, 0.2]), slot=2, length=3)
+>>> [np.exp(side[:, 0]).max().round(6).tolist() for side in (tables.left, tables.right)]
+[6.0, 6.0]
 
-How far the powers of a transition matrix can be told apart: log-ratios within their columns and within their rows.
-
-Both influences of a slot on its neighbours come from these two tables and from nothing else of the matrix:
+*Powers.* Both influences of a slot on its neighbours under a chain come from log-ratios within the columns and within
+the rows of the powers of its matrix, and from nothing else of it:
 
     right[b][x, x'] = max_y log(P^b(x, y) / P^b(x', y))      two starts, seen b slots later (F of the theory)
     left[a][x, x']  = max_y log(P^a(y, x) / P^a(y, x'))      two ends, seen a slots earlier
 
-The influence of the slot a earlier on the pair (x, x') is left[a][x, x'] + log(m(x') / m(x)), m being the distribution
-of the slot itself: Bayes' rule turns one into the other ([SWC17] section 4.4 and App. C.4).
+The influence of the slot a earlier on slot i is left[a] + start[i], start[i][x, x'] = log(m_i(x') / m_i(x)), m_i being
+the distribution of slot i: Bayes' rule turns one into the other ([SWC17] section 4.4 and App. C.4). A stationary chain
+has the same start term at every slot; a fixed initial distribution has m_i = q P^{i-1}; over every initial distribution
+the term is M_{i-1}, where M_n[x, x'] = left[n][x', x]. A pair of which one state is impossible at a slot is no secret
+pair there. For later slots the terms need not be followed for ever: m_j with j >= i is a mixture of the rows of
+P^{i-1}, so start[j] <= M_{i-1} for every such j, whatever the start.
+
+>>> tables = PowerTables(np.array([[0.9, 0.1], [0.4, 0.6]]))
+>>> tables.extend(2)
+>>> np.exp(tables.right).round(6).tolist()
+[[2.25, 6.0], [1.416667, 2.666667]]
 
 *Underflow.* Every column y of a power is P applied to the column before, so each column may carry a scale of its own:
 ratios within a column do not see it, and ratios within a row are put right by the difference of two scales. So a
@@ -26,37 +39,6 @@ step is taken in logarithms. No positive probability is ever taken for a zero.
 
 *Rounding.* A product of n non-negative matrices has a relative error of at most n k / 2 ulp per entry. What the two
 entries of a ratio can be off by is added to every number, so that all of them are upper bounds.
-
->>> import numpy as np
->>> tables = PowerTables(np.array([[0.9, 0.1], [0.4, 0.6]]))
->>> tables.extend(2)
->>> np.exp(tables.right).round(6).tolist()
-[[2.25, 6.0], [1.416667, 2.666667]]
-
-Influence tables of one slot of a window: what is known of a slot near the start of a chain, or near an end.
-
-``sided_influence`` holds at every slot. Here the slot is named, so a chain with a fixed initial distribution has its
-own left side there, and a window its ends. It is what ``mqm_exact`` and ``pairwise`` search through, slot by slot.
-
->>> import numpy as np
->>> chain = MarkovChain([[0.9, 0.1], [0.4, 0.6]], [0.8, 0.2])
->>> tables = slot_influence(chain, slot=2, length=3)
->>> [np.exp(side[:, 0]).max().round(6).tolist() for side in (tables.left, tables.right)]
-[6.0, 6.0]
-
-What the quilts of single slots tell, under one chain: near the ends of a window, and far from them.
-
-The influence of the slot a earlier on slot i separates into a table of the lag and a term of the slot:
-
-    R_a^(i)[x, x'] = left[a][x, x'] + start[i][x, x'],
-
-with left[a] from the powers and start[i][x, x'] = log(m_i(x') / m_i(x)), m_i being the distribution of slot i. A
-stationary chain has the same start term at every slot. A fixed initial distribution has m_i = q P^{i-1}. Over every
-initial distribution the term is M_{i-1}[x, x'] ([SWC17] App. C.4). A pair of which one state is impossible at a slot is
-no secret pair there.
-
-For later slots the terms need not be followed for ever: m_j with j >= i is a mixture of the rows of P^{i-1}, so
-start[j] <= M_{i-1} for every such j, whatever the start.
 """
 
 from __future__ import annotations
@@ -378,9 +360,9 @@ def lemma_4_8(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
     return np.nan_to_num(2 * np.arctanh(share), nan=np.inf)
 
 
-def lemma_4_8_reach(bounds: MixingBounds, resolution: float = RESOLUTION) -> int:
-    """The first lag at which 2 f is at most the resolution."""
-    share = math.tanh(resolution / 4)
+def lemma_4_8_reach(bounds: MixingBounds) -> int:
+    """The first lag at which 2 f is at most ``RESOLUTION``."""
+    share = math.tanh(RESOLUTION / 4)
     return math.ceil(-(math.log(share) + math.log(bounds.pi_min)) * 2 / bounds.gap)
 
 
@@ -452,8 +434,9 @@ def mixing_influence(
 def any_start(tables: PowerTables, first: int = 0) -> FloatArray:
     """M_a[x, x'] + M_a[x', x] for the lags from ``first`` on: the influence on the slot a earlier, at every slot.
 
-    It holds for every start ([SWC17] App. C.4, and M_{i-1} <= M_a for i > a). A state that no state enters in a steps
-    is impossible at every slot that has a slot a earlier: no constraint, 0. Shape (lags, pairs).
+    It holds for every start ([SWC17] App. C.4, and M_{i-1} <= M_a for i > a, the mediant inequality). A state that no
+    state enters in a steps is impossible at every slot that has a slot a earlier: no constraint, 0. Shape (lags,
+    pairs).
     """
     one = tables.left[first:]
     other = one[:, tables.opposite]
@@ -481,24 +464,19 @@ def stationary_left(tables: PowerTables, odds: FloatArray, first: int = 0) -> Fl
     return exact if np.isfinite(odds).all() else np.where(np.isnan(odds), any_start(tables, first), exact)
 
 
-def chain_influence(
-    chain: MarkovChain, member: int = 0, resolution: float = RESOLUTION, *, any_initial: bool = False
-) -> SidedInfluence:
+def chain_influence(chain: MarkovChain, member: int = 0, *, any_initial: bool = False) -> SidedInfluence:
     """Exact tables of one chain, rounded outward.
 
-    The right side is F_b[x, x'] = max_y log(P^b(x, y) / P^b(x', y)). The left side of a stationary chain is the same
-    with the time reversal P*. With a fixed or any initial distribution it is M_a[x, x'] + M_a[x', x] with M_n[x, x'] =
-    max_y log(P^n(y, x') / P^n(y, x)), which bounds the influence at every slot and for every initial distribution
-    ([SWC17] App. C.4, and the mediant inequality M_{i-1} <= M_a for i > a).
+    With a fixed or any initial distribution the left side is the one that holds for every start, M_a[x, x'] +
+    M_a[x', x] ([SWC17] App. C.4); a stationary chain has that of its time reversal.
 
     All are non-increasing in the lag, so each entry is the least of those up to its lag. Tables end where every finite
-    entry is at most the resolution but for rounding, where they have stopped to fall, or at the longest allowed: that
+    entry is at most ``RESOLUTION`` but for rounding, where they have stopped to fall, or at the longest allowed: that
     only takes quilts away.
 
     Args:
         chain: Irreducible unless it has an initial distribution.
         member: Index of the chain in its class, for the labels.
-        resolution: Influence that is small enough.
         any_initial: Whether every initial distribution is meant.
 
     Raises:
@@ -526,7 +504,7 @@ def chain_influence(
         largest = np.max(raw, axis=1, initial=0.0, where=finite)
         # a zero of P^n that is still there after k^2 steps stays: the chain is periodic or reducible
         lasting = np.arange(first + 1, tables.lags + 1) >= chain.states**2
-        small = (largest <= resolution) & (finite.all(axis=1) | lasting)
+        small = (largest <= RESOLUTION) & (finite.all(axis=1) | lasting)
         if small.any():
             lags = first + int(np.argmax(small)) + 1
             return _sides(np.concatenate(lefts)[:lags], tables.right[:lags], pairs, basis)
@@ -884,14 +862,9 @@ def _walled(table: FloatArray) -> FloatArray:
 def slot_influence(belief: Belief, slot: int, length: int, *, literal: bool = False) -> SidedInfluence:
     """The tables of one slot of a window ([SWC17] Equation 5 and App. C.4), rounded outward.
 
-    With m_i the distribution of slot i and F as in ``sided_influence``, the left side R_a[x, x'] is
-
-    - for a fixed initial distribution the maximum of log(P^a(y, x) m_i(x') / (P^a(y, x') m_i(x))) over the states y
-      that are possible at slot i - a, or over all of them with ``literal``, as the numbers printed in [SWC17] do;
-    - for a stationary chain the same with m_i = pi;
-    - for every initial distribution M_{i-1}[x, x'] + M_a[x', x], M_n[x, x'] = max_y log(P^n(y, x') / P^n(y, x)).
-
-    Pairs of which a state is impossible at the slot are no secret pairs and have no row. Both sides have length - 1
+    Under a fixed initial distribution the maximum of the left side is over the states that are possible at the earlier
+    slot, or over all of them with ``literal``, as the numbers printed in [SWC17] do. Pairs of which a state is
+    impossible at the slot have no row. Both sides have length - 1
     lags, infinite where the window has no slot so far away.
 
     Args:
