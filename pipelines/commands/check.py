@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -111,6 +112,7 @@ class Gathered:
     values: Floats  # in the unit of the edges, shape (n,)
     rejects: dict[RejectReason, tuple[int, list[str]]]  # rows and first places by reason
     files: int  # files that were read
+    moving: tuple[str, ...] = ()  # series that name more than one group
 
     def runs(self) -> Iterator[tuple[str, slice]]:
         """Each series with the place of its readings."""
@@ -126,6 +128,7 @@ class _Gathering:
     numbers: dict[str, int] = field(default_factory=dict)
     parts: list[tuple[Ints, Ints, Floats]] = field(default_factory=list)
     rejects: dict[RejectReason, tuple[int, list[str]]] = field(default_factory=dict)
+    groups: set[tuple[str, str]] = field(default_factory=set)  # what each series is in
 
     def add(self, path: str, decoded: Decoded) -> None:
         for one in decoded.rejects:
@@ -138,11 +141,14 @@ class _Gathering:
             self.take(decoded.readings)
 
     def take(self, readings: pa.RecordBatch) -> None:
-        columns = reading_columns(readings)
+        columns = reading_columns(readings, grouped="group" in readings.schema.names)
         names = cast("list[str]", columns.names.to_pylist())
         numbers = np.array([self.numbers.setdefault(name, len(self.numbers)) for name in names], dtype=np.int64)
         good = columns.good
         self.parts.append((numbers[columns.series[good]], columns.times[good], columns.values[good]))
+        if columns.groups is not None and columns.group is not None:
+            pairs = np.unique(np.stack([columns.series[good], columns.group[good]], axis=1), axis=0).tolist()
+            self.groups |= {(names[at], columns.groups[group].as_py()) for at, group in pairs}
 
 
 def gather(source: ReadReadings) -> Gathered:
@@ -166,7 +172,9 @@ def gather(source: ReadReadings) -> Gathered:
     series = rank[series] if len(series) else series
     order = np.lexsort((times, series))
     files = len({task.path for task in source.tasks})
-    return Gathered(tuple(names), series[order], times[order], values[order], found.rejects, files)
+    times_named = Counter(name for name, _ in found.groups)
+    moving = tuple(sorted(name for name, count in times_named.items() if count > 1))
+    return Gathered(tuple(names), series[order], times[order], values[order], found.rejects, files, moving)
 
 
 def check(settings: Settings) -> Checked:
@@ -229,7 +237,7 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         silent=() if roster is None else tuple(name for name in roster.series if name not in heard),
         remarks=(),
     )
-    return replace(found, remarks=(*_of_values(found, settings, data), *_of_counts(found)))
+    return replace(found, remarks=(*_of_values(found, settings, data), *_of_counts(found, data)))
 
 
 def _counters(data: Gathered) -> Iterator[str]:
@@ -283,12 +291,18 @@ def _of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
         )
 
 
-def _of_counts(found: Checked) -> Iterator[str]:
-    """What to look at in what counts: contradictions, and what no window or roster has."""
+def _of_counts(found: Checked, data: Gathered) -> Iterator[str]:
+    """What to look at in what counts: contradictions, and what no window, roster or group has."""
+    if data.moving:
+        yield (
+            f"{_named(data.moving)} name{'s' if len(data.moving) == 1 else ''} more than one group: a run takes that "
+            "of the earliest reading and rejects the readings of others, which are counted above; correct the column, "
+            "or give a roster"
+        )
     if found.contradicting:
         yield (
-            f"{found.contradicting:,} readings are in a cell that had another value: the latest counts, of equally "
-            "late ones that in the higher bin"
+            f"{plural(found.contradicting, 'reading')} {'is' if found.contradicting == 1 else 'are'} in a cell that "
+            "had another value: the latest counts, of equally late ones that in the higher bin"
         )
     if found.silent:
         yield f"no reading counts of {_named(found.silent)} of the roster: a typing error, or gone?"

@@ -110,8 +110,8 @@ def _find_header(block: LineBlock, path: str, delimiter: str) -> tuple[list[str]
 def _header(line: bytes, path: str, delimiter: str) -> list[str]:
     if not is_utf8(line) or b"\0" in line or b"\r" in line:
         raise SettingsError(
-            f"source.csv: the header of {path} is not a line of UTF-8 text; save it as UTF-8 with line feeds, or "
-            "check that it is a CSV file"
+            f"source.csv: the header of {path} is not a line of UTF-8 text; save it as UTF-8 with line feeds, set "
+            "source.encoding, or check that it is a CSV file"
         )
     header = _fields(line.decode("utf-8"), delimiter)
     if header is None:

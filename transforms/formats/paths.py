@@ -83,7 +83,7 @@ def _mistakes(setting: str, where: str, paths: Sequence[str]) -> list[str]:
             for path, what in endless_ones
         ]
     if is_local(where) and is_folder(where):
-        return [f"{setting}: {where} is a folder; name the files in it with a pattern such as {where}/*"]
+        return [f"{setting}: {where} is a folder; name the files in it with a pattern such as {where.rstrip('/')}/*"]
     if is_local(where) and (what := endless(where)) is not None:
         return [
             f"{setting}: {where} is no file that ends, but {what}; copy what it gives into a file, or read a live "

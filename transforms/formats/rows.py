@@ -334,14 +334,16 @@ def missing_column(setting: str, column: str, path: str, available: Sequence[str
 
     The first line of a file without a header is data. If anything in it looks like a value, no name is shown.
     """
+    then = f"change {setting}"
     if hidden:
         known = f"{len(available)} columns, whose names are not shown because they may be those of series"
     elif any(map(_like_a_value, available)):
         count = f"{len(available)} column{'' if len(available) == 1 else 's'}"
-        known = f"{count}, not shown because some look like values: check that its first line is a header"
+        known = f"{count}, not shown because some look like values"
+        then = f"check that its first line is a header, or {then}"
     else:
         known = ", ".join(repr(one) for one in list(available)[:_SHOWN]) or "no columns"
-    return f"{setting} names the column {column!r}, which {path} does not have; it has {known}: change {setting}"
+    return f"{setting} names the column {column!r}, which {path} does not have; it has {known}: {then}"
 
 
 def _like_a_value(name: str) -> bool:

@@ -71,6 +71,18 @@ def test_series_outside_the_roster_and_silent_series_are_reported(tmp_path: Path
     assert (said["not_in_roster"], said["silent"]) == (96, ["m3"])
 
 
+def test_a_series_that_names_two_groups_is_noticed(tmp_path: Path) -> None:
+    rows = readings(days=2)
+    made = job(tmp_path, roster=None, group_by="street", windows={"size": "1d", "start": "2024-03-01"})
+    lines = [
+        f"{home},{stamp},{value},{'south' if home == 'm3' and at % 96 > 40 else 'north'}"
+        for at, (home, stamp, value) in enumerate(rows)
+    ]
+    (tmp_path / "readings.csv").write_text("\n".join(["meter,ts,kwh,street", *lines]) + "\n", encoding="utf-8")
+    (remark,) = [one for one in found(made)["remarks"] if "more than one group" in one]
+    assert remark.startswith("1 series (m3) names more than one group: a run takes that of the earliest reading")
+
+
 def test_data_without_a_counted_reading_exit_with_the_code_of_a_run(tmp_path: Path) -> None:
     rows: list[Row] = [(home, stamp.replace("2024", "2034"), value) for home, stamp, value in readings(days=2)]
     made = job(tmp_path, rows)

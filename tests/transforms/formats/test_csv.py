@@ -238,7 +238,7 @@ def test_a_delimiter_that_cannot_delimit_is_refused(tmp_path, delimiter):
     [
         (b"id,ts,energy\n", "readings.value names the column 'kwh'.*'id', 'ts', 'energy'"),
         (b"id,ts,kwh,kwh\n", "has 2 columns 'kwh'"),
-        (b"\xff\xfei\0d\0\n", "not a line of UTF-8 text"),
+        (b"\xff\xfei\0d\0\n", r"not a line of UTF-8 text; .*set source\.encoding"),
         (b'id,ts,"kwh\n', "quote that is not closed"),
     ],
 )
