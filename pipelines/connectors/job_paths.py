@@ -1,4 +1,4 @@
-"""Paths that a job reads or writes, and which of them must not be the same.
+"""Paths that a job or another command reads or writes, and which of them must not be the same.
 
 Nothing here reads or writes, and Beam is not imported: a dry run checks the paths of a job, too.
 """
@@ -6,6 +6,7 @@ Nothing here reads or writes, and Beam is not imported: a dry run checks the pat
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -18,7 +19,7 @@ from ...schemas.settings.job import Settings
 from ...store.address import StoreAddress
 from ...transforms.formats.paths import expand, is_local
 
-__all__ = ["JobPath", "check_apart", "check_paths", "job_paths"]
+__all__ = ["JobPath", "check_apart", "check_output", "check_paths", "job_paths"]
 
 #: Files that SQLite and the queue of its writers keep beside a database.
 _BESIDE = ("-wal", "-shm", "-journal", "-queue")
@@ -118,6 +119,22 @@ def check_paths(paths: list[JobPath]) -> None:
             ] = None
     if problems:
         raise SettingsError(problems)
+
+
+def check_output(output: Path, read: Iterable[JobPath | Path], what: str = "the output (-o)") -> None:
+    """Refuse to write what a command makes over a file that it reads, or that its settings name.
+
+    Args:
+        output: the file to be written.
+        read: the other files.
+        what: the file that is written, for messages.
+
+    Raises:
+        SettingsError: it is one of them.
+    """
+    written = JobPath(what, str(output), written=True)
+    for one in read:
+        check_paths([one if isinstance(one, JobPath) else JobPath("the command", str(one)), written])
 
 
 def _same(one: JobPath, other: JobPath) -> bool:
