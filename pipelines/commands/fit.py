@@ -55,7 +55,7 @@ from ...schemas.settings.model import STAND_IN
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_instant
 from ...transforms.aggregate.transitions import EstimateTransitions, SeriesPaths
 from ..connectors.files import SERIES_COLUMN, series_column, source_digests
-from ..connectors.job_io import JobPath, check_paths, job_paths
+from ..connectors.job_paths import check_output, job_paths
 from ..console import facts, finite, heading, notes, number, plural, shares, working
 from ..errors import CommandError, ExitCode, writing
 from ..runners import new_pipeline, options_of, read_source
@@ -142,9 +142,7 @@ def _check_output(settings: Settings, output: Path, read: list[Path]) -> None:
     with _writing(output):
         check_replaceable(output)
     others = [path for path in job_paths(settings) if path.field != "model"]
-    others += [JobPath("the command", str(path)) for path in read]
-    for other in others:
-        check_paths([other, JobPath("the model file (-o)", str(output), written=True)])
+    check_output(output, [*others, *read], "the model file (-o)")
 
 
 def _check_options(choice: Choice) -> None:

@@ -35,6 +35,7 @@ from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, RegisterValue, place_text
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, time_zone
 from ...transforms.payloads.messages import Messages, SourceAwayError
+from ..connectors.job_paths import check_output, job_paths
 from ..console import listed, plural
 from ..errors import CommandError, ExitCode, writing
 from ..gateway.connection import Arrived, Session
@@ -380,6 +381,9 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
     roster, gateway = output.with_name("roster.csv"), output.with_name(GATEWAY_FILE)
     check_places(output, *([roster] if guessed.grouped else []), *([gateway] if guessed.gateway else []), force=force)
     files = {output.with_name(SCHEMA_FILE): schema_file(), output: guessed.text}
+    settings = load_settings(guessed.text, folder=output.parent)
+    for path in (*files, roster):
+        check_output(path, [one for one in job_paths(settings) if one.field.startswith("source")], path.name)
     if not guessed.grouped:
         if hold_out:
             raise CommandError("--hold-out: the data are one series, so none can be held out of what is published")
@@ -388,7 +392,7 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
     with writing(output, _ELSEWHERE, ExitCode.SETTINGS):
         # the data are named from this folder, by a path that may lead out of it again
         output.parent.mkdir(parents=True, exist_ok=True)
-    every = series_of(load_settings(guessed.text, folder=output.parent))
+    every = series_of(settings)
     # evenly by the order of the names, so that neighbours differ
     names = [one for at, one in enumerate(every) if math.floor((at + 1) * hold_out) == math.floor(at * hold_out)]
     if hold_out and (not names or len(names) == len(every)):

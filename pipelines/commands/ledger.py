@@ -43,6 +43,7 @@ from ...store.specs import TRANSITIONS, BeliefChange, DomainSpec, Registration, 
 from ...store.store import Store
 from ...store.verification import Head, Verified
 from ...transforms.plan import make_plan
+from ..connectors.job_paths import JobPath, check_output, job_paths
 from ..console import facts, heading, paragraph, plural, print_json, results
 from ..errors import CommandError, ExitCode, writing
 
@@ -77,6 +78,15 @@ def address_of(text: str) -> StoreAddress:
                 ExitCode.STORE,
             )
     return StoreAddress(f"sqlite:///{path.resolve()}")
+
+
+def files_of(text: str) -> list[JobPath | Path]:
+    """The files of a ledger: its database, or the settings file that names it with all that the settings name."""
+    settings = settings_of(text)
+    if settings is not None:
+        return [Path(text), *job_paths(settings)]
+    address = address_of(text)
+    return [Path(str(address.resolve().database))] if address.is_sqlite else []
 
 
 def _open(text: str) -> Store:
@@ -255,6 +265,8 @@ def export(text: str, folder: Path, kind: str) -> None:
         console = results()
         entries, releases = folder / f"ledger-entries.{kind}", folder / f"releases.{kind}"
         accounts = folder / "domains.json"
+        for path in (entries, releases, accounts):
+            check_output(path, files_of(text))
         console.print(f"{entries}: {plural(store.export(entries, 'ledger'), 'row')}", soft_wrap=True)
         console.print(f"{releases}: {plural(store.export(releases, 'releases'), 'row')}", soft_wrap=True)
         domains = [

@@ -39,6 +39,7 @@ from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_duration
 from ...schemas.states import StateSpace
 from ...transforms.checks import STAND_IN_TEXT, class_share
 from ...transforms.plan import make_plan
+from ..connectors.job_paths import check_output, job_paths
 from ..console import facts, heading, lines, notes, plural, print_json, results, working
 from ..errors import CommandError, writing
 
@@ -94,12 +95,7 @@ def plan(
     """Plan, print, and write what is asked for."""
     if (settings is None) == (model is None):
         raise CommandError("plan takes either a settings file or --model FILE: give one of them")
-    _check_picture(picture)
-    if settings is not None and output is not None and output.resolve().parent != settings.resolve().parent:
-        raise CommandError(
-            f"-o is {output}, but the paths of {settings} are relative to its folder: write beside it, for example "
-            f"-o {settings.with_name('planned.yaml')}"
-        )
+    _check_written(settings, model, picture, output)
     subject = of_settings(settings, asked) if settings is not None else of_model(model or Path(), asked, output)
     with working("calibrating"):
         found = analyse_utility(subject.belief, subject.purpose)
@@ -473,15 +469,23 @@ def _document(space: StateSpace, interval_us: int, path: str, purpose: Purpose) 
     }
 
 
-def _check_picture(path: Path | None) -> None:
-    if path is None:
-        return
-    if path.suffix.lower() not in _PICTURES:
-        raise CommandError(f"--picture is {path}, but must end with {' or '.join(_PICTURES)}: name such a file")
-    if find_spec("matplotlib") is None:
+def _check_written(settings: Path | None, model: Path | None, picture: Path | None, output: Path | None) -> None:
+    """Check that a picture can be made, and that nothing is written over what is read."""
+    if picture is not None and picture.suffix.lower() not in _PICTURES:
+        raise CommandError(f"--picture is {picture}, but must end with {' or '.join(_PICTURES)}: name such a file")
+    if picture is not None and find_spec("matplotlib") is None:
         raise CommandError(
             "matplotlib is not installed, which a picture is made with: pip install 'quiltstream[report]'"
         )
+    if settings is not None and output is not None and output.resolve().parent != settings.resolve().parent:
+        raise CommandError(
+            f"-o is {output}, but the paths of {settings} are relative to its folder: write beside it, for example "
+            f"-o {settings.with_name('planned.yaml')}"
+        )
+    for written, what in ((output, "the settings to start from (-o)"), (picture, "the picture (--picture)")):
+        if written is not None:
+            named = [] if settings is None else [settings, *job_paths(read_settings(settings))]
+            check_output(written, named if model is None else [model], what)
 
 
 def _draw(path: Path, subject: Subject, found: Utility) -> None:

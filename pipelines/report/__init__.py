@@ -31,7 +31,8 @@ from ...store.migrations import library_version
 from ...store.queries import DomainSummary
 from ...store.specs import TRANSITIONS, DomainSpec
 from ...store.store import Store
-from ..commands.ledger import address_of
+from ..commands.ledger import address_of, files_of
+from ..connectors.job_paths import check_output
 from ..console import plural, results, working
 from ..errors import CommandError, ExitCode
 from ..released_series import ReleasedSeries, series_in
@@ -46,6 +47,7 @@ def write_report(text: str, output: Path, *, domain: str | None, model: Path | N
         )
     from .page import page_of  # noqa: PLC0415 - after the extra was looked for
 
+    check_output(output, [*files_of(text), *([] if model is None else [model])])
     known = None if model is None else Model.load(model)
     with working("reading the ledger"), Store(address_of(text)) as store:
         found = read_report(store, domain, known)

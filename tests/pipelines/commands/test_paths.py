@@ -247,3 +247,49 @@ def test_neither_a_model_nor_a_row_has_the_name_of_the_historys_file(tmp_path: P
     assert "jane" not in (tmp_path / "model.json").read_text(encoding="utf-8")
     rows = made.rows()
     assert {row.model_provenance for row in rows} == {"pooled transition counts; a history in csv"}
+
+
+def outputs(made: Job) -> list[tuple[str, Path | str, Path]]:
+    """A command, what it reads, and the option that would write over that, or over what its settings name."""
+    folder, ledger = made.folder, made.ledger
+    return [
+        (words, read, folder / output)
+        for words, read, output in (
+            ("plan -o", made.settings, "settings.yaml"),
+            ("plan -o", made.settings, "roster.csv"),
+            ("plan -o --model", folder / "model.json", "model.json"),
+            ("show --tidy -o", made.sink, "releases.parquet"),
+            ("show --tidy -o", made.sink, "sub/../releases.parquet"),
+            ("report -o", ledger, "ledger.db"),
+            ("report -o", f"sqlite:///{ledger}", "ledger.db"),
+            ("report -o", made.settings, "ledger.db"),
+            ("report -o", made.settings, "readings.csv"),
+            ("ledger export -o", made.settings, "."),
+        )
+    ]
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_no_command_writes_over_a_file_that_it_reads_or_that_its_settings_name(tmp_path: Path, number: int) -> None:
+    made = fitted(tmp_path)
+    assert call("run", made.settings).code == 0
+    (tmp_path / "sub").mkdir()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    words, read, output = outputs(made)[number]
+    *command, option = [one for one in words.split() if one != "--model"]
+    done = call(*command, *(["--model"] if "--model" in words else []), read, option, output)
+    assert done.code == 2, done.out
+    assert done.said("name the same file"), done.err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize("data", ["roster.csv", "settings.csv"])
+def test_init_does_not_write_over_its_data_with_force_either(tmp_path: Path, data: str) -> None:
+    job(tmp_path)
+    (tmp_path / "readings.csv").rename(tmp_path / data)
+    before = (tmp_path / data).read_bytes()
+    output = tmp_path / ("settings.yaml" if data == "roster.csv" else data)
+    done = call("init", tmp_path / data, "-o", output, "--force")
+    assert done.code == 2, done.out
+    assert done.said("name the same file"), done.err
+    assert (tmp_path / data).read_bytes() == before
