@@ -55,7 +55,7 @@ from ...schemas.settings.model import STAND_IN
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_instant
 from ...transforms.aggregate.transitions import EstimateTransitions, SeriesPaths
 from ..connectors.files import SERIES_COLUMN, series_column, source_digests
-from ..connectors.job_paths import check_output, job_paths
+from ..connectors.job_io import check_output, job_paths
 from ..console import facts, finite, heading, notes, number, plural, shares, working
 from ..errors import CommandError, ExitCode, writing
 from ..runners import new_pipeline, options_of, read_source

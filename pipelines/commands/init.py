@@ -35,7 +35,7 @@ from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, RegisterValue, place_text
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, time_zone
 from ...transforms.payloads.messages import Messages, SourceAwayError
-from ..connectors.job_paths import check_output, job_paths
+from ..connectors.job_io import check_output, job_paths
 from ..console import listed, plural
 from ..errors import CommandError, ExitCode, writing
 from ..gateway.connection import Arrived, Session

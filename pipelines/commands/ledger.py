@@ -43,7 +43,7 @@ from ...store.specs import TRANSITIONS, BeliefChange, DomainSpec, Registration, 
 from ...store.store import Store
 from ...store.verification import Head, Verified
 from ...transforms.plan import make_plan
-from ..connectors.job_paths import JobPath, check_output, job_paths
+from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, paragraph, plural, print_json, results
 from ..errors import CommandError, ExitCode, writing
 

@@ -39,7 +39,7 @@ from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_duration
 from ...schemas.states import StateSpace
 from ...transforms.checks import STAND_IN_TEXT, class_share
 from ...transforms.plan import make_plan
-from ..connectors.job_paths import check_output, job_paths
+from ..connectors.job_io import check_output, job_paths
 from ..console import facts, heading, lines, notes, plural, print_json, results, working
 from ..errors import CommandError, writing
 

@@ -26,7 +26,7 @@ from ...schemas.releases import tidy
 from ...schemas.slots import format_duration, format_instant, parse_instant
 from ...schemas.states import StateSpace
 from ...schemas.table_files import released_rows
-from ..connectors.job_paths import check_output
+from ..connectors.job_io import check_output
 from ..console import banded, facts, heading, number, plural, print_json, results
 from ..errors import CommandError, ExitCode, writing
 from ..released_series import Period, ReleasedSeries, Span, days_between, series_in

@@ -1,4 +1,4 @@
-"""What a job reads and writes: paths, topics and outputs; which of them must not be the same, and errors of outputs.
+"""What a job or command reads and writes: paths, topics and outputs; which must not be the same, and their errors.
 
 Nothing here reads or writes, and Beam is not imported: a dry run checks the paths of a job, too. What is released is
 put on record before it is written, so an output that fails loses nothing: the same rows can be written later.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -31,6 +31,7 @@ __all__ = [
     "Output",
     "SinkError",
     "check_apart",
+    "check_output",
     "check_paths",
     "check_topics",
     "filling",
@@ -147,6 +148,22 @@ def check_paths(paths: list[JobPath]) -> None:
             ] = None
     if problems:
         raise SettingsError(problems)
+
+
+def check_output(output: Path, read: Iterable[JobPath | Path], what: str = "the output (-o)") -> None:
+    """Refuse to write what a command makes over a file that it reads, or that its settings name.
+
+    Args:
+        output: the file to be written.
+        read: the other files.
+        what: the file that is written, for messages.
+
+    Raises:
+        SettingsError: it is one of them.
+    """
+    written = JobPath(what, str(output), written=True)
+    for one in read:
+        check_paths([one if isinstance(one, JobPath) else JobPath("the command", str(one)), written])
 
 
 def _same(one: JobPath, other: JobPath) -> bool:

@@ -32,7 +32,7 @@ from ...store.queries import DomainSummary
 from ...store.specs import TRANSITIONS, DomainSpec
 from ...store.store import Store
 from ..commands.ledger import address_of, files_of
-from ..connectors.job_paths import check_output
+from ..connectors.job_io import check_output
 from ..console import plural, results, working
 from ..errors import CommandError, ExitCode
 from ..released_series import ReleasedSeries, series_in

@@ -57,7 +57,7 @@ def test_an_unencrypted_password_on_the_network_is_reported(tmp_path: Path, monk
     done = call("gateway", "--check", write(tmp_path, mqtt=mqtt))
     assert done.said("the password goes over the network unencrypted; set mqtt.tls")
     assert "hunter2" not in done.out + done.err
-    assert not call("gateway", "--check", write(tmp_path, mqtt=mqtt | {"host": "localhost"})).said("unencrypted")
+    assert not call("gateway", "--check", write(tmp_path, mqtt=mqtt | {"host": "localhost"})).said("over the network")
     hidden = call("gateway", "--check", write(tmp_path, mqtt=mqtt | {"user": {"env": "GATEWAY_SECRET"}}))
     assert hidden.said("as a user")
     assert "hunter2" not in hidden.out + hidden.err
