@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from ..slots import SlotGrid, parse_duration
 from .base import Duration, Number, Positive, Section
+from .connectors import Encoding
 
 Paths = str | list[str]
 
@@ -38,9 +39,7 @@ class OutsideFiles(Section):
     jsonl: Paths | None = Field(default=None, description="a path, a pattern, or a list of them")
     avro: Paths | None = Field(default=None, description="a path, a pattern, or a list of them")
     delimiter: str = Field(default=",", min_length=1, max_length=1, description="between the columns of CSV")
-    encoding: Literal["utf-8", "utf-16", "latin-1", "windows-1252"] = Field(
-        default="utf-8", description="of files of text"
-    )
+    encoding: Encoding = Field(default="utf-8", description="of files of text")
 
     @model_validator(mode="after")
     def _one_format(self) -> OutsideFiles:
