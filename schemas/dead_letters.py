@@ -1,16 +1,12 @@
-"""Encrypted dead letters: the content of a rejected message, encrypted to an operator's public key.
+"""Encrypted dead letters: the content of one rejected message, encrypted to an operator's public key.
 
-A public key is no secret, so it stands in the settings as it is. Its private key is with whoever opens the letters, and
-nowhere in a job.
+A letter is HPKE of RFC 9180 in its base mode, with X25519, HKDF-SHA256 and AES-256-GCM, by the library cryptography.
+The public key is no secret and stands in the settings as it is: it writes letters. Only the private key reads them; no
+job or gateway ever has that. What is inside names the reject once more, so that a letter that was moved to another row
+is noticed.
 
 >>> Letters(public_key="KPe0zCXrsdoBR0sXwi9fmfJsq1UNUQsDMgoXHkGjhxU=").most_bytes
 65536
-
-What a letter is: the content of one rejected message, encrypted to a public key, and its opening.
-
-A letter is HPKE of RFC 9180 in its base mode, with X25519, HKDF-SHA256 and AES-256-GCM, by the library cryptography.
-Whoever has the public key can write letters, and only who has the private key can read them; no job or gateway ever has
-that. What is inside names the reject once more, so that a letter that was moved to another row is noticed.
 """
 
 from __future__ import annotations
@@ -18,12 +14,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from .errors import QuiltstreamError
 from .settings.base import Section, SettingsError
@@ -180,71 +176,40 @@ def open_letter(letter: str, private_key: bytes) -> dict[str, Any]:
 
     own = X25519PrivateKey.from_private_bytes(private_key)
     try:
-        inside = json.loads(_suite().decrypt(base64.b64decode(letter, validate=True), own, _INFO))
+        data: bytes = _suite().decrypt(base64.b64decode(letter, validate=True), own, _INFO)
+        inside = json.loads(data)
     except (InvalidTag, ValueError, RecursionError):
         raise LetterError("this is no letter for this key, or it is damaged") from None
-    if not _is_content(inside):
-        raise LetterError("what was encrypted is no letter")
+    try:
+        _Inside.model_validate_json(data)
+    except ValidationError:
+        raise LetterError("what was encrypted is no letter") from None
     return inside
 
 
-def _is_content(inside: Any) -> bool:
-    """Whether this is what :func:`letter_of` encrypts; whoever has the public key can encrypt anything."""
-    if not isinstance(inside, dict) or inside.keys() != _CONTENT.keys():
-        return False
-    found: dict[str, Any] = inside
-    return all(kind(found[name]) for name, kind in _CONTENT.items())
+def _base64(text: str) -> str:
+    base64.b64decode(text, validate=True)
+    return text
 
 
-def _is_text(given: Any) -> bool:
-    return type(given) is str
+_Base64 = Annotated[str, AfterValidator(_base64)]
 
 
-def _is_number(given: Any) -> bool:
-    return type(given) is int
+class _Inside(BaseModel):
+    """What :func:`letter_of` encrypts, all of it always; whoever has the public key can encrypt anything."""
 
+    model_config = ConfigDict(extra="forbid", strict=True)
 
-def _is_bytes(given: Any) -> bool:
-    """Whether this is base64."""
-    if type(given) is not str:
-        return False
-    try:
-        base64.b64decode(given, validate=True)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_bytes_or_none(given: Any) -> bool:
-    return given is None or _is_bytes(given)
-
-
-def _are_headers(given: Any) -> bool:
-    return isinstance(given, list) and all(map(_is_header, cast("list[Any]", given)))
-
-
-def _is_header(given: Any) -> bool:
-    if not isinstance(given, list) or len(pair := cast("list[Any]", given)) != _PAIR:
-        return False
-    name, value = pair
-    return _is_text(name) and _is_bytes_or_none(value)
-
-
-_PAIR = 2
-
-#: What a letter holds, all of it always.
-_CONTENT: dict[str, Callable[[Any], bool]] = {
-    "reason": _is_text,
-    "source": _is_text,
-    "position": _is_number,
-    "size": _is_number,
-    "topic": _is_text,
-    "stamp_us": _is_number,
-    "key": _is_bytes_or_none,
-    "headers": _are_headers,
-    "payload": _is_bytes,
-    "cut": lambda given: type(given) is bool,
-}
+    reason: str
+    source: str
+    position: int
+    size: int
+    topic: str
+    stamp_us: int
+    key: _Base64 | None
+    headers: list[tuple[str, _Base64 | None]]
+    payload: _Base64
+    cut: bool
 
 
 def new_keys() -> tuple[bytes, bytes]:

@@ -24,9 +24,9 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 
 
-def digest(value: Any, size: int = 16) -> str:
-    """BLAKE2b of the canonical JSON of ``value``, as ``2 * size`` hexadecimal digits."""
-    return hashlib.blake2b(canonical_json(value).encode(), digest_size=size).hexdigest()
+def digest(value: Any) -> str:
+    """BLAKE2b of the canonical JSON of ``value``, as 32 hexadecimal digits."""
+    return hashlib.blake2b(canonical_json(value).encode(), digest_size=16).hexdigest()
 
 
 def stable_hash(name: str) -> int:

@@ -1,8 +1,9 @@
-"""How files of this machine are opened and written: regular files only, of a bounded size, whole or not at all.
+"""What a process reads from the disk of its machine and leaves there: regular files, bounded, whole or not at all.
 
 What is read is a regular file, also behind symbolic links: a device or pipe may have no end, or keep its reader
 waiting. What is written replaces a regular file or nothing: never a device, a pipe, a folder or a symbolic link, since
-a link in a shared folder could lead the rows elsewhere. A process that holds raw readings or noise writes no core file.
+a link in a shared folder could lead the rows elsewhere. What nothing writes on purpose is not left either: a process
+that holds raw readings or noise leaves no core file.
 """
 
 from __future__ import annotations
@@ -292,6 +293,3 @@ def keep_memory_private() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-
-
-__all__ = ["keep_memory_private"]

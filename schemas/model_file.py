@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -122,18 +122,7 @@ class Provenance:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
-        return {
-            "method": self.method,
-            "source": self.source,
-            "series": self.series,
-            "transitions": self.transitions,
-            "outside": self.outside,
-            "smoothing": self.smoothing,
-            "from_protected": self.from_protected,
-            "series_hashes": list(self.series_hashes),
-            "source_digests": list(self.source_digests),
-            "notes": list(self.notes),
-        }
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, form: dict[str, Any]) -> Provenance:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -117,6 +117,9 @@ RELEASE_AVRO: dict[str, Any] = {
 #: Columns of rows by classes of slots, or of categories.
 _OF_SOME = "by", "classes", "class_slots", "labels"
 
+#: Columns of lists.
+_LISTS = "edges", "counts", "estimate", *_OF_SOME
+
 
 @dataclass(frozen=True, slots=True)
 class Release:
@@ -207,23 +210,15 @@ class Release:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form: lists for tuples, the quilt as ``{"left": a, "right": b}``."""
         row = {f.name: getattr(self, f.name) for f in fields(self)}
-        row["edges"] = None if self.edges is None else list(self.edges)
-        row["counts"] = list(self.counts)
-        row["estimate"] = None if self.estimate is None else list(self.estimate)
-        row["quilt"] = {"left": self.quilt[0], "right": self.quilt[1]}
-        for name in _OF_SOME:
-            row[name] = None if row[name] is None else list(row[name])
-        return row
+        row |= {name: list(row[name]) for name in _LISTS if row[name] is not None}
+        return row | {"quilt": {"left": self.quilt[0], "right": self.quilt[1]}}
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Release:
         """The inverse of :meth:`to_dict`; columns of later versions are ignored."""
         known = {f.name: row[f.name] for f in fields(cls) if f.default is MISSING or f.name in row}
-        known["edges"] = None if known["edges"] is None else tuple(known["edges"])
-        known["counts"] = tuple(known["counts"])
-        known["estimate"] = None if known["estimate"] is None else tuple(known["estimate"])
+        known |= {name: tuple(known[name]) for name in _LISTS if known.get(name) is not None}
         known["quilt"] = (known["quilt"]["left"], known["quilt"]["right"])
-        known |= {name: tuple(known[name]) for name in _OF_SOME if known.get(name) is not None}
         return cls(**known)
 
 
@@ -464,6 +459,65 @@ def releases_from_batch(batch: pa.RecordBatch | pa.Table) -> list[Release]:
 
 Engine = Literal["flink", "risingwave", "clickhouse"]
 
+
+@dataclass(frozen=True, slots=True)
+class _Sql:
+    """How an engine writes names and types, each with ``{}`` for what it is made of.
+
+    Attributes:
+        scalars: texts, whole numbers, numbers and truth values.
+        stamp: an instant.
+        array: a list.
+        struct: a record of named parts.
+        quote: around a name.
+        required: behind the type of a column that is never null.
+        nullable: a type whose values may be null; not of lists and records.
+    """
+
+    scalars: tuple[str, str, str, str]
+    stamp: str
+    array: str
+    struct: str
+    quote: str = "`"
+    required: str = ""
+    nullable: str = "{}"
+
+    @property
+    def columns(self) -> str:
+        """The columns of a release, one a line."""
+        return ",\n".join(f"  {self._named(one)}{'' if one.nullable else self.required}" for one in RELEASE_SCHEMA)
+
+    def _named(self, field: pa.Field) -> str:
+        return f"{self.quote}{field.name}{self.quote} {self._type(field)}"
+
+    def _type(self, field: pa.Field) -> str:
+        kind = field.type
+        if pa.types.is_list(kind):
+            return self.array.format(self._type(kind.value_field.with_nullable(nullable=False)))
+        if pa.types.is_struct(kind):
+            return self.struct.format(", ".join(map(self._named, kind)))
+        name = self.stamp
+        if not pa.types.is_timestamp(kind):
+            name = dict(zip((pa.utf8(), pa.int64(), pa.float64(), pa.bool_()), self.scalars, strict=True))[kind]
+        return self.nullable.format(name) if field.nullable else name
+
+
+_FLINK = _Sql(
+    ("STRING", "BIGINT", "DOUBLE", "BOOLEAN"),
+    "TIMESTAMP_LTZ(3)",  # a watermark takes no finer one, and windows begin on whole milliseconds
+    "ARRAY<{}>",
+    "ROW<{}>",
+    required=" NOT NULL",
+)
+_RISINGWAVE = _Sql(("VARCHAR", "BIGINT", "DOUBLE PRECISION", "BOOLEAN"), "TIMESTAMPTZ", "{}[]", "STRUCT<{}>", quote='"')
+_CLICKHOUSE = _Sql(
+    ("String", "Int64", "Float64", "Bool"),
+    "DateTime64(6, 'UTC')",
+    "Array({})",  # there is no array that may be null: one that is becomes empty
+    "Tuple({})",
+    nullable="Nullable({})",
+)
+
 #: Name of the table.
 TABLE = "releases"
 
@@ -487,10 +541,9 @@ def release_ddl(engine: Engine, topic: str, servers: str) -> str:
 
 
 def _flink(topic: str, servers: str) -> str:
-    columns = _declared_columns(_flink_type, "`", " NOT NULL")
     return f"""\
 CREATE TABLE {TABLE} (
-{columns},
+{_FLINK.columns},
   PRIMARY KEY (`{_KEY}`) NOT ENFORCED,
   WATERMARK FOR `window_stop` AS `window_stop`
 ) WITH (
@@ -506,10 +559,9 @@ CREATE TABLE {TABLE} (
 
 
 def _risingwave(topic: str, servers: str) -> str:
-    columns = _declared_columns(_risingwave_type, '"', "")
     return f"""\
 CREATE TABLE {TABLE} (
-{columns},
+{_RISINGWAVE.columns},
   PRIMARY KEY ("{_KEY}")
 ) WITH (
   connector = 'kafka',
@@ -525,12 +577,12 @@ def _clickhouse(topic: str, servers: str) -> str:
     parsed = ", ".join(f"parseDateTime64BestEffort(`{name}`, 6, 'UTC') AS `{name}`" for name in stamps)
     return f"""\
 CREATE TABLE {TABLE} (
-{_declared_columns(_clickhouse_type, "`", "")}
+{_CLICKHOUSE.columns}
 ) ENGINE = ReplacingMergeTree
 ORDER BY (`domain`, `query`, `key`, `window_start`, `{_KEY}`);
 
 CREATE TABLE {TABLE}_queue (
-{_declared_columns(_clickhouse_text, "`", "")}
+{replace(_CLICKHOUSE, stamp="String").columns}
 ) ENGINE = Kafka
 SETTINGS
   kafka_broker_list = {servers},
@@ -547,59 +599,6 @@ FROM {TABLE}_queue;
 _STATEMENTS: Mapping[str, Callable[[str, str], str]] = MappingProxyType(
     {"flink": _flink, "risingwave": _risingwave, "clickhouse": _clickhouse}
 )
-
-
-def _declared_columns(type_of: Callable[[pa.Field], str], quote: str, required: str) -> str:
-    return ",\n".join(
-        f"  {quote}{field.name}{quote} {type_of(field)}{'' if field.nullable else required}" for field in RELEASE_SCHEMA
-    )
-
-
-def _flink_type(field: pa.Field) -> str:
-    kind = field.type
-    if pa.types.is_list(kind):
-        return f"ARRAY<{_flink_type(kind.value_field)}>"
-    if pa.types.is_struct(kind):
-        parts = [f"`{part.name}` {_flink_type(part)}" for part in kind]
-        return f"ROW<{', '.join(parts)}>"
-    if pa.types.is_timestamp(kind):
-        return "TIMESTAMP_LTZ(3)"  # a watermark takes no finer one, and windows begin on whole milliseconds
-    return {pa.utf8(): "STRING", pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.bool_(): "BOOLEAN"}[kind]
-
-
-def _risingwave_type(field: pa.Field) -> str:
-    kind = field.type
-    if pa.types.is_list(kind):
-        return f"{_risingwave_type(kind.value_field)}[]"
-    if pa.types.is_struct(kind):
-        parts = [f'"{part.name}" {_risingwave_type(part)}' for part in kind]
-        return f"STRUCT<{', '.join(parts)}>"
-    if pa.types.is_timestamp(kind):
-        return "TIMESTAMPTZ"
-    return {pa.utf8(): "VARCHAR", pa.int64(): "BIGINT", pa.float64(): "DOUBLE PRECISION", pa.bool_(): "BOOLEAN"}[kind]
-
-
-def _clickhouse_type(field: pa.Field) -> str:
-    kind = field.type
-    if pa.types.is_list(kind):
-        # ClickHouse has no array that may be null: one that is becomes empty
-        return f"Array({_clickhouse_scalar(kind.value_type)})"
-    if pa.types.is_struct(kind):
-        parts = [f"`{part.name}` {_clickhouse_type(part)}" for part in kind]
-        return f"Tuple({', '.join(parts)})"
-    name = _clickhouse_scalar(kind)
-    return f"Nullable({name})" if field.nullable else name
-
-
-def _clickhouse_text(field: pa.Field) -> str:
-    """The type of a column as it comes: instants are text."""
-    return "String" if pa.types.is_timestamp(field.type) else _clickhouse_type(field)
-
-
-def _clickhouse_scalar(kind: pa.DataType) -> str:
-    if pa.types.is_timestamp(kind):
-        return "DateTime64(6, 'UTC')"
-    return {pa.utf8(): "String", pa.int64(): "Int64", pa.float64(): "Float64", pa.bool_(): "Bool"}[kind]
 
 
 def _quoted(value: str) -> str:

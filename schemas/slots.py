@@ -9,18 +9,15 @@ nothing secret. All instants are microseconds since 1970-01-01 UTC.
 >>> [str(w) for w in Schedule(size=48, every=48, start=0, stop=100).windows()]
 ['[0, 48)', '[48, 96)']
 
-Time zones for whole arrays: the clock changes of a zone, and the wall clock at instants.
-
-A zone's clock changes are looked up with :mod:`zoneinfo` once per zone and year.
+The wall clock of a zone at whole arrays of instants; clock changes are looked up with :mod:`zoneinfo` once per zone
+and year.
 
 >>> day = np.array(["2013-03-31T00:30", "2013-03-31T01:30"], "datetime64[us]").astype(np.int64)
 >>> [str(one) for one in local_of("Europe/London", day).astype("datetime64[us]").astype("datetime64[m]")]
 ['2013-03-31T00:30', '2013-03-31T02:30']
 
-Classes of slots by the public clock: hour of the day, day of the week, working day or weekend, month.
-
-The class of a slot is a function of its number and of settings: slots and time zone. No reading takes part, so which
-slots of a window are in a class, and how many, is public.
+Classes of slots by the public clock: hour of the day, day of the week, working day or weekend, month. Which slots of a
+window are in a class, and how many, is a function of settings alone, and so public.
 
 >>> week = Window(0, 7 * 24)
 >>> hours = SlotClasses(("weekend", "hour"), "UTC")

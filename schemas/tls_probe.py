@@ -28,7 +28,7 @@ _HANDSHAKE, _ALERT = 0x16, 0x15
 _TIMEOUT_S = 3.0
 
 
-def speaks_tls(host: str, port: int, timeout_s: float = _TIMEOUT_S) -> bool:
+def speaks_tls(host: str, port: int) -> bool:
     """Whether a port answers the greeting of TLS with a record of TLS; ``False`` where that is not certain."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -36,28 +36,21 @@ def speaks_tls(host: str, port: int, timeout_s: float = _TIMEOUT_S) -> bool:
     greeting = context.wrap_bio(incoming, outgoing, server_hostname=host)
     with contextlib.suppress(ssl.SSLWantReadError):
         greeting.do_handshake()
-    answer = _answer(host, port, outgoing.read(), timeout_s)
+    answer = _answer(host, port, outgoing.read())
     return len(answer) >= _RECORD and answer[0] in (_HANDSHAKE, _ALERT) and answer[1] == 3  # noqa: PLR2004 - TLS
 
 
-def speaks_kafka(host: str, port: int, timeout_s: float = _TIMEOUT_S) -> bool:
+def speaks_kafka(host: str, port: int) -> bool:
     """Whether a port answers a request of Kafka without TLS."""
-    return _answer(host, port, _KAFKA, timeout_s)[4:8] == _KAFKA[8:12]
+    return _answer(host, port, _KAFKA)[4:8] == _KAFKA[8:12]
 
 
-def speaks_mqtt(host: str, port: int, timeout_s: float = _TIMEOUT_S) -> bool:
+def speaks_mqtt(host: str, port: int) -> bool:
     """Whether a port answers a connection of MQTT without TLS, be it by a refusal."""
-    return _answer(host, port, _MQTT, timeout_s)[:1] == bytes([_CONNACK])
+    return _answer(host, port, _MQTT)[:1] == bytes([_CONNACK])
 
 
-def mismatch(
-    host: str,
-    port: int,
-    *,
-    tls: bool,
-    plain: Callable[[str, int], bool],
-    encrypted: Callable[[str, int], bool] = speaks_tls,
-) -> str | None:
+def mismatch(host: str, port: int, *, tls: bool, plain: Callable[[str, int], bool]) -> str | None:
     """What a port speaks, in words, where it is certain that it is not what the settings say; else ``None``.
 
     Args:
@@ -65,11 +58,10 @@ def mismatch(
         port: its number.
         tls: whether the settings say that it speaks TLS.
         plain: whether a port answers in the protocol without TLS.
-        encrypted: whether a port answers in TLS.
     """
     if tls:
         return f"{host}:{port} speaks without TLS" if plain(host, port) else None
-    return f"{host}:{port} speaks TLS" if encrypted(host, port) else None
+    return f"{host}:{port} speaks TLS" if speaks_tls(host, port) else None
 
 
 def wrong_port(servers: str, options: Mapping[str, Any]) -> str | None:
@@ -91,11 +83,11 @@ def wrong_port(servers: str, options: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _answer(host: str, port: int, question: bytes, timeout_s: float) -> bytes:
+def _answer(host: str, port: int, question: bytes) -> bytes:
     """The first bytes of the answer to a question; none where there is none."""
     found = b""
-    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout_s) as sock:
-        sock.settimeout(timeout_s)
+    with contextlib.suppress(OSError), socket.create_connection((host, port), _TIMEOUT_S) as sock:
+        sock.settimeout(_TIMEOUT_S)
         sock.sendall(question)
         while len(found) < len(_KAFKA) and (more := sock.recv(64)):
             found += more

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Any
 
@@ -26,10 +26,10 @@ from ..privacy.models.serialisation import belief_from_dict
 from ..schemas.slots import Schedule
 from .address import watch_of
 from .codec import query_losses, query_schedule
-from .integrity import LINK, Chain, Row, broken, checked_rows, counted, damaged, link_of
-from .recorded_rows import flagged_rows, queries_of
+from .integrity import LINK, Chain, Row, broken, damaged, link_of
+from .recorded_rows import flagged_rows, queries_of, reservations_of_all
 from .specs import BeliefChange, DomainSpec
-from .tables import charges, reservations
+from .tables import charges
 
 #: One charge or refusal as it is part of the chain, see :data:`.integrity.LINK`.
 Link = tuple[int, str, int, int, int, str, float, bytes]
@@ -127,15 +127,20 @@ def charged_spans(connection: Connection, domain: Row) -> list[Span]:
     """
     links: list[Any] = list(connection.execute(_SINCE, {"domain_id": domain["id"], "sequence": 0}))
     flagged = _flagged_links(connection, domain)
-    chain = Chain(domain["name"])
-    chain.add(_in_order(links, flagged))
-    chain.check(domain)
+    made = Chain(domain["name"])
+    made.add(_in_order(links, flagged))
+    made.check(domain)
     return [*spans_of(links), *spans_of(flagged)]
 
 
 def _in_order(links: list[Any], flagged: list[Any]) -> list[Any]:
-    """Charges in the order of the account: those that a merge flagged come where their numbers say."""
-    return sorted([*links, *flagged], key=itemgetter(0)) if flagged else links
+    """Charges in the order of the account: those that a merge flagged come where their numbers say.
+
+    Wherever a damaged number comes that is none, the chain is not the one on record.
+    """
+    if not flagged:
+        return links
+    return sorted([*links, *flagged], key=lambda link: link[0] if isinstance(link[0], int) else 0)
 
 
 def account_of(connection: Connection, remembered: dict[int, Account], row: Row, domain: DomainSpec) -> Account:
@@ -179,11 +184,9 @@ def promised(connection: Connection, domain: Row) -> list[Priced]:
     a merge found charged a second time comes on top.
     """
     asking = {row["id"]: row for row in queries_of(connection, domain)}
-    chosen = sa.select(reservations).where(reservations.c.query_id.in_(asking)).order_by(reservations.c.id)
-    found = checked_rows(connection, reservations, chosen)
-    counted(found, sum(row["reservation_rows"] for row in asking.values()), f"reservations of {domain['name']!r}")
+    found = chain.from_iterable(reservations_of_all(connection, list(asking.values())).values())
     held: list[Priced] = []
-    for row in found:
+    for row in sorted(found, key=itemgetter("id")):
         query = asking[row["query_id"]]
         part = (query["size"], query["every"], row["start"], row["stop"], query["epsilon_dp"])
         schedule = query_schedule(query)
@@ -273,18 +276,15 @@ def loss_of_spans(domain: DomainSpec, spans: Iterable[Span]) -> float:
     return ledger_of(domain).replay(spans)
 
 
-def costs_alone(
-    domain: DomainSpec, spans: Mapping[str, list[Span]], together: float, *, most: int = MOST
-) -> Mapping[str, float]:
+def costs_alone(domain: DomainSpec, spans: Mapping[str, list[Span]], together: float) -> Mapping[str, float]:
     """What the charges of each query would cost without the others, epsilon, by the query's name.
 
     Args:
         domain: the domain of record.
-        spans: its charges by query.
+        spans: its charges by query; a query with more than :data:`MOST` is left out.
         together: what all of them cost: also what one query alone costs where there is no other.
-        most: how many charges are priced; a query with more is left out.
     """
-    looked_at = {name: charged for name, charged in spans.items() if len(charged) <= most}
+    looked_at = {name: charged for name, charged in spans.items() if len(charged) <= MOST}
     if len(spans) == 1:
         return dict.fromkeys(looked_at, together)
     ledger = ledger_of(domain)

@@ -371,7 +371,7 @@ class Database:
             self._engine = server_engine(url, self._wait, check)
             return
         path = self._path = Path(url.database or "")
-        misplaced = sqlite_file.misplaced(path.resolve(), sqlite_file.mounts())
+        misplaced = sqlite_file.misplaced(sqlite_file.target_of(path), sqlite_file.mounts())
         if misplaced is not None:
             raise StoreMisplaced(f"ledger {self.address}: {misplaced}. Nothing was charged or published")
         try:

@@ -265,7 +265,12 @@ def events_of_all(connection: Connection, of: Sequence[Row]) -> dict[int, list[R
 
 def reservations_of(connection: Connection, query: Row) -> list[Row]:
     """What budget is reserved for of a query, in the order in which it was."""
-    return _RESERVATIONS.of(connection, [query])[query["id"]]
+    return reservations_of_all(connection, [query])[query["id"]]
+
+
+def reservations_of_all(connection: Connection, of: Sequence[Row]) -> dict[int, list[Row]]:
+    """The same of several queries, by the number of the query."""
+    return _RESERVATIONS.of(connection, of)
 
 
 def versions_of(connection: Connection, query: Row) -> list[Row]:

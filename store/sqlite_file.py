@@ -196,8 +196,13 @@ def log_of(path: Path) -> Path:
 
     SQLite keeps it beside the file that a symbolic link leads to.
     """
-    path = path.resolve()
+    path = target_of(path)
     return path.with_name(f"{path.name}-wal")
+
+
+def target_of(path: Path) -> Path:
+    """Where a path leads to; of a circle of links, which ``Path.resolve`` does not take, one of them."""
+    return Path(os.path.realpath(path))
 
 
 def change(path: Path, opened: Identity) -> str | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ...schemas.files import MOST_ROSTER_BYTES, open_table, reason, whole_file
 from ...schemas.roster import RosterError
-from ...schemas.settings.gateway import TopicPseudonyms, read_gateway_settings
+from ...schemas.settings.gateway import GatewaySettings, TopicPseudonyms
 from ...schemas.settings.secrets import PseudonymKey
 from ..console import facts, heading, plural, results
 from ..errors import CommandError
@@ -121,7 +121,7 @@ def write_pseudonyms(settings: Path, roster: Path, out: Path, choice: Choice) ->
         RosterError: the roster cannot be used.
         CommandError: the settings name no pseudonyms, or the file cannot be written.
     """
-    given = read_gateway_settings(settings).forward
+    given = GatewaySettings.read(settings).forward
     if given is None or given.pseudonyms is None:
         raise CommandError(
             f"{settings}: it has no forward.pseudonyms, so the gateway passes names on as they are; the roster that "

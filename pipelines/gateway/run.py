@@ -25,7 +25,6 @@ from ...schemas.settings.gateway import (
     KafkaTarget,
     Level,
     Tls,
-    read_gateway_settings,
     seconds,
 )
 from ...schemas.settings.gateway import Forward as ForwardSettings
@@ -333,7 +332,7 @@ def check(path: Path) -> None:
         SettingsError: a setting is wrong.
         CommandError: a secret, certificate or library is missing, or a place cannot be written.
     """
-    parts = parts_of(read_gateway_settings(path))
+    parts = parts_of(GatewaySettings.read(path))
     console = results()
     heading(console, f"{path}: a gateway with it")
     facts(console, list(facts_of(parts)))
@@ -349,11 +348,9 @@ def run_gateway(path: Path) -> int:
         SettingsError: a setting is wrong.
         CommandError: what only an operator can mend, such as a wrong password or a missing topic.
     """
-    parts = parts_of(read_gateway_settings(path))
-    # a list, as an event has a lock, which a signal handler would wait for within its own thread for ever
-    stops: list[int] = []
-    stop = partial(bool, stops)
-    with _logging(), _signals(stops), _closing(parts) as (tally, rejects):
+    parts = parts_of(GatewaySettings.read(path))
+    stop = threading.Event()
+    with _logging(), _signals(stop), _closing(parts) as (tally, rejects):
         settled()
         ways: list[Callable[[], None]] = []
         if parts.forward is not None:

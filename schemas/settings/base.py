@@ -1,7 +1,5 @@
 """What settings documents are made of: sections, field types, errors, and the reading of a document.
 
-What is said of settings that cannot be used, and how their text becomes plain data.
-
 >>> read_document("{query: weekly-load}", "settings")
 {'query': 'weekly-load'}
 """

@@ -1,16 +1,10 @@
-"""The settings of sources and sinks: files, standard input, topics of Kafka and of Google Cloud Pub/Sub.
+"""The settings of sources and sinks: files, standard input, topics of Kafka, subscriptions and topics of Pub/Sub.
 
 >>> FileSource(parquet="readings.parquet").kind, FileSink(jsonl="releases").text
 ('parquet', 'releases')
-
-Topics of Kafka.
-
 >>> source = KafkaSource(servers="localhost:9092", topic="meters", start="2024-03-01")
 >>> source.all_topics, source.start, source.lanes
 (('meters',), '2024-03-01', 1)
-
-The settings of Google Cloud Pub/Sub: which subscription is read, and to which topics rows go.
-
 >>> source = PubSubSource(subscription="projects/grid-data/subscriptions/meters", reread="1d")
 >>> source.subscription, source.settle
 ('projects/grid-data/subscriptions/meters', '1min')

@@ -471,20 +471,10 @@ def seconds(duration: str) -> float:
     return parse_duration(duration) / 1e6
 
 
-def read_gateway_settings(path: Path) -> GatewaySettings:
-    """Read a gateway's settings file.
-
-    Raises:
-        SettingsError: the file cannot be read, or a setting is wrong.
-    """
-    return GatewaySettings.read(path)
-
-
 __all__ = [
     "EXAMPLE",
     "GatewaySettings",
     "SettingsError",
-    "read_gateway_settings",
     "seconds",
     "topic_filter",
     "topic_name",

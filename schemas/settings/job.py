@@ -1,12 +1,11 @@
 """The settings of a job, with what an estimated model needs of them, and the roster that they name.
 
+A roster's file holds the real names, which only the machine that submits a job sees; everything after it has the
+pseudonyms of the readings.
+
 >>> settings = load_settings(EXAMPLE)
 >>> settings.grid.interval_us, settings.space.size, len(settings.schedule)
 (1800000000, 5, 52)
-
-The roster that settings name: read from its file, and under the pseudonyms that the readings have.
-
-The file holds the real names, which only the machine that submits a job sees; everything after it knows pseudonyms.
 """
 
 from __future__ import annotations
@@ -425,15 +424,11 @@ class Settings(Document):
             return self._by_calendar(unit)
         size = grid.slots_in(parse_duration(windows.size), "windows.size")
         every = size if windows.every is None else grid.slots_in(parse_duration(windows.every), "windows.every")
-        start = None if windows.start is None else self._slot(windows.start, "windows.start")
-        stop = None if windows.stop is None else self._slot(windows.stop, "windows.stop")
+        start, stop = self._ends()
         if start is not None and stop is not None and stop - start < size:
-            given = f"windows.stop {windows.stop} is"
-            if stop <= start:
-                raise ValueError(f"{given} not after windows.start {windows.start}; exchange or correct them")
             raise ValueError(
-                f"{given} too near to windows.start {windows.start}: no whole window of {size} slots fits between "
-                "them; move them apart or use a smaller windows.size"
+                f"windows.stop {windows.stop} is too near to windows.start {windows.start}: no whole window of {size} "
+                "slots fits between them; move them apart or use a smaller windows.size"
             )
         return Schedule(size=size, every=every, start=start, stop=stop, anchor=0 if start is None else start)
 
@@ -449,12 +444,7 @@ class Settings(Document):
                 f"windows.every is {windows.every}, and a {unit} follows the one before: leave every out, or write "
                 "windows.size as a duration such as 7d"
             )
-        start = None if windows.start is None else self._slot(windows.start, "windows.start")
-        stop = None if windows.stop is None else self._slot(windows.stop, "windows.stop")
-        if start is not None and stop is not None and stop <= start:
-            raise ValueError(
-                f"windows.stop {windows.stop} is not after windows.start {windows.start}; exchange or correct them"
-            )
+        start, stop = self._ends()
         calendar = local_calendar(unit, self.slots.timezone, grid.interval_us, grid.origin_us)
         if start is not None and stop is not None:
             self._check_whole(calendar, start, stop)
@@ -479,6 +469,21 @@ class Settings(Document):
                 f"windows.start {self.windows.start} and windows.stop {self.windows.stop}: the first goes from "
                 f"{dates[0]} to {dates[1]}; move windows.start or windows.stop, or use a smaller windows.size"
             )
+
+    def _ends(self) -> tuple[int | None, int | None]:
+        """The slots of ``windows.start`` and ``windows.stop``; ``None`` for one that is to come from the data.
+
+        Raises:
+            ValueError: one is no start of a slot, or the second is not after the first.
+        """
+        windows = self.windows
+        start = None if windows.start is None else self._slot(windows.start, "windows.start")
+        stop = None if windows.stop is None else self._slot(windows.stop, "windows.stop")
+        if start is not None and stop is not None and stop <= start:
+            raise ValueError(
+                f"windows.stop {windows.stop} is not after windows.start {windows.start}; exchange or correct them"
+            )
+        return start, stop
 
     def _slot(self, instant: str, name: str) -> int:
         return self.grid.slot_at(self._time(instant, name), name)
@@ -619,13 +624,13 @@ def _check_categories(settings: Settings) -> None:
             raise ValueError(f"readings.{name} is of numbers, and states.categories are labels; leave it out")
 
 
-def load_settings(text: str, *, folder: Path | None = None, name: str = "settings") -> Settings:
+def load_settings(text: str, *, folder: Path | None = None) -> Settings:
     """Read the text of a settings file, YAML or JSON.
 
     Raises:
         SettingsError: it is not a mapping, or a setting is wrong; one line for every mistake.
     """
-    return Settings.load(text, folder=folder, name=name)
+    return Settings.load(text, folder=folder)
 
 
 def is_settings(path: Path) -> bool:

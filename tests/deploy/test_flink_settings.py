@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
 from quiltstream.pipelines.gateway.metrics import Tally
-from quiltstream.schemas.settings.gateway import read_gateway_settings
+from quiltstream.schemas.settings.gateway import GatewaySettings
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.schemas.slots import parse_duration
 from quiltstream.store.address import StoreAddress
@@ -84,7 +84,7 @@ def test_the_shipped_gateway_settings_are_valid(tmp_path: Path) -> None:
     changed = text(file).replace("/var/lib/quiltstream", str(tmp_path))
     file.write_text(changed, encoding="utf-8")
     assert "meters/+/readings" in quiltstream("gateway", "--check", str(file))
-    settings = read_gateway_settings(file)
+    settings = GatewaySettings.read(file)
     assert settings.metrics is not None
     # where its container and Prometheus look for the counts
     port = settings.metrics.port

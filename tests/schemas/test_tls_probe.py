@@ -73,14 +73,15 @@ def test_a_port_is_identified_by_the_protocol_of_its_answer(
     assert found == ({spoken} if spoken else set())
 
 
-def test_a_port_that_accepts_and_sends_nothing_is_given_up_at_a_timeout() -> None:
+def test_a_port_that_accepts_and_sends_nothing_is_given_up_at_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quiltstream.schemas.tls_probe._TIMEOUT_S", 0.2)
     held = threading.Event()
 
     def hold(_: socket.socket) -> None:
         held.wait(30)
 
     with serving(hold) as place:
-        assert not speaks_mqtt(*place, 0.2)
+        assert not speaks_mqtt(*place)
         held.set()
 
 

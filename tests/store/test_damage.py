@@ -18,10 +18,11 @@ import pytest
 from quiltstream.store import Registration, Store, StoreDamaged, StoreError, tables
 from quiltstream.store.address import forget
 from quiltstream.store.queries import BlockName
+from quiltstream.store.specs import BeliefChange
 
 from ..tiers import TIER, some
 from . import merges
-from .damage import TABLES, everything, fill, flips, put_value, rows_of, windows_of
+from .damage import TABLES, WEAKER, everything, fill, flips, put_value, rows_of, windows_of
 from .integrity_contract import Done, change_every_column, done_of, remove_every_row, run_again
 from .merges import address, united
 from .samples import drafts, query
@@ -72,6 +73,13 @@ def test_a_removed_flagged_row_is_detected_and_nothing_is_drawn_or_charged(merge
         with store._database().raw_sqlite() as connection:
             connection.execute("PRAGMA foreign_keys=OFF")
         remove_every_row(store, address(merged), FLAGGED, done_of(store, [held]))
+
+
+def test_an_entry_whose_number_is_none_is_told_beside_flagged_ones(merged: Path) -> None:
+    with closing(sqlite3.connect(merged, isolation_level=None)) as connection:
+        connection.execute("UPDATE quiltstream_charges SET sequence = 'x' WHERE id = 1")
+    with Store(address(merged)) as store, pytest.raises(StoreDamaged, match="some were changed or removed"):
+        store.change_belief("homes", BeliefChange("joined", WEAKER.to_dict(), "model-2"))
 
 
 def test_a_bit_flipped_anywhere_in_the_file_is_detected_or_has_no_effect(tmp_path: Path) -> None:

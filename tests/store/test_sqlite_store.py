@@ -128,6 +128,17 @@ def test_a_file_locked_by_another_program_is_reported(path: Path) -> None:
         assert store.register(domain(), query()).fresh
 
 
+def test_a_link_that_leads_to_itself_is_an_error_that_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    path.symlink_to(path)
+    for create in (True, False):
+        with (
+            Store(f"sqlite:///{path}", create=create) as store,
+            pytest.raises(StoreUnavailable, match="symbolic links"),
+        ):
+            store.domains()
+
+
 def test_a_folder_that_is_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (

@@ -14,7 +14,6 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.gateway import (
     EXAMPLE,
     GatewaySettings,
-    read_gateway_settings,
     topic_filter,
     topic_name,
 )
@@ -168,18 +167,18 @@ def test_a_prefix_is_refused_exactly_where_a_filter_takes_its_topics_in(
 
 def test_paths_start_at_the_settings_file(tmp_path: Path) -> None:
     (tmp_path / "g.yaml").write_text(yaml.safe_dump(document()), encoding="utf-8")
-    settings = read_gateway_settings(tmp_path / "g.yaml")
+    settings = GatewaySettings.read(tmp_path / "g.yaml")
     assert settings.path("spool") == tmp_path / "spool"
     assert settings.path("/elsewhere") == Path("/elsewhere")
 
 
 def test_a_missing_gateway_settings_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"g\.yaml: cannot be read \(No such file or directory\)"):
-        read_gateway_settings(tmp_path / "g.yaml")
+        GatewaySettings.read(tmp_path / "g.yaml")
 
 
 def test_the_shipped_gateway_example_settings_are_valid(repository: Path) -> None:
-    settings = read_gateway_settings(repository / "deploy" / "mqtt" / "gateway.yaml")
+    settings = GatewaySettings.read(repository / "deploy" / "mqtt" / "gateway.yaml")
     assert settings.forward is not None
     assert settings.back is not None
     assert settings.mqtt.tls is not None
