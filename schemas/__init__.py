@@ -2,8 +2,8 @@
 
 Plain frozen types with the Arrow and Avro forms that cross a boundary; they import no other portion.
 
-``slots``, ``states``, ``readings``, ``roster``
-    public time and windows, the bins of a value, readings and rejects, which series there are
+``slots``, ``calendars``, ``states``, ``readings``, ``roster``
+    public time and windows, also those of a calendar, the bins of a value, readings and rejects, which series exist
 ``model_file``
     the model file: a belief with its provenance
 ``releases``, ``ledger``, ``noise_laws``

@@ -196,9 +196,10 @@ class Roster:
                 columns = next(reader, [])
                 for name in (series, *([] if group is None else [group])):
                     if name not in columns:
+                        count = f"{len(columns)} column{'' if len(columns) == 1 else 's'}"
                         raise RosterError(
-                            f"roster {path}: its first line must be a header; it has {len(columns)} columns, none "
-                            f"of them {name!r}: name the columns with roster: {{file: ..., series: ..., group: ...}}"
+                            f"roster {path}: its first line must be a header; it has {count}, none of them {name!r}: "
+                            "put commas between them, or name them with roster: {file: ..., series: ..., group: ...}"
                         )
                 names = columns.index(series)
                 groups = None if group is None else columns.index(group)
@@ -210,7 +211,9 @@ class Roster:
                     entries[cells[names], None if groups is None else cells[groups]] = None
                 return cls(tuple(entries))
         except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise RosterError(f"roster {path}: cannot be read as CSV ({reason(error)})") from error
+            raise RosterError(
+                f"roster {path}: cannot be read as CSV ({reason(error)}); save it as UTF-8 with commas"
+            ) from error
 
 
 def _unpacked(packed: bytes) -> Roster:

@@ -8,6 +8,7 @@ from a file, from standard input, or from the end of the topics that the setting
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 import time
 from collections import Counter
@@ -29,7 +30,7 @@ from ...schemas.settings.job import Settings, read_roster, read_settings
 from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, RegisterValue
 from ...schemas.settings.secrets import located
-from ...schemas.slots import format_duration, format_instant, parse_instant
+from ...schemas.slots import format_duration, format_instant, parse_instant, time_zone
 from ...transforms.common.batches import reading_columns
 from ...transforms.formats.rows import Decoded
 from ...transforms.payloads.decoder import Trial, Tried
@@ -52,6 +53,14 @@ _LONG = 24
 #: A series whose usual value is so many times that of the others is most likely in another unit; and the factor between
 #: usual units.
 _APART, _THOUSAND = 300.0, 1000.0
+
+#: Times that a series has twice that are looked at.
+_TRIED = 10_000
+
+_CLOCK_SET_BACK = (
+    "; some are of an hour that a clock set back doubles: where the rows are in order, readings.ambiguous: in-order "
+    "tells the two hours apart"
+)
 
 #: Share of the readings in one bin at which the edges tell nothing of them.
 _CROWDED = 0.99
@@ -237,7 +246,7 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         silent=() if roster is None else tuple(name for name in roster.series if name not in heard),
         remarks=(),
     )
-    return replace(found, remarks=(*_of_values(found, settings, data), *_of_counts(found, data)))
+    return replace(found, remarks=(*_of_values(found, settings, data), *_of_counts(found, settings, data)))
 
 
 def _counters(data: Gathered) -> Iterator[str]:
@@ -291,7 +300,7 @@ def _of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
         )
 
 
-def _of_counts(found: Checked, data: Gathered) -> Iterator[str]:
+def _of_counts(found: Checked, settings: Settings, data: Gathered) -> Iterator[str]:
     """What to look at in what counts: contradictions, and what no window, roster or group has."""
     if data.moving:
         yield (
@@ -303,6 +312,8 @@ def _of_counts(found: Checked, data: Gathered) -> Iterator[str]:
         yield (
             f"{plural(found.contradicting, 'reading')} {'is' if found.contradicting == 1 else 'are'} in a cell that "
             "had another value: the latest counts, of equally late ones that in the higher bin"
+            + _CLOCK_SET_BACK
+            * _doubles_an_hour(settings, data)
         )
     if found.silent:
         yield f"no reading counts of {_named(found.silent)} of the roster: a typing error, or gone?"
@@ -312,6 +323,19 @@ def _of_counts(found: Checked, data: Gathered) -> Iterator[str]:
         yield f"{outside / found.readings:.1%} of the readings are before the first window or after the last"
     if not found.counts:
         yield "no reading counts: a run stops before anything is charged, with exit code 5"
+
+
+def _doubles_an_hour(settings: Settings, data: Gathered) -> bool:
+    """Whether a series has a time twice that two instants may be, which the settings take for the earlier or later."""
+    if settings.readings is None or settings.readings.ambiguous == "in-order":
+        return False
+    zone = time_zone(settings.slots.timezone)
+    same = (np.diff(data.series) == 0) & (np.diff(data.times) == 0)
+    for stamp in np.unique(data.times[1:][same])[:_TRIED].tolist():
+        shown = dt.datetime.fromtimestamp(stamp // 1_000_000, zone)
+        if shown.replace(fold=0).utcoffset() != shown.replace(fold=1).utcoffset():
+            return True
+    return False
 
 
 def _named(names: tuple[str, ...]) -> str:

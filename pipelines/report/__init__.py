@@ -1,6 +1,7 @@
 """``quiltstream report``: one HTML file from a ledger of record, for people who decide or ask. No Beam.
 
-Here is what the report says, as plain values read from the ledger; ``figures`` draws them and ``page`` lays them out.
+Here is what the report says, as plain values read from the ledger; ``figures`` draws them and ``page`` lays them out,
+with the words for lay readers, also those for each kind of belief.
 Only what may be published is read: released rows, entries, accounts and decisions, as ``quiltstream ledger export`` has
 them. What a model file knows of its history is added only where that file is named.
 """

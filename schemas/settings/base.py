@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from ..files import MOST_SETTINGS_BYTES, read_regular, reason
 from ..slots import parse_duration
 
 if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
     from typing_extensions import Self
 
 __all__ = ["Document", "Duration", "Instant", "Length", "Name", "Number", "Positive", "Section"]
@@ -70,14 +72,8 @@ def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[
         "extra_forbidden": f"is not a setting; remove it or check its spelling against {explained.schema}",
         "missing": f"is missing; add it (see {explained.example})",
     }
-    found = error.errors(include_url=False)
-    deepest: dict[str, int] = {}
-    for one in found:
-        deepest[str(one["loc"][:1])] = max(len(one["loc"]), deepest.get(str(one["loc"][:1]), 0))
     problems: dict[str, None] = {}
-    for one in found:
-        if any(str(part) in _VARIANTS for part in one["loc"]) and len(one["loc"]) < deepest[str(one["loc"][:1])]:
-            continue  # a union reports every member it tried; the one that got furthest is what was meant
+    for one in _meant(error.errors(include_url=False)):
         place = ".".join(_key(part) for part in one["loc"] if str(part) not in _VARIANTS) or "settings"
         message = one["msg"].removeprefix("Value error, ")
         if one["type"] in expected:
@@ -98,6 +94,29 @@ def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[
     told = list(problems)[:_MOST_TOLD]
     more = len(problems) - len(told)
     return [*told, f"and {more:,} more problems of the settings"] if more else told
+
+
+def _meant(found: list[ErrorDetails]) -> list[ErrorDetails]:
+    """The problems without those of members of a union that were not meant; a union reports every member it tried.
+
+    Meant is the member that got furthest, and of several the one that has most of the names given.
+    """
+    deepest: dict[str, int] = {}
+    for one in found:
+        deepest[str(one["loc"][:1])] = max(len(one["loc"]), deepest.get(str(one["loc"][:1]), 0))
+    kept = [one for one in found if _member(one) is None or len(one["loc"]) == deepest[str(one["loc"][:1])]]
+    strange = Counter(_member(one) for one in kept if one["type"] == "extra_forbidden")
+    fewest: dict[tuple[int | str, ...], int] = {}
+    for one in kept:
+        if (member := _member(one)) is not None:
+            fewest[member[:-1]] = min(strange[member], fewest.get(member[:-1], strange[member]))
+    return [one for one in kept if (member := _member(one)) is None or strange[member] == fewest[member[:-1]]]
+
+
+def _member(problem: ErrorDetails) -> tuple[int | str, ...] | None:
+    """The place of the first member of a union that a problem is in."""
+    place = problem["loc"]
+    return next((place[: at + 1] for at, part in enumerate(place) if str(part) in _VARIANTS), None)
 
 
 #: Problems that are told at once.

@@ -2,7 +2,8 @@
 
 New tables are made from :mod:`.tables` as they are today, old ones go through the migrations one by one; a test holds
 the two against each other. Alembic is imported only where there is something to migrate: it costs a fifth of a second.
-The folder ``versions`` has one module a version, in order; a module that was ever shipped is never changed.
+It runs ``env``. The folder ``versions`` has one module a version, in order; a module that was ever shipped is never
+changed.
 
 Two processes may create a ledger at the same moment: the one that waits for the lock finds it made.
 """

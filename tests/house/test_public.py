@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -51,6 +53,14 @@ def test_a_package_has_a_docstring_and_lists_its_names_once() -> None:
         assert [one for one in module.__all__ if inspect.ismodule(getattr(module, one))] == []
         with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
             _ = module.no_such_name
+
+
+def test_each_folder_is_the_table_of_contents_of_its_modules() -> None:
+    for init in (file for file in all_modules() if file.stem == "__init__"):
+        folders = {one.name for one in init.parent.iterdir() if (one / "__init__.py").exists()}
+        modules = {one.stem for one in init.parent.glob("*.py")} - {"__init__"}
+        said = re.findall(r"``(?:\w+\.)*(\w+)``", ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or "")
+        assert modules | folders <= set(said), f"{init.parent}: {sorted((modules | folders) - set(said))}"
 
 
 def test_every_public_name_is_documented() -> None:

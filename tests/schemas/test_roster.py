@@ -46,3 +46,9 @@ def test_a_roster_file_is_read_by_its_columns(tmp_path):
         Roster.read(path)
     with pytest.raises(RosterError, match="cannot be read"):
         Roster.read(tmp_path / "absent.csv")
+    path.write_bytes("series;group\nMüller;north\n".encode("latin-1"))
+    with pytest.raises(RosterError, match=r"cannot be read as CSV .*; save it as UTF-8 with commas"):
+        Roster.read(path)
+    path.write_text("series;group\nm1;north\n", encoding="utf-8")
+    with pytest.raises(RosterError, match="it has 1 column, none of them 'series': put commas between them, or name"):
+        Roster.read(path)

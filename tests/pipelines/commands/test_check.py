@@ -6,7 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ..jobs import Job, Row, call, job, readings
+
+#: Half-hours of a night of which the hour from 2 is there twice.
+TWICE = [(hour, half) for hour in (1, 2, 2, 3) for half in ("00", "30")]
 
 
 def found(made: Job, code: int = 0) -> dict[str, Any]:
@@ -69,6 +74,19 @@ def test_series_outside_the_roster_and_silent_series_are_reported(tmp_path: Path
     rows: list[Row] = [("x9" if home == "m3" else home, stamp, value) for home, stamp, value in readings(days=2)]
     said = found(job(tmp_path, rows))
     assert (said["not_in_roster"], said["silent"]) == (96, ["m3"])
+
+
+@pytest.mark.parametrize(("zone", "is_doubled"), [("Europe/Berlin", True), ("UTC", False)])
+def test_an_hour_that_a_clock_set_back_doubles_is_noticed(tmp_path: Path, zone: str, is_doubled: bool) -> None:
+    rows = [("m1", f"2024-10-27 0{hour}:{half}", 0.1 * at) for at, (hour, half) in enumerate(TWICE)]
+    slots = {"interval": "30min", "origin": "2024-10-27", "timezone": zone}
+    mapping = {"series": "meter", "time": "ts", "value": "kwh", "unit": "kWh", "scale": 2000}
+    windows = {"size": "2h", "start": "2024-10-27"}
+    made = job(tmp_path, rows, slots=slots, windows=windows, readings=mapping)
+    (remark,) = [one for one in found(made)["remarks"] if "had another value" in one]
+    assert ("some are of an hour that a clock set back doubles" in remark) == is_doubled
+    made = job(tmp_path, rows, slots=slots, windows=windows, readings=mapping | {"ambiguous": "in-order"})
+    assert is_doubled == (found(made)["contradicting"] == 0)
 
 
 def test_a_series_that_names_two_groups_is_noticed(tmp_path: Path) -> None:

@@ -143,3 +143,22 @@ def test_a_mapping_file_is_the_roster():
     assert (roster.file, roster.series, roster.group) == ("groups.csv", "home", "group")
     column = change("roster:   roster.csv", "roster: {column: household}")
     assert load_settings(column).roster_file is None
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        ("{pi_min: 0.2, gap: 0}", "model.gap is 0: input should be greater than 0"),
+        ("{pi_min: 0.2}", "model.gap is missing; add it (see `quiltstream init` for a commented example)"),
+    ],
+)
+def test_only_the_member_of_a_union_that_was_meant_is_complained_of(model: str, problem: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(change("model.json", model))
+    assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize("model", ["{}", "{pi_mn: 0.2, gap: 0.3}"])
+def test_a_member_of_a_union_that_was_not_meant_hides_no_problem(model: str) -> None:
+    with pytest.raises(SettingsError, match=r"model\.pi_min is missing"):
+        load_settings(change("model.json", model))
