@@ -316,7 +316,7 @@ def test_what_is_missing_without_the_extra_is_told_in_one_line(monkeypatch):
 
 
 def test_a_partition_is_read_to_its_end_only_where_its_leader_says_so_now(broker, monkeypatch):
-    monkeypatch.setattr("quiltstream.transforms.kafka.source._TOLD_S", 0.0)
+    monkeypatch.setattr("quiltstream.transforms.kafka.source._LOG_ENDS_S", 0.0)
     topic = broker.topic(2)
     broker.send(topic, [(0, reading("a", 0)), (1, reading("b", 0))])
     reader = feed(broker, topic, discover_s=1000.0).reader(0, BEGIN)
