@@ -238,8 +238,8 @@ def test_a_birth_of_many_metrics_is_remembered_as_runs_of_aliases():
     found = births.before(("g", "n"), 5)
     assert found is not None
     assert found.others == ((0, 99), (200, 99_999))
-    told = [alias for alias in (0, 7, 99, 100, 199, 200, 99_999, 100_000, 2**64 - 1) if found.told(alias)]
-    assert told == [0, 7, 99, 200, 99_999]
+    defined = [alias for alias in (0, 7, 99, 100, 199, 200, 99_999, 100_000, 2**64 - 1) if found.defines(alias)]
+    assert defined == [0, 7, 99, 200, 99_999]
 
 
 NODE = ("g", "n")
@@ -294,7 +294,7 @@ def test_births_that_are_ahead_of_the_brokers_clock_stop_no_node_that_is_born_la
         one.learn(NODE, Birth.of(1_001, {5: 10}, 10, []), 1_001)
         found = one.before(NODE, 1_002)
         assert found is not None
-        assert found.told(5)
+        assert found.defines(5)
 
 
 def test_a_message_that_would_be_read_by_a_birth_that_is_not_the_last_is_rejected():
@@ -316,7 +316,7 @@ def test_a_message_that_would_be_read_by_a_birth_that_is_not_the_last_is_rejecte
 @given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))
 def test_runs_of_aliases_are_the_aliases(wanted: set[int], others: set[int]):
     found = Birth.of(0, dict.fromkeys(wanted, 1), 0, others)
-    assert [alias for alias in range(42) if found.told(alias)] == sorted(wanted | others)
+    assert [alias for alias in range(42) if found.defines(alias)] == sorted(wanted | others)
 
 
 def test_what_is_remembered_of_births_travels_as_text():
