@@ -100,7 +100,7 @@ LOWER = (
     f"{_TRANSFORMS}/test_completeness.py",
     f"{_TRANSFORMS}/common/test_coders.py",
     f"{_TRANSFORMS}/test_histograms.py",
-    f"{_TRANSFORMS}/common/test_modes.py",
+    f"{_TRANSFORMS}/test_modes.py",
     f"{_TRANSFORMS}/aggregate/test_collect.py",
     f"{_TRANSFORMS}/test_sinks.py",
 )

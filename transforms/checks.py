@@ -303,7 +303,7 @@ _REFUSED = {
 
 
 def check_modes(options: PipelineOptions) -> None:
-    """Refuse at-least-once modes and the logging of hot keys, by whichever option they are asked for.
+    """Refuse at-least-once modes and the logging of hot keys, by whichever option they are set.
 
     They may stand in options of their own, among the service options, or among the experiments of any spelling.
     """
@@ -347,8 +347,8 @@ def check_ends(plan: Plan) -> None:
     if recorded.difference(given) is not None:
         return  # the store says which windows, and whether the schedule may end before them
     if given.stop < end:
-        was, asked = (format_instant(plan.grid.time_of(slot)) for slot in (recorded.stop, given.stop))
-        raise RegistrationConflict(f"query {plan.query_name!r}", "windows.stop", was, asked, QUERY_ADVICE)
+        was, now = (format_instant(plan.grid.time_of(slot)) for slot in (recorded.stop, given.stop))
+        raise RegistrationConflict(f"query {plan.query_name!r}", "windows.stop", was, now, QUERY_ADVICE)
     extended = replace(recorded, stop=given.stop)
     if extended.covered.stop > end:
         check_number(plan, extended)

@@ -99,7 +99,7 @@ def choose(
         guarantee: ``stream``: one calibration for ever; ``window``: for each window alone, by its own length: a window
             of n slots loses at most epsilon alone by the theorem of the mechanism for T = n ([SWC17] 4.3 for quilts;
             the account's own for the others). What windows of unequal noise lose together is the account's, which
-            knows the density of every slot and no length.
+            has the density of every slot and no length.
         interval_us: length of a slot in microseconds, which a belief with a rhythm must fit.
 
     Raises:
@@ -208,7 +208,7 @@ class Plan:
             series.
         scale: exact scale of the noise; the largest.
         noise: ``private``, or ``none`` for the tests' noise-free rows.
-        by: what tells the classes of slots apart that have a histogram each; empty for one histogram of all slots.
+        by: what distinguishes the classes of slots that have a histogram each; empty for one histogram of all slots.
         note: the estimate that the model comes from, which is put on record with the query.
         also: queries that are registered with it, each under its domain.
         log: where workers log blocks before their rows leave; nowhere if left out.

@@ -78,7 +78,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         accept_stand_in: publish although the settings' ``model`` is ``stand-in``.
         by_watermark: of a source that never ends and declares no window complete itself, as those of other libraries:
             publish a window when the watermark of its readings and the wall clock have passed its end. Assumed where
-            Beam knows the elements to be no record batches.
+            the type of the elements in Beam is another one than record batches.
         fields: the settings' fields instead of a settings object, for example ``slots={"interval": "30min"}``.
 
     Raises:
@@ -242,7 +242,7 @@ def _counted(collected: Any, plan: Plan, registration: Any, registered: Any, *, 
 #: Seconds between two looks at the clock.
 _LOOK_S = 1.0
 
-#: Seconds that a call stays, and that it asks to be called again after, where a runner keeps every call.
+#: Seconds that a call lasts, and seconds until the next one, where a runner keeps every call.
 _STAY_S, _REST_S = 5.0, 1.1
 
 

@@ -48,7 +48,7 @@ from .sources.contract import BrokerUnavailableError, PartitionedSource, Reader,
 from .sources.progress import Heartbeat
 from .sources.reader import ReadLive, ReadPart
 
-#: Tells of trouble with the service.
+#: Logs trouble with the service.
 LOG = logging.getLogger("quiltstream.pubsub")
 
 #: What a worker held that is gone comes to another one after so many seconds.
@@ -163,7 +163,7 @@ class PubSubSubscription(PartitionedSource):
     now: Callable[[], float] = field(default=time.time, repr=False)
 
     def reader(self, part: int, position: str) -> PubSubReader:  # noqa: ARG002 - the signature is every source's
-        """A reader; Pub/Sub has no positions: one tells whether the last reader may go on, and the decoder's memory."""
+        """A reader. Pub/Sub has no positions: one says whether the last reader may go on, and the decoder's memory."""
         return PubSubReader(self, position)
 
 
@@ -200,7 +200,7 @@ class PubSubReader(Reader):
         self._heard_s: float | None = None
         self._settled_s = float("inf")
 
-    # What the live reader asks for
+    # The contract of a reader
 
     def read(self) -> SourceBatch | None:
         """The next messages as readings; a batch of nothing while more may be waiting that cannot be seen."""
@@ -217,7 +217,7 @@ class PubSubReader(Reader):
         return self._trouble or self._waiting
 
     def check(self) -> bool:
-        """Whether messages stream in still, as far as the client knows: it tells when it has given up."""
+        """Whether messages still stream in: a client that has given up has ended its stream."""
         return self._stream is not None and not self._stream.done()
 
     def receipt(self) -> Callable[[], None] | None:

@@ -205,7 +205,7 @@ def both(one: Collected, other: Collected) -> Collected:
 
 
 def _merged(cells: Cells, other: Cells) -> Cells:
-    """Both in one, the first of which may be changed; one that knows fewer series lacks the last rows."""
+    """Both in one, the first of which may be changed; one with fewer series lacks the last rows."""
     rows = max(len(cells.packed), len(other.packed))
     cells = cells.taller(rows)
     cells.merge(other.taller(rows))
@@ -310,7 +310,7 @@ class SortPanes(beam.DoFn):
 class Gather(beam.DoFn):
     """Unites the panes of a key until they are complete; what is complete by itself passes untouched.
 
-    A runner that calls a window over has what is incomplete passed on too, for whoever counts it.
+    What is incomplete when a runner calls the window over is emitted too: the step that publishes counts it.
     """
 
     HELD = ReadModifyWriteStateSpec("held", FastPrimitivesCoder())

@@ -118,7 +118,7 @@ _DENSE = 0.5
 #: Seconds from one look for a newer roster to the next.
 _LOOK_S = 5.0
 
-#: What a reject of this step says about where it was: the decoder knew, and readings past it carry no position.
+#: Stands in the place of a reject of this step: readings have no position behind the decoder.
 _DECODED = "(after decoding)"
 
 Ints = npt.NDArray[np.int64]
@@ -130,7 +130,7 @@ class CellBlock:
 
     Attributes:
         step: number of the step, see :meth:`Schedule.number_of`.
-        rows: series in the shard, as far as the encoder knows them; those that join later come after them.
+        rows: series in the shard by the roster that encoded it; those that join later come after them.
         width: slots in the step.
         index: row * width + column of each reading's cell, int32 where that is enough, shape (n,); ``None`` where
             ``packed`` has every cell.
@@ -316,8 +316,8 @@ class EncodeCells(beam.DoFn):
 
     Args:
         plan: what is published.
-        follow: whether the roster may change while the job runs: where a series is in none, the store is asked for a
-            newer one every few seconds.
+        follow: whether the roster may change while the job runs: where a series is in none, a newer one is read from
+            the store every few seconds.
         sight: whether series that no roster has join it, from the next window on that is not charged. They are put on
             record before their readings are encoded, so none of those is lost.
         tally: whether the tally of a bundle's readings is emitted to the output ``tallies``.
@@ -416,7 +416,7 @@ class EncodeCells(beam.DoFn):
             wanted = [pair for pair in unknown_series if pair[0] not in self._unwanted]
             found = self._store.join(held, wanted, self._plan.most_series)
             if len(self._unwanted) < self._plan.most_series:
-                # those of another domain stay out, and are not asked about again
+                # those of another domain stay out, and the store is not called for them again
                 self._unwanted |= {name for name, _ in unknown_series if name not in found.query.roster.groups_of}
             return found
         if self._follow and RejectReason.NOT_IN_ROSTER in encoded.rejects:
@@ -449,7 +449,7 @@ class EncodeCells(beam.DoFn):
                 if self._held + rows * width > _HELD_CELLS:
                     yield from self._flush()
                 if rows * width > _HELD_CELLS:  # not even one step of the whole roster can be held
-                    yield from self._blocks(step, index, packed, len(index), _told(ticket))
+                    yield from self._blocks(step, index, packed, len(index), _sequence_ranges(ticket))
                     continue
                 self._steps[step] = Cells.empty(rows, width)
                 self._held += rows * width
@@ -480,31 +480,35 @@ class EncodeCells(beam.DoFn):
         found, self._tickets = self._tickets, {}
         nothing = np.zeros(0, dtype=np.int64)
         for step in found.keys() - held.keys():  # no reading of the batches counts there, which is to be known
-            yield from self._blocks(step, nothing, nothing, 0, _told(found[step]))
+            yield from self._blocks(step, nothing, nothing, 0, _sequence_ranges(found[step]))
         for step in list(held):
             cells = held.pop(step)  # the runner keeps what is emitted
-            told = _told(found.get(step, []))
+            sequences = _sequence_ranges(found.get(step, []))
             flat = cells.packed.reshape(-1)
             present = flat != ABSENT
             count = int(np.count_nonzero(present))
             if count > _DENSE * len(flat):
-                yield from self._whole_blocks(step, flat, cells.readings - count, told)
+                yield from self._whole_blocks(step, flat, cells.readings - count, sequences)
             else:
                 index = np.flatnonzero(present)
-                yield from self._blocks(step, index, flat[index], cells.readings, told)
+                yield from self._blocks(step, index, flat[index], cells.readings, sequences)
 
-    def _whole_blocks(self, step: int, flat: Narrow, surplus: int, told: _Told) -> Iterator[WindowedValue]:
+    def _whole_blocks(
+        self, step: int, flat: Narrow, surplus: int, sequences: _SequenceRanges
+    ) -> Iterator[WindowedValue]:
         encoder = self._current()
         width = len(encoder.schedule.step(step))
         for shard in range(encoder.members.shards):
             rows = encoder.members.shard_rows(shard)
-            if rows or told:
+            if rows or sequences:
                 part = flat[rows.start * width : rows.stop * width]
                 count = int(np.count_nonzero(part != ABSENT)) + surplus
                 surplus = 0
-                yield self._placed(shard, CellBlock(step, len(rows), width, None, narrowed(part), count, told))
+                yield self._placed(shard, CellBlock(step, len(rows), width, None, narrowed(part), count, sequences))
 
-    def _blocks(self, step: int, index: Ints, packed: Narrow, readings: int, told: _Told) -> Iterator[WindowedValue]:
+    def _blocks(
+        self, step: int, index: Ints, packed: Narrow, readings: int, sequences: _SequenceRanges
+    ) -> Iterator[WindowedValue]:
         """One block per shard of the readings of a step; ``index`` is number * width + column.
 
         With sequence numbers, of every shard: a series may have joined that this worker does not know yet.
@@ -518,14 +522,14 @@ class EncodeCells(beam.DoFn):
             order = np.argsort(index, kind="stable")
             index, packed = index[order], packed[order]
         ends = np.searchsorted(index, edges)
-        for shard in range(encoder.members.shards) if told else np.flatnonzero(np.diff(ends)).tolist():
+        for shard in range(encoder.members.shards) if sequences else np.flatnonzero(np.diff(ends)).tolist():
             part = slice(int(ends[shard]), int(ends[shard + 1]))
             rows = len(encoder.members.shard_rows(shard))
             cells: npt.NDArray[Any] = index[part] - edges[shard]
             if rows * width <= np.iinfo(np.int32).max:
                 cells = cells.astype(np.int32)
             count = len(cells) + surplus
-            yield self._placed(shard, CellBlock(step, rows, width, cells, narrowed(packed[part]), count, told))
+            yield self._placed(shard, CellBlock(step, rows, width, cells, narrowed(packed[part]), count, sequences))
             surplus = 0
 
     def _placed(self, shard: int, block: CellBlock) -> WindowedValue:
@@ -538,10 +542,10 @@ class EncodeCells(beam.DoFn):
 _Tickets = dict[int, list[tuple[int, int, int]]]
 """Step -> (part, run, number) of the batches that are held."""
 
-_Told = tuple[tuple[int, int, tuple[Range, ...]], ...]
+_SequenceRanges = tuple[tuple[int, int, tuple[Range, ...]], ...]
 
 
-def _told(tickets: list[tuple[int, int, int]]) -> _Told:
+def _sequence_ranges(tickets: list[tuple[int, int, int]]) -> _SequenceRanges:
     """Sequence numbers as a block carries them."""
     runs: dict[tuple[int, int], list[int]] = {}
     for part, run, number in tickets:

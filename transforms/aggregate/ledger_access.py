@@ -4,7 +4,7 @@ A call of the store that fails changes nothing, or what it changed is on record 
 a worker of a live job repeats it until the ledger answers. Beyond :data:`WAIT_S` the bundle fails, because a runner
 that keeps checkpoints cannot write one meanwhile; the command restarts the job once the ledger answers.
 
-An older copy of a ledger lacks what was committed last, so the newest block tells it from the newest copy. A worker
+An older copy of a ledger lacks what was committed last, so the newest block shows that a copy is older. A worker
 appends a line to each file of the log once its transaction is committed and before it hands on a row: whatever was
 published is on record in the ledger, or is missed by the next run that reads the log. Of the lines only the newest
 block of each query is needed: a copy that lacks an earlier block lacks that one, too.
@@ -144,8 +144,8 @@ class LogWriter:
     def _check(self) -> None:
         """Look in the ledger for the newest block of each query that was there, and for those seen since."""
         newest = self._newest
-        asked = list(dict.fromkeys([*(one for _, one in newest.values()), *self._unchecked]))
-        for one, found in zip(asked, self._store.block_numbers([one.name for one in asked]), strict=True):
+        blocks = list(dict.fromkeys([*(one for _, one in newest.values()), *self._unchecked]))
+        for one, found in zip(blocks, self._store.block_numbers([one.name for one in blocks]), strict=True):
             if found is None:
                 raise StoreReplaced(
                     f"ledger {self._store.address}: an older copy or a restored backup is there: it lacks rows that "
@@ -365,8 +365,8 @@ class PatientStore:
 
     def charge_windows(self, registration: Registration, windows: Iterable[Window]) -> Registration:
         """:meth:`.Store.charge_windows`."""
-        asked = list(windows)
-        return self._patience.call(lambda: self._store.charge_windows(registration, asked), self._job)
+        charged = list(windows)
+        return self._patience.call(lambda: self._store.charge_windows(registration, charged), self._job)
 
     def publish(self, registration: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
         """:meth:`.Store.publish`; what it returns is logged, too."""

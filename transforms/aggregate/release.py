@@ -94,7 +94,7 @@ class ChargeAndCount(beam.DoFn):
     """``(shard, Collected)`` of a window to ``(shard, Tally)``, summed per group where the query has groups.
 
     A window that was declared complete is charged here, before it is cut by its roster: a charge fixes the roster, so
-    all workers cut the window by the same one, whatever each of them knew. One transaction charges a bundle's windows.
+    all workers cut the window by the same one, whichever each had read. One transaction charges a bundle's windows.
     """
 
     def __init__(self, plan: Plan, *, live: bool = False) -> None:
@@ -165,7 +165,7 @@ class ChargeAndCount(beam.DoFn):
                 yield one.place.with_value(tally)
 
     def _tallies(self, registration: Registration, one: Counted) -> Iterator[tuple[int, Tally]]:
-        """The histograms that a window's roster asks for; without counts where the window is not complete."""
+        """The histograms of a window by its roster; without counts where the window is not complete."""
         roster = registration.roster_of(one.window)
         places = self._places.of(registration, roster)
         bit = 1 << one.shard
@@ -257,7 +257,7 @@ class GatherTallies(Gather):
         """Whether no shard had anything to say."""
         return not found.needed
 
-    def is_whole(self, found: Tally, window: Any, pane: Any) -> bool:  # noqa: ARG002 - a tally knows what it needs
+    def is_whole(self, found: Tally, window: Any, pane: Any) -> bool:  # noqa: ARG002 - a tally has the shards that it needs
         """Whether it is the whole sum."""
         return found.whole
 
@@ -278,9 +278,10 @@ class Held:
 
 
 class NoisyBlocks:
-    """The noisy counts of some blocks, drawn together when the store first asks for one of them.
+    """The noisy counts of some blocks, drawn together when the first of them is put on record.
 
-    One draw for all is several times faster than one per block. What the store does not ask for is forgotten.
+    One draw for all is several times faster than one per block. What is drawn for a block that is on record already is
+    dropped.
 
     A class of slots that a window does not have counts no cell, whatever the readings: its counts are 0, and published
     as 0.

@@ -223,19 +223,20 @@ def first_sight(columns: ReadingColumns, chosen: Mask) -> tuple[tuple[str, str |
     """The series of some readings, each with the group that its earliest one names, ties by the group's name."""
     if not chosen.any():
         return ()
-    series, times = columns.series[chosen], columns.times[chosen]
+    distinct = columns.names.dictionary_encode()
+    series, times = distinct.indices.to_numpy()[columns.series[chosen]], columns.times[chosen]
     if columns.groups is None or columns.group is None:
-        return tuple((name, None) for name in columns.names.take(pa.array(np.unique(series))).to_pylist())
+        return tuple((name, None) for name in distinct.dictionary.take(pa.array(np.unique(series))).to_pylist())
     groups = columns.groups.to_pylist()
     ranks = np.argsort(np.argsort(np.array(groups, dtype=object)))[columns.group[chosen]]
     order = np.lexsort((ranks, times, series))
     first = order[np.flatnonzero(np.diff(series[order], prepend=-1))]
-    names = columns.names.take(pa.array(series[first])).to_pylist()
+    names = distinct.dictionary.take(pa.array(series[first])).to_pylist()
     return tuple((name, groups[code]) for name, code in zip(names, columns.group[chosen][first].tolist(), strict=True))
 
 
 def newest(one: Registration | None, other: Registration) -> Registration:
-    """Of two registrations of a query, the one that knows more of its rosters."""
+    """Of two registrations of a query, the one with more of its rosters."""
     if one is None or one.digest != other.digest or one.revision < other.revision:
         return other
     return one

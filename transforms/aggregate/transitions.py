@@ -124,8 +124,9 @@ class _SplitSeries(beam.DoFn):
         begin = 0
         for name, end in zip(names, ends.tolist(), strict=True):
             if end > begin:
+                mine = shards.setdefault(stable_hash(name) % self._shards, {})
                 trace = _Trace.of(slots[begin:end], packed[begin:end])
-                shards.setdefault(stable_hash(name) % self._shards, {})[name] = trace
+                mine[name] = _Trace.join([mine[name], trace]) if name in mine else trace
             begin = end
         yield from shards.items()
 

@@ -38,11 +38,11 @@ class ReadingColumns:
     """The columns of a batch of n rows.
 
     Attributes:
-        names: the distinct series, Arrow text.
+        names: the series, Arrow text; a dictionary of another program may have one twice.
         series: position of each row's series in ``names``, shape (n,).
         times: microseconds since the epoch, shape (n,).
         values: values, shape (n,); not finite only where ``problems`` says so.
-        groups: the distinct groups, Arrow text, or ``None``.
+        groups: the groups, likewise, or ``None``.
         group: position of each row's group in ``groups``, shape (n,), or ``None``.
         problems: rows that are no readings, each with its reason once; the other columns hold anything there.
     """

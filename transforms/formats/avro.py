@@ -76,7 +76,7 @@ _LONGEST_LONG = 10
 _SYNC_BYTES = 16
 _PART = 1 << 20
 
-#: Bytes that are passed over at once: no block has as many, and no more can be asked for.
+#: Bytes that are passed over at once: no block has as many, and a read takes no larger number.
 _LONGEST = 1 << 40
 
 #: Bytes of what a header holds.

@@ -55,7 +55,7 @@ class CsvForm:
 
 
 def check_delimiter(delimiter: str) -> None:
-    """Refuse delimiters that cannot be told from the rest of a line."""
+    """Refuse delimiters that cannot be distinguished from the rest of a line."""
     if not delimiter.isascii() or delimiter in '"\r\n\0':
         raise SettingsError(
             f"source.delimiter is {delimiter!r} and must be one ASCII character other than a quote or a line end"
@@ -229,7 +229,7 @@ def _parse(data: bytes, form: CsvForm, lines: int) -> dict[str, pa.Array] | None
             return None
         columns = {name: whole(table.column(form.fields[at])) for name, at in form.at.items()}
         if _have_infinity([columns[value] for value in form.values]):
-            continue  # only the text tells an infinity from a number too large for a float
+            continue  # only in the text does an infinity differ from a number too large for a float
         return columns
     return None
 

@@ -149,7 +149,7 @@ def parquet_rows(
 
 
 def _batches(file: pq.ParquetFile, names: list[str], groups: range, batch_rows: int) -> Iterator[Any]:
-    """Tables or batches of about so many rows: small row groups together, large ones in pieces."""
+    """Tables or batches of about so many rows: small row groups together, large ones in batches."""
     for first, stop, _ in row_groups(file, (batch_rows + 1) // 2, groups):
         chosen = list(range(first, stop))
         if sum(file.metadata.row_group(group).num_rows for group in chosen) <= _WHOLE_BATCHES * batch_rows:

@@ -7,7 +7,8 @@ own text by the error's name, because a broker's own text may quote anything.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from ..sources.contract import BrokerUnavailableError
 if TYPE_CHECKING:
     from ..payloads.messages import Headers
 
-#: Tells of trouble with brokers; the lines of librdkafka go there as well.
+#: Logs trouble with brokers, and the lines of librdkafka.
 LOG = logging.getLogger("quiltstream.kafka")
 
 _EXTRA = "Kafka needs the package confluent-kafka, which is not installed here; pip install 'quiltstream[kafka]'"
@@ -76,7 +77,7 @@ READING: Mapping[str, Any] = {
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 65_536,
     # also what a batch may unpack to with zstd, of which 100 kB can stand for gigabytes; a message that a broker takes
-    # has at most a megabyte unless it was told otherwise
+    # has at most a megabyte unless it is configured otherwise
     "receive.message.max.bytes": 1 << 28,
     "reconnect.backoff.max.ms": 2_000,
     "socket.keepalive.enable": True,
@@ -100,7 +101,7 @@ LOOK_S = 5.0
 #: method is called in this way, and not always where it is called by its name.
 _HEADERS = methodcaller("headers")
 
-#: In the place of headers that cannot be read; they must not be asked for again.
+#: In the place of headers that cannot be read; they must not be read again.
 _ILLEGIBLE: list[tuple[str, bytes | None]] = [("illegible", None)]
 
 
@@ -137,6 +138,17 @@ def is_kafkas(error: BaseException) -> bool:
 def unavailable(what: str, error: Any) -> KafkaUnavailableError:
     """An error as one that can be shown."""
     return KafkaUnavailableError(f"{what}: {meaning_of(error)}", passing=is_passing(error))
+
+
+@contextmanager
+def as_unavailable(what: str) -> Generator[None]:
+    """Errors of the client as ones that can be shown; a mistake of this program stays what it is."""
+    try:
+        yield
+    except Exception as error:
+        if not is_kafkas(error):
+            raise
+        raise unavailable(what, error) from None
 
 
 def _client() -> Any:
@@ -197,7 +209,7 @@ class Cluster:
     Attributes:
         servers: HOST:PORT, with commas between.
         options: librdkafka's, secrets by their place.
-        port: what :func:`.ports.wrong_port` tells of servers and options; the tests' own.
+        port: finds what is wrong with servers and options, see :func:`.tls_probe.wrong_port`; the tests' own.
     """
 
     servers: str
@@ -209,7 +221,7 @@ class Cluster:
 
     @property
     def wrong_port(self) -> str | None:
-        """What is wrong with the port and ``security.protocol``, if it is certain; asked of the brokers' machines."""
+        """What is wrong with the port and ``security.protocol``, if it is certain; this connects to the brokers."""
         return self.port(self.servers, self.options)
 
     def consume(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
@@ -238,7 +250,7 @@ def look(cluster: Cluster, topics: Iterable[str]) -> None:
     said: list[object] = []
     consumer = cluster.consume(LOOKING, said.append)
     try:
-        told = {topic: consumer.list_topics(topic, timeout=LOOK_S).topics[topic].error for topic in topics}
+        errors = {topic: consumer.list_topics(topic, timeout=LOOK_S).topics[topic].error for topic in topics}
     except Exception as error:
         if not is_kafkas(error):
             raise
@@ -251,6 +263,6 @@ def look(cluster: Cluster, topics: Iterable[str]) -> None:
         raise (lasting or found[-1]) from None
     finally:
         consumer.close()
-    for topic, error in told.items():
+    for topic, error in errors.items():
         if error is not None:
             raise unavailable(f"topic {topic} at {cluster.servers}", error)

@@ -8,7 +8,7 @@ while the reader was away. It came before the first message behind it, and a rea
 where the broker stamps messages when they come, windows that start after the stamp of that message miss nothing. Until
 that message is there, and where it is the producers who stamp, whose clocks may be wrong, the gap goes to the moment
 at which it was found. A start at an instant is no exception: what a producer with a slow clock has just sent is stamped
-before it. There the last message that was passed over is asked for its stamp. All of this is offsets and stamps;
+before it. There the stamp of the last message that was passed over is read. All of this is offsets and stamps;
 nothing of it depends on what messages hold.
 
 >>> gaps = Gaps.of("")
@@ -20,7 +20,7 @@ nothing of it depends on what messages hold.
 4000000
 
 *Identity.* A topic that is deleted and made anew has the same name and another id, which only an administrator's client
-is told. The consumer asks by name and offset: where the new topic has grown past an offset of the old one, it goes on
+gets. The consumer fetches by name and offset: where the new topic has grown past an offset of the old one, it goes on
 in the middle of it.
 """
 
@@ -30,11 +30,22 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as TooLate
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from ...schemas.settings.base import SettingsError
-from .client import LOG, Cluster, KafkaUnavailableError, is_kafkas, meaning_of, name_of, topic_partition, unavailable
+from .client import (
+    LOG,
+    Cluster,
+    KafkaUnavailableError,
+    as_unavailable,
+    is_kafkas,
+    meaning_of,
+    name_of,
+    topic_partition,
+    unavailable,
+)
 
 Partition = tuple[str, int]
 """A topic and a partition of it."""
@@ -58,7 +69,7 @@ class Start:
             raise ValueError(f"a start at {self.instant_us} us is before 1970, where no broker stamps messages")
 
 
-#: In the place of an instant it asks for the offset behind the last message.
+#: In the place of an instant: the offset behind the last message.
 _THE_END = -1
 
 #: Where partitions that appear later begin.
@@ -93,8 +104,8 @@ def begins(consumer: Any, places: Iterable[Partition], start: Start, timeout_s: 
     }
     found: dict[Partition, int] = {}
     if start.kind == "instant":
-        asked = [topic_partition(*place, start.instant_us // 1_000) for place in wanted]
-        found = _offsets(consumer.offsets_for_times(asked, timeout=timeout_s))
+        instants = [topic_partition(*place, start.instant_us // 1_000) for place in wanted]
+        found = _offsets(consumer.offsets_for_times(instants, timeout=timeout_s))
         found = {place: ends[place][1] if offset < 0 else offset for place, offset in found.items()}
     elif start.kind == "group":
         found = _offsets(consumer.committed([topic_partition(*place, -1) for place in wanted], timeout=timeout_s))
@@ -110,8 +121,8 @@ def begins(consumer: Any, places: Iterable[Partition], start: Start, timeout_s: 
 
 def last_offsets(consumer: Any, places: Iterable[Partition], timeout_s: float) -> dict[Partition, int]:
     """The offsets where some partitions end, as their leaders say now; those without an answer are left out."""
-    asked = [topic_partition(*place, _THE_END) for place in places]
-    answered = consumer.offsets_for_times(asked, timeout=timeout_s) if asked else []
+    ends = [topic_partition(*place, _THE_END) for place in places]
+    answered = consumer.offsets_for_times(ends, timeout=timeout_s) if ends else []
     return {(one.topic, one.partition): one.offset for one in answered if one.error is None and one.offset >= 0}
 
 
@@ -134,14 +145,11 @@ def to_the_end(consumer: Any, left: set[Partition], patience_s: float, where: st
 
 
 def seek_again(consumer: Any, offsets: Mapping[Partition, int]) -> None:
-    """Have some partitions that are assigned asked for again from some offsets on."""
+    """Fetch some partitions that are assigned again from some offsets on."""
     for place, offset in offsets.items():
-        try:
+        # one that was assigned this moment cannot be sought yet
+        with suppress(KafkaUnavailableError), as_unavailable(place[0]):
             consumer.seek(topic_partition(*place, offset))
-        except Exception as error:  # noqa: PERF203 - each partition for itself
-            # one that was assigned this moment cannot be sought yet
-            if not is_kafkas(error):
-                raise
 
 
 def _offsets(answered: Iterable[Any]) -> dict[Partition, int]:
@@ -164,7 +172,7 @@ class Gaps:
 
     @classmethod
     def of(cls, position: str) -> Gaps:
-        """The gaps that a position of a partition group tells of; those of older versions tell of none."""
+        """The gaps in a position of a partition group; those of older versions have none."""
         plain: list[list[Any]] = json.loads(position).get("gaps", []) if position else []
         return cls(
             {(topic, partition): until for topic, partition, until, _ in plain},
@@ -173,7 +181,7 @@ class Gaps:
 
     @property
     def plain(self) -> list[list[Any]]:
-        """The gaps as a position tells them."""
+        """The gaps as a position has them."""
         return [[*place, until, place in self._open] for place, until in sorted(self._until_us.items())]
 
     @property
@@ -267,7 +275,7 @@ def memory_of(position: str) -> str:
 
 
 def ids_of(position: str) -> dict[str, str]:
-    """The brokers' own names of the topics of a position; those of older versions tell none."""
+    """The brokers' own names of the topics of a position; those of older versions have none."""
     ids: dict[str, str] = json.loads(position).get("ids", {}) if position else {}
     return dict(ids)
 
@@ -309,7 +317,7 @@ class TopicIdentities:
 
         Where the brokers do not say, because they are too old or away, nothing is found, and what was known stays.
         """
-        found = self._asked(list(topics), timeout_s)
+        found = self._described(list(topics), timeout_s)
         anew = frozenset(topic for topic, one in found.items() if self.known.get(topic, one) != one)
         self.known |= found
         return anew
@@ -318,14 +326,14 @@ class TopicIdentities:
         """Leave the brokers."""
         self._admin = None
 
-    def _asked(self, topics: list[str], timeout_s: float) -> dict[str, str]:
+    def _described(self, topics: list[str], timeout_s: float) -> dict[str, str]:
         from confluent_kafka import TopicCollection  # noqa: PLC0415 - an extra
 
         try:
             if self._admin is None:
                 self._admin = self._cluster.administer()
-            asked = self._admin.describe_topics(TopicCollection(topics), request_timeout=timeout_s)
-            ids = {topic: one.result(timeout_s + 1.0).topic_id for topic, one in asked.items()}
+            described = self._admin.describe_topics(TopicCollection(topics), request_timeout=timeout_s)
+            ids = {topic: one.result(timeout_s + 1.0).topic_id for topic, one in described.items()}
         except Exception as error:
             if not (is_kafkas(error) or isinstance(error, TooLate)):
                 raise

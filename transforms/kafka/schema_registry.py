@@ -1,10 +1,10 @@
 r"""Schema registries with Confluent's interface: schemas by number, and numbers of schemas.
 
-A schema never changes under its number, and a schema keeps its number, so each is asked for once in a worker, and every
-run sends the same row as the same bytes. A number that the registry does not know is asked for again after a while.
+A schema never changes under its number, and a schema keeps its number, so each is requested once in a worker, and every
+run sends the same row as the same bytes. A number without a schema there is requested again after a while.
 While the registry does not answer, messages wait.
 
-A client belongs to one worker and is made where the first question is asked, with the secrets read then. What an error
+A client belongs to one worker and is made at the first request, with the secrets read then. What an error
 says is our own text: a registry's own may quote anything.
 
 >>> wire_head(258)
@@ -23,7 +23,7 @@ from ...schemas.settings.secrets import Option, SecretError, resolved
 from ..payloads.messages import SourceAwayError
 from .client import LOG, KafkaUnavailableError
 
-#: Of a client that is asked again anyway.
+#: Of a client whose requests are made again anyway.
 _PATIENCE = {"timeout": 5, "max.retries": 1}
 
 _NOT_FOUND = 404
@@ -57,8 +57,8 @@ def new_client(options: Mapping[str, Any]) -> Any:
 
 
 @dataclass
-class AskedRegistry:
-    """A registry to be asked; a plain value that travels to any worker, where it has a client of its own."""
+class RegistryAccess:
+    """A registry; a plain value that travels to any worker, where it has a client of its own."""
 
     url: str
     options: Mapping[str, Option] = field(default_factory=dict[str, Option])
@@ -69,11 +69,11 @@ class AskedRegistry:
         """The client belongs to a worker and does not travel."""
         return {**self.__dict__, "_client": None}
 
-    def ask(self, question: Callable[[Any], Any]) -> Any:
-        """What the client answers to a question.
+    def call(self, request: Callable[[Any], Any]) -> Any:
+        """What the client answers to a request.
 
         Raises:
-            LookupError: the registry does not have what is asked for.
+            LookupError: the registry does not have what is requested.
             KafkaUnavailableError: it does not answer, or not to us, or it refuses what it is given.
         """
         from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - an extra
@@ -82,7 +82,7 @@ class AskedRegistry:
         try:
             if self._client is None:
                 self._client = self.client({**_PATIENCE, **resolved(self.options), "url": self.url})
-            return question(self._client)
+            return request(self._client)
         except SchemaRegistryError as error:
             code = int(error.http_status_code)
             if code == _NOT_FOUND and (error.error_code or 0) // _REGISTRYS == _NOT_FOUND:
@@ -100,7 +100,7 @@ class AskedRegistry:
         raise KafkaUnavailableError(f"the schema registry {self.url}: {why}", passing=passing)
 
 
-#: Seconds before a number that the registry did not know is asked for again.
+#: Seconds before a number without a schema is requested again.
 _AGAIN_S = 30.0
 
 #: Numbers without a schema that are remembered: many of them must not fill the memory.
@@ -108,7 +108,7 @@ _MOST_UNKNOWN = 10_000
 
 
 @dataclass
-class RegistrySchemas(AskedRegistry):
+class RegistrySchemas(RegistryAccess):
     """Number to schema; a plain value that travels to any worker, where it has a client and a cache of its own."""
 
     clock: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
@@ -126,17 +126,17 @@ class RegistrySchemas(AskedRegistry):
         if self.clock() < self._unknown.get(number, float("-inf")):
             raise LookupError("no Avro schema has that number")
         try:
-            schema = self._asked(number)
+            schema = self._fetched(number)
         except LookupError:
             self._unknown.pop(number, None)
             if len(self._unknown) >= _MOST_UNKNOWN:
-                del self._unknown[next(iter(self._unknown))]  # the one that was asked for longest ago
+                del self._unknown[next(iter(self._unknown))]  # the one whose last request is oldest
             self._unknown[number] = self.clock() + _AGAIN_S
             raise
         self._known[number] = schema
         return schema
 
-    def _asked(self, number: int) -> Any:
+    def _fetched(self, number: int) -> Any:
         found = self._answer(lambda client: client.get_schema(number))
         if (found.schema_type or "AVRO") != "AVRO":
             raise LookupError("the schema of that number is not Avro")
@@ -159,9 +159,9 @@ class RegistrySchemas(AskedRegistry):
             named[str(reference.name)] = json.loads(found.schema_str)
             self._collect(found, named, seen)
 
-    def _answer(self, question: Callable[[Any], Any]) -> Any:
+    def _answer(self, request: Callable[[Any], Any]) -> Any:
         try:
-            return self.ask(question)
+            return self.call(request)
         except KafkaUnavailableError as error:
             LOG.warning("%s", error)
             raise SourceAwayError(f"{error}; messages wait for it") from None
@@ -205,7 +205,7 @@ def text_of(schema: Mapping[str, Any]) -> str:
 
 
 @dataclass
-class RegistryNumbers(AskedRegistry):
+class RegistryNumbers(RegistryAccess):
     """Schema to number; a plain value that travels to any worker, where it has a client and a cache of its own."""
 
     auto_register: bool = True
@@ -218,18 +218,18 @@ class RegistryNumbers(AskedRegistry):
         return {**super().__getstate__(), "_numbers": {}}
 
     def number(self, subject: str, schema: Mapping[str, Any]) -> int:
-        """The number of a schema under a subject; asked for once."""
+        """The number of a schema under a subject; requested once."""
         place = (subject, text_of(schema))
         if place not in self._numbers:
-            self._numbers[place] = self._asked(*place)
+            self._numbers[place] = self._fetched(*place)
         return self._numbers[place]
 
-    def _asked(self, subject: str, text: str) -> int:
+    def _fetched(self, subject: str, text: str) -> int:
         from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - an extra
 
         schema = Schema(text, "AVRO")
         try:
-            return int(self.ask(lambda client: client.lookup_schema(subject, schema)).schema_id)
+            return int(self.call(lambda client: client.lookup_schema(subject, schema)).schema_id)
         except LookupError:
             if not self.auto_register:
                 raise KafkaUnavailableError(
@@ -237,7 +237,7 @@ class RegistryNumbers(AskedRegistry):
                     "registry.auto_register is false; register it, or set that to true"
                 ) from None
         try:
-            return int(self.ask(lambda client: client.register_schema(subject, schema)))
+            return int(self.call(lambda client: client.register_schema(subject, schema)))
         except LookupError:
             raise KafkaUnavailableError(
                 f"the schema registry {self.url}: it does not take the schema of the rows under {subject}"

@@ -23,6 +23,7 @@ from .client import (
     Cluster,
     KafkaAwayError,
     KafkaUnavailableError,
+    as_unavailable,
     headers_of,
     is_kafkas,
     look,
@@ -89,7 +90,7 @@ class Topic(MessageTopic):
         return Sender(self, field)
 
     def head(self, schema: Mapping[str, Any]) -> bytes:
-        """What stands before an Avro body; the schema registry is asked once."""
+        """What stands before an Avro body; one request to the schema registry."""
         if self.numbers is None:
             return single_object_head(schema)
         return wire_head(self.numbers.number(subject_of(self.name), schema))
@@ -190,7 +191,7 @@ class Sender(MessageSender):
 def look_to_write(topic: Topic) -> None:
     """See that a topic is there and that the user may send to it; nothing is sent.
 
-    Brokers that do not say what a user may do are not asked further: the first message tells.
+    Where brokers do not say what a user may do, the first message shows it.
     """
     look(topic.cluster, (topic.name,))
     if not _may_write(topic):
@@ -204,11 +205,11 @@ def _may_write(topic: Topic) -> bool:
     )
 
     admin = topic.cluster.administer()
-    asked: Any = admin.describe_topics(
+    described: Any = admin.describe_topics(
         TopicCollection([topic.name]), include_authorized_operations=True, request_timeout=LOOK_S
     )
     try:
-        allowed = asked[topic.name].result().authorized_operations
+        allowed = described[topic.name].result().authorized_operations
     except Exception as error:
         if not is_kafkas(error):
             raise
@@ -231,13 +232,8 @@ def read_ids(
     """
     consumer = topic.cluster.consume(LOOKING)
     try:
-        return _read(consumer, topic, (domain.encode(), query.encode()), take, patience_s)
-    except KafkaUnavailableError:
-        raise
-    except Exception as error:
-        if not is_kafkas(error):
-            raise
-        raise unavailable(topic.text, error) from None
+        with as_unavailable(topic.text):
+            return _read(consumer, topic, (domain.encode(), query.encode()), take, patience_s)
     finally:
         consumer.close()
 
@@ -245,10 +241,10 @@ def read_ids(
 def _read(
     consumer: Any, topic: Topic, names: tuple[bytes, bytes], take: Callable[[str], None], patience_s: float
 ) -> bool:
-    told = consumer.list_topics(topic.name, timeout=_ANSWER_S).topics[topic.name]
-    if told.error is not None:
-        raise unavailable(topic.text, told.error)
-    places: list[Partition] = [(topic.name, one) for one in told.partitions]
+    metadata = consumer.list_topics(topic.name, timeout=_ANSWER_S).topics[topic.name]
+    if metadata.error is not None:
+        raise unavailable(topic.text, metadata.error)
+    places: list[Partition] = [(topic.name, one) for one in metadata.partitions]
     starts = first_offsets(consumer, places, EARLIEST, _ANSWER_S)
     consumer.assign([topic_partition(*place, offset) for place, offset in starts.items()])
     for one in to_the_end(consumer, set(places), patience_s, topic.text):

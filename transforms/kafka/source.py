@@ -8,7 +8,7 @@ consumer group is only informed.
 
 A reader keeps a watermark for each of its partitions (see :mod:`..sources.progress`). A partition that was never read
 to its end, or whose broker does not answer, is not silent but unknown, and holds the group's watermark. Where a
-partition ends is asked of its leader: what came with the last messages is old when the leader hangs. What is not read
+partition ends is read from its leader: what came with the last messages is old when the leader hangs. What is not read
 of a partition, because it was gone or lies before the start, is kept as a gap (see :mod:`.partitions`).
 """
 
@@ -20,6 +20,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,6 +42,7 @@ from .client import (
     SPEECHLESS,
     Cluster,
     KafkaUnavailableError,
+    as_unavailable,
     headers_of,
     is_kafkas,
     is_passing,
@@ -107,7 +109,7 @@ def lost_at(place: Partition, offset: int, position: str, until_us: int | None) 
 
 
 def messages_of(group: list[Any], headers: Sequence[Headers | None] | None = None) -> Messages:
-    """Messages of confluent-kafka as columns; their headers are asked for unless they are given."""
+    """Messages of confluent-kafka as columns; their headers are read unless they are given."""
     count = len(group)
     stamps = np.fromiter((one.timestamp()[1] for one in group), np.int64, count)
     return Messages(
@@ -212,19 +214,19 @@ class Health:
             self._tell()
 
     def _tell(self) -> None:
-        now, (before, told) = time.monotonic(), self._said
+        now, (before, since) = time.monotonic(), self._said
         text = self.trouble
-        if text != before or (text is not None and now - told > _SAID_AGAIN_S):
+        if text != before or (text is not None and now - since > _SAID_AGAIN_S):
             LOG.warning("%s", text or f"every partition at {self._servers} can be read again")
             self._said = (text, now)
 
 
 def leaders(consumer: Any, topic: str, servers: str, timeout_s: float) -> dict[int, bool]:
     """The partitions of a topic, and whether a broker leads each."""
-    told = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
-    if told.error is not None:
-        raise unavailable(f"topic {topic} at {servers}", told.error)
-    return {one: told.partitions[one].leader >= 0 for one in told.partitions}
+    metadata = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
+    if metadata.error is not None:
+        raise unavailable(f"topic {topic} at {servers}", metadata.error)
+    return {one: metadata.partitions[one].leader >= 0 for one in metadata.partitions}
 
 
 def reachable(
@@ -232,19 +234,14 @@ def reachable(
 ) -> bool:
     """Whether brokers name some topics, and the leaders of some of their partitions answer.
 
-    Only questions are asked: neither where the consumer reads nor what it has fetched is touched.
+    Neither where the consumer reads nor what it has fetched is touched.
     """
-    try:
+    with suppress(KafkaUnavailableError), as_unavailable(servers):
         led = {
             (topic, one): has for topic in topics for one, has in leaders(consumer, topic, servers, timeout_s).items()
         }
         return all(led.get(place) for place in places) and set(places) <= set(last_offsets(consumer, places, timeout_s))
-    except KafkaUnavailableError:
-        return False
-    except Exception as error:
-        if not is_kafkas(error):
-            raise
-        return False
+    return False
 
 
 def _named(places: Iterable[Partition]) -> str:
@@ -262,19 +259,16 @@ _CHECK_S = 1.0
 _LONGEST_PAUSE_S = 10.0
 
 #: Seconds for which the leaders' answer where the partitions end is good.
-_TOLD_S = 1.0
+_LOG_ENDS_S = 1.0
 
 #: Seconds from one question what a port speaks to the next.
 _PORT_S = 60.0
-
-#: Seconds before the same trouble is said again.
-_REPEAT_S = 300.0
 
 #: Seconds from one commit for monitoring to the next.
 _COMMIT_S = 5.0
 
 #: Seconds without a message where the leaders name more of them, before the consumer is made anew, doubled up to the
-#: second number as long as that does not help; and how often they are asked for in vain at least.
+#: second number as long as that does not help; and how many fetches are in vain at least.
 _STUCK_S = 20.0
 _LONGEST_STUCK_S = 320.0
 _STUCK_TIMES = 5
@@ -286,7 +280,7 @@ class KafkaPartitions(PartitionedSource):
 
     Attributes:
         topics: names, in an order that stays.
-        group: consumer group that a start names, or else that is told what was read.
+        group: consumer group that a start names, or else whose offsets are committed for monitoring.
         discover_s: seconds from one look for new partitions to the next.
         known: what is on record of the topics, for a run that begins without a position.
     """
@@ -306,12 +300,8 @@ class KafkaPartitions(PartitionedSource):
         return self.lanes
 
     def reader(self, part: int, position: str) -> KafkaReader:
-        """A reader of a partition group; it asks no broker before it reads."""
+        """A reader of a partition group; it has no connection before it reads."""
         return KafkaReader(self, part, position)
-
-    def lane_of(self, topic: str, partition: int) -> int:
-        """The lane that reads a partition; topics take turns, so that small ones do not all meet in lane 0."""
-        return lane_of(self.topics, (topic, partition), self.lanes)
 
 
 class KafkaReader(Reader):
@@ -339,8 +329,8 @@ class KafkaReader(Reader):
         self._batches: deque[SourceBatch] = deque()
         self._ends: dict[Partition, int] = {}
         #: where the leaders said that partitions end, and when
-        self._told: dict[Partition, int] = {}
-        self._told_at = float("-inf")
+        self._log_ends: dict[Partition, int] = {}
+        self._log_ends_at = float("-inf")
         self._behind: set[Partition] = set(self._offsets)
         self._reached: dict[Partition, Reach] = {}
         self._health = Health(source.cluster.servers)
@@ -349,7 +339,7 @@ class KafkaReader(Reader):
         self._waiting: str | None = None
         self._cause: Any = None
         #: what was last said to be wrong, and when
-        self._told_of = ("", 0.0)
+        self._last_said = ("", 0.0)
         self._attempts = 0
         self._port: str | None = None
         self._port_at = 0.0
@@ -360,7 +350,7 @@ class KafkaReader(Reader):
         self._stuck_s = _STUCK_S
         self._stuck: str | None = None
 
-    # What the live reader asks for
+    # The contract of a reader
 
     def read(self) -> SourceBatch | None:
         """The next messages of one partition, as readings."""
@@ -398,7 +388,7 @@ class KafkaReader(Reader):
         return consumer is not None and reachable(consumer, source.topics, source.cluster.servers, places, _CHECK_S)
 
     def kept(self) -> None:
-        """Tell the consumer group, if there is one to be told; nothing depends on it."""
+        """Commit the offsets of the consumer group, if there is one; nothing depends on it."""
         source, now = self._source, time.monotonic()
         if source.group is None or source.start.kind == "group" or not self._assigned or now < self._commit_at:
             return
@@ -431,7 +421,7 @@ class KafkaReader(Reader):
         except KafkaUnavailableError as error:
             self._failed(str(error))
             if not error.passing:
-                # a topic that is gone may come back as another one, also where its brokers tell no ids
+                # a topic that is gone may come back as another one, also where its brokers have no ids
                 self._drop()
         except Exception as error:
             if not is_kafkas(error):
@@ -442,7 +432,7 @@ class KafkaReader(Reader):
             self._cause = self._port = None
             if self._trouble is not None:
                 LOG.warning("%s: it answers again", self._name)
-                self._told_of = "", 0.0
+                self._last_said = "", 0.0
             self._trouble, self._attempts, self._down = None, 0, False
             self._look_at = time.monotonic() + self._source.discover_s
 
@@ -459,14 +449,14 @@ class KafkaReader(Reader):
             consumer.close()
 
     def _wrong_port(self, cause: Any) -> str | None:
-        """What a port speaks that is not what the settings say, asked now and then without an answer."""
+        """What a port speaks that is not what the settings say, probed now and then while there is no answer."""
         now = time.monotonic()
         if name_of(cause) in SPEECHLESS and now >= self._port_at:
             self._port_at, self._port = now + _PORT_S, self._source.cluster.wrong_port
         return None if self._port is None else f"{self._name}: {self._port}"
 
     def _cause_of(self, error: Any) -> Any:
-        """What is behind a question without an answer: the client was told, and says so when it is asked."""
+        """What is behind a request without an answer: the client passes on the reason that it has when it is polled."""
         if self._consumer is not None and not self._assigned:
             self._consumer.poll(0)
         return self._cause if self._cause is not None and is_passing(error) else error
@@ -481,10 +471,10 @@ class KafkaReader(Reader):
 
     def _tell(self, what: str, text: str) -> None:
         now = time.monotonic()
-        again = self._told_of[0] == what and now - self._told_of[1] < _REPEAT_S
+        again = self._last_said[0] == what and now - self._last_said[1] < _SAID_AGAIN_S
         LOG.log(logging.DEBUG if again else logging.WARNING, "%s", text)
         if not again:
-            self._told_of = what, now
+            self._last_said = what, now
 
     def _discover(self) -> None:
         source = self._source
@@ -492,7 +482,11 @@ class KafkaReader(Reader):
         there, leaderless = set[Partition](), set[Partition]()
         for topic in source.topics:
             led = leaders(self._consumer, topic, source.cluster.servers, _ANSWER_S)
-            mine = {(topic, one): has for one, has in led.items() if self._is_mine(topic, one)}
+            mine = {
+                place: has
+                for one, has in led.items()
+                if lane_of(source.topics, place := (topic, one), source.lanes) == self._lane
+            }
             there |= set(mine)
             leaderless |= {place for place, has in mine.items() if not has}
         anew = self._renew(there)
@@ -518,9 +512,9 @@ class KafkaReader(Reader):
             # what was found is kept by the runner before anything is read from there
             self._batches.append(SourceBatch(self._position, settled=not self._behind, lost_us=self._gaps.until_us))
             self._begun = True
-        # the client tells only once of what is denied, and not that it is denied no longer
+        # the client reports only once what is denied, and not that it is denied no longer
         seek_again(self._consumer, {one: self._offsets[one] for one in self._health.denied & set(self._offsets)})
-        self._ask_ends()
+        self._read_ends()
 
     def _consume(self) -> None:
         if self._consumer is None:
@@ -551,9 +545,9 @@ class KafkaReader(Reader):
         self._consume()
         return anew
 
-    def _ask_ends(self) -> None:
-        asked = [place for place in self._offsets if place not in self._health]
-        self._told, self._told_at = last_offsets(self._consumer, asked, _ANSWER_S), time.monotonic()
+    def _read_ends(self) -> None:
+        places = [place for place in self._offsets if place not in self._health]
+        self._log_ends, self._log_ends_at = last_offsets(self._consumer, places, _ANSWER_S), time.monotonic()
 
     def _look_back(self) -> None:
         """Begin so long before the position as the decoder needs to remember what came before it."""
@@ -567,9 +561,6 @@ class KafkaReader(Reader):
             if found < self._offsets[place]:
                 self._floors[place] = self._offsets[place]
                 self._offsets[place] = found
-
-    def _is_mine(self, topic: str, partition: int) -> bool:
-        return self._source.lane_of(topic, partition) == self._lane
 
     def _assign(self) -> None:
         """Fetch from the offsets on; what was fetched and not read yet is fetched again."""
@@ -596,11 +587,10 @@ class KafkaReader(Reader):
 
     def _fetch(self) -> None:
         try:
-            messages = self._consumer.consume(_MESSAGES, _WAIT_S)
-        except Exception as error:
-            if not is_kafkas(error):
-                raise
-            self._failed(str(unavailable(self._name, error)))
+            with as_unavailable(self._name):
+                messages = self._consumer.consume(_MESSAGES, _WAIT_S)
+        except KafkaUnavailableError as error:
+            self._failed(str(error))
         else:
             self._sort(messages)
             self._notice(bool(messages))
@@ -610,7 +600,7 @@ class KafkaReader(Reader):
         if came:
             self._fetching, self._stuck, self._stuck_s = None, None, _STUCK_S
             return
-        if not any(self._comes_before(place, end) for place, end in self._told.items() if place in self._offsets):
+        if not any(self._comes_before(place, end) for place, end in self._log_ends.items() if place in self._offsets):
             self._fetching = None
             return
         since, times = self._fetching or (time.monotonic(), 0)
@@ -643,7 +633,7 @@ class KafkaReader(Reader):
             self._assign()
 
     def _event(self, place: Partition, offset: int, error: Any) -> bool:
-        """Something that is told in the place of a message; whether the fetching must be begun anew."""
+        """An event in the place of a message; whether the fetching must be begun anew."""
         from confluent_kafka import KafkaError  # noqa: PLC0415 - an extra; the event came from it
 
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
@@ -654,7 +644,7 @@ class KafkaReader(Reader):
         if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
             return self._lost(place)
         if place[0] not in self._source.topics:
-            # the client asks for its group at once, though nothing but monitoring may need it
+            # the client requests its group at once, though nothing but monitoring may need it
             LOG.log(logging.WARNING if self._source.group else logging.DEBUG, "%s: %s", self._name, meaning_of(error))
         elif not is_passing(error):
             self._health.deny(place, meaning_of(error))
@@ -665,11 +655,10 @@ class KafkaReader(Reader):
     def _lost(self, place: Partition) -> bool:
         """The offset is gone by retention, or the topic was made anew: begin at its start."""
         try:
-            found = first_offsets(self._consumer, [place], EARLIEST, _ANSWER_S)
-        except Exception as error:
-            if not is_kafkas(error):
-                raise
-            self._failed(str(unavailable(self._name, error)))
+            with as_unavailable(self._name):
+                found = first_offsets(self._consumer, [place], EARLIEST, _ANSWER_S)
+        except KafkaUnavailableError as error:
+            self._failed(str(error))
             # fetching begins anew at the offset that is not there, and comes here again
             return True
         LOG.error(
@@ -749,17 +738,16 @@ class KafkaReader(Reader):
             return Reach.UNKNOWN
         if self._comes_before(place, end) or any(other == place for other, _ in self._groups):
             return Reach.BEHIND
-        if time.monotonic() - self._told_at > _TOLD_S:
+        if time.monotonic() - self._log_ends_at > _LOG_ENDS_S:
             try:
-                self._ask_ends()
-            except Exception as error:
-                if not is_kafkas(error):
-                    raise
-                self._failed(str(unavailable(self._name, error)))
+                with as_unavailable(self._name):
+                    self._read_ends()
+            except KafkaUnavailableError as error:
+                self._failed(str(error))
                 return Reach.UNKNOWN
-        if place not in self._told:
+        if place not in self._log_ends:
             return Reach.UNKNOWN
-        return Reach.BEHIND if self._comes_before(place, self._told[place]) else Reach.END
+        return Reach.BEHIND if self._comes_before(place, self._log_ends[place]) else Reach.END
 
     def _comes_before(self, place: Partition, end: int) -> bool:
         """Whether a partition was read up to before an offset; control records at its end are no messages."""
@@ -786,11 +774,8 @@ def last_messages(cluster: Cluster, topics: Sequence[str], count: int) -> Messag
     look(cluster, topics)
     consumer = cluster.consume(LOOKING)
     try:
-        found = _last(consumer, topics, count)
-    except Exception as error:
-        if not is_kafkas(error):
-            raise
-        raise unavailable(f"brokers {cluster.servers}", error) from None
+        with as_unavailable(f"brokers {cluster.servers}"):
+            found = _last(consumer, topics, count)
     finally:
         consumer.close()
     found.sort(key=lambda one: one.timestamp()[1])

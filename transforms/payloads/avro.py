@@ -45,7 +45,7 @@ from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.places import Steps
-from ..formats.avro import BYTES, NAMED, RECORDS, TIMES, Shapes, bare, plain_times
+from ..formats.avro import BYTES, RECORDS, TIMES, Shapes, bare, plain_times
 from .columns import FIELDS, GROUP, LONGEST_NAME, LONGEST_TEXT, SERIES, TIME, VALUE
 from .parsing import Parsed, ParsedColumns, parse_each
 
@@ -549,56 +549,35 @@ def _rounds(item: _Step, least: int, *, is_wanted: bool) -> _Step:
     return read
 
 
-_Names = dict[str, Any]
-
-
 def is_bounded(schema: Any) -> bool:
     """Whether a body's size bounds the work of reading it: no type inside itself, no array of things without bytes."""
     return Shapes(fastavro.parse_schema(bare(schema))).is_plain
 
 
-def _find(schema: Any, named: _Names) -> None:
-    for one in schema if isinstance(schema, list) else [schema]:
-        if not isinstance(one, dict):
-            continue
-        if one["type"] in NAMED:
-            named[_short(one["name"])] = one
-        fields = [field["type"] for field in one.get("fields", ())]
-        for inner in (*fields, one.get("items"), one.get("values"), one["type"]):
-            _find(inner, named)
-
-
-def _short(name: Any) -> Any:
-    return name.rpartition(".")[2] if isinstance(name, str) else name
-
-
 def stamps_at(schema: Any, steps: Steps) -> pa.DataType | None:
     """What the integers at the end of a path are; ``None`` if the schema does not say that they are time stamps."""
-    named: _Names = {}
-    _find(schema, named)
+    shapes = Shapes(fastavro.parse_schema(schema))
+    kind = _only(shapes, shapes.schema)
     for step in steps:
-        schema = _only(schema, named)
-        if not isinstance(schema, dict):
+        if not isinstance(kind, dict):
             return None
         if isinstance(step, str):
-            schema = next((one["type"] for one in schema.get("fields", ()) if one["name"] == step), None)
+            kind = next((one["type"] for one in kind.get("fields", ()) if one["name"] == step), None)
         else:
-            schema = schema.get("items")
-    schema = _only(schema, named)
-    return TIMES.get(schema.get("logicalType", "")) if isinstance(schema, dict) else None
+            kind = kind.get("items")
+        kind = _only(shapes, kind)
+    return TIMES.get(kind.get("logicalType", "")) if isinstance(kind, dict) else None
 
 
-def _only(schema: Any, named: _Names) -> Any:
-    """A schema without the null of a union, and with a name replaced by what it stands for."""
-    if isinstance(schema, list):
-        others = [one for one in schema if one != "null"]
-        schema = others[0] if len(others) == 1 else None
-    if isinstance(schema, dict) and isinstance(schema.get("type"), (dict, list)):
-        return _only(schema["type"], named)
-    return named.get(_short(schema), schema) if isinstance(schema, str) else schema
+def _only(shapes: Shapes, kind: Any) -> Any:
+    """A type without the null of a union, and with a name replaced by what it stands for."""
+    if isinstance(kind, list):
+        others = [one for one in cast("list[Any]", kind) if one != "null"]
+        kind = others[0] if len(others) == 1 else None
+    return shapes.whole(kind)
 
 
-#: Gives the writer's schema of an id; ``LookupError`` where there is none, and anything else where it cannot tell.
+#: An id to the writer's schema; ``LookupError`` where there is none, and any other error where that is unknown.
 SchemaLookup = Callable[[int], Any]
 
 _MAGIC = 0

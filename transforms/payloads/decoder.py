@@ -28,7 +28,7 @@ from ..common.batches import Rejects
 from ..formats.rows import Decoded, RowDecoder, earliest_of
 from .avro import AvroParser, SchemaLookup, known_schemas
 from .columns import GROUP, SERIES, TIME, VALUE, RowList, Rows, field_column
-from .mapped import Mapping, asked_beside, mapped_rows
+from .mapped import Mapping, fulfilling_beside, mapped_rows
 from .messages import MessageDecoder, Messages, check_letters, rejects_of
 from .meter_registers import Registers
 from .parsing import (
@@ -94,7 +94,7 @@ def payload_format_of(
     parse = _parser(readings, mapping, schemas)
 
     def rows(messages: Messages, chosen: list[int]) -> list[Rows]:
-        kept = asked_beside(mapping.beside, messages, chosen)
+        kept = fulfilling_beside(mapping.beside, messages, chosen)
         return [mapped_rows(messages, parsed, mapping) for parsed in parse(_payloads(messages, kept), kept)]
 
     return rows
@@ -130,7 +130,7 @@ _PARSERS: dict[str, Callable[[Readings], Parser]] = {
 
 
 def documents_of(payload: str, bodies: Sequence[bytes], schemas: SchemaLookup | None = None) -> Parsed:
-    """What payloads hold as plain values, for who looks for a mapping."""
+    """What payloads hold as plain values, for the search of a mapping."""
     numbers = range(len(bodies))
     if payload != "avro":
         read = Readings(payload=payload, series="series", time="time", value="value")
@@ -377,7 +377,7 @@ class _Worker:
             for some, opened in self._opened(messages, chosen, bad):
                 for rows in self._payload_format(opened, some):
                     silent[rows.message] = False
-                    found += [_told_once(self._rows.decode(raw)) for raw in rows.raw()]
+                    found += [_once_each(self._rows.decode(raw)) for raw in rows.raw()]
                     bad |= rows.bad
             silent[list(bad)] = False
         rejects = [one for part in found for one in part.rejects]
@@ -430,7 +430,7 @@ def _with_passed(parts: list[Decoded], passed: int) -> list[Decoded]:
     return [replace(parts[0], passed=passed), *parts[1:]] if parts else [Decoded(None, 0, (), passed=passed)]
 
 
-def _told_once(part: Decoded) -> Decoded:
+def _once_each(part: Decoded) -> Decoded:
     """With each rejected message once for each reason, however many of its readings are none."""
     if not part.rejects:
         return part
@@ -580,7 +580,7 @@ class Trial:
         for number, (condition, decoder) in enumerate(zip(self._readings.where, self._upto, strict=True)):
             parts = decoder.decode(message)
             if not any(part.readings is not None or part.rejects for part in parts):
-                return f"readings.where.{number} does not hold: {_asked(condition)}"
+                return f"readings.where.{number} does not hold: {_condition_text(condition)}"
         return "it holds no value that the mapping asks for"
 
     def _why_rejected(self, reason: RejectReason) -> str:
@@ -617,7 +617,7 @@ def _rows(parts: list[Decoded]) -> Iterator[tuple[str, str, float]]:
                 yield series, format_instant(time), value
 
 
-def _asked(condition: Condition) -> str:
+def _condition_text(condition: Condition) -> str:
     place = condition.place.text
     if condition.exists is not None:
         return f"{place} {'exists' if condition.exists else 'does not exist'}"

@@ -65,7 +65,7 @@ from .columns import (
     power_of_ten,
 )
 from .messages import Messages
-from .parsing import Parsed, ParsedColumns, parse_json_text
+from .parsing import Parsed, ParsedColumns, clamped, parse_json_text
 
 Bools = npt.NDArray[np.bool_]
 
@@ -280,7 +280,7 @@ def number(one: Any, decimal: str) -> Any:
     text = text.strip()
     if not text:
         return None
-    return float(text) if _NUMBER.fullmatch(text) else NONE_SUCH
+    return clamped(text) if _NUMBER.fullmatch(text) else NONE_SUCH
 
 
 def _with_point(one: Any, decimal: str) -> Any:
@@ -360,7 +360,7 @@ def _interval(one: Any) -> int | None:
 
 
 def answers(condition: Condition, found: Sequence[Any]) -> Bools:
-    """Which values say what a condition asks, shape (n,)."""
+    """Which values fulfil a condition, shape (n,)."""
     if condition.exists is not None:
         said = [(one is not None) is condition.exists for one in found]
         return np.array(said, dtype=np.bool_)
@@ -387,7 +387,7 @@ class Mapping:
 
     Attributes:
         levels: the wildcards of all paths.
-        where: what messages and elements must say to be read, by the level that each is asked at.
+        where: the conditions on messages and elements, by the level of each.
         beside: what must stand beside the payload; a message that is passed over for it need not be parsed.
         wanted: unit that the messages' units are converted to.
         unpacks: whether a path unpacks a text inside the payload.
@@ -410,17 +410,17 @@ class Mapping:
         places: dict[str, Any] = {name: getattr(readings, name) for name in ("series", "time", "value")}
         paths = payload_paths(readings, group)
         levels = levels_of(paths)
-        asked: list[list[Condition]] = [[] for _ in range(len(levels) + 1)]
+        where: list[list[Condition]] = [[] for _ in range(len(levels) + 1)]
         for one in readings.where:
             if one.place.steps is not None:
-                asked[_level_of(levels, one.place.steps)].append(one)
+                where[_level_of(levels, one.place.steps)].append(one)
         return cls(
             series=_source(places["series"]),
             time=_source(places["time"]),
             value=_source(places["value"]),
             group=None if group is None else _source(readings.attributes.get(group, group)),
             levels=levels,
-            where=tuple(map(tuple, asked)),
+            where=tuple(map(tuple, where)),
             beside=tuple(one for one in readings.where if one.place.steps is None),
             wanted=readings.unit.strip(),
             decimal=readings.decimal,
@@ -453,7 +453,7 @@ class Mapping:
             self.time,
             self.value,
             self.group,
-            *(one.place for asked in (*self.where, self.beside) for one in asked),
+            *(one.place for conditions in (*self.where, self.beside) for one in conditions),
         )
         inside = any(paths_of(one) if isinstance(one, Place) else isinstance(one, tuple) for one in sources)
         return inside or not any(isinstance(part, Place) and part.payload for one in sources for part in parts_of(one))
@@ -477,8 +477,8 @@ def _level_of(levels: tuple[Level, ...], steps: Steps) -> int:
     return found
 
 
-def asked_beside(conditions: Sequence[Condition], messages: Messages, chosen: list[int]) -> list[int]:
-    """The messages beside whose payloads stands what is asked."""
+def fulfilling_beside(conditions: Sequence[Condition], messages: Messages, chosen: list[int]) -> list[int]:
+    """The messages that fulfil conditions on what stands beside their payloads."""
     for one in conditions:
         said = answers(one, field_column(one.place, messages, chosen))
         chosen = [number for number, good in zip(chosen, said.tolist(), strict=True) if good]
@@ -575,7 +575,7 @@ class Tables:
         self._innermost: tuple[Ints, npt.NDArray[np.bool_] | None] | None = None
         ups: list[Ints] = []
         if mapping.where[0]:
-            self._keep(0, self._asked(mapping.where[0]))
+            self._keep(0, self._fulfilling(mapping.where[0]))
         for number, level in enumerate(self._levels):
             found, names, up = self._elements(level)
             ups.append(up)
@@ -584,7 +584,7 @@ class Tables:
             self._names.append(names)
             self.message.append(self.message[-1][up])
             if mapping.where[number + 1]:
-                kept = self._asked(mapping.where[number + 1])
+                kept = self._fulfilling(mapping.where[number + 1])
                 self._keep(number + 1, kept)
                 ups[-1], self._innermost = up[kept], (up, kept)
         self.down: list[Ints] = [np.arange(len(self.nodes[-1]))]
@@ -638,8 +638,8 @@ class Tables:
         if not self._levels or (isinstance(mapping.value, Place) and mapping.value.unit is not None):
             return set()
         paths = [mapping.value] if isinstance(mapping.value, tuple) else paths_of(mapping.value)
-        told = [one.place.steps for conditions in mapping.where for one in conditions if one.is_of_one_value]
-        apart = {path for path in (mapping.series, mapping.group, *told) if isinstance(path, tuple)}
+        single = [one.place.steps for conditions in mapping.where for one in conditions if one.is_of_one_value]
+        apart = {path for path in (mapping.series, mapping.group, *single) if isinstance(path, tuple)}
         found: set[int] = set()
         starts = [one.starts[0] for one in self._levels]
         for steps in paths:
@@ -655,8 +655,8 @@ class Tables:
                     found |= differing(objects, self.message[level], _fields_at((*start, *way[:number]), apart))
         return found
 
-    def _asked(self, conditions: Sequence[Condition]) -> npt.NDArray[np.bool_]:
-        """Which objects of the deepest level so far say what is asked."""
+    def _fulfilling(self, conditions: Sequence[Condition]) -> npt.NDArray[np.bool_]:
+        """Which objects of the deepest level so far fulfil some conditions."""
         level = len(self.nodes) - 1
         kept = np.ones(len(self.nodes[level]), dtype=np.bool_)
         torn = np.zeros(len(kept), dtype=np.bool_)
@@ -665,7 +665,7 @@ class Tables:
             unknown = unreadable(found)
             kept &= answers(one, found) | unknown
             torn |= unknown
-        # what no condition passes over and one cannot be asked of is damaged
+        # what no condition passes over and one cannot be applied to is damaged
         for number in self.message[level][kept & torn].tolist():
             self.bad.setdefault(number, RejectReason.MALFORMED_ROW)
         return kept & ~torn

@@ -5,9 +5,9 @@ a message that cannot be read is one reject, counted once. Where the settings na
 message encrypted (:mod:`...schemas.dead_letters`), up to a number of messages and bytes: a flood of rejects costs no
 more.
 
-What a decoder remembers by name is :class:`Bounded`, which a flood of names cannot fill. Names that were heard of once
+What a decoder remembers by name is :class:`Bounded`, which a flood of names cannot fill. Names that came once
 may be invented by the million. They take at most a quarter of the memory from those that have proved themselves; within
-each of the two kinds the one that was not heard of for longest goes first.
+each of the two kinds the one that did not come for longest goes first.
 
 >>> memory = Bounded[str, int](limit=4)
 >>> for name in "ab":
@@ -166,7 +166,7 @@ class Bounded(Generic[Name, Value]):
         return chain(self._fresh.values(), self._proved.values())
 
     def keep(self, name: Name, value: Value, *, proved: bool = False) -> int:
-        """Keep a value as the one heard of last; how many other names were forgotten for it."""
+        """Keep a value as that of the latest name; how many other names were forgotten for it."""
         if name in self._proved:
             proved = True
             self._drop(1, name)
@@ -196,12 +196,12 @@ class Bounded(Generic[Name, Value]):
         return value
 
     def _oldest(self, tier: int, but: Name) -> Name | None:
-        """The name that was not heard of for longest; ``None`` if there is no other."""
+        """The name that did not come for longest; ``None`` if there is no other."""
         oldest = next(iter(self._tiers[tier]), None)
         return None if oldest == but else oldest
 
 
-#: Messages whose content is kept of those that are decoded at once; the others are told without.
+#: Messages whose content is kept of those that are decoded at once; the others are rejects without it.
 MOST_LETTERS = 100
 
 _SETTING, _WHERE = "rejects.encrypted", "on every worker"

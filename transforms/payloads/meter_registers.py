@@ -3,7 +3,7 @@
 The value of a slot is the last reading in it less the last one in the slot before; a reading on a boundary belongs to
 the slot that ends there. Of two readings with the same stamp the larger increment is taken. So that the outcome does
 not depend on the order in which readings come, every change of one of the two gives the slot's value anew, under a time
-within the slot that rises with both stamps: the cell keeps the value that knows both readings.
+within the slot that rises with both stamps: the cell keeps the value of the latest two readings.
 
 What is remembered reaches back as far as a window waits for late readings, and a reader that begins at an offset must
 read so far back before it (:attr:`.messages.MessageDecoder.lookback_us`); one that does not loses the first slot of
@@ -104,7 +104,7 @@ def increments_of(
     """The rises of some slots, as readings of the same form.
 
     The time of a value lies within its slot and rises with the stamps of both readings: of the values of one slot the
-    cells keep the one with the latest time, which is the one that knows both of its readings.
+    cells keep the one with the latest time, which is that of the latest readings.
     """
     with np.errstate(over="ignore"):
         rise = ends.high - ends.before_low

@@ -145,7 +145,7 @@ def _refuse(*_: Any) -> NoReturn:
     raise ValueError("what is not read")
 
 
-#: Tags that the library would decode by itself; of the others it asks.
+#: Tags that the library would decode by itself; the others go to the hook.
 _TAGS = (*range(6), 25, *range(28, 31), *range(35, 38), 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
 _DECIMAL_FRACTION = 4
 _HIGHEST_EXPONENT = 400
@@ -202,7 +202,7 @@ def _decimal_fraction(value: Any, _immutable: bool) -> float:
     exponent, digits = value
     if not isinstance(exponent, int) or not isinstance(digits, int) or abs(exponent) > _HIGHEST_EXPONENT:
         raise ValueError("no decimal fraction")
-    return float(f"{digits}e{exponent}")
+    return clamped(f"{digits}e{exponent}")
 
 
 class TooLargeError(QuiltstreamError, ValueError):

@@ -62,7 +62,7 @@ class ArrivingFiles(PartitionedSource):
     patterns: tuple[str, ...]
 
     def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - the signature is every source's
-        """A reader that knows which files were read, and where it stopped in the last one."""
+        """A reader behind the files that were read, and behind what was read of the last one."""
         return _FileReader(self, position)
 
 
@@ -124,7 +124,7 @@ class _FileReader(Reader):
             self._done.keep(there)
 
     def check(self) -> bool:
-        """Whether the folders of this machine can be listed; of others the next look tells."""
+        """Whether the folders of this machine can be listed; of others only the next look sees it."""
         return self._away() is None
 
     def _away(self) -> str | None:

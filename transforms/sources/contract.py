@@ -152,7 +152,7 @@ class Reader(ABC):
         return True
 
     def kept(self) -> None:
-        """The runner asks for what comes after the last batch: it keeps all that came before."""
+        """The runner has kept all up to the last batch: reading goes on behind it."""
         return
 
     @abstractmethod

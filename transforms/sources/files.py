@@ -367,19 +367,19 @@ class ReadReadings(beam.PTransform[Any, Any]):
 def read_ahead(source: Iterator[_Item]) -> Iterator[_Item]:
     """The items of an iterator, of which a thread takes the next ones while the caller works on one."""
     end = object()
-    pieces: deque[Future[Any]] = deque()
+    ready: deque[Future[Any]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="quiltstream-read") as pool:
         try:
             while True:
-                while len(pieces) <= _READY:
-                    pieces.append(pool.submit(next, source, end))
-                item = pieces.popleft().result()
+                while len(ready) <= _READY:
+                    ready.append(pool.submit(next, source, end))
+                item = ready.popleft().result()
                 if item is end:
                     return
                 yield item
         finally:
-            for piece in pieces:
-                piece.cancel()
+            for one in ready:
+                one.cancel()
 
 
 class DecodeFiles(beam.DoFn):
@@ -628,7 +628,7 @@ def slots_of_intervals(
     rows, start, until = _united(codes, states, start, until)
     codes, states = codes[rows], states[rows]
     schema = given.schema.remove(given.schema.get_field_index(UNTIL.name))
-    for of, slots in _pieces(codes, *_scheduled(grid.slots_of(start), grid.slots_of(until - 1), schedule), most):
+    for of, slots in _slot_batches(codes, *_scheduled(grid.slots_of(start), grid.slots_of(until - 1), schedule), most):
         begins = np.maximum(start[of], grid.time_of(slots))
         covers = np.minimum(until[of], grid.time_of(slots + 1)) - begins
         # united intervals of one label may leave a gap inside a slot, so its parts of a slot are added up
@@ -661,7 +661,7 @@ def _scheduled(first: Ints, last: Ints, schedule: Schedule | None) -> tuple[Ints
     )
 
 
-def _pieces(codes: Ints, of: Ints, first: Ints, last: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
+def _slot_batches(codes: Ints, of: Ints, first: Ints, last: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
     """Ranges of slots as slots, about so many at a time: all ranges of a series that reach a slot have it at once."""
     order = np.lexsort((first, codes[of]))
     of, first, last = of[order], first[order], last[order]

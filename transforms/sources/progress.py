@@ -251,7 +251,7 @@ class PartitionTracker(RestrictionTracker):
         """Unknown: a live source has no end.
 
         The fraction is given because Beam else divides by the bytes of the output so far, of which it has no estimate
-        before the first: a split that Prism asks for then fails, and the job with it.
+        before the first: a split by Prism then fails, and the job with it.
         """
         return RestrictionProgress(fraction=0.0, completed=0, remaining=1)
 

@@ -1,7 +1,7 @@
 """The live reader: an unbounded splittable DoFn over the partitions of a source.
 
-It checkpoints itself after some rows or some time, because portable runners never ask for it, and asks to be called
-again. What a runner keeps of a partition is its :class:`PartitionState`: offset and watermark. The watermark is the
+It checkpoints itself after some rows or some time, because portable runners never request it, and requests another
+call. What a runner keeps of a partition is its :class:`PartitionState`: offset and watermark. The watermark is the
 latest reading less the allowed lateness, and a reading counts for no more than the instant at which it came (see
 :meth:`.contract.SourceBatch.vote`). It moves only when nothing more was waiting, so a backlog of files may be in any
 order. A partition that is silent for longer than ``idle`` no longer holds windows back. When a source ends, a schedule
@@ -71,7 +71,7 @@ class PollingPolicy:
         end_us: end of the last window; the reader stops there. ``None``: never.
         stay_s: seconds that a call goes on looking at a source that has nothing, before it hands the rest back. It
             costs nothing but a checkpoint that waits so long, and pays where a runner keeps what is handed back.
-        rest_s: seconds that the runner is asked to wait at least before the next call, which reads the longer for it.
+        rest_s: seconds that the runner is to wait at least before the next call, which reads the longer for it.
             Flink forgets a rest that it is to take up again at once.
         together: whether all parts are read in one process, on a runner that would close a window by the watermark of
             one of them: then none is ahead of what the runner keeps of the slowest.
@@ -198,9 +198,9 @@ class ReadPart(beam.DoFn, RestrictionProvider):
                 reader.close()
 
     def _waits(self, part: int, start: PartitionState, reader: Reader, tracker: Any, estimator: Any) -> bool:
-        """Whether it is not time to look yet: then nothing is read, and told that there is a worker.
+        """Whether it is not time to look yet: then nothing is read, and the heartbeat of the worker goes on.
 
-        A source that cannot be reached any more is looked at at once, so that the look tells of it.
+        A source that cannot be reached any more is looked at at once, so that the look reports it.
         """
         left = self._look_at.pop(part, 0.0) - time.monotonic()
         if left <= 0 or not reader.check():

@@ -316,7 +316,7 @@ def test_a_missing_extra_is_reported_in_one_line(monkeypatch):
 
 
 def test_the_end_of_a_partition_requires_a_current_answer_of_its_leader(broker, monkeypatch):
-    monkeypatch.setattr("quiltstream.transforms.kafka.source._TOLD_S", 0.0)
+    monkeypatch.setattr("quiltstream.transforms.kafka.source._LOG_ENDS_S", 0.0)
     topic = broker.topic(2)
     broker.send(topic, [(0, reading("a", 0)), (1, reading("b", 0))])
     reader = feed(broker, topic, discover_s=1000.0).reader(0, BEGIN)

@@ -12,6 +12,7 @@ from typing import Any
 
 import fastavro
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,15 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.formats.avro import plain_times
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.payloads.avro import FEW, AvroParser, Cursors, UnfitError, Vectorised, schema_fingerprint
+from quiltstream.transforms.payloads.avro import (
+    FEW,
+    AvroParser,
+    Cursors,
+    UnfitError,
+    Vectorised,
+    schema_fingerprint,
+    stamps_at,
+)
 from quiltstream.transforms.payloads.messages import Messages, SourceAwayError
 from quiltstream.transforms.payloads.parsing import Parsed
 
@@ -70,6 +79,24 @@ def row(number: int) -> tuple[str, int, float]:
 
 def lookup(number: int) -> Any:
     return REGISTRY[number]
+
+
+def test_a_time_of_a_named_type_is_that_of_its_namespace() -> None:
+    """The short name of a type may be that of another one."""
+
+    def stamped(space: str, logical: str) -> dict[str, Any]:
+        at = {"name": "at", "type": {"type": "long", "logicalType": logical}}
+        return {"type": "record", "name": "Stamp", "namespace": space, "fields": [at]}
+
+    fields = [
+        {"name": "first", "type": stamped("one", "timestamp-millis")},
+        {"name": "second", "type": stamped("two", "timestamp-micros")},
+        {"name": "third", "type": ["null", "one.Stamp"]},
+    ]
+    schema = {"type": "record", "name": "Reading", "fields": fields}
+    assert [stamps_at(schema, (name, "at")) for name in ("first", "second", "third")] == [
+        pa.timestamp(unit, "UTC") for unit in ("ms", "us", "ms")
+    ]
 
 
 @pytest.mark.parametrize("number", [1 << 31, (1 << 32) - 1])

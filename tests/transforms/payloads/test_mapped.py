@@ -321,6 +321,7 @@ def test_tags_of_cbor_are_refused_but_decimal_fractions():
     tags = [cbor2.CBORTag(tag, [1]) for tag in (5, 28, 30, 35, 256, 99_999)] + [cbor2.CBORTag(4, [10**9, 1])]
     given = messages(*map(of, tags), of(cbor2.CBORTag(4, [-2, 225])))
     assert decode(readings, given) == ([("m1", NOON_US, 2.25)], [(at, "malformed-row") for at in range(7)])
+    assert decode(readings, messages(of(cbor2.CBORTag(4, [400, 1])))) == ([("m1", NOON_US, sys.float_info.max)], [])
 
 
 @pytest.mark.parametrize(
@@ -500,6 +501,7 @@ def test_values_of_several_paths_are_summed():
     )
     largest = sys.float_info.max
     assert values(readings, one(p=[largest, largest, 1]), one(p=[10**30, 1, 1])) == ([1e30, largest], [])
+    assert values(readings, one(p=["1e999", 1, 1]), one(p=[1, "-1e999", 1])) == ([-largest, largest], [])
 
 
 def test_levels_and_fields_are_joined_to_one_name():

@@ -238,8 +238,8 @@ def test_a_birth_of_many_metrics_is_stored_as_ranges_of_aliases():
     found = births.before(("g", "n"), 5)
     assert found is not None
     assert found.others == ((0, 99), (200, 99_999))
-    told = [alias for alias in (0, 7, 99, 100, 199, 200, 99_999, 100_000, 2**64 - 1) if found.told(alias)]
-    assert told == [0, 7, 99, 200, 99_999]
+    defined = [alias for alias in (0, 7, 99, 100, 199, 200, 99_999, 100_000, 2**64 - 1) if found.defines(alias)]
+    assert defined == [0, 7, 99, 200, 99_999]
 
 
 NODE = ("g", "n")
@@ -294,7 +294,7 @@ def test_births_ahead_of_the_broker_clock_do_not_block_later_nodes():
         one.learn(NODE, Birth.of(1_001, {5: 10}, 10, []), 1_001)
         found = one.before(NODE, 1_002)
         assert found is not None
-        assert found.told(5)
+        assert found.defines(5)
 
 
 def test_a_message_is_rejected_instead_of_read_by_an_outdated_birth():
@@ -316,7 +316,7 @@ def test_a_message_is_rejected_instead_of_read_by_an_outdated_birth():
 @given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))
 def test_ranges_of_aliases_contain_exactly_the_aliases(wanted: set[int], others: set[int]):
     found = Birth.of(0, dict.fromkeys(wanted, 1), 0, others)
-    assert [alias for alias in range(42) if found.told(alias)] == sorted(wanted | others)
+    assert [alias for alias in range(42) if found.defines(alias)] == sorted(wanted | others)
 
 
 def test_the_state_of_births_is_serialised_as_text():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.states import StateSpace
 from quiltstream.transforms import PrivateHistograms, ReadingsError
 from quiltstream.transforms.aggregate.discovery import DiscoverSchedule
+from quiltstream.transforms.aggregate.rosters import first_sight
 from quiltstream.transforms.common.batches import reading_columns
 from quiltstream.transforms.formats.times import TimeReader
 from quiltstream.transforms.sources.reading_rows import BatchRows
@@ -176,6 +177,18 @@ def test_a_null_in_the_dictionary_of_a_record_batch_is_an_absent_name() -> None:
     assert found.names.to_pylist() == ["m1"]
     seen = DiscoverSchedule()
     assert list(seen.add_input(seen.create_accumulator(), batch).groups) == ["m1"]
+
+
+def test_a_name_that_stands_twice_in_the_dictionary_of_a_record_batch_is_one_series_with_one_group() -> None:
+    """Arrow allows it; a live job would put the series on record in two groups, and reject its readings in both."""
+    names = pa.DictionaryArray.from_arrays(pa.array([1, 0, 2], pa.int32()), pa.array(["m1", "m1", "m2"]))
+    times = pa.array([START, START + HOUR, START], READING_SCHEMA.field("time").type)
+    groups = pa.array(["north", "south", "south"]).dictionary_encode()
+    batch = pa.RecordBatch.from_arrays([names, times, pa.array([1.0] * 3), groups], schema=GROUPED_READING_SCHEMA)
+    found = reading_columns(batch, grouped=True)
+    assert first_sight(found, found.good) == (("m1", "north"), ("m2", "south"))
+    alone = replace(found, groups=None, group=None)
+    assert first_sight(alone, alone.good) == (("m1", None), ("m2", None))
 
 
 def test_a_nanosecond_time_is_truncated_and_a_distant_time_is_rejected() -> None:

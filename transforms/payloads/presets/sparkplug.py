@@ -98,7 +98,7 @@ Who = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """What a birth told.
+    """What is kept of a birth.
 
     Attributes:
         wanted: the aliases of the wanted metric, and the type that each has.
@@ -134,8 +134,8 @@ class Birth:
                 runs.append((one, one))
         return cls(time, wanted, kind, tuple(runs[:_MOST_RUNS]), names or {}, kinds or {})
 
-    def told(self, alias: int) -> bool:
-        """Whether it told what an alias means."""
+    def defines(self, alias: int) -> bool:
+        """Whether it says what an alias means."""
         if alias in self.wanted:
             return True
         at = bisect_right(self.others, (alias, 1 << 64))
@@ -160,7 +160,7 @@ class Births:
 
     Args:
         wanted: the name of the metric.
-        most: how much is remembered: births, and what each told.
+        most: how much is remembered: births, and the aliases and names of each.
         text: what another one remembered, as its :attr:`text`; of another metric or version nothing is taken.
     """
 
@@ -308,16 +308,8 @@ class _Several:
 
     def add(self, rows: RowList, message: int, series: Any, payload: Any, birth: Birth | None) -> bool:
         """Add the readings of a payload, those of each meter under its name; whether each metric had a name."""
-        whole = True
-        for metric in payload.metrics:
-            name, kind = metric.name.decode("utf-8"), metric.datatype
-            if not name:
-                if birth is None or not birth.told(metric.alias):
-                    whole = False
-                    continue
-                if metric.alias not in birth.wanted:
-                    continue
-                name, kind = birth.names[metric.alias], kind or birth.wanted[metric.alias]
+        metrics, whole = _defined(payload, birth)
+        for metric, name, kind in metrics:
             for full, one in _named(metric, name):
                 meter = self.meter(full)
                 if meter is None:
@@ -466,21 +458,30 @@ def _members(metric: Any, path: str, depth: int = 0) -> list[Any]:
     return found
 
 
-def _add(rows: RowList, message: int, series: Any, payload: Any, birth: Birth | None, wanted: str) -> bool:
+def _defined(payload: Any, birth: Birth | None) -> tuple[list[tuple[Any, str, int]], bool]:
+    """The metrics with a name, and those with a wanted alias; and whether the birth defines every alias.
+
+    Each with its name, that of an alias only where the wanted name stands for several metrics, and its type, 0 without.
+    """
+    found: list[tuple[Any, str, int]] = []
     whole = True
     for metric in payload.metrics:
         name, kind = metric.name.decode("utf-8"), metric.datatype
-        if not name:
-            if birth is None or not birth.told(metric.alias):
-                whole = False
-                continue
-            if metric.alias not in birth.wanted:
-                continue
-            kind = kind or birth.wanted[metric.alias]
-        elif name != wanted and not wanted.startswith(f"{name}/"):
+        if name:
+            found.append((metric, name, kind))
+        elif birth is None or not birth.defines(metric.alias):
+            whole = False
+        elif metric.alias in birth.wanted:
+            found.append((metric, birth.names.get(metric.alias, ""), kind or birth.wanted[metric.alias]))
+    return found, whole
+
+
+def _add(rows: RowList, message: int, series: Any, payload: Any, birth: Birth | None, wanted: str) -> bool:
+    metrics, whole = _defined(payload, birth)
+    for metric, name, by_alias in metrics:
+        if name and name != wanted and not wanted.startswith(f"{name}/"):
             continue
-        elif not kind and birth is not None:
-            kind = birth.kind
+        kind = by_alias or (birth.kind if name and birth is not None else 0)
         if metric.WhichOneof("value") == _TEMPLATE:
             _add_members(rows, message, series, payload, metric, birth, wanted)
             continue

@@ -11,7 +11,7 @@ Elements are known by their names in whatever namespace: its year differs.
 
 Green Button: Atom feeds of interval readings. An interval block belongs to a meter reading by its links, and that to a
 reading type, which says unit, direction and power of ten; the usage point, also from the links, is the series. Which
-readings are wanted is told by the unit, ``Wh`` if left out, with ``reverse`` behind it for what flows back.
+readings are wanted follows from the unit, ``Wh`` if left out, with ``reverse`` behind it for what flows back.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Value:
 
     Attributes:
         time: its stamp, or the start of its interval.
-        late_us: how much later than its start the stamp is, in microseconds; ``None`` if nothing tells.
+        late_us: how much later than its start the stamp is, in microseconds; ``None`` if it is unknown.
     """
 
     meter: str | None
@@ -133,7 +133,7 @@ def cim_rows(parsed: Parsed, wanted: Wanted, *, registers: bool) -> RowList:
 
 
 def _chosen(name: str, *, registers: bool) -> Any:
-    """What tells whether a reading type is the wanted one."""
+    """A function that says whether a reading type is the wanted one."""
     if _CODE.fullmatch(name) is not None:
         code = _numbers(name)
         return lambda one: one == code

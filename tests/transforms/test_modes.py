@@ -13,8 +13,8 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.checks import check_modes
 
-from ..sources.feed import feed
-from ..test_histograms import EMPTY, batches, settings
+from .sources.feed import feed
+from .test_histograms import EMPTY, batches, settings
 
 TWICE = "an at-least-once mode may hand a sum over twice"
 KEYS = "the runner would write keys into its log as they are"
