@@ -349,8 +349,10 @@ def run_gateway(path: Path) -> int:
         CommandError: what only an operator can mend, such as a wrong password or a missing topic.
     """
     parts = parts_of(GatewaySettings.read(path))
-    stop = threading.Event()
-    with _logging(), _signals(stop), _closing(parts) as (tally, rejects):
+    # a list, as an event has a lock, which a signal handler would wait for within its own thread for ever
+    stops: list[int] = []
+    stop = partial(bool, stops)
+    with _logging(), _signals(stops), _closing(parts) as (tally, rejects):
         settled()
         ways: list[Callable[[], None]] = []
         if parts.forward is not None:

@@ -13,9 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from ..slots import SlotGrid, parse_duration
 from .base import Duration, Number, Positive, Section
-from .connectors import Encoding
-
-Paths = str | list[str]
+from .connectors import FILE_FORMATS, Delimiter, Encoding, Paths
 
 #: What ``model`` is where nothing is known yet: bounds that no data were used for, set by the interval.
 STAND_IN = "stand-in"
@@ -34,12 +32,12 @@ def _origin(value: Any) -> Any:
 class OutsideFiles(Section):
     """Files of series that the domain does not protect, read as the source is; series of the roster are left out."""
 
-    parquet: Paths | None = Field(default=None, description="a path, a pattern, or a list of them")
-    csv: Paths | None = Field(default=None, description="a path, a pattern, or a list of them")
-    jsonl: Paths | None = Field(default=None, description="a path, a pattern, or a list of them")
-    avro: Paths | None = Field(default=None, description="a path, a pattern, or a list of them")
-    delimiter: str = Field(default=",", min_length=1, max_length=1, description="between the columns of CSV")
-    encoding: Encoding = Field(default="utf-8", description="of files of text")
+    parquet: Paths = None
+    csv: Paths = None
+    jsonl: Paths = None
+    avro: Paths = None
+    delimiter: Delimiter = ","
+    encoding: Encoding = "utf-8"
 
     @model_validator(mode="after")
     def _one_format(self) -> OutsideFiles:
