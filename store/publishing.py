@@ -12,7 +12,7 @@ refusal is the loss that the budget does not allow, and depends on what is reser
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -409,15 +409,22 @@ class Publisher:
             raise RosterChanged(query.name, f"the roster of window {window}", recorded, digest)
 
 
+def check_windows(registration: Registration, windows: Iterable[Window]) -> None:
+    """Refuse windows that the query does not have: to charge up to one would put refusals on record, for ever."""
+    query = registration.query
+    for window in windows:
+        if not query.schedule.contains(window):
+            raise BlockError(
+                f"query {query.name!r}: window {window} is not in its schedule; publish the windows of the "
+                f"registration only"
+            )
+
+
 def check_drafts(registration: Registration, drafts: Sequence[BlockToPublish]) -> None:
     """Refuse drafts of windows or shards that the query does not have, before anything is locked."""
     query = registration.query
+    check_windows(registration, (draft.window for draft in drafts))
     for draft in drafts:
-        if not query.schedule.contains(draft.window):
-            raise BlockError(
-                f"query {query.name!r}: window {draft.window} is not in its schedule; publish the windows of the "
-                f"registration only"
-            )
         if not 0 <= draft.shard < query.shards:
             raise BlockError(
                 f"query {query.name!r}: shard {draft.shard} is not one of its {query.shards}; take the number of "

@@ -37,7 +37,7 @@ from .domain_changes import (
 )
 from .errors import StoreDamaged, StoreMissing
 from .exports import has_keys, rows_of
-from .publishing import Publisher, check_drafts
+from .publishing import Publisher, check_drafts, check_windows
 from .queries import BlockName, BlockNumber, Charged, DomainSummary, Newest, NewestBlock
 from .recorded_rows import ChargedThrough
 from .registration import Also, Registrar, Sharing, check_apart, sharings
@@ -185,11 +185,13 @@ class Store:
 
         Raises:
             ChargeMismatch: what is on record is not what the registration says; stop the job.
+            BlockError: a window is not one of the query's.
         """
-        last = max(windows, default=None)
-        if last is None:
+        asked = sorted(windows)
+        check_windows(registration, asked)
+        if not asked:
             return registration
-        charged = self._charged_through(registration, last)
+        charged = self._charged_through(registration, asked[-1])
         return registration if registration.revision >= charged.revision else self.current(registration)
 
     def _charged_through(self, registration: Registration, last: Window) -> ChargedThrough:

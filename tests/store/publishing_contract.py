@@ -130,6 +130,15 @@ class PublishingContract(Registered):
             store.publish(registration, [draft])
         assert store.entries() == []
 
+    def test_a_window_outside_the_schedule_is_not_charged_or_refused_for_ever(
+        self, store: Store, registration: Registration
+    ) -> None:
+        last = windows_of(registration)[-1]
+        for start in (last.stop, last.start + 1):
+            with pytest.raises(BlockError, match="is not in its schedule"):
+                store.charge_windows(registration, [Window(start, start + len(last))])
+        assert store.entries() == []
+
     def test_a_block_of_other_keys_or_another_shape_is_refused_and_charges_nothing(
         self, store: Store, registration: Registration
     ) -> None:
