@@ -245,8 +245,9 @@ class PubSubReader(Reader):
         self._closed = True
         stream, self._stream = self._stream, None
         client, self._client = self._client, None
-        held = [self._unkept.popitem()[1] for _ in range(len(self._unkept))]
-        unkept = [one for group in held for one in group.messages]
+        # a receipt of another thread may take one meanwhile
+        held = (self._unkept.pop(number, None) for number in list(self._unkept))
+        unkept = [one for group in held if group is not None for one in group.messages]
         for message in (*self._drained(), *self._taken, *self._read, *unkept):
             message.nack()
         self._taken, self._read = [], []

@@ -197,7 +197,7 @@ def test_longer_windows_of_the_calendar_are_offered_where_noise_drowns_days(tmp_
 
 
 @pytest.mark.parametrize("size", ["day", "week", "month"])
-def test_a_reading_after_the_last_year_of_the_calendar_is_outside_the_schedule(tmp_path: Path, size: str) -> None:
+def test_a_reading_behind_the_last_year_of_a_calendar_is_outside(tmp_path: Path, size: str) -> None:
     """A clock that is wrong by a century stops no job: the step behind the calendar has no slots."""
     roster = tmp_path / "roster.csv"
     roster.write_text("series\na\n")

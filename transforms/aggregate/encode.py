@@ -47,7 +47,7 @@ from ..completeness import (
     window_ends_by,
 )
 from ..plan import Plan
-from .cells import ABSENT, Cells, Narrow, narrowed, pack, state_bits
+from .cells import ABSENT, Cells, Ints, Narrow, narrowed, pack, state_bits
 from .ledger_access import PatientStore
 from .rosters import Members, Presence, first_sight, newest
 
@@ -120,8 +120,6 @@ _LOOK_S = 5.0
 
 #: Stands in the place of a reject of this step: readings have no position behind the decoder.
 _DECODED = "(after decoding)"
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...schemas.digests import stable_hashes
 from ...schemas.roster import Roster
 from ...store.specs import Registration
-from ..common.batches import ReadingColumns
-from .cells import Ints
-
-Mask = npt.NDArray[np.bool_]
+from ..common.batches import Bools, Ints, ReadingColumns
 
 #: A batch's names are looked up in a table of the roster made anew, unless the roster has this many times more names.
 _TABLE = 16
@@ -93,7 +89,7 @@ class Members:
             return found.to_numpy(zero_copy_only=False).astype(np.int64)
         return np.array([self.place.get(name, -1) for name in names.to_pylist()], dtype=np.int64)
 
-    def mask(self, roster: Roster) -> Mask:
+    def mask(self, roster: Roster) -> Bools:
         """Which series are in a roster, shape (n,)."""
         mask = np.zeros(len(self.place), dtype=np.bool_)
         mask[[self.place[name] for name in roster.series]] = True
@@ -124,7 +120,7 @@ class Presence:
     """
 
     starts: Ints
-    masks: Mask
+    masks: Bools
     overlap: int
 
     @classmethod
@@ -137,7 +133,7 @@ class Presence:
         masks = np.array([members.mask(version.roster) for version in versions])
         return None if masks.all() else cls(np.array(starts, dtype=np.int64), masks, schedule.overlap)
 
-    def absent(self, numbers: Ints, steps: Ints) -> Mask:
+    def absent(self, numbers: Ints, steps: Ints) -> Bools:
         """Which readings count in no window, shape (n,)."""
         lowest = np.searchsorted(self.starts, steps - self.overlap + 1, side="right")
         highest = np.searchsorted(self.starts, steps, side="right")
@@ -219,7 +215,7 @@ class RosterRowsCache:
         return found
 
 
-def first_sight(columns: ReadingColumns, chosen: Mask) -> tuple[tuple[str, str | None], ...]:
+def first_sight(columns: ReadingColumns, chosen: Bools) -> tuple[tuple[str, str | None], ...]:
     """The series of some readings, each with the group that its earliest one names, ties by the group's name."""
     if not chosen.any():
         return ()

@@ -18,7 +18,6 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...privacy.estimation.belief_checks import Path
@@ -27,10 +26,8 @@ from ...schemas.digests import stable_hash
 from ...schemas.roster import check_number
 from ...schemas.slots import SlotGrid
 from ...schemas.states import StateSpace
-from ..common.batches import reading_columns
+from ..common.batches import Ints, reading_columns
 from .cells import pack, state_bits
-
-Ints = npt.NDArray[np.int64]
 
 #: Series, and slots of one, up to which their states are kept.
 MOST_PATHS = 200

@@ -26,7 +26,8 @@ from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import GROUPED_READING_SCHEMA, LETTER_SCHEMA, REJECT_SCHEMA, RejectReason
 
 Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 
 class ReadingsError(QuiltstreamError, ValueError):
@@ -50,13 +51,13 @@ class ReadingColumns:
     names: pa.Array
     series: Ints
     times: Ints
-    values: npt.NDArray[np.float64]
+    values: Floats
     groups: pa.Array | None
     group: Ints | None
-    problems: tuple[tuple[RejectReason, Mask], ...]
+    problems: tuple[tuple[RejectReason, Bools], ...]
 
     @property
-    def good(self) -> Mask:
+    def good(self) -> Bools:
         """Which rows are readings, shape (n,)."""
         good = np.ones(len(self.series), dtype=np.bool_)
         for _, bad in self.problems:
@@ -68,9 +69,9 @@ def reading_columns(batch: pa.RecordBatch, *, grouped: bool = False) -> ReadingC
     """Parse a batch into its columns."""
     columns = {name: _column(batch, name) for name in ("series", "time", "value", *(("group",) if grouped else ()))}
     taken = np.zeros(batch.num_rows, dtype=np.bool_)
-    problems: list[tuple[RejectReason, Mask]] = []
+    problems: list[tuple[RejectReason, Bools]] = []
 
-    def set_aside(bad: Mask, reason: RejectReason) -> None:
+    def set_aside(bad: Bools, reason: RejectReason) -> None:
         new = bad & ~taken
         if new.any():
             problems.append((reason, new))
@@ -183,7 +184,7 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.unify_dictionaries().combine_chunks()
 
 
-def truths(array: pa.Array) -> npt.NDArray[np.bool_]:
+def truths(array: pa.Array) -> Bools:
     """A column of booleans in numpy; nulls are false."""
     filled = pc.fill_null(array, False) if array.null_count else array  # noqa: FBT003 - the fill value
     return filled.to_numpy(zero_copy_only=False)
@@ -204,7 +205,7 @@ OUTSIDE = "outside-schedule"
 class Problem(NamedTuple):
     """Rows that cannot be readings for one reason."""
 
-    rows: npt.NDArray[np.bool_]
+    rows: Bools
     reason: RejectReason
 
 
@@ -218,8 +219,8 @@ class Rejects(NamedTuple):
     """
 
     reason: RejectReason
-    positions: npt.NDArray[np.int64]
-    sizes: npt.NDArray[np.int64] | None = None
+    positions: Ints
+    sizes: Ints | None = None
     column: int = 0
 
 

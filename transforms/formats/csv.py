@@ -13,17 +13,13 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from ...schemas.settings.base import SettingsError
-from ..common.batches import pc, whole
+from ..common.batches import Bools, Ints, pc, whole
 from .paths import LineBlock, is_utf8, text_blocks
 from .rows import MISSING, Columns, RawRows, missing_column
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _LF, _CR, _QUOTE = 10, 13, 34
 #: The first byte value that is not ASCII.

@@ -22,7 +22,6 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
@@ -32,7 +31,7 @@ from ...schemas.settings.places import Constant, column_of
 from ...schemas.settings.secrets import PseudonymKey, Pseudonyms
 from ...schemas.slots import DAY_US, parse_instant
 from ...schemas.states import StateSpace
-from ..common.batches import Problem, Rejects, pc, truths
+from ..common.batches import Bools, Floats, Ints, Problem, Rejects, pc, truths
 from .times import HIGHEST_US, LOWEST_US, Order, TimeReader
 
 #: Names whose pseudonyms are remembered, and the characters of these names; with more they are made again.
@@ -90,7 +89,7 @@ def read_names(column: pa.Array, empty: RejectReason) -> tuple[pa.DictionaryArra
     return pa.DictionaryArray.from_arrays(pa.array(numbers.astype(np.int32, copy=False)), names), problems
 
 
-def _as_text(dictionary: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+def _as_text(dictionary: pa.Array) -> tuple[pa.Array, Bools]:
     try:
         names = dictionary.cast(pa.utf8())
         names.validate(full=True)
@@ -113,8 +112,6 @@ def _is_text(name: bytes | None) -> bool:
         return False
     return True
 
-
-Floats = npt.NDArray[np.float64]
 
 #: Spellings of a missing value in text files.
 MISSING = ("", "NA", "N/A", "#N/A", "na", "n/a", "NULL", "Null", "null", "None")
@@ -238,7 +235,6 @@ class Labels:
 #: Spellings of a missing value that are no labels; "None" may be one, and a category of any spelling is one.
 _NO_LABEL = ("", "NA", "N/A", "#N/A", "na", "n/a", "NULL", "Null", "null")
 
-Ints = npt.NDArray[np.int64]
 
 #: The longest interval of a label: a longer one has a wrong year.
 LONGEST_INTERVAL_US = 366 * DAY_US
@@ -408,7 +404,7 @@ class FileOrder:
     def __init__(self) -> None:
         self._seen: dict[tuple[str, int], tuple[int, bool]] = {}
 
-    def second(self, names: list[str], codes: Ints, rows: Ints, stamps: Ints, changes: Ints) -> npt.NDArray[np.bool_]:
+    def second(self, names: list[str], codes: Ints, rows: Ints, stamps: Ints, changes: Ints) -> Bools:
         """Which rows are in the second hour; the few rows of the two hours are looked at one by one."""
         found: list[bool] = []
         for code, stamp, change in zip(codes[rows].tolist(), stamps.tolist(), changes.tolist(), strict=True):
@@ -556,7 +552,7 @@ def _decoded(
 
 def first_of_each_row(problems: list[Problem]) -> list[Problem]:
     """Each row with the first of its problems only; malformed rows first."""
-    seen: npt.NDArray[np.bool_] | None = None
+    seen: Bools | None = None
     firsts: list[Problem] = []
     for rows, reason in sorted(problems, key=lambda one: one.reason is not RejectReason.MALFORMED_ROW):
         fresh = rows if seen is None else rows & ~seen
@@ -565,8 +561,6 @@ def first_of_each_row(problems: list[Problem]) -> list[Problem]:
             firsts.append(Problem(fresh, reason))
     return firsts
 
-
-Bools = npt.NDArray[np.bool_]
 
 #: A time of the day: 0:30, 00:30:00, 12.30 am, 0030, or the first of two, as in 00:00-00:30.
 _CLOCK = re.compile(

@@ -27,15 +27,11 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...schemas.readings import RejectReason
 from ...schemas.slots import DAY_US, local_of, offsets_between, parse_instant
-from ..common.batches import Problem, pc, truths
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from ..common.batches import Bools, Floats, Ints, Problem, pc, truths
 
 _MONTH_NAMES = (
     *("january", "february", "march", "april", "may", "june"),
@@ -413,7 +409,7 @@ class TimeReader:
     def _read_any(self, column: pa.Array) -> Stamps:
         kind = column.type
         if pa.types.is_dictionary(kind):
-            return _taken(self._read_any(column.dictionary), column.indices)
+            return _taken(self._stamps_of([column.dictionary]), column.indices)
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return self._read_text(column.cast(pa.utf8()))
         if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -429,7 +425,7 @@ class TimeReader:
         nothing = np.zeros(len(column), dtype=np.bool_)
         return Stamps(np.zeros(len(column), dtype=np.int64), nothing, nothing)
 
-    def _read_floats(self, seconds: npt.NDArray[np.float64]) -> Stamps:
+    def _read_floats(self, seconds: Floats) -> Stamps:
         with np.errstate(over="ignore", invalid="ignore"):
             micros = np.rint(seconds * (_US / _PER_SECOND[self.time_unit]))
             inside = (micros >= LOWEST_US) & (micros <= HIGHEST_US)
@@ -527,7 +523,7 @@ def _only(text: pa.Array, rows: Bools) -> pa.Array:
     return pc.if_else(pa.array(rows), text, pa.scalar(None, pa.utf8()))
 
 
-def _floats(column: pa.Array) -> npt.NDArray[np.float64]:
+def _floats(column: pa.Array) -> Floats:
     return (
         column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
         if pa.types.is_float16(column.type)

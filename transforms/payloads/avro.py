@@ -45,12 +45,11 @@ from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.places import Steps
+from ..common.batches import Bools, Floats, Ints
 from ..formats.avro import BYTES, RECORDS, TIMES, Shapes, bare, plain_times
 from .columns import FIELDS, GROUP, LONGEST_NAME, LONGEST_TEXT, SERIES, TIME, VALUE
 from .parsing import Parsed, ParsedColumns, parse_each
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
 #: Behind the last body: no value is looked at further than so many bytes from where a cursor stands.
@@ -88,7 +87,7 @@ class Cursors:
         places = (len(data) - _WORD + 1,)
         # a value may begin at any byte
         self._words: npt.NDArray[np.uint64] = np.ndarray(places, "<u8", data, strides=(1,))
-        self._doubles: npt.NDArray[np.float64] = np.ndarray(places, "<f8", data, strides=(1,))
+        self._doubles: Floats = np.ndarray(places, "<f8", data, strides=(1,))
         self._floats: npt.NDArray[np.float32] = np.ndarray(places, "<f4", data, strides=(1,))
 
     def doubt(self, who: Ints, bad: Bools) -> bool:
@@ -131,11 +130,11 @@ class Cursors:
         high = ((ninth & np.uint64(0x7F)) << np.uint64(56)) | np.where(more, tenth << np.uint64(63), np.uint64(0))
         return found | np.where(long, high, np.uint64(0)), size + long + more
 
-    def double(self, at: Ints) -> npt.NDArray[np.float64]:
+    def double(self, at: Ints) -> Floats:
         """Numbers of eight bytes."""
         return self._doubles[at]
 
-    def float(self, at: Ints) -> npt.NDArray[np.float64]:
+    def float(self, at: Ints) -> Floats:
         """Numbers of four bytes."""
         # of an irregular message it may be any bytes, and there are some for which a processor may ask for attention
         with np.errstate(invalid="ignore"):

@@ -24,18 +24,15 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
 from ...schemas.readings import RejectReason
 from ...schemas.settings.places import Constant, Place
-from ..common.batches import finite_float
+from ..common.batches import Bools, Ints, finite_float
 from ..formats.paths import is_text
 from ..formats.rows import RawRows
 from .messages import Headers, Messages
-
-Ints = npt.NDArray[np.int64]
 
 #: A longer name is no name: a message could repeat it for each of its readings.
 LONGEST_NAME = 1_000
@@ -86,7 +83,7 @@ class Rows:
     bad: dict[int, RejectReason] = field(default_factory=dict[int, RejectReason])
     shift: Ints | None = None
 
-    def filtered(self, keep: npt.NDArray[np.bool_]) -> Rows:
+    def filtered(self, keep: Bools) -> Rows:
         """Some of the readings."""
         return Rows(
             message=self.message[keep],
@@ -121,7 +118,7 @@ class Rows:
             yield RawRows(columns | {TIME: times}, self.message[keep], lost, shift=shift)
 
 
-def _filtered(column: Column, keep: npt.NDArray[np.bool_]) -> Column:
+def _filtered(column: Column, keep: Bools) -> Column:
     if isinstance(column, Repeated):
         return Repeated(column.values, column.at[keep])
     array: Any = column
@@ -165,7 +162,7 @@ class RowList:
         return Rows(message, self.series, self.times, self.values, grouped, self.bad, shift)
 
 
-def names(column: Column, count: int) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+def names(column: Column, count: int) -> tuple[pa.Array, Bools]:
     """A column of names as a dictionary, and the rows whose name is neither text nor a whole number."""
     if isinstance(column, pa.Array):
         return column, np.zeros(count, dtype=np.bool_)
@@ -219,7 +216,7 @@ def _value_text(one: Any) -> str | None:
     return "[]"  # neither a number nor missing
 
 
-def instants(column: Column, count: int) -> Iterator[tuple[npt.NDArray[np.bool_] | None, pa.Array]]:
+def instants(column: Column, count: int) -> Iterator[tuple[Bools | None, pa.Array]]:
     """A column of times, those of one kind together: (which rows, ``None`` for all; their times)."""
     if isinstance(column, pa.Array):
         yield None, column
@@ -421,7 +418,7 @@ def power_of_ten(given: str, wanted: str) -> int | None:
     return power - least if one == other else None
 
 
-def differing(objects: Sequence[Any], message: npt.NDArray[np.int64], named: Collection[str] = ()) -> set[int]:
+def differing(objects: Sequence[Any], message: Ints, named: Collection[str] = ()) -> set[int]:
     """The messages whose objects say different units; one that says none differs from one that does.
 
     Args:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...schemas.dead_letters import Letters
 from ...schemas.readings import RejectReason
@@ -24,7 +23,7 @@ from ...schemas.settings.job import Settings
 from ...schemas.settings.mappings import NAMED, Readings, check_message
 from ...schemas.settings.places import Condition, Constant, Do, Place, Register, RegisterValue, Steps, place_text
 from ...schemas.slots import SlotGrid, format_instant, parse_duration
-from ..common.batches import Rejects
+from ..common.batches import Ints, Rejects
 from ..formats.rows import Decoded, RowDecoder, earliest_of
 from .avro import AvroParser, SchemaLookup, known_schemas
 from .columns import GROUP, SERIES, TIME, VALUE, RowList, Rows, field_column
@@ -221,8 +220,6 @@ def _finder(readings: Readings, name: str, births: Births | None) -> Callable[[M
     walk = {"thingsboard": thingsboard_rows, "edgex": edgex_rows, "ngsi-ld": ngsi_rows}[preset]
     return lambda messages, chosen, wanted: walk(messages, parse_json(_payloads(messages, chosen), chosen), wanted)
 
-
-Ints = npt.NDArray[np.int64]
 
 #: Bytes of the messages that are parsed together; a larger message is parsed alone.
 _PARSED_BYTES = 1 << 21

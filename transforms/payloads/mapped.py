@@ -28,7 +28,6 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...schemas.readings import RejectReason
@@ -49,7 +48,7 @@ from ...schemas.settings.places import (
     paths_of,
     steps_of,
 )
-from ..common.batches import finite_float
+from ..common.batches import Bools, Ints, finite_float
 from .columns import (
     GROUP,
     LONGEST_NAME,
@@ -66,8 +65,6 @@ from .columns import (
 )
 from .messages import Messages
 from .parsing import Parsed, ParsedColumns, clamped, parse_json_text
-
-Bools = npt.NDArray[np.bool_]
 
 
 class _Mark(Enum):
@@ -329,9 +326,7 @@ def _converted(values: list[Any], units: list[Any] | None, wanted: str, decimal:
     return found, np.array(other, dtype=np.bool_)
 
 
-def _apart(
-    times: list[Any], every: object, tables: Tables, mapping: Mapping
-) -> tuple[list[Any], npt.NDArray[np.int64]]:
+def _apart(times: list[Any], every: object, tables: Tables, mapping: Mapping) -> tuple[list[Any], Ints]:
     """Times of the first elements, and how much later each element is, microseconds; ``None`` where that is unknown."""
     fixed = duration_of(every)
     numbers = tables.numbers.tolist()
@@ -376,9 +371,6 @@ def _comparable(one: Any) -> Any:
     """A plain value that equals only the same: no truth value is a number."""
     kind = type(one)
     return (kind is bool, one) if one is None or kind in {str, int, float, bool} else NotImplemented
-
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -572,7 +564,7 @@ class Tables:
         self._names: list[list[str]] = [[]]
         self._spared = isinstance(mapping.value, Place) and bool(mapping.value.optional)
         #: The object that each element of the innermost arrays is in, and which of the elements are kept.
-        self._innermost: tuple[Ints, npt.NDArray[np.bool_] | None] | None = None
+        self._innermost: tuple[Ints, Bools | None] | None = None
         ups: list[Ints] = []
         if mapping.where[0]:
             self._keep(0, self._fulfilling(mapping.where[0]))
@@ -655,7 +647,7 @@ class Tables:
                     found |= differing(objects, self.message[level], _fields_at((*start, *way[:number]), apart))
         return found
 
-    def _fulfilling(self, conditions: Sequence[Condition]) -> npt.NDArray[np.bool_]:
+    def _fulfilling(self, conditions: Sequence[Condition]) -> Bools:
         """Which objects of the deepest level so far fulfil some conditions."""
         level = len(self.nodes) - 1
         kept = np.ones(len(self.nodes[level]), dtype=np.bool_)
@@ -670,7 +662,7 @@ class Tables:
             self.bad.setdefault(number, RejectReason.MALFORMED_ROW)
         return kept & ~torn
 
-    def _keep(self, level: int, kept: npt.NDArray[np.bool_]) -> None:
+    def _keep(self, level: int, kept: Bools) -> None:
         if kept.all():
             return
         self.nodes[level] = [one for one, good in zip(self.nodes[level], kept, strict=True) if good]

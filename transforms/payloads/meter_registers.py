@@ -23,15 +23,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...schemas.slots import SlotGrid
-from ..common.batches import pc
+from ..common.batches import Floats, Ints, pc
 from .messages import Bounded
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _LARGEST = float(np.finfo(np.float64).max)
 

@@ -46,7 +46,7 @@ from ...schemas.settings.connectors import FileFormat, FileSource
 from ...schemas.settings.mappings import Readings, columns_problems
 from ...schemas.settings.places import Place, Register, RegisterValue
 from ...schemas.slots import Schedule, SlotGrid, time_zone
-from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name, pc, reject_batch
+from ..common.batches import DECODED, METRICS, PASSED_OVER, Floats, Ints, counter_name, pc, reject_batch
 from ..formats import avro as avro_files
 from ..formats import csv as csv_files
 from ..formats import jsonl as jsonl_files
@@ -87,8 +87,6 @@ _SHARE = typehints.Tuple[int, Any]
 
 #: Slots of intervals that a worker holds at a time, about 100 bytes each: a single interval may have millions.
 _SLOTS = 1 << 18
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -716,7 +714,7 @@ def _heads(*keys: npt.NDArray[Any]) -> Ints:
     return np.flatnonzero(new)
 
 
-def _united(codes: Ints, states: npt.NDArray[np.float64], start: Ints, until: Ints) -> tuple[Ints, Ints, Ints]:
+def _united(codes: Ints, states: Floats, start: Ints, until: Ints) -> tuple[Ints, Ints, Ints]:
     """Intervals of one label of one series that touch or overlap as one: a row of each, its beginning and its end."""
     order = np.lexsort((until, start, states, codes))
     codes, states, start, until = codes[order], states[order], start[order], until[order]

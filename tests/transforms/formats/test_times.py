@@ -372,3 +372,13 @@ def test_an_order_of_rows_is_refused_for_sources_without_one(tmp_path: Path) -> 
     text = EXAMPLE.replace("scale: 2000", "scale: 2000, ambiguous: in-order").replace("parquet: data", "csv: data")
     with pytest.raises(SettingsError, match=r"in-order, and files that are followed may be read from their middle"):
         FollowedFiles(load_settings(text, folder=tmp_path), None)
+
+
+@pytest.mark.parametrize("each", [pa.array([T0, None], pa.int64()), pa.array([T0, None], pa.timestamp("us"))])
+def test_a_null_in_the_dictionary_of_a_column_is_no_time(each: pa.Array) -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int32()), each)
+    times, problems = TimeReader(time_unit="us").read([column])
+    assert times[0] == T0
+    assert [(problem.reason, problem.rows.tolist()) for problem in problems] == [
+        (RejectReason.UNPARSABLE_TIME, [False, True, True])
+    ]

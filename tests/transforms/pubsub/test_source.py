@@ -91,6 +91,36 @@ def read_all(reader: PubSubReader) -> list[SourceBatch]:
     return found
 
 
+def test_a_receipt_that_comes_while_a_reader_closes_does_not_stop_it(service: FakeService) -> None:
+    reader = service.feed(DECODER).reader(0, BEGIN)
+    receipts: list[Callable[[], None] | None] = []
+    for number in range(2):
+        service.publish(body(10 + number))
+        assert read_all(reader)
+        receipts.append(reader.receipt())
+
+    class Meanwhile(dict[int, Any]):
+        """What waits for its receipt: the runner gives all receipts when the first message is taken out."""
+
+        def popitem(self) -> tuple[int, Any]:
+            return self._given(super().popitem())
+
+        def pop(self, key: int, *default: Any) -> Any:
+            return self._given(super().pop(key, *default))
+
+        def _given(self, taken: Any) -> Any:
+            while receipts:
+                receipt = receipts.pop()
+                assert receipt is not None
+                receipt()
+            return taken
+
+    reader._unkept = Meanwhile(reader._unkept)
+    reader.close()
+    assert not reader._unkept
+    assert reader._stream is None
+
+
 def settled(reader: PubSubReader) -> bool:
     """Whether a look that finds nothing says that nothing waits."""
     return reader.read() is None

@@ -179,7 +179,7 @@ def test_a_null_in_the_dictionary_of_a_record_batch_is_an_absent_name() -> None:
     assert list(seen.add_input(seen.create_accumulator(), batch).groups) == ["m1"]
 
 
-def test_a_name_that_stands_twice_in_the_dictionary_of_a_record_batch_is_one_series_with_one_group() -> None:
+def test_a_name_that_stands_twice_in_a_dictionary_joins_with_one_group() -> None:
     """Arrow allows it; a live job would put the series on record in two groups, and reject its readings in both."""
     names = pa.DictionaryArray.from_arrays(pa.array([1, 0, 2], pa.int32()), pa.array(["m1", "m1", "m2"]))
     times = pa.array([START, START + HOUR, START], READING_SCHEMA.field("time").type)
