@@ -225,7 +225,8 @@ def slowed(belief: Mapping[str, Any], factor: float) -> Form | None:
 
     A kernel P becomes (1 - 1/factor) I + P/factor: the stationary distribution stays, and 1 - lambda of each eigenvalue
     is divided by the factor. A gap is divided by the factor. Bounds on the total variation after m slots hold after
-    factor * m slots, rounded up. Initial distributions stay.
+    factor * m slots, rounded up: time runs slower in that class, and a member slowed as a kernel is may lie outside, as
+    ((1 + rho) / 2)^2 > rho. Initial distributions stay.
 
     Args:
         belief: The form that ``to_dict`` of a belief writes.
