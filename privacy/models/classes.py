@@ -154,8 +154,8 @@ class MixingBounds(Belief):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class _Listed(Belief):
-    """A belief that lists its chains."""
+class _Listed:
+    """The part of a belief that lists its chains."""
 
     chains: tuple[MarkovChain, ...]
 
@@ -180,7 +180,7 @@ class _Listed(Belief):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class FiniteClass(_Listed):
+class FiniteClass(_Listed, Belief):
     """A list of chains over the same states; the loss is the worst among them.
 
     Attributes:
@@ -211,7 +211,7 @@ class FiniteClass(_Listed):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class AnyInitial(_Listed):
+class AnyInitial(_Listed, Belief):
     """Some transition matrices, each with every initial distribution ([SWC17] App. C.4).
 
     With M_n[x, x'] = max_y log(P^n(y, x') / P^n(y, x)), the influence of the slot a earlier on slot i is at most

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import FiniteClass, Ledger, MarkovChain, MixingBounds, belief_from_dict
-from quiltstream.privacy.models import ChainError
+from quiltstream.privacy.models import ChainError, MixingCurve
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval, mixing_bounds, starts_stationary
 
 from ..strategies import transitions
@@ -228,6 +228,7 @@ def test_curves_of_mixing_bounds_are_rounded_up_however_many_slots(gap, kind):
         digits.prec = 60
         rho = (1 - Decimal(gap)).sqrt() if kind == "multiplicative" else 1 - Decimal(gap) / 2
         for direction, factor in ((forward, 1 / (2 * Decimal(rare)).sqrt()), (backward, 1 / Decimal(rare) - 1)):
+            assert isinstance(direction, MixingCurve)
             curve = [(steps, eta) for steps, eta in direction.eta if eta < 1]
             assert len(curve) > 5
             assert all(rho**steps * factor <= Decimal(eta) for steps, eta in curve)
