@@ -31,11 +31,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from ..models.classes import FiniteClass
 from ..models.joint_distribution import JointTable, log_sum
-from ..models.markov_chain import ChainError, FloatArray, MarkovChain
+from ..models.markov_chain import ChainError, FloatArray, MarkovChain, reachable
 from ..validation import positive, whole
 
 Kind = TypeVar("Kind")
@@ -158,7 +157,7 @@ def _of_chains(adversary: MarkovChain, member: MarkovChain, length: int) -> floa
         )
     starts = [chain.stationary if chain.initial is None else chain.initial for chain in (adversary, member)]
     steps = [chain.transition for chain in (adversary, member)]
-    theirs, ours = (_reachable(start, step, length) for start, step in zip(starts, steps, strict=True))
+    theirs, ours = (reachable(start > 0, step > 0, length) for start, step in zip(starts, steps, strict=True))
     if (theirs & ~ours).any():
         return math.inf
     priors = [_log_marginals(start, step, length) for start, step in zip(starts, steps, strict=True)]
@@ -168,15 +167,6 @@ def _of_chains(adversary: MarkovChain, member: MarkovChain, length: int) -> floa
         # what is no secret for the adversary is no condition of the theorem
         worst = max(worst, float((ratio[theirs] - (priors[first][theirs] - priors[second][theirs])).max()))
     return worst
-
-
-def _reachable(start: FloatArray, step: FloatArray, length: int) -> npt.NDArray[np.bool_]:
-    """Whether a state has positive probability in a slot, shape (T, k), from the zeros alone."""
-    found = np.zeros((length, start.size), dtype=np.bool_)
-    found[0] = start > 0
-    for slot in range(1, length):
-        found[slot] = (step > 0)[found[slot - 1]].any(axis=0)
-    return found
 
 
 def _log_marginals(start: FloatArray, step: FloatArray, length: int) -> FloatArray:
@@ -225,7 +215,8 @@ def slowed(belief: Mapping[str, Any], factor: float) -> Form | None:
 
     A kernel P becomes (1 - 1/factor) I + P/factor: the stationary distribution stays, and 1 - lambda of each eigenvalue
     is divided by the factor. A gap is divided by the factor. Bounds on the total variation after m slots hold after
-    factor * m slots, rounded up. Initial distributions stay.
+    factor * m slots, rounded up: time runs slower in that class, and a member slowed as a kernel is may lie outside, as
+    ((1 + rho) / 2)^2 > rho. Initial distributions stay.
 
     Args:
         belief: The form that ``to_dict`` of a belief writes.

@@ -206,8 +206,6 @@ def smallest_group(
 ) -> Plan:
     """The plan with the fewest series a group whose relative error is at most the target.
 
-    The noise does not depend on the group, so the answer is bins E|Z| / (window target), rounded up.
-
     Raises:
         ChainError: If the method has no noise for this belief.
         ValueError: If an argument is out of range.

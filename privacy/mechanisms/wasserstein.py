@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from ..models.classes import FiniteClass, stated_chains
 from ..models.joint_distribution import JointTable, Query, exact_chain, exact_distribution, exact_number
-from ..models.markov_chain import MarkovChain
+from ..models.markov_chain import MarkovChain, reachable
 from ..validation import PrivacyError, float_above, positive, whole
 from .discrete_laplace import DiscreteLaplace, rational_scale
 from .histogram import check_counts
@@ -181,12 +181,8 @@ class StateCounts:
     @cached_property
     def _reachable(self) -> npt.NDArray[np.bool_]:
         """Whether a state has positive probability in a slot, shape (T, k)."""
-        edges = np.array([[value > 0 for value in row] for row in self._rows])
-        found = np.zeros((self._length, len(self._rows)), dtype=np.bool_)
-        found[0] = [value > 0 for value in self._start]
-        for slot in range(1, self._length):
-            found[slot] = edges[found[slot - 1]].any(axis=0)
-        return found
+        start, *edges = (np.array([value > 0 for value in row]) for row in (self._start, *self._rows))
+        return reachable(start, np.array(edges), self._length)
 
     @cached_property
     def _accurate(self) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ..validation import positive
+from ..validation import float_above, positive
 from .belief import Belief
 from .directions import STEPS, AnyStart, MixingCurve, Pair
 from .markov_chain import ChainError, FloatArray, MarkovChain
@@ -100,8 +100,9 @@ class MixingBounds(Belief):
                 steps.append(steps[-1] * 5 // 4)
 
         def curve(factor: float) -> MixingCurve:
-            up = 1 + 1e-13
-            return MixingCurve(tuple((m, min(1.0, self.rho**m * factor * up)) for m in steps))
+            # rho is a float near the true one, and what it is off by grows with the power
+            up = ((m, 1 + max(1e-13, m * 2.0**-52)) for m in steps)
+            return MixingCurve(tuple((m, min(1.0, self.rho**m * factor * raised)) for m, raised in up))
 
         return ((curve(1 / math.sqrt(2 * self.pi_min)), curve(1 / self.pi_min - 1)),)
 
@@ -153,8 +154,8 @@ class MixingBounds(Belief):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class _Listed(Belief):
-    """A belief that lists its chains."""
+class _Listed:
+    """The part of a belief that lists its chains."""
 
     chains: tuple[MarkovChain, ...]
 
@@ -179,7 +180,7 @@ class _Listed(Belief):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class FiniteClass(_Listed):
+class FiniteClass(_Listed, Belief):
     """A list of chains over the same states; the loss is the worst among them.
 
     Attributes:
@@ -210,7 +211,7 @@ class FiniteClass(_Listed):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class AnyInitial(_Listed):
+class AnyInitial(_Listed, Belief):
     """Some transition matrices, each with every initial distribution ([SWC17] App. C.4).
 
     With M_n[x, x'] = max_y log(P^n(y, x') / P^n(y, x)), the influence of the slot a earlier on slot i is at most
@@ -363,8 +364,10 @@ class BinaryInterval(Belief):
         """
         (stay_0, stay_1), (most_0, most_1) = zip(self.stay_0, self.stay_1, strict=True)
         rare = [_share(1 - most_1, 1 - stay_0), _share(1 - most_0, 1 - stay_1)]
-        slowest = max(abs(most_0 + most_1 - 1), abs(stay_0 + stay_1 - 1))
-        return MixingBounds(pi_min=min(_MAX_PI_MIN, *rare), gap=2 * max(0.0, 1 - slowest), kind="reversible")
+        slowest = max(abs(Fraction(most_0) + Fraction(most_1) - 1), abs(Fraction(stay_0) + Fraction(stay_1) - 1))
+        # rounded down
+        gap = max(0.0, -float_above(2 * (slowest - 1)))
+        return MixingBounds(pi_min=min(_MAX_PI_MIN, *rare), gap=gap, kind="reversible")
 
     def to_dict(self) -> dict[str, Any]:
         """A plain form for JSON."""

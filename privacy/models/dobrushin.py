@@ -192,9 +192,9 @@ def contraction(chain: MarkovChain | PeriodicChain, steps: Sequence[int] = STEPS
     """
     if isinstance(chain, MarkovChain):
         chain = PeriodicChain([chain.transition])
-    live = chain.live
-    return tuple(  # pyright: ignore[reportReturnType] - two of them
-        _contraction(kernels, live, step, steps) for kernels, step in ((chain.transitions, 1), (chain.reversals, -1))
+    return (
+        _contraction(chain.transitions, chain.live, 1, steps),
+        _contraction(chain.reversals, chain.live, -1, steps),
     )
 
 
@@ -303,19 +303,16 @@ class Neighbourhood(Belief):
     @property
     def witnesses(self) -> tuple[MarkovChain, ...]:
         """The chain in the middle, in its steady state."""
-        return (self.chain,) if self.chain.is_irreducible and self.chain.states > 1 else ()
+        return (self.chain,) if self.chain.states > 1 else ()
 
     def directions(self) -> tuple[Pair, ...]:
         """One number for each direction; of a tau that is too large none has a bound at any density."""
-        return (tuple(MixingCurve(tuple(zip(_STEPS, self._near(eta), strict=True))) for eta in self._curves),)  # pyright: ignore[reportReturnType] - two of them
+        forward, backward = contraction(self.chain, _STEPS)
+        return ((self._near(forward), self._near(backward)),)
 
-    @property
-    def _curves(self) -> tuple[np.ndarray, np.ndarray]:
-        return contraction(MarkovChain(self.chain.transition), _STEPS)
-
-    def _near(self, eta: np.ndarray) -> list[float]:
+    def _near(self, eta: FloatArray) -> MixingCurve:
         moved = 2 * self.tau * np.concatenate([[1.0], 1.0 + np.cumsum(eta[:-1])])
-        return np.minimum(1.0, (eta + moved) * (1 + _OUTWARD)).tolist()
+        return MixingCurve(tuple(zip(_STEPS, np.minimum(1.0, (eta + moved) * (1 + _OUTWARD)).tolist(), strict=True)))
 
     def to_dict(self) -> dict[str, Any]:
         """A plain form for JSON."""

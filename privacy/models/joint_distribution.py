@@ -48,7 +48,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..validation import PrivacyError, whole
-from .markov_chain import SUM_TOLERANCE, FloatArray, MarkovChain, frozen
+from .markov_chain import EXACT_SUM, SUM_TOLERANCE, FloatArray, MarkovChain, frozen
 
 LARGEST_JOINT = 2**17
 """The most databases that a table may list."""
@@ -274,10 +274,6 @@ def exact_stationary(transition: list[tuple[Fraction, ...]]) -> tuple[Fraction, 
     return tuple(weight / total for weight in weights)
 
 
-_EXACT = 2.0**-50
-"""A row this close to 1 is kept bit for bit, so that writing a table down and reading it back changes nothing."""
-
-
 class NetworkError(PrivacyError):
     """A graph that is not acyclic, a table that does not fit it, or a variable that is not in it."""
 
@@ -488,7 +484,7 @@ def _table(name: str, values: npt.ArrayLike, parents: list[int]) -> FloatArray:
             f"table of {name!r}{list(where)} sums to {float(sums[where][0])!r}, but must sum to 1 within "
             f"{SUM_TOLERANCE:g} along the last axis: divide it by its sum if that is what was meant"
         )
-    return frozen(np.where(np.abs(sums - 1) <= _EXACT, array, array / sums))
+    return frozen(np.where(np.abs(sums - 1) <= EXACT_SUM, array, array / sums))
 
 
 LARGEST_FACTOR = 2**22

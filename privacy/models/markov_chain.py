@@ -81,13 +81,22 @@ def period(edges: BoolArray) -> int:
     return math.gcd(*(int(length) for length in levels[tails] + 1 - levels[heads]))
 
 
+def reachable(start: BoolArray, edges: BoolArray, slots: int) -> BoolArray:
+    """Which states are possible at each of the first slots, from those of the first one; shape (slots, k)."""
+    found = np.zeros((slots, len(start)), dtype=np.bool_)
+    found[0] = start
+    for slot in range(1, slots):
+        found[slot] = edges[found[slot - 1]].any(axis=0)
+    return found
+
+
 FloatArray = npt.NDArray[np.float64]
 
 SUM_TOLERANCE = 1e-9
 """How far a row, or the initial distribution, may sum from 1 before it is refused."""
 
-_EXACT = 2.0**-50
-"""A row this close to 1 is kept bit for bit, so that writing a chain down and reading it back changes nothing."""
+EXACT_SUM = 2.0**-50
+"""A row this close to 1 is kept bit for bit, so that writing a table down and reading it back changes nothing."""
 
 LEAST_WEIGHT = 1e-290
 """A stationary probability below this may have lost digits on the way."""
@@ -139,7 +148,7 @@ def _distribution(name: str, row: FloatArray) -> FloatArray:
             f"{name} sums to {total!r}, but must sum to 1 within {SUM_TOLERANCE:g}: "
             "divide it by its sum if that is what was meant"
         )
-    return row if abs(total - 1) <= _EXACT else row / total
+    return row if abs(total - 1) <= EXACT_SUM else row / total
 
 
 def _transition(values: npt.ArrayLike) -> FloatArray:

@@ -56,7 +56,7 @@ import numpy.typing as npt
 
 from ..models.belief import Belief
 from ..models.classes import MixingBounds
-from ..models.markov_chain import ChainError, FloatArray, MarkovChain, frozen
+from ..models.markov_chain import ChainError, FloatArray, MarkovChain, frozen, reachable
 from ..models.serialisation import check_belief
 from ..validation import whole
 
@@ -789,13 +789,10 @@ class ChainNodes:
 
     def _reached(self, count: int) -> BoolArray:
         """Which states are possible at each of the first slots, shape (count, k)."""
-        reached = np.empty((count, self._chain.states), dtype=np.bool_)
-        edges = self._chain.transition > 0
         initial = self._chain.initial
-        reached[0] = True if self._kind == "any" or initial is None else initial > 0
-        for slot in range(1, count):
-            reached[slot] = edges[reached[slot - 1]].any(axis=0)
-        return reached
+        everything = np.ones(self._chain.states, dtype=np.bool_)
+        start = everything if self._kind == "any" or initial is None else initial > 0
+        return reachable(start, self._chain.transition > 0, count)
 
     def _odds_of(self, initial: FloatArray, count: int, reached: BoolArray) -> FloatArray:
         """log(m_i(x') / m_i(x)), rounded up; a probability that underflows is tiny above and zero below."""

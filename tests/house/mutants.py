@@ -728,6 +728,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/privacy/accounting/test_constant.py",),
     ),
     Mutant(
+        name="a chain with a state that no float holds has an account",
+        file="privacy/models/markov_chain.py",
+        old="(weights >= LEAST_WEIGHT).all()",
+        new="(weights >= LEAST_WEIGHT).any()",
+        tests=("tests/privacy/models/test_chains.py",),
+    ),
+    Mutant(
+        name="the curves of mixing bounds are rounded up for few slots only",
+        file="privacy/models/classes.py",
+        old="max(1e-13, m * 2.0**-52)",
+        new="max(1e-13, 0 * m)",
+        tests=("tests/privacy/models/test_classes.py",),
+    ),
+    Mutant(
         name="a density is rounded down for its account",
         file="privacy/accounting/forward_backward.py",
         old="math.ldexp(math.ceil(digits * 2**_DIGITS)",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
+from decimal import Decimal, localcontext
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import FiniteClass, Ledger, MarkovChain, MixingBounds, belief_from_dict
-from quiltstream.privacy.models import ChainError
+from quiltstream.privacy.models import ChainError, MixingCurve
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval, mixing_bounds, starts_stationary
 
 from ..strategies import transitions
@@ -216,3 +218,25 @@ def test_the_ledger_takes_the_beliefs_with_any_start(belief):
     for week in range(3):
         ledger.charge(100 * week, 100 * (week + 1), density)
     assert 0.99 < ledger.loss <= 1.0
+
+
+@pytest.mark.parametrize(("gap", "kind"), [(1.3325980035849463e-05, "multiplicative"), (2.3e-05, "unknown")])
+def test_curves_of_mixing_bounds_are_rounded_up_however_many_slots(gap, kind):
+    rare = 0.125
+    forward, backward = MixingBounds(rare, gap, kind).directions()[0]
+    with localcontext() as digits:
+        digits.prec = 60
+        rho = (1 - Decimal(gap)).sqrt() if kind == "multiplicative" else 1 - Decimal(gap) / 2
+        for direction, factor in ((forward, 1 / (2 * Decimal(rare)).sqrt()), (backward, 1 / Decimal(rare) - 1)):
+            assert isinstance(direction, MixingCurve)
+            curve = [(steps, eta) for steps, eta in direction.eta if eta < 1]
+            assert len(curve) > 5
+            assert all(rho**steps * factor <= Decimal(eta) for steps, eta in curve)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(st.floats(0.5, 0.9999), min_size=2, max_size=2).map(sorted), min_size=2, max_size=2))
+def test_the_gap_of_an_interval_is_rounded_down(stays):
+    slowest = max(abs(sum(map(Fraction, ends)) - 1) for ends in zip(*stays, strict=True))
+    exact = 2 * (1 - slowest)
+    assert exact * Fraction(1 - 1e-9) < Fraction(BinaryInterval(*map(tuple, stays)).bounds.gap) <= exact
