@@ -581,7 +581,8 @@ class Ledger:
             return found
 
     def _afford(self, before: float, after: float, what: str) -> None:
-        if self._budget is not None and after > self._budget:
+        # a loss that is not a number is within no budget
+        if self._budget is not None and not after <= self._budget:
             raise BudgetExceeded(before, after - before, self._budget, what)
 
     def _changed(self, histories: Sequence[BeliefHistory], what: str) -> float:
