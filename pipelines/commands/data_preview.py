@@ -14,6 +14,7 @@ import codecs
 import csv
 import datetime as dt
 import glob
+import json
 import re
 import unicodedata
 import zipfile
@@ -324,8 +325,8 @@ def look_at(path: Path, value: str | None = None) -> Look:
     table, complete, layout = _first_rows(path, kind)
     if not table.num_rows:
         raise CommandError(
-            f"{path}: it has no rows to look at; below its names it needs a line for each reading, with every quote "
-            "closed",
+            f"{path}: it has no rows to look at; give a file with a row for each reading"
+            + (", below the names of its columns, with every quote closed" if kind == "csv" else ""),
             ExitCode.SOURCE,
         )
     table = _with_numbers(_without_index(_with_single_names(path, table)), layout.decimal)
@@ -650,10 +651,32 @@ def _csv(layout: Layout, file: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _jsonl(file: Any) -> Iterator[pa.RecordBatch]:
-    lines = b"".join(islice(file, ROWS))
-    yield from pa_json.read_json(pa.BufferReader(lines)).to_batches() if lines else ()
+    lines = list(islice(file, ROWS))
+    try:
+        yield from pa_json.read_json(pa.BufferReader(b"".join(lines))).to_batches() if lines else ()
+    except pa.ArrowInvalid:
+        if not (found := _of_objects(lines)).num_rows:
+            raise
+        yield found
     if next(file, None) is not None:
         yield pa.record_batch([pa.array([None])], names=["more"])
+
+
+def _of_objects(lines: list[bytes]) -> pa.RecordBatch:
+    """The lines that are objects; a column whose values are of several types as text."""
+    rows: list[dict[str, Any]] = []
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            if isinstance(row := json.loads(line), dict):
+                rows.append(row)
+    columns: dict[str, pa.Array] = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
+        try:
+            columns[name] = pa.array(values)
+        except (pa.ArrowException, OverflowError):
+            columns[name] = pa.array([None if value is None else str(value) for value in values])
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def _avro(file: Any) -> Iterator[pa.RecordBatch]:
@@ -706,7 +729,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
 
 def _joined(table: pa.Table, names: tuple[str, ...]) -> list[str]:

@@ -9,8 +9,11 @@ import gzip
 import json
 import zipfile
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from quiltstream.schemas.settings.job import Settings, read_settings
@@ -443,3 +446,27 @@ def test_a_first_line_with_control_characters_is_not_shown(tmp_path: Path, line:
     (tmp_path / "x.csv").write_text(f"{line}\nm,1,2\n", encoding="utf-8")
     done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
     assert (done.code, done.said("its first line is not a line of text")) == (5, True), done.err
+
+
+def test_lines_of_json_may_have_texts_for_numbers_and_be_damaged(tmp_path: Path) -> None:
+    names, *rows = (line.split(",") for line in lines().splitlines())
+    objects = [
+        json.dumps(dict(zip(names, row, strict=True)) | {"kwh": "ERR" if at % 9 == 1 else float(row[2])})
+        for at, row in enumerate(rows)
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join([*objects[:9], "[1", "7", *objects[9:]]), encoding="utf-8")
+    done = call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml")
+    assert (done.code, done.said("value column kwh, kWh, times 2000 for W")) == (0, True), done.err
+    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (found["readings"], sum(one["rows"] for one in found["rejected"])) == (256, 34)
+
+
+def test_decimals_are_numbers(tmp_path: Path) -> None:
+    rows = [line.split(",") for line in lines().splitlines()[1:]]
+    table = {
+        "meter": [row[0] for row in rows],
+        "time": [dt.datetime.fromisoformat(row[1]) for row in rows],
+        "kwh": [Decimal(row[2]) for row in rows],
+    }
+    pq.write_table(pa.table(table), tmp_path / "written.parquet")
+    described(tmp_path, "x.parquet", (tmp_path / "written.parquet").read_bytes())
