@@ -713,7 +713,7 @@ def _numbers(_context: click.Context, _option: click.Parameter, value: str | Non
     help="Of what is printed.",
 )
 def plan_command(
-    *, settings: Path | None, model: Path | None, picture: Path | None, output: Path | None, format_: str, **asked: Any
+    *, settings: Path | None, model: Path | None, picture: Path | None, output: Path | None, format_: str, **given: Any
 ) -> None:
     r"""Say what a purpose comes to under a model: which mechanism, how long a window, how large a group.
 
@@ -727,9 +727,9 @@ def plan_command(
       quiltstream plan settings.yaml --error 5%
       quiltstream plan --model model.json --window 7d --group 30 --rule 15/15 --picture plan.svg -o settings.yaml
     """
-    from .commands.plan import Asked, plan
+    from .commands.plan import Options, plan
 
-    plan(settings, model, Asked(**asked), picture=picture, output=output, as_json=format_ == "json")
+    plan(settings, model, Options(**given), picture=picture, output=output, as_json=format_ == "json")
 
 
 @main.command(short_help="Show released histograms with their error; costs nothing.")
@@ -886,7 +886,7 @@ def schema(*, of_gateway: bool, engine: Engine | None, topic: str, servers: str)
             raise click.UsageError("--gateway is about settings and --ddl about rows: give one of them")
         click.echo(release_ddl(engine, topic, servers), nl=False)
     elif of_gateway:
-        from .gateway.run import gateway_schema
+        from .commands.schema import gateway_schema
 
         print_json(gateway_schema())
     else:

@@ -1,9 +1,9 @@
-"""Drift of a live job, tested on its released rows alone.
+"""Drift of a live job, tested on its released rows alone (``privacy.estimation.drift``).
 
-Judged from released rows alone (``privacy.estimation.drift``), so it costs nothing and may be told to anyone. One look
-for every stretch of whole windows of a week or more, numbered from the first window of the schedule, and on from the
-looks at the queries that it goes on for; a look that is made again after a restart reads the same rows, and all looks
-for ever raise a false alarm with probability 0.001 at most. A stretch in which the belief changes is not looked at.
+The test costs nothing, and its result may be published. There is one look for every stretch of whole windows of a week
+or more, numbered from the first window of the schedule, and on from the looks at the queries that it goes on for; a
+look that is made again after a restart reads the same rows, and all looks for ever raise a false alarm with probability
+0.001 at most. A stretch in which the belief changes is not looked at.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ from ..transforms.formats.paths import SourceFileError
 from ..transforms.plan import Plan, ledger_address, loaded, make_plan, sigma_with_room
 from ..transforms.private_histograms import PrivateHistograms
 from .commands.fit import model_from_counts, transitions_in
-from .connectors.files import labelled
+from .connectors.files import labelled_so_far
 from .drift import published_between
 from .errors import CommandError
 from .on_record import series_of
@@ -149,7 +149,7 @@ def _protected(settings: Settings) -> frozenset[str]:
     """Every series that the domain protects or ever protected: of the roster's file, and of all its queries."""
     roster = read_roster(settings, grouped=False)
     found = set[str]() if roster is None else set(roster.series)
-    with suppress(StoreMissing, UnknownNameError), Store(ledger_address(settings)) as store:
+    with suppress(StoreMissing, UnknownNameError), _store(settings) as store:
         found |= series_of(store, settings.domain)
     return frozenset(found)
 
@@ -502,7 +502,7 @@ def _switched(due: _Due, model: Model, found: MixingBounds, said: str) -> tuple[
 
 
 def _following(due: _Due, model: Model) -> Plan:
-    """The plan of a query that goes on with another model, before its account is asked."""
+    """The plan of a query that goes on with another model, before it is priced in the account."""
     settings, schedule = due.settings, due.held.query.schedule
     start = due.slot - schedule.size + schedule.every
     name = f"{settings.query}@{format_instant(settings.grid.time_of(start))}"
@@ -588,10 +588,7 @@ def _first(settings: Settings, estimate: Estimate, noise: Noise) -> ActiveQuery:
 
 def _started(settings: Settings, start: str | Bounds) -> Model:
     """The model until there is an estimate, marked if it was fitted on a file that the job reads."""
-    model = loaded(start, settings)
-    with suppress(SettingsError):  # there may be no file yet
-        return labelled(settings, model)
-    return model
+    return labelled_so_far(settings, loaded(start, settings))
 
 
 @dataclass(frozen=True)
@@ -635,7 +632,7 @@ def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _N
 
 
 def _check_recorded(settings: Settings, chain: list[Registration]) -> None:
-    """Refuse settings that the queries on record do not go by, and that nobody else compares.
+    """Refuse settings that the queries on record do not go by, and that no other check compares.
 
     Raises:
         RegistrationConflict: a setting is another one.

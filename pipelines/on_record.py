@@ -300,7 +300,7 @@ class Memory:
             if why is not None:
                 self._forget = history_lost
                 return f"{why}, as {place} remembers"
-        told: str | None = None
+        found: str | None = None
         for path in self._logs:
             try:
                 why = _lacks(self._settings, _logged(path))
@@ -309,10 +309,10 @@ class Memory:
                     raise
                 Path(path).unlink()
                 why = str(error)
-            if why is not None and told is None:
+            if why is not None and found is None:
                 self._forget = history_lost
-                told = f"{why}, as {path} remembers"
-        return told
+                found = f"{why}, as {path} remembers"
+        return found
 
     def log(self, *, here: bool) -> BlockLog:
         """Where workers log blocks before their rows leave: the files of this machine that can be written."""

@@ -141,9 +141,9 @@ class SourceContract(_ConnectorContract):
         reader, found, looks = self.made(**readings).reader(0, position), list[SourceBatch](), 0
         try:
             while len(found) < most and looks < _LOOKS and not (found and found[-1].settled):
-                piece = reader.read()
-                looks += piece is None
-                found += [] if piece is None else [piece]
+                batch = reader.read()
+                looks += batch is None
+                found += [] if batch is None else [batch]
         finally:
             reader.close()
         return found
@@ -157,8 +157,8 @@ class SourceContract(_ConnectorContract):
     def _latest(pieces: Sequence[SourceBatch]) -> dict[int, float]:
         """The value of each minute that has the latest time, as a cell keeps it."""
         rows = [row for piece in pieces for one in piece.batches for row in one.select(["time", "value"]).to_pylist()]
-        told = sorted((row["time"].timestamp() - 1_704_067_200, row["value"]) for row in rows)
-        return {int(since // 60) + 1: value for since, value in told}
+        found = sorted((row["time"].timestamp() - 1_704_067_200, row["value"]) for row in rows)
+        return {int(since // 60) + 1: value for since, value in found}
 
     def test_an_empty_place_has_nothing(self) -> None:
         reader = self.made().reader(0, BEGIN)
@@ -250,10 +250,10 @@ class SourceContract(_ConnectorContract):
             return
         reader = self.made(section).reader(0, BEGIN)
         try:
-            piece = reader.read()
+            batch = reader.read()
         except BrokerUnavailableError as error:
             raise AssertionError(f"the job would end, though {error} may pass: raise it with passing=True") from error
-        assert piece is None
+        assert batch is None
         assert reader.trouble, "silence would close windows while nothing can be read"
         reader.close()
 

@@ -128,7 +128,7 @@ class MessageClient(ABC):
     def before(self, position: str, since_us: int) -> Iterable[Messages]:
         """The messages up to a position that came from an instant on, in their order, in batches.
 
-        A reader of counters asks for them where it begins at a position, and passes nothing of them on: it remembers
+        A reader of counters reads them where it begins at a position, and passes nothing of them on: it remembers
         the readings that the differences behind the position need. A source that has this, and whose messages have
         stamps, says so to :func:`decoder_of`; messages that are gone by then cost their series the first difference.
 
@@ -181,7 +181,7 @@ class MessageReader(Reader):
     Args:
         source: the source.
         part: its number.
-        position: of the last piece; empty at the beginning.
+        position: of the last batch; empty at the beginning.
     """
 
     def __init__(self, source: MessagePartitions, part: int, position: str) -> None:
@@ -225,10 +225,10 @@ class MessageReader(Reader):
         if self._decoder.lookback_us and len(stamps) and stamps[-1] > 0:
             # a clock that runs ahead must not make the look back too short
             self._stamp_us = min(int(stamps[-1]), time.time_ns() // 1_000)
-        piece = source_batch_of(self._source.name(self._part), decoded, self._position, settled=fetched.settled)
-        rejects = sealed(piece.rejects, messages, self._decoder.letters) if len(messages) else piece.rejects
+        batch = source_batch_of(self._source.name(self._part), decoded, self._position, settled=fetched.settled)
+        rejects = sealed(batch.rejects, messages, self._decoder.letters) if len(messages) else batch.rejects
         sent_us = int(stamps.max()) if len(stamps) and stamps.max() > 0 else None
-        return replace(piece, rejects=rejects, came_us=fetched.came_us, sent_us=sent_us, lost_us=self._lost_us)
+        return replace(batch, rejects=rejects, came_us=fetched.came_us, sent_us=sent_us, lost_us=self._lost_us)
 
     def close(self) -> None:
         """Close the client."""
@@ -306,7 +306,7 @@ class FollowedMessages(LiveSource):
         for setting, place in self.secrets.items():
             try:
                 place.read()
-            except SecretError as error:  # noqa: PERF203 - every one is told
+            except SecretError as error:  # noqa: PERF203 - every one is reported
                 problems.append(f"{setting}: {error}")
         return problems
 

@@ -40,12 +40,12 @@ def runner_name(options: PipelineOptions) -> str | None:
 
 
 def on_prism(options: PipelineOptions) -> bool:
-    """Whether the job runs on Prism: that is where it runs if nobody names a runner."""
+    """Whether the job runs on Prism: that is where it runs if no runner is named."""
     return (runner_name(options) or "PrismRunner").lower() == "prismrunner"
 
 
 def reads_here(options: PipelineOptions) -> bool:
-    """Whether the source is read in this process: Prism's workers are threads of it, unless told otherwise."""
+    """Whether the source is read in this process: Prism's workers are threads of it by default."""
     kind = options.view_as(PortableOptions).environment_type
     return kind == "LOOPBACK" or (kind is None and on_prism(options))
 

@@ -158,7 +158,7 @@ class Command(click.Command):
                 traceback.print_exc()
             failure = explain(error)
             # a runner wraps Ctrl-C into an error of the step that it interrupted; an error with a code is printed
-            if ASKED and failure.code is ExitCode.FAILURE:
+            if STOP_SIGNALS and failure.code is ExitCode.FAILURE:
                 _end_stopped(ctx)
             from ..console import printable  # noqa: PLC0415 - --help is quick without the console
 
@@ -167,14 +167,14 @@ class Command(click.Command):
             ctx.exit(failure.code)
 
 
-#: Signals that asked the command to end. Python drops a ``KeyboardInterrupt`` that comes into a destructor, or into a
+#: Signals by which the command is to end. Python drops a ``KeyboardInterrupt`` that comes into a destructor, or into a
 #: callback of an import; code that waits for long looks here as well.
-ASKED: list[int] = []
+STOP_SIGNALS: list[int] = []
 
 
-def ask_to_end(number: int, frame: FrameType | None) -> None:
+def on_stop_signal(number: int, frame: FrameType | None) -> None:
     """Note a signal, which raises a ``KeyboardInterrupt`` as Ctrl-C always does."""
-    ASKED.append(number)
+    STOP_SIGNALS.append(number)
     signal.default_int_handler(number, frame)
 
 
@@ -184,11 +184,11 @@ def _noted() -> Generator[None]:
     usual = threading.current_thread() is threading.main_thread() and (
         signal.getsignal(signal.SIGINT) is signal.default_int_handler
     )
-    ASKED.clear()
+    STOP_SIGNALS.clear()
     if not usual:
         yield
         return
-    signal.signal(signal.SIGINT, ask_to_end)
+    signal.signal(signal.SIGINT, on_stop_signal)
     try:
         yield
     finally:
@@ -230,7 +230,7 @@ def _as_written(text: str | None) -> str | None:
 
 
 def _log(*, debug: bool) -> None:
-    """Keep the libraries' logs away, which quote data, and their remarks about themselves, unless asked for."""
+    """Keep the libraries' logs away, which quote data, and their remarks about themselves, but with ``--debug``."""
     root = logging.getLogger()
     if debug:
         logging.basicConfig(level=logging.INFO)

@@ -1,6 +1,6 @@
 """``quiltstream letters``: keys for the content of rejected messages, and the opening of what was encrypted to them.
 
-The private key is a file on the machine of whoever opens letters; no job, worker or settings file has it.
+The private key is a file of the operator alone; no job, worker or settings file has it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def make_key(path: Path) -> str:
 
 
 def open_letters(key: Path, files: Sequence[Path]) -> int:
-    """Print what the letters in files of rejects, or of a topic's messages a line, hold; ``-`` is standard input.
+    """Print what the dead letters in files of rejects, or of a topic's messages a line, hold; ``-`` is standard input.
 
-    Returns the exit code: a failure if some letter could not be opened.
+    Returns the exit code: a failure if some dead letter could not be opened.
     """
     private = _private_key(key)
     lost = moved = 0
@@ -110,7 +110,7 @@ def _line(line: bytes) -> dict[str, Any]:
 
 
 def _shown(inside: dict[str, Any]) -> dict[str, Any]:
-    """What a letter holds, with bytes as text where they are text, and as ``{"base64": ...}`` where not."""
+    """What a dead letter holds, with bytes as text where they are text, and as ``{"base64": ...}`` where not."""
     headers = [[name, _readable(value)] for name, value in inside["headers"]]
     return inside | {"key": _readable(inside["key"]), "headers": headers, "payload": _readable(inside["payload"])}
 

@@ -150,8 +150,8 @@ def course_of(plan: Plan, account: Standing, admitted: int | None, *, live: bool
     words = [word for word, needed in (("--accept-noise", hopeless and before.registration is None),
                                        ("--accept-stand-in", plan.stand_in)) if needed]  # fmt: skip
     if words:
-        asked = " and ".join(words)
-        return Course(ExitCode.SETTINGS, f"it stops before anything is charged, unless it is run with {asked}")
+        needed = " and ".join(words)
+        return Course(ExitCode.SETTINGS, f"it stops before anything is charged, unless it is run with {needed}")
     if not account.exists:
         return _published(0, admitted)
     if not (live or plan.resolved or before.registration is not None):

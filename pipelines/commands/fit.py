@@ -260,7 +260,7 @@ def transitions_in(
 def _counted(
     settings: Settings, first: int | None, last: int | None, series: Sequence[str] | None, *, paths: bool = False
 ) -> tuple[TransitionCounts, dict[str, SeriesPath] | None]:
-    """The transitions of every series, and its states; None where they are not asked for, or too many to keep."""
+    """The transitions of every series, and its states; None where they are not wanted, or too many to keep."""
     read, number = read_source(settings), next(_NUMBERS)
     pipeline = new_pipeline(options_of(["--direct_running_mode=in_memory"]))
     decoded = pipeline | "Read" >> read
@@ -355,7 +355,7 @@ def _settings_for(path: Path, columns: Mapping[str, Any]) -> Settings:
 
 
 def show(console: Console, fitted: Fitted) -> None:
-    """Print a model for whoever fitted it."""
+    """Print a fitted model."""
     model, origin, found = fitted.model, fitted.model.provenance, fitted.model.diagnostics
     belief = belief_from_dict(model.belief)
     heading(console, f"{fitted.path}: {origin.series:,} series, {origin.transitions:,} transitions")

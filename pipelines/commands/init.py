@@ -559,7 +559,7 @@ _MESSAGE_COUNTER = "it never falls in the look: read as a meter's counter, whose
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the command line asks of a look at messages."""
+    """The options of a look at messages."""
 
     output: Path  # where the settings are to be; paths in them are relative to its folder
     messages: int  # how many are looked at, at most
@@ -766,14 +766,13 @@ def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Gues
     lines.append(
         f"  unit: {json.dumps(look.unit)}\n  scale: {number_text(scale)}  # {_message_scale(look, scale, interval)}\n"
     )
-    live = origin.live and not (look.rises and not origin.rereads)
-    run = "run --live" if live else "run"
+    live = origin.rereads or not look.rises
     text = _MESSAGE_TEMPLATE.format(
         **_shared(named, zone, "jsonl", "releases"),
         where=origin.text,
         count=plural(look.count, "message"),
         trying=origin.trying,
-        run=run,
+        run="run --live" if live else "run",
         source=_flow(origin.source),
         readings="".join(lines),
         rises=_MESSAGE_RISES if look.rises and "register" in look.readings else "",
@@ -782,7 +781,7 @@ def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Gues
         states=states,
         size="day" if zone != "UTC" else "1d",
         start=dt.datetime.fromtimestamp(look.latest_us / 1e6, _zone(zone)).date().isoformat(),
-        live=_LIVE if live else _BATCH_OF_COUNTERS if origin.live else "",
+        live=_LIVE if live else _BATCH_OF_COUNTERS,
         model=_MESSAGE_STAND_IN,
     )
     load_settings(text)
@@ -797,7 +796,6 @@ class Origin:
     name: str  # of the topic, for the names of the query and the domain
     source: dict[str, Any]  # the section ``source`` of the settings
     trying: str  # the command that tries the mapping on more of them
-    live: bool = True  # whether the source is followed
     rereads: bool = True  # whether it gives messages before a position again, as counters need
     gateway: str = ""  # settings of a gateway that brings them; empty where there is one, or none is needed
 

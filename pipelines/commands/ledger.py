@@ -47,7 +47,7 @@ from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, paragraph, plural, print_json, results
 from ..errors import CommandError, ExitCode, writing
 
-#: So many entries are shown where not all are asked for.
+#: So many entries are shown without ``--all``.
 _LAST = 10
 
 #: What an SQLite file begins with.
@@ -70,7 +70,7 @@ def address_of(text: str) -> StoreAddress:
         raise CommandError(
             f"{text}: there is no such file; give a SQLite ledger, a SQLAlchemy URL, or a settings file that names one"
         )
-    with suppress(OSError), open_regular(path) as file:  # what cannot be opened is told by the store
+    with suppress(OSError), open_regular(path) as file:  # what cannot be opened is reported by the store
         begin = file.read(len(_SQLITE))
         if begin and begin != _SQLITE:
             raise CommandError(
@@ -102,8 +102,8 @@ class _Account:
     total: int  # how many it has
     # what the charges of each query would cost without the others, epsilon
     alone: Mapping[str, float] = field(default_factory=dict[str, float])
-    # what the quilts and each theorem of the sources say of the charges; none for a domain without queries, and none
-    # where they are not asked for
+    # what the quilts and each theorem of the sources say of the charges; none for a domain without queries, or where
+    # not every entry is read
     bounds: Mapping[str, TheoremBound] = field(default_factory=dict[str, TheoremBound])
 
     @classmethod

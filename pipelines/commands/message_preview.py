@@ -66,7 +66,7 @@ _KIND = re.compile(
     r"in|out|rx|tx|up|down|uplink|status|state|set|get|cmd|info|lwt|online|data|sensor|tele|telemetry|events?",
     re.IGNORECASE,
 )
-#: What may be measured, and what stands beside it in a word. A word of these alone names nobody, so it is written.
+#: What may be measured, and what stands beside it in a word. A word of these alone names no person, so it is written.
 _MEASURE = re.compile(
     r"a?(power|energy)|watts?|k?w|[km]?wh|k?(va|var)h?|consum(ed|ption)|produc(ed|tion)|generat(ed|ion)|delivered|returned"
     r"|(im|ex)port(ed)?|load|total|value|reading|measurement|volt(s|age)?|current|amp(ere|s)|frequency|hz|pf|powerfactor"
@@ -354,7 +354,7 @@ class _Fields:
         return said | ({"compression": "gzip"} if self.packed else {})
 
     def fit(self, outcome: _Outcome) -> tuple[int, int, bool, int]:
-        """How well a recipe's paths fit the fields, how many series it tells apart, and how short their place is."""
+        """How well a recipe's paths fit the fields, how many series it distinguishes, and how short their place is."""
         whole = Readings.model_validate(outcome.readings)
         places = (whole.series, whole.time, whole.value, *(one.place for one in whole.where))
         known = {_plain(steps) for steps in self.leaves}
@@ -660,14 +660,14 @@ def _value(fields: _Fields, leaf: _Leaf, *, nth: bool = False) -> dict[str, Any]
 
 
 def _with_names(tester: _Tester, fields: _Fields, leaf: _Leaf, best: _Outcome) -> _Outcome:
-    """The same with the series that tells most meters apart, by the fewest parts."""
+    """The same with the series that distinguishes most meters, by the fewest parts."""
     tried = [tester.outcome({**best.readings, "series": place}) for place in _series(fields, leaf.arrays)]
     found = [one for one in tried if one is not None and one.score >= best.score]
     return max(found, key=_apart, default=best)
 
 
 def _apart(outcome: _Outcome) -> tuple[int, bool, int]:
-    """How many series are told apart, whether by the messages, and how short their place is."""
+    """How many series are distinguished, whether by the messages, and how short their place is."""
     place = outcome.readings.get("series", {})
     return outcome.names, "constant" not in place, -len(str(place))
 

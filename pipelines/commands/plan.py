@@ -50,8 +50,8 @@ _LONGEST_US = 366 * DAY_US
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the command line asks; ``None`` and empty for what the settings, or the defaults, say."""
+class Options:
+    """What the command line gives; ``None`` and empty for what the settings, or the defaults, say."""
 
     window: str | None = None
     group: int | None = None  # series in the smallest group
@@ -86,17 +86,17 @@ class Subject:
 def plan(
     settings: Path | None,
     model: Path | None,
-    asked: Asked,
+    options: Options,
     *,
     picture: Path | None,
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Plan, print, and write what is asked for."""
+    """Plan, print, and write the files that are named."""
     if (settings is None) == (model is None):
         raise CommandError("plan takes either a settings file or --model FILE: give one of them")
     _check_written(settings, model, picture, output)
-    subject = of_settings(settings, asked) if settings is not None else of_model(model or Path(), asked, output)
+    subject = of_settings(settings, options) if settings is not None else of_model(model or Path(), options, output)
     with working("calibrating"):
         found = analyse_utility(subject.belief, subject.purpose)
     start = starting_settings(subject, found) if found.chosen.hides_neighbours else None
@@ -130,25 +130,25 @@ def plan(
             console.print(f"\n{written}: written", soft_wrap=True)
 
 
-def of_settings(path: Path, asked: Asked) -> Subject:
+def of_settings(path: Path, options: Options) -> Subject:
     """What a settings file plans, with what the command line changes."""
     settings = read_settings(path).accepting(Accepted(noise=True, stand_in=True))  # it says what a run would
     made = make_plan(settings)
     roster, schedule, interval = made.roster, made.schedule, made.grid.interval_us
-    window = schedule.size if asked.window is None else _slots("--window", asked.window, interval)
+    window = schedule.size if options.window is None else _slots("--window", options.window, interval)
     if window % schedule.overlap:
         raise CommandError(
-            f"--window is {asked.window}, but {schedule.overlap} windows of the settings share a slot: give a multiple "
-            f"of {format_duration(schedule.overlap * interval)}, or change windows.every"
+            f"--window is {options.window}, but {schedule.overlap} windows of the settings share a slot: give a "
+            f"multiple of {format_duration(schedule.overlap * interval)}, or change windows.every"
         )
     budget = settings.privacy.budget
-    if asked.epsilon is not None and budget is not None and asked.epsilon > budget:
+    if options.epsilon is not None and budget is not None and options.epsilon > budget:
         raise CommandError(
-            f"--epsilon is {asked.epsilon:g}, above privacy.budget {budget:g} of {path}: no plan raises it; raise it "
+            f"--epsilon is {options.epsilon:g}, above privacy.budget {budget:g} of {path}: no plan raises it; raise it "
             "there, or plan a smaller epsilon"
         )
     purpose = _purpose(
-        asked,
+        options,
         interval,
         window=window,
         group=1 if roster is None or not roster.entries else int(roster.members.min()),
@@ -165,9 +165,9 @@ def of_settings(path: Path, asked: Asked) -> Subject:
     if schedule.bounded and schedule.stop is not None:
         most = min(most, schedule.stop - schedule.first)
     said: list[str] = []
-    if roster is None and asked.group is None:
+    if roster is None and options.group is None:
         said.append("no roster file says how many series a group has: planned for a single one, or give --group")
-    if schedule.calendar is not None and asked.window is None:
+    if schedule.calendar is not None and options.window is None:
         longest = format_duration(window * interval)
         sigmas = {made.of_length(slots).calibration.sigma for slots in schedule.own_lengths}
         own = f"; by length sigma is {min(sigmas):.4g} to {max(sigmas):.4g}" if len(sigmas) > 1 else ""
@@ -187,15 +187,15 @@ def of_settings(path: Path, asked: Asked) -> Subject:
     )
 
 
-def of_model(path: Path, asked: Asked, output: Path | None) -> Subject:
+def of_model(path: Path, options: Options, output: Path | None) -> Subject:
     """What a model file plans, with the purpose of the command line; settings at ``output`` will name the file."""
     model = Model.load(path)
     if model.states is None or model.interval_us is None:
         raise CommandError(f"{path}: the model has no states or no interval: plan a settings file that names it")
     interval = model.interval_us
-    given = asked.window or format_duration(max(1, 7 * DAY_US // interval) * interval)
+    given = options.window or format_duration(max(1, 7 * DAY_US // interval) * interval)
     purpose = _purpose(
-        asked,
+        options,
         interval,
         window=_slots("--window", given, interval),
         group=1,
@@ -203,8 +203,8 @@ def of_model(path: Path, asked: Asked, output: Path | None) -> Subject:
         epsilon=1.0,
         mechanism=None,
     )
-    origin = [] if asked.window else ["windows of a week"]
-    origin += [] if asked.group else ["histograms of a single series"]
+    origin = [] if options.window else ["windows of a week"]
+    origin += [] if options.group else ["histograms of a single series"]
     document = _document(model.states, interval, _beside(path, output), purpose)
     return Subject(
         name=path.name,
@@ -223,7 +223,7 @@ def of_model(path: Path, asked: Asked, output: Path | None) -> Subject:
 def starting_settings(subject: Subject, found: Utility) -> str:
     """The settings of a subject with the planned mechanism and epsilon, as YAML that ``run --dry-run`` accepts.
 
-    Where the wanted error needs longer windows and a year is long enough, they are a multiple of those asked for.
+    Where the wanted error needs longer windows and a year is long enough, they are a multiple of those given.
     """
     document, purpose = json.loads(json.dumps(subject.document, default=str)), found.purpose
     window, said = _window(found, subject.longest)
@@ -371,24 +371,24 @@ def _window(found: Utility, longest: int) -> tuple[int, str]:
     )
 
 
-def _purpose(asked: Asked, interval_us: int, **known: Any) -> Purpose:
+def _purpose(options: Options, interval_us: int, **known: Any) -> Purpose:
     """The purpose of the settings with what the command line changes."""
-    if asked.mechanism is not None and asked.mechanism not in METHODS:
-        raise CommandError(f"--mechanism is {asked.mechanism!r:.40}, but must be one of {', '.join(METHODS)}")
+    if options.mechanism is not None and options.mechanism not in METHODS:
+        raise CommandError(f"--mechanism is {options.mechanism!r:.40}, but must be one of {', '.join(METHODS)}")
     known |= {
         name: value
-        for name, value in (("group", asked.group), ("epsilon", asked.epsilon), ("mechanism", asked.mechanism))
+        for name, value in (("group", options.group), ("epsilon", options.epsilon), ("mechanism", options.mechanism))
         if value is not None
     }
     try:
         return Purpose(
             **known,
-            error=_share("--error", asked.error),
-            windows=tuple(_slots("--windows", one, interval_us) for one in _listed(asked.windows)),
-            groups=tuple(_whole("--groups", one) for one in _listed(asked.groups)),
-            epsilons=tuple(_number("--epsilons", one) for one in _listed(asked.epsilons)),
-            rule=None if asked.rule is None else AggregationRule.parse(asked.rule),
-            largest_share=None if asked.largest_share is None else _share("--largest-share", asked.largest_share),
+            error=_share("--error", options.error),
+            windows=tuple(_slots("--windows", one, interval_us) for one in _listed(options.windows)),
+            groups=tuple(_whole("--groups", one) for one in _listed(options.groups)),
+            epsilons=tuple(_number("--epsilons", one) for one in _listed(options.epsilons)),
+            rule=None if options.rule is None else AggregationRule.parse(options.rule),
+            largest_share=None if options.largest_share is None else _share("--largest-share", options.largest_share),
         )
     except ValueError as error:
         raise CommandError(str(error)) from None

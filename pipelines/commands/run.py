@@ -81,7 +81,7 @@ class Summary:
 
     @property
     def code(self) -> ExitCode:
-        """The exit code: refusals are told apart from success."""
+        """The exit code, which is another one where a window was refused."""
         return ExitCode.REFUSED if self.windows_refused else ExitCode.OK
 
     def to_dict(self) -> dict[str, Any]:
@@ -423,11 +423,11 @@ def _tallies(operator: dict[str, Any] | None) -> list[tuple[str, str]]:
         ]
     rejected = operator["rejected"]
     rows += [("rejected", f"{count:,}: {RejectReason(reason).text}") for reason, count in rejected.items()]
-    if told := operator["values_told_by_totals"]:
+    if lost := operator["values_told_by_totals"]:
         rows.append(
             (
                 "totals",
-                f"{plural(told, 'value')} rejected: each leaves its cell missing, and a published total tells how many "
+                f"{plural(lost, 'value')} rejected: each leaves its cell missing, and a published total tells how many "
                 "are missing; that is taken as public and independent of the states, or set missing: state",
             )
         )

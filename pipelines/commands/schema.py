@@ -1,4 +1,4 @@
-"""``quiltstream schema``: the JSON Schema of the settings, with those of plug-ins."""
+"""``quiltstream schema``: the JSON Schema of the settings, with those of plug-ins, and of a gateway's settings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from ...schemas.files import MOST_SETTINGS_BYTES, read_regular
 from ...schemas.settings.base import Section, SettingsError
+from ...schemas.settings.gateway import GatewaySettings
 from ...schemas.settings.job import Settings
 from ...schemas.settings.plugins import CONNECTOR_PLUGINS, PAYLOAD_PLUGINS, Connector, Plugin
 
@@ -47,6 +48,11 @@ def settings_schema(left_out: list[str] | None = None) -> dict[str, Any]:
     if left_out is not None:
         left_out += errors
     return schema
+
+
+def gateway_schema() -> dict[str, Any]:
+    """The schema of a gateway's settings."""
+    return {"$schema": _DIALECT, **GatewaySettings.model_json_schema(by_alias=True)}
 
 
 def _added(plugin: Plugin[Any], section: type[Section], forms: dict[str, Any], end: str) -> dict[str, Any]:

@@ -86,9 +86,9 @@ def show(paths: Sequence[Path], view: View, *, as_json: bool) -> None:
 
 def _check_no_order(view: View) -> None:
     """Refuse what needs bins in an order."""
-    asked = {"duration": view.duration, "quantiles": view.quantiles, "mean": view.ends is not None,
+    given = {"duration": view.duration, "quantiles": view.quantiles, "mean": view.ends is not None,
              "profile": view.profile}  # fmt: skip
-    for option in (name for name, is_asked in asked.items() if is_asked):
+    for option in (name for name, is_given in given.items() if is_given):
         raise CommandError(
             f"--{option}: the counts are of labels, which have neither an order nor a size; leave it out"
         )
@@ -182,7 +182,7 @@ def _place(spans: Sequence[Span], view: View) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """One span of a series, and what is asked about it."""
+    """One span of a series, and what the options show of it."""
 
     series: ReleasedSeries
     spans: list[Span]
@@ -203,7 +203,7 @@ class _Shown:
         return self.span.space
 
     def print(self, console: Console) -> None:
-        """Print the bars, and what is asked."""
+        """Print the bars, and what the options add."""
         self._print_bars(console)
         if self.view.duration:
             self._print_duration(console)
@@ -268,7 +268,7 @@ class _Shown:
             console.print(f"  {label:<{max(map(len, edges))}}  {count:>9,} ± {half:,.0f}{share}", soft_wrap=True)
 
     def _quantiles(self) -> list[tuple[float, tuple[int | None, int | None]]]:
-        """Each quantile that is asked, and the edges that it lies between."""
+        """Each quantile of the options, and the edges that it lies between."""
         found = self.histogram
         try:
             return [(share, found.quantile(share, self.view.level)) for share in self.view.quantiles]
@@ -378,7 +378,7 @@ class _Shown:
             console.print("  ", line, sep="", no_wrap=True, overflow="crop")
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything that is asked, as plain values."""
+        """Everything that the options show, as plain values."""
         span, found, view = self.span, self.histogram, self.view
         half = found.half_width(view.level)
         estimate = found.estimate

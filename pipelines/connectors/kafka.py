@@ -145,7 +145,7 @@ class SinkTopic(LiveSink):
     def check(self) -> None:
         """Look whether the topic is there and may be written, before anything is on record.
 
-        Where its rows are Avro with the number of a schema, it is asked for, and given to the registry if need be.
+        The number of an Avro schema is looked up in the registry, and the schema registered there if need be.
         What cannot be sent fails its bundle, and the one after every restart: by then windows may be charged. Where a
         secret is with the workers only, that is said, and the job begins.
 

@@ -162,12 +162,12 @@ def _sought(given: PubSubSource, at_us: int, now_us: int, subscriber: Callable[[
     except Exception as error:
         if not is_clients(error):
             raise
-        told = unavailable(f"source.pubsub: {given.subscription}", error)
-        if told.passing:
+        failure = unavailable(f"source.pubsub: {given.subscription}", error)
+        if failure.passing:
             raise AwayError(
-                f"{told}. Nothing was charged: mend it and run again", ExitCode.FAILURE, "source"
+                f"{failure}. Nothing was charged: mend it and run again", ExitCode.FAILURE, "source"
             ) from error
-        raise SettingsError([str(told)]) from error
+        raise SettingsError([str(failure)]) from error
     return now_us - int(max(kept) * 1e6)
 
 

@@ -5,11 +5,11 @@ ready for one, and the number of the connection cannot change between a look at 
 
 PUBLISH packets are parsed here. The library refuses some strings that MQTT 5 allows and brokers pass on, and breaks on
 what it does not know; a packet that a client cannot parse ends its connection, the broker sends it again, and so for
-ever. So a packet counts as broken only where it cannot be told which message it is. A message whose properties cannot
-be parsed is :attr:`Arrived.malformed`: it has a packet id, and can be acknowledged like any other. The library has no
-public way to do this: ``_packet_handle``, which it calls with each whole packet in ``_in_packet``, is replaced, and
-``_send_pubrec`` is used. A version without them is refused at the start, one that does not call them at its first
-message.
+ever. So a packet counts as broken only where its topic, quality of service or packet id cannot be read. A message whose
+properties cannot be parsed is :attr:`Arrived.malformed`: it has a packet id, and can be acknowledged like any other.
+The library has no public way to do this: ``_packet_handle``, which it calls with each whole packet in ``_in_packet``,
+is replaced, and ``_send_pubrec`` is used. A version without them is refused at the start, one that does not call them
+at its first message.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _SUBSCRIPTION = 0x0B
 
 
 class PacketError(QuiltstreamError):
-    """A packet that cannot be told from others: the stream is not MQTT 5."""
+    """A packet whose message cannot be identified: the stream is not MQTT 5."""
 
 
 class Arrived(NamedTuple):
@@ -454,7 +454,7 @@ _UNREADABLE = 5
 _CALM_S = 600.0
 _CONNECT_S = 10.0
 
-#: Seconds from one question what the port speaks to the next.
+#: Seconds from one probe of what the port speaks to the next.
 _PORT_S = 60.0
 _POLL_IN = select.POLLIN | select.POLLERR | select.POLLHUP
 
@@ -465,7 +465,7 @@ class BrokerError(QuiltstreamError):
 
 @dataclass(frozen=True)
 class Session:
-    """What is asked of the broker.
+    """The parameters of an MQTT session.
 
     Attributes:
         host: where it is.
@@ -508,7 +508,7 @@ class Connection:
     """A connection of one session, made again for as long as it takes.
 
     Args:
-        session: what is asked of the broker.
+        session: its parameters.
         on_message: called with each message.
         on_sent: called with the packet id of a published message that the broker has.
 
@@ -562,7 +562,7 @@ class Connection:
 
         Args:
             seconds: how long to wait for something to do.
-            room: whether a further message may be read; asked before each. Without it nothing is held back.
+            room: whether a further message may be read; called before each. Without it nothing is held back.
             also: a file that ends the wait when it can be read.
 
         Raises:
@@ -666,16 +666,16 @@ class Connection:
             if self._begun:
                 self._client.reconnect()
             else:
-                asked = self._mqtt.Properties(self._mqtt.PacketTypes.CONNECT)
-                asked.SessionExpiryInterval = session.expiry
-                asked.ReceiveMaximum = session.receive_maximum
-                asked.MaximumPacketSize = session.packet
+                properties = self._mqtt.Properties(self._mqtt.PacketTypes.CONNECT)
+                properties.SessionExpiryInterval = session.expiry
+                properties.ReceiveMaximum = session.receive_maximum
+                properties.MaximumPacketSize = session.packet
                 self._client.connect(
                     session.host,
                     session.port,
                     keepalive=session.keepalive,
                     clean_start=session.expiry == 0,
-                    properties=asked,
+                    properties=properties,
                 )
                 self._begun = True
         except ssl.SSLCertVerificationError as error:
@@ -698,7 +698,7 @@ class Connection:
         self._begun = True
 
     def _wrong_port(self) -> str | None:
-        """What the port speaks where it is not what the settings say, asked now and then where no connection comes.
+        """What the port speaks where it is not what the settings say, probed once a minute while no connection comes.
 
         At a broker that was never reached it is a mistake in the settings and ends the gateway; later it may be one at
         the broker, and is waited for.

@@ -130,7 +130,7 @@ class DeliveryTarget(ABC):
     def close(self, seconds: float) -> None:
         """Finish what is under way if that is possible in so many seconds, and let go of everything.
 
-        :meth:`had` and :meth:`refused` may be asked afterwards, once.
+        :meth:`had` and :meth:`refused` may be called afterwards, once.
         """
 
 
@@ -532,7 +532,7 @@ _RETRY_S = 1.0
 #: Seconds that a topic may be missing after the broker answered: a broker that makes topics by itself needs some.
 _MISSING_S = 10.0
 
-#: Seconds after which a broker that is still away is told of again.
+#: Seconds from one warning to the next that a broker is away.
 _REPEAT_S = 60.0
 
 
@@ -574,7 +574,7 @@ class KafkaDelivery(DeliveryTarget):
         self._doubtful: set[int] = set()
         self._stamps: dict[int, int] = {}
         self._alone: int | None = None
-        self._clock_told = float("-inf")
+        self._clock_warned = float("-inf")
         self._again: deque[int] = deque()
         self._again_at = 0.0
         self._had: list[int] = []
@@ -740,8 +740,8 @@ class KafkaDelivery(DeliveryTarget):
         if not stamp and self._pending[number].received_us // 1_000 <= now:
             return
         self._stamps[number] = now
-        if time.monotonic() - self._clock_told > _REPEAT_S:
-            self._clock_told = time.monotonic()
+        if time.monotonic() - self._clock_warned > _REPEAT_S:
+            self._clock_warned = time.monotonic()
             _LOG.warning(
                 "Kafka: refuses the time stamp of a message: the clock of this machine is or was far from that of the "
                 "brokers, or message.timestamp.after.max.ms or message.timestamp.before.max.ms of the topic is short; "

@@ -46,7 +46,7 @@ class Forward:
         largest: bytes of a message that is taken.
         retained: whether messages that the broker had kept are taken.
         tally: where to count.
-        rejects: where dropped messages are told of.
+        rejects: the file of dropped messages.
         names: what of a topic goes on under a pseudonym; ``None``: nothing.
     """
 
@@ -78,7 +78,7 @@ class Forward:
         self._stall = Stall()
 
     def run(self, line: Line, stop: Callable[[], bool], patience: float) -> None:
-        """Forward until told to stop, then finish what is under way.
+        """Forward until a stop, then finish what is under way.
 
         Args:
             line: the connection; its messages come to :meth:`take`.
@@ -174,7 +174,7 @@ class Forward:
         tally.reconnects, tally.sessions_lost = line.reconnects, line.fresh
         if had:
             self._stall.moved()
-        elif self._flights and (seconds := self._stall.to_tell()) is not None:
+        elif self._flights and (seconds := self._stall.to_report()) is not None:
             _LOG.warning(
                 "the next hop has taken nothing for %.0f s; %d messages wait here, the rest at the broker, and nothing "
                 "is acknowledged",

@@ -1,4 +1,4 @@
-"""What the gateway tells: counters for the log and for Prometheus, stalls, and the file of dropped messages.
+"""Counters of the gateway for its log and for Prometheus, stalls, and the file of dropped messages.
 
 That file has lines of JSON: reason, digest of the topic, size and time; never a topic, never content. The digest is
 keyed with a number drawn when the process starts: a topic can be guessed, so a plain digest would name the device,
@@ -160,7 +160,7 @@ class MetricsPage:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base class calls it so
-                """Say nothing of who asked."""
+                """Log no request."""
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
@@ -188,11 +188,11 @@ class MetricsPage:
 
 @dataclass
 class Stall:
-    """Knows when something last moved, and when it was last said that nothing does.
+    """Time since the last progress, and since a stall was last reported.
 
     Attributes:
-        after: seconds without a move after which it is to be said.
-        repeat: seconds after which it is to be said again.
+        after: seconds without progress after which a stall is reported.
+        repeat: seconds after which it is reported again.
         clock: seconds of a clock that only goes forward; the tests' own.
     """
 
@@ -200,31 +200,31 @@ class Stall:
     repeat: float = 60.0
     clock: Callable[[], float] = time.monotonic
     _since: float = field(init=False)
-    _told: float = field(init=False, default=float("-inf"))
+    _reported: float = field(init=False, default=float("-inf"))
 
     def __post_init__(self) -> None:
         """Begin now."""
         self.moved()
 
     def moved(self) -> None:
-        """Something moved, or something that may move began."""
+        """Note progress, or the beginning of what may make progress."""
         self._since = self.clock()
 
-    def to_tell(self) -> float | None:
-        """Seconds since the last move if they are to be said now, else nothing.
+    def to_report(self) -> float | None:
+        """Seconds since the last progress if a stall is to be reported now, else nothing.
 
         >>> now = [0.0]
         >>> stall = Stall(clock=lambda: now[0])
-        >>> told = []
+        >>> found = []
         >>> for now[0] in (0.0, 15.0, 16.0, 17.0, 76.0, 77.0):
-        ...     told.append(stall.to_tell())
-        >>> told
+        ...     found.append(stall.to_report())
+        >>> found
         [None, None, 16.0, None, None, 77.0]
         """
         now = self.clock()
-        if now - self._since <= self.after or now - self._told <= self.repeat:
+        if now - self._since <= self.after or now - self._reported <= self.repeat:
             return None
-        self._told = now
+        self._reported = now
         return now - self._since
 
 
@@ -322,4 +322,4 @@ class _File(RotatingFileHandler):
         return TextIOWrapper(os.fdopen(handle, "ab"), encoding=self.encoding)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its base class calls it so
-        """Pass over an error of the disk: the counts tell of the drop anyway."""
+        """Pass over an error of the disk: the drop is counted in any case."""

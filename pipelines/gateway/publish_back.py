@@ -187,8 +187,9 @@ class Sent:
 
 _LOG = logging.getLogger("quiltstream.gateway")
 
-#: Rows that are under way at once.
+#: Rows that are under way at once, and messages of them that may be unconfirmed.
 BATCH = 200
+_UNCONFIRMED = 20
 
 #: Characters for which a broker may end the connection ([MQTT 5] 1.5.4): control characters, surrogates and
 #: non-characters; and U+FEFF, which some libraries refuse or take for a mark of the order of bytes.
@@ -284,7 +285,7 @@ class FolderSource(ReleaseSource):
         self._files: list[tuple[Path, int, int]] = []
         self._lines: list[bytes] = []
         self._open: tuple[str, int, int] | None = None
-        self._told = float("-inf")
+        self._warned = float("-inf")
 
     def take(self, seconds: float) -> list[bytes]:
         """The next lines of the file at hand."""
@@ -322,8 +323,8 @@ class FolderSource(ReleaseSource):
         self._look_at = time.monotonic() + self._poll
         try:
             there = sorted(path for path in self._folder.glob("*.jsonl") if not path.name.startswith("."))
-            if not self._folder.is_dir() and time.monotonic() - self._told > _REPEAT_S:
-                self._told = time.monotonic()
+            if not self._folder.is_dir() and time.monotonic() - self._warned > _REPEAT_S:
+                self._warned = time.monotonic()
                 _LOG.warning("back.from.folder %s: is not there yet; waiting for the job that makes it", self._folder)
             looked = [(path, path.stat()) for path in there]
         except OSError as error:
@@ -356,7 +357,7 @@ class KafkaSource(ReleaseSource):
     ) -> None:
         self._library = kafka() if library is None else library
         self._topic = topic
-        self._told = float("-inf")
+        self._warned = float("-inf")
         settings = {
             "auto.offset.reset": "earliest",
             # a member that comes back keeps its partitions without a look at what it subscribes to: one of another
@@ -427,8 +428,8 @@ class KafkaSource(ReleaseSource):
             self._wrong = (
                 f"Kafka: reading gave up ({error.str()}); another gateway of this group may have the same client id"
             )
-        elif time.monotonic() - self._told > _REPEAT_S:
-            self._told = time.monotonic()
+        elif time.monotonic() - self._warned > _REPEAT_S:
+            self._warned = time.monotonic()
             _LOG.warning("Kafka: %s; trying again", error.str())
 
 
@@ -444,7 +445,6 @@ class Back:
         sent: what was sent before.
         prefix: what topics begin with.
         retain: whether the broker is to keep the newest row of each topic.
-        window: messages that may be unconfirmed.
         tally: where to count.
         rejects: the file of messages that hold no released row.
     """
@@ -458,7 +458,6 @@ class Back:
         retain: bool,
         tally: Tally,
         rejects: RejectFile,
-        window: int = 20,
     ) -> None:
         self._source = source
         self._sent = sent
@@ -466,12 +465,11 @@ class Back:
         self._retain = retain
         self._tally = tally
         self._rejects = rejects
-        self._window = window
         self._under_way: dict[int, tuple[ReleasedRow, bool]] = {}
         self._stall = Stall()
 
     def run(self, outlet: Outlet, stop: Callable[[], bool], patience: float) -> None:
-        """Publish until told to stop.
+        """Publish until a stop.
 
         Args:
             outlet: the connection; what it confirms comes to :meth:`confirmed`.
@@ -536,7 +534,7 @@ class Back:
                 waiting += list(self._under_way.values())[::-1]
                 self._under_way.clear()
                 epoch = outlet.epoch
-            while outlet.connected and waiting and len(self._under_way) < self._window:
+            while outlet.connected and waiting and len(self._under_way) < _UNCONFIRMED:
                 row, newest = waiting.pop()
                 packet = outlet.publish(
                     f"{self._prefix}/{row.topic}",
@@ -548,7 +546,7 @@ class Back:
             outlet.turn(_BUSY_S)
             if not outlet.connected:
                 self._stall.moved()  # the connection says itself what it waits for
-            elif (seconds := self._stall.to_tell()) is not None:
+            elif (seconds := self._stall.to_report()) is not None:
                 _LOG.warning(
                     "the broker has confirmed no release for %.0f s; %d are under way, and no further ones are sent",
                     seconds,
@@ -558,14 +556,14 @@ class Back:
 
 
 def _until(stop: Callable[[], bool], patience: float) -> Callable[[], bool]:
-    """A check whether so many seconds have passed since it first found that a stop was asked for."""
-    told: list[float] = []
+    """A check whether so many seconds have passed since it first found a stop."""
+    stopped: list[float] = []
 
     def over() -> bool:
         if not stop():
             return False
-        if not told:
-            told.append(time.monotonic())
-        return time.monotonic() - told[0] > patience
+        if not stopped:
+            stopped.append(time.monotonic())
+        return time.monotonic() - stopped[0] > patience
 
     return over

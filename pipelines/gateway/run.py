@@ -45,7 +45,6 @@ __all__ = [
     "broker_of",
     "check",
     "facts_of",
-    "gateway_schema",
     "options_of",
     "parts_of",
     "receive_maximum",
@@ -234,12 +233,6 @@ def _file(name: str, text: str, path_of: PathOf) -> Path:
     if not os.access(path, os.R_OK) or not path.is_file():
         raise CommandError(f"{name}: the file {text} cannot be read")
     return path
-
-
-def gateway_schema() -> dict[str, Any]:
-    """The JSON Schema of the settings, for editors."""
-    dialect = "https://json-schema.org/draft/2020-12/schema"
-    return {"$schema": dialect, **GatewaySettings.model_json_schema(by_alias=True)}
 
 
 def receive_maximum(messages: int) -> int:

@@ -1,6 +1,6 @@
 """``quiltstream run --live``: a source that never ends to private histograms on record, window by window.
 
-While it runs, what is on record is looked at every few seconds and told; a watchdog says when the job has stopped
+While it runs, what is on record is looked at every few seconds and printed; a watchdog says when the job has stopped
 producing. A job that its runner failed is begun again, and one that estimates its model, from estimate to estimate.
 """
 
@@ -24,7 +24,7 @@ from ...store.specs import Noise
 from ...store.store import Store
 from ...transforms.plan import make_plan, model_of
 from ...transforms.private_histograms import PrivateHistograms
-from ..commands import ASKED
+from ..commands import STOP_SIGNALS
 from ..commands.run import show, summary_of, with_live
 from ..connectors.files import labelled_so_far
 from ..connectors.job_io import filling, outputs_of
@@ -34,7 +34,6 @@ from ..errors import AwayError, CommandError, ExitCode
 from ..estimation import ActiveQuery, active_query, decide
 from ..on_record import Memory, with_ledger, with_newest
 from ..preflight import check_command
-from ..runners import options_of
 from .flink import APPEAR_S, FlinkJob, RestAway, RestError
 from .job import LiveWay, live_job
 from .monitor import (
@@ -75,7 +74,7 @@ def run_live(
         if settings.estimate is not None:
             # the queries on record are looked for before a job is built
             known, emptied = with_ledger(settings, history_lost=history_lost)
-            return _estimating(known, beam_options, replace(opts, emptied=emptied))
+            return run_estimating(known, beam_options, replace(opts, emptied=emptied))
         histograms = PrivateHistograms(settings, model=labelled_so_far(settings, model_of(settings)))
         return run_to_end(settings, histograms, beam_options, opts).code
 
@@ -101,36 +100,22 @@ class LiveOptions:
     noise: Noise = "private"
 
 
-def run_estimating(
-    settings: Settings,
-    beam_options: Sequence[str],
-    *,
-    as_json: bool = False,
-    history_lost: bool = False,
-    look_s: float = LOOK_S,
-    noise: Noise = "private",
-) -> int:
+def run_estimating(settings: Settings, beam_options: Sequence[str], opts: LiveOptions) -> int:
     """Run a job that estimates its model: from one estimate to the next, each time as its outcome says.
 
     Args:
-        settings: the job.
+        settings: the job, with the name of its ledger.
         beam_options: Beam's, as words.
-        as_json: print lines of JSON.
-        history_lost: go on although the sink holds releases that are not on record.
-        look_s: seconds between two looks at what is on record.
-        noise: a hook of the tests.
+        opts: what the operator chose.
+
+    Returns:
+        The exit code.
 
     Raises:
         SettingsError: the settings do not make a live job.
         CommandError: a job failed, cannot be begun or ended, or has nothing for a first estimate.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
-    opts = LiveOptions(as_json=as_json, history_lost=history_lost, look_s=look_s, noise=noise)
-    check_ends(settings, options_of(beam_options))
-    return _estimating(with_ledger(settings)[0], beam_options, opts)
-
-
-def _estimating(settings: Settings, beam_options: Sequence[str], opts: LiveOptions) -> int:
     say = event_printer(results(), as_json=opts.as_json)
     while True:
         one = active_query(settings, live=True, noise=opts.noise)
@@ -177,26 +162,6 @@ def _fill_sink(one: ActiveQuery, say: Say) -> None:
         written = 0 if held is None else live_sink(one.settings).complete(store, held)
     if written:
         say("sink", f"{plural(written, 'block')} on record had no file in the sink; now they have")
-
-
-def publish_live(
-    settings: Settings,
-    histograms: PrivateHistograms,
-    beam_options: Sequence[str],
-    *,
-    as_json: bool = False,
-    history_lost: bool = False,
-    look_s: float = LOOK_S,
-) -> int:
-    """Run the live graph around a transform that was made from the settings, print what it did, return the exit code.
-
-    Raises:
-        SettingsError: the settings do not make a live job.
-        CommandError: the job failed, or cannot be begun.
-        StoreError: the ledger of record cannot be used, or does not fit the job.
-    """
-    opts = LiveOptions(as_json=as_json, history_lost=history_lost, look_s=look_s)
-    return run_to_end(settings, histograms, beam_options, opts).code
 
 
 @dataclass(frozen=True)
@@ -264,7 +229,7 @@ def run_to_end(
                 ran = _run(job, again, restarts, waits, opts.look_s)
                 after = _patiently(job.follower.record, waits) if not ran.stopped else None
         except KeyboardInterrupt:
-            ASKED.clear()
+            STOP_SIGNALS.clear()
             say("stop", STOPPED)
             after = None
         after = job.follower.record() if after is None else after
@@ -382,7 +347,7 @@ def _followed(job: LiveJob, say: Say, look_s: float, *, first: bool = False) -> 
 def _alone(failure: CommandError, job: LiveJob) -> CommandError:
     """The failure of a job, as one that is not begun again where the job may run on in its cluster.
 
-    A cluster that only does not answer is asked again until it does.
+    A cluster that only does not answer is tried again until it does.
     """
     ended = None if job.flink is None else job.flink.ended
     lost = ended is not None and ended.end == "absent" and job.flink is not None and job.flink.seen
@@ -427,7 +392,7 @@ def _await(flink: FlinkJob, waits: Waits, code: ExitCode) -> None:
         except RestAway as error:  # noqa: PERF203 - each turn waits
             waits.wait(AwayError(f"{flink.where} does not answer: {error}", code, "cluster"))
         except RestError:
-            return  # it answers something, which is told where it is used
+            return  # it answers something, which is reported where it is used
         else:
             return
 
@@ -449,11 +414,11 @@ def _not_taken(cause: BaseException, job: LiveJob) -> CommandError:
     return AwayError(f"{where} does not answer", ExitCode.FAILURE, "cluster") if away else failure_of(cause)
 
 
-def _patiently(ask: Callable[[], _Answer], waits: Waits) -> _Answer:
+def _patiently(call: Callable[[], _Answer], waits: Waits) -> _Answer:
     """What the ledger answers once it does."""
     while True:
         try:
-            return ask()
+            return call()
         except StoreUnavailable as error:  # noqa: PERF203 - each turn waits
             if not error.passing:
                 raise
@@ -503,4 +468,4 @@ def _check_whole(progress: LiveProgress, job: LiveJob) -> None:
         )
 
 
-__all__ = ["LiveEnd", "publish_live", "run_estimating", "run_live", "run_to_end"]
+__all__ = ["LiveEnd", "LiveOptions", "run_estimating", "run_live", "run_to_end"]

@@ -5,15 +5,14 @@ cluster's REST address, the command cancels the job itself. A cluster runs the j
 gets a name that no other one has, and nothing but the job of exactly that name is ever touched. With ``--flink_leave``
 the command only watches its job, and leaves it in the cluster when it is stopped or fails itself.
 
-The API is spoken to by plain HTTP, directly and without a name or password: a cluster that asks for TLS or credentials
-is treated as one without an address.
+The API is called by plain HTTP, directly and without a name or password: a cluster that needs TLS or credentials is
+treated as one without an address.
 
-How a live job does in its Flink cluster, asked of Flink's REST API: Beam tells no counters of it while it runs.
-
-A cluster that has lost its TaskManagers says that the job is running, with no task that runs, and waits for others; one
-whose worker pool is gone begins the job again and again, and says so between two attempts only. What is told is the
-part that died: the numbers of tasks and TaskManagers, the instants of heartbeats, and the address or the class of the
-newest failure tell it. Nothing else of what the API says goes on.
+The health of a job is read from the API, too, because Beam reports no counters of it while it runs. A cluster that has
+lost its TaskManagers says that the job is running, with no task that runs, and waits for others; one whose worker pool
+is gone begins the job again and again, and says so between two attempts only. The report names the part that died, by
+the numbers of tasks and TaskManagers, the instants of heartbeats, and the address or the class of the newest failure.
+Nothing else of what the API says goes on.
 """
 
 from __future__ import annotations
@@ -123,13 +122,13 @@ class Ended:
     Attributes:
         end: whether it is over.
         text: the same in words.
-        asked: whether it had to be cancelled.
+        cancelled: whether this command cancelled it.
         away: whether it is unknown because the cluster does not answer.
     """
 
     end: End
     text: str
-    asked: bool = False
+    cancelled: bool = False
     away: bool = False
 
 
@@ -138,8 +137,8 @@ class FlinkLeaveOptions(PipelineOptions):
 
     @classmethod
     def _add_argparse_args(cls, parser: Any) -> None:
-        told = "leave the job in its cluster when quiltstream run --live is stopped, or fails itself"
-        parser.add_argument(LEAVE, action="store_true", default=False, help=told)
+        text = "leave the job in its cluster when quiltstream run --live is stopped, or fails itself"
+        parser.add_argument(LEAVE, action="store_true", default=False, help=text)
 
 
 class FlinkJob:
@@ -151,7 +150,7 @@ class FlinkJob:
         leave: whether it outlives its command: only where nothing is left to do it is ended then.
 
     Attributes:
-        ended: what became of it, once somebody has ended it or asked.
+        ended: what became of it, once :meth:`end` was called.
         seen: whether the cluster had it at some time.
     """
 
@@ -183,28 +182,30 @@ class FlinkJob:
         return self.ended
 
     def _end(self, appear_s: float) -> Ended:
-        begun, asked, trouble, answered, away = time.monotonic(), "", "", False, False
+        begun, cancelled, trouble, answered, away = time.monotonic(), "", "", False, False
         while True:
             try:
                 found, answered, away = self._found(), True, False
                 if found is None:
-                    if asked:  # it was there, and the cluster keeps what is over for a while only
-                        return Ended("over", f"its job {asked} is no longer in {self.where}", asked=True)
+                    if cancelled:  # it was there, and the cluster keeps what is over for a while only
+                        return Ended("over", f"its job {cancelled} is no longer in {self.where}", cancelled=True)
                     if time.monotonic() - begun >= appear_s:
                         return Ended("absent", self._absent())
                 else:
                     job, state = found
                     if state in _TERMINAL:
-                        return Ended("over", f"its job {job} in {self.where} is over ({state})", asked=bool(asked))
+                        return Ended(
+                            "over", f"its job {job} in {self.where} is over ({state})", cancelled=bool(cancelled)
+                        )
                     trouble = f"it was still {state}"
-                    if not asked:
+                    if not cancelled:
                         self._call("PATCH", f"/jobs/{job}?mode=cancel")
-                        asked = job
+                        cancelled = job
             except RestError as error:
                 trouble, away = str(error), isinstance(error, RestAway)
             passed = time.monotonic() - begun
             if passed >= (_CANCEL_S if answered else _AWAY_S):
-                return Ended("unknown", self._unknown(passed, trouble), asked=bool(asked), away=away)
+                return Ended("unknown", self._unknown(passed, trouble), cancelled=bool(cancelled), away=away)
             time.sleep(_PAUSE_S)
 
     def state(self) -> str | None:
@@ -222,7 +223,7 @@ class FlinkJob:
         return f"the Flink cluster at {self.place}"
 
     def left(self, *, appear_s: float = 0.0) -> str | None:
-        """What is to be said of the job where its command leaves it; nothing is asked of it, and nothing is raised.
+        """What is to be said of the job where its command leaves it; nothing is changed there, and nothing is raised.
 
         A job that is about to be over is waited for.
 
@@ -295,7 +296,7 @@ class FlinkJob:
 
         def ask() -> None:
             try:
-                future.set_result(self._asked(method, path))
+                future.set_result(self._answer(method, path))
             except Exception as error:  # noqa: BLE001 - it is raised where the answer is waited for
                 future.set_exception(error)
 
@@ -317,7 +318,7 @@ class FlinkJob:
         except Exception as error:  # noqa: BLE001 - the end of a job has an exit code of its own to keep
             raise RestError(f"it could not be asked ({type(error).__name__})") from None
 
-    def _asked(self, method: str, path: str) -> bytes:
+    def _answer(self, method: str, path: str) -> bytes:
         request = urllib.request.Request(f"http://{self.place}{path}", method=method)
         with self._open(request, timeout=_PART_S) as answer:
             return answer.read(_MOST)
@@ -370,7 +371,7 @@ def leaves(options: PipelineOptions) -> bool:
 #: States of a job that is over, or not begun: Beam reports it to the follower.
 _NOT_RUN = frozenset({"FINISHED", "CANCELED", "CANCELLING", "FAILED", "INITIALIZING"})
 
-#: Seconds without a heartbeat after which a TaskManager does not answer: Flink asks every ten, by default.
+#: Seconds without a heartbeat after which a TaskManager does not answer: Flink has one every ten, by default.
 _HEARTBEAT_S = 25.0
 
 #: Seconds that a worker pool has to take a connection.
@@ -383,7 +384,7 @@ _OURS = re.compile(r"^(?:Caused by: )?(?:[\w.]+: )*quiltstream\.(?P<module>[\w.]
 
 
 class WorkerPool:
-    """The pool that starts a job's workers, of which is asked only whether it takes a connection.
+    """The pool that starts a job's workers, checked by whether it takes a connection.
 
     Args:
         address: HOST:PORT as the runner knows it, which may be another place from here.
@@ -423,7 +424,7 @@ class _Job(NamedTuple):
 
 
 class FlinkHealth(FlinkJob):
-    """The job of one submission, which is asked how it does and never touched.
+    """The health of the job of one submission, which is only read.
 
     Args:
         place: HOST:PORT of the REST API.

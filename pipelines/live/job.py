@@ -3,11 +3,9 @@
 Everything that can be wrong is looked for before anything is made. Then the query is put on record, and the sink gets
 what it lacks of the record.
 
-A live job handed to a cluster and left there, without a watchdog.
-
-For launchers that must build a graph and return, such as Dataflow's Flex Templates. What ``quiltstream run --live``
-does while it watches is left out: restarts, the watchdog, and models that are estimated in the stream. Everything that
-is checked before a job begins is checked here, too.
+:func:`launch` is for launchers that must build a graph and return, such as Dataflow's Flex Templates. What
+``quiltstream run --live`` does while it watches is left out: restarts, the watchdog, and models that are estimated in
+the stream.
 """
 
 from __future__ import annotations

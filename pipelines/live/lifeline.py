@@ -2,8 +2,8 @@
 
 A program is started below a keeper, ``python lifeline.py PARENT PROGRAM ARGUMENT...``, which this file is. The keeper
 waits for the end of the program or of the parent, whichever comes first, and leaves nothing of the program behind. The
-kernel's own parent-death signal ends the program where the keeper itself is killed: it is the keeper that asks for it,
-because that signal comes with the end of a thread, and the keeper has only one.
+kernel's own parent-death signal ends the program where the keeper itself is killed: the keeper requests it, because
+that signal comes with the end of a thread, and the keeper has only one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
-#: Seconds between two looks at the parent, where the kernel cannot tell of its end.
+#: Seconds between two looks at the parent, where the kernel does not report its end.
 _LOOK_S = 0.2
 
 

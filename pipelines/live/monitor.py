@@ -24,7 +24,7 @@ from ...transforms.aggregate.ledger_access import give_up
 from ...transforms.plan import Plan
 from ...transforms.sources.progress import Heartbeat
 from ...transforms.sources.reader import PollingPolicy
-from ..commands import ASKED, ask_to_end, keep_quiet, settled
+from ..commands import STOP_SIGNALS, keep_quiet, on_stop_signal, settled
 from ..connectors.job_io import Output
 from ..connectors.live import SourceRecord
 from ..console import plural
@@ -171,13 +171,13 @@ _END_S = 10.0
 
 STOPPED = "stopped; what is on record stays"
 
-#: Beam 2.62 lets a job run on in Flink that it was asked to cancel, and says that it is cancelled.
+#: Beam 2.62 lets a job that it cancels run on in Flink, and says that it is cancelled.
 _RUNS_ON = (
     "its runner was asked to end it, and the job may run on in its cluster: look there and cancel it (Beam's job "
     f"server for Flink leaves that to you; with {OPTION} this command does it itself)"
 )
 
-#: Seconds that a runner which was asked to end the job has to tell its counters.
+#: Seconds that a runner has to report its counters once the job is cancelled.
 _LAST_S = 3.0
 
 _Answer = TypeVar("_Answer")
@@ -319,8 +319,8 @@ def _followed(job: LiveJob, say: Say, look_s: float) -> tuple[LiveProgress, dict
 
 
 def _stopped(result: Any, job: LiveJob, say: Say) -> tuple[LiveProgress, dict[str, int] | None]:
-    """End a job that is asked to stop: where it stands, and its counters."""
-    ASKED.clear()  # the stop begins: an error from here on is a failure of its own
+    """End a job at a signal: where it stands, and its counters."""
+    STOP_SIGNALS.clear()  # the stop begins: an error from here on is a failure of its own
     give_up()
     early = None
     try:  # some runners tell nothing of a job once it is cancelled
@@ -375,7 +375,7 @@ def _tell(ended: Ended, say: Say, *, always: bool = False) -> None:
     """Say what became of a job in its cluster, if something had to be done for it or is left to be done."""
     if ended.end == "unknown":
         say("warning", ended.text)
-    elif ended.asked or always:
+    elif ended.cancelled or always:
         say("stop", ended.text)
 
 
@@ -405,29 +405,29 @@ def _cluster_trouble(health: FlinkHealth, flink: FlinkJob) -> Trouble | None:
 
 
 def _rounds(result: Any, job: LiveJob, watch_loop: WatchLoop, look_s: float) -> LiveProgress:
-    told = ""
+    printed = ""
     whole: float | None = None
-    with watch_loop.asking(Cause.LEDGER):
+    with watch_loop.awaiting(Cause.LEDGER):
         progress = job.follower.look(PipelineState.STARTING)
     while True:
-        if ASKED:  # and Python dropped it
+        if STOP_SIGNALS:  # and Python dropped it
             raise KeyboardInterrupt
-        with watch_loop.asking(Cause.RUNNER):
+        with watch_loop.awaiting(Cause.RUNNER):
             state, lost = _state(result, job)
         if PipelineState.is_terminal(state) and state != PipelineState.DONE:
             raise _failure(result) if state == PipelineState.FAILED else ended(state)
         away = None
         try:
-            with watch_loop.asking(Cause.LEDGER):
+            with watch_loop.awaiting(Cause.LEDGER):
                 progress = job.look(state, watch_loop.say)
         except StoreUnavailable as error:
             if not error.passing:
                 raise
             # the workers need it too, and wait for it as well
             away = str(error)
-        if progress.text != told:
-            told = progress.text
-            watch_loop.say("record", told)
+        if progress.text != printed:
+            printed = progress.text
+            watch_loop.say("record", printed)
         if state == PipelineState.DONE and away is None:
             return progress
         if job.is_over(progress.first_missing):
@@ -436,7 +436,7 @@ def _rounds(result: Any, job: LiveJob, watch_loop: WatchLoop, look_s: float) -> 
             if time.monotonic() - whole > _END_S:
                 _end_whole(result, job, watch_loop.say)
                 return replace(progress, state=PipelineState.DONE)
-        with watch_loop.asking(Cause.RUNNER):
+        with watch_loop.awaiting(Cause.RUNNER):
             tallies = None if lost is not None or state == PipelineState.DONE else _tallies(result)
         watch_loop.look(progress.first_missing, tallies, away, lost)
         time.sleep(look_s)
@@ -500,12 +500,12 @@ def _stop(result: Any) -> str:
     return PipelineState.CANCELLED
 
 
-def _within(seconds: float, ask: Callable[[], _Answer], failing: type[Exception] | tuple[()] = ()) -> _Answer | None:
+def _within(seconds: float, call: Callable[[], _Answer], failing: type[Exception] | tuple[()] = ()) -> _Answer | None:
     """What is answered, or ``None`` after some seconds: Beam would wait for ever for a runner that stands still.
 
     Args:
         seconds: for how long.
-        ask: what is asked.
+        call: what is called.
         failing: an error that is raised here, too; any other is as good as no answer.
     """
     answers: list[_Answer] = []
@@ -513,13 +513,13 @@ def _within(seconds: float, ask: Callable[[], _Answer], failing: type[Exception]
 
     def answered() -> None:
         try:
-            answers.append(ask())
+            answers.append(call())
         except Exception as error:  # noqa: BLE001 - as well as none
             failed.append(error)
 
-    asking = threading.Thread(target=answered, name="quiltstream-asking", daemon=True)
-    asking.start()
-    asking.join(seconds)
+    calling = threading.Thread(target=answered, name="quiltstream-asking", daemon=True)
+    calling.start()
+    calling.join(seconds)
     for error in failed:
         if isinstance(error, failing):
             raise error
@@ -536,7 +536,7 @@ def stoppable() -> Generator[Callable[[], None]]:
 
     def arm() -> None:
         for one in before:
-            signal.signal(one, ask_to_end)
+            signal.signal(one, on_stop_signal)
 
     arm()
     try:
@@ -544,8 +544,8 @@ def stoppable() -> Generator[Callable[[], None]]:
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
-        if ask_to_end not in before.values():
-            ASKED.clear()
+        if on_stop_signal not in before.values():
+            STOP_SIGNALS.clear()
 
 
 def event_printer(console: Console, *, as_json: bool) -> Say:

@@ -89,7 +89,7 @@ def failure_of(  # noqa: PLR0911 - one for each kind of failure
 
     Args:
         error: the error.
-        outputs: what the job's steps write: a failure of one of these is told by its place.
+        outputs: what the job's steps write: a failure of one of these is named by its place.
 
     Returns:
         :class:`RunnerError` if another try may go well, :class:`.AwayError` if it will once something is back.
@@ -161,8 +161,8 @@ def ended(state: str) -> CommandError:
 
 def is_away(error: BaseException) -> bool:
     """Whether an error of a connection says that the other end does not answer, which may pass."""
-    told = getattr(error, "code", None)
-    code = told() if callable(told) else None
+    given = getattr(error, "code", None)
+    code = given() if callable(given) else None
     return getattr(code, "name", "") in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
 
 

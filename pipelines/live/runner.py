@@ -61,9 +61,6 @@ def prism_program(environment: Mapping[str, str] | None = None) -> Path:
     )
 
 
-#: Runners that would never close a window of an endless source, or close it wrongly.
-
-
 class PrismRunner(prism_runner.PrismRunner):
     """Prism as a process of one job's own: Beam would keep one for all jobs of this process, also when it is dead."""
 

@@ -24,18 +24,18 @@ from ...schemas.slots import DAY_US, format_instant
 from ...transforms.common.batches import DECODED, counter_name
 from ...transforms.sources.progress import Heartbeat
 from ...transforms.sources.reader import PollingPolicy
-from ..console import plural
+from ..console import listed, plural
 
 __all__ = [
     "BEAT_S",
     "CLUSTER_S",
     "HEALTH_METRICS",
     "PATIENCE_S",
-    "Asked",
     "Cause",
     "Cluster",
     "HealthMetrics",
     "HealthReport",
+    "PendingCall",
     "Say",
     "Stuck",
     "Trouble",
@@ -187,7 +187,7 @@ class HealthMetrics:
         return self._earlier.get(name, 0) + self._counts.get(name, 0)
 
     def _counters(self) -> Iterator[str]:
-        """The runner's counters, from the first that it told on; all at 0 before they count."""
+        """The runner's counters, from its first report on; all at 0 before they count."""
         for name, (metric, about) in _COUNTED.items():
             yield from _metric(metric, "counter", about, float(self._total(name)))
         yield "# HELP quiltstream_live_rejected_total Rejected readings by reason, late ones among them"
@@ -242,7 +242,7 @@ def health_page(port: int | None, say: Say) -> Generator[None]:
     if port is None:
         yield
         return
-    from ..gateway.metrics import MetricsPage  # noqa: PLC0415 - only where it is asked for
+    from ..gateway.metrics import MetricsPage  # noqa: PLC0415 - only where there is a port
 
     page = MetricsPage(port, HEALTH_METRICS.text, "live.metrics_port")
     try:
@@ -285,15 +285,15 @@ Found = tuple[Cause, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A question without an answer yet.
+class PendingCall:
+    """A call without an answer yet.
 
     Attributes:
-        whom: ``Cause.RUNNER`` or ``Cause.LEDGER``, if no answer comes.
-        since: monotonic seconds of the question.
+        cause: ``Cause.RUNNER`` or ``Cause.LEDGER``, if no answer comes.
+        since: monotonic seconds when it began.
     """
 
-    whom: Cause
+    cause: Cause
     since: float
 
 
@@ -367,7 +367,7 @@ class Watchdog:
         waits: Mapping[str, str] | None = None,
         away: str | None = None,
         lost: str | None = None,
-        asked: Asked | None = None,
+        pending: PendingCall | None = None,
         stuck: Stuck | None = None,
     ) -> list[str]:
         """What is wrong now and was not said lately; :attr:`report` is all that is.
@@ -378,8 +378,8 @@ class Watchdog:
             tallies: the runner's counters; ``None`` where it reports none.
             waits: sinks that wait, and their own words.
             away: why the ledger could not be looked at, in the store's own words; ``None`` if it could.
-            lost: why the runner could not be asked how the job is; ``None`` if it could.
-            asked: a question to the runner or the ledger that is not answered yet.
+            lost: why the runner did not report the state of the job; ``None`` if it did.
+            pending: a call of the runner or the ledger that is not answered yet.
             stuck: what the cluster that runs the job says is in its way; it may take a job up again by itself.
         """
         now = self.clock()
@@ -389,13 +389,13 @@ class Watchdog:
             self._polls, self._polled = (tallies or {})["polls"], now
         last = self._last(heartbeats)
         still = last is not None and now - last > self._worker_s
-        found = [*self._around(now, waits or {}, away, asked, still=still)]
+        found = [*self._around(now, waits or {}, away, pending, still=still)]
         if lost is not None:
             found.append((Cause.RUNNER, "", f"{lost}. The job may run on there meanwhile, and is followed again then"))
         if stuck is not None and (stuck.sure or now - stuck.since > PATIENCE_S):
             lasts = now - stuck.since
             found.append((stuck.cause, "cluster", f"for {lasts:.0f} s, {stuck.text}" if lasts >= 1 else stuck.text))
-        if not (still and asked is not None and any(cause is asked.whom for cause, _, _ in found)):
+        if not (still and pending is not None and any(cause is pending.cause for cause, _, _ in found)):
             # what is known to be away says why no worker looks
             known = any(cause in _WHY_NO_WORKER for cause, _, _ in found)
             found += self._found(now, heartbeats, tallies or {}, last, known=known)
@@ -418,7 +418,7 @@ class Watchdog:
         return [text for cause, which, text in found if self._is_new((cause, which), now)]
 
     def over(self) -> list[str]:
-        """What was said to be wrong and is not any more, since this was last asked."""
+        """What was said to be wrong and is not any more, since the last call."""
         found = [cause.well for cause in self._over]
         self._over.clear()
         return found
@@ -456,14 +456,14 @@ class Watchdog:
         return max([*(heartbeat.beaten for heartbeat in heartbeats.values()), self._polled or 0.0, self.heard])
 
     def _around(
-        self, now: float, waits: Mapping[str, str], away: str | None, asked: Asked | None, *, still: bool
+        self, now: float, waits: Mapping[str, str], away: str | None, pending: PendingCall | None, *, still: bool
     ) -> Iterator[Found]:
-        """What is wrong with whom the job needs."""
+        """What is wrong with sink, ledger and runner."""
         yield from ((Cause.SINK, who, text) for who, text in waits.items())
         if away is not None:
             yield Cause.LEDGER, "", f"the ledger of record cannot be looked at, and the job waits for it: {away}"
-        if asked is not None and now - asked.since > (_ANSWER_S if still else PATIENCE_S):
-            yield asked.whom, "", _without_answer(asked.whom, now - asked.since)
+        if pending is not None and now - pending.since > (_ANSWER_S if still else PATIENCE_S):
+            yield pending.cause, "", _without_answer(pending.cause, now - pending.since)
 
     def _found(
         self,
@@ -556,7 +556,7 @@ class Watchdog:
     def _stalled(self, now: float, clock_us: int, looked: float) -> Iterator[Found]:
         """Readings arrive, and none of them moves the clock past a window that is due by the clock on the wall.
 
-        Only looks tell. Where they are far apart, what one of them has read is told when it is over.
+        Only polls show it. Where they are far apart, a stall is reported when it is over.
         """
         if looked - self._seen[0] > PATIENCE_S:
             self._seen = (looked, now)
@@ -585,12 +585,12 @@ class Watchdog:
             self._awaited = (names, now)
         if not names or max(heartbeat.looked for heartbeat in waiting) - self._awaited[1] <= PATIENCE_S:
             return
-        shown = ", ".join(names[:_SHOWN]) + (" and others" if len(names) > _SHOWN else "")
         until = "they have one" if self.pace.idle_us is None else "live.idle has passed"
         yield (
             Cause.UNHEARD,
             "",
-            f"no reading has come yet of {plural(len(names), 'source')} ({shown}): the windows wait until {until}",
+            f"no reading has come yet of {plural(len(names), 'source')} ({listed(names, _SHOWN)}): the windows wait "
+            f"until {until}",
         )
 
     def _overdue(self, now: float, *, known: bool) -> Iterator[Found]:
@@ -620,17 +620,17 @@ def _left_out(heartbeats: Iterable[Heartbeat]) -> Iterator[Found]:
     """Sources that fell silent for so long that windows are closed without them."""
     names = sorted({name for heartbeat in heartbeats for name in heartbeat.left_out})
     if names:
-        shown = ", ".join(names[:_SHOWN]) + (" and others" if len(names) > _SHOWN else "")
         yield (
             Cause.LEFT_OUT,
             "",
-            f"{plural(len(names), 'source')} ({shown}) had readings and none for live.idle: windows are closed without "
-            "waiting, their rows say silent, and readings of them that come later are rejected as late",
+            f"{plural(len(names), 'source')} ({listed(names, _SHOWN)}) had readings and none for live.idle: windows "
+            "are closed without waiting, their rows say silent, and readings of them that come later are rejected as "
+            "late",
         )
 
 
-def _without_answer(whom: Cause, seconds: float) -> str:
-    if whom is Cause.LEDGER:
+def _without_answer(cause: Cause, seconds: float) -> str:
+    if cause is Cause.LEDGER:
         return (
             f"the ledger of record has not answered for {seconds:.0f} s, and the job waits for it: is its server, or "
             "the network to it, standing still?"
@@ -648,7 +648,7 @@ def _parts(silent: int, parts: int) -> str:
 #: Seconds between two rounds.
 BEAT_S = 2.0
 
-#: Seconds between two questions to a cluster.
+#: Seconds between two looks at a cluster.
 CLUSTER_S = 5.0
 
 #: Seconds that the last round has to end.
@@ -656,7 +656,7 @@ _END_S = 5.0
 
 
 Cluster = Callable[[], Trouble | None]
-"""Asks a cluster why the job cannot go on there; ``None`` if it can, or it is unknown."""
+"""Why the job cannot go on in its cluster; ``None`` if it can, or it is unknown."""
 
 
 class WatchLoop:
@@ -666,7 +666,7 @@ class WatchLoop:
         dog: checks; used by nothing else.
         say: tells news.
         beat_s: seconds between two rounds of the thread.
-        cluster: asks the cluster that runs the job, where it can be asked.
+        cluster: says why the job cannot go on in its cluster, where that can be found out.
     """
 
     def __init__(self, dog: Watchdog, say: Say, *, beat_s: float | None = None, cluster: Cluster | None = None) -> None:
@@ -676,7 +676,7 @@ class WatchLoop:
         self._tallies: Mapping[str, int] | None = None
         self._away: str | None = None
         self._lost: str | None = None
-        self._asked: Asked | None = None
+        self._pending: PendingCall | None = None
         self._cluster = cluster
         self._stuck: Stuck | None = None
         self._lock = threading.RLock()
@@ -705,17 +705,17 @@ class WatchLoop:
             self._say(kind, text)
 
     @contextmanager
-    def asking(self, whom: Cause) -> Generator[None]:
-        """Ask the runner or the ledger; that it does not answer is noticed meanwhile.
+    def awaiting(self, cause: Cause) -> Generator[None]:
+        """Call the runner or the ledger; that it does not answer is noticed meanwhile.
 
         Args:
-            whom: ``Cause.RUNNER`` or ``Cause.LEDGER``.
+            cause: ``Cause.RUNNER`` or ``Cause.LEDGER``.
         """
-        self._asked = Asked(whom, self._dog.clock())
+        self._pending = PendingCall(cause, self._dog.clock())
         try:
             yield
         finally:
-            self._asked = None
+            self._pending = None
 
     def look(
         self,
@@ -730,7 +730,7 @@ class WatchLoop:
             first_missing: slot of the first window that is not on record.
             tallies: the runner's counters; ``None`` where it reports none.
             away: why the ledger could not be looked at; ``None`` if it could.
-            lost: why the runner could not be asked; ``None`` if it could.
+            lost: why the runner did not report; ``None`` if it did.
         """
         with self._lock:
             self._first_missing, self._tallies, self._away, self._lost = first_missing, tallies, away, lost
@@ -759,7 +759,7 @@ class WatchLoop:
             waits=Heartbeat.complaints(),
             away=self._away,
             lost=self._lost,
-            asked=self._asked,
+            pending=self._pending,
             stuck=self._stuck,
         )
         HEALTH_METRICS.note(self._dog.report, self._tallies)

@@ -22,7 +22,7 @@ from ...privacy.accounting.ledger import Ledger
 from ...privacy.analysis.close_adversaries import slowed
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
-from ...schemas.files import reason, write_whole
+from ...schemas.files import write_whole
 from ...schemas.ledger import LedgerEntry
 from ...schemas.model_file import Model
 from ...schemas.releases import RELEASE_SCHEMA
@@ -35,7 +35,7 @@ from ...store.store import Store
 from ..commands.ledger import address_of, files_of
 from ..connectors.job_io import check_output
 from ..console import plural, results, working
-from ..errors import CommandError, ExitCode
+from ..errors import CommandError, writing
 from ..released_series import ReleasedSeries, series_in
 
 
@@ -54,10 +54,8 @@ def write_report(text: str, output: Path, *, domain: str | None, model: Path | N
         found = read_report(store, domain, known)
     with working("drawing"):
         page = page_of(found, title=title, version=library_version(), pictured=pictured)
-    try:
+    with writing(output):
         write_whole(output, page, private=known is not None)
-    except OSError as error:
-        raise CommandError(f"{output}: cannot be written ({reason(error)}); check the folder", ExitCode.SINK) from error
     size = output.stat().st_size / 1e6
     operator = "" if known is None else "; for the operator, it holds exact statistics of the history"
     results().print(f"{output}: {plural(len(found.domains), 'domain')}, {size:.1f} MB{operator}", soft_wrap=True)

@@ -8,6 +8,7 @@ may fire panes that the transform does not ask for, which are noted in ``panes``
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -52,6 +53,7 @@ def main(
     from quiltstream.pipelines.connectors import files  # noqa: PLC0415
     from quiltstream.pipelines.live import command as job  # noqa: PLC0415
     from quiltstream.pipelines.live import monitor  # noqa: PLC0415
+    from quiltstream.pipelines.on_record import with_ledger  # noqa: PLC0415
     from quiltstream.schemas.settings.job import read_settings  # noqa: PLC0415
     from quiltstream.transforms import PrivateHistograms  # noqa: PLC0415
     from quiltstream.transforms import private_histograms as publishing  # noqa: PLC0415
@@ -78,17 +80,19 @@ def main(
     if plant is not None:
         import_module("planted").PLANTED[plant]()
     read = read_settings(settings)
+    opts = job.LiveOptions(as_json=True, look_s=look)
     hidden = "private" if noise == "private" else "none"
     if read.estimate is not None:
         if noise == "stamped":
             raise click.UsageError(
                 "a job that estimates makes its transforms itself, and none is stamped: --noise none"
             )
-        raise SystemExit(job.run_estimating(read, beam_options, as_json=True, look_s=look, noise=hidden))
+        known, _ = with_ledger(read)
+        raise SystemExit(job.run_estimating(known, beam_options, replace(opts, noise=hidden)))
     histograms = PrivateHistograms(read, noise=hidden)
     if noise == "stamped":
         stamped.stamp(histograms)
-    raise SystemExit(job.publish_live(read, histograms, beam_options, as_json=True, look_s=look))
+    raise SystemExit(job.run_to_end(read, histograms, beam_options, opts).code)
 
 
 if __name__ == "__main__":

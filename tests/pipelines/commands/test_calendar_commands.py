@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from quiltstream.pipelines.commands.dry_run import cautions, forecast
-from quiltstream.pipelines.commands.plan import Asked, _unit, of_settings
+from quiltstream.pipelines.commands.plan import Options, _unit, of_settings
 from quiltstream.pipelines.drift import stretch_of, stretches_by
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.models.serialisation import belief_from_dict
@@ -65,13 +65,13 @@ def test_months_with_noise_by_length_are_listed_one_by_one(tmp_path: Path) -> No
     printed = call("run", "--dry-run", path)
     assert printed.said("by length")
     assert printed.said("1,344 slots (4w): scale ")
-    notes = of_settings(path, Asked()).notes
+    notes = of_settings(path, Options()).notes
     assert any("by length sigma is 1344 to 1488" in note for note in notes)
 
 
 def test_a_plan_of_days_keeps_them_and_is_for_the_longest(tmp_path: Path) -> None:
     made(tmp_path)
-    subject = of_settings(tmp_path / "settings.yaml", Asked())
+    subject = of_settings(tmp_path / "settings.yaml", Options())
     assert (subject.own, subject.purpose.window) == (50, 50)
     assert any("a day has no one length: planned for the longest, 25h" in note for note in subject.notes)
     assert subject.document == yaml.safe_load((tmp_path / "settings.yaml").read_text(encoding="utf-8"))
@@ -79,7 +79,7 @@ def test_a_plan_of_days_keeps_them_and_is_for_the_longest(tmp_path: Path) -> Non
 
 def test_a_plan_that_needs_longer_windows_than_days_names_a_longer_unit(tmp_path: Path) -> None:
     made(tmp_path)
-    subject = of_settings(tmp_path / "settings.yaml", Asked())
+    subject = of_settings(tmp_path / "settings.yaml", Options())
     sizes = {48: "week", 334: "week", 335: "month", 4000: None}
     assert {window: _unit(subject.document, window, subject.interval_us) for window in sizes} == sizes
     assert _unit({"windows": {"size": "1d"}}, 48, subject.interval_us) is None

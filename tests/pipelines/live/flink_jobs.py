@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines.live import command, job, monitor
+from quiltstream.pipelines.live.command import LiveOptions
 from quiltstream.pipelines.live.flink import FlinkJob
 from quiltstream.pipelines.live.monitor import LiveJob
 
 from ..jobs import Job
 from ..live_jobs import Pipeline, Result, graph_of
 from .flink_api import FlinkApi, flink_api
+
+#: Of jobs whose record is looked at without a pause.
+AT_ONCE = LiveOptions(look_s=0.0)
 
 FLINK = "--runner=FlinkRunner"
 

@@ -26,7 +26,7 @@ from .. import estimate_jobs
 from ..jobs import Job, call
 from ..live_jobs import Interrupted, Pipeline, Result, drafts, graph_of, made
 from .flink_api import FlinkApi
-from .flink_jobs import FLINK, begun_jobs, followed, in_flink, nowhere
+from .flink_jobs import AT_ONCE, FLINK, begun_jobs, followed, in_flink, nowhere
 
 ESTIMATE = {"from": {"csv": "others/*.csv"}, "every": "4d"}
 
@@ -72,7 +72,7 @@ def test_a_second_signal_does_not_wait_for_the_cluster_and_the_exit_code_stays(
     monkeypatch.setattr(api, "cancel", again)
     monkeypatch.setattr(command, "live_job", in_cluster)
     begun = time.monotonic()
-    assert command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0) == 0
+    assert command.run_to_end(settings, PrivateHistograms(settings), [], AT_ONCE).code == 0
     assert time.monotonic() - begun < 300
     assert api.jobs[job][1] in ("RUNNING", "CANCELLING")
 
@@ -118,7 +118,7 @@ def test_a_failed_job_that_may_still_run_is_not_restarted(
     api.looks = None
     begun = begun_jobs(monkeypatch, api, Result("RUNNING", RuntimeError("gone")))
     with pytest.raises(CommandError, match="It is not begun again by itself: its job 'load-1' may run on") as caught:
-        command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0)
+        command.run_to_end(settings, PrivateHistograms(settings), [], AT_ONCE)
     assert not isinstance(caught.value, RunnerError)
     assert caught.value.code == 1
     assert (len(begun), api.cancelled) == (1, [job])
@@ -141,7 +141,7 @@ def test_a_job_lost_by_its_cluster_is_resubmitted_and_not_counted_as_a_restart(
     failing = (Result("RUNNING", RuntimeError("gone")), Result("RUNNING", RuntimeError("gone")))
     begun = begun_jobs(monkeypatch, api, *failing)
     with pytest.raises(CommandError, match=r"live\.restarts is 0"):
-        command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0)
+        command.run_to_end(settings, PrivateHistograms(settings), [], AT_ONCE)
     assert len(begun) == 2
     assert "was begun anew and has lost the job" in " ".join(capsys.readouterr().out.split())
 

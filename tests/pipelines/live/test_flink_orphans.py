@@ -24,7 +24,7 @@ from quiltstream.transforms import PrivateHistograms
 from ..jobs import Job
 from ..live_jobs import Interrupted, Pipeline, Result, made
 from .flink_api import FlinkApi
-from .flink_jobs import FLINK, begun_jobs, followed, in_flink, nowhere
+from .flink_jobs import AT_ONCE, FLINK, begun_jobs, followed, in_flink, nowhere
 
 
 def left_at(api: FlinkApi) -> str:
@@ -238,7 +238,7 @@ def test_a_detached_job_is_restarted_after_it_ended(
     monkeypatch.setattr(flink, "_CANCEL_S", 30.0)
     monkeypatch.setattr(command, "APPEAR_S", 0.0)
     monkeypatch.setattr(monitor, "APPEAR_S", 0.0)
-    assert command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0) == 0
+    assert command.run_to_end(settings, PrivateHistograms(settings), [], AT_ONCE).code == 0
     assert (len(begun), api.cancelled) == (2, [])
 
 
@@ -255,7 +255,7 @@ def test_a_detached_running_job_is_neither_cancelled_nor_resubmitted(
     job = api.add("load-1")
     begun = begun_jobs(monkeypatch, api, Result("RUNNING", RuntimeError("gone")), leave=True)
     with pytest.raises(CommandError, match="It is not begun again by itself: its job 'load-1' is left in") as caught:
-        command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0)
+        command.run_to_end(settings, PrivateHistograms(settings), [], AT_ONCE)
     assert not isinstance(caught.value, RunnerError)
     assert (len(begun), api.cancelled, api.jobs[job][1]) == (1, [], "RUNNING")
 
@@ -273,7 +273,7 @@ def test_a_detached_job_without_restarts_is_left_and_its_address_printed(
     api.add("load-1")
     begun_jobs(monkeypatch, api, Result("RUNNING", RuntimeError("gone")), leave=True)
     with pytest.raises(CommandError, match=r"live\.restarts is 0"):
-        command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0)
+        command.run_to_end(settings, PrivateHistograms(settings), [], AT_ONCE)
     assert api.cancelled == []
     assert "is left in the Flink cluster" in " ".join(capsys.readouterr().out.split())
 
@@ -294,6 +294,6 @@ def test_a_stop_between_two_jobs_reports_the_job_left_running(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Restarts, "pause", stopped)
-    assert command.publish_live(settings, PrivateHistograms(settings), [], look_s=0.0) == 0
+    assert command.run_to_end(settings, PrivateHistograms(settings), [], AT_ONCE).code == 0
     assert (len(begun), api.cancelled) == (1, [])
     assert "is left in the Flink cluster" in " ".join(capsys.readouterr().out.split())

@@ -68,7 +68,7 @@ def test_the_job_is_cancelled_and_waited_for_and_no_other_one_is_touched(api: Fl
     others = {api.add(name): "RUNNING" for name in ("load", "load-1-again", "Load-1", "")}
     job = api.add("load-1")
     ended = FlinkJob(api.place, "load-1").end()
-    assert (ended.end, ended.asked) == ("over", True)
+    assert (ended.end, ended.cancelled) == ("over", True)
     assert ended.text == f"its job {job} in the Flink cluster at {api.place} is over (CANCELED)"
     assert api.cancelled == [job]
     assert {other: api.jobs[other][1] for other in others} == others
@@ -78,13 +78,13 @@ def test_the_job_is_cancelled_and_waited_for_and_no_other_one_is_touched(api: Fl
 def test_a_finished_job_is_not_cancelled(api: FlinkApi, state: str) -> None:
     api.add("load-1", state)
     ended = FlinkJob(api.place, "load-1").end()
-    assert (ended.end, ended.asked, api.cancelled) == ("over", False, [])
+    assert (ended.end, ended.cancelled, api.cancelled) == ("over", False, [])
 
 
 def test_a_job_that_appears_late_is_still_cancelled(api: FlinkApi, monkeypatch: pytest.MonkeyPatch) -> None:
     flink = FlinkJob(api.place, "load-1")
     ended = flink.end()
-    assert (ended.end, ended.asked) == ("absent", False)
+    assert (ended.end, ended.cancelled) == ("absent", False)
     assert "has no job 'load-1'" in ended.text
     assert api.listed == 1
     overview = api.overview
@@ -96,7 +96,7 @@ def test_a_job_that_appears_late_is_still_cancelled(api: FlinkApi, monkeypatch: 
 
     monkeypatch.setattr(api, "overview", later)
     ended = flink.end(appear_s=30.0)
-    assert (ended.end, ended.asked) == ("over", True)
+    assert (ended.end, ended.cancelled) == ("over", True)
     assert flink.ended == ended
 
 
@@ -114,7 +114,7 @@ def test_a_cancelled_job_no_longer_listed_by_the_cluster_is_over(
 
     monkeypatch.setattr(api, "overview", forgets)
     ended = FlinkJob(api.place, "load-1").end()
-    assert (ended.end, ended.asked) == ("over", True)
+    assert (ended.end, ended.cancelled) == ("over", True)
 
 
 def test_several_jobs_of_one_name_are_not_touched(api: FlinkApi) -> None:
@@ -158,7 +158,7 @@ def test_waiting_for_a_cancelled_job_has_a_timeout(api: FlinkApi) -> None:
     api.add("load-1")
     api.looks = None
     ended = FlinkJob(api.place, "load-1").end()
-    assert (ended.end, ended.asked) == ("unknown", True)
+    assert (ended.end, ended.cancelled) == ("unknown", True)
     assert "it was still CANCELLING; look there and cancel it" in ended.text
     assert len(api.cancelled) == 1
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.live.watchdog import PATIENCE_S, Asked, Cause, Stuck, Watchdog
+from quiltstream.pipelines.live.watchdog import PATIENCE_S, Cause, PendingCall, Stuck, Watchdog
 from quiltstream.transforms.sources.progress import Heartbeat
 from quiltstream.transforms.sources.reader import PollingPolicy
 
@@ -297,17 +297,17 @@ def test_an_unanswered_request_is_the_likely_cause_of_stalled_workers(whom: Caus
     post = Post()
     still = post.heartbeat()
     post.after(2)
-    asked = Asked(whom, post.at)
+    asked = PendingCall(whom, post.at)
     post.after(29)
-    (text,) = post.look(still, asked=asked)
+    (text,) = post.look(still, pending=asked)
     assert text.startswith(said)
     assert post.causes == {cause}
     # as long as workers are heard it has more time
     other = Post()
     other.after(PATIENCE_S)
-    assert other.look(other.heartbeat(), asked=Asked(whom, 1_000.0)) == []
+    assert other.look(other.heartbeat(), pending=PendingCall(whom, 1_000.0)) == []
     other.after(1)
-    assert "has not answered for 31 s" in other.look(other.heartbeat(), asked=Asked(whom, 1_000.0))[0]
+    assert "has not answered for 31 s" in other.look(other.heartbeat(), pending=PendingCall(whom, 1_000.0))[0]
 
 
 def test_the_end_of_a_fault_is_reported_once_and_its_return_at_once() -> None:
