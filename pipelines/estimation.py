@@ -662,8 +662,7 @@ def _next(settings: Settings, estimate: Estimate, noted: _Noted = _Noted()) -> i
     charged = latest + 1 if noted.begun is None else noted.begun - schedule.every + schedule.size
     passed = max(latest + 1, charged) - schedule.first
     slot = schedule.first + max(1, -(-passed // every)) * every
-    last = None if schedule.stop is None else schedule.covered.stop
-    return None if last is not None and slot >= last else slot
+    return None if schedule.end is not None and slot >= schedule.end else slot
 
 
 def _on_record(settings: Settings) -> tuple[list[Registration], tuple[Estimated, ...]]:

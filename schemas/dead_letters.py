@@ -196,7 +196,10 @@ _Base64 = Annotated[str, AfterValidator(_base64)]
 
 
 class _Inside(BaseModel):
-    """What :func:`letter_of` encrypts, all of it always; whoever has the public key can encrypt anything."""
+    """The content that :func:`letter_of` encrypts.
+
+    Every field is required, because any holder of the public key can encrypt anything.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -186,14 +186,18 @@ def _is_estimated(connection: Connection, domain: str, note: Note) -> bool:
 
 def estimates_of(connection: Connection, domain: str, query: str) -> list[Estimated]:
     """The estimates on record for a query of the settings, in the order of their slots."""
-    row = recorded_rows.find_domain(connection, domain)
-    rows = [] if row is None else recorded_rows.events_of(connection, row)
     found = [
         Estimated(**json.loads(row["old"]), model=json.loads(row["new"]))
-        for row in rows
-        if (row["kind"], row["query"]) == (_ESTIMATED, query)
+        for row in _events(connection, domain, _ESTIMATED)
+        if row["query"] == query
     ]
     return sorted(found, key=lambda one: one.slot)
+
+
+def _events(connection: Connection, domain: str, kind: str) -> list[Row]:
+    """The changes of one kind that a domain has on record; none if the domain is not."""
+    row = recorded_rows.find_domain(connection, domain)
+    return [] if row is None else [event for event in recorded_rows.events_of(connection, row) if event["kind"] == kind]
 
 
 def _check_states(domain: DomainSpec, change: BeliefChange) -> None:
@@ -300,13 +304,9 @@ class SourceId:
 
 def source_ids(connection: Connection, domain: str) -> dict[str, SourceId]:
     """The ids on record of a domain's topics, by their names; those of all its queries, none if it is not on record."""
-    held = recorded_rows.find_domain(connection, domain)
-    rows = (
-        [] if held is None else [row for row in recorded_rows.events_of(connection, held) if row["kind"] == _IDENTIFIED]
-    )
     found: dict[str, SourceId] = {}
     # in the order of the record and not of its times: a clock may be set back
-    for row in rows:
+    for row in _events(connection, domain, _IDENTIFIED):
         new = json.loads(row["new"])
         before = found.get(new["name"])
         if before is None or before.id != new["id"]:

@@ -322,9 +322,11 @@ class Publisher:
 
     def _not_here(self, registration: Registration, domain: Row | None) -> UnknownNameError:
         """The error for a query that is not on record."""
-        recorded_rows.queries_of(self.connection, domain) if domain is not None else recorded_rows.domain_rows(
-            self.connection
-        )
+        # reads what is there: damage is told as damage, not as a missing name
+        if domain is None:
+            recorded_rows.domain_rows(self.connection)
+        else:
+            recorded_rows.queries_of(self.connection, domain)
         return UnknownNameError(
             f"query {registration.query.name!r} of domain {registration.domain.name!r} is not on record here: another "
             f"ledger, or an older copy of it? register the query again, or restore the newer copy"

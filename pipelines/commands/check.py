@@ -312,8 +312,7 @@ def _of_counts(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
         yield (
             f"{plural(found.contradicting, 'reading')} {'is' if found.contradicting == 1 else 'are'} in a cell that "
             "had another value: the latest counts, of equally late ones that in the higher bin"
-            + _CLOCK_SET_BACK
-            * _doubles_an_hour(settings, data)
+            + (_CLOCK_SET_BACK if _doubles_an_hour(settings, data) else "")
         )
     if found.silent:
         yield f"no reading counts of {_named(found.silent)} of the roster: a typing error, or gone?"

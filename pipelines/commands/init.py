@@ -38,7 +38,6 @@ from ...transforms.payloads.messages import Messages, SourceAwayError
 from ..connectors.job_io import check_output, job_paths
 from ..console import listed, plural
 from ..errors import CommandError, ExitCode, writing
-from ..gateway.connection import Arrived, Session
 from ..runners import read_source
 from .data_preview import Look
 from .message_preview import MessageLook, look_at_messages
@@ -327,10 +326,14 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zon
         series = f"a wide table: {len(look.columns):,} columns from {look.value} on are a series each"
     time = " and ".join(name.strip() or "without a name" for name in look.time)
     time += f", read as {look.time_format}" if look.time_format else ""
-    zoned = "times without an offset are read as UTC"
-    if zone != "UTC":
-        of_zone = [*(["times without an offset"] if look.naive else []), *(["days"] if windows.zoned else [])]
-        zoned = f"{', and '.join(of_zone)}{',' * (len(of_zone) > 1)} are of {zone}" if of_zone else "with offsets"
+    zoned = {
+        (True, True): f"times without an offset, and days, are of {zone}",
+        (True, False): f"times without an offset are of {zone}",
+        (False, True): f"days are of {zone}",
+        (False, False): "with offsets",
+    }[look.naive, windows.zoned]
+    if zone == "UTC":
+        zoned = "times without an offset are read as UTC"
     value = f"column {look.value}" if look.wide is None else "in the columns of the series"
     if look.wide == "times":
         value = f"a wide table: {len(look.columns):,} columns from {look.value} on are a time of the day each"
@@ -382,8 +385,9 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
     check_places(output, *([roster] if guessed.grouped else []), *([gateway] if guessed.gateway else []), force=force)
     files = {output.with_name(SCHEMA_FILE): schema_file(), output: guessed.text}
     settings = load_settings(guessed.text, folder=output.parent)
+    sources = [one for one in job_paths(settings) if one.field.startswith("source")]
     for path in (*files, roster):
-        check_output(path, [one for one in job_paths(settings) if one.field.startswith("source")], path.name)
+        check_output(path, sources, path.name)
     if not guessed.grouped:
         if hold_out:
             raise CommandError("--hold-out: the data are one series, so none can be held out of what is published")
@@ -623,7 +627,7 @@ def _checked(given: Mapping[str, Any]) -> KafkaSource:
 
 def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: float, wanted: Wanted) -> Guess:
     """Settings of a job, and of a gateway unless there is one, from what an MQTT broker sends meanwhile."""
-    from ..gateway.connection import listen  # noqa: PLC0415 - of an extra
+    from ..gateway.connection import Session, listen  # noqa: PLC0415 - of an extra
     from ..gateway.run import broker_of  # noqa: PLC0415
 
     try:

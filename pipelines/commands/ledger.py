@@ -265,8 +265,9 @@ def export(text: str, folder: Path, kind: str) -> None:
         console = results()
         entries, releases = folder / f"ledger-entries.{kind}", folder / f"releases.{kind}"
         accounts = folder / "domains.json"
+        read = files_of(text)
         for path in (entries, releases, accounts):
-            check_output(path, files_of(text))
+            check_output(path, read)
         console.print(f"{entries}: {plural(store.export(entries, 'ledger'), 'row')}", soft_wrap=True)
         console.print(f"{releases}: {plural(store.export(releases, 'releases'), 'row')}", soft_wrap=True)
         domains = [

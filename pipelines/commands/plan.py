@@ -39,7 +39,7 @@ from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_duration
 from ...schemas.states import StateSpace
 from ...transforms.checks import STAND_IN_TEXT, class_share
 from ...transforms.plan import make_plan
-from ..connectors.job_io import check_output, job_paths
+from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, lines, notes, plural, print_json, results, working
 from ..errors import CommandError, writing
 
@@ -482,10 +482,12 @@ def _check_written(settings: Path | None, model: Path | None, picture: Path | No
             f"-o is {output}, but the paths of {settings} are relative to its folder: write beside it, for example "
             f"-o {settings.with_name('planned.yaml')}"
         )
+    read: list[JobPath | Path] = [] if model is None else [model]
+    if settings is not None and model is None:
+        read = [settings, *job_paths(read_settings(settings))]
     for written, what in ((output, "the settings to start from (-o)"), (picture, "the picture (--picture)")):
         if written is not None:
-            named = [] if settings is None else [settings, *job_paths(read_settings(settings))]
-            check_output(written, named if model is None else [model], what)
+            check_output(written, read, what)
 
 
 def _draw(path: Path, subject: Subject, found: Utility) -> None:

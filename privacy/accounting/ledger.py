@@ -160,7 +160,7 @@ class Ledger:
     @property
     def closed(self) -> bool:
         """Whether the loss is above the budget already, as it can be after a replay: nothing is admitted."""
-        return self._budget is not None and self.loss > self._budget
+        return not self._affordable(self.loss)
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -551,7 +551,7 @@ class Ledger:
         if self._compacted is not None:
             compacted = Worst(self._compacted.loss)
             # where the sweep is above the budget nothing bounds F of the horizon
-            over = self._budget is not None and swept.loss > self._budget
+            over = not self._affordable(swept.loss)
             swept = Worst(math.inf) if over else max(swept, compacted, key=lambda worst: worst.loss)
         ceiling = math.inf
         # no bound by the density is below the density itself
@@ -580,9 +580,12 @@ class Ledger:
                 raise
             return found
 
+    def _affordable(self, loss: float) -> bool:
+        """Whether a loss is within the budget, if there is one; a loss that is not a number is within none."""
+        return self._budget is None or loss <= self._budget
+
     def _afford(self, before: float, after: float, what: str) -> None:
-        # a loss that is not a number is within no budget
-        if self._budget is not None and not after <= self._budget:
+        if self._budget is not None and not self._affordable(after):
             raise BudgetExceeded(before, after - before, self._budget, what)
 
     def _changed(self, histories: Sequence[BeliefHistory], what: str) -> float:
@@ -629,7 +632,7 @@ class Ledger:
             )
 
     def _fits(self, schedules: Sequence[Schedule]) -> bool:
-        return self._budget is None or self.extended_loss(schedules) <= self._budget
+        return self._budget is None or self._affordable(self.extended_loss(schedules))
 
 
 def _rule_of(worst: Worst) -> str:

@@ -67,13 +67,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.classes import BinaryInterval, MixingBounds
+from ..models.classes import MAX_PI_MIN, BinaryInterval, MixingBounds
 from ..models.markov_chain import FloatArray, MarkovChain, frozen
 from .transition_counts import EstimationError, TransitionCounts, check_table, name_states
 
 _HALVINGS = 80  # leaves 2**-80 of the posterior mean, given away outward
 _SLACK = 2.0**-40  # relative error allowed to the special functions, given away outward
-_MAX_PI_MIN = 0.5
 _SHOWN = 3
 
 
@@ -149,7 +148,7 @@ class ConfidenceClass:
                 f"those of the states {name_states(vague.tolist(), None)}: give more history, merge rare bins, or "
                 "state a floor for every transition probability that you can defend (floor)"
             )
-        return MixingBounds(pi_min=min(_MAX_PI_MIN, float(ends[0].min())), gap=gap, kind="multiplicative")
+        return MixingBounds(pi_min=min(MAX_PI_MIN, float(ends[0].min())), gap=gap, kind="multiplicative")
 
 
 def confidence_class(

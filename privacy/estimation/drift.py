@@ -104,7 +104,7 @@ from numpy.typing import NDArray
 
 from ..mechanisms.discrete_laplace import DiscreteLaplace
 from ..models.belief import Belief
-from ..models.classes import GapKind, MixingBounds, mixing_bounds, starts_stationary
+from ..models.classes import MAX_PI_MIN, GapKind, MixingBounds, mixing_bounds, starts_stationary
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.serialisation import check_belief
 from ..validation import whole
@@ -115,7 +115,6 @@ from .transition_counts import EstimationError, name_states
 #: Exponents beyond this decide nothing and overflow.
 _MOST_TILT = 50.0
 
-_MAX_PI_MIN = 0.5
 _HALVINGS = 60
 _TILTS = 300
 
@@ -733,7 +732,7 @@ def bounds_of_released(
         raise EstimationError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
     released = check_released(counts, totals)
     draws = len(released) * whole("windows", windows, "give the releases that each row is the sum of", least=1)
-    rho = MixingBounds(_MAX_PI_MIN, gap, kind).rho
+    rho = MixingBounds(MAX_PI_MIN, gap, kind).rho
     DiscreteLaplace(scale)
     sums, cells = released.sum(axis=0, dtype=np.float64), float(totals.sum(dtype=np.float64))
     wanted = math.log1p(-level)
@@ -754,4 +753,4 @@ def bounds_of_released(
             f"state {name_states(unseen.tolist(), None)}. Use more windows or larger groups, merge rare bins, or give "
             "pi_min as well"
         )
-    return MixingBounds(min(_MAX_PI_MIN, float(low.min())), gap, kind)
+    return MixingBounds(min(MAX_PI_MIN, float(low.min())), gap, kind)

@@ -26,7 +26,9 @@ from .markov_chain import ChainError, FloatArray, MarkovChain
 
 GapKind = Literal["unknown", "multiplicative", "reversible"]
 
-_MAX_PI_MIN = 0.5
+#: The rarest of two states or more has at most this probability.
+MAX_PI_MIN = 0.5
+
 _MAX_GAP = {"unknown": 2.0, "multiplicative": 1.0, "reversible": 2.0}
 _ZERO_GAP = 1e-12
 """A computed gap below this cannot be told from 0 in double precision."""
@@ -55,7 +57,7 @@ class MixingBounds(Belief):
     def __post_init__(self) -> None:
         if self.kind not in get_args(GapKind):
             raise ChainError(f"kind is {self.kind!r}, but must be one of {', '.join(get_args(GapKind))}")
-        _bound("pi_min", self.pi_min, _MAX_PI_MIN, "give the rarest state a floor, or merge rare bins")
+        _bound("pi_min", self.pi_min, MAX_PI_MIN, "give the rarest state a floor, or merge rare bins")
         _bound(f"gap of kind {self.kind}", self.gap, _MAX_GAP[self.kind], "merge rare bins, or smooth the counts")
         object.__setattr__(self, "pi_min", float(self.pi_min))
         object.__setattr__(self, "gap", float(self.gap))
@@ -122,7 +124,7 @@ class MixingBounds(Belief):
             raise ChainError("MixingBounds.of got no chain: give at least one")
         return cls(
             # a chain of one state has pi_min 1; any bound up to it is true
-            pi_min=min(_MAX_PI_MIN, *(chain.pi_min for chain in members)),
+            pi_min=min(MAX_PI_MIN, *(chain.pi_min for chain in members)),
             gap=min(_gap(chain, reversible=reversible) for chain in members),
             kind="reversible" if reversible else "multiplicative",
         )
@@ -367,7 +369,7 @@ class BinaryInterval(Belief):
         slowest = max(abs(Fraction(most_0) + Fraction(most_1) - 1), abs(Fraction(stay_0) + Fraction(stay_1) - 1))
         # rounded down
         gap = max(0.0, -float_above(2 * (slowest - 1)))
-        return MixingBounds(pi_min=min(_MAX_PI_MIN, *rare), gap=gap, kind="reversible")
+        return MixingBounds(pi_min=min(MAX_PI_MIN, *rare), gap=gap, kind="reversible")
 
     def to_dict(self) -> dict[str, Any]:
         """A plain form for JSON."""

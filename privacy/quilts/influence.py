@@ -861,8 +861,8 @@ def slot_influence(belief: Belief, slot: int, length: int, *, literal: bool = Fa
 
     Under a fixed initial distribution the maximum of the left side is over the states that are possible at the earlier
     slot, or over all of them with ``literal``, as the numbers printed in [SWC17] do. Pairs of which a state is
-    impossible at the slot have no row. Both sides have length - 1
-    lags, infinite where the window has no slot so far away.
+    impossible at the slot have no row. Both sides have length - 1 lags, infinite where the window has no slot so far
+    away.
 
     Args:
         belief: A chain or a class of chains; its initial distribution is that of slot 1.

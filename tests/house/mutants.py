@@ -339,8 +339,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a reading behind the last year of a calendar has a slot",
         file="transforms/aggregate/encode.py",
-        old="return None if schedule.calendar is None else schedule.calendar.end",
-        new="return None",
+        old="            return schedule.calendar.end\n",
+        new="            return None\n",
         tests=("tests/transforms/test_calendar_windows.py",),
     ),
     Mutant(

@@ -21,20 +21,7 @@ from quiltstream.schemas.releases import RELEASE_SCHEMA
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.transforms.beam_yaml import PrivateHistogramsOfRows, row_type
 
-from .sources.test_reading_rows import HOUR, START
-
-
-def document(folder: Path) -> dict[str, Any]:
-    return {
-        "slots": {"interval": "1h", "origin": "2024-03-01"},
-        "states": {"edges": [1.0], "unit": "kW"},
-        "model": {"pi_min": 0.2, "gap": 0.5},
-        "windows": {"size": "1d", "start": "2024-03-01", "stop": "2024-03-03"},
-        "privacy": {"epsilon": 1.0},
-        "query": "daily",
-        "domain": "homes",
-        "ledger": f"sqlite:///{folder / 'ledger.db'}",
-    }
+from .sources.test_reading_rows import HOUR, START, document
 
 
 @pytest.mark.parametrize("form", ["mapping", "file"])

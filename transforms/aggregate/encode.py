@@ -196,12 +196,12 @@ class Encoder:
         return self.registration.query.schedule
 
     @property
-    def _stop(self) -> int | None:
+    def _end(self) -> int | None:
         """The slot behind the last window, which an endless schedule has where its calendar ends; ``None``: none."""
         schedule = self.schedule
-        if schedule.stop is not None:
-            return schedule.covered.stop
-        return None if schedule.calendar is None else schedule.calendar.end
+        if schedule.stop is None and schedule.calendar is not None:
+            return schedule.calendar.end
+        return schedule.end
 
     def encode(self, given: tuple[pa.RecordBatch, Timestamp]) -> EncodedBatch:
         """Encode one batch of readings."""
@@ -215,8 +215,8 @@ class Encoder:
 
         slots = grid.slots_of(times)
         scheduled = slots >= self.schedule.first
-        if self._stop is not None:
-            scheduled &= slots < self._stop
+        if (end := self._end) is not None:
+            scheduled &= slots < end
         outside = int(np.count_nonzero(~scheduled & keep))
         keep &= scheduled
         if self.presence is not None:

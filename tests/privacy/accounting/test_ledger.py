@@ -22,6 +22,7 @@ from quiltstream.privacy import (
     mqm_approx,
 )
 from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss_by_quilts, worst_by_quilts
+from quiltstream.privacy.accounting.sweep import Worst
 from quiltstream.privacy.models import ChainError
 
 from ..models.test_chains import CYCLE, THETA1
@@ -165,6 +166,17 @@ def test_a_refused_charge_changes_nothing_and_reports_the_account(belief):
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
     assert ledger.charge(300, 600, density).loss_after <= 1.2
+
+
+def test_a_loss_that_is_no_number_is_within_no_budget(monkeypatch):
+    ledger = Ledger(BOUNDS, budget=1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "_decided", lambda _: Worst(math.nan))
+        with pytest.raises(BudgetExceeded):
+            ledger.charge(0, 48, 0.001)
+        ledger.replay([(0, 48, 0.001)])
+    assert ledger.closed
+    assert charged(BOUNDS, [(0, 48, 0.001)], budget=1.0).loss < 1
 
 
 def test_a_ledger_already_above_its_budget_refuses_even_a_free_charge():

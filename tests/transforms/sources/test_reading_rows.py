@@ -269,20 +269,22 @@ def test_another_element_is_refused_by_its_type_and_never_by_its_value(element: 
     assert "1709251200" not in str(caught.value)
 
 
+def document(folder: Path) -> dict[str, Any]:
+    """Settings of a pipeline of one's own."""
+    return {
+        "slots": {"interval": "1h", "origin": "2024-03-01"},
+        "states": {"edges": [1.0], "unit": "kW"},
+        "model": {"pi_min": 0.2, "gap": 0.5},
+        "windows": {"size": "1d", "start": "2024-03-01", "stop": "2024-03-03"},
+        "privacy": {"epsilon": 1.0},
+        "query": "daily",
+        "domain": "homes",
+        "ledger": f"sqlite:///{folder / 'ledger.db'}",
+    }
+
+
 def job(folder: Path) -> Settings:
-    return Settings.parse(
-        {
-            "slots": {"interval": "1h", "origin": "2024-03-01"},
-            "states": {"edges": [1.0], "unit": "kW"},
-            "model": {"pi_min": 0.2, "gap": 0.5},
-            "windows": {"size": "1d", "start": "2024-03-01", "stop": "2024-03-03"},
-            "privacy": {"epsilon": 1.0},
-            "query": "daily",
-            "domain": "homes",
-            "most_error": 1e6,
-            "ledger": f"sqlite:///{folder / 'ledger.db'}",
-        }
-    )
+    return Settings.parse(document(folder) | {"most_error": 1e6})
 
 
 @pytest.mark.lower
