@@ -26,7 +26,6 @@ from ...schemas.releases import tidy
 from ...schemas.slots import format_duration, format_instant, parse_instant
 from ...schemas.states import StateSpace
 from ...schemas.table_files import released_rows
-from ..connectors.job_io import check_output
 from ..console import banded, facts, heading, number, plural, print_json, results
 from ..errors import CommandError, ExitCode, writing
 from ..released_series import Period, ReleasedSeries, Span, days_between, series_in
@@ -97,6 +96,8 @@ def _check_no_order(view: View) -> None:
 def write_table(paths: Sequence[Path], view: View, format_: Format, output: Path | None) -> None:
     """Write the chosen rows, or their sums, with one row a count, to a file or to standard output."""
     if output is not None:
+        from ..connectors.job_io import check_output  # noqa: PLC0415 - with the settings, which take long to import
+
         check_output(output, paths)
     table = chosen(paths, view)
     found = tidy(table) if view.period is None else _summed_table(table, view)
