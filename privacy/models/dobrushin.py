@@ -71,7 +71,7 @@ Curve: TypeAlias = tuple[tuple[int, float], ...]
 #: What double precision may lose of a total variation between rows of a product of up to 64 kernels.
 _OUTWARD = 1e-12
 
-_MOST_STEPS = 100_000
+MOST_STEPS = 100_000
 _MOST_POINTS = 1_000
 _MOST_DIGITS = 12
 
@@ -254,9 +254,9 @@ def _check_falling(name: str, numbers: Sequence[tuple[int, float]]) -> None:
 
 
 def _steps(name: str, m: Any) -> int:
-    if isinstance(m, bool) or not isinstance(m, int | np.integer) or not 1 <= m <= _MOST_STEPS:
+    if isinstance(m, bool) or not isinstance(m, int | np.integer) or not 1 <= m <= MOST_STEPS:
         raise ChainError(
-            f"{name}: m is {m!r:.40}, but must be a whole number of slots from 1 to {_MOST_STEPS}: mend the curve"
+            f"{name}: m is {m!r:.40}, but must be a whole number of slots from 1 to {MOST_STEPS}: mend the curve"
         )
     return int(m)
 

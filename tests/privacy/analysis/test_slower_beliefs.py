@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quiltstream.privacy import Ledger
+from quiltstream.privacy import DobrushinBounds, Ledger, MarkovChain
 from quiltstream.privacy.analysis.close_adversaries import slowed
 from quiltstream.privacy.models.serialisation import belief_from_dict
 
@@ -41,6 +41,37 @@ def test_a_slowed_chain_keeps_its_stationary_distribution_and_divides_its_gap() 
     assert (1 - np.sort(np.linalg.eigvals(slow).real)[0]) * 3 == pytest.approx(
         1 - np.sort(np.linalg.eigvals(kernel).real)[0]
     )
+
+
+@pytest.mark.parametrize("factor", [1.5, 2, 4, 37])
+def test_slowed_contraction_bounds_hold_for_the_slowed_chain(factor: float) -> None:
+    for rows in ([[0.9, 0.1], [0.4, 0.6]], [[0.1, 0.9], [0.8, 0.2]], [[0.5, 0.5, 0], [0, 0.2, 0.8], [0.7, 0.1, 0.2]]):
+        form, bounds = slowed(CHAIN | {"transition": rows}, factor), DobrushinBounds.of(MarkovChain(rows)).to_dict()
+        slow = slowed(bounds, factor)
+        assert form is not None
+        assert slow is not None
+        chain = MarkovChain(form["transition"])
+        assert DobrushinBounds.from_dict(slow).covers(chain), rows
+
+
+def test_slowed_contraction_bounds_cost_little_more_than_those_of_the_slowed_chain() -> None:
+    form, slow = slowed(CHAIN, 4), slowed(DobrushinBounds.of(MarkovChain([[0.9, 0.1], [0.4, 0.6]])).to_dict(), 4)
+    assert form is not None
+    assert slow is not None
+    found, least = (
+        Ledger(one).replay([(0, 4800, 0.05)])
+        for one in (DobrushinBounds.from_dict(slow), DobrushinBounds.of(MarkovChain(form["transition"])))
+    )
+    assert found == pytest.approx(least, rel=1e-6)
+
+
+def test_slowed_contraction_bounds_end_where_bounds_may() -> None:
+    curve = [[1, 1.0], [25_001, 0.5]]
+    form = slowed({"kind": "dobrushin-bounds", "forward": curve, "backward": curve}, 4)
+    assert form is not None
+    made = DobrushinBounds.from_dict(form)
+    # in half of the cases it moves more than 25,000 times in 100,000 slots
+    assert made.forward[-1] == (100_000, pytest.approx(0.75, abs=0.01))
 
 
 def test_slowing_an_unsupported_kind_gives_none_and_speeding_up_is_refused() -> None:
