@@ -68,7 +68,6 @@ from .periodic import PeriodicChain
 Curve: TypeAlias = tuple[tuple[int, float], ...]
 """Bounds eta_m by m, ascending."""
 
-#: What double precision may lose of a total variation between rows of a product of up to 64 kernels.
 _OUTWARD = 1e-12
 
 MOST_STEPS = 100_000
@@ -105,7 +104,7 @@ class DobrushinBounds(Belief):
         chains: MarkovChain | PeriodicChain | Iterable[MarkovChain | PeriodicChain],
         steps: Sequence[int] = STEPS,
     ) -> DobrushinBounds:
-        """The smallest curves that hold for some chains, each in its steady state, rounded up by 1e-12.
+        """The smallest curves that hold for some chains, each in its steady state, rounded up.
 
         Args:
             chains: One or several; initial distributions are not used.
@@ -137,9 +136,11 @@ class DobrushinBounds(Belief):
     def covers(self, chain: MarkovChain | PeriodicChain) -> bool:
         """Whether a chain in its steady state, which must be unique, is a member, in double precision."""
         curves = (self.forward, self.backward)
+        states = len(chain.transition if isinstance(chain, MarkovChain) else chain.transitions[0])
         found = (contraction(chain, [m for m, _ in curve])[side] for side, curve in enumerate(curves))
         return all(
-            (values <= [eta + _OUTWARD for _, eta in curve]).all() for curve, values in zip(curves, found, strict=True)
+            (values <= [eta + _lost(states, m) for m, eta in curve]).all()
+            for curve, values in zip(curves, found, strict=True)
         )
 
     @property
@@ -178,7 +179,7 @@ class DobrushinBounds(Belief):
 
 
 def contraction(chain: MarkovChain | PeriodicChain, steps: Sequence[int] = STEPS) -> tuple[FloatArray, FloatArray]:
-    """The largest total variation between rows of m-step kernels of a chain in its steady state, rounded up by 1e-12.
+    """The largest total variation between rows of m-step kernels of a chain in its steady state, rounded up.
 
     Args:
         chain: Stationary, or periodic; an initial distribution is not used.
@@ -198,6 +199,14 @@ def contraction(chain: MarkovChain | PeriodicChain, steps: Sequence[int] = STEPS
     )
 
 
+def _lost(states: int, steps: int) -> float:
+    """What double precision may lose of a total variation between rows of a product of so many kernels.
+
+    Each product adds at most ``states + 1`` roundings to an entry, of sums without a subtraction, and rows sum to 1.
+    """
+    return max(_OUTWARD, steps * (states + 2) * 2.0**-52)
+
+
 def _contraction(kernels: FloatArray, live: np.ndarray, step: int, steps: Sequence[int]) -> FloatArray:
     found: list[float] = []
     power, done = np.broadcast_to(np.eye(kernels.shape[1]), kernels.shape), 0
@@ -210,7 +219,7 @@ def _contraction(kernels: FloatArray, live: np.ndarray, step: int, steps: Sequen
         for rows, here in zip(power, live, strict=True):
             kept = rows[here]
             largest = max(largest, 0.5 * float(np.abs(kept[:, None] - kept[None]).sum(axis=2).max()))
-        found.append(min(1.0, largest + _OUTWARD))
+        found.append(min(1.0, largest + _lost(len(kernels[0]), wanted)))
     # it never rises in truth: what it rises by is rounding
     return np.minimum.accumulate(found)
 

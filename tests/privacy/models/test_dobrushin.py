@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from quiltstream.privacy import BudgetExceeded, Ledger, MarkovChain
 from quiltstream.privacy.accounting import directions_of, endless
 from quiltstream.privacy.accounting.forward_backward import forward_backward
 from quiltstream.privacy.models import ChainError, DobrushinBounds, MixingCurve, NotContracting, PeriodicChain, certify
+from quiltstream.privacy.models.dobrushin import contraction
 from quiltstream.privacy.models.serialisation import belief_from_dict
 
 from .. import reference
@@ -143,6 +146,19 @@ def test_a_ledger_keeps_the_budget_of_an_endless_stream_of_the_class():
     with pytest.raises(BudgetExceeded):
         ledger.charge(470, 480, noise.epsilon_dp)
     assert belief_from_dict(belief.to_dict()) == belief
+
+
+def test_a_curve_is_not_below_the_exact_one_after_many_slots():
+    # found by a search: 1e-12 is too little there
+    chain, steps = MarkovChain([[1 - 2e-6, 2e-6], [5e-6, 1 - 5e-6]]), 60_000
+    second = Fraction(chain.transition[0, 0]) - Fraction(chain.transition[1, 0])
+    with localcontext() as context:
+        context.prec = 60
+        exact = (Decimal(second.numerator) / Decimal(second.denominator)) ** steps
+    for (bound,) in contraction(chain, (steps,)):
+        assert exact <= Decimal(float(bound)) <= exact + Decimal("1e-10")
+    curve = [(steps, float(exact))]
+    assert DobrushinBounds(curve, curve).covers(chain)
 
 
 def test_the_forward_curve_does_not_bound_the_past():
