@@ -176,14 +176,21 @@ def revised_query_row(connection: Connection, domain_id: int, name: str) -> tupl
 def charged_through(connection: Connection, domain: str, query: str) -> ChargedThrough | None:
     """How far a query is charged now, in one statement; ``None`` if there is no such query."""
     found = connection.execute(_CHARGED_THROUGH, {"domain": domain, "query": query}).first()
-    return None if found is None else ChargedThrough(_slot(found.start), revision(found.version_rows))
+    if found is None:
+        return None
+    versions = _whole(found.version_rows, f"{queries.name}: the number of versions of a roster")
+    return ChargedThrough(_slot(found.start), revision(versions))
 
 
 def _slot(start: Any) -> int | None:
-    """The start of a window from the column alone, which no digest covers."""
-    if start is not None and not isinstance(start, int):
-        raise damaged(f"{charges.name}: the window of a charge", "is not what was written")
-    return start
+    return None if start is None else _whole(start, f"{charges.name}: the window of a charge")
+
+
+def _whole(value: Any, what: str) -> int:
+    """A number from its column alone, which no digest covers."""
+    if not isinstance(value, int):
+        raise damaged(what, "is not what was written")
+    return value
 
 
 def revision(versions: int) -> int:

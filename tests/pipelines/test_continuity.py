@@ -461,7 +461,6 @@ OPENINGS: dict[str, Opened | None] = {
     "pipelines/live/monitor.py:Follower": _follower,
     "pipelines/estimation.py:_store": _generation,
     "pipelines/estimation.py:estimate_at": None,
-    "pipelines/estimation.py:_protected": lambda settings, _: estimation._protected(settings),
     "pipelines/estimation.py:with_counting": None,
 }
 

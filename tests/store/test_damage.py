@@ -133,6 +133,7 @@ ONCE_RAW = [
     (tables.domains, "last_sequence", 2**62),
     (tables.domains, "reserved_loss", "x"),
     (tables.domains, "name", b"\xff"),
+    (tables.queries, "version_rows", None),
     (tables.releases, "paid_by", b"\xff"),
     (tables.releases, "shard", "x"),
     (tables.releases, "shard", 7),
