@@ -338,6 +338,7 @@ class FolderDelivery(DeliveryTarget):
         self._guard = threading.Condition()
         self._stop = False
         self._give_up = float("inf")
+        self._broken: Exception | None = None
         self._ear, self._mouth = socket.socketpair()
         self._ear.settimeout(0)
         self._mouth.settimeout(0)
@@ -363,10 +364,16 @@ class FolderDelivery(DeliveryTarget):
         return True
 
     def had(self) -> list[int]:
-        """The messages that are on the disk since the last call."""
+        """The messages that are on the disk since the last call.
+
+        Raises:
+            Exception: an error that is none of the disk ended the thread.
+        """
         # nothing to read, or closed
         with suppress(OSError):
             self._ear.recv(4096)
+        if self._broken is not None:
+            raise self._broken
         with self._guard:
             had, self._had = self._had, []
         return had
@@ -395,6 +402,18 @@ class FolderDelivery(DeliveryTarget):
         self._mouth.close()
 
     def _work(self) -> None:
+        try:
+            self._write()
+        except Exception as error:  # noqa: BLE001 - raised where messages are asked after
+            _LOG.exception("folder %s: no message is written any more", self._folder)
+            self._broken = error
+            self._wake()
+
+    def _wake(self) -> None:
+        with suppress(OSError):
+            self._mouth.send(b"!")
+
+    def _write(self) -> None:
         batch: list[tuple[int, Message]] = []
         while True:
             with self._guard:
@@ -411,8 +430,7 @@ class FolderDelivery(DeliveryTarget):
                 with self._guard:
                     self._had += [number for number, _ in batch]
                 batch = []
-                with suppress(OSError):
-                    self._mouth.send(b"!")
+                self._wake()
             if not batch:
                 self._roll(end=stop and not self._waiting)
             if stop and ((not batch and not self._waiting) or time.monotonic() > self._give_up):

@@ -26,8 +26,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from ...schemas.dead_letters import Content
@@ -320,7 +321,6 @@ class FolderSource(ReleaseSource):
         if wait > 0:
             time.sleep(min(wait, seconds))
             return False
-        self._look_at = time.monotonic() + self._poll
         try:
             there = sorted(path for path in self._folder.glob("*.jsonl") if not path.name.startswith("."))
             if not self._folder.is_dir() and time.monotonic() - self._warned > _REPEAT_S:
@@ -329,8 +329,10 @@ class FolderSource(ReleaseSource):
             looked = [(path, path.stat()) for path in there]
         except OSError as error:
             _LOG.warning("back.from.folder %s: cannot be read (%s)", self._folder, type(error).__name__)
+            self._look_at = time.monotonic() + self._poll
             return False
         self._sent.forget_files(path.name for path in there)
+        self._look_at = time.monotonic() + self._poll
         self._files = [
             (path, about.st_size, about.st_mtime_ns)
             for path, about in reversed(looked)
@@ -436,6 +438,11 @@ class KafkaSource(ReleaseSource):
 _WAIT_S = 0.2
 _BUSY_S = 0.05
 
+#: Seconds to the next try after the disk failed.
+_DISK_RETRY_S = 1.0
+
+_Made = TypeVar("_Made")
+
 
 class Back:
     """Publishes rows of a source, some at a time: the next ones when the broker has these.
@@ -483,11 +490,10 @@ class Back:
         try:
             while not stop():
                 outlet.turn(0)
-                rows = self._new(self._source.take(_WAIT_S))
-                if self._published(outlet, rows, _until(stop, patience)):
-                    self._sent.add(row for row, _ in rows)
-                    self._tally.sent += len(rows)
-                    self._source.done()
+                over = _until(stop, patience)
+                rows = self._new(self._on_disk(lambda: self._source.take(_WAIT_S), outlet, over) or [])
+                if self._published(outlet, rows, over) and self._on_disk(partial(self._noted, rows), outlet, over):
+                    self._on_disk(self._source.done, outlet, over)
         finally:
             outlet.close()
             self._source.close()
@@ -496,6 +502,34 @@ class Back:
         """The broker has a message, by its packet id."""
         self._under_way.pop(packet, None)
         self._stall.moved()
+
+    def _noted(self, rows: Sequence[tuple[ReleasedRow, bool]]) -> bool:
+        self._sent.add(row for row, _ in rows)
+        self._tally.sent += len(rows)
+        return True
+
+    def _on_disk(self, step: Callable[[], _Made], outlet: Outlet, over: Callable[[], bool]) -> _Made | None:
+        """Take a step that notes something, again until the disk takes it; ``None`` where no time is left.
+
+        Rows whose note is lost by a stop are published again, with the same release ids.
+        """
+        failures = 0
+        while True:
+            try:
+                made = step()
+            except sqlite3.OperationalError as error:
+                failures += 1
+                if failures == 1:
+                    _LOG.error("back.state: the disk takes no note of what was sent (%s); trying again", error)
+            else:
+                if failures:
+                    _LOG.warning("back.state: the disk takes notes again")
+                return made
+            again = time.monotonic() + _DISK_RETRY_S
+            while time.monotonic() < again:
+                if over():
+                    return None
+                outlet.turn(_BUSY_S)
 
     def _new(self, taken: list[bytes]) -> list[tuple[ReleasedRow, bool]]:
         """The rows that are to be sent, each with whether it is the newest of its topic."""

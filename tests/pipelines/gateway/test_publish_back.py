@@ -6,10 +6,11 @@ import hashlib
 import json
 import os
 import re
+import sqlite3
 import sys
 import unicodedata
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -450,6 +451,58 @@ def test_only_the_newest_window_of_a_topic_is_retained(sent: Sent) -> None:
     done = run(sent, [row(1, window=2), row(2, window=1), row(3, "other", window=1)], [row(4, window=3)])
     assert [retain for *_, retain in done.outlet.published] == [True, False, True, True]
     assert not any(retain for *_, retain in run(sent, [row(5, window=9)], retain=False).outlet.published)
+
+
+@pytest.mark.assures("gateway", "A full disk ends neither direction")
+def test_a_full_disk_delays_notes_and_ends_nothing(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("quiltstream.pipelines.gateway.publish_back._DISK_RETRY_S", 0.01)
+    add, tries = sent.add, []
+
+    def full(rows: Iterable[ReleasedRow]) -> None:
+        rows = list(rows)
+        tries.append(len(rows))
+        if len(tries) < 3:
+            raise sqlite3.OperationalError("database or disk is full")
+        add(rows)
+
+    monkeypatch.setattr(sent, "add", full)
+    done = run(sent, [row(1), row(2)], [row(2), row(3)])
+    assert [payload for _, payload, _ in done.outlet.published] == [row(1), row(2), row(3)]
+    assert tries == [2, 2, 2, 1]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    assert "database or disk is full" in caplog.text
+
+
+def test_a_stop_while_the_disk_is_full_leaves_rows_for_the_next_start(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, outlet, tally = Given([row(1)]), FakeOutlet(), Tally()
+    back = Back(source, sent, prefix="out", retain=True, tally=tally, rejects=RejectFile(None))
+    outlet.back = back
+
+    def full(rows: object) -> None:  # noqa: ARG001 - the signature is that of ``add``
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(sent, "add", full)
+        back.run(outlet, lambda: bool(outlet.published), 0.05)
+    assert (tally.sent, source.finished) == (0, 0)
+    assert run(sent, [row(1)]).tally.sent == 1
+
+
+def test_a_note_of_files_that_the_disk_refuses_is_written_later(tmp_path: Path, sent: Sent) -> None:
+    (tmp_path / "a.jsonl").write_bytes(row(1) + b"\n")
+    source = FolderSource(tmp_path, 60.0, sent)
+    assert source.take(0.0) == [row(1)]
+    with pytest.MonkeyPatch.context() as disk:
+        disk.setattr(sent, "add_file", lambda *_: (_ for _ in ()).throw(sqlite3.OperationalError("full")))
+        with pytest.raises(sqlite3.OperationalError):
+            source.done()
+    assert sent.file("a.jsonl") is None
+    source.done()
+    assert sent.file("a.jsonl") is not None
 
 
 def test_rows_unconfirmed_by_a_broken_connection_are_published_again(sent: Sent) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -75,6 +76,22 @@ class TestFolderHop(DeliveryContract):
         disk.mend()
         for target in disk.targets:
             target.close(2)
+
+
+def test_an_error_that_is_none_of_the_disk_ends_the_gateway(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(folder: Path, began_us: int) -> Segment:
+        raise MemoryError(folder, began_us)
+
+    target = FolderDelivery(tmp_path, size=1 << 20, age=60.0, begin=broken)
+    assert target.offer(1, message(1))
+    ear = target.fileno()
+    assert ear is not None
+    assert select.select([ear], [], [], 10)[0]
+    for _ in range(2):
+        with pytest.raises(MemoryError):
+            target.had()
+    assert "no message is written any more" in caplog.text
+    target.close(1.0)
 
 
 def test_a_segment_is_sealed_by_age_without_further_messages(tmp_path: Path) -> None:
