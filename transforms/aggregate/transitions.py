@@ -166,23 +166,31 @@ class _CountTransitions(beam.CombineFn):
         counts = np.zeros((len(names), states, states), dtype=np.int64)
         visits = np.zeros((len(names), states), dtype=np.int64)
         for i, name in enumerate(names):
-            slots, path = self._states_of(accumulator.traces[name])
-            visits[i] = np.bincount(path, minlength=states)
-            adjacent = np.flatnonzero(np.diff(slots) == 1)
+            starts, lengths, path = self._runs_of(accumulator.traces[name])
+            adjacent = np.flatnonzero(starts[1:] == (starts + lengths)[:-1])
             pairs = path[adjacent] * states + path[adjacent + 1]
             counts[i] = np.bincount(pairs, minlength=states * states).reshape(states, states)
+            np.add.at(visits[i], path, lengths)
+            np.add.at(counts[i], (path, path), lengths - 1)
         return TransitionCounts(series=names, counts=counts, visits=visits)
 
-    def _states_of(self, traces: list[_Trace]) -> tuple[Ints, Ints]:
-        """The slots of a series, strictly increasing, and the states in them."""
+    def _runs_of(self, traces: list[_Trace]) -> tuple[Ints, Ints, Ints]:
+        """The runs of one state of a series: their first slots, strictly increasing, their lengths and their states.
+
+        A reading is a run of one slot, and a gap one run however long it is: a single wrong stamp may be years away.
+        """
         trace, states, window = _Trace.join(traces), self._space.size, self._scope.window
         slots, path = trace.slots, trace.packed & ((1 << state_bits(states)) - 1)
         if not (self._space.missing_state and len(slots)):
-            return slots, path
+            return slots, np.ones_like(slots), path
         first, stop = (int(slots[0]), int(slots[-1]) + 1) if window is None else window
-        dense = np.full(stop - first, states - 1, dtype=np.int64)
-        dense[slots - first] = path
-        return np.arange(first, stop, dtype=np.int64), dense
+        # a gap before each reading, and one behind the last
+        starts, lengths, found = np.empty((3, 2 * len(slots) + 1), dtype=np.int64)
+        starts[0], starts[1::2], starts[2::2] = first, slots, slots + 1
+        lengths[1::2], lengths[::2] = 1, np.append(slots, stop) - starts[::2]
+        found[1::2], found[::2] = path, states - 1
+        kept = lengths > 0
+        return starts[kept], lengths[kept], found[kept]
 
 
 class _KeepPaths(_CountTransitions):
@@ -209,12 +217,13 @@ class _KeepPaths(_CountTransitions):
             return None
         found: dict[str, Path] = {}
         for name, traces in accumulator.traces.items():
-            slots, states = self._states_of(traces)
-            first, stop = (int(slots[0]), int(slots[-1]) + 1) if len(slots) else (0, 0)
+            starts, lengths, states = self._runs_of(traces)
+            first, stop = (int(starts[0]), int(starts[-1] + lengths[-1])) if len(starts) else (0, 0)
             if stop - first > MOST_SLOTS:
                 return None
-            path = np.full(stop - first, -1, dtype=np.int8)
-            path[slots - first] = states
+            # a run of several slots is a gap, which is a state where the missing state is one
+            path = np.full(stop - first, self._space.size - 1 if self._space.missing_state else -1, dtype=np.int8)
+            path[starts - first] = states
             found[name] = Path(first, path)
         return found
 

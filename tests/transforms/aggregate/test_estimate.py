@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from apache_beam.testing.util import assert_that
+from apache_beam.testing.util import assert_that, equal_to
 
 from quiltstream.pipelines.data import path as shipped
 from quiltstream.privacy.estimation import EstimationError, release_counts
@@ -128,6 +128,20 @@ def test_a_gap_cuts_the_chain(tmp_path):
     names, counts, visits = plain(rows)
     assert counts[0, 0, 0] == 3
     counted(tmp_path, rows, (names, counts, visits))
+
+
+def test_a_reading_stamped_far_away_takes_no_memory_where_gaps_are_a_state(tmp_path):
+    far = 10**9
+    rows = [("m", ORIGIN + slot * HALF_HOUR, 100.0) for slot in (0, 1, far)]
+    counts, visits = np.zeros((1, 6, 6)), np.zeros((1, 6))
+    gap = far - 2
+    counts[0, 0, 0], counts[0, 0, 5], counts[0, 5, 0], counts[0, 5, 5] = 1, 1, 1, gap - 1
+    visits[0, 0], visits[0, 5] = 3, gap
+    counted(tmp_path, rows, (["m"], counts, visits), missing=True)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        grid, space = SlotGrid(HALF_HOUR, ORIGIN), StateSpace(EDGES, "W", missing_state=True)
+        paths = pipeline | feed(tmp_path, batches(rows, 1000)) | SeriesPaths(grid, space)
+        assert_that(paths, equal_to([None]))
 
 
 def test_no_reading_gives_no_series(tmp_path):
