@@ -312,6 +312,9 @@ _LOOK_BACK = 1024
 _STALLED = 0.999
 _RHO_ROOM = 2.0**-48
 
+#: What double precision may lose of e^{-g d/2} / pi_min and its like, where they are not far below 1.
+_SHARE_ROOM = 1 + 2.0**-44
+
 PairLabel: TypeAlias = tuple[int, int, int]
 """Member of the class, state x, state x'."""
 
@@ -349,15 +352,15 @@ def lemma_4_8(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
     Infinite where e^{-g d/2} >= pi_min.
 
     The influence on the slot d later is at most f(d), on the slot d earlier at most 2 f(d), whatever the initial
-    distribution ([SWC17] App. C.4). Computed as 2 artanh(e^{-g d/2} / pi_min), which keeps small values accurate.
+    distribution ([SWC17] App. C.4). Computed as 2 artanh(e^{-g d/2} / pi_min), which keeps small values accurate, and
+    rounded outward.
 
     Args:
         bounds: The class of chains.
         lags: Distances d in slots, any shape.
     """
     share = np.exp(-bounds.gap / 2 * np.asarray(lags, dtype=np.float64) - math.log(bounds.pi_min))
-    share = np.where(share < 1, share, np.nan)
-    return np.nan_to_num(2 * np.arctanh(share), nan=np.inf)
+    return _twice_artanh(share)
 
 
 def lemma_4_8_reach(bounds: MixingBounds) -> int:
@@ -386,9 +389,14 @@ def spectral_influence(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
     # rho is known through 1 - g only: a gap within rounding of 1 must not make it 0
     rho = math.sqrt(min(1.0, bounds.rho**2 + _RHO_ROOM))
     share = np.exp(lags * math.log(rho)) * (1 / bounds.pi_min - 1)
-    share = np.where(share < 1, share, np.nan)
     # the room for rho could lift it above the lemma where the gap is tiny
-    return np.minimum(np.nan_to_num(2 * np.arctanh(share), nan=np.inf), lemma_4_8(bounds, lags))
+    return np.minimum(_twice_artanh(share), lemma_4_8(bounds, lags))
+
+
+def _twice_artanh(share: FloatArray) -> FloatArray:
+    """2 artanh of a share, rounded outward; infinite from 1 on."""
+    share = share * _SHARE_ROOM
+    return np.nan_to_num(2 * np.arctanh(np.where(share < 1, share, np.nan)), nan=np.inf)
 
 
 def closed_form(bounds: MixingBounds, lags: npt.ArrayLike, bound: Bound = "lemma-4.8") -> FloatArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -115,6 +116,16 @@ def test_the_closed_form_is_the_printed_formula(pi_min, gap):
     lags = np.arange(1, 60)
     printed = [reference.lemma_f(pi_min, gap, int(lag)) for lag in lags]
     assert lemma_4_8(MixingBounds(pi_min, gap), lags) == pytest.approx(printed, rel=1e-8)
+
+
+def test_the_closed_form_is_not_below_the_exact_one_where_the_lemma_barely_applies():
+    with localcontext() as context:
+        context.prec = 50
+        for rare, below, lag in itertools.product((0.5, 0.07, 0.0031), (1e-1, 1e-5, 1e-9), (16, 17, 40)):
+            bounds = MixingBounds(rare, -2 * math.log(rare * (1 - below)) / 16)
+            share = (-Decimal(bounds.gap) * lag / 2).exp() / Decimal(bounds.pi_min)
+            exact = ((1 + share) / (1 - share)).ln()
+            assert exact <= Decimal(float(lemma_4_8(bounds, lag))) <= exact * (1 + Decimal("1e-5"))
 
 
 def test_the_closed_form_is_infinite_where_the_lemma_does_not_apply():
