@@ -44,6 +44,9 @@ Kind = TypeVar("Kind")
 #: What a mean over up to 100,000 moves may lose in double precision.
 _OUTWARD = 1e-12
 
+#: Points of a curve that are slowed, or up to twice as many.
+_POINTS = 100
+
 
 @overload
 def adversary_divergence(
@@ -251,16 +254,30 @@ def _chain(belief: Form, factor: float) -> Form:
     return belief | {"transition": _matrix(belief["transition"], factor)}
 
 
+def _reach(m: int, factor: float) -> tuple[int, int]:
+    """Moves of m slots beyond which lie less than 1e-17, by Hoeffding, which the outward rounding covers."""
+    spread = 4.5 * math.sqrt(m)
+    return max(0, math.floor(m / factor - spread)), min(m, math.ceil(m / factor + spread))
+
+
 def _curve(points: Any, factor: float) -> list[list[float]]:
     from scipy.stats import binom  # noqa: PLC0415 - half a second that only this one needs
 
     if factor == 1:
         return points
+    # any of many points are a bound, and the last bounds the most
+    points = points[:: -max(1, len(points) // _POINTS)][::-1]
     steps = sorted({min(MOST_STEPS, math.ceil(one * m)) for m, _ in points for one in (1, factor)})
-    moves = np.arange(steps[-1] + 1)
-    # total variation is submultiplicative: j moves are j // m times m
-    etas = np.min([np.power(float(eta), moves // m) for m, eta in points], axis=0)
-    means = [float(binom.pmf(moves[: m + 1], m, 1 / factor) @ etas[: m + 1]) + _OUTWARD for m in steps]
+    moves = np.arange(_reach(steps[-1], factor)[1] + 1)
+    etas = np.ones(len(moves))
+    for m, eta in points:
+        # total variation is submultiplicative: j moves are j // m times m
+        np.minimum(etas, np.power(float(eta), moves // m), out=etas)
+    means: list[float] = []
+    for m in steps:
+        few, many = _reach(m, factor)
+        likely = slice(few, many + 1)
+        means.append(float(binom.pmf(moves[likely], m, 1 / factor) @ etas[likely]) + _OUTWARD)
     return [[m, min(1.0, mean)] for m, mean in zip(steps, np.minimum.accumulate(means).tolist(), strict=True)]
 
 
