@@ -137,7 +137,7 @@ def letter_of(reject: Mapping[str, Any], content: Content, letters: Letters) -> 
     Raises:
         ImportError: the library is not installed on this machine.
     """
-    inside = json.dumps({**reject, **_plain(content, letters.most_bytes)}).encode()
+    inside = json.dumps(_written({**reject, **_plain(content, letters.most_bytes)})).encode()
     return base64.b64encode(seal(inside, decoded_key(letters.public_key))).decode("ascii")
 
 
@@ -154,6 +154,15 @@ def _plain(content: Content, most: int) -> dict[str, Any]:
         "payload": _text(payload[:most]),
         "cut": len(payload) > most or is_long,
     }
+
+
+def _written(value: Any) -> Any:
+    """A value whose texts are UTF-8: half a pair of surrogates, which is none, is written as an escape."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {name: _written(one) for name, one in value.items()}
+    return [_written(one) for one in value] if isinstance(value, list) else value
 
 
 def _text(data: bytes | None) -> str | None:

@@ -85,7 +85,7 @@ def scale_text(scale: Fraction) -> str:
 
 @lru_cache(maxsize=8)
 def _frozen_of(text: str) -> dict[str, Any]:
-    """What a domain has frozen: each charge needs it, and a certified model is a megabyte. It is only read."""
+    """What a domain has frozen, shared by all who ask: each charge needs it, and a certified model is a megabyte."""
     return json.loads(text)
 
 
@@ -95,14 +95,14 @@ def domain_from_row(row: Row) -> DomainSpec:
     frozen = _frozen_of(row["frozen"])
     return DomainSpec(
         name=row["name"],
-        grid=frozen["slots"],
-        states=frozen["states"],
+        grid=deepcopy(frozen["slots"]),
+        states=deepcopy(frozen["states"]),
         belief=frozen["belief"],
         model_id=frozen["model_id"],
         guarantee=frozen["guarantee"],
         budget=float(row["budget"]),
         missing=frozen["missing"],
-        reading=frozen["readings"],
+        reading=deepcopy(frozen["readings"]),
         changes=changes_from_text(row["changes"]),
     )
 

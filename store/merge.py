@@ -210,7 +210,7 @@ class HeldDomain:
     ledger: str
     spec: DomainSpec
     first_budget: float
-    events: frozenset[Event]
+    events: Mapping[Event, tuple[int, int]]  # each with the latest time on record up to it, and its place there
     created_us: int
 
 
@@ -263,7 +263,10 @@ def merged_domain(first: HeldDomain, second: HeldDomain) -> HeldDomain:
     return replace(
         first,
         spec=replace(first.spec, budget=max(first.spec.budget, second.spec.budget), changes=changes),
-        events=first.events | second.events,
+        events={
+            event: max(order for held in (first, second) if (order := held.events.get(event)) is not None)
+            for event in first.events.keys() | second.events.keys()
+        },
         created_us=min(first.created_us, second.created_us),
     )
 
@@ -425,10 +428,13 @@ class Source:
         return (row["window_start"], row["shard"]), Value(charge, row["completeness"], row["block"], row["created_us"])
 
     def _domain(self, row: Row) -> HeldDomain:
-        events = frozenset[Event](
-            (event["at_us"], event["kind"], event["query"], event["old"], event["new"])
-            for event in recorded_rows.events_of(self.connection, row)
-        )
+        # in the order of the record and not of its times: a clock may be set back
+        events: dict[Event, tuple[int, int]] = {}
+        latest = 0
+        for place, event in enumerate(recorded_rows.events_of(self.connection, row)):
+            latest = max(latest, event["at_us"])
+            said = (event["at_us"], event["kind"], event["query"], event["old"], event["new"])
+            events.setdefault(said, (latest, place))
         spec = domain_from_row(row)
         budgets = [float(json.loads(old)) for _, kind, _, old, _ in events if kind == "budget-raised"]
         return HeldDomain(self.name, spec, min([*budgets, spec.budget]), events, row["created_us"])
@@ -714,7 +720,7 @@ class NewLedger:
         self._domains[held.spec.name] = (number, held)
         values = {"id": number, "created_us": held.created_us, "event_rows": len(held.events)}
         put(self._connection, tables.domains, domain_values(held.spec) | values)
-        for at_us, kind, query, old, new in sorted(held.events, key=_when):
+        for at_us, kind, query, old, new in sorted(held.events, key=lambda event: (held.events[event], _when(event))):
             values = {"domain_id": number, "kind": kind, "query": query, "old": old, "new": new, "at_us": at_us}
             put(self._connection, tables.domain_events, values)
 

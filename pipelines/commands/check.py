@@ -58,8 +58,8 @@ _APART, _THOUSAND = 300.0, 1000.0
 _TRIED = 10_000
 
 _CLOCK_SET_BACK = (
-    "; some are of an hour that a clock set back doubles: where the rows are in order, readings.ambiguous: in-order "
-    "tells the two hours apart"
+    "; some are of an hour that a clock set back doubles: if the times have no offset and the rows are in order, "
+    "readings.ambiguous: in-order tells the two hours apart"
 )
 
 #: Share of the readings in one bin at which the edges tell nothing of them.

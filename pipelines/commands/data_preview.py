@@ -41,6 +41,7 @@ from ...schemas.settings.connectors import Encoding, FileFormat
 from ...transforms.formats.avro import whole_records
 from ...transforms.formats.paths import SourceFileError, is_utf8, open_text
 from ...transforms.formats.rows import MISSING, clock_columns, clock_times, read_values
+from ...transforms.formats.times import HIGHEST_US
 from ..errors import CommandError, ExitCode
 
 _MOST = 1 << 20
@@ -332,7 +333,7 @@ def look_at(path: Path, value: str | None = None) -> Look:
     table = _with_numbers(_without_index(_with_single_names(path, table)), layout.decimal)
     is_wide = value is None and kind in ("csv", "parquet")
     seen = (is_wide and (_wide_times(table) or _wide_series(table))) or _long(path, table, value)
-    known = seen.instants >= 0
+    known = (seen.instants >= 0) & (seen.instants <= HIGHEST_US)
     if seen.ends is not None:
         known &= seen.ends > seen.instants
     codes, instants, numbers = seen.codes[known], seen.instants[known], seen.numbers[known]
@@ -573,10 +574,15 @@ def _with_single_names(path: Path, table: pa.Table) -> pa.Table:
 
 
 def _with_numbers(table: pa.Table, decimal: str) -> pa.Table:
-    """The table with numbers for texts that are mostly numbers, beside marks of a missing value or an error."""
+    """The table with numbers for values that are mostly numbers, beside marks of a missing one or of an error.
+
+    Only names tell them from what has digits and is none: rooms, contracts, stages of sleep.
+    """
     for at, name in enumerate(table.column_names):
         column = table.column(at)
-        if not _is_text(column.type) or any(one.search(name) for one in (SERIES, TIME, _LABEL)):
+        # names and labels may be of digits, too
+        is_value = VALUE.search(name) and not any(one.search(name) for one in (SERIES, TIME, _LABEL))
+        if not _is_text(column.type) or not is_value:
             continue
         values, problems = read_values(column.combine_chunks(), decimal=decimal)
         known = ~np.logical_or.reduce([one.rows for one in problems] or [np.zeros(len(values), dtype=bool)])

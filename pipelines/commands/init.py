@@ -386,7 +386,7 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
     files = {output.with_name(SCHEMA_FILE): schema_file(), output: guessed.text}
     settings = load_settings(guessed.text, folder=output.parent)
     sources = [one for one in job_paths(settings) if one.field.startswith("source")]
-    for path in (*files, roster):
+    for path in (*files, *([roster] if guessed.grouped else [])):
         check_output(path, sources, path.name)
     if not guessed.grouped:
         if hold_out:

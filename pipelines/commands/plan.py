@@ -485,6 +485,8 @@ def _check_written(settings: Path | None, model: Path | None, picture: Path | No
     read: list[JobPath | Path] = [] if model is None else [model]
     if settings is not None and model is None:
         read = [settings, *job_paths(read_settings(settings))]
+    if output is not None and picture is not None:
+        check_output(picture, [output], "the picture (--picture)")
     for written, what in ((output, "the settings to start from (-o)"), (picture, "the picture (--picture)")):
         if written is not None:
             check_output(written, read, what)

@@ -517,7 +517,7 @@ def _within(seconds: float, call: Callable[[], _Answer], failing: type[Exception
         except Exception as error:  # noqa: BLE001 - as well as none
             failed.append(error)
 
-    calling = threading.Thread(target=answered, name="quiltstream-asking", daemon=True)
+    calling = threading.Thread(target=answered, name="quiltstream-calling", daemon=True)
     calling.start()
     calling.join(seconds)
     for error in failed:

@@ -117,7 +117,6 @@ _MOST_TRIES = 100
 
 #: States up to which every vector of the lower bound is tried.
 _ALL_VECTORS = 12
-_POWER_STEPS = 2_000
 
 
 @dataclass(frozen=True, eq=False)

@@ -98,9 +98,9 @@ _FLOOR = 2.0**-30
 _REMEMBERED = 2**20
 _LENGTHS = 64
 
-#: Total variations of blocks of many states. Blocks above the first would make fewer the slots that are followed at once,
-#: and lower the loss of short windows alone, by a tenth at most. Blocks longer than the first one below the second bound
-#: nothing that several of it do not.
+#: Total variations of blocks of many states. Blocks above the first would make fewer the slots that are followed at
+#: once, and lower the loss of short windows alone, by a tenth at most. Blocks longer than the first below the second
+#: bound nothing that several of it do not.
 _INFORMATIVE = 0.8
 _FORGOTTEN = 0.1
 

@@ -314,7 +314,7 @@ class BayesianNetwork:
         unknown = sorted(set(tables) ^ set(parents))
         if unknown:
             raise NetworkError(f"tables and parents differ in {', '.join(map(repr, unknown))}: give both for each")
-        above = {name: _checked_parents(name, tuple(parents[name]), parents) for name in parents}
+        above = {name: _checked_parents(name, tuple(parents[name]), tuple(parents)) for name in parents}
         order = _sorted(above)
         kept: dict[str, FloatArray] = {}
         for name in order:

@@ -26,6 +26,17 @@ from .samples import SERIES, domain, drafts, query
 class ReadingContract(Registered):
     """What reading promises."""
 
+    def test_a_domain_that_was_changed_in_memory_is_read_as_recorded(self, store: Store) -> None:
+        registered = store.register(domain(), query())
+        held = store.registered("homes", registered.query.name)
+        assert held is not None
+        for given in (held.domain.reading, held.domain.states, held.domain.grid):
+            assert isinstance(given, dict)
+            given.clear()
+        again = store.registered("homes", registered.query.name)
+        assert again is not None
+        assert again.domain == registered.domain
+
     @pytest.mark.assures("ledger", "The store says which windows are missing")
     def test_missing_blocks_are_those_of_the_schedule_without_a_record(self, store: Store) -> None:
         held = store.register(domain(), query(shards=16))

@@ -420,6 +420,52 @@ def test_texts_among_the_numbers_are_marks_of_an_error(tmp_path: Path) -> None:
     assert json.loads(call("check", "--json", tmp_path / "settings.yaml").out)["readings"] == 192
 
 
+@pytest.mark.parametrize(
+    ("column", "names"),
+    [
+        ("room", ("101", "102", "B1")),
+        ("flat", ("12", "12b")),
+        ("plug", ("0012", "34", "x9")),
+        ("mpan", ("19", "20", "a")),
+    ],
+)
+def test_names_of_digits_are_names_and_not_values(tmp_path: Path, column: str, names: tuple[str, ...]) -> None:
+    _, *rows = lines().splitlines()
+    text = [f"{names[at % len(names)]},{row.split(',', 1)[1]}" for at, row in enumerate(rows)]
+    (tmp_path / "x.csv").write_text("\n".join([f"{column},time,kwh", *text]), encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    assert (done.code, done.said(f"column {column}, {len(names)} seen")) == (0, True), done.err
+
+
+@pytest.mark.parametrize("words", [(), ("--value", "sleep")])
+def test_labels_of_digits_are_labels_and_not_values(tmp_path: Path, words: tuple[str, ...]) -> None:
+    _, *rows = lines().splitlines()
+    text = [f"{row.rsplit(',', 1)[0]},{'123RW'[at % 5]}" for at, row in enumerate(rows)]
+    (tmp_path / "x.csv").write_text("\n".join(["meter,time,sleep", *text]), encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", *words, "-o", tmp_path / "settings.yaml")
+    assert (done.code, done.said("5 labels: 1, 2, 3, R, W")) == (0, True), done.err
+
+
+def test_a_stamp_that_stands_for_never_is_looked_past(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(lines() + "\nm9,9999-12-31T23:59:00Z,0.5\n", encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", "--timezone", "Europe/Berlin", "-o", tmp_path / "settings.yaml")
+    assert done.code == 0, done.err
+    assert "9999" not in (tmp_path / "settings.yaml").read_text(encoding="utf-8")
+
+
+def test_a_folder_of_files_without_series_may_be_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, *rows = lines().splitlines()
+    for name in ("a", "b"):
+        text = [row.split(",", 1)[1] for row in rows if row.split(",", 1)[0] == rows[0].split(",", 1)[0]]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["time,kwh", *text]), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    done = call("init", ".")
+    assert done.code == 0, done.err
+    assert not (tmp_path / "roster.csv").exists()
+
+
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     text = [f"{line},1" for line in lines(header=("meter", "time", "kwh", "kwh")).splitlines()[1:]]
     (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh,kwh", *text]), encoding="utf-8")

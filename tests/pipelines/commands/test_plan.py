@@ -239,6 +239,7 @@ def test_a_plan_without_a_roster_is_for_one_series_and_states_it(tmp_path: Path)
         (("settings.yaml", "--rule", "2/90", "--largest-share", "1%"), "largest share is 0.01"),
         (("settings.yaml", "--picture", "plan.jpg"), "--picture is plan.jpg, but must end with .svg or .png"),
         (("settings.yaml", "-o", "elsewhere/planned.yaml"), "write beside it"),
+        (("--model", "bare.json", "-o", "p.svg", "--picture", "p.svg"), "name the same file"),
         (("--model", "bare.json"), "the model has no states or no interval"),
         (("--model", "none.json"), "none.json"),
         (("none.yaml",), "none.yaml"),

@@ -327,6 +327,7 @@ def test_a_network_survives_pickling():
         ({"a": ["b"], "b": ["a"]}, {"a": [[1.0]], "b": [[1.0]]}, "parents has a cycle among 'a', 'b'"),
         ({"a": ["a"]}, {"a": [[1.0]]}, "parents has a cycle among 'a'"),
         ({"a": ["z"]}, {"a": [[1.0]]}, "parents of 'a': 'z' is not a variable"),
+        ({"a": [["z"]]}, {"a": [[1.0]]}, r"parents of 'a': \['z'\] is not a variable"),
         ({"a": [], "b": ["a", "a"]}, {"a": [1.0], "b": [[[1.0]]]}, "parents of 'b' has one of them twice"),
         ({"a": []}, {"a": [1.0], "b": [1.0]}, "tables and parents differ in 'b'"),
         ({"a": []}, {"a": [[0.5, 0.5]]}, r"table of 'a' has shape \(1, 2\)"),

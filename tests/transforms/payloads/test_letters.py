@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from quiltstream.schemas.dead_letters import LetterError, Letters, new_keys, open_letter, seal
+from quiltstream.schemas.dead_letters import Content, LetterError, Letters, letter_of, new_keys, open_letter, seal
 from quiltstream.schemas.readings import LETTER_SCHEMA, REJECT_SCHEMA, RejectReason
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import load_settings
@@ -114,6 +114,15 @@ CONTENT: dict[str, Any] = {
 
 def sealed(content: bytes) -> str:
     return base64.b64encode(seal(content, PUBLIC)).decode("ascii")
+
+
+def test_a_letter_whose_names_are_no_utf_8_opens():
+    """Plug-ins make topics and names of headers; half a pair of surrogates is written as an escape."""
+    content = Content(b"abc", "t\udc80", 1, None, [("h\udc81", b"x")])
+    reject = {"reason": "malformed-row", "source": "data/\udcff.jsonl", "position": 1, "size": 3}
+    inside = open_letter(letter_of(reject, content, TO), PRIVATE)
+    assert (inside["topic"], inside["headers"][0][0]) == ("t\\udc80", "h\\udc81")
+    assert (inside["source"], inside["payload"]) == ("data/\\udcff.jsonl", "YWJj")
 
 
 def test_encrypted_content_that_is_no_message_is_refused_as_a_dead_letter():
