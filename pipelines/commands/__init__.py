@@ -210,6 +210,14 @@ class Group(click.Group):
         super().__init__(*args, **kwargs)
         self.help = _as_written(self.help)
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the words before the command; Ctrl-C ends that as it ends a command."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except KeyboardInterrupt:
+            click.echo(STOPPED, err=True)
+            raise click.exceptions.Exit(ExitCode.STOPPED) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Find the command and run it; Ctrl-C ends a search that imports as it ends a command."""
         try:

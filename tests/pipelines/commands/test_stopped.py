@@ -97,11 +97,14 @@ def test_an_aborted_prompt_is_not_reported_as_a_stop() -> None:
     assert CliRunner().invoke(Command("trial", callback=body), []).exit_code == 1
 
 
-def test_ctrl_c_before_a_command_starts_has_the_same_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", [(Command, "make_context"), (click.Group, "parse_args")], ids=["command", "words"])
+def test_ctrl_c_before_a_command_starts_has_the_same_exit_code(
+    monkeypatch: pytest.MonkeyPatch, place: tuple[type, str]
+) -> None:
     def looked_up(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Command, "make_context", looked_up)
+    monkeypatch.setattr(*place, looked_up)
     for words in (["demo"], ["ledger", "show", "ledger.db"]):
         done = CliRunner().invoke(main, words)
         assert (done.exit_code, done.stdout, done.stderr) == (130, "", STOPPED + "\n")
