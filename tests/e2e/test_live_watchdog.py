@@ -161,7 +161,7 @@ def test_a_stall_is_logged_and_measured_within_a_minute_until_it_ends(
 def test_killed_workers_are_reported_within_a_minute_and_a_new_job_completes(
     bench: Bench, pool: tuple[Processes, int]
 ) -> None:
-    """Prism fails the job where a bundle is lost with them, and else waits for them: either is told."""
+    """Prism fails the job where a bundle is lost with them, and else waits for them and their pool: all is told."""
     processes, port = pool
     use_pool(bench, port)
     bench.settings(live={"poll": POLL, "restarts": 20, "metrics_port": 0})
@@ -172,8 +172,8 @@ def test_killed_workers_are_reported_within_a_minute_and_a_new_job_completes(
     bench.wait_for(2)
     published = bench.on_record()
     workers = bench.until(lambda: workers_of(processes), "a worker runs")
-    verdicts = ("no-worker", "job-failed")
-    assert [page_of(job)[cause] for cause in verdicts] == [0, 0]
+    verdicts = ("no-worker", "pool-away", "job-failed")
+    assert [page_of(job)[cause] for cause in verdicts] == [0, 0, 0]
     begun = time.monotonic()
     processes.kill("pool")
     # they end with their parent, by a signal of the kernel's that comes a moment after
@@ -182,7 +182,8 @@ def test_killed_workers_are_reported_within_a_minute_and_a_new_job_completes(
         bench.put(f"{day}.jsonl", day_of(frame, day))
 
     def told() -> bool:
-        lost = any(text.startswith("no worker has looked at the source for") for text in texts(job, "warning"))
+        causes = ("no worker has looked at the source for", "the worker pool at ")
+        lost = any(text.startswith(causes) for text in texts(job, "warning"))
         return lost or texts(job, "restart") != []
 
     bench.until(told, "the watchdog says so")
