@@ -151,7 +151,7 @@ def succeed(
     promises = [*promised(connection, row), priced(query.schedule, query.losses)]
     # all of it or nothing: a stream is not switched to noise that it could not keep up
     together = loss_of(changed, promises)
-    if together > changed.budget:
+    if not together <= changed.budget:  # a loss that is not a number is within none
         what = f"query {query.name!r}, which would go on for query {names[1]!r},"
         raise BudgetRefused(what, held, together - held, changed.budget)
     made = Registrar(connection).register(domain, query)
@@ -225,8 +225,8 @@ def _priced(connection: Connection, row: Row, domain: DomainSpec, changed: Domai
     except (ChainError, ValueError) as error:
         raise StoreError(f"domain {domain.name!r}: {error}") from None
     before, held = _lost(connection, row, domain), float(row["reserved_loss"])
-    most = max(after, reserved)
-    if most > domain.budget:
+    if not (after <= domain.budget and reserved <= domain.budget):  # a loss that is not a number is within none
+        most = max(after, reserved)
         raise BudgetRefused(f"the new belief about domain {domain.name!r}", held, most - held, domain.budget)
     return Changed(before, after, held, reserved)
 

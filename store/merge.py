@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple, dataclass, field, replace
 from functools import reduce
-from itertools import combinations, groupby
+from itertools import combinations, groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
@@ -210,7 +210,7 @@ class HeldDomain:
     ledger: str
     spec: DomainSpec
     first_budget: float
-    events: Mapping[Event, tuple[int, int]]  # each with the latest time on record up to it, and its place there
+    events: tuple[Event, ...]  # in the order of the record and not of their times: a clock may be set back
     created_us: int
 
 
@@ -263,12 +263,41 @@ def merged_domain(first: HeldDomain, second: HeldDomain) -> HeldDomain:
     return replace(
         first,
         spec=replace(first.spec, budget=max(first.spec.budget, second.spec.budget), changes=changes),
-        events={
-            event: max(order for held in (first, second) if (order := held.events.get(event)) is not None)
-            for event in first.events.keys() | second.events.keys()
-        },
+        events=_in_order(first.events, second.events),
         created_us=min(first.created_us, second.created_us),
     )
+
+
+def _in_order(*sequences: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The events of some ledgers, each as often as it may be on record: once. Every ledger's order is kept.
+
+    Of those that may be next the earliest is; where ledgers contradict each other, of all that are left.
+    """
+    before: dict[Event, set[Event]] = {event: set() for events in sequences for event in events}
+    behind: dict[Event, set[Event]] = {event: set() for event in before}
+    for events in sequences:
+        for event, following in pairwise(events):
+            before[following].add(event)
+            behind[event].add(following)
+    named = {_when(event): event for event in before}
+    free = [_when(event) for event, earlier in before.items() if not earlier]
+    heapq.heapify(free)
+    made: list[Event] = []
+    while before:
+        event = named[heapq.heappop(free) if free else min(map(_when, before))]
+        if before.pop(event, None) is None:
+            continue  # it was the earliest of a contradiction
+        made.append(event)
+        for following in behind[event] & before.keys():
+            before[following].discard(event)
+            if not before[following]:
+                heapq.heappush(free, _when(following))
+    return tuple(made)
+
+
+def _when(event: Event) -> tuple[int, str, str, str, str]:
+    at_us, kind, query, old, new = event
+    return at_us, kind, query or "", old, new
 
 
 def merged_query(first: HeldQuery, second: HeldQuery) -> HeldQuery:
@@ -428,13 +457,8 @@ class Source:
         return (row["window_start"], row["shard"]), Value(charge, row["completeness"], row["block"], row["created_us"])
 
     def _domain(self, row: Row) -> HeldDomain:
-        # in the order of the record and not of its times: a clock may be set back
-        events: dict[Event, tuple[int, int]] = {}
-        latest = 0
-        for place, event in enumerate(recorded_rows.events_of(self.connection, row)):
-            latest = max(latest, event["at_us"])
-            said = (event["at_us"], event["kind"], event["query"], event["old"], event["new"])
-            events.setdefault(said, (latest, place))
+        rows = recorded_rows.events_of(self.connection, row)
+        events = tuple(dict.fromkeys((one["at_us"], one["kind"], one["query"], one["old"], one["new"]) for one in rows))
         spec = domain_from_row(row)
         budgets = [float(json.loads(old)) for _, kind, _, old, _ in events if kind == "budget-raised"]
         return HeldDomain(self.name, spec, min([*budgets, spec.budget]), events, row["created_us"])
@@ -594,11 +618,6 @@ def _charge(row: Row, names: tuple[str, str], roster: str) -> Charge:
 _BATCH = 256
 
 
-def _when(event: Event) -> tuple[int, str, str, str, str]:
-    at_us, kind, query, old, new = event
-    return at_us, kind, query or "", old, new
-
-
 class NewLedger:
     """A ledger that is filled inside one transaction: at once but for the blocks, and then with these."""
 
@@ -720,7 +739,7 @@ class NewLedger:
         self._domains[held.spec.name] = (number, held)
         values = {"id": number, "created_us": held.created_us, "event_rows": len(held.events)}
         put(self._connection, tables.domains, domain_values(held.spec) | values)
-        for at_us, kind, query, old, new in sorted(held.events, key=lambda event: (held.events[event], _when(event))):
+        for at_us, kind, query, old, new in held.events:
             values = {"domain_id": number, "kind": kind, "query": query, "old": old, "new": new, "at_us": at_us}
             put(self._connection, tables.domain_events, values)
 

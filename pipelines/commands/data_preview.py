@@ -195,7 +195,8 @@ SERIES = re.compile(
 TIME = re.compile(r"time|^ts$|date|stamp|epoch|when|zeit|datum", re.IGNORECASE)
 _HOUR = re.compile(r"^hour$|^time$|time_?of_?day", re.IGNORECASE)
 VALUE = re.compile(
-    r"kwh|_wh$|^wh$|kw$|power|watt|load|energy|consum|value|reading|count|verbrauch|energie|leistung|wert",
+    r"kwh|_wh$|^wh$|kw$|power|watt|load|energy|consum|value|reading|(?<!ac)(?<!dis)count(?!y|ry)"
+    r"|verbrauch|energie|leistung|wert",
     re.IGNORECASE,
 )
 UNITS = (
@@ -246,6 +247,9 @@ _END = re.compile(r"end|stop|until|finish|(^|_)to$", re.IGNORECASE)
 #: Lengths of slots that people use: 1 s to 1 h.
 _USUAL_SLOTS = tuple(1_000_000 * seconds for seconds in (1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600))
 _DIGITS = re.compile(r"\d+")
+
+#: Shares of a column of texts that must be numbers: where its name is that of a value, and elsewhere.
+_HALF, _NEARLY_ALL = 0.5, 0.9
 
 #: Names of columns that a message shows.
 _SHOWN = 10
@@ -330,7 +334,9 @@ def look_at(path: Path, value: str | None = None) -> Look:
             + (", below the names of its columns, with every quote closed" if kind == "csv" else ""),
             ExitCode.SOURCE,
         )
-    table = _with_numbers(_without_index(_with_single_names(path, table)), layout.decimal)
+    table = _with_numbers(
+        _without_index(_with_single_names(path, table)), layout.decimal, value, has_types=kind != "csv"
+    )
     is_wide = value is None and kind in ("csv", "parquet")
     seen = (is_wide and (_wide_times(table) or _wide_series(table))) or _long(path, table, value)
     known = (seen.instants >= 0) & (seen.instants <= HIGHEST_US)
@@ -573,22 +579,30 @@ def _with_single_names(path: Path, table: pa.Table) -> pa.Table:
     return table
 
 
-def _with_numbers(table: pa.Table, decimal: str) -> pa.Table:
+def _with_numbers(table: pa.Table, decimal: str, value: str | None, *, has_types: bool) -> pa.Table:
     """The table with numbers for values that are mostly numbers, beside marks of a missing one or of an error.
 
-    Only names tell them from what has digits and is none: rooms, contracts, stages of sleep.
+    What has digits and is none stays text: names of rooms and contracts, stages of sleep. A name of a measured value
+    tells one from the other. Where none has, or for the column that is asked for, nearly all must be numbers and the
+    marks without a digit; in a file whose columns have types, a text without marks and fractions is one on purpose.
     """
-    for at, name in enumerate(table.column_names):
-        column = table.column(at)
-        # names and labels may be of digits, too
-        is_value = VALUE.search(name) and not any(one.search(name) for one in (SERIES, TIME, _LABEL))
-        if not _is_text(column.type) or not is_value:
+    texts = [name for name in table.column_names if _is_text(table.column(name).type)]
+    texts = [name for name in texts if not any(one.search(name) for one in (SERIES, TIME, _LABEL))]
+    for name in sorted(texts, key=lambda name: not VALUE.search(name)):
+        is_named = VALUE.search(name) is not None
+        if not is_named and name != value and any(map(VALUE.search, _number_columns(table))):
             continue
-        values, problems = read_values(column.combine_chunks(), decimal=decimal)
-        known = ~np.logical_or.reduce([one.rows for one in problems] or [np.zeros(len(values), dtype=bool)])
-        given = len(values) - sum(one.rows.sum() for one in problems if one.reason is RejectReason.MISSING_VALUE)
-        if known.any() and known.sum() * 2 >= given:
-            table = table.set_column(at, name, pa.array(values, mask=~known))
+        column = table.column(name).combine_chunks()
+        numbers, problems = read_values(column, decimal=decimal)
+        known = ~np.logical_or.reduce([one.rows for one in problems] or [np.zeros(len(numbers), dtype=bool)])
+        given = len(numbers) - sum(one.rows.sum() for one in problems if one.reason is RejectReason.MISSING_VALUE)
+        is_measured = known.any() and known.sum() >= (_HALF if is_named else _NEARLY_ALL) * given
+        if is_measured and not is_named:
+            marks = column.filter(pa.array(~known)).drop_null().to_pylist()
+            on_purpose = has_types and not marks and not (numbers[known] % 1).any()
+            is_measured = not on_purpose and not any(map(_DIGITS.search, marks))
+        if is_measured:
+            table = table.set_column(table.column_names.index(name), name, pa.array(numbers, mask=~known))
     return table
 
 

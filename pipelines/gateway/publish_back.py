@@ -513,16 +513,16 @@ class Back:
 
         Rows whose note is lost by a stop are published again, with the same release ids.
         """
-        failures = 0
+        told: float | None = None
         while True:
             try:
                 made = step()
             except sqlite3.OperationalError as error:
-                failures += 1
-                if failures == 1:
+                if told is None or time.monotonic() - told > _REPEAT_S:
+                    told = time.monotonic()
                     _LOG.error("back.state: the disk takes no note of what was sent (%s); trying again", error)
             else:
-                if failures:
+                if told is not None:
                     _LOG.warning("back.state: the disk takes notes again")
                 return made
             again = time.monotonic() + _DISK_RETRY_S

@@ -98,11 +98,9 @@ _FLOOR = 2.0**-30
 _REMEMBERED = 2**20
 _LENGTHS = 64
 
-#: Total variations of blocks of many states. Blocks above the first would make fewer the slots that are followed at
-#: once, and lower the loss of short windows alone, by a tenth at most. Blocks longer than the first below the second
-#: bound nothing that several of it do not.
+#: Total variation of a block of many states below which it counts where many slots are followed at once: blocks above
+#: it would make them fewer, and lower the loss of short windows alone, by a tenth at most.
 _INFORMATIVE = 0.8
-_FORGOTTEN = 0.1
 
 #: Slots from which on it pays to follow that many at once.
 _LEAST_STRIDE = 6
@@ -456,8 +454,6 @@ def _curve(direction: Kernel) -> MixingCurve:
         error = _error(len(direction.transition), steps, direction.rounding)
         eta = variation(np.linalg.matrix_power(direction.transition, steps)) + error
         curve.append((steps, min(eta, 1.0)))
-        if eta < _FORGOTTEN:
-            break
     stride = next((steps for steps, eta in curve if eta < _INFORMATIVE), 0)
     least = stride if stride >= _LEAST_STRIDE else 1
     return MixingCurve(tuple((steps, eta if steps >= least else 1.0) for steps, eta in curve))

@@ -44,7 +44,7 @@ Kind = TypeVar("Kind")
 #: What a mean over up to 100,000 moves may lose in double precision.
 _OUTWARD = 1e-12
 
-#: Points of a curve that are slowed, or up to twice as many.
+#: Points of a curve that are slowed, at most.
 _POINTS = 100
 
 
@@ -265,8 +265,9 @@ def _curve(points: Any, factor: float) -> list[list[float]]:
 
     if factor == 1:
         return points
-    # any of many points are a bound, and the last bounds the most
-    points = points[:: -max(1, len(points) // _POINTS)][::-1]
+    # any of many points are a bound; short ones decide what dense windows cost, and the last what seldom ones do
+    kept = np.unique(np.geomspace(1, len(points), _POINTS).astype(int)) - 1
+    points = [points[at] for at in kept.tolist()]
     steps = sorted({min(MOST_STEPS, math.ceil(one * m)) for m, _ in points for one in (1, factor)})
     moves = np.arange(_reach(steps[-1], factor)[1] + 1)
     etas = np.ones(len(moves))

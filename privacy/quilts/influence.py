@@ -312,8 +312,8 @@ _LOOK_BACK = 1024
 _STALLED = 0.999
 _RHO_ROOM = 2.0**-48
 
-#: What double precision may lose of e^{-g d/2} / pi_min and its like, where they are not far below 1.
-_SHARE_ROOM = 1 + 2.0**-44
+#: What double precision may lose of e^{-g d/2} / pi_min and its like, for each unit of their logarithms.
+_SHARE_ROOM = 2.0**-50
 
 PairLabel: TypeAlias = tuple[int, int, int]
 """Member of the class, state x, state x'."""
@@ -359,8 +359,8 @@ def lemma_4_8(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
         bounds: The class of chains.
         lags: Distances d in slots, any shape.
     """
-    share = np.exp(-bounds.gap / 2 * np.asarray(lags, dtype=np.float64) - math.log(bounds.pi_min))
-    return _twice_artanh(share)
+    faded = -bounds.gap / 2 * np.asarray(lags, dtype=np.float64)
+    return _twice_artanh(np.exp(faded - math.log(bounds.pi_min)), faded, bounds)
 
 
 def lemma_4_8_reach(bounds: MixingBounds) -> int:
@@ -388,14 +388,15 @@ def spectral_influence(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
     lags = np.asarray(lags, dtype=np.float64)
     # rho is known through 1 - g only: a gap within rounding of 1 must not make it 0
     rho = math.sqrt(min(1.0, bounds.rho**2 + _RHO_ROOM))
-    share = np.exp(lags * math.log(rho)) * (1 / bounds.pi_min - 1)
+    faded = lags * math.log(rho)
+    share = np.exp(faded) * (1 / bounds.pi_min - 1)
     # the room for rho could lift it above the lemma where the gap is tiny
-    return np.minimum(_twice_artanh(share), lemma_4_8(bounds, lags))
+    return np.minimum(_twice_artanh(share, faded, bounds), lemma_4_8(bounds, lags))
 
 
-def _twice_artanh(share: FloatArray) -> FloatArray:
-    """2 artanh of a share, rounded outward; infinite from 1 on."""
-    share = share * _SHARE_ROOM
+def _twice_artanh(share: FloatArray, faded: FloatArray, bounds: MixingBounds) -> FloatArray:
+    """2 artanh of a share, made of e^faded and pi_min, rounded outward; infinite from 1 on."""
+    share = share * (1 + _SHARE_ROOM * (4 - faded - math.log(bounds.pi_min)))
     return np.nan_to_num(2 * np.arctanh(np.where(share < 1, share, np.nan)), nan=np.inf)
 
 

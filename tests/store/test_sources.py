@@ -67,6 +67,27 @@ def test_a_merged_ledger_keeps_the_order_of_ids_whatever_their_times(tmp_path: P
             assert store.source_ids("homes") == known, name
 
 
+def test_a_ledger_merged_again_keeps_the_order_of_ids(tmp_path: Path, at: list[int]) -> None:
+    """In a merged ledger events of another one stand between: their places tell nothing."""
+    first, other = (f"sqlite:///{tmp_path / name}" for name in ("first.db", "other.db"))
+    with Store(first, create=True) as store:
+        held = store.register(domain(), query())
+        store.note_source_ids(held, {"meters": "a"})
+        at[0] = 500
+        store.note_source_ids(held, {"meters": "x"})
+    with Store(other, create=True) as store:
+        strange = store.register(domain(), query())
+        for at[0], name in ((600, "more"), (650, "most")):
+            store.note_source_ids(strange, {name: "z"})
+    merge([StoreAddress(first), StoreAddress(other)], tmp_path / "merged.db")
+    with Store(first) as store:
+        at[0] = 700
+        known = store.note_source_ids(held, {"meters": "y"})
+    merge([StoreAddress(first), StoreAddress(f"sqlite:///{tmp_path / 'merged.db'}")], tmp_path / "again.db")
+    with Store(f"sqlite:///{tmp_path / 'again.db'}") as store:
+        assert store.source_ids("homes")["meters"] == known["meters"]
+
+
 def test_source_ids_are_shared_by_queries_of_a_domain_only(tmp_path: Path, at: list[int]) -> None:
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         store.note_source_ids(store.register(domain(budget=3.0), query()), {"meters": "a"})

@@ -420,21 +420,51 @@ def test_texts_among_the_numbers_are_marks_of_an_error(tmp_path: Path) -> None:
     assert json.loads(call("check", "--json", tmp_path / "settings.yaml").out)["readings"] == 192
 
 
-@pytest.mark.parametrize(
-    ("column", "names"),
-    [
-        ("room", ("101", "102", "B1")),
-        ("flat", ("12", "12b")),
-        ("plug", ("0012", "34", "x9")),
-        ("mpan", ("19", "20", "a")),
-    ],
-)
+NAMES = [
+    ("room", ("101", "102", "B1")),
+    ("flat", ("12", "12b")),
+    ("plug", ("0012", "34", "x9")),
+    ("mpan", ("19", "20", "a")),
+    ("account", ("101", "102", "B1")),
+    ("county", ("101", "102", "B1")),
+]
+
+
+@pytest.mark.parametrize(("column", "names"), NAMES)
 def test_names_of_digits_are_names_and_not_values(tmp_path: Path, column: str, names: tuple[str, ...]) -> None:
     _, *rows = lines().splitlines()
     text = [f"{names[at % len(names)]},{row.split(',', 1)[1]}" for at, row in enumerate(rows)]
     (tmp_path / "x.csv").write_text("\n".join([f"{column},time,kwh", *text]), encoding="utf-8")
     done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
     assert (done.code, done.said(f"column {column}, {len(names)} seen")) == (0, True), done.err
+
+
+def test_names_of_digits_are_texts_in_json_on_purpose(tmp_path: Path) -> None:
+    _, *rows = (line.split(",") for line in lines().splitlines())
+    objects = [
+        json.dumps({"mpan": f"19{at % 3}", "time": row[1], "load": float(row[2])}) for at, row in enumerate(rows)
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(objects), encoding="utf-8")
+    done = call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml")
+    assert (done.code, done.said("column mpan, 3 seen")) == (0, True), done.err
+
+
+@pytest.mark.parametrize("words", [(), ("--value", "temperature")])
+def test_a_mark_of_an_error_makes_no_labels_of_measured_values(tmp_path: Path, words: tuple[str, ...]) -> None:
+    _, *rows = lines().splitlines()
+    text = [f"{row.rsplit(',', 1)[0]},{'ERR' if at == 7 else 15 + at % 40 / 10}" for at, row in enumerate(rows)]
+    (tmp_path / "x.csv").write_text("\n".join(["meter,time,temperature", *text]), encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", *words, "-o", tmp_path / "settings.yaml")
+    assert (done.code, done.said("column temperature, of no known unit")) == (0, True), done.err
+    assert "ERR" not in (tmp_path / "settings.yaml").read_text(encoding="utf-8")
+
+
+def test_a_mark_of_an_error_leaves_a_wide_table_wide(tmp_path: Path) -> None:
+    times = [f"2024-02-{1 + at // 24:02}T{at % 24:02}:00:00Z" for at in range(96)]
+    text = [f"{time},{at % 3}.5,1.5,{'ERR' if at == 5 else '0.25'},2.5" for at, time in enumerate(times)]
+    (tmp_path / "x.csv").write_text("\n".join(["time,plug1,plug2,plug3,plug4", *text]), encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    assert (done.code, done.said("a wide table: 4 columns from plug1 on are a series each")) == (0, True), done.err
 
 
 @pytest.mark.parametrize("words", [(), ("--value", "sleep")])

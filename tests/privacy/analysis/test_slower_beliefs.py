@@ -65,6 +65,16 @@ def test_slowed_contraction_bounds_cost_little_more_than_those_of_the_slowed_cha
     assert found == pytest.approx(least, rel=1e-6)
 
 
+def test_a_curve_of_many_points_costs_no_more_than_one_of_few_when_slowed() -> None:
+    spent: list[float] = []
+    for points in (64, 1_000):
+        curve = [[m, max(0.5**m, 1e-12)] for m in range(1, points + 1)]
+        form = slowed({"kind": "dobrushin-bounds", "forward": curve, "backward": curve}, 1.5)
+        assert form is not None
+        spent.append(Ledger(DobrushinBounds.from_dict(form)).replay([(0, 4800, 0.05)]))
+    assert spent[1] == pytest.approx(spent[0], rel=1e-3)
+
+
 def test_slowed_contraction_bounds_end_where_bounds_may() -> None:
     curve = [[1, 1.0], [25_001, 0.5]]
     form = slowed({"kind": "dobrushin-bounds", "forward": curve, "backward": curve}, 4)
