@@ -85,7 +85,7 @@ def scale_text(scale: Fraction) -> str:
 
 @lru_cache(maxsize=8)
 def _frozen_of(text: str) -> dict[str, Any]:
-    """What a domain has frozen, shared by all who ask: each charge needs it, and a certified model is a megabyte."""
+    """What a domain has frozen, shared by all callers: each charge needs it, and a certified model is a megabyte."""
     return json.loads(text)
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple, dataclass, field, replace
 from functools import reduce
+from graphlib import CycleError, TopologicalSorter
 from itertools import combinations, groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -271,27 +272,24 @@ def merged_domain(first: HeldDomain, second: HeldDomain) -> HeldDomain:
 def _in_order(*sequences: tuple[Event, ...]) -> tuple[Event, ...]:
     """The events of some ledgers, each as often as it may be on record: once. Every ledger's order is kept.
 
-    Of those that may be next the earliest is; where ledgers contradict each other, of all that are left.
+    Of those that may be next the earliest is. Ledgers that contradict each other have only the times in common.
     """
-    before: dict[Event, set[Event]] = {event: set() for events in sequences for event in events}
-    behind: dict[Event, set[Event]] = {event: set() for event in before}
+    sorter = TopologicalSorter[Event]({event: () for events in sequences for event in events})
     for events in sequences:
         for event, following in pairwise(events):
-            before[following].add(event)
-            behind[event].add(following)
-    named = {_when(event): event for event in before}
-    free = [_when(event) for event, earlier in before.items() if not earlier]
-    heapq.heapify(free)
+            sorter.add(following, event)
+    try:
+        sorter.prepare()
+    except CycleError:
+        return tuple(sorted({event for events in sequences for event in events}, key=_when))
+    free: list[tuple[tuple[int, str, str, str, str], Event]] = []
     made: list[Event] = []
-    while before:
-        event = named[heapq.heappop(free) if free else min(map(_when, before))]
-        if before.pop(event, None) is None:
-            continue  # it was the earliest of a contradiction
+    while sorter.is_active():
+        for event in sorter.get_ready():
+            heapq.heappush(free, (_when(event), event))
+        _, event = heapq.heappop(free)
         made.append(event)
-        for following in behind[event] & before.keys():
-            before[following].discard(event)
-            if not before[following]:
-                heapq.heappush(free, _when(following))
+        sorter.done(event)
     return tuple(made)
 
 

@@ -322,7 +322,7 @@ class Publisher:
 
     def _not_here(self, registration: Registration, domain: Row | None) -> UnknownNameError:
         """The error for a query that is not on record."""
-        # reads what is there: damage is told as damage, not as a missing name
+        # reading the rows reports damage as damage, not as a missing name
         if domain is None:
             recorded_rows.domain_rows(self.connection)
         else:

@@ -150,7 +150,7 @@ class Command(click.Command):
             with held_back(), _noted():
                 return super().invoke(ctx)
         except KeyboardInterrupt:
-            _end_stopped(ctx)
+            _end_stopped()
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:  # noqa: BLE001 - this is where every error ends
@@ -159,7 +159,7 @@ class Command(click.Command):
             failure = explain(error)
             # a runner wraps Ctrl-C into an error of the step that it interrupted; an error with a code is printed
             if STOP_SIGNALS and failure.code is ExitCode.FAILURE:
-                _end_stopped(ctx)
+                _end_stopped()
             from ..console import printable  # noqa: PLC0415 - --help is quick without the console
 
             lines = [printable(line) for line in failure.text.splitlines()]
@@ -195,9 +195,9 @@ def _noted() -> Generator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _end_stopped(context: click.Context) -> NoReturn:
+def _end_stopped() -> NoReturn:
     click.echo(STOPPED, err=True)
-    context.exit(ExitCode.STOPPED)
+    raise click.exceptions.Exit(ExitCode.STOPPED)
 
 
 class Group(click.Group):
@@ -215,15 +215,14 @@ class Group(click.Group):
         try:
             return super().make_context(*args, **kwargs)
         except KeyboardInterrupt:
-            click.echo(STOPPED, err=True)
-            raise click.exceptions.Exit(ExitCode.STOPPED) from None
+            _end_stopped()
 
     def invoke(self, ctx: click.Context) -> Any:
         """Find the command and run it; Ctrl-C ends a search that imports as it ends a command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            _end_stopped(ctx)
+            _end_stopped()
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the exit codes."""

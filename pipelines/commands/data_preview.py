@@ -586,8 +586,11 @@ def _with_numbers(table: pa.Table, decimal: str, value: str | None, *, has_types
     tells one from the other. Where none has, or for the column that is asked for, nearly all must be numbers and the
     marks without a digit; in a file whose columns have types, a text without marks and fractions is one on purpose.
     """
-    texts = [name for name in table.column_names if _is_text(table.column(name).type)]
-    texts = [name for name in texts if not any(one.search(name) for one in (SERIES, TIME, _LABEL))]
+    texts = [
+        name
+        for name in table.column_names
+        if _is_text(table.column(name).type) and not any(one.search(name) for one in (SERIES, TIME, _LABEL))
+    ]
     for name in sorted(texts, key=lambda name: not VALUE.search(name)):
         is_named = VALUE.search(name) is not None
         if not is_named and name != value and any(map(VALUE.search, _number_columns(table))):

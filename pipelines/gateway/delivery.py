@@ -308,7 +308,7 @@ _LOG = logging.getLogger("quiltstream.gateway")
 _GATHER_S = 0.003
 
 #: Seconds to the next try after the disk failed.
-_DISK_RETRY_S = 1.0
+DISK_RETRY_S = 1.0
 
 
 class FolderDelivery(DeliveryTarget):
@@ -437,12 +437,12 @@ class FolderDelivery(DeliveryTarget):
                 return
             if batch:
                 with self._guard:
-                    self._guard.wait(min(_DISK_RETRY_S, max(0.0, self._give_up - time.monotonic())))
+                    self._guard.wait(min(DISK_RETRY_S, max(0.0, self._give_up - time.monotonic())))
 
     def _patience(self) -> float | None:
         """How long to wait for messages: until the segment is old enough, or something can be tried again."""
         if self._torn:
-            return _DISK_RETRY_S
+            return DISK_RETRY_S
         return None if self._segment is None else max(0.0, self._began + self._age - time.monotonic())
 
     def _written(self, messages: list[Message]) -> bool:

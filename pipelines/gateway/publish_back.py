@@ -35,7 +35,7 @@ from ...schemas.dead_letters import Content
 from ...schemas.files import PRIVATE, check_replaceable, open_private, open_regular, reason
 from ..errors import CommandError
 from .connection import Outlet, row_properties
-from .delivery import DeliveryError, kafka, kafka_log, reason_of, refused_options
+from .delivery import DISK_RETRY_S, DeliveryError, kafka, kafka_log, reason_of, refused_options
 from .metrics import Dropped, RejectFile, Stall, Tally
 
 __all__ = [
@@ -438,9 +438,6 @@ class KafkaSource(ReleaseSource):
 _WAIT_S = 0.2
 _BUSY_S = 0.05
 
-#: Seconds to the next try after the disk failed.
-_DISK_RETRY_S = 1.0
-
 _Made = TypeVar("_Made")
 
 
@@ -513,19 +510,19 @@ class Back:
 
         Rows whose note is lost by a stop are published again, with the same release ids.
         """
-        told: float | None = None
+        warned: float | None = None
         while True:
             try:
                 made = step()
             except sqlite3.OperationalError as error:
-                if told is None or time.monotonic() - told > _REPEAT_S:
-                    told = time.monotonic()
+                if warned is None or time.monotonic() - warned > _REPEAT_S:
+                    warned = time.monotonic()
                     _LOG.error("back.state: the disk takes no note of what was sent (%s); trying again", error)
             else:
-                if told is not None:
+                if warned is not None:
                     _LOG.warning("back.state: the disk takes notes again")
                 return made
-            again = time.monotonic() + _DISK_RETRY_S
+            again = time.monotonic() + DISK_RETRY_S
             while time.monotonic() < again:
                 if over():
                     return None

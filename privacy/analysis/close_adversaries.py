@@ -261,10 +261,10 @@ def _reach(m: int, factor: float) -> tuple[int, int]:
 
 
 def _curve(points: Any, factor: float) -> list[list[float]]:
-    from scipy.stats import binom  # noqa: PLC0415 - half a second that only this one needs
-
     if factor == 1:
         return points
+    from scipy.stats import binom  # noqa: PLC0415 - half a second that only this one needs
+
     # any of many points are a bound; short ones decide what dense windows cost, and the last what seldom ones do
     kept = np.unique(np.geomspace(1, len(points), _POINTS).astype(int)) - 1
     points = [points[at] for at in kept.tolist()]

@@ -136,10 +136,9 @@ class DobrushinBounds(Belief):
     def covers(self, chain: MarkovChain | PeriodicChain) -> bool:
         """Whether a chain in its steady state, which must be unique, is a member, in double precision."""
         curves = (self.forward, self.backward)
-        states = len(chain.transition if isinstance(chain, MarkovChain) else chain.transitions[0])
         found = (contraction(chain, [m for m, _ in curve])[side] for side, curve in enumerate(curves))
         return all(
-            (values <= [eta + _lost(states, m) for m, eta in curve]).all()
+            (values <= [eta + _lost(chain.states, m) for m, eta in curve]).all()
             for curve, values in zip(curves, found, strict=True)
         )
 

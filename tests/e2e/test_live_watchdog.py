@@ -161,7 +161,7 @@ def test_a_stall_is_logged_and_measured_within_a_minute_until_it_ends(
 def test_killed_workers_are_reported_within_a_minute_and_a_new_job_completes(
     bench: Bench, pool: tuple[Processes, int]
 ) -> None:
-    """Prism fails the job where a bundle is lost with them, and else waits for them and their pool: all is told."""
+    """Prism fails the job where a bundle is lost with them, else it waits for their pool; both are reported."""
     processes, port = pool
     use_pool(bench, port)
     bench.settings(live={"poll": POLL, "restarts": 20, "metrics_port": 0})

@@ -8,7 +8,7 @@ import datetime as dt
 import gzip
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import pytest
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.schemas.settings.places import RegisterValue
 
-from ..jobs import START, call
+from ..jobs import START, Done, call
 
 METERS = ("Zähler 1", "Zähler 2", "Zähler 3")
 STEPS = [START + slot * dt.timedelta(minutes=30) for slot in range(96)]
@@ -408,14 +408,19 @@ def test_fractions_with_three_decimals_are_no_thousands(tmp_path: Path) -> None:
     assert made.readings.decimal == ","
 
 
+def begun(folder: Path, names: str, rows: Iterable[str], *words: str) -> Done:
+    """What ``init`` says of a CSV file of these names and rows, with further words."""
+    (folder / "x.csv").write_text("\n".join([names, *rows]), encoding="utf-8")
+    return call("init", folder / "x.csv", *words, "-o", folder / "settings.yaml")
+
+
 def test_texts_among_the_numbers_are_marks_of_an_error(tmp_path: Path) -> None:
     text = [
         line.rsplit(",", 1)[0]
         + (",ERR" if at % 9 == 1 else ",-" if at % 9 == 2 else ",Null" if at % 9 == 3 else ",0.5")
         for at, line in enumerate(lines().splitlines()[1:])
     ]
-    (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh", *text]), encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    done = begun(tmp_path, "meter,time,kwh", text)
     assert (done.code, done.said("value column kwh, kWh, times 2000 for W")) == (0, True), done.err
     assert json.loads(call("check", "--json", tmp_path / "settings.yaml").out)["readings"] == 192
 
@@ -434,8 +439,7 @@ NAMES = [
 def test_names_of_digits_are_names_and_not_values(tmp_path: Path, column: str, names: tuple[str, ...]) -> None:
     _, *rows = lines().splitlines()
     text = [f"{names[at % len(names)]},{row.split(',', 1)[1]}" for at, row in enumerate(rows)]
-    (tmp_path / "x.csv").write_text("\n".join([f"{column},time,kwh", *text]), encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    done = begun(tmp_path, f"{column},time,kwh", text)
     assert (done.code, done.said(f"column {column}, {len(names)} seen")) == (0, True), done.err
 
 
@@ -453,8 +457,7 @@ def test_names_of_digits_are_texts_in_json_on_purpose(tmp_path: Path) -> None:
 def test_a_mark_of_an_error_makes_no_labels_of_measured_values(tmp_path: Path, words: tuple[str, ...]) -> None:
     _, *rows = lines().splitlines()
     text = [f"{row.rsplit(',', 1)[0]},{'ERR' if at == 7 else 15 + at % 40 / 10}" for at, row in enumerate(rows)]
-    (tmp_path / "x.csv").write_text("\n".join(["meter,time,temperature", *text]), encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", *words, "-o", tmp_path / "settings.yaml")
+    done = begun(tmp_path, "meter,time,temperature", text, *words)
     assert (done.code, done.said("column temperature, of no known unit")) == (0, True), done.err
     assert "ERR" not in (tmp_path / "settings.yaml").read_text(encoding="utf-8")
 
@@ -462,8 +465,7 @@ def test_a_mark_of_an_error_makes_no_labels_of_measured_values(tmp_path: Path, w
 def test_a_mark_of_an_error_leaves_a_wide_table_wide(tmp_path: Path) -> None:
     times = [f"2024-02-{1 + at // 24:02}T{at % 24:02}:00:00Z" for at in range(96)]
     text = [f"{time},{at % 3}.5,1.5,{'ERR' if at == 5 else '0.25'},2.5" for at, time in enumerate(times)]
-    (tmp_path / "x.csv").write_text("\n".join(["time,plug1,plug2,plug3,plug4", *text]), encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    done = begun(tmp_path, "time,plug1,plug2,plug3,plug4", text)
     assert (done.code, done.said("a wide table: 4 columns from plug1 on are a series each")) == (0, True), done.err
 
 
@@ -471,8 +473,7 @@ def test_a_mark_of_an_error_leaves_a_wide_table_wide(tmp_path: Path) -> None:
 def test_labels_of_digits_are_labels_and_not_values(tmp_path: Path, words: tuple[str, ...]) -> None:
     _, *rows = lines().splitlines()
     text = [f"{row.rsplit(',', 1)[0]},{'123RW'[at % 5]}" for at, row in enumerate(rows)]
-    (tmp_path / "x.csv").write_text("\n".join(["meter,time,sleep", *text]), encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", *words, "-o", tmp_path / "settings.yaml")
+    done = begun(tmp_path, "meter,time,sleep", text, *words)
     assert (done.code, done.said("5 labels: 1, 2, 3, R, W")) == (0, True), done.err
 
 
@@ -498,8 +499,7 @@ def test_a_folder_of_files_without_series_may_be_the_current_one(
 
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     text = [f"{line},1" for line in lines(header=("meter", "time", "kwh", "kwh")).splitlines()[1:]]
-    (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh,kwh", *text]), encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    done = begun(tmp_path, "meter,time,kwh,kwh", text)
     assert (done.code, done.said("it has 2 columns 'kwh'; rename all but one")) == (5, True), done.err
     assert not (tmp_path / "settings.yaml").exists()
 
@@ -509,8 +509,7 @@ def test_windows_of_slots_that_do_not_fill_an_hour_go_on_when_the_clock_changes(
     """Seven minutes fill neither an hour nor a day, so the zone's clock does not show the same slots after a change."""
     begin = dt.datetime(2024, 10, 26, tzinfo=dt.timezone.utc)
     steps = [(begin + slot * dt.timedelta(minutes=7)).strftime(f"%Y-%m-%dT%H:%M:%S{offset}") for slot in range(500)]
-    (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh", *(f"m,{at},0.5" for at in steps)]), encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "--timezone", "Europe/Berlin", "-o", tmp_path / "settings.yaml")
+    done = begun(tmp_path, "meter,time,kwh", (f"m,{at},0.5" for at in steps), "--timezone", "Europe/Berlin")
     assert done.code == 0, done.err
     found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
     assert (found["readings"], found["before"]) == (500, 0)

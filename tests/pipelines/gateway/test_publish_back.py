@@ -457,7 +457,7 @@ def test_only_the_newest_window_of_a_topic_is_retained(sent: Sent) -> None:
 def test_a_full_disk_delays_notes_and_ends_nothing(
     sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("quiltstream.pipelines.gateway.publish_back._DISK_RETRY_S", 0.01)
+    monkeypatch.setattr("quiltstream.pipelines.gateway.publish_back.DISK_RETRY_S", 0.01)
     add, tries = sent.add, []
 
     def full(rows: Iterable[ReleasedRow]) -> None:
