@@ -198,7 +198,7 @@ class PubSubReader(Reader):
         self._attempts = 0
         self._look_at = 0.0
         self._heard_s: float | None = None
-        self._settled_s = float("inf")
+        self._held_s = float("inf")
 
     # The contract of a reader
 
@@ -339,7 +339,14 @@ class PubSubReader(Reader):
 
     def _hold(self, now: float) -> None:
         """Something may be waiting: keep the clock for a while."""
-        self._settled_s = now + self._source.settle_s
+        self._held_s = now
+
+    def _rested(self) -> bool:
+        """Whether the clock was kept for long enough."""
+        now = self._source.now()
+        # a wall clock that was ahead and was set back must not hold windows for as long as it was ahead
+        self._held_s = min(self._held_s, now)
+        return now - self._held_s >= self._source.settle_s
 
     @property
     def _settled(self) -> bool:
@@ -349,7 +356,7 @@ class PubSubReader(Reader):
             and self._waiting is None
             and self._arrived.empty()
             and not self._full
-            and self._source.now() >= self._settled_s
+            and self._rested()
         )
 
     @property

@@ -34,6 +34,10 @@ from ..errors import CommandError
 __all__ = ["MOST_LETTERS", "Dropped", "MetricsPage", "RejectFile", "Stall", "Tally"]
 
 
+#: Seconds that a reader of the page may take to send a request or to take in the answer.
+_READER_S = 10.0
+
+
 class Dropped(str, Enum):
     """Why a message goes no further."""
 
@@ -150,6 +154,8 @@ class MetricsPage:
 
     def __init__(self, port: int, text: Callable[[], str], setting: str = "metrics.port") -> None:
         class Handler(BaseHTTPRequestHandler):
+            timeout = _READER_S
+
             def do_GET(self) -> None:
                 found = self.path.partition("?")[0] == "/metrics"
                 body = (text() if found else "the counts are at /metrics\n").encode()
@@ -166,8 +172,8 @@ class MetricsPage:
             daemon_threads = True
 
             def handle_error(self, request: Any, client_address: Any) -> None:
-                """Print the traceback of an error, but none of a reader that went away."""
-                if not isinstance(sys.exc_info()[1], ConnectionError):
+                """Print the traceback of an error, but none of a reader that went away or reads nothing."""
+                if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
                     super().handle_error(request, client_address)
 
         try:

@@ -66,7 +66,7 @@ class ReleasedRow:
     Attributes:
         release_id: its name.
         topic: the rest of its topic behind the prefix.
-        stop: end of its window, ISO 8601: texts sort as instants.
+        stop: end of its window, ISO 8601 in UTC without its ``Z``: such texts sort as instants, with fractions or not.
         payload: the row as it is at the source, JSON.
     """
 
@@ -229,7 +229,7 @@ def row_of(payload: bytes) -> ReleasedRow | None:
     # neither is escaped anywhere, and a broker ends the connection for what it does not take in a property
     if any(len(part) > _LONGEST or _UNSAYABLE.search(part) for part in parts[:2]):
         return None
-    return ReleasedRow(parts[0], f"{level_of(parts[2])}/{level_of(parts[3])}", parts[1], payload)
+    return ReleasedRow(parts[0], f"{level_of(parts[2])}/{level_of(parts[3])}", parts[1].removesuffix("Z"), payload)
 
 
 def level_of(name: str) -> str:

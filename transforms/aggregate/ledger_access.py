@@ -144,7 +144,8 @@ class LogWriter:
     def _check(self) -> None:
         """Look in the ledger for the newest block of each query that was there, and for those seen since."""
         newest = self._newest
-        blocks = list(dict.fromkeys([*(one for _, one in newest.values()), *self._unchecked]))
+        # as a list at once: writers in other threads may add a query
+        blocks = list(dict.fromkeys([*(one for _, one in list(newest.values())), *self._unchecked]))
         for one, found in zip(blocks, self._store.block_numbers([one.name for one in blocks]), strict=True):
             if found is None:
                 raise StoreReplaced(

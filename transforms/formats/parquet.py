@@ -133,6 +133,8 @@ def parquet_rows(
     names = list(columns.names)
     try:
         for batch in _batches(file, names, range(first, stop), batch_rows):
+            # without checksums of its pages a damaged file may be read as values that no column can hold
+            batch.validate(full=True)
             # empty chunks are left behind where row groups are empty
             arrays = {name: whole(batch.column(name)) for name in names}
             yield RawRows(

@@ -10,6 +10,7 @@ import bz2
 import codecs
 import gzip
 import io
+import lzma
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -184,7 +185,7 @@ class _Below(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             data = self._stream.read(len(buffer))
-        except zipfile.BadZipFile as error:
+        except (zipfile.BadZipFile, lzma.LZMAError) as error:
             raise OSError(str(error)) from None
         buffer[: len(data)] = data
         return len(data)

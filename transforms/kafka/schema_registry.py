@@ -100,8 +100,10 @@ class RegistryAccess:
         raise KafkaUnavailableError(f"the schema registry {self.url}: {why}", passing=passing)
 
 
-#: Seconds before a number without a schema is requested again.
+#: Seconds before a number without a schema is requested again; twice as long after each time, up to the longest. Were
+#: they constant, a group with more such numbers than a registry answers in that time would never be decoded.
 _AGAIN_S = 30.0
+_LONGEST_S = 3600.0
 
 #: Numbers without a schema that are remembered: many of them must not fill the memory.
 _MOST_UNKNOWN = 10_000
@@ -113,7 +115,10 @@ class RegistrySchemas(RegistryAccess):
 
     clock: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
     _known: dict[int, Any] = field(default_factory=dict[int, Any], init=False, repr=False, compare=False)
-    _unknown: dict[int, float] = field(default_factory=dict[int, float], init=False, repr=False, compare=False)
+    #: Number to when it is requested again, and how long that is after the last request, in seconds.
+    _unknown: dict[int, tuple[float, float]] = field(
+        default_factory=dict[int, tuple[float, float]], init=False, repr=False, compare=False
+    )
 
     def __getstate__(self) -> dict[str, Any]:
         """Client and cache belong to a worker and do not travel."""
@@ -123,7 +128,8 @@ class RegistrySchemas(RegistryAccess):
         """The writer's schema as plain JSON, the types that it refers to put in."""
         if number in self._known:
             return self._known[number]
-        if self.clock() < self._unknown.get(number, float("-inf")):
+        again_at, pause_s = self._unknown.get(number, (float("-inf"), _AGAIN_S / 2))
+        if self.clock() < again_at:
             raise LookupError("no Avro schema has that number")
         try:
             schema = self._fetched(number)
@@ -131,8 +137,10 @@ class RegistrySchemas(RegistryAccess):
             self._unknown.pop(number, None)
             if len(self._unknown) >= _MOST_UNKNOWN:
                 del self._unknown[next(iter(self._unknown))]  # the one whose last request is oldest
-            self._unknown[number] = self.clock() + _AGAIN_S
+            pause_s = min(2 * pause_s, _LONGEST_S)
+            self._unknown[number] = self.clock() + pause_s, pause_s
             raise
+        self._unknown.pop(number, None)
         self._known[number] = schema
         return schema
 

@@ -96,10 +96,11 @@ def _first(columns: Sequence[list[Any]], _decimal: str) -> list[Any]:
 
 
 def _sum(columns: Sequence[list[Any]], decimal: str) -> list[Any]:
-    return [_added([number(one, decimal) for one in each]) for each in zip(*columns, strict=True)]
+    return [added([number(one, decimal) for one in each]) for each in zip(*columns, strict=True)]
 
 
-def _added(numbers: list[Any]) -> Any:
+def added(numbers: list[Any]) -> Any:
+    """The sum of what :func:`number` gives; what one of them is missing or is none, the sum is, too."""
     if any(one is None for one in numbers):
         return None
     if any(one is NONE_SUCH for one in numbers):

@@ -209,10 +209,18 @@ class TooLargeError(QuiltstreamError, ValueError):
     """A payload has more bytes than it may, unpacked."""
 
 
+#: Members of gzip in one payload: each copies what is behind it, so many short ones would take quadratic time.
+_MOST_MEMBERS = 100
+
+
 def unpacked(payload: bytes, most: int) -> bytes:
-    """What a payload of gzip holds, which may have several members."""
-    found = b""
+    """What a payload of gzip holds, which may have some members."""
+    found = bytearray()
+    members = 0
     while payload:
+        if members == _MOST_MEMBERS:
+            raise ValueError("many members")
+        members += 1
         member = zlib.decompressobj(wbits=31)
         try:
             found += member.decompress(payload, most + 1 - len(found))
@@ -223,7 +231,7 @@ def unpacked(payload: bytes, most: int) -> bytes:
         if not member.eof:
             raise ValueError("cut short")
         payload = member.unused_data
-    return found
+    return bytes(found)
 
 
 def parse_ndjson(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:

@@ -144,7 +144,7 @@ class _FileReader(Reader):
         return None
 
     def _begin(self, path: str) -> SourceBatch:
-        stamp = self._stamp(path)
+        stamp, self._came_us = self._stamp(path)
         if stamp is None:
             return self._finish(path, [_damaged()])
         half = _Half(path, stamp)
@@ -152,26 +152,39 @@ class _FileReader(Reader):
 
     def _resume(self, half: _Half) -> SourceBatch:
         self._look()
-        stamp = self._stamp(half.path)
-        if stamp == half.stamp:
-            return self._next(half, self._raw(half), [])
+        stamp, came_us = self._stamp(half.path)
+        if stamp != half.stamp:
+            return self._changed(half, stamp, came_us)
+        self._came_us = came_us
+        return self._next(half, self._raw(half), [])
+
+    def _changed(self, half: _Half, stamp: str | None, came_us: int | None) -> SourceBatch:
+        """Read a file from its beginning, once, that is no longer what it was."""
+        self._came_us = came_us
         if stamp is None or half.again:
             return self._finish(half.path, [_damaged()])
         half = _Half(half.path, stamp, again=True)
         return self._next(half, self._raw(half), [_damaged()])
 
     def _next(self, half: _Half, batches: Iterator[tuple[int, int, RawRows]], decoded: list[Decoded]) -> SourceBatch:
-        rows = 0
+        rows, ended, failed = 0, False, False
         try:
             while rows < self._source.decoder.batch_rows:
                 tasks, number, raw = next(batches, (-1, 0, None))
                 if raw is None:
-                    return self._finish(half.path, decoded)
+                    ended = True
+                    break
                 decoded.append(self._rows.decode(raw))
                 rows += len(raw.positions) + len(raw.malformed)
                 half = replace(half, tasks=tasks, batches=number)
         except (SettingsError, SourceFileError):
-            return self._finish(half.path, [*decoded, _damaged()])
+            ended, failed = True, True
+        # of two files under one name no part may be taken for the whole of one; one that is gone can be read to its end
+        stamp, came_us = self._stamp(half.path)
+        if stamp is not None and stamp != half.stamp:
+            return self._changed(half, stamp, came_us)
+        if ended:
+            return self._finish(half.path, [*decoded, _damaged()] if failed else decoded)
         self._half, self._batches = half, batches
         return self._source_batch(half.path, decoded, settled=False)
 
@@ -206,23 +219,21 @@ class _FileReader(Reader):
                 yield number, count, raw
             given = 0
 
-    def _stamp(self, path: str) -> str | None:
-        """What a file is like; ``None`` if it is not there. When it came is noted."""
+    def _stamp(self, path: str) -> tuple[str | None, int | None]:
+        """What a file is like and when it came; ``None`` if it is not there, or does not tell."""
         cut = f"{_CUT}-{self._source.decoder.batch_rows}"
-        self._came_us = None
         if is_local(path):
             with suppress(OSError):
                 found = Path(path).stat()
                 # the time of a change of name or content, which cannot be set, and copying does not keep
-                self._came_us = found.st_ctime_ns // 1_000
-                return f"{cut}-{found.st_size}-{found.st_mtime_ns}"
-            return None
+                return f"{cut}-{found.st_size}-{found.st_mtime_ns}", found.st_ctime_ns // 1_000
+            return None, None
         with suppress(BeamIOError, OSError):
             (match,) = FileSystems.match([path])
             for one in match.metadata_list:
-                self._came_us = round(one.last_updated_in_seconds * 1e6) or None
-                return f"{cut}-{one.size_in_bytes}-{one.last_updated_in_seconds}"
-        return None
+                changed = one.last_updated_in_seconds
+                return f"{cut}-{one.size_in_bytes}-{changed}", round(changed * 1e6) or None
+        return None, None
 
     def close(self) -> None:
         self._waiting, self._half, self._batches = [], None, None
@@ -282,6 +293,7 @@ class _Lines:
     def __init__(self, stream: Any) -> None:
         self._chunks: queue.Queue[bytes] = queue.Queue(maxsize=16)
         self.over = threading.Event()
+        self.error: OSError | None = None
         self.header: bytes | None = None
         self.taken = 0
         threading.Thread(target=self._read, args=(stream,), name="quiltstream-stdin", daemon=True).start()
@@ -301,6 +313,8 @@ class _Lines:
                     begun = begun[end:]
             if begun:
                 self._chunks.put(begun + b"\n")
+        except OSError as error:
+            self.error = error
         finally:
             self.over.set()
 
@@ -319,6 +333,7 @@ class _Lines:
 
     @property
     def ended(self) -> bool:
+        """Whether all is taken, and nothing more can come."""
         return self.over.is_set() and self._chunks.empty()
 
 
@@ -346,15 +361,23 @@ class _LineReader(Reader):
         self._rows = source.decoder.rows()
 
     def read(self) -> SourceBatch | None:
+        # looked at first: what came before an error is taken before it is raised
+        broken = self._lines.ended and self._lines.error
         data = self._lines.take()
-        if data and self._source.decoder.format == "csv" and self._lines.header is None:
+        if not data:
+            if broken:
+                raise SourceFileError(
+                    f"standard input broke off behind line {self._count:,} ({type(broken).__name__}); start the job "
+                    "again and send what is missing: releases without its readings would be final"
+                )
+            return None
+        while data and self._source.decoder.format == "csv" and self._lines.header is None:
             end = data.index(b"\n") + 1
-            self._lines.header, data = data[:end], data[end:]
+            line, data = data[:end], data[end:]
+            self._lines.header = line if line.rstrip(b"\r\n") else None
             self._count += 1
             if not data:
                 return SourceBatch(str(self._count), settled=True)
-        if not data:
-            return None
         header = self._lines.header or b""
         before, self._count = self._count, self._count + data.count(b"\n")
         shift = before - header.count(b"\n")
@@ -367,7 +390,7 @@ class _LineReader(Reader):
 
     @property
     def ended(self) -> bool:
-        return self._lines.ended
+        return self._lines.ended and self._lines.error is None
 
     def close(self) -> None:
         """Nothing: standard input is the process's."""

@@ -92,8 +92,10 @@ def silent_since(heard_us: int, seen_us: int, *, now_us: int, look_us: int, idle
     """From when on the silence of a source counts that has nothing more now.
 
     Of the time between two polls only a part counts, because what held its readings back is unknown; where they are as
-    far apart as ``idle``, the silence starts again.
+    far apart as ``idle``, the silence starts again. A wall clock that was ahead and was set back leaves stamps of the
+    future: they count as now, so that windows do not wait for as long as it was ahead.
     """
+    heard_us, seen_us = min(heard_us, now_us), min(seen_us, now_us)
     gap_us = now_us - max(heard_us, seen_us)
     if gap_us <= look_us:
         return heard_us

@@ -53,6 +53,23 @@ def test_the_page_is_on_the_loopback_address_and_at_one_path() -> None:
         page.close()
 
 
+def test_a_reader_that_sends_nothing_is_left(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("quiltstream.pipelines.gateway.metrics._READER_S", 0.05)
+    page = MetricsPage(0, lambda: "x" * 10_000_000)
+    try:
+        with socket.create_connection(("127.0.0.1", page.port), 10) as silent:
+            assert silent.recv(1) == b""
+        with socket.create_connection(("127.0.0.1", page.port), 10) as stalled:
+            stalled.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            time.sleep(0.5)
+            assert sum(map(len, iter(lambda: stalled.recv(1 << 20), b""))) < 10_000_000
+    finally:
+        page.close()
+    assert capfd.readouterr().err == ""
+
+
 def test_a_reader_that_goes_away_leaves_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
     page = MetricsPage(0, lambda: "x" * 1_000_000)
     try:

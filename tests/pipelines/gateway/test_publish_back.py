@@ -453,6 +453,16 @@ def test_only_the_newest_window_of_a_topic_is_retained(sent: Sent) -> None:
     assert not any(retain for *_, retain in run(sent, [row(5, window=9)], retain=False).outlet.published)
 
 
+def test_windows_of_fractions_of_a_second_are_in_their_order(sent: Sent) -> None:
+    stops = [f"2026-01-01T00:00:0{at}Z" for at in ("0.500000", "1", "1.500000", "2", "1.750000")]
+    rows = [
+        json.dumps({"release_id": str(at), "query": "load", "key": "m", "window_stop": stop}).encode()
+        for at, stop in enumerate(stops)
+    ]
+    done = run(sent, *([one] for one in rows))
+    assert [retain for *_, retain in done.outlet.published] == [True, True, True, True, False]
+
+
 @pytest.mark.assures("gateway", "A full disk ends neither direction")
 def test_a_full_disk_delays_notes_and_ends_nothing(
     sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -117,6 +117,24 @@ def test_deeply_nested_unused_columns_are_accepted():
     assert decode_bytes(deep) == ([("a", T0, 1.0)], [])
 
 
+@pytest.mark.parametrize("depth", [500, 600, 602, 5_000])
+def test_a_nested_line_is_read_alike_alone_and_among_others(depth):
+    """Neither what calls Python's reader nor which reader takes the block decides whether it is a reading."""
+    inner = depth // 2 - 1
+    nested = b'[{"x":' * inner + b'"[{"' + b"}]" * inner
+    deep = b'{"id":"a","ts":"2013-01-01","kwh":1,"x":[' + nested + b"]}"
+    expected = ([("a", T0, 1.0)], []) if depth <= 600 else ([], [(1, "malformed-row")])
+    others = b"\n".join(line("b", 0, 2) for _ in range(200))
+    assert decode_bytes(deep) == expected
+    rows, rejects = decode_bytes(deep + b"\n" + others)
+    assert ([row for row in rows if row[0] == "a"], rejects) == expected
+    rows, rejects = decode_bytes(others + b"\n" + deep + b"\nx")
+    assert [row for row in rows if row[0] == "a"] == expected[0]
+    assert len(rejects) == 1 + len(expected[1])
+    assert decode_bytes(b'{"x":"' + b'[\\"' * 1_000 + b'","id":"a","ts":"2013-01-01","kwh":1}')[0] == [("a", T0, 1.0)]
+    assert decode_bytes(b'{"x":"' + b'[\\"' * 1_000) == ([], [(1, "malformed-row")])
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_random_bytes_never_crash_the_reader_or_lose_intact_lines(data):

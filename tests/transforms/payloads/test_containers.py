@@ -162,6 +162,13 @@ def test_gzip_is_unpacked_up_to_the_limit_and_no_further():
     assert rejects == [(2, "too-large"), *[(at, "malformed-row") for at in (3, 4, 5, 6)]]
 
 
+def test_gzip_of_very_many_members_is_rejected():
+    """Each member copies what is behind it: the time would be quadratic in the payload."""
+    some, many = (gzip.compress(b"") * count + gzip.compress(line().encode()) for count in (99, 100))
+    rows, rejects = decode(readings(compression="gzip"), messages(some, many))
+    assert (rows, rejects) == ([("m1", NOON_US, 1.5)], [(1, "malformed-row")])
+
+
 def test_many_packed_messages_are_parsed_some_at_a_time():
     many = [gzip.compress(line(id=f"m{at}", pad=" " * 600_000).encode()) for at in range(12)]
     rows, rejects = decode(readings(compression="gzip"), messages(*many))

@@ -297,6 +297,36 @@ def test_births_ahead_of_the_broker_clock_do_not_block_later_nodes():
         assert found.defines(5)
 
 
+def test_births_of_a_clock_that_was_ahead_do_not_keep_right_ones_out():
+    births, day = Births("power", 1_000), 24 * 3_600_000
+    births.learn(NODE, Birth.of(0, {4: 10}, 10, []), 0)
+    year = [Birth.of(365 * day + number, {9: 10}, 10, []) for number in range(8)]
+    for one in year:
+        births.learn(NODE, one, 1_000)
+    assert births.before(NODE, 366 * day) == year[-1]
+    for number in range(10):
+        right = Birth.of(2_000 + number * day, {number: 10}, 10, [])
+        births.learn(NODE, right, 2_000 + number * day)
+        assert births.before(NODE, right.time + 1) == right
+        births = Births("power", 1_000, births.text)
+    # what was forgotten is never guessed: not by an earlier birth either
+    assert births.before(NODE, 366 * day) is None
+    later = Birth.of(367 * day, {7: 10}, 10, [])
+    births.learn(NODE, later, 367 * day)
+    assert births.before(NODE, 368 * day) == later
+
+
+def test_late_births_do_not_displace_later_ones_of_a_right_clock():
+    births = Births("power", 1_000)
+    for number in range(1, 9):
+        births.learn(NODE, Birth.of(1_000 * number, {number: 10}, 10, []), 10_000)
+    births.learn(NODE, Birth.of(500, {20: 10}, 10, []), 10_000)
+    assert births.before(NODE, 600) is None
+    found = births.before(NODE, 8_500)
+    assert found is not None
+    assert found.defines(8)
+
+
 def test_a_message_is_rejected_instead_of_read_by_an_outdated_birth():
     decoder = PayloadDecoder(Readings(preset="sparkplug", value="power", remember=100))
     born = [

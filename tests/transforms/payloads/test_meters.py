@@ -6,6 +6,7 @@ Those that others have published are in :mod:`.test_published`.
 from __future__ import annotations
 
 import datetime as dt
+import sys
 import time
 
 import pytest
@@ -274,6 +275,26 @@ def test_dsmr_sums_add_values_of_one_unit():
     assert decode(preset("dsmr", "1-0:1.8.1+1-0:1.8.2"), messages(telegram(*lines)))[0][0][2] == 1999.75
     lines = [line.replace("(000765.250*kWh)", "(765.250*kvarh)") for line in LINES]
     assert decode(preset("dsmr", "1-0:1.8.1+1-0:1.8.2"), messages(telegram(*lines))) == ([], [(0, "mixed-units")])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "value"),
+    [
+        ("1e400", "1", sys.float_info.max),
+        ("1e308", "1e308", sys.float_info.max),
+        ("0.1", "0.2", 0.1 + 0.2),
+        ("1_0", "1", None),
+        ("", "1", None),
+    ],
+)
+def test_dsmr_sums_read_numbers_as_single_values_are_read(first: str, second: str, value: float | None):
+    given = messages(
+        telegram("0-0:96.1.1(41)", "0-0:1.0.0(260101120000W)", f"1-0:1.8.1({first}*kWh)", f"1-0:1.8.2({second}*kWh)")
+    )
+    rows, rejects = decode(preset("dsmr", "1-0:1.8.1+1-0:1.8.2"), given)
+    assert [found for _, _, found in rows] == ([] if value is None else [value])
+    single = decode(preset("dsmr", "1-0:1.8.1"), given)[1]
+    assert rejects == (single if value is None else [])
 
 
 def test_dsmr_units_of_codes_that_measure_anything_are_those_of_the_settings():

@@ -177,6 +177,18 @@ def test_an_old_message_or_one_after_a_silence_holds_the_watermark(service: Fake
     assert not step(61)
 
 
+def test_a_clock_that_was_ahead_and_is_set_back_holds_the_watermark_only_as_long_as_usual(service: FakeService) -> None:
+    reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
+    assert not settled(reader)
+    service.clock += 86_400
+    service.publish(body(THEN))
+    assert [piece.settled for piece in read_all(reader)] == [False]
+    service.clock -= 86_400
+    assert not settled(reader)
+    service.clock += 60
+    assert settled(reader)
+
+
 def test_a_continuous_stream_of_messages_is_settled(service: FakeService) -> None:
     reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
     found: list[bool] = []

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fastavro
@@ -211,6 +216,38 @@ def test_a_damaged_file_of_any_format_is_one_reject_and_the_next_file_is_read(tm
     assert reader.read() is None
 
 
+def test_parquet_values_that_no_column_can_hold_are_a_damaged_file(tmp_path: Path) -> None:
+    """Without checksums of its pages a flipped bit may give an index behind the dictionary, or bytes without text."""
+    path, columns = tmp_path / "0.parquet", {"series": ["m1"] * 60, "time": [str(n) for n in range(60)]}
+    pq.write_table(pa.table(columns | {"value": [1.0] * 60}), path)
+    whole = path.read_bytes()
+    (tmp_path / "1.parquet").write_bytes(whole)
+    feed = ArrivingFiles(decoder("parquet"), (str(tmp_path / "*.parquet"),))
+    damaged = 0
+    for at in range(4, len(whole) // 2, 3):
+        for bit in (0x01, 0x80):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :])
+            pieces = rest_of(feed.reader(0, BEGIN))
+            # the file behind it is read whatever this one holds
+            assert json.loads(pieces[-1].position)["half"] is None
+            assert len(pieces) == 2
+            damaged += RejectReason.DAMAGED_SOURCE in rejected(pieces)
+    assert damaged > 20
+
+
+def test_a_damaged_archive_of_any_compression_is_one_reject(tmp_path: Path) -> None:
+    text = "series,time,value\n" + "".join(f"a,{ORIGIN + n},{n * 7919}\n" for n in range(60))
+    for kind in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        made = io.BytesIO()
+        with zipfile.ZipFile(made, "w", kind) as archive:
+            archive.writestr("a.csv", text)
+        content = bytearray(made.getvalue())
+        content[len(content) // 3] ^= 0xFF
+        (tmp_path / f"{kind}.csv.zip").write_bytes(content)
+    pieces = rest_of(ArrivingFiles(decoder("csv"), (str(tmp_path / "*.zip"),)).reader(0, BEGIN))
+    assert [piece.rejected for piece in pieces] == [{RejectReason.DAMAGED_SOURCE: 1}] * 3
+
+
 # A file in pieces
 
 ROWS = 1000
@@ -289,6 +326,31 @@ def test_a_half_read_file_that_changed_is_counted_and_read_from_its_beginning_on
     (last,) = rest_of(feed.reader(0, piece.position))
     assert (last.rejected, last.rows, last.settled) == ({RejectReason.DAMAGED_SOURCE: 1}, 0, True)
     assert feed.reader(0, last.position).read() is None
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
+@pytest.mark.parametrize("renamed", [True, False], ids=["renamed over", "written over"])
+def test_a_file_that_changes_while_it_is_read_is_counted_and_read_from_its_beginning(
+    tmp_path: Path, form: str, *, renamed: bool
+) -> None:
+    path, other = tmp_path / f"0.{form}", tmp_path / "other"
+    large(form, path)
+    large(form, other)
+    os.utime(path, ns=(1, 1))
+    feed = in_pieces(form, tmp_path)
+    whole = [value for piece in rest_of(feed.reader(0, BEGIN)) for value in values(piece)]
+    os.utime(path, ns=(1, 1))
+    reader = feed.reader(0, BEGIN)
+    assert reader.read() is not None
+    if renamed:
+        other.rename(path)
+    else:
+        path.write_bytes(other.read_bytes())
+    pieces = rest_of(reader)
+    assert sum(one.rejected.get(RejectReason.DAMAGED_SOURCE, 0) for one in pieces) == 1
+    # nothing of the second file is lost, and nothing of it taken for the rest of the first
+    assert [value for one in pieces for value in values(one)] == whole
+    assert pieces[0].lost_us is not None
 
 
 def test_the_rest_of_a_half_read_vanished_file_is_counted_and_others_are_read(tmp_path: Path) -> None:
@@ -492,6 +554,26 @@ def test_at_the_end_of_standard_input_windows_of_an_endless_schedule_wait(
     assert estimator.at == stamped(declared_us)
 
 
+def test_standard_input_that_breaks_off_is_an_error_and_not_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    tcp = socket.create_server(("127.0.0.1", 0))
+    into = socket.create_connection(tcp.getsockname())
+    out, _ = tcp.accept()
+    tcp.close()
+    monkeypatch.setattr(arriving_files, "_standard_input", None)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=out))
+    reader = StandardInput(decoder("jsonl")).reader(0, BEGIN)
+    into.sendall((line(1) + line(2) + line(3)[:9]).encode())
+    piece = next_of(reader)
+    while piece.position != "2":
+        piece = next_of(reader)
+    into.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    into.close()
+    with pytest.raises(SourceFileError, match=r"broke off behind line 2 \(ConnectionResetError\); start the job again"):
+        next_of(reader)
+    assert not reader.ended
+    out.close()
+
+
 def test_standard_input_resumes_only_at_the_last_position(pipe: Pipe) -> None:
     feed = StandardInput(decoder("jsonl"))
     pipe.write(line(1) + line(2))
@@ -518,6 +600,20 @@ def test_the_csv_header_of_standard_input_is_read_first_and_lines_are_counted(pi
     assert [row for batch in piece.rejects for row in batch.to_pylist()] == [
         {"reason": "unparsable-time", "source": "standard input", "position": 4, "size": None}
     ]
+
+
+def test_blank_lines_before_the_header_of_standard_input_are_passed_over(pipe: Pipe) -> None:
+    reader = StandardInput(decoder("csv")).reader(0, BEGIN)
+    pipe.write("\n\r\n")
+    assert next_of(reader).rows == 0
+    pipe.write(f"\nseries,time,value\na,{ORIGIN},1.5\n")
+    while not (piece := next_of(reader)).rows:
+        pass
+    assert values(piece) == [1.5]
+    pipe.write(f"a,{ORIGIN},2.5\na,never,2\n")
+    piece = next_of(reader)
+    assert values(piece) == [2.5]
+    assert [row["position"] for batch in piece.rejects for row in batch.to_pylist()] == [7]
 
 
 def test_an_endless_line_is_truncated_and_rejected_as_malformed(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:

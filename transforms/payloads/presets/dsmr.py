@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo
 
 from ....schemas.settings.base import SettingsError
 from ..columns import RowList, is_known, power_of_ten, units
+from ..mapped import NONE_SUCH, added, number
 from .json_documents import MalformedError, MixedUnitsError, Wanted
 
 _LINE = re.compile(rb"^(\d+-\d+:\d+\.\d+\.\d+)(?:\*255)?((?:\([^()\r\n]*\))+)\r?$", re.MULTILINE)
@@ -234,10 +235,8 @@ def _in_one_unit(groups: list[bytes], wanted: list[str], *, counts: bool) -> lis
 def _sum(digits: list[str]) -> Any:
     if len(digits) == 1:
         return digits[0]
-    try:
-        return sum(float(one) for one in digits)
-    except ValueError:
-        return "[]"
+    found = added([number(one, ".") for one in digits])
+    return "[]" if found is NONE_SUCH else found
 
 
 def _identifier(lines: dict[str, list[bytes]], code: str) -> str | None:

@@ -80,6 +80,8 @@ def payload_class() -> Any:
 
 #: Births of a node or device that are remembered.
 _REMEMBERED = 8
+#: Births that are stamped later than the broker's clock by more than this are wrong about their time.
+_AHEAD_MS = 24 * 3_600_000
 #: Runs of other aliases that are remembered of a birth.
 _MOST_RUNS = 10_000
 
@@ -89,7 +91,7 @@ _PLAIN = 16
 #: What the text begins with; another version begins with something else.
 _HEAD = "births-1:"
 
-#: The kind of what stands in the place of all births up to a time, any of which may have been forgotten.
+#: The kind of what stands in the place of births that were forgotten: all up to a time, or some from a time on.
 _FORGOTTEN = -1
 
 Who = tuple[str, ...]
@@ -184,7 +186,11 @@ class Births:
         again = at > 0 and births[at - 1].time == birth.time
         if again and births[at - 1] == birth:
             return
-        births = (*births[: at - again], birth, *births[at:])
+        later = births[at:]
+        births = (*births[: at - again], birth, *later)
+        if len(later) >= _REMEMBERED and self._now is not None and later[0].time > self._now + _AHEAD_MS:
+            # a clock that was ahead left them: they must not keep those out that are stamped right
+            births = (birth, Birth(later[0].time, {}, _FORGOTTEN, ()))
         self._known.keep(who, births[-_REMEMBERED:])
         self._text = None
 
