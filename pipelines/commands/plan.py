@@ -30,6 +30,7 @@ from ...privacy.analysis.planning import (
 )
 from ...privacy.models.belief import Belief
 from ...privacy.models.serialisation import belief_from_dict
+from ...privacy.validation import rounded_up
 from ...schemas.calendars import UNITS, Unit, local_calendar
 from ...schemas.files import whole_file, write_whole
 from ...schemas.model_file import Model
@@ -43,7 +44,11 @@ from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, lines, notes, plural, print_json, results, working
 from ..errors import CommandError, writing
 
-_PICTURES = (".svg", ".png")
+#: Endings of pictures, and how such a file begins.
+_PICTURES = {".svg": b"<?xml", ".png": b"\x89PNG"}
+
+#: How settings to start from begin.
+_PLANNED = "# Planned: "
 
 #: Windows of the settings to start from are stretched to at most this.
 _LONGEST_US = 366 * DAY_US
@@ -240,7 +245,7 @@ def starting_settings(subject: Subject, found: Utility) -> str:
         document["windows"] = {**kept, "size": unit or format_duration(length), **every}
     text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
     load_settings(text)
-    return f"# Planned: {said}\n# Everything in this file is public. docs/settings.md explains every setting.\n{text}"
+    return f"{_PLANNED}{said}\n# Everything in this file is public. docs/settings.md explains every setting.\n{text}"
 
 
 def _unit(document: Mapping[str, Any], window: int, interval_us: int) -> Unit | None:
@@ -313,7 +318,7 @@ def _meaning(subject: Subject, found: Utility) -> list[tuple[str, str]]:
         for within, slots in found.events
         if slots != 0
     ]
-    loss = f"everything published tells at most {found.loss:.4g} about one slot, for ever"
+    loss = f"everything published tells at most {rounded_up(found.loss, 4)} about one slot, for ever"
     if math.isinf(found.loss):
         loss = "nothing bounds what all windows of an endless schedule tell together: each is calibrated alone"
     return [
@@ -487,9 +492,13 @@ def _check_written(settings: Path | None, model: Path | None, picture: Path | No
         read = [settings, *job_paths(read_settings(settings))]
     if output is not None and picture is not None:
         check_output(picture, [output], "the picture (--picture)")
-    for written, what in ((output, "the settings to start from (-o)"), (picture, "the picture (--picture)")):
+    begins = None if picture is None else _PICTURES[picture.suffix.lower()]
+    for written, what, begin in (
+        (output, "the settings to start from (-o)", _PLANNED.encode()),
+        (picture, "the picture (--picture)", begins),
+    ):
         if written is not None:
-            check_output(written, read, what)
+            check_output(written, read, what, begin)
 
 
 def _draw(path: Path, subject: Subject, found: Utility) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -12,7 +12,7 @@ from ..models.belief import Belief
 from ..models.classes import has_start
 from ..models.markov_chain import ChainError
 from ..quilts.influence import Bound
-from ..validation import float_above, positive, whole
+from ..validation import float_above, positive, rounded_up, whole
 from .charges import BudgetExceeded, Charge, Density, Run, Span, Timeline, outward
 from .forward_backward import around as around_of
 from .forward_backward import constant_loss, grid_density, on_grid
@@ -39,6 +39,9 @@ _CLOSE = 1 - 2.0**-9
 
 #: Each takes a sweep; the density is within 1 in 16,000 of the largest.
 _HALVINGS = 14
+
+#: Densities above it tell everything, and their sums would pass the largest float.
+_MOST_DENSITY = 1e100
 
 #: By how much the loss of a compacted slot may exceed the largest loss, under the ceiling of what may come.
 _A_LITTLE = 1 + 2.0**-20
@@ -199,7 +202,7 @@ class Ledger:
     def replay(self, charges: Iterable[Span]) -> float:
         """Enter charges that have been made already, asking no budget, and return the loss.
 
-        All of them are entered or, on a bad one, none.
+        All of them are entered or, on an error, none.
 
         Raises:
             TypeError: If a slot is not a whole number.
@@ -207,10 +210,13 @@ class Ledger:
         """
         spans = [self._entering(*charge) for charge in charges]
         if len(spans) <= _ONE_BY_ONE:
-            for span in spans:
-                self._enter(span)
+            with ExitStack() as undo:
+                for span in spans:
+                    undo.callback(self._enter(span))
+                undo.pop_all()
         else:
-            self._open(self._histories, self._line.density().with_spans(spans))
+            with self._kept_on_error():
+                self._open(self._histories, self._line.density().with_spans(spans))
         self._spans += spans
         return self.loss
 
@@ -244,7 +250,8 @@ class Ledger:
         that ceiling is at most the account's own, by the sweep; the others are kept. The loss is then the sweep's, or
         that of the largest density; quilts and the sources' theorems need all charges.
 
-        A horizon that lies before the present one changes nothing.
+        A horizon that lies before the present one changes nothing; nor does one behind which the quilts alone keep the
+        loss within the budget.
 
         Raises:
             TypeError: If the horizon is not a whole number.
@@ -270,6 +277,7 @@ class Ledger:
             floor -= 1
         behind = tuple(passed(part.history, density, part.behind, floor) for part in self._parts)
         kept, gone = density.split(floor)
+        state = dict(self.__dict__)
         self._compacted = _Compacted(
             horizon,
             floor,
@@ -280,6 +288,8 @@ class Ledger:
         )
         self._spans = []
         self._open(self._histories, kept)
+        if self.closed and state["_worst"].loss <= self._budget:
+            self.__dict__.update(state)
 
     def add_belief(self, belief: Belief) -> float:
         """Add another belief for all slots: everything charged so far is repriced under it, too.
@@ -590,14 +600,21 @@ class Ledger:
 
     def _changed(self, histories: Sequence[BeliefHistory], what: str) -> float:
         """Become another account, if the budget allows it."""
-        before, kept = self.loss, dict(self.__dict__)
-        self._open(histories, self._line.density())
-        try:
+        before = self.loss
+        with self._kept_on_error():
+            self._open(histories, self._line.density())
             self._afford(before, self.loss, what)
-        except BudgetExceeded:
+        return self.loss
+
+    @contextmanager
+    def _kept_on_error(self) -> Generator[None]:
+        """Stay as it was where what is done meets an error."""
+        kept = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
             self.__dict__.update(kept)
             raise
-        return self.loss
 
     def _entering(self, start: int, stop: int, epsilon_dp: float) -> Span:
         span = self._checked(start, stop, epsilon_dp)
@@ -614,7 +631,11 @@ class Ledger:
         stop = whole("stop", stop, advice, least=start + 1)
         if self._start is not None and start < self._start:
             raise ValueError(f"start is {start}, but the chain begins at slot {self._start}: charge later slots only")
-        return start, stop, positive("epsilon_dp", epsilon_dp, "give L1 sensitivity over noise scale")
+        advice = "give L1 sensitivity over noise scale"
+        number = positive("epsilon_dp", epsilon_dp, advice)
+        if number > _MOST_DENSITY:
+            raise ValueError(f"epsilon_dp is {number!r}, but must be at most {_MOST_DENSITY:g}: {advice}")
+        return start, stop, number
 
     def _started(self, schedule: Schedule) -> Schedule:
         for name, limit in (("chain begins", self._start), ("horizon is", self.horizon)):
@@ -625,20 +646,30 @@ class Ledger:
         return schedule
 
     def _same_states(self, belief: Belief) -> None:
-        known, wanted = self.belief.states, belief.states
-        if known is not None and wanted is not None and known != wanted:
+        wanted = belief.states
+        listed = [one.states for history in self._histories for _, one in history.segments]
+        known = next((states for states in listed if states is not None), None)
+        # of one state there is no secret: a belief of any number, next to it, would be priced as if it had none
+        if (known != wanted and None not in (known, wanted)) or (
+            1 in {known, wanted} and {known, wanted, *listed} != {1}
+        ):
             raise ValueError(
-                f"the belief has {wanted} states, but the account is about {known}: fit both over the same bins"
+                f"the belief has {_states(wanted)}, but the account is about {_states(known)}: fit both over the same "
+                "bins"
             )
 
     def _fits(self, schedules: Sequence[Schedule]) -> bool:
         return self._budget is None or self._affordable(self.extended_loss(schedules))
 
 
+def _states(number: int | None) -> str:
+    return "any number of states" if number is None else "1 state" if number == 1 else f"{number} states"
+
+
 def _rule_of(worst: Worst) -> str:
     """What decided a loss, one sentence."""
     if worst.density is not None:
-        return f"no slot has a density above {worst.density:.6g}, and an endless stream of it costs this"
+        return f"no slot has a density above {rounded_up(worst.density, 6)}, and an endless stream of it costs this"
     if worst.slot is None:
         return "a slot behind the horizon is worst" if worst.loss else "no loss: the belief has no secret pair"
     return f"slot {worst.slot} is worst{', by its quilt' if worst.quilt else ''}"

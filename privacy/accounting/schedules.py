@@ -61,6 +61,7 @@ class Schedule:
         number = positive("epsilon_dp", self.epsilon_dp, "give 1 / sigma of the release")
         object.__setattr__(self, "epsilon_dp", number)
         if self.ends:
+            object.__setattr__(self, "ends", tuple(whole("ends", end, advice) for end in self.ends))
             self._check_ends()
         if self.densities:
             self._check_densities()

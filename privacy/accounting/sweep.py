@@ -826,7 +826,7 @@ class BeliefHistory:
     @property
     def is_idle(self) -> bool:
         """Whether there is no secret pair, so that nothing is lost."""
-        return not all(self.members)
+        return not any(self.members)
 
     @cached_property
     def cuts(self) -> frozenset[int]:

@@ -39,7 +39,7 @@ import numpy.typing as npt
 
 from ..models.classes import FiniteClass, stated_chains
 from ..models.markov_chain import FloatArray, MarkovChain
-from ..validation import positive, whole
+from ..validation import float_above, positive, whole
 
 Statistic = Literal["histogram", "count", "transitions"]
 
@@ -97,7 +97,7 @@ class AuditRelease:
     @property
     def epsilon_dp(self) -> float:
         """Loss per slot, L1 sensitivity over scale: 2 for a histogram, 1 for a count, 4 for transitions."""
-        return _SENSITIVITY[self.statistic] / float(self.scale)
+        return float_above(_SENSITIVITY[self.statistic] / Fraction(self.scale))
 
     @property
     def charge(self) -> tuple[int, int, float]:

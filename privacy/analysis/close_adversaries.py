@@ -233,7 +233,7 @@ def slowed(belief: Mapping[str, Any], factor: float) -> Form | None:
         factor: At least 1.
 
     Returns:
-        A form of the same kind; None for a kind of which no slower one is known.
+        A form of the same kind, without certificates; None for a kind of which no slower one is known.
 
     Raises:
         ValueError: The factor is below 1.
@@ -241,7 +241,9 @@ def slowed(belief: Mapping[str, Any], factor: float) -> Form | None:
     if positive("factor", factor, "give how many times less often states change, e.g. 2") < 1:
         raise ValueError(f"factor is {factor}, but must be at least 1: a belief is only slowed down here")
     make = _SLOWED.get(str(belief.get("kind")))
-    return None if make is None else make(dict(belief), float(factor))
+    # a certificate is about the belief that it is kept with
+    form = {name: value for name, value in belief.items() if name != "certificates"}
+    return None if make is None else make(form, float(factor))
 
 
 def _matrix(rows: Any, factor: float) -> Any:

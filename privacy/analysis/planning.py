@@ -56,7 +56,7 @@ from ..models.classes import everywhere, mixing_bounds
 from ..models.markov_chain import ChainError
 from ..models.serialisation import check_belief
 from ..quilts.influence import shared_powers
-from ..validation import positive, whole
+from ..validation import positive, rounded_down, rounded_up, whole
 from .baselines import entry_dp
 from .methods import METHODS, Calibrated, Calibrator, Method
 
@@ -561,8 +561,9 @@ class RuleCheck:
             return f"{self.rule}: {self.members} are enough; give the largest share of a member to check the rest"
         if self.rule.share is None:
             return f"{self.rule}: met by {self.members}"
-        word = "met" if self.met else "not met"
-        return f"{self.rule}: {word} by {self.members} with a largest share of {self.largest_share:.3g}"
+        word, digits = ("met", rounded_down) if self.met else ("not met", rounded_up)
+        share = "" if self.largest_share is None else digits(self.largest_share, 3)
+        return f"{self.rule}: {word} by {self.members} with a largest share of {share}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -659,7 +660,7 @@ class Purpose:
 
     def schedule(self, epsilon_dp: float) -> Schedule:
         """The endless stream of the purpose's windows, with the density of one histogram, as the ledger prices it."""
-        every = max(1, self.window // self.overlap)
+        every = -(-self.window // self.overlap)
         return Schedule(self.window, every, start=0, stop=None, epsilon_dp=epsilon_dp * self.multiplicity)
 
 
@@ -731,10 +732,11 @@ class PerWindow:
     at_least: float | None
 
     def __str__(self) -> str:
-        least = "" if self.at_least is None else f"at least {self.at_least:.3g}"
-        most = f"at most {self.at_most:.3g}" if math.isfinite(self.at_most) else ""
+        least = "" if self.at_least is None else f"at least {rounded_down(self.at_least, 3)}"
+        most = f"at most {rounded_up(self.at_most, 3)}" if math.isfinite(self.at_most) else ""
         known = " and ".join(one for one in (least, most) if one) or "no bound is known for all windows together"
-        return f"claims {self.claimed:g}; on this belief {known}, and one window alone at most {self.window:.3g}"
+        alone = rounded_up(self.window, 3)
+        return f"claims {self.claimed:g}; on this belief {known}, and one window alone at most {alone}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -934,10 +936,9 @@ def percent(share: float, *, up: bool = False) -> str:
 def _up(value: float) -> str:
     """A number above 0 in three digits, rounded up, and below 100 in so many digits as that takes."""
     for digits in (3, 6, 9, 12):
-        unit = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
-        found = math.ceil(value / unit - 1e-9) * unit
-        if found < _PERCENT:
-            return f"{found:.{digits}g}"
+        found = rounded_up(value, digits)
+        if float(found) < _PERCENT:
+            return found
     return f"{math.ceil(value)}"
 
 

@@ -215,7 +215,7 @@ def class_between(
         floor=floor,
         members=IntervalChain(low, high),
         basis=(
-            f"every chain that the transition counts of a history allow at level {level:g}, whatever its length and "
+            f"every chain that the transition counts of a history allow at level {level!r}, whatever its length and "
             f"start, if all its series follow one chain and are independent{assumed}"
         ),
     )

@@ -69,7 +69,7 @@ def covering_class(counts: TransitionCounts, share: float, *, epsilon: float = 1
 
     Args:
         counts: Transitions per series.
-        share: Share of the series to cover, above 0 and at most 1; read as the exact value of the float.
+        share: Share of the series to cover, above 0 and at most 1; read as it is written, so that 0.9 is nine of ten.
         epsilon: The target for which the reach is weighed.
 
     Raises:
@@ -82,7 +82,7 @@ def covering_class(counts: TransitionCounts, share: float, *, epsilon: float = 1
     total = len(counts.series)
     if not total:
         raise EstimationError("counts: there is no series: give the counts of at least one")
-    needed = math.ceil(Fraction(share) * total)
+    needed = math.ceil(Fraction(str(share)) * total)
     found = [bounds for table in counts.counts if (bounds := _plug_in(table)) is not None]
     if len(found) < needed:
         raise EstimationError(

@@ -248,7 +248,8 @@ def noise_half_width(scale: Fraction, terms: int, error: float) -> int:
     if terms == 0:
         return 0
     law = DiscreteLaplace(scale)
-    exact = terms * law.half_width(1 - error / terms)
+    # not by the level, which a small error leaves at 1
+    exact = terms * law.passed_by(Fraction(error) / terms)
     if terms == 1:
         return exact
     rate = 1 / float(scale)

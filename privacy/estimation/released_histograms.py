@@ -70,6 +70,9 @@ _FINE = 512
 """Scales up to this keep a lattice of whole numbers."""
 
 _ROUNDING = 1e-9
+
+#: Below it the rounding of a transform is no longer small beside what may go wrong, and a bound takes its place.
+_RAREST = 1e-9
 """By how much the sums of a transform may be off; a half-width covers so much more than it must."""
 
 
@@ -154,6 +157,8 @@ def half_width(noises: Sequence[HistogramNoise], weights: Sequence[float], level
     if spread == 0:
         return 0
     if all(weight in {0, 1} for weight in weights):
+        if 1 - level < _RAREST:
+            return math.ceil(spread_factor(level) * spread)
         return _whole_half_width(frozenset(Counter(noises).items()), int(sum(weights)), level)
     return spread_factor(level) * spread
 
@@ -361,7 +366,7 @@ class ReleasedHistogram:
         if not self.missing:
             total = self._total(lows, highs, level)
             least, most = lows[0] * self.total, highs[-1] * self.total
-            found = Bounds(min(max(total.low, least), most), max(min(total.high, most), least))
+            found = _within(total, least, most)
             return Moments(found, Bounds(found.low / self.total, found.high / self.total))
         # half of what may go wrong for the total, half for the number of cells that have a value
         level = 1 - (1 - level) / 2
@@ -369,13 +374,10 @@ class ReleasedHistogram:
         off, missing = self.half_width(level), float(self.counts[-1])
         most = min(self.total, max(1.0, self.total - missing + off))
         least = min(most, max(1.0, self.total - missing - off))
-        return Moments(
-            total,
-            Bounds(
-                max(lows[0], min(total.low / most, total.low / least)),
-                min(highs[-1], max(total.high / most, total.high / least)),
-            ),
-        )
+        ends = [end * cells for end in (lows[0], highs[-1]) for cells in (least, most)]
+        total = _within(total, min(ends), max(ends))
+        means = Bounds(min(total.low / most, total.low / least), max(total.high / most, total.high / least))
+        return Moments(total, _within(means, lows[0], highs[-1]))
 
     def _total(self, lows: Sequence[float], highs: Sequence[float], level: float) -> Bounds:
         ends: list[float] = []
@@ -386,6 +388,12 @@ class ReleasedHistogram:
             weights = [*values, *([0.0] * self.missing)]
             ends.append(float(self.counts @ np.array(weights)) + side * half_width(self.noises, weights, level))
         return Bounds(*ends)
+
+
+def _within(bounds: Bounds, least: float, most: float) -> Bounds:
+    """Bounds on what is known to lie between two numbers; in order where the noise has crossed them."""
+    low, high = sorted(min(max(end, least), most) for end in (bounds.low, bounds.high))
+    return Bounds(low, high)
 
 
 def united(histograms: Sequence[ReleasedHistogram]) -> ReleasedHistogram:

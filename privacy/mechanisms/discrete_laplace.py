@@ -185,10 +185,15 @@ class DiscreteLaplace:
             ValueError: the level is not strictly between 0 and 1.
         """
         _check_level(level)
+        return self.passed_by(1 - Fraction(level))
+
+    def passed_by(self, share: Fraction) -> int:
+        """Return the smallest integer h with P(|Z| > h) <= share, which lies strictly between 0 and 1."""
         with localcontext(_DIGITS):
-            scale, share = self._decimal()
-            # P(|Z| > h) = 2 share exp(-(h + 1)/scale) <= 1 - level
-            return max(0, math.ceil(scale * (2 * share / (1 - Decimal(level))).ln()) - 1)
+            scale, upper = self._decimal()
+            most = Decimal(share.numerator) / Decimal(share.denominator)
+            # P(|Z| > h) = 2 P(Z >= 0) exp(-(h + 1)/scale)
+            return max(0, math.ceil(scale * (2 * upper / most).ln()) - 1)
 
     @property
     def std(self) -> float:

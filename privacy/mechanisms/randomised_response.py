@@ -165,8 +165,8 @@ class RandomisedResponse:
             ValueError: The shape or the range is wrong.
         """
         check_counts(answered, self.states)
-        spread = float(self.odds - 1)
-        return (float(self.odds + self.states - 1) * answered - answered.sum(axis=1, keepdims=True)) / spread
+        spread, total = float(self.odds - 1), answered.sum(axis=1, keepdims=True, dtype=np.float64)
+        return (float(self.odds + self.states - 1) * answered - total) / spread
 
     def variance(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Variance of `estimate` in each bin for the given true histogram, float64, shape (n, k).
@@ -180,5 +180,5 @@ class RandomisedResponse:
         """
         check_counts(counts, self.states)
         true, other = float(self.matrix[0][0]), float(self.matrix[0][1])
-        others = counts.sum(axis=1, keepdims=True) - counts
+        others = counts.sum(axis=1, keepdims=True, dtype=np.float64) - counts
         return (counts * true * (1 - true) + others * other * (1 - other)) / (true - other) ** 2

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from ..models.classes import FiniteClass, stated_chains
 from ..models.joint_distribution import JointTable, Query, exact_chain, exact_distribution, exact_number
 from ..models.markov_chain import MarkovChain, reachable
-from ..validation import PrivacyError, float_above, positive, whole
+from ..validation import NO_NUMBERS, PrivacyError, float_above, positive, whole
 from .discrete_laplace import DiscreteLaplace, rational_scale
 from .histogram import check_counts
 from .sampling import Entropy
@@ -385,7 +385,8 @@ class WassersteinMechanism:
 
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon, "give the loss you accept")
-        if self.distance:
+        # 0 is the one value that leaves the noise out: nothing that is merely false may
+        if type(self.distance) in NO_NUMBERS or self.distance != 0:
             positive("distance", self.distance, "pass the value of wasserstein_of_count or wasserstein_of_table")
             self.scale  # noqa: B018 - refuses a scale that the noise refuses
 

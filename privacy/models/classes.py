@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ..validation import float_above, positive
+from ..validation import NO_NUMBERS, float_above, positive
 from .belief import Belief
 from .directions import STEPS, AnyStart, MixingCurve, Pair
 from .markov_chain import ChainError, FloatArray, MarkovChain
@@ -162,9 +162,12 @@ class _Listed:
     chains: tuple[MarkovChain, ...]
 
     def __init__(self, chains: Iterable[MarkovChain]) -> None:
-        members, name = tuple(chains), type(self).__name__
+        members, name = tuple[Any, ...](chains), type(self).__name__
         if not members:
             raise ChainError(f"{name} got no chain: give at least one")
+        other = next((one for one in members if not isinstance(one, MarkovChain)), None)
+        if other is not None:
+            raise ChainError(f"{name} got a {type(other).__name__}: its members are chains, each one MarkovChain")
         sizes = sorted({chain.states for chain in members})
         if len(sizes) > 1:
             raise ChainError(f"the chains of {name} have {sizes} states: fit them all over the same bins")
@@ -209,7 +212,7 @@ class FiniteClass(_Listed, Belief):
         """Read the form that ``to_dict`` writes."""
         if "chains" not in data:
             raise ChainError("a finite class needs the field chains, a list of chains: add it")
-        return cls(MarkovChain.from_dict(chain) for chain in data["chains"])
+        return cls(_member(chain) for chain in data["chains"])
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -461,10 +464,18 @@ def stated_chains(belief: Belief, what: str) -> tuple[MarkovChain, ...]:
     return chains
 
 
+def _member(data: Mapping[str, Any]) -> MarkovChain:
+    kind, more = data.get("kind", "markov-chain"), set(data) - {"kind", "transition", "initial"}
+    if kind != "markov-chain" or more:
+        what = f"of kind {kind!r:.40}" if not more else f"with a field {min(more, key=str)!r:.40}"
+        raise ChainError(f"a finite class has a member {what}, but its members are of kind markov-chain: correct it")
+    return MarkovChain.from_dict(data)
+
+
 def _interval(name: str, values: Any) -> tuple[float, float]:
     advice = "give the least and the largest probability to stay"
     try:
-        low, high = (math.nan if isinstance(value, bool | str | bytes) else float(value) for value in values)
+        low, high = (math.nan if isinstance(value, NO_NUMBERS) else float(value) for value in values)
     except (TypeError, ValueError):
         raise ChainError(f"{name} is {values!r}, but must be two numbers: {advice}") from None
     if not 0 <= low <= high <= 1:

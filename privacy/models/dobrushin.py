@@ -51,6 +51,7 @@ so each of two laws m slots on is within tau (1 + ... + eta_{m-1}(P)) of that of
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
@@ -58,7 +59,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..validation import whole
+from ..validation import NO_NUMBERS, whole
 from .belief import Belief
 from .classes import two_states
 from .directions import STEPS, MixingCurve, Pair
@@ -108,14 +109,15 @@ class DobrushinBounds(Belief):
 
         Args:
             chains: One or several; initial distributions are not used.
-            steps: The m of the curves.
+            steps: The m of the curves, in any order.
 
         Raises:
-            ChainError: A chain has no steady state, or none contracts within the steps.
+            ChainError: A chain has no steady state, or none contracts within the steps; an m is out of range.
         """
         members = [chains] if isinstance(chains, MarkovChain | PeriodicChain) else list(chains)
         if not members:
             raise ChainError("DobrushinBounds.of got no chain: give at least one")
+        steps = sorted({_steps("steps", m) for m in steps})
         pairs = [contraction(one, steps) for one in members]
         forward, backward = (np.max([pair[side] for pair in pairs], axis=0).tolist() for side in (0, 1))
         return cls(zip(steps, forward, strict=True), zip(steps, backward, strict=True))
@@ -228,7 +230,7 @@ def _curve(name: str, given: Any) -> Curve:
     advice = "give a bound on the total variation after m slots for each m, for example {1: 0.8, 8: 0.3, 48: 0.01}"
     try:
         pairs = sorted(given.items() if isinstance(given, Mapping) else [(m, eta) for m, eta in given])
-        numbers = [(_steps(name, m), float(eta) + 0.0) for m, eta in pairs]
+        numbers = [(_steps(name, m), math.nan if isinstance(eta, NO_NUMBERS) else float(eta) + 0.0) for m, eta in pairs]
     except ChainError:
         raise
     except (TypeError, ValueError):

@@ -127,8 +127,12 @@ def _named(states: tuple[int, ...]) -> str:
 
 def _numbers(name: str, values: npt.ArrayLike) -> FloatArray:
     try:
-        array = np.array(values, dtype=np.float64)
+        given = np.array(values)
+        # text and truth values would be converted, too
+        array = given.astype(np.float64) if given.dtype.kind in "iufO" else None
     except (TypeError, ValueError):
+        array = None
+    if array is None:
         raise ChainError(f"{name} must be an array of numbers with rows of equal length: check its shape") from None
     bad = np.argwhere(~np.isfinite(array) | (array < 0))
     if bad.size:

@@ -207,17 +207,20 @@ KINDS: Mapping[str, type[Belief]] = MappingProxyType(
 """Every belief by the ``kind`` of its plain form."""
 
 
-def belief_from_dict(data: Mapping[str, Any]) -> Belief:
+def belief_from_dict(data: Any) -> Belief:
     """Read any belief by its ``kind``, with the certificates that its form may have.
 
     Raises:
         ChainError: If the kind is not known, or the fields do not make such a belief.
     """
+    if not isinstance(data, Mapping):
+        raise ChainError(f"belief is a {type(data).__name__}, but must be an object with a kind: see to_dict() of one")
     kind = data.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise ChainError(f"belief kind is {kind!r:.40}, but must be one of {', '.join(KINDS)}")
     try:
         found = KINDS[kind].from_dict(data)
+        _check_fields(data, found)
         return Certified.of(found, data["certificates"]) if "certificates" in data else found
     except ChainError:
         raise
@@ -226,6 +229,13 @@ def belief_from_dict(data: Mapping[str, Any]) -> Belief:
             f"belief of kind {kind} has a field that is missing or of another type ({type(error).__name__}); "
             "make it with to_dict() of a belief"
         ) from error
+
+
+def _check_fields(data: Mapping[str, Any], found: Belief) -> None:
+    """Refuse a field that is passed over: a slip of the pen would make another belief."""
+    unknown = {str(name) for name, value in data.items() if value is not None} - {*found.to_dict(), "certificates"}
+    if unknown:
+        raise ChainError(f"belief of kind {data['kind']} has an unknown field, {min(unknown)!r:.40}: take it out")
 
 
 def check_belief(belief: object) -> None:

@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy import BudgetExceeded, FiniteClass, Ledger, MarkovChain, MixingBounds, Schedule
 from quiltstream.privacy.accounting.charges import Density, steps_of
+from quiltstream.privacy.accounting.forward_backward import certified
 from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
 from quiltstream.privacy.accounting.sweep import loss_of
+from quiltstream.privacy.models import ChainError
+from quiltstream.privacy.models.serialisation import belief_from_dict
 
 from .. import reference
 from ..strategies import transitions, windows
@@ -192,3 +195,42 @@ def test_the_loss_of_an_endless_schedule_across_a_switch_equals_its_windows():
         assert 1 - 1e-3 < ledger.ceiling(density) <= 1
         assert ledger.loss_of([(0, 600, density)]) <= 1
         assert Ledger(before).density_for(1.0) >= density
+
+
+ONE_STATE, ANY_NUMBER = MarkovChain([[1.0]]), MixingBounds(0.2, 0.5)
+
+
+@pytest.mark.parametrize(
+    "beliefs",
+    [
+        (ANY_NUMBER, ONE_STATE),
+        (ONE_STATE, ANY_NUMBER),
+        (ANY_NUMBER, FAST, MarkovChain(np.full((3, 3), 1 / 3))),
+        (FAST, ANY_NUMBER, MarkovChain(np.full((3, 3), 1 / 3))),
+    ],
+)
+def test_beliefs_about_other_numbers_of_states_do_not_follow_or_join(beliefs):
+    """Of one state there is no secret, and beside it those of the other belief were priced as if they had none."""
+    ledger = Ledger(beliefs[0], budget=50)
+    ledger.charge(0, 10, 0.5)
+    for slot, belief in enumerate(beliefs[1:-1], 3):
+        ledger.switch(slot, belief)
+    before = ledger.loss
+    with pytest.raises(ValueError, match=r"the belief has .* but the account is about"):
+        ledger.switch(5, beliefs[-1])
+    with pytest.raises(ValueError, match=r"the belief has .* but the account is about"):
+        ledger.add_belief(beliefs[-1])
+    assert ledger.loss == before
+    assert Ledger(ONE_STATE).add_belief(ONE_STATE) == 0
+
+
+def test_an_added_belief_whose_certificate_does_not_hold_changes_nothing():
+    form = certified(FAST, 1.0).to_dict()
+    form["certificates"][0]["density"] *= 1.01
+    ledger = Ledger(FAST, budget=50)
+    ledger.charge(0, 200, 0.1)
+    before = ledger.loss
+    with pytest.raises(ChainError, match="does not hold"):
+        ledger.add_belief(belief_from_dict(form))
+    assert len(ledger.histories) == 1
+    assert ledger.charge(0, 200, 0.1).loss_before == before

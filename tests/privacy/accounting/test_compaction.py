@@ -151,3 +151,15 @@ def test_a_replay_above_the_budget_leaves_no_bound_on_compacted_slots():
     assert ledger.replay([(200, 210, 5.0)]) > 1.0
     assert ledger.closed
     assert np.isinf(ledger.loss) or ledger.loss >= Ledger(CHAIN).loss_of([(0, 200, 0.2), (200, 210, 5.0)])
+
+
+def test_an_account_within_its_budget_by_quilts_alone_stays_within_it():
+    """Quilts need every charge: without them the loss would be above the budget that all was admitted under."""
+    ledger = Ledger(MarkovChain([[0.5, 0.5], [0.5, 0.5]]), budget=1.0)
+    ledger.charge(6, 7, 1.0)
+    ledger.compact(6)
+    assert ledger.loss <= 1.0
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(6, 7, 1.0)
+    ledger.compact(20)
+    assert ledger.loss <= 1.0

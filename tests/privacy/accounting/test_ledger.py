@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -327,3 +328,34 @@ def test_a_pickled_ledger_charges_as_before(belief):
     ledger = charged(belief, [(0, 20, 0.05), (10, 40, 0.02)], budget=5.0)
     again = pickle.loads(pickle.dumps(ledger))
     assert again.charge(30, 60, 0.03) == ledger.charge(30, 60, 0.03)
+
+
+@pytest.mark.parametrize("charges", [2, 30], ids=["one by one", "at once"])
+def test_a_replay_that_ends_in_an_error_enters_nothing(charges, monkeypatch):
+    ledger = Ledger(MixingBounds(0.2, 0.5))
+    ledger.charge(0, 2, 0.1)
+    before, runs = ledger.loss, ledger.runs
+    spans = [(10, 12, 0.5)] * charges
+    with pytest.raises(ValueError, match=r"epsilon_dp is 1e\+308, but must be at most 1e\+100"):
+        ledger.replay([*spans, (0, 10, 1e308)])
+    decided = Ledger._decided
+
+    def interrupted(self: Ledger) -> Worst:
+        if self._line.top(0, 20) > Fraction(1) or charges > 2:
+            raise KeyboardInterrupt
+        return decided(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "_decided", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ledger.replay([*spans, (0, 10, 5.0)])
+    assert (ledger.loss, ledger.runs) == (before, runs)
+    assert ledger.charge(10, 12, 0.5).loss_before == before
+    assert ledger.loss == Ledger(MixingBounds(0.2, 0.5)).replay([(0, 2, 0.1), (10, 12, 0.5)])
+
+
+def test_a_rule_never_names_a_smaller_density_than_there_is():
+    rule = Ledger(MarkovChain([[0.9, 0.1], [0.4, 0.6]])).charge(0, 5_000, 0.1234567891).rule
+    named = re.search(r"above ([\d.]+), and", rule)
+    assert named is None or float(named[1]) >= 0.1234567891
+    assert named is not None or "slot" in rule

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quiltstream.privacy import DobrushinBounds, Ledger, MarkovChain
+from quiltstream.privacy import DobrushinBounds, Ledger, MarkovChain, MixingBounds
+from quiltstream.privacy.accounting.forward_backward import certified
 from quiltstream.privacy.analysis.close_adversaries import slowed
+from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.models.serialisation import belief_from_dict
 
 CHAIN = {"kind": "markov-chain", "transition": [[0.9, 0.1], [0.4, 0.6]], "initial": None}
@@ -88,3 +90,12 @@ def test_slowing_an_unsupported_kind_gives_none_and_speeding_up_is_refused() -> 
     assert slowed({"kind": "binary-interval", "stay_0": [0.5, 0.9], "stay_1": [0.5, 0.9]}, 2) is None
     with pytest.raises(ValueError, match="only slowed down"):
         slowed(CHAIN, 0.5)
+
+
+@pytest.mark.parametrize("belief", [MarkovChain([[0.8, 0.2], [0.3, 0.7]]), MixingBounds(0.2, 0.5)])
+def test_a_slowed_belief_has_no_certificates_of_the_faster_one(belief: Belief) -> None:
+    form = slowed(certified(belief, 1.0).to_dict(), 2)
+    assert form is not None
+    assert "certificates" not in form
+    assert belief_from_dict(form) == belief_from_dict(slowed(belief.to_dict(), 2))
+    assert Ledger(belief_from_dict(form)).loss_of([(0, 48, 0.1)]) < 48 * 0.1

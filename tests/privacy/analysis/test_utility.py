@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -304,3 +305,24 @@ def test_the_largest_share_is_in_no_plain_form():
     assert found.rule is not None
     assert found.rule.met
     assert "0.123" not in str(found.to_dict())
+
+
+def test_at_most_is_rounded_up_and_at_least_is_rounded_down():
+    for epsilon in (0.5, 1.0):
+        found = analyse_utility(CHAIN, Purpose(window=48, epsilon=epsilon)).per_window
+        least, most, alone = re.findall(r"at (?:least|most) ([\d.]+\d)", str(found))
+        assert found.at_least is not None
+        assert float(least) <= found.at_least <= found.at_most <= float(most)
+        assert found.window <= float(alone)
+        assert float(most) < 1.01 * found.at_most
+
+
+def test_a_largest_share_that_is_too_large_is_not_printed_as_the_limit():
+    found = RuleCheck.of(AggregationRule.parse("15/15"), 20, 0.1504)
+    assert not found.met
+    assert str(found).endswith("with a largest share of 0.151")
+
+
+@pytest.mark.parametrize(("window", "overlap"), [(5, 2), (5, 1), (5, 5), (5, 9), (48, 7)])
+def test_no_more_windows_share_a_slot_than_the_noise_counts(window, overlap):
+    assert Purpose(window=window, overlap=overlap, epsilon=1.0).schedule(0.1).overlap <= overlap

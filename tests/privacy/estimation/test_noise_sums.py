@@ -137,3 +137,13 @@ def test_an_invalid_noise_law_level_or_weight_is_refused() -> None:
         half_width([noise], (1, 0, 0), 1.0)
     with pytest.raises(ValueError, match="there are 2, and the histogram has 3 counts"):
         std([noise], (1, 0))
+
+
+@pytest.mark.parametrize("scale", [50, 500])
+@pytest.mark.parametrize("miss", [1e-10, 1e-11, 1e-13])
+def test_rare_events_are_within_the_half_width_of_a_single_count(scale: int, miss: float) -> None:
+    level = 1 - miss
+    exact = DiscreteLaplace(Fraction(scale)).half_width(level)
+    assert (
+        exact <= half_width([HistogramNoise(INDEPENDENT, 5, Fraction(scale))], [1, 0, 0, 0, 0], level) <= 1.01 * exact
+    )

@@ -215,3 +215,14 @@ def test_a_sum_of_no_noise_terms_has_a_half_width_of_zero():
 def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
     with pytest.raises(ValueError, match=message):
         wrong()
+
+
+@pytest.mark.parametrize("error", [1e-6, 2.3e-15, 6e-17, 1e-40])
+def test_noise_passes_its_half_width_no_more_often_than_an_error_however_small(error):
+    scale = Fraction(1000)
+    found = noise_half_width(scale, 1, error)
+    ratio = math.exp(-1 / 1000)
+    tails = [2 * ratio ** (width + 1) / (1 + ratio) for width in (found, found - 1)]
+    assert tails[0] <= error * (1 + 1e-9)
+    assert tails[1] >= error * (1 - 1e-9)
+    assert noise_half_width(scale, 3, error) > found

@@ -141,3 +141,14 @@ def test_sums_add_counts_totals_and_noise_up() -> None:
         united([])
     with pytest.raises(ValueError, match="needs the same bins"):
         change(days[0], exact(1, 2))
+
+
+@pytest.mark.parametrize("missing", [True, False])
+@pytest.mark.parametrize("counts", [(-300, -300, 1000), (1000, -300, -300), (0, 0, 400), (-300, 1000, -300)])
+def test_bounds_of_the_moments_are_in_order_however_the_noise_fell(counts: tuple[int, ...], *, missing: bool) -> None:
+    bins = 2 if missing else 3
+    noise = HistogramNoise(ZERO_SUM, 3, Fraction(127, 2))
+    released = ReleasedHistogram(np.array(counts), (noise,), 400, missing)
+    found = released.moments(range(bins), range(1, bins + 1))
+    assert 0 <= found.total.low <= found.total.high <= 400 * bins
+    assert 0 <= found.mean.low <= found.mean.high <= bins

@@ -141,3 +141,9 @@ def test_states_out_of_range_are_refused_without_naming_them() -> None:
         response.respond(np.array([0.0]))
     with pytest.raises(ValueError, match=r"must be \(rows, 3\)"):
         response.estimate(np.array([[1, 2]]))
+
+
+def test_the_estimate_of_very_many_answers_adds_up_to_them() -> None:
+    answered = np.array([[2**62, 2**62]])
+    assert RandomisedResponse(2, Fraction(3)).estimate(answered).sum() == pytest.approx(2.0**63)
+    assert (RandomisedResponse(2, Fraction(3)).variance(answered) > 0).all()

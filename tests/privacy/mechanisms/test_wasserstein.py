@@ -294,3 +294,10 @@ def test_a_mechanism_out_of_range_is_refused():
         wasserstein_of_table([], sum)
     with pytest.raises(ValueError, match="counts: a count is negative"):
         WassersteinMechanism(1.0, 1.0).randomise(np.array([-1]))
+
+
+@pytest.mark.parametrize("distance", [None, False, np.False_, "", b"", []])
+def test_a_distance_that_is_merely_false_does_not_leave_the_noise_out(distance):
+    with pytest.raises(TypeError, match=r"distance must be a number|float\(\) argument"):
+        WassersteinMechanism(distance, 1.0)
+    assert WassersteinMechanism(0, 1.0).randomise(np.array([5, 7])).tolist() == [5, 7]

@@ -7,11 +7,12 @@ import pickle
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import FiniteClass, Ledger, MarkovChain, MixingBounds, belief_from_dict
+from quiltstream.privacy import FiniteClass, Ledger, MarkovChain, MixingBounds, PeriodicChain, belief_from_dict
 from quiltstream.privacy.models import ChainError, MixingCurve
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval, mixing_bounds, starts_stationary
 
@@ -240,3 +241,41 @@ def test_the_gap_of_an_interval_is_rounded_down(stays):
     slowest = max(abs(sum(map(Fraction, ends)) - 1) for ends in zip(*stays, strict=True))
     exact = 2 * (1 - slowest)
     assert exact * Fraction(1 - 1e-9) < Fraction(BinaryInterval(*map(tuple, stays)).bounds.gap) <= exact
+
+
+CHAIN_FORM = {"kind": "markov-chain", "transition": [[0.6, 0.4], [0.5, 0.5]]}
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (CHAIN_FORM | {"intial": [1, 0]}, "belief of kind markov-chain has an unknown field, 'intial'"),
+        (MixingBounds(0.2, 0.5).to_dict() | {"tau": 0.1}, "belief of kind mixing-bounds has an unknown field, 'tau'"),
+        ({"kind": "finite-class", "chains": [CHAIN_FORM | {"kind": "neighbourhood"}]}, "of kind 'neighbourhood'"),
+        ({"kind": "finite-class", "chains": [CHAIN_FORM | {"tau": 0.1}]}, "with a field 'tau'"),
+        ({"kind": "finite-class", "chains": [[[0.6, 0.4], [0.5, 0.5]]]}, "make it with to_dict"),
+        ([], "belief is a list, but must be an object"),
+        (CHAIN_FORM | {"transition": [["0.6", "0.4"], ["0.5", "0.5"]]}, "must be an array of numbers"),
+        (CHAIN_FORM | {"transition": [[True, False], [False, True]]}, "must be an array of numbers"),
+    ],
+)
+def test_a_belief_of_a_file_is_never_read_as_another_one(form, message):
+    with pytest.raises(ChainError, match=message):
+        belief_from_dict(form)
+
+
+def test_fields_without_a_value_and_members_without_a_kind_are_read():
+    chain = MarkovChain(CHAIN_FORM["transition"])
+    assert belief_from_dict(CHAIN_FORM | {"initial": None}) == chain
+    assert belief_from_dict({"kind": "finite-class", "chains": [{"transition": CHAIN_FORM["transition"]}]}) == (
+        FiniteClass([chain])
+    )
+
+
+def test_the_members_of_a_class_are_chains():
+    with pytest.raises(ChainError, match="FiniteClass got a PeriodicChain"):
+        FiniteClass([PeriodicChain([CHAIN_FORM["transition"]] * 2)])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"gap of kind unknown must be a number, not bool"):
+        MixingBounds(0.2, np.True_)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="gap of kind unknown is inf"):
+        MixingBounds(0.2, 10**400)

@@ -263,3 +263,24 @@ def test_a_density_at_the_pole_of_a_block_causes_no_division_by_zero():
     density = 0.22907268296828875
     assert 0.4 * np.exp(4 * density) < 1
     assert curve.value(density) == pytest.approx(curve.value(density * (1 + 1e-9)), rel=1e-6)
+
+
+@pytest.mark.parametrize("steps", [(8, 1), (4, 1, 8, 4), (1, 4, 8)])
+def test_the_curves_of_a_chain_hold_for_steps_in_any_order(steps):
+    chain = MarkovChain([[0.95, 0.05], [0.1, 0.9]])
+    found = DobrushinBounds.of(chain, steps=steps)
+    assert found == DobrushinBounds.of(chain, steps=sorted(set(steps)))
+    assert found.forward[-1][1] == pytest.approx(0.85**8)
+    assert found.covers(chain)
+
+
+@pytest.mark.parametrize("steps", [(0,), (-3, 1), (1.0,), (True,)])
+def test_steps_that_are_no_number_of_slots_are_refused(steps):
+    with pytest.raises(ChainError, match="must be a whole number of slots from 1"):
+        DobrushinBounds.of(MarkovChain([[0.95, 0.05], [0.1, 0.9]]), steps=steps)
+
+
+@pytest.mark.parametrize("eta", [False, "0", np.False_, b"0"])
+def test_what_is_no_number_is_not_read_as_independence(eta):
+    with pytest.raises(ChainError, match="but a total variation lies in"):
+        DobrushinBounds([(1, eta)], [(1, 0.5)])
