@@ -24,6 +24,7 @@ import sqlite3
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -108,13 +109,15 @@ class Sent:
                 path.chmod(PRIVATE)
             else:
                 os.close(open_private(path, os.O_RDWR | os.O_EXCL))
-            self._database = sqlite3.connect(path, isolation_level=None, timeout=2.0)
-            self._database.execute("pragma locking_mode = exclusive")
-            self._database.execute("pragma journal_mode = wal")
-            self._database.execute("pragma synchronous = full")
-            self._database.executescript(_TABLES)
-            self._database.execute("begin exclusive")
-            self._database.execute("commit")
+            with ExitStack() as undo:
+                self._database = undo.enter_context(closing(sqlite3.connect(path, isolation_level=None, timeout=2.0)))
+                self._database.execute("pragma locking_mode = exclusive")
+                self._database.execute("pragma journal_mode = wal")
+                self._database.execute("pragma synchronous = full")
+                self._database.executescript(_TABLES)
+                self._database.execute("begin exclusive")
+                self._database.execute("commit")
+                undo.pop_all()
         except (OSError, sqlite3.Error) as error:
             raise CommandError(
                 f"back.state {path}: cannot be used ({reason(error)}); another gateway may have it, or it is no "

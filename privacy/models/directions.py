@@ -557,7 +557,8 @@ class AnyStart(OneNumber):
             done = steps
             largest = max(_odds(power) for power in powers)
             if math.isfinite(largest):
-                found.append((steps, largest + _OUTWARD))
+                # each product adds a rounding to an entry for each state, and four entries are in the odds
+                found.append((steps, largest + max(_OUTWARD, 4 * steps * (len(transitions[0]) + 2) * 2.0**-53)))
         return cls(tuple(found))
 
     def value(self, density: float) -> float:

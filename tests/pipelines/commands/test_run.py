@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -250,7 +251,7 @@ def test_noise_free_rows_need_the_hook_and_never_share_a_ledger_with_real_ones(t
 
 def test_the_ledger_holds_one_charge_per_window(ran: Job) -> None:
     call("run", ran.settings)
-    with sqlite3.connect(ran.ledger) as connection:
+    with closing(sqlite3.connect(ran.ledger)) as connection:
         (charges,) = connection.execute("select count(*) from quiltstream_charges").fetchone()
     assert charges == 7
 

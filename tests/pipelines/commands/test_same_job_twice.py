@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def many_windows(folder: Path) -> Job:
 
 
 def charges(made: Job) -> list[tuple[int, int]]:
-    with sqlite3.connect(made.ledger) as connection:
+    with closing(sqlite3.connect(made.ledger)) as connection:
         return connection.execute(
             "select window_start, count(*) from quiltstream_charges group by window_start order by window_start"
         ).fetchall()

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def recorded(rows: list[Release], ledger: Path) -> dict[str, Any]:
     """What stands in ``recorded.json``: the first rows, a digest of all of them, and the statements of the tables."""
     lines = [plain(row.to_dict()) for row in rows]
     digest = hashlib.sha256("".join(json.dumps(line, sort_keys=True) for line in lines).encode())
-    with sqlite3.connect(ledger) as connection:
+    with closing(sqlite3.connect(ledger)) as connection:
         tables = connection.execute("select name, sql from sqlite_master where sql is not null order by name")
         return {"rows": lines[:2], "all rows": digest.hexdigest(), "tables": dict(tables.fetchall())}
 
