@@ -281,7 +281,11 @@ def demo(out: Path) -> None:
 @click.option(
     "--seconds", type=click.FloatRange(0.1, 3_600), default=10, show_default=True, help="A look at MQTT, at most."
 )
-@click.option("--force", is_flag=True, help="Replace a settings file that is there.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Replace settings that are there, and beside them the roster, also if you edited it, or gateway's settings.",
+)
 def init(
     data: Path | None,
     output: Path,
@@ -302,9 +306,10 @@ def init(
 ) -> None:
     r"""Write a commented settings file from a look at data (CSV, JSON Lines, Parquet, Avro; a file, folder or pattern).
 
-    Beside it a roster with every series in one group, but those held out. Columns, interval and units are guessed from
-    the first rows; the file says what was guessed and what you have to decide. The belief about the data is fitted on
-    series that are not published; where none is held out it is a stand-in, which run refuses.
+    Beside it a roster with every series in one group, but those held out: roster.csv, or NAME-roster.csv beside another
+    NAME.yaml. Columns, interval and units are guessed from the first rows; the file says what was guessed and what you
+    have to decide. The belief about the data is fitted on series that are not published; where none is held out it is a
+    stand-in, which run refuses.
 
     Instead of DATA it looks at messages: the last of a Kafka topic, or what an MQTT broker sends; for that a gateway's
     settings are written as well. A device or platform whose messages are known is named as a preset.
@@ -322,6 +327,8 @@ def init(
 
     if sum(one is not None for one in (data, from_topic, from_mqtt)) != 1:
         raise CommandError("give one of DATA, --from-topic TOPIC and --from-mqtt FILTER", ExitCode.SETTINGS)
+    if output.is_dir():
+        raise CommandError(f"-o {output}: it is a folder; name a file in it, such as {output / 'settings.yaml'}")
     console = results()
     if data is None:
         from .commands.init import GATEWAY_FILE, Wanted, check_places, write
@@ -336,22 +343,22 @@ def init(
             if from_topic is not None
             else of_mqtt(from_mqtt or "", broker, gateway, seconds, wanted)
         )
-        write(guessed, output, force=force)
+        replaced = write(guessed, output, force=force).said_replaced
         heading(console, f"{output}: written from a look at {from_topic or from_mqtt}")
-        facts(console, guessed.said)
+        facts(console, [*guessed.said, *replaced])
         beside = f"; {output.with_name('gateway.yaml')} brings the messages" if guessed.gateway else ""
         console.print(f"\nRead it, then: quiltstream run --dry-run {output}{beside}", soft_wrap=True)
         return
     from .commands.data_preview import look_at
-    from .commands.init import guess, write
+    from .commands.init import guess, roster_of, write
 
     guessed = guess(look_at(data, value), output, timezone)
-    series = write(guessed, output, force=force, hold_out=hold_out)
+    written, roster = write(guessed, output, force=force, hold_out=hold_out), roster_of(output)
     heading(console, f"{output}: written from a look at {data.name}")
-    published = [] if series is None else [("roster.csv", f"{series[0]:,} series, in one group")]
-    held = [("held out", f"{series[1]:,} series, the history of the model")] if series is not None and series[1] else []
-    facts(console, [*guessed.said, *published, *held])
-    fitting = f"quiltstream fit {output} --cover 0.9 --exclude {output.with_name('roster.csv')}"
+    published = [(roster.name, f"{written.published:,} series, in one group")] if written.published else []
+    held = [("held out", f"{written.held_out:,} series, the history of the model")] if written.held_out else []
+    facts(console, [*guessed.said, *published, *held, *written.said_replaced])
+    fitting = f"quiltstream fit {output} --cover 0.9 --exclude {roster}"
     console.print(f"\nRead it, then: {fitting if held else f'quiltstream run --dry-run {output}'}", soft_wrap=True)
 
 
@@ -395,6 +402,9 @@ def init(
     is_flag=True,
     help="For pooled: keep a certificate of the exact account at epsilon 1; for more than 12 states, a minute for 51.",
 )
+@click.option("--delimiter", metavar="MARK", help="Data only: mark between the columns of CSV [default: ,]")
+@click.option("--decimal", type=click.Choice([".", ","]), help="Data only: mark before decimals [default: .]")
+@click.option("--encoding", metavar="NAME", help="Data only: encoding of text files [default: utf-8]")
 @click.option("--series", metavar="COLUMN", help="Data only: column with the names of the series.")
 @click.option("--series-name", metavar="NAME", help="Data only: name of the series, where the file is just one.")
 @click.option("--time", metavar="COLUMN[,COLUMN]", help="Data only: column of the time.")

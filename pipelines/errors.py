@@ -47,7 +47,7 @@ class ExitCode(IntEnum):
     STORE = 4, "the ledger of record cannot be used, or does not fit the job"
     SOURCE = 5, "the input data could not be read, or no reading of them counts"
     SINK = 6, "the sink or the rejects could not be written, e.g. because the disk is full"
-    STOPPED = 130, "stopped by Ctrl-C before it was done"
+    STOPPED = 130, "stopped before it was done, by Ctrl-C or because a question was not answered by yes"
 
 
 _PACKAGE = "quiltstream."
@@ -128,7 +128,7 @@ class AwayError(CommandError):
 
 
 @contextmanager
-def writing(path: Path, mend: str = "check the folder", code: ExitCode = ExitCode.SINK) -> Generator[None]:
+def writing(path: Path, mend: str = "check the folder", code: ExitCode = ExitCode.SETTINGS) -> Generator[None]:
     """Say which file cannot be written, and how to mend it.
 
     Raises:

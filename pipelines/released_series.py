@@ -172,12 +172,17 @@ def _histograms(row: Release, of_class: str | None) -> list[ReleasedHistogram]:
 
 
 def day_of(time_us: int, zone: str = "UTC") -> str:
-    """An instant for people: the date by a zone's clock, and the time where that is not midnight, with its offset."""
+    """An instant for people: the date by a zone's clock, and the time where that is not midnight, with its offset.
+
+    Raises:
+        ValueError: there is no such zone.
+    """
     text = format_instant(time_us).removesuffix("Z")
     offset = ""
     if zone != "UTC":
+        where = time_zone(zone)
         with suppress(ValueError, OverflowError):  # an instant that no calendar has is a number
-            local = dt.datetime.fromisoformat(f"{text}+00:00").astimezone(time_zone(zone))
+            local = dt.datetime.fromisoformat(f"{text}+00:00").astimezone(where)
             text, offset = local.replace(tzinfo=None).isoformat(), f"{local:%z}"
     return text.removesuffix("T00:00:00") if text.endswith("T00:00:00") else text[:16].replace("T", " ") + offset
 

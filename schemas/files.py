@@ -40,6 +40,9 @@ _KINDS = {
     stat.S_IFBLK: "a device",
 }
 
+#: How a SQLite database begins.
+SQLITE_BEGIN = b"SQLite format 3\0"
+
 _NUL = "its name holds a NUL character; correct it"
 
 
@@ -71,6 +74,11 @@ def is_file(path: Path | str) -> bool:
 def is_folder(path: Path | str) -> bool:
     """Whether a folder is at a path; otherwise as :func:`is_file`."""
     return os.path.isdir(path)  # noqa: PTH112 - as said
+
+
+def mend_reading(error: Exception, otherwise: str) -> str:
+    """The next step after a file could not be read: its rights where these are why, else what is given."""
+    return "give this user the right to read it" if isinstance(error, PermissionError) else otherwise
 
 
 def endless(path: Path | str) -> str | None:
@@ -186,6 +194,22 @@ def check_replaceable(path: Path) -> bool:
     return True
 
 
+def begin_of(path: Path, most: int) -> bytes:
+    """The first bytes of a file, ``most`` of them; none where there is no file.
+
+    Raises:
+        FileError: something else is there.
+        OSError: it cannot be read.
+    """
+    if not check_replaceable(path):
+        return b""
+    try:
+        with open_regular(path) as file:
+            return file.read(most)
+    except FileNotFoundError:  # it was removed meanwhile
+        return b""
+
+
 def part_name(name: str) -> str:
     """A name for a file while it is being written; no pattern such as ``*.csv`` matches it."""
     return f".{name}.{uuid.uuid4().hex}.part"
@@ -195,8 +219,8 @@ def part_name(name: str) -> str:
 def whole_file(path: Path, *, private: bool = False, new: bool = False) -> Generator[Path]:
     """An empty file to write to, which gets its name when the block ends without an error.
 
-    A regular file that was there is replaced, and a missing folder made. Readers and other writers never see half of
-    one.
+    A regular file that was there is replaced, but for a SQLite database, and a missing folder made. Readers and other
+    writers never see half of one.
 
     Args:
         path: the file.
@@ -277,6 +301,9 @@ def _begin(part: Path, *, private: bool) -> None:
 def _check_target(path: Path, *, new: bool) -> None:
     if check_replaceable(path) and new:
         raise FileExistsError("it is there already")
+    # it may be a ledger of record, which nothing makes again
+    if begin_of(path, len(SQLITE_BEGIN)) == SQLITE_BEGIN:
+        raise FileError("a SQLite database is there, which may be a ledger and is never replaced; name another file")
 
 
 _PR_SET_DUMPABLE = 4

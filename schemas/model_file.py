@@ -16,11 +16,14 @@ from typing import Any
 
 from .digests import digest, stable_hash
 from .errors import QuiltstreamError
-from .files import MOST_MODEL_BYTES, read_regular, reason, write_whole
+from .files import MOST_MODEL_BYTES, mend_reading, read_regular, reason, write_whole
 from .slots import format_duration, parse_duration
 from .states import StateSpace
 
 MODEL_FORMAT = "quiltstream-model"
+
+#: How a model file begins, as :meth:`Model.to_json` writes it.
+MODEL_BEGIN = f'{{\n  "format": "{MODEL_FORMAT}"'.encode()
 MODEL_VERSION = 1
 
 #: The end of a name of a file, with its compression.
@@ -262,7 +265,6 @@ class Model:
         try:
             text = read_regular(path, MOST_MODEL_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ModelError(
-                f"model {path}: cannot be read ({reason(error)}); write one with `quiltstream fit`"
-            ) from error
+            mend = mend_reading(error, "write one with `quiltstream fit`")
+            raise ModelError(f"model {path}: cannot be read ({reason(error)}); {mend}") from error
         return cls.from_json(text, str(path))

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from .digests import canonical_json, digest, stable_hashes
 from .errors import QuiltstreamError
-from .files import MOST_ROSTER_BYTES, open_table, reason
+from .files import MOST_ROSTER_BYTES, mend_reading, open_table, reason
 
 KeyKind = Literal["series", "group"]
 
@@ -211,6 +211,9 @@ class Roster:
                     entries[cells[names], None if groups is None else cells[groups]] = None
                 return cls(tuple(entries))
         except (OSError, UnicodeDecodeError, csv.Error) as error:
+            if isinstance(error, OSError):
+                mend = mend_reading(error, "check the path")
+                raise RosterError(f"roster {path}: cannot be read ({reason(error)}); {mend}") from error
             raise RosterError(
                 f"roster {path}: cannot be read as CSV ({reason(error)}); save it as UTF-8 with commas"
             ) from error

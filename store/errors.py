@@ -6,6 +6,7 @@ be pickled, because workers send them to the process that started the job.
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 from ..schemas.errors import QuiltstreamError
@@ -183,6 +184,12 @@ QUERY_ADVICE = "a query keeps what its numbers depend on: set it back, or use a 
 _NOTHING = 1e-9
 
 
+def enough_for(loss: float) -> str:
+    """A budget for a loss that is finite and above 0, rounded up to four digits or more."""
+    step = 10.0 ** (math.floor(math.log10(loss)) - 3)
+    return f"{math.ceil(loss * (1 + _NOTHING) / step) * step:.9g}"
+
+
 class BudgetRefused(_ComposedError):  # noqa: N818 - the public name says what happened
     """The domain's budget does not allow what a registration asks for; nothing was recorded.
 
@@ -198,10 +205,12 @@ class BudgetRefused(_ComposedError):  # noqa: N818 - the public name says what h
         self.remaining = max(0.0, budget - reserved)
         # what rounding leaves of a budget that is used up
         left = self.remaining if self.remaining > _NOTHING * budget else 0.0
+        needed = reserved + asked
+        enough = f" to at least {enough_for(needed)}" if budget < needed < math.inf else ""
         message = (
             f"{what} would cost {asked:.9g} epsilon, but {reserved:.9g} of the budget {budget:.9g} is reserved and "
-            f"{left:.9g} remains; publish less often, add noise (a smaller privacy.epsilon), or raise the "
-            f"domain's budget by an explicit decision"
+            f"{left:.9g} remains; add noise (a smaller privacy.epsilon), or raise the domain's budget{enough} by an "
+            "explicit decision"
         )
         super().__init__(message, what, reserved, asked, budget)
 

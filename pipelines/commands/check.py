@@ -39,7 +39,7 @@ from ...transforms.sources.files import ReadReadings
 from ..console import facts, heading, listed, notes, paragraph, plural, print_json, results, working
 from ..errors import CommandError, ExitCode
 from ..runners import read_source
-from .data_preview import most_frequent
+from .data_preview import most_frequent, usual_step
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -61,6 +61,9 @@ _CLOCK_SET_BACK = (
     "; some are of an hour that a clock set back doubles: if the times have no offset and the rows are in order, "
     "readings.ambiguous: in-order tells the two hours apart"
 )
+
+#: A step of the readings that differs from the slots by less is that of a clock that goes wrong.
+_NEAR = 0.01
 
 #: Share of the readings in one bin at which the edges tell nothing of them.
 _CROWDED = 0.99
@@ -286,17 +289,22 @@ def _of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
     label, share = max(found.bins.items(), key=lambda pair: pair[1])
     if found.readings and share >= _CROWDED and not settings.space.categories:
         text = f"{share:.1%} of the values are in the bin {label!r}"
-        for factor in (_THOUSAND, 1 / _THOUSAND):
+        # a counter is beyond the edges whatever its unit
+        for factor in () if found.never_fall else (_THOUSAND, 1 / _THOUSAND):
             other = np.bincount(settings.space.encode(data.values * factor), minlength=settings.space.bins)
             if other.max() < _CROWDED * found.readings:
                 text += f"; times {factor:g} they would spread over the bins: look at readings.scale and the units"
                 break
         yield text
-    if found.step is not None and found.step != interval:
+    steps = np.diff(data.times)[np.diff(data.series) == 0]
+    step = usual_step(steps[steps > 0], interval) or interval
+    lost = 1 - min(step, interval) / max(step, interval)  # of the readings or of the cells
+    if lost >= _NEAR:
+        empty = f"about {lost:.0%} of the cells stay empty"
         yield (
-            f"most readings of a series are {format_duration(found.step)} apart, and slots.interval is "
+            f"most readings of a series are {format_duration(step)} apart, and slots.interval is "
             f"{format_duration(interval)}: "
-            + ("of the readings in a slot only the latest counts" if found.step < interval else "most cells stay empty")
+            + ("of the readings in a slot only the latest counts" if step < interval else empty)
         )
 
 
@@ -317,9 +325,10 @@ def _of_counts(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
     if found.silent:
         yield f"no reading counts of {_named(found.silent)} of the roster: a typing error, or gone?"
     if found.not_in_roster:
-        yield f"{found.not_in_roster / found.readings:.1%} of the readings are of series that the roster does not have"
+        share = _share(found.not_in_roster / found.readings)
+        yield f"{share} of the readings are of series that the roster does not have"
     if outside := found.before + found.after:
-        yield f"{outside / found.readings:.1%} of the readings are before the first window or after the last"
+        yield f"{_share(outside / found.readings)} of the readings are before the first window or after the last"
     if not found.counts:
         yield "no reading counts: a run stops before anything is charged, with exit code 5"
 
@@ -335,6 +344,11 @@ def _doubles_an_hour(settings: Settings, data: Gathered) -> bool:
         if shown.replace(fold=0).utcoffset() != shown.replace(fold=1).utcoffset():
             return True
     return False
+
+
+def _share(share: float) -> str:
+    """A share in percent; of a small one that it is not none."""
+    return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"  # noqa: PLR2004 - as shown
 
 
 def _named(names: tuple[str, ...]) -> str:
@@ -362,7 +376,7 @@ def show(console: Console, found: Checked) -> None:
         ("zone", f"times without an offset are read in {found.timezone}"),
         ("a series", f"has {found.fewest:,} to {found.most:,} readings"),
         ("apart", "unknown" if found.step is None else f"{format_duration(found.step)}, most often"),
-        ("in a bin", ", ".join(f"{label}: {share:.1%}" for label, share in found.bins.items())),
+        ("in a bin", ", ".join(f"{label}: {_share(share)}" for label, share in found.bins.items())),
         ("cells", f"{plural(found.doubled, 'reading')} in a cell that had one, {found.contradicting:,} another value"),
         ("outside", f"{found.before:,} before the windows, {found.after:,} after, {found.not_in_roster:,} not in the "
                     "roster"),

@@ -244,8 +244,13 @@ _LABEL = re.compile(
 _BEGIN = re.compile(r"start|begin|from|onset", re.IGNORECASE)
 _END = re.compile(r"end|stop|until|finish|(^|_)to$", re.IGNORECASE)
 
-#: Lengths of slots that people use: 1 s to 1 h.
+#: Lengths of slots that people use: 1 s to 1 h. All divide the day, as do the further ones that devices send at.
 _USUAL_SLOTS = tuple(1_000_000 * seconds for seconds in (1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600))
+_DEVICE_SLOTS = tuple(
+    1_000_000 * seconds for seconds in (2, 15, 20, 120, 180, 1200, 7200, 10800, 14400, 21600, 28800, 43200, 86400)
+)
+#: Stamps that vary make intervals shorter by no more than that.
+_VARIED = 1.05
 _DIGITS = re.compile(r"\d+")
 
 #: Shares of a column of texts that must be numbers: where its name is that of a value, and elsewhere.
@@ -293,7 +298,7 @@ class Look(_Columns):
     ambiguous: str | None  # the format with day and month exchanged, where it reads the times too
     unit: str  # unit that the value's name suggests
     times_us: npt.NDArray[np.int64]  # instants of the rows, naive ones read as UTC, sorted
-    interval_us: int  # most frequent distance between two readings of a series
+    interval_us: int  # usual distance between two readings of a series
     values: npt.NDArray[np.float64]  # the finite values; of a counter how much it rises from one reading to the next
     others: tuple[str, ...]  # further columns of numbers
     rises: bool  # whether the value of every series never falls, and most often rises: a meter's counter
@@ -375,7 +380,7 @@ def _long(path: Path, table: pa.Table, value: str | None) -> _Seen:
     found = _times(table)
     if found is None:
         raise CommandError(
-            f"{path}: none of its columns, {_listed(table.column_names)}, looks like a time; "
+            f"{path}: none of its columns, {_listed(table.column_names)}, looks like a time; {_flatten(table)}"
             "convert the file, or build the readings in a pipeline of your own (docs/guides/own-pipeline.md)"
         )
     time, time_format, time_unit, instants = found
@@ -386,18 +391,31 @@ def _long(path: Path, table: pa.Table, value: str | None) -> _Seen:
     numbers = [one for one in _number_columns(table) if one not in {*time, series}]
     if value is None and not numbers:
         raise CommandError(
-            f"{path}: none of its columns, {_listed(table.column_names)}, holds numbers to measure; convert the file"
+            f"{path}: none of its columns, {_listed(table.column_names)}, holds numbers to measure; {_flatten(table)}"
+            "convert the file"
         )
     if value is not None and value not in numbers:
-        raise CommandError(
-            f"--value {value!r}: {path} has the columns of numbers {_listed(numbers)}; name one, or one of labels"
-        )
+        there, what = "no column of numbers", "name a column of labels"
+        if numbers:
+            there, what = f"the columns of numbers {_listed(numbers)}", "name one, or one of labels"
+        raise CommandError(f"--value {value!r}: {path} has {there}; {_flatten(table)}{what}")
     value = value or min(numbers, key=lambda name: not VALUE.search(name))
     codes, names = _codes(table, series)
     return _Seen(
         series=series, names=names, time=time, time_format=time_format, time_unit=time_unit, value=value,
         codes=codes, instants=instants, numbers=_numbers(table, value),
     )  # fmt: skip
+
+
+def _flatten(table: pa.Table) -> str:
+    """What to do with columns of objects or lists, as the begin of a next step; empty where there are none."""
+    nested = [name for name in table.column_names if pa.types.is_nested(table[name].type)]
+    if not nested:
+        return ""
+    return (
+        f"objects and lists, as in {_listed(nested)}, are not looked into: make each of their fields a column of its "
+        "own, read messages from the Avro files of a gateway (docs/mappings.md), or "
+    )
 
 
 def _labelled(table: pa.Table, found: _Times, label: str) -> _Seen:
@@ -459,8 +477,8 @@ def _is_naive(table: pa.Table, seen: _Seen) -> bool:
 
 
 def slot_of(lengths: npt.NDArray[np.int64]) -> int:
-    """A usual length of a slot that most intervals fill."""
-    short = float(np.quantile(lengths, 0.25)) if len(lengths) else 0.0
+    """A usual length of a slot that most intervals fill, but for what stamps vary by."""
+    short = float(np.quantile(lengths, 0.25)) * _VARIED if len(lengths) else 0.0
     return max((one for one in _USUAL_SLOTS if one <= short), default=_USUAL_SLOTS[0])
 
 
@@ -822,13 +840,26 @@ def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
 def _interval(path: Path, codes: npt.NDArray[Any], instants: npt.NDArray[np.int64]) -> int:
     order = np.lexsort((instants, codes))
     steps = np.diff(instants[order])[np.diff(codes[order]) == 0]
-    found = most_frequent(steps[steps > 0])
+    found = usual_step(steps[steps > 0])
     if found is None:
         raise CommandError(
             f"{path}: no series has two readings at different times, so the interval cannot be seen; give a file that "
             "has more of them, and check that a column with the name of the meter or wearer is called so"
         )
     return found
+
+
+def usual_step(steps: npt.NDArray[np.int64], *lengths: int) -> int | None:
+    """The most frequent of some distances; where they vary, the usual length, or that of ``lengths``, nearest to them.
+
+    Distances vary where most are no multiple of the most frequent one, as of stamps that are late by some seconds.
+    """
+    found = most_frequent(steps)
+    # stamps that are rounded to a microsecond are apart by one more or less
+    if found is None or ((steps + 1) % found <= 2).mean() >= 1 / 2:  # noqa: PLR2004 - as said above
+        return found
+    middle = float(np.median(steps))
+    return min((*lengths, *_USUAL_SLOTS, *_DEVICE_SLOTS), key=lambda one: abs(np.log(one / middle)))
 
 
 def most_frequent(steps: npt.NDArray[np.int64]) -> int | None:

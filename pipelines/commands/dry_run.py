@@ -5,6 +5,8 @@ Everything follows from the settings, the model and the roster. The ledger of re
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,19 +24,33 @@ from ...privacy.analysis.methods import METHODS, by_quilts
 from ...privacy.mechanisms.histogram import FixedTotalHistogram, HistogramMechanism
 from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.roster import Roster
+from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.settings.places import Constant
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, parse_duration, said_duration
 from ...store.accounts import priced
-from ...store.errors import BudgetRefused, StoreError
+from ...store.errors import BudgetRefused, StoreError, enough_for
 from ...store.specs import Registration
 from ...transforms.checks import STAND_IN_TEXT, check_plan, error_shares, fewest_slots, first_error, noise_problem
+from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, make_plan
 from ...transforms.registration import register
 from ..connectors.job_io import check_apart
 from ..console import facts, finite, heading, lines, notes, number, plural, print_json, results
-from ..errors import ExitCode
-from ..on_record import Memory, Standing, on_record, standing_of
+from ..errors import CommandError, ExitCode, explain
+from ..on_record import (
+    Memory,
+    OnRecord,
+    Standing,
+    check_history,
+    on_record,
+    standing_of,
+    unknown_releases,
+    with_newest,
+)
+
+#: Heading of exact statistics.
+OPERATOR = "For the operator only, not to be published"
 
 #: Losses for which the length of an event is printed.
 _WITHIN = (1.0, 2.0, 4.0)
@@ -144,7 +160,9 @@ class Course:
     text: str
 
 
-def course_of(plan: Plan, account: Standing, admitted: int | None, *, live: bool, hopeless: bool) -> Course:
+def course_of(
+    settings: Settings, plan: Plan, account: Standing, admitted: int | None, *, live: bool, hopeless: bool
+) -> Course:
     """Find out what a run will do, by trying its registration in the ledger that is there; nothing is put on record."""
     before = on_record(plan.address, plan.domain.name, plan.query_name)
     words = [word for word, needed in (("--accept-noise", hopeless and before.registration is None),
@@ -152,6 +170,36 @@ def course_of(plan: Plan, account: Standing, admitted: int | None, *, live: bool
     if words:
         needed = " and ".join(words)
         return Course(ExitCode.SETTINGS, f"it stops before anything is charged, unless it is run with {needed}")
+    try:
+        look = _look_for_lost(settings, live=live)
+    except (CommandError, SettingsError, StoreError) as error:
+        failure = explain(error)
+        return Course(failure.code, f"it stops before anything is charged: {failure.text}")
+    found = _course(plan, account, admitted, before, live=live)
+    return replace(found, text=f"{found.text}{look}")
+
+
+def _look_for_lost(settings: Settings, *, live: bool) -> str:
+    """See that the ledger is the one that the job knew, as a run does, and say what was not looked at.
+
+    Raises:
+        ReplacedError: it is gone, another one, or an older copy.
+        CommandError, SettingsError: the sink cannot be read, or is not one of this query.
+    """
+    sink, look, ids = settings.sink, "", list[str]()
+    with with_newest(settings):
+        lost = Memory(settings).lost(history_lost=False)
+        if sink is not None and (live or not sink.is_files):
+            look = "; the run also compares the sink with the ledger, which a dry run of such a sink does not"
+        elif sink is not None and (not is_local(path := settings.path(sink.path)) or os.path.lexists(path)):
+            from ..connectors.files import released_ids  # noqa: PLC0415 - with Beam, see dry
+
+            ids = released_ids(settings)
+        check_history(settings, unknown_releases(settings, ids), lost)
+    return look
+
+
+def _course(plan: Plan, account: Standing, admitted: int | None, before: OnRecord, *, live: bool) -> Course:
     if not account.exists:
         return _published(0, admitted)
     if not (live or plan.resolved or before.registration is not None):
@@ -294,6 +342,7 @@ class Forecast:
     admitted: int | None  # number of windows the budget allows on an empty account; ``None`` for all of them
     from_data: tuple[str, ...]  # what is left to the data
     assumptions: tuple[str, ...]  # what the promise rests on
+    of_history: tuple[str, ...]  # what the model tells of its history, not to be published
     cautions: tuple[str, ...]  # what is allowed and most likely not meant
     silence: str | None  # what a source that sends nothing does to windows; ``None`` where all readings are there
 
@@ -365,7 +414,7 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         median_share=float(np.median(error_shares(plan, roster))),
         hopeless=hopeless,
         stand_in=plan.stand_in,
-        run=course_of(plan, account, allowed, live=endless, hopeless=bool(hopeless)),
+        run=course_of(settings, plan, account, allowed, live=endless, hopeless=bool(hopeless)),
         by_quilts=by_quilts(believed, plan.epsilon, calibration.length) if calibration.certificates else {},
         naive_loss=None if windows is None else windows * plan.epsilon,
         budget=plan.domain.budget,
@@ -373,6 +422,7 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         admitted=allowed,
         from_data=left_to_data(plan, settings, live=endless),
         assumptions=assumptions(plan),
+        of_history=of_history(plan),
         cautions=(*(one.text for one in account.shares), *cautions(settings, plan, endless=endless)),
         silence=silence_of(settings) if endless else None,
     )
@@ -437,11 +487,6 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
             "labels: a reading whose label is none of states.categories leaves its cell missing; which cells have such "
             "a label is taken as public too; states.other makes a state of them, and missing: state one of all missing"
         )
-    if origin.outside:
-        found.append(
-            f"{origin.outside} of the {origin.series} series the model was fitted on lie outside its belief by "
-            "plug-in; the loss does not hold for such a series"
-        )
     if plan.roster is not None and plan.given_model(plan.roster):
         used = origin.used(plan.roster.series)
         what = "a file of this run, which may hold what it is to protect"
@@ -452,6 +497,17 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
             "function of their data"
         )
     return tuple(found)
+
+
+def of_history(plan: Plan) -> tuple[str, ...]:
+    """What the model tells of its history: exact statistics, for the operator alone."""
+    origin = plan.model.provenance
+    if not origin.outside:
+        return ()
+    return (
+        f"{origin.outside} of the {origin.series} series the model was fitted on lie outside its belief by plug-in; "
+        "the loss is not proved for such a series",
+    )
 
 
 def show(console: Console, said: Forecast) -> None:
@@ -499,6 +555,9 @@ def show(console: Console, said: Forecast) -> None:
     if said.from_data:
         frozen = "as public, window by window" if said.endless else "as public, and frozen by the first run"
         notes(console, [f"{', '.join(said.from_data)}: left out, so taken from the data, {frozen}"])
+    if said.of_history:
+        heading(console, OPERATOR)
+        notes(console, said.of_history)
 
 
 def _end(said: Forecast) -> str:
@@ -567,7 +626,13 @@ def _budget(said: Forecast) -> str:
     if said.admitted is None:
         return f"{said.budget:g}: it allows{alone} the whole schedule"
     if not said.admitted:
-        return f"{said.budget:g}: it does not allow even the first window, and the run will be refused"
+        alone, enough = said.cost.alone, ""
+        if math.isfinite(alone):
+            enough = f", which costs {alone:.4g}; raise privacy.budget to at least {enough_for(alone)}, or"
+        return (
+            f"{said.budget:g}: it does not allow even the first window{enough or ';'} lower privacy.epsilon, which "
+            "adds noise: the run will be refused"
+        )
     return (
         f"{said.budget:g}: it allows{alone} the first {plural(said.admitted, 'window')} only; the rest will be refused"
     )

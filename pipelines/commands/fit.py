@@ -16,7 +16,6 @@ import csv
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -42,7 +41,7 @@ from ...privacy.models.periodic import PeriodicChain
 from ...privacy.models.serialisation import belief_from_dict
 from ...privacy.quilts.calibration import mqm_approx, mqm_exact
 from ...schemas.files import MOST_ROSTER_BYTES, check_replaceable, open_table, reason
-from ...schemas.model_file import Model, Provenance, hash_of_series
+from ...schemas.model_file import MODEL_BEGIN, Model, Provenance, hash_of_series
 from ...schemas.settings.job import (
     SETTINGS_ENDINGS,
     Settings,
@@ -57,7 +56,7 @@ from ...transforms.aggregate.transitions import EstimateTransitions, SeriesPaths
 from ..connectors.files import SERIES_COLUMN, series_column, source_digests
 from ..connectors.job_io import check_output, job_paths
 from ..console import facts, finite, heading, notes, number, plural, shares, working
-from ..errors import CommandError, ExitCode, writing
+from ..errors import CommandError, writing
 from ..runners import new_pipeline, options_of, read_source
 from .data_preview import FORMATS, format_of
 
@@ -126,23 +125,22 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
     source = "" if settings.source is None else f"a history in {settings.source.format}"
     with working(f"counting transitions in {path.name}"):
         model = fit_settings(settings, choice, source=source)
-    with _writing(output):
+    with writing(output, _ELSEWHERE):
         model.save(output)
     roster = read_roster(settings, grouped=False)
     protected = None if roster is None else model.provenance.used(roster.series)
     return Fitted(model, output, protected, mechanism)
 
 
-def _writing(output: Path) -> AbstractContextManager[None]:
-    return writing(output, "choose another place with -o", ExitCode.SETTINGS)
+_ELSEWHERE = "choose another place with -o"
 
 
 def _check_output(settings: Settings, output: Path, read: list[Path]) -> None:
     """Refuse to write the model over anything that the settings or the command name, or over what is no file."""
-    with _writing(output):
+    with writing(output, _ELSEWHERE):
         check_replaceable(output)
     others = [path for path in job_paths(settings) if path.field != "model"]
-    check_output(output, [*others, *read], "the model file (-o)")
+    check_output(output, [*others, *read], "the model file (-o)", MODEL_BEGIN)
 
 
 def _check_options(choice: Choice) -> None:
@@ -337,10 +335,11 @@ def _settings_for(path: Path, columns: Mapping[str, Any]) -> Settings:
         "value": columns["value"],
         "scale": columns["scale"],
         "time_format": columns["time_format"],
+        **_given(columns, "decimal"),
     }
     return Settings.parse(
         {
-            "source": {format_of(path): str(path.resolve())},
+            "source": {format_of(path): str(path.resolve()), **_given(columns, "delimiter", "encoding")},
             "readings": readings,
             "slots": {"interval": columns["interval"], "timezone": columns["timezone"]},
             "states": {"edges": edges, "unit": columns["unit"]},
@@ -352,6 +351,10 @@ def _settings_for(path: Path, columns: Mapping[str, Any]) -> Settings:
             "domain": "fit",
         }
     )
+
+
+def _given(columns: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: columns[name] for name in names if columns[name] is not None}
 
 
 def show(console: Console, fitted: Fitted) -> None:
@@ -395,7 +398,8 @@ def _show_pooled(console: Console, model: Model, belief: Belief, interval: str) 
     if belief.certificates:
         sigma = 1 / min(one.density for one in belief.certificates)
         kept["certified"] = f"forward-backward at epsilon 1, endless: sigma {sigma:.4f}, kept in the model"
-    out = f"{origin.outside} of the {origin.series} series, by their own counts: the loss does not hold for them"
+    out = f"{origin.outside} of the {origin.series} series, by their own counts"
+    out += ": the loss is not proved for them" if origin.outside else ""
     facts(
         console,
         {

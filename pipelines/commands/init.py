@@ -35,7 +35,7 @@ from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, RegisterValue, place_text
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, time_zone
 from ...transforms.payloads.messages import Messages, SourceAwayError
-from ..connectors.job_io import check_output, job_paths
+from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import listed, plural
 from ..errors import CommandError, ExitCode, writing
 from ..runners import read_source
@@ -53,8 +53,8 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 
-#: The file of a gateway's settings.
-GATEWAY_FILE = "gateway.yaml"
+#: The files of the settings, where no other is named, and of a gateway's settings.
+SETTINGS_FILE, GATEWAY_FILE = "settings.yaml", "gateway.yaml"
 
 _COUNTER = "no series ever falls: read as a meter's counter, whose rise in a slot is the value"
 _WIDE_COUNTER = (
@@ -69,6 +69,7 @@ _MONDAY = 4
 _SHOWN = 10
 
 _ELSEWHERE = "choose another place with -o"
+_OTHER_FOLDER = "write the settings into another folder, with -o OTHERFOLDER/settings.yaml"
 _USUAL_BINS = "bins everyone would choose"
 _NO_UNIT = "of no known unit"
 _PUBLIC_LABELS = "; the settings make them public, and every released row has them"
@@ -87,6 +88,25 @@ class Guess:
     grouped: bool = False  # whether the settings name a roster, which is to be written beside them
     # settings of a gateway that brings the messages, which are to be written beside them; empty for none
     gateway: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written beside the settings, and in place of what."""
+
+    published: int = 0  # series of the roster; 0 where there is none
+    held_out: int = 0  # series that it leaves to the history of the model
+    replaced: tuple[Path, ...] = ()  # files that were there
+
+    @property
+    def said_replaced(self) -> list[tuple[str, str]]:
+        """The files that were there, for people."""
+        return [("replaced", ", ".join(path.name for path in self.replaced))] if self.replaced else []
+
+
+def roster_of(output: Path) -> Path:
+    """The roster beside a settings file: named after it, so that settings of one folder have rosters of their own."""
+    return output.with_name("roster.csv" if output.name == SETTINGS_FILE else f"{name_of(output.stem)}-roster.csv")
 
 
 def _word(text: str) -> str:
@@ -155,6 +175,7 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
     note = "factor from the column's unit to the unit of the edges" if per_unit is None else _to_watts(look, scale)
     measure = f"  unit: {json.dumps(look.unit)}\n  scale: {number_text(scale)}  # {note}\n"
     name = name_of(look.path.stem)
+    roster = roster_of(output).name
     text = _TEMPLATE.format(
         **_shared(name, zone, "parquet", f"{name}-releases.parquet"),
         file=look.files.name,
@@ -162,8 +183,9 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
         path=_word(_relative(look.files, output)),
         layout=_layout(look),
         decimal="" if look.layout.decimal == "." or look.labels else '  decimal: ","\n',
-        model=_STAND_IN,
-        roster=_ROSTER if look.names > 1 else _NO_ROSTER,
+        model=_STAND_IN.format(roster=roster),
+        roster=roster,
+        groups=_ROSTER.format(roster=roster) if look.names > 1 else _NO_ROSTER,
         parts=_parts(look, name),
         measure="" if look.labels else measure,
         interval=format_duration(interval),
@@ -367,32 +389,42 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zon
     )
 
 
-def check_places(output: Path, *beside: Path, force: bool) -> None:
-    """Check that nothing is there where settings are to be written, their schema and what else goes beside them."""
+def check_places(output: Path, *beside: Path, force: bool) -> tuple[Path, ...]:
+    """Find what is there where settings are to be written, their schema and what else goes beside them.
+
+    Raises:
+        CommandError: something is, and is not to be replaced.
+    """
     schema = output.with_name(SCHEMA_FILE)
-    for path in (output, schema, *beside):
-        if os.path.lexists(path) and not force and not (path == schema and is_schema_of_settings(path)):
-            raise CommandError(f"{path}: it exists already; give another name with -o, or --force to replace it")
+    there = [path for path in (output, schema, *beside) if os.path.lexists(path)]
+    there = [path for path in there if not (path == schema and is_schema_of_settings(path))]
+    if there and not force:
+        names = " and ".join(map(str, there))
+        are, them = ("it exists", "it") if len(there) == 1 else ("they exist", "them")
+        # the names of the settings and the roster follow -o, those of the others do not
+        other = "name" if {*there} <= {output, roster_of(output)} else "folder"
+        raise CommandError(f"{names}: {are} already; give another {other} with -o, or --force to replace {them}")
+    return tuple(there)
 
 
-def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -> tuple[int, int] | None:
-    """Write the settings file with its JSON Schema, and ``roster.csv`` with the published series in one group.
+def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -> Written:
+    """Write the settings file with its JSON Schema, and a roster with the published series in one group.
 
     A share of the series may be held out: the history that a model is fitted on, chosen by the order of names alone.
-    Returns how many series the roster has and how many are held out; ``None`` where there is no roster.
     """
-    roster, gateway = output.with_name("roster.csv"), output.with_name(GATEWAY_FILE)
-    check_places(output, *([roster] if guessed.grouped else []), *([gateway] if guessed.gateway else []), force=force)
+    roster, gateway = roster_of(output), output.with_name(GATEWAY_FILE)
     files = {output.with_name(SCHEMA_FILE): schema_file(), output: guessed.text}
     settings = load_settings(guessed.text, folder=output.parent)
     sources = [one for one in job_paths(settings) if one.field.startswith("source")]
     for path in (*files, *([roster] if guessed.grouped else [])):
-        check_output(path, sources, path.name)
+        _check_no_data(path, sources)  # first, as nothing replaces data
+    beside = [*([roster] if guessed.grouped else []), *([gateway] if guessed.gateway else [])]
+    replaced = check_places(output, *beside, force=force)
     if not guessed.grouped:
         if hold_out:
             raise CommandError("--hold-out: the data are one series, so none can be held out of what is published")
         _write({gateway: guessed.gateway} | files if guessed.gateway else files)
-        return None
+        return Written(replaced=replaced)
     with writing(output, _ELSEWHERE, ExitCode.SETTINGS):
         # the data are named from this folder, by a path that may lead out of it again
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -405,11 +437,25 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
             f"and {len(names)} to publish; give a share that leaves some of both"
         )
     if hold_out:
-        files[output] = guessed.text.replace(_STAND_IN, _HELD_OUT).replace(_ROSTER, _REST)
+        for first, text in ((_STAND_IN, _HELD_OUT), (_ROSTER, _REST)):
+            files[output] = files[output].replace(first.format(roster=roster.name), text.format(roster=roster.name))
     made = io.StringIO(newline="")
     csv.writer(made, lineterminator="\n").writerows([("series", "group"), *((name, "all") for name in names)])
     _write(files | {roster: made.getvalue()})
-    return len(names), len(every) - len(names)
+    return Written(len(names), len(every) - len(names), replaced)
+
+
+def _check_no_data(path: Path, sources: Sequence[JobPath]) -> None:
+    """Check that a file that is to be written is no data, and that no pattern would find it from then on."""
+    try:
+        check_output(path, sources, path.name)
+    except SettingsError as error:
+        if os.path.lexists(path):
+            raise CommandError(f"{error}: {_OTHER_FOLDER}") from error
+        raise CommandError(
+            f"{sources[0].field}: {sources[0].path} would read {path.name}, too, which is written beside the settings; "
+            f"{_OTHER_FOLDER}"
+        ) from error
 
 
 def _write(files: Mapping[Path, str]) -> None:
@@ -429,7 +475,7 @@ def series_of(settings: Settings) -> list[str]:
 
 _STAND_IN = """\
 # Fit one on series that are not published, then write `model: model.json`; it holds for nine in ten of such series:
-#   quiltstream fit THIS-FILE --cover 0.9 --exclude roster.csv -o model.json
+#   quiltstream fit THIS-FILE --cover 0.9 --exclude {roster} -o model.json
 # A history of few series needs a smaller --cover, a single series --belief pooled.
 # Until then it is a STAND-IN made of the interval alone, which `run` refuses without --accept-stand-in.
 model: stand-in
@@ -437,7 +483,7 @@ model: stand-in
 
 _HELD_OUT = """\
 # It is fitted on the series that are not published, and holds for nine in ten of such series:
-#   quiltstream fit THIS-FILE --cover 0.9 --exclude roster.csv
+#   quiltstream fit THIS-FILE --cover 0.9 --exclude {roster}
 # A history of few series needs a smaller --cover.
 model: model.json
 """
@@ -445,14 +491,14 @@ model: model.json
 _ROSTER = """\
 # Every series of the file, in one group: a histogram of all, with the noise of a single series. Take out the lines of
 # series that are not published: a model is fitted on them. Without these two settings each series has a histogram.
-roster: roster.csv
+roster: {roster}
 group_by: group
 """
 
 _REST = """\
 # The series that are published, in one group: a histogram of all, with the noise of a single series. The others of the
 # file are the history that the model is fitted on. Without these two settings each series has a histogram.
-roster: roster.csv
+roster: {roster}
 group_by: group
 """
 
@@ -520,7 +566,7 @@ _SOURCE_TEXT = """\
 # yaml-language-server: $schema={schema}
 # Written by `quiltstream init` from a look at {file}:
 #   quiltstream check THIS-FILE             says what is in the data, for your eyes only
-#   quiltstream fit THIS-FILE --cover 0.9 --exclude roster.csv -o model.json     the belief, see model below
+#   quiltstream fit THIS-FILE --cover 0.9 --exclude {roster} -o model.json     the belief, see model below
 #   quiltstream run --dry-run THIS-FILE     says what it will publish and cost, before any data is read
 #   quiltstream run THIS-FILE
 # Everything in this file is public. docs/settings.md explains every setting.
@@ -545,7 +591,7 @@ windows:
 # Of this query alone, at no further cost:
 # by: hour  # a histogram for each hour of the day; or weekday, weekend, month, or several: [weekend, hour]
 {bins}
-{roster}
+{groups}
 """
 _TEMPLATE = _SOURCE_TEXT + _BELIEF_TEXT + _WINDOWS_TEXT + _PROMISE_TEXT
 

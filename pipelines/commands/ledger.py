@@ -25,7 +25,7 @@ from ...privacy.mechanisms.histogram import LaplaceHistogram, noisy_histogram
 from ...privacy.models.classes import from_any_start, mixing_bounds
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
-from ...schemas.files import FileError, is_file, is_folder, open_regular, write_whole
+from ...schemas.files import SQLITE_BEGIN, FileError, is_file, is_folder, open_regular, write_whole
 from ...schemas.ledger import LedgerEntry
 from ...schemas.model_file import Model
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE
@@ -50,9 +50,6 @@ from ..errors import CommandError, ExitCode, writing
 #: So many entries are shown without ``--all``.
 _LAST = 10
 
-#: What an SQLite file begins with.
-_SQLITE = b"SQLite format 3\0"
-
 
 def settings_of(text: str) -> Settings | None:
     """The settings, where a ledger is given as a settings file."""
@@ -71,8 +68,8 @@ def address_of(text: str) -> StoreAddress:
             f"{text}: there is no such file; give a SQLite ledger, a SQLAlchemy URL, or a settings file that names one"
         )
     with suppress(OSError), open_regular(path) as file:  # what cannot be opened is reported by the store
-        begin = file.read(len(_SQLITE))
-        if begin and begin != _SQLITE:
+        begin = file.read(len(SQLITE_BEGIN))
+        if begin and begin != SQLITE_BEGIN:
             raise CommandError(
                 f"{text}: it is no ledger; check the path, and if it was one, restore the newest backup",
                 ExitCode.STORE,
@@ -274,7 +271,7 @@ def export(text: str, folder: Path, kind: str) -> None:
             {**_Account.of(store, name, every=True).to_dict(), "head": str(store.head(name))}
             for name in store.domains()
         ]
-        with writing(accounts, code=ExitCode.SETTINGS):
+        with writing(accounts):
             write_whole(accounts, json.dumps(domains, indent=2, ensure_ascii=False) + "\n")
         console.print(f"{accounts}: {plural(len(domains), 'account')}", soft_wrap=True)
 
@@ -297,6 +294,14 @@ def verify(text: str, expected: Sequence[str], *, as_json: bool) -> None:
         print_json({**said, "rows": dict(found.rows)})
     else:
         _show_verified(results(), found)
+    unknown = [name for name in heads if name not in found.heads]
+    if unknown and len(found.defects) == sum(len(heads[name]) for name in unknown):
+        known = ", ".join(map(repr, found.heads)) or "none"
+        raise CommandError(
+            f"--expect {unknown[0]}: the ledger has no domain of that name; it has {known}: correct the name, or, if "
+            "that head was written down of this ledger, restore the newest backup: the domain was removed from it",
+            ExitCode.STORE,
+        )
     if not found.whole:
         raise CommandError(
             f"ledger: {plural(len(found.defects), 'defect')}, listed above: the record is damaged; restore the newest "
@@ -320,15 +325,26 @@ def _show_verified(console: Console, found: Verified) -> None:
         )
 
 
+def _ask(question: str) -> None:
+    """Ask before something that is never taken back; the command ends where the answer is not yes."""
+    try:
+        decided = click.confirm(question)
+    except click.Abort:  # Ctrl-C, or nobody is there to answer
+        click.echo()
+        decided = False
+    if not decided:
+        click.echo("nothing was changed", err=True)
+        raise click.exceptions.Exit(ExitCode.STOPPED)
+
+
 def raise_budget(text: str, domain: str, budget: float, *, ask: bool) -> None:
     """Raise a domain's budget after asking."""
     with _open(text) as store:
         before = store.summary(domain)
-        if ask:
-            click.confirm(
+        if ask and budget > before.budget:  # else the store refuses it, and there is nothing to decide
+            _ask(
                 f"Raise the budget of {domain} from {before.budget:g} to {budget:g}? Everyone in it may then lose up "
-                f"to {budget:g} instead of {before.budget:g}, and it is never lowered again.",
-                abort=True,
+                f"to {budget:g} instead of {before.budget:g}, and it is never lowered again."
             )
         after = store.raise_budget(domain, budget)
     paragraph(
@@ -408,10 +424,9 @@ def change_belief(text: str, domain: str, path: Path, instant: str | None, *, as
         )
         if ask:
             how = "joins the others for the whole history" if slot is None else f"is believed alone from {instant} on"
-            click.confirm(
+            _ask(
                 f"The belief of {path} {how}: everything charged and promised is priced anew, and this is never taken "
-                "back. Change it?",
-                abort=True,
+                "back. Change it?"
             )
         done = store.change_belief(domain, change)
     paragraph(

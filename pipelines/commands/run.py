@@ -40,7 +40,7 @@ from ..on_record import Memory, OnRecord, note_lost_history, on_record, with_led
 from ..preflight import Word, check_command, preflight
 from ..runners import counters, new_pipeline, options_of, read_source, runner_name
 from . import settled
-from .dry_run import Cost, NoiseOfLength, assumptions, left_to_data, of_units
+from .dry_run import OPERATOR, Cost, NoiseOfLength, assumptions, left_to_data, of_history, of_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,7 @@ class Summary:
     given_model: bool  # whether the model was estimated from series it protects
     history_lost: bool  # whether charges are missing from the account by the operator's word, now or in an earlier run
     assumptions: tuple[str, ...]  # what the promise rests on
+    of_history: tuple[str, ...]  # what the model tells of its history, not to be published
     cautions: tuple[str, ...]  # what is allowed and most likely not meant
     # tallies of readings and rejects, not to be published; ``None`` where the runner reports none
     operator_only: dict[str, Any] | None
@@ -306,6 +307,7 @@ def summary_of(
         given_model=registration.query.given_model,
         history_lost=after.account.history_lost,
         assumptions=assumptions(plan.resolve(schedule, roster)),
+        of_history=of_history(plan),
         cautions=(*stand_in, *(one.text for one in after.account.shares), *of_units(settings)),
         operator_only=None if tallies is None else _operator(tallies, plan.domain.missing),
     )
@@ -391,8 +393,9 @@ def show(console: Console, summary: Summary) -> None:
         notes(console, summary.from_data)
     heading(console, "What this rests on")
     notes(console, summary.assumptions)
-    heading(console, "For the operator only, not to be published")
+    heading(console, OPERATOR)
     facts(console, _tallies(summary.operator_only))
+    notes(console, summary.of_history)
 
 
 def _windows(summary: Summary) -> str:

@@ -23,7 +23,7 @@ from ...privacy.estimation.released_histograms import Bounds, ReleasedHistogram,
 from ...schemas.files import FileError, whole_file
 from ...schemas.noise_laws import ZERO_SUM
 from ...schemas.releases import tidy
-from ...schemas.slots import format_duration, format_instant, parse_instant
+from ...schemas.slots import format_duration, format_instant, parse_instant, time_zone
 from ...schemas.states import StateSpace
 from ...schemas.table_files import released_rows
 from ..console import banded, facts, heading, number, plural, print_json, results
@@ -31,6 +31,9 @@ from ..errors import CommandError, ExitCode, writing
 from ..released_series import Period, ReleasedSeries, Span, days_between, series_in
 
 Format = Literal["csv", "parquet", "json"]
+
+#: How a table of each format begins.
+_BEGINS: dict[Format, bytes] = {"csv": b'"domain","query","key', "parquet": b"PAR1", "json": b'[{"domain": "'}
 
 #: Units of power, in watts: a sum over slots times the length of a slot is energy.
 _WATTS = {"W": 1.0, "kW": 1e3, "MW": 1e6}
@@ -79,8 +82,11 @@ def show(paths: Sequence[Path], view: View, *, as_json: bool) -> None:
     found = _Shown(series, spans, place, names, view)
     if as_json:
         print_json(found.to_dict())
-    else:
-        found.print(results())
+        return
+    console = results()
+    with console.capture() as printed:  # an option that is refused is so before anything is on the screen
+        found.print(console)
+    console.file.write(printed.get())
 
 
 def _check_no_order(view: View) -> None:
@@ -98,7 +104,7 @@ def write_table(paths: Sequence[Path], view: View, format_: Format, output: Path
     if output is not None:
         from ..connectors.job_io import check_output  # noqa: PLC0415 - with the settings, which take long to import
 
-        check_output(output, paths)
+        check_output(output, paths, begins=_BEGINS[format_])
     table = chosen(paths, view)
     found = tidy(table) if view.period is None else _summed_table(table, view)
     if output is None:
@@ -133,6 +139,10 @@ def as_bytes(table: pa.Table, format_: Format) -> bytes:
 
 def chosen(paths: Sequence[Path], view: View) -> pa.Table:
     """The released rows in files that a view is of."""
+    try:
+        time_zone(view.zone)
+    except ValueError as error:
+        raise CommandError(f"--zone: {error}") from error
     try:
         table = released_rows(paths)
     except FileError as error:
@@ -274,7 +284,7 @@ class _Shown:
         try:
             return [(share, found.quantile(share, self.view.level)) for share in self.view.quantiles]
         except ValueError as error:
-            raise CommandError(f"--{error}") from error
+            raise CommandError(f"--quantiles: {str(error).removeprefix('quantile: ')}") from error
 
     def _print_moments(self, console: Console) -> None:
         unit = _unit(self.space)

@@ -13,11 +13,12 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from glob import escape
 from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
-from ...schemas.files import FileError, check_replaceable, is_folder
+from ...schemas.files import SQLITE_BEGIN, FileError, begin_of, check_replaceable, is_folder
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileSink
 from ...schemas.settings.job import Settings
@@ -150,20 +151,39 @@ def check_paths(paths: list[JobPath]) -> None:
         raise SettingsError(problems)
 
 
-def check_output(output: Path, read: Iterable[JobPath | Path], what: str = "the output (-o)") -> None:
-    """Refuse to write what a command makes over a file that it reads, or that its settings name.
+def check_output(
+    output: Path, read: Iterable[JobPath | Path], what: str = "the output (-o)", begins: bytes | None = None
+) -> None:
+    """Refuse to write what a command makes over a file that it reads, that its settings name, or that is to be kept.
 
     Args:
         output: the file to be written.
         read: the other files.
         what: the file that is written, for messages.
+        begins: how it will begin; a file that is there and begins otherwise is kept. ``None``: any begin will do.
 
     Raises:
-        SettingsError: it is one of them.
+        SettingsError: it is one of them, a SQLite database, the sink of a job, or begins otherwise.
     """
     written = JobPath(what, str(output), written=True)
     for one in read:
         check_paths([one if isinstance(one, JobPath) else JobPath("the command", str(one)), written])
+    try:
+        begin = begin_of(output, max(len(SQLITE_BEGIN), len(begins or b"")))
+    except OSError:
+        return  # said where it is written
+    kept = None
+    if begin.startswith(SQLITE_BEGIN):
+        kept = "is a SQLite database, which may be a ledger and is never replaced: name another file"
+    elif any(output.parent.glob(f".{escape(output.name)}.quiltstream.*")):
+        kept = (
+            "is the sink of a job, whose ledger the hidden files beside it remember, and is never replaced: name "
+            "another file"
+        )
+    elif begin and not begin.startswith(begins or b""):
+        kept = "holds something else than what is to be written: name another file, or remove this one first"
+    if kept is not None:
+        raise SettingsError(f"{what}: {output} {kept}")
 
 
 def _same(one: JobPath, other: JobPath) -> bool:

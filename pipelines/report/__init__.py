@@ -48,7 +48,7 @@ def write_report(text: str, output: Path, *, domain: str | None, model: Path | N
         )
     from .page import page_of  # noqa: PLC0415 - after the extra was looked for
 
-    check_output(output, [*files_of(text), *([] if model is None else [model])])
+    check_output(output, [*files_of(text), *([] if model is None else [model])], begins=b"<!doctype html>")
     known = None if model is None else Model.load(model)
     with working("reading the ledger"), Store(address_of(text)) as store:
         found = read_report(store, domain, known)

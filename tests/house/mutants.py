@@ -165,7 +165,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a plan prices windows that overlap as if they adjoined",
         file="privacy/analysis/planning.py",
-        old="every = max(1, self.window // self.overlap)",
+        old="every = -(-self.window // self.overlap)",
         new="every = self.window",
         tests=(
             "tests/privacy/analysis/test_utility.py::"

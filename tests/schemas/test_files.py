@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -14,11 +15,13 @@ import pytest
 from quiltstream.schemas.files import (
     FileError,
     check_replaceable,
+    mend_reading,
     open_private,
     open_regular,
     part_name,
     read_regular,
     whole_file,
+    write_whole,
 )
 
 
@@ -205,3 +208,18 @@ def test_a_name_with_nul_is_an_error_of_the_file() -> None:
         open_regular(Path("a\0b"))
     with pytest.raises(FileError, match="NUL"):
         check_replaceable(Path("a\0b"))
+
+
+def test_a_sqlite_database_is_never_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE kept (id)")
+    before = path.read_bytes()
+    with pytest.raises(FileError, match=r"a SQLite database is there, .* never replaced; name another file"):
+        write_whole(path, "text")
+    assert (path.read_bytes(), [one.name for one in tmp_path.iterdir()]) == (before, ["ledger.db"])
+
+
+def test_the_next_step_after_a_refused_read_is_the_right_to_read() -> None:
+    assert mend_reading(PermissionError(), "check the path") == "give this user the right to read it"
+    assert mend_reading(FileNotFoundError(), "check the path") == "check the path"

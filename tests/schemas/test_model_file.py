@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 
 import pytest
@@ -83,3 +84,12 @@ def test_the_line_of_a_row_has_no_name_of_a_file():
     assert Provenance("counts", source="Jane Doe.CSV.gz").text == "counts"
     assert Provenance("counts", source="a history in csv").text == "counts; a history in csv"
     assert Provenance("counts", source="London households, 2013").text == "counts; London households, 2013"
+
+
+def test_a_model_without_the_right_to_read_it_is_reported_so(monkeypatch, tmp_path):
+    def refused(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("quiltstream.schemas.model_file.read_regular", refused)
+    with pytest.raises(ModelError, match=r"\(Permission denied\); give this user the right to read it$"):
+        Model.load(tmp_path / "model.json")

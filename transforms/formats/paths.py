@@ -123,8 +123,10 @@ def _matches(where: str) -> list[str]:
         return [where]  # a name with brackets in it is itself before it is a pattern
     if is_local(where) and not _WILDCARDS & set(where):
         return []  # Beam would walk through everything under a folder
-    (result,) = file_systems().match([where])
-    paths = sorted(one.path for one in result.metadata_list)
+    # Beam lists no folder for a pattern that has a wildcard in its first part, so relative ones begin at this folder
+    here = "./" if is_local(where) and not Path(where).is_absolute() else ""
+    (result,) = file_systems().match([here + where])
+    paths = sorted(one.path.removeprefix(here) for one in result.metadata_list)
     # no folders, and no links that lead nowhere
     return [path for path in paths if not is_local(path) or is_file(path) or endless(path) is not None]
 

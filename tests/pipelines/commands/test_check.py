@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ..jobs import Job, Row, call, job, readings
+from ..jobs import START, Job, Row, call, job, readings
 
 #: Half-hours of a night of which the hour from 2 is there twice.
 TWICE = [(hour, half) for hour in (1, 2, 2, 3) for half in ("00", "30")]
@@ -68,6 +70,44 @@ def test_values_a_thousand_times_too_small_for_the_edges_are_reported(tmp_path: 
     rows: list[Row] = [(home, stamp, value / 1000) for home, stamp, value in readings(days=2)]
     (remark,) = [one for one in found(job(tmp_path, rows))["remarks"] if "readings.scale" in one]
     assert "times 1000 they would spread over the bins" in remark
+
+
+def test_a_counter_is_not_said_to_be_in_another_unit(tmp_path: Path) -> None:
+    rows: list[Row] = [(home, stamp, 100.0 + at % 96) for at, (home, stamp, _) in enumerate(readings(days=2))]
+    remarks = found(job(tmp_path, rows))["remarks"]
+    assert any("never fall" in one for one in remarks)
+    assert any("100.0% of the values are in the bin" in one for one in remarks)
+    assert not any("readings.scale" in one for one in remarks)
+
+
+def test_a_small_share_is_not_said_to_be_none(tmp_path: Path) -> None:
+    rows = [*readings(days=7), ("m1", "2024-02-01T00:00Z", 0.1), ("x9", "2024-03-02T00:00Z", 0.1)]
+    assert found(job(tmp_path, rows))["remarks"] == [
+        "<0.1% of the readings are of series that the roster does not have",
+        "<0.1% of the readings are before the first window or after the last",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("step", "late", "interval", "said"),
+    [
+        (1800, 20, "30min", None),
+        (2700, 20, "45min", None),  # of no usual length
+        (1801, 0, "30min", None),
+        (1800, 20, "1h", "30min apart, and slots.interval is 1h: of the readings in a slot only the latest counts"),
+        (1800, 20, "10min", "30min apart, and slots.interval is 10min: about 67% of the cells stay empty"),
+    ],
+)
+def test_stamps_that_vary_are_compared_with_the_slots_by_their_usual_step(
+    tmp_path: Path, step: int, late: int, interval: str, said: str | None
+) -> None:
+    draw = random.Random(3)  # noqa: S311 - test data
+    stamps = [START + dt.timedelta(seconds=slot * step + draw.uniform(0, late)) for slot in range(200)]
+    rows: list[Row] = [("m1", stamp.isoformat(), 0.1) for stamp in stamps]
+    windows = {"size": "1d", "start": "2024-03-01", "stop": "2024-03-03"}
+    made = job(tmp_path, rows, slots={"interval": interval, "origin": "2024-03-01"}, windows=windows)
+    remarks = [one for one in found(made)["remarks"] if "apart" in one]
+    assert remarks == ([] if said is None else [f"most readings of a series are {said}"])
 
 
 def test_series_outside_the_roster_and_silent_series_are_reported(tmp_path: Path) -> None:

@@ -117,3 +117,13 @@ def test_an_intact_ledger_is_verified_and_its_heads_verify_later_ledgers(ran: Jo
     done = call("ledger", "verify", ran.ledger, "--expect", "streets")
     assert done.code == 2
     assert "--expect streets" in done.err
+
+
+def test_a_mistyped_domain_of_a_head_is_named_as_such(ran: Job) -> None:
+    head = json.loads(call("ledger", "verify", ran.ledger, "--json").out)["heads"]["streets"]
+    done = call("ledger", "verify", ran.ledger, "--expect", f"street={head}")
+    assert done.code == 4
+    assert done.said("--expect street: the ledger has no domain of that name; it has 'streets': correct the name")
+    assert not done.said("the record is damaged")
+    both = ("--expect", f"street={head}", "--expect", f"streets={head[:-1]}{'0' if head[-1] != '0' else '1'}")
+    assert call("ledger", "verify", ran.ledger, *both).said("2 defects, listed above: the record is damaged")

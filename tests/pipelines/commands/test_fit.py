@@ -22,7 +22,7 @@ from quiltstream.privacy.estimation.belief_checks import memory, stretches
 from quiltstream.privacy.models import DobrushinBounds, PeriodicChain
 from quiltstream.schemas.model_file import Model
 
-from ..jobs import HOMES, Done, Job, Row, call, job, readings, write_as
+from ..jobs import HOMES, Done, Job, Row, call, job, readings, write_as, write_csv
 
 OPTIONS = ("--series", "meter", "--time", "ts", "--value", "kwh", "--interval", "30min", "--scale", "2000")
 POOLED = ("--belief", "pooled")
@@ -450,3 +450,45 @@ def test_a_job_refuses_a_rhythm_that_does_not_fit_the_day(tmp_path: Path, slots:
     assert done.said(f"{slots} matrices, one a slot, but a day has 48 slots")
     replace(model, belief=PeriodicChain([kernel] * 48).to_dict()).save(tmp_path / "model.json")
     assert call("run", made.settings, "--dry-run").code == 0
+
+
+def test_a_file_of_semicolons_and_decimal_commas_is_read_by_options(tmp_path: Path) -> None:
+    rows = readings()
+    text = "".join(f"{meter};{ts};{str(value).replace('.', ',')}\n" for meter, ts, value in rows)
+    (tmp_path / "history.csv").write_text(f"zähler;ts;kwh\n{text}", encoding="latin-1")
+    words = (
+        "fit",
+        tmp_path / "history.csv",
+        *POOLED,
+        "-o",
+        tmp_path / "model.json",
+        "--series",
+        "zähler",
+        *OPTIONS[2:],
+    )
+    refused = call(*words, *EDGES, "--encoding", "latin-1")
+    assert refused.code != 0
+    assert refused.said('set source.delimiter to ";" (fit of a data file: --delimiter)'), refused.err
+    done = call(*words, *EDGES, "--encoding", "latin-1", "--delimiter", ";", "--decimal", ",")
+    assert done.code == 0, done.err
+    assert Model.load(tmp_path / "model.json").belief["transition"] == chain_of(rows, set(HOMES))
+    settings = call("fit", job(tmp_path / "job").settings, "--delimiter", ";")
+    assert settings.said("--delimiter is for data files"), settings.err
+
+
+def test_series_outside_a_belief_are_for_the_operator_and_none_is_no_warning(tmp_path: Path) -> None:
+    made = job(tmp_path, model="model.json")
+    fitted = call("fit", made.settings, *POOLED)
+    assert fitted.said("of the 6 series, by their own counts: the loss is not proved for them")
+    text = "lie outside its belief by plug-in; the loss is not proved for such a series"
+    for words in (("--dry-run",), ()):
+        done = call("run", *words, made.settings, *(() if words else ("--accept-noise",)))
+        assert done.said(text), (words, done.out, done.err)
+        told = " ".join(done.out.split())
+        assert told.index("For the operator only, not to be published") < told.index(text)
+    assert not any(
+        text in one for one in json.loads(call("run", "--dry-run", "--json", made.settings).out)["assumptions"]
+    )
+    write_csv(tmp_path / "one.csv", readings(homes=["m1"]))
+    one = call("fit", tmp_path / "one.csv", *POOLED, "-o", tmp_path / "one.json", *OPTIONS, *EDGES)
+    assert one.said("0 of the 1 series, by their own counts model id"), one.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +85,39 @@ def test_a_stand_in_belief_is_refused_and_if_accepted_marked_in_every_row(tmp_pa
     assert accepted.said("THE BELIEF IS A STAND-IN")
     assert {row.model_provenance for row in made.rows()} == {"stand-in: not fitted to any data"}
     assert call("run", made.settings).code == 2
+
+
+def test_a_dry_run_looks_for_a_lost_ledger_as_a_run_does(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    assert call("run", made.settings).code == 0
+    made.ledger.rename(tmp_path / "away.db")
+    sink = made.sink.read_bytes()
+    for removed in ((), (made.sink,), ()):
+        for path in removed:
+            path.unlink()
+        said, done = course(made)["run"], call("run", made.settings)
+        assert said["code"] == done.code == 4
+        assert said["text"].startswith("it stops before anything is charged: ")
+        assert done.said(said["text"].removeprefix("it stops before anything is charged: ")), (said, done.err)
+    for path in tmp_path.glob(".*.quiltstream.*"):
+        path.unlink()
+    assert course(made)["run"]["code"] == 0  # nothing tells of a ledger
+    made.sink.write_bytes(sink)
+    assert course(made)["run"]["code"] == call("run", made.settings).code == 4
+    change(made, sink={"parquet": "away.db"})
+    assert course(made)["run"]["code"] == call("run", made.settings).code == 2
+
+
+def test_a_budget_below_the_first_window_is_reported_with_the_budget_needed(tmp_path: Path) -> None:
+    made = job(tmp_path, privacy={"epsilon": 1.0, "budget": 0.1})
+    dry, done = call("run", "--dry-run", made.settings), call("run", made.settings)
+    assert done.code == 3
+    assert not done.said("publish less often")
+    needed = re.search(
+        r"add noise \(.*\), or raise the domain's budget to at least (\S+) by", " ".join(done.err.split())
+    )
+    assert needed is not None, done.err
+    assert dry.said(f"raise privacy.budget to at least {needed[1]}, or lower privacy.epsilon"), dry.out
+    assert dry.said("it does not allow even the first window, which costs ")
+    change(made, privacy={"epsilon": 1.0, "budget": float(needed[1])})
+    assert call("run", made.settings).said("1 newly on record")

@@ -6,16 +6,20 @@ import bz2
 import csv
 import datetime as dt
 import gzip
+import itertools
 import json
+import random
 import zipfile
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from quiltstream.pipelines.commands.data_preview import slot_of
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.schemas.settings.places import RegisterValue
 
@@ -390,6 +394,139 @@ def test_an_existing_roster_is_kept_unless_forced(tmp_path: Path) -> None:
     assert (done.code, (tmp_path / "roster.csv").read_text(encoding="utf-8")) == (2, "mine")
     assert done.said("roster.csv: it exists already")
     assert not (tmp_path / "settings.yaml").exists()
+
+
+def test_files_that_are_there_are_listed_before_and_after_they_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
+    command = "init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml"
+    assert "replaced" not in call(*command).out
+    (tmp_path / "roster.csv").write_text("mine", encoding="utf-8")
+    done = call(*command)
+    assert (done.code, (tmp_path / "roster.csv").read_text(encoding="utf-8")) == (2, "mine")
+    both = f"{tmp_path / 'settings.yaml'} and {tmp_path / 'roster.csv'}: they exist already"
+    assert done.said(f"{both}; give another name with -o, or --force to replace them")
+    assert call(*command, "--force").said("replaced settings.yaml, roster.csv")
+    # its name does not follow that of the settings
+    (tmp_path / "settings.schema.json").write_text("{}", encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "other.yaml")
+    assert done.said("settings.schema.json: it exists already; give another folder with -o")
+
+
+def test_settings_of_another_name_have_a_roster_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
+    (tmp_path / "roster.csv").write_text("mine", encoding="utf-8")
+    output, roster = tmp_path / "Other one.yaml", tmp_path / "other-one-roster.csv"
+    done = call("init", tmp_path / "x.csv", "-o", output)
+    assert done.code == 0, done.err
+    assert done.said("other-one-roster.csv 3 series, in one group")
+    assert (tmp_path / "roster.csv").read_text(encoding="utf-8") == "mine"
+    assert call("check", output).said("0 not in the roster")
+    done = call("init", tmp_path / "x.csv", "-o", output, "--hold-out", "0.5", "--force")
+    assert done.said("replaced Other one.yaml, other-one-roster.csv")
+    assert done.said(f"--exclude {roster}")
+    text = output.read_text(encoding="utf-8")
+    assert "model: model.json" in text
+    assert "--exclude other-one-roster.csv\n" in text
+    assert " roster.csv" not in text
+
+
+def test_settings_are_not_written_over_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", "-o", tmp_path, "--force")
+    assert done.code == 2
+    assert done.said(f"-o {tmp_path}: it is a folder; name a file in it, such as {tmp_path / 'settings.yaml'}")
+
+
+@pytest.mark.parametrize(
+    ("length_s", "varies_s", "slot_s"), [(300, 3, 300), (300, 0, 300), (290, 0, 300), (280, 0, 60), (62, 2, 60)]
+)
+def test_the_slots_of_messages_are_no_longer_than_what_is_between_them(
+    length_s: int, varies_s: int, slot_s: int
+) -> None:
+    lengths = 1_000_000 * (length_s + np.arange(1_000) % (2 * varies_s + 1) - varies_s)
+    assert slot_of(lengths.astype(np.int64)) == 1_000_000 * slot_s
+
+
+def test_a_roster_is_not_written_where_a_pattern_would_read_it_as_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text(lines(), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    done = call("init", ".")
+    assert done.code == 2
+    assert done.said("source.csv: *.csv would read roster.csv, too, which is written beside the settings")
+    assert done.said("with -o OTHERFOLDER/settings.yaml")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.csv"]
+    assert call("init", ".", "-o", "other/settings.yaml").code == 0
+    assert call("check", "other/settings.yaml").said("576 in 2 files, of 3 series")
+    (tmp_path / "a.csv").rename("roster.csv")
+    done = call("init", "roster.csv")
+    assert done.said("source.csv and roster.csv name the same file")
+    assert done.said("with -o OTHERFOLDER/settings.yaml")
+
+
+def test_a_pattern_is_read_from_the_folder_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m1.csv").write_text(lines(), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    done = call("init", "m*.csv")
+    assert done.code == 0, done.err
+    for given in ("settings.yaml", "./settings.yaml"):
+        assert call("check", given).said("288 in 1 file, of 3 series")
+
+
+def jittered(path: Path, step: float, late: float, digits: int, rows: int = 600) -> Path:
+    """Two meters whose stamps are up to some seconds late, as devices send them."""
+    draw = random.Random(3)  # noqa: S311 - test data
+    text = ["meter,time,watt"]
+    for meter, slot in itertools.product("ab", range(rows)):
+        at = START + dt.timedelta(seconds=slot * step + round(draw.uniform(0, late), digits))
+        text.append(f"{meter},{at.isoformat()},{slot * 7 % 300}")
+    path.write_text("\n".join(text) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("step", "late", "digits", "interval"),
+    [
+        (300, 3, 6, "5min"),
+        (300, 20, 6, "5min"),
+        (300, 20, 0, "5min"),
+        (300, 0.01, 6, "5min"),
+        (60, 20, 3, "1min"),
+        (120, 5, 3, "2min"),
+        (86_400, 30, 3, "1d"),
+        (420, 0, 0, "7min"),  # regular, of no usual length
+    ],
+)
+def test_stamps_that_vary_have_slots_of_the_nearest_usual_length(
+    tmp_path: Path, step: float, late: float, digits: int, interval: str
+) -> None:
+    path = jittered(tmp_path / "x.csv", step, late, digits)
+    done = call("init", path, "-o", tmp_path / "settings.yaml")
+    assert done.code == 0, done.err
+    settings = read_settings(tmp_path / "settings.yaml")
+    assert settings.slots.interval == interval
+    if interval != "7min":
+        assert str(settings.slots.origin) == "2024-03-01"
+    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (found["doubled"], found["filled"] > 0.9) == (0, True)
+    assert not [one for one in found["remarks"] if "apart" in one]
+
+
+def test_columns_of_objects_are_named_with_what_to_do(tmp_path: Path) -> None:
+    rows = [{"ts": at.isoformat(), "m": {"p": 1.5 * slot}} for slot, at in enumerate(STEPS)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    flatten = "objects and lists, as in m, are not looked into: make each of their fields a column of its own"
+    for name in ("x.parquet", "x.jsonl"):
+        output = tmp_path / "settings.yaml"
+        done = call("init", tmp_path / name, "-o", output)
+        assert done.code == 2
+        assert done.said(f"none of its columns, ts, m, holds numbers to measure; {flatten}")
+        done = call("init", tmp_path / name, "-o", output, "--value", "m.p")
+        assert done.said(f"--value 'm.p': {tmp_path / name} has no column of numbers; {flatten}")
+        assert done.said("or name a column of labels")
 
 
 def test_commas_with_three_decimals_are_decimal_marks_between_semicolons(tmp_path: Path) -> None:

@@ -148,17 +148,19 @@ def test_a_budget_is_raised_after_confirmation_recorded_and_never_lowered(tmp_pa
     made = job(tmp_path)
     call("run", made.settings)
     words = ["ledger", "budget", str(made.ledger), "streets", "2"]
-    refused = CliRunner().invoke(main, words, input="n\n")
-    assert refused.exit_code == 1
-    assert "from 1 to 2?" in refused.output
+    for answer in ("n\n", ""):
+        refused = CliRunner().invoke(main, words, input=answer)
+        assert (refused.exit_code, refused.stderr) == (130, "nothing was changed\n")
+        assert "from 1 to 2?" in refused.output
     agreed = CliRunner().invoke(main, words, input="y\n")
     assert agreed.exit_code == 0
     shown = call("ledger", "show", made.ledger)
     assert shown.said("budget raised: 1.0 to 2.0")
     assert shown.said("2; 1.445016 is left")
-    lowered = call("ledger", "budget", made.ledger, "streets", "1.5", "--yes")
-    assert lowered.code == 4
-    assert lowered.said("can only be raised")
+    for budget in ("1.5", "nan"):
+        lowered = call("ledger", "budget", made.ledger, "streets", budget)
+        assert (lowered.code, lowered.out) == (4, "")  # refused without a question
+        assert lowered.said("can only be raised")
     # settings that still say the old budget go on
     assert call("run", made.settings).code == 0
 

@@ -293,3 +293,75 @@ def test_init_does_not_write_over_its_data_with_force_either(tmp_path: Path, dat
     assert done.code == 2, done.out
     assert done.said("name the same file"), done.err
     assert (tmp_path / data).read_bytes() == before
+
+
+def test_what_cannot_be_made_again_is_never_replaced_by_an_output(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    made = fitted(tmp_path / "job")
+    assert call("run", made.settings).code == 0
+    model, rows, data = made.folder / "model.json", tmp_path / "rows.parquet", tmp_path / "readings.csv"
+    rows.write_bytes(made.sink.read_bytes())
+    data.write_bytes((made.folder / "readings.csv").read_bytes())
+    ledger = tmp_path / "last-ledger.db"
+    ledger.write_bytes(made.ledger.read_bytes())
+    kept = {path: path.read_bytes() for path in (ledger, made.sink, model, data, made.settings)}
+    database, sink = "is a SQLite database, which may be a ledger", "is the sink of a job"
+    other = "holds something else than what is to be written: name another file, or remove this one first"
+    fit = ("fit", made.settings, "--belief", "pooled", "-o")
+    for words, output, text in (
+        (("show", rows, "-o"), ledger, database),
+        (("show", rows, "-o"), made.sink, sink),
+        (("show", rows, "-o"), model, other),
+        (("show", rows, "-o"), data, other),
+        (("show", rows, "--format", "json", "-o"), model, other),
+        (("show", rows, "--format", "parquet", "-o"), made.sink, sink),
+        (("show", rows, "--format", "parquet", "-o"), data, other),
+        (fit, ledger, database),
+        (fit, data, other),
+        (("plan", "--model", model, "-o"), ledger, database),
+        (("plan", "--model", model, "-o"), made.settings, other),
+        (("plan", "--model", model, "--picture"), model.with_suffix(".svg"), other),
+        (("report", ledger, "-o"), made.sink, sink),
+        (("report", ledger, "-o"), made.ledger, database),
+        (("report", ledger, "-o"), data, other),
+        (("ledger", "export", ledger, "-o"), made.folder, sink),
+    ):
+        if output.suffix == ".svg":
+            output.write_text("mine", encoding="utf-8")
+        done = call(*words, output)
+        assert (done.code, done.said(text)) == (2, True), (words, output, done.err)
+    assert {path: path.read_bytes() for path in kept} == kept
+
+
+def test_an_output_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    made = fitted(tmp_path)
+    assert call("run", made.settings).code == 0
+    for words in (
+        ("fit", made.settings, "--belief", "pooled", "-o", tmp_path / "other.json"),
+        *(("show", made.sink, "--format", one, "-o", tmp_path / f"x.{one}") for one in ("csv", "json", "parquet")),
+        ("show", made.sink, "--sum", "all", "-o", tmp_path / "x.csv"),
+        ("report", made.ledger, "-o", tmp_path / "report.html"),
+        ("plan", "--model", tmp_path / "model.json", "-o", tmp_path / "planned.yaml"),
+        *(("plan", "--model", tmp_path / "model.json", "--picture", tmp_path / f"x.{one}") for one in ("svg", "png")),
+    ):
+        for _ in range(2):
+            done = call(*words)
+            assert done.code == 0, (words, done.err)
+
+
+def test_an_output_that_cannot_be_written_ends_every_command_with_code_2(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    made = fitted(tmp_path)
+    assert call("run", made.settings).code == 0
+    taken = tmp_path / "readings.csv" / "out"
+    for words in (
+        ("show", made.sink, "-o"),
+        ("report", made.ledger, "-o"),
+        ("plan", "--model", tmp_path / "model.json", "-o"),
+        ("fit", made.settings, "--belief", "pooled", "-o"),
+        ("ledger", "export", made.ledger, "-o"),
+        ("ledger", "backup", made.ledger, "-o"),
+    ):
+        done = call(*words, taken)
+        assert (done.code, done.said("cannot be written")) == (2, True), (words, done.err)

@@ -208,16 +208,19 @@ def test_invalid_options_of_show_are_refused_by_name(month: Path, tmp_path: Path
         ((month, "--window", "2030-01-01"), "no released window holds it; they go from 2024-02-01 to 2024-03-07", 2),
         ((month, "--window", "soon"), "--window: instant 'soon' is not an ISO 8601 date", 2),
         ((month, "--mean", "300,900"), "--mean 300,900: all values lie between these", 2),
+        ((month, "--mean", "300,"), "--mean 300,inf: all values lie between these", 2),
         ((month, "--mean", "low"), "give the least and the largest value", 2),
-        ((month, "--quantiles", "2"), "--quantile: 2.0 is not strictly between 0 and 1", 2),
+        ((month, "--quantiles", "2"), "--quantiles: 2.0 is not strictly between 0 and 1", 2),
         ((month, "--quantiles", "half"), "give shares with commas", 2),
         ((month, "--profile"), "the rows are of all slots; publish them by classes", 2),
         ((month, "--key", "south", "--change"), "there is no window before this one", 2),
-        ((month, "--zone", "Mars"), "timezone 'Mars' is unknown", 2),
+        ((month, "--zone", "Mars"), "--zone: timezone 'Mars' is unknown; use an IANA name such as UTC", 2),
+        ((month, "--zone", "", "--sum", "day"), "--zone: timezone '' is unknown", 2),
+        ((month, "--zone", "Berlin", "--tidy"), "--zone: timezone 'Berlin' is unknown", 2),
         ((tmp_path / "absent.parquet",), "there is no such file", 5),
     ):
-        done = call("show", *words, *(("--sum", "day") if "--zone" in words else ()))
-        assert (done.code, done.said(text)) == (code, True), (words, done.err)
+        done = call("show", *words)
+        assert (done.code, done.said(text), done.out) == (code, True, ""), (words, done.err)
     assert call("show", written(tmp_path / "none.parquet", [])).said("nothing was released there")
 
 

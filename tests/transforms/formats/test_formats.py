@@ -441,6 +441,18 @@ def test_patterns_lists_and_plain_names_give_every_file_once_in_order(tmp_path):
     assert [path.rsplit("/", 1)[1] for path in found] == ["a.csv", "b.csv", "d[1].csv", "c.txt"]
 
 
+def test_a_relative_pattern_finds_files_from_its_first_part_on(tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    for name in ("a.csv", "b.csv", "sub/c.csv"):
+        (tmp_path / name).write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    for pattern, found in (("*.csv", ["a.csv", "b.csv"]), ("?.csv", ["a.csv", "b.csv"]), ("[b].csv", ["b.csv"])):
+        assert expand([pattern], str, "source.csv") == present([pattern]) == found
+    for pattern in ("*/c.csv", "sub/*.csv", "s*/*.csv"):
+        assert expand([pattern], str, "source.csv") == ["sub/c.csv"]
+    assert expand([str(tmp_path / "*.csv")], str, "source.csv") == [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+
+
 def test_pipes_and_devices_are_refused_as_source_files(tmp_path):
     """A pipe keeps its reader waiting, and a device never ends."""
     (tmp_path / "a.csv").write_bytes(b"")

@@ -177,7 +177,7 @@ def test_an_old_message_or_one_after_a_silence_holds_the_watermark(service: Fake
     assert not step(61)
 
 
-def test_a_clock_that_was_ahead_and_is_set_back_holds_the_watermark_only_as_long_as_usual(service: FakeService) -> None:
+def test_a_clock_set_back_holds_the_watermark_only_as_long_as_usual(service: FakeService) -> None:
     reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
     assert not settled(reader)
     service.clock += 86_400
