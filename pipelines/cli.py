@@ -555,7 +555,7 @@ def run(
     if dry_run:
         from .commands.dry_run import dry
 
-        dry(settings, beam_options, as_json=as_json, live=live)
+        dry(settings, beam_options, as_json=as_json, live=live, history_lost=history_lost)
         return
     from ..schemas.settings.job import Accepted
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from ..privacy.validation import rounded_up
 from ..schemas.errors import QuiltstreamError
 
 
@@ -185,9 +186,9 @@ _NOTHING = 1e-9
 
 
 def enough_for(loss: float) -> str:
-    """A budget for a loss that is finite and above 0, rounded up to four digits or more."""
-    step = 10.0 ** (math.floor(math.log10(loss)) - 3)
-    return f"{math.ceil(loss * (1 + _NOTHING) / step) * step:.9g}"
+    """A budget for a loss that is finite and above 0, in four digits where these are enough."""
+    found = rounded_up(loss, 4)
+    return found if float(found) >= loss else repr(loss)
 
 
 class BudgetRefused(_ComposedError):  # noqa: N818 - the public name says what happened

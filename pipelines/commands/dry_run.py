@@ -35,12 +35,13 @@ from ...transforms.checks import STAND_IN_TEXT, check_plan, error_shares, fewest
 from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, make_plan
 from ...transforms.registration import register
-from ..connectors.job_io import check_apart
+from ..connectors.job_io import check_apart, refuse_topics
 from ..console import facts, finite, heading, lines, notes, number, plural, print_json, results
 from ..errors import CommandError, ExitCode, explain
 from ..on_record import (
     Memory,
     OnRecord,
+    ReplacedError,
     Standing,
     check_history,
     on_record,
@@ -161,7 +162,14 @@ class Course:
 
 
 def course_of(
-    settings: Settings, plan: Plan, account: Standing, admitted: int | None, *, live: bool, hopeless: bool
+    settings: Settings,
+    plan: Plan,
+    account: Standing,
+    admitted: int | None,
+    *,
+    live: bool,
+    hopeless: bool,
+    history_lost: bool,
 ) -> Course:
     """Find out what a run will do, by trying its registration in the ledger that is there; nothing is put on record."""
     before = on_record(plan.address, plan.domain.name, plan.query_name)
@@ -172,6 +180,10 @@ def course_of(
         return Course(ExitCode.SETTINGS, f"it stops before anything is charged, unless it is run with {needed}")
     try:
         look = _look_for_lost(settings, live=live)
+    except ReplacedError as error:
+        if not history_lost:
+            return Course(error.code, f"it stops before anything is charged: {error}")
+        look = "; it goes on without the history that was lost (--history-lost), and marks the account for ever"
     except (CommandError, SettingsError, StoreError) as error:
         failure = explain(error)
         return Course(failure.code, f"it stops before anything is charged: {failure.text}")
@@ -189,8 +201,8 @@ def _look_for_lost(settings: Settings, *, live: bool) -> str:
     sink, look, ids = settings.sink, "", list[str]()
     with with_newest(settings):
         lost = Memory(settings).lost(history_lost=False)
-        if sink is not None and (live or not sink.is_files):
-            look = "; the run also compares the sink with the ledger, which a dry run of such a sink does not"
+        if sink is not None and live:
+            look = "; the run also compares the sink with the ledger, which a dry run of a live job does not"
         elif sink is not None and (not is_local(path := settings.path(sink.path)) or os.path.lexists(path)):
             from ..connectors.files import released_ids  # noqa: PLC0415 - with Beam, see dry
 
@@ -347,11 +359,12 @@ class Forecast:
     silence: str | None  # what a source that sends nothing does to windows; ``None`` where all readings are there
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form; a loss without a bound is null."""
-        return finite(asdict(self))
+        """Plain JSON form; a loss without a bound is null, and what is for the operator only in ``operator_only``."""
+        found = asdict(self)
+        return finite(found | {"operator_only": {"of_history": found.pop("of_history")}})
 
 
-def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
+def forecast(settings: Settings, plan: Plan, *, live: bool = False, history_lost: bool = False) -> Forecast:
     """Say what a job will do."""
     schedule, grid = plan.schedule, plan.grid
     noisiest = max((plan.of_length(slots) for slots in schedule.own_lengths), key=lambda one: one.scale)
@@ -414,7 +427,9 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False) -> Forecast:
         median_share=float(np.median(error_shares(plan, roster))),
         hopeless=hopeless,
         stand_in=plan.stand_in,
-        run=course_of(settings, plan, account, allowed, live=endless, hopeless=bool(hopeless)),
+        run=course_of(
+            settings, plan, account, allowed, live=endless, hopeless=bool(hopeless), history_lost=history_lost
+        ),
         by_quilts=by_quilts(believed, plan.epsilon, calibration.length) if calibration.certificates else {},
         naive_loss=None if windows is None else windows * plan.epsilon,
         budget=plan.domain.budget,
@@ -638,13 +653,17 @@ def _budget(said: Forecast) -> str:
     )
 
 
-def dry(path: Path, beam_options: Sequence[str] = (), *, as_json: bool, live: bool = False) -> None:
+def dry(
+    path: Path, beam_options: Sequence[str] = (), *, as_json: bool, live: bool = False, history_lost: bool = False
+) -> None:
     """Say what a settings file would do, in a live run or in one that ends.
 
     Beam is imported only where its options are given, or a model is estimated: it takes as long as all the rest.
     """
     settings = read_settings(path).accepting(Accepted(noise=True, stand_in=True))  # it says what a run would
     check_apart(settings)
+    if not (live or goes_on(settings)):
+        refuse_topics(settings)
     if settings.estimate is None:
         plan = make_plan(settings)
     else:
@@ -652,7 +671,7 @@ def dry(path: Path, beam_options: Sequence[str] = (), *, as_json: bool, live: bo
 
         plan = active_query(settings, live=live).histograms.plan
     check_plan(plan, live=live or goes_on(settings))
-    said = forecast(settings, plan, live=live)
+    said = forecast(settings, plan, live=live, history_lost=history_lost)
     if beam_options and not _workers_here(beam_options, live=live):
         said = replace(said, cautions=(*said.cautions, Memory(settings).of_workers_elsewhere))
     if as_json:

@@ -86,8 +86,11 @@ class Summary:
         return ExitCode.REFUSED if self.windows_refused else ExitCode.OK
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form."""
-        return asdict(self)
+        """Plain JSON form; all that is for the operator only is in ``operator_only``."""
+        found = asdict(self)
+        if told := found.pop("of_history"):
+            found["operator_only"] = (found["operator_only"] or {}) | {"of_history": told}
+        return found
 
 
 def run_file(

@@ -169,7 +169,7 @@ def check_output(
     for one in read:
         check_paths([one if isinstance(one, JobPath) else JobPath("the command", str(one)), written])
     try:
-        begin = begin_of(output, max(len(SQLITE_BEGIN), len(begins or b"")))
+        begin = begin_of(output, 2 * len(SQLITE_BEGIN + (begins or b"")))
     except OSError:
         return  # said where it is written
     kept = None
@@ -180,10 +180,15 @@ def check_output(
             "is the sink of a job, whose ledger the hidden files beside it remember, and is never replaced: name "
             "another file"
         )
-    elif begin and not begin.startswith(begins or b""):
+    elif begin and not _plain(begin).startswith(_plain(begins or b"")):
         kept = "holds something else than what is to be written: name another file, or remove this one first"
     if kept is not None:
         raise SettingsError(f"{what}: {output} {kept}")
+
+
+def _plain(begin: bytes) -> bytes:
+    """The begin of a file without what other programs write otherwise: blanks, line ends and quotes."""
+    return begin.translate(None, b' \t\r\n"')
 
 
 def _same(one: JobPath, other: JobPath) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from ..models.belief import Belief
 from ..models.classes import has_start
@@ -277,8 +278,7 @@ class Ledger:
             floor -= 1
         behind = tuple(passed(part.history, density, part.behind, floor) for part in self._parts)
         kept, gone = density.split(floor)
-        state = dict(self.__dict__)
-        self._compacted = _Compacted(
+        compacted = _Compacted(
             horizon,
             floor,
             max([loss for _, loss in found] + ([] if before is None else [before.loss])),
@@ -286,10 +286,12 @@ class Ledger:
             gone + (Fraction(0) if before is None else before.mass),
             behind,
         )
-        self._spans = []
-        self._open(self._histories, kept)
-        if self.closed and state["_worst"].loss <= self._budget:
-            self.__dict__.update(state)
+        was_closed = self.closed
+        with self._kept_on_error() as state:
+            self._compacted, self._spans = compacted, []
+            self._open(self._histories, kept)
+            if self.closed and not was_closed:
+                self.__dict__.update(state)
 
     def add_belief(self, belief: Belief) -> float:
         """Add another belief for all slots: everything charged so far is repriced under it, too.
@@ -607,11 +609,11 @@ class Ledger:
         return self.loss
 
     @contextmanager
-    def _kept_on_error(self) -> Generator[None]:
-        """Stay as it was where what is done meets an error."""
+    def _kept_on_error(self) -> Generator[dict[str, Any]]:
+        """Stay as it was, by the state given, where what is done meets an error."""
         kept = dict(self.__dict__)
         try:
-            yield
+            yield kept
         except BaseException:
             self.__dict__.update(kept)
             raise

@@ -215,8 +215,8 @@ def class_between(
         floor=floor,
         members=IntervalChain(low, high),
         basis=(
-            f"every chain that the transition counts of a history allow at level {level!r}, whatever its length and "
-            f"start, if all its series follow one chain and are independent{assumed}"
+            f"every chain that the transition counts of a history allow at level {float(level)!r}, whatever its length "
+            f"and start, if all its series follow one chain and are independent{assumed}"
         ),
     )
 

@@ -70,10 +70,10 @@ _FINE = 512
 """Scales up to this keep a lattice of whole numbers."""
 
 _ROUNDING = 1e-9
-
-#: Below it the rounding of a transform is no longer small beside what may go wrong, and a bound takes its place.
-_RAREST = 1e-9
 """By how much the sums of a transform may be off; a half-width covers so much more than it must."""
+
+_RAREST = 1e-9
+"""Of what may go wrong less often than that no transform tells enough, and a bound takes its place."""
 
 
 @dataclass(frozen=True, slots=True)

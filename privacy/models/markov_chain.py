@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..validation import PrivacyError, positive
+from ..validation import NO_NUMBERS, PrivacyError, positive
 from .belief import Belief
 from .directions import Kernel, Pair
 
@@ -127,9 +127,10 @@ def _named(states: tuple[int, ...]) -> str:
 
 def _numbers(name: str, values: npt.ArrayLike) -> FloatArray:
     try:
-        given = np.array(values)
+        given = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
         # text and truth values would be converted, too
-        array = given.astype(np.float64) if given.dtype.kind in "iufO" else None
+        numbers = given.dtype.kind in "iuf" or not any(isinstance(one, NO_NUMBERS) for one in given.flat)
+        array = np.array(given, dtype=np.float64) if numbers else None
     except (TypeError, ValueError):
         array = None
     if array is None:

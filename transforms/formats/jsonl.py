@@ -7,7 +7,6 @@ values, so that neither size nor spelling is lost.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, BinaryIO
@@ -21,7 +20,7 @@ from ...schemas.settings.base import SettingsError
 from .paths import LineBlock, is_text, is_utf8, text_blocks
 from .rows import Columns, RawRows, missing_column
 
-_LF, _CR, _OPEN, _CLOSE, _BRACKET = 10, 13, 123, 125, 91
+_LF, _CR, _QUOTE, _OPEN, _CLOSE, _BRACKET = 10, 13, 34, 123, 125, 91
 
 #: Objects and arrays in one another. Arrow's reader has no limit, and Python's depends on its caller: whether a line is
 #: a reading must not.
@@ -189,20 +188,15 @@ def _object(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-#: A string, to the end of the line if it is not closed, or a bracket.
-_NESTING = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[{\]}]', re.DOTALL)
-
-
 def _depth(line: bytes) -> int:
-    """How many objects and arrays of a line lie in one another."""
-    depth = deepest = 0
-    for found in _NESTING.finditer(line):
-        if found[0] in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif found[0] in b"]}":
-            depth -= 1
-    return deepest
+    """How many objects and arrays of a line lie in one another; brackets in strings are none."""
+    # pairs of backslashes first: what is left of them before a quote makes it part of the string
+    raw = np.frombuffer(line.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
+    # one byte counts quotes well enough to tell odd from even
+    outside = raw[np.cumsum(raw == _QUOTE, dtype=np.uint8) % 2 == 0]
+    opened, closed = (outside == _OPEN) | (outside == _BRACKET), (outside == _CLOSE) | (outside == _BRACKET + 2)
+    steps = opened[opened | closed].astype(np.int8) * 2 - 1
+    return int(np.cumsum(steps).max(initial=0))
 
 
 def _line_rows(block: LineBlock, columns: Columns) -> RawRows:

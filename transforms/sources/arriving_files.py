@@ -51,7 +51,8 @@ class ArrivingFiles(PartitionedSource):
     and rename it. Files that are there at the start are all read before any window closes. A file that changes after it
     was read is not read again. A damaged file is passed over, counted and rejected; the others go on. So is the rest of
     one that vanishes while it is being read. One that changes meanwhile is counted as damaged too and read from its
-    beginning, once. Rows of windows that start before such a file came say that they may lack readings.
+    beginning, once; after that it is read on, and each change is counted. Rows of windows that start before such a file
+    came say that they may lack readings.
 
     Attributes:
         decoder: how a file is read; ``batch_rows`` is also how much of it a batch holds, about.
@@ -182,7 +183,11 @@ class _FileReader(Reader):
         # of two files under one name no part may be taken for the whole of one; one that is gone can be read to its end
         stamp, came_us = self._stamp(half.path)
         if stamp is not None and stamp != half.stamp:
-            return self._changed(half, stamp, came_us)
+            if not half.again:
+                return self._changed(half, stamp, came_us)
+            # windows do not wait for a file that does not rest, and what was read of it is not lost
+            half, self._came_us = replace(half, stamp=stamp), came_us
+            decoded.append(_damaged())
         if ended:
             return self._finish(half.path, [*decoded, _damaged()] if failed else decoded)
         self._half, self._batches = half, batches

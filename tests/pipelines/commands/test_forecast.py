@@ -48,7 +48,7 @@ def test_the_dry_run_of_a_batch_job_prints_an_end_at_the_last_reading(tmp_path: 
 def test_the_dry_run_of_a_live_job_prints_the_configured_end(tmp_path: Path) -> None:
     done = call("run", "--dry-run", "--live", made(tmp_path).settings)
     assert done.said("2024-03-01T00:00:00Z to 2024-03-06T00:00:00Z"), done.out
-    assert done.said("the run also compares the sink with the ledger, which a dry run of such a sink does not")
+    assert done.said("the run also compares the sink with the ledger, which a dry run of a live job does not")
 
 
 def test_a_live_job_without_a_first_window_is_refused_by_the_dry_run_as_by_the_run(tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from quiltstream.store.errors import enough_for
 
 from ..jobs import Job, call, job
 from .test_run import change
@@ -99,6 +102,9 @@ def test_a_dry_run_looks_for_a_lost_ledger_as_a_run_does(tmp_path: Path) -> None
         assert said["code"] == done.code == 4
         assert said["text"].startswith("it stops before anything is charged: ")
         assert done.said(said["text"].removeprefix("it stops before anything is charged: ")), (said, done.err)
+        forced = json.loads(call("run", "--dry-run", "--history-lost", "--json", made.settings).out)["run"]
+        assert forced["code"] == 0
+        assert "without the history that was lost (--history-lost), and marks the account for ever" in forced["text"]
     for path in tmp_path.glob(".*.quiltstream.*"):
         path.unlink()
     assert course(made)["run"]["code"] == 0  # nothing tells of a ledger
@@ -106,6 +112,23 @@ def test_a_dry_run_looks_for_a_lost_ledger_as_a_run_does(tmp_path: Path) -> None
     assert course(made)["run"]["code"] == call("run", made.settings).code == 4
     change(made, sink={"parquet": "away.db"})
     assert course(made)["run"]["code"] == call("run", made.settings).code == 2
+
+
+def test_a_dry_run_of_a_job_that_ends_refuses_topics_as_the_run_does(tmp_path: Path) -> None:
+    made = job(tmp_path, sink={"kafka": {"topic": "t", "servers": "localhost:1"}})
+    dry, done = call("run", "--dry-run", made.settings), call("run", made.settings)
+    assert (dry.code, dry.err) == (done.code, done.err)
+    assert dry.code == 2
+    assert dry.said("sink.kafka is for live jobs")
+
+
+@pytest.mark.parametrize(
+    ("loss", "budget"), [(1.0, "1"), (2.0, "2"), (0.3, "0.3"), (0.999687546, "0.9997"), (1.23456, "1.235")]
+)
+def test_the_budget_that_is_needed_is_no_larger_than_it_must_be(loss: float, budget: str) -> None:
+    assert enough_for(loss) == budget
+    above = math.nextafter(loss, math.inf)
+    assert above <= float(enough_for(above)) < 1.001 * above
 
 
 def test_a_budget_below_the_first_window_is_reported_with_the_budget_needed(tmp_path: Path) -> None:

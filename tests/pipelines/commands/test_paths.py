@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Callable
@@ -348,6 +349,12 @@ def test_an_output_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
         for _ in range(2):
             done = call(*words)
             assert done.code == 0, (words, done.err)
+    # as other programs write the same
+    model, table = tmp_path / "other.json", tmp_path / "x.csv"
+    model.write_text(json.dumps(json.loads(model.read_text(encoding="utf-8"))), encoding="utf-8")
+    table.write_text(table.read_text(encoding="utf-8").replace('"', ""), encoding="utf-8")
+    assert call("fit", made.settings, "--belief", "pooled", "-o", model).code == 0
+    assert call("show", made.sink, "-o", table).code == 0
 
 
 def test_an_output_that_cannot_be_written_ends_every_command_with_code_2(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -163,3 +165,19 @@ def test_an_account_within_its_budget_by_quilts_alone_stays_within_it():
         ledger.charge(6, 7, 1.0)
     ledger.compact(20)
     assert ledger.loss <= 1.0
+
+
+def test_an_account_whose_compaction_ends_in_an_error_stays_as_it_was(monkeypatch):
+    ledger = Ledger(CHAIN, budget=2.0)
+    for start in range(0, 480, 24):
+        ledger.charge(start, start + 24, 0.02)
+    before, runs = ledger.loss, ledger.runs
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "_decided", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            ledger.compact(480)
+    assert (ledger.loss, ledger.runs, ledger.horizon) == (before, runs, None)
+    assert ledger.bounds()["quilts"].loss is not None
+    ledger.compact(480)
+    assert ledger.horizon == 480

@@ -257,6 +257,9 @@ CHAIN_FORM = {"kind": "markov-chain", "transition": [[0.6, 0.4], [0.5, 0.5]]}
         ([], "belief is a list, but must be an object"),
         (CHAIN_FORM | {"transition": [["0.6", "0.4"], ["0.5", "0.5"]]}, "must be an array of numbers"),
         (CHAIN_FORM | {"transition": [[True, False], [False, True]]}, "must be an array of numbers"),
+        (CHAIN_FORM | {"transition": [[True, 0.0], [0.5, 0.5]]}, "must be an array of numbers"),
+        (CHAIN_FORM | {"transition": [[0.5, "0.5"], [0.5, 0.5]]}, "must be an array of numbers"),
+        (CHAIN_FORM | {"initial": [True, 0.0]}, "must be an array of numbers"),
     ],
 )
 def test_a_belief_of_a_file_is_never_read_as_another_one(form, message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,16 @@ def test_a_nested_line_is_read_alike_alone_and_among_others(depth):
     assert len(rejects) == 1 + len(expected[1])
     assert decode_bytes(b'{"x":"' + b'[\\"' * 1_000 + b'","id":"a","ts":"2013-01-01","kwh":1}')[0] == [("a", T0, 1.0)]
     assert decode_bytes(b'{"x":"' + b'[\\"' * 1_000) == ([], [(1, "malformed-row")])
+
+
+def test_the_depth_of_a_long_line_is_counted_in_a_few_times_its_size():
+    text = b'{"id":"a","ts":"2013-01-01","kwh":1,"x":[' + b"[]," * 700 + b'""],"y":"' + b'a\\"[' * 500_000 + b'"}'
+    tracemalloc.start()
+    try:
+        assert decode_bytes(text) == ([("a", T0, 1.0)], [])
+        assert tracemalloc.get_traced_memory()[1] < 40 * len(text)
+    finally:
+        tracemalloc.stop()
 
 
 @settings(max_examples=40, deadline=None)

@@ -44,7 +44,7 @@ def rest_of(reader: Reader) -> list[SourceBatch]:
 
 
 def rejected(pieces: list[SourceBatch]) -> Counter[RejectReason]:
-    return Counter({reason: count for piece in pieces for reason, count in piece.rejected.items()})
+    return Counter(reason for piece in pieces for reason in Counter(piece.rejected).elements())
 
 
 # Whether they can be read
@@ -351,6 +351,23 @@ def test_a_file_that_changes_while_it_is_read_is_counted_and_read_from_its_begin
     # nothing of the second file is lost, and nothing of it taken for the rest of the first
     assert [value for one in pieces for value in values(one)] == whole
     assert pieces[0].lost_us is not None
+
+
+@pytest.mark.parametrize("growths", [1, 2, 5])
+def test_a_file_that_grows_again_and_again_is_counted_and_not_lost(tmp_path: Path, growths: int) -> None:
+    path = tmp_path / "0.jsonl"
+    path.write_text("".join(line(n) for n in range(ROWS)), encoding="utf-8")
+    reader, pieces = in_pieces("jsonl", tmp_path).reader(0, BEGIN), list[SourceBatch]()
+    for number in range(growths):
+        piece = reader.read()
+        assert piece is not None
+        pieces.append(piece)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line(ROWS + number))
+    pieces += rest_of(reader)
+    assert {value for piece in pieces for value in values(piece)} == set(range(ROWS + growths))
+    assert rejected(pieces) == {RejectReason.DAMAGED_SOURCE: growths}
+    assert pieces[-1].settled
 
 
 def test_the_rest_of_a_half_read_vanished_file_is_counted_and_others_are_read(tmp_path: Path) -> None:
