@@ -159,6 +159,11 @@ class Course:
 
     code: ExitCode | None  # its exit code; ``None`` where that depends on data
     text: str
+    more: str = ""  # what becomes of a history that was lost, or what was not looked at
+
+    def __str__(self) -> str:
+        code = "" if self.code is None else f" (exit code {self.code.value})"
+        return f"{self.text}{code}" + (f"; {self.more}" if self.more else "")
 
 
 def course_of(
@@ -183,12 +188,12 @@ def course_of(
     except ReplacedError as error:
         if not history_lost:
             return Course(error.code, f"it stops before anything is charged: {error}")
-        look = "; it goes on without the history that was lost (--history-lost), and marks the account for ever"
+        look = "it goes on without the history that was lost (--history-lost), and marks the account for ever"
     except (CommandError, SettingsError, StoreError) as error:
         failure = explain(error)
         return Course(failure.code, f"it stops before anything is charged: {failure.text}")
     found = _course(plan, account, admitted, before, live=live)
-    return replace(found, text=f"{found.text}{look}")
+    return replace(found, more=look)
 
 
 def _look_for_lost(settings: Settings, *, live: bool) -> str:
@@ -202,7 +207,7 @@ def _look_for_lost(settings: Settings, *, live: bool) -> str:
     with with_newest(settings):
         lost = Memory(settings).lost(history_lost=False)
         if sink is not None and live:
-            look = "; the run also compares the sink with the ledger, which a dry run of a live job does not"
+            look = "the run also compares the sink with the ledger, which a dry run of a live job does not"
         elif sink is not None and (not is_local(path := settings.path(sink.path)) or os.path.lexists(path)):
             from ..connectors.files import released_ids  # noqa: PLC0415 - with Beam, see dry
 
@@ -553,7 +558,7 @@ def show(console: Console, said: Forecast) -> None:
             ("budget", _budget(said)),
             ("ledger", said.account.text),
             *([] if said.silence is None else [("silence", said.silence)]),
-            ("run", said.run.text + ("" if said.run.code is None else f" (exit code {said.run.code.value})")),
+            ("run", str(said.run)),
         ],
     )
     if said.stand_in:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psycopg
 import pytest
@@ -30,7 +30,10 @@ def new_schema(url: str, options: str = "") -> Generator[str]:
     try:
         yield f"{url}&options=-csearch_path%3D{name}{options}"
     finally:
-        execute(url, sql.SQL("drop schema {} cascade").format(sql.Identifier(name)))
+        dropped = sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(name))
+        with suppress(psycopg.errors.DeadlockDetected):  # with a job that has not ended yet: one of the two goes on
+            execute(url, dropped)
+        execute(url, dropped)
 
 
 def new_schemas(url: str) -> Generator[str]:

@@ -41,6 +41,7 @@ def test_a_run_with_noise_above_the_limit_charges_nothing_without_consent(tmp_pa
     assert said["run"] == {
         "code": 2,
         "text": "it stops before anything is charged, unless it is run with --accept-noise",
+        "more": "",
     }
     assert "\n".join(said["hopeless"]) == done.err.removeprefix("Error: ").replace("\n       ", "\n").strip()
     assert call("run", "--dry-run", made.settings).said("THE NOISE DROWNS THE COUNTS")
@@ -58,14 +59,15 @@ def test_a_run_with_noise_above_the_limit_charges_nothing_without_consent(tmp_pa
 
 def test_a_dry_run_predicts_the_run_on_a_charged_domain(tmp_path: Path) -> None:
     made = job(tmp_path)
-    assert course(made)["run"] == {"code": 0, "text": "it publishes every window"}
+    assert course(made)["run"] == {"code": 0, "text": "it publishes every window", "more": ""}
     assert call("run", made.settings).code == 0
     assert course(made)["run"]["text"].startswith("nothing is charged: every window is on record")
     before = made.ledger.read_bytes()
     change(made, query="another", sink={"parquet": "another.parquet"})
     said = course(made)
     assert said["budget"] == 1.0
-    assert said["run"] == {"code": 3, "text": "it publishes the first 1 window, and the rest is refused for ever"}
+    assert said["run"]["code"] == 3
+    assert said["run"]["text"] == "it publishes the first 1 window, and the rest is refused for ever"
     change(made, privacy={"epsilon": 4.0, "budget": 1.0})
     said = course(made)
     assert said["run"]["code"] == call("run", made.settings).code == 3
@@ -104,7 +106,7 @@ def test_a_dry_run_looks_for_a_lost_ledger_as_a_run_does(tmp_path: Path) -> None
         assert done.said(said["text"].removeprefix("it stops before anything is charged: ")), (said, done.err)
         forced = json.loads(call("run", "--dry-run", "--history-lost", "--json", made.settings).out)["run"]
         assert forced["code"] == 0
-        assert "without the history that was lost (--history-lost), and marks the account for ever" in forced["text"]
+        assert "without the history that was lost (--history-lost), and marks the account for ever" in forced["more"]
     for path in tmp_path.glob(".*.quiltstream.*"):
         path.unlink()
     assert course(made)["run"]["code"] == 0  # nothing tells of a ledger
