@@ -310,7 +310,7 @@ def test_an_absent_or_refusing_registry_ends_the_job_before_anything_is_charged(
 
 def test_a_dry_run_sends_no_request_to_the_registry(tmp_path: Path, registry: FakeRegistry) -> None:
     registry.answer = OSError()
-    assert call("run", "--dry-run", in_avro(tmp_path).settings).code == 0
+    assert call("run", "--dry-run", "--live", in_avro(tmp_path).settings).code == 0
     assert registry.subjects == []
 
 
