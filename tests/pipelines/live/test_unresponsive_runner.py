@@ -179,19 +179,24 @@ def test_the_clusters_messages_are_reported_beside_the_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(watchdog, "CLUSTER_S", 0.01)
-    seen, slow = noticed(Cause.NO_WORKER), threading.Event()
+    told, slow = threading.Event(), threading.Event()
     said: list[str] = []
 
+    def say(kind: str, text: str) -> None:
+        said.append(f"{kind}: {text}")
+        if "no TaskManager is left" in text:
+            told.set()
+
     def cluster() -> Trouble | None:
-        if not seen.is_set():
+        if not told.is_set():
             return Trouble(Cause.NO_WORKER, "no TaskManager is left")
         slow.set()
         return None
 
     dog = Watchdog(PollingPolicy(begin_us=0), 0.0, lambda _: 0, here=False)
-    guard = WatchLoop(dog, lambda kind, text: said.append(f"{kind}: {text}"), beat_s=0.01, cluster=cluster)
+    guard = WatchLoop(dog, say, beat_s=0.01, cluster=cluster)
     with guard.rounds():
-        assert seen.wait(LONG)
+        assert told.wait(LONG)
         assert slow.wait(LONG)
         for _ in range(1000):
             if any(one.startswith("resumed") for one in said):
