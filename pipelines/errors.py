@@ -128,7 +128,7 @@ class AwayError(CommandError):
 
 
 @contextmanager
-def writing(path: Path, mend: str = "check the folder", code: ExitCode = ExitCode.SETTINGS) -> Generator[None]:
+def writing(path: Path, mend: str = "check the folder") -> Generator[None]:
     """Say which file cannot be written, and how to mend it.
 
     Raises:
@@ -137,7 +137,7 @@ def writing(path: Path, mend: str = "check the folder", code: ExitCode = ExitCod
     try:
         yield
     except OSError as error:
-        raise CommandError(f"{path}: cannot be written ({reason(error)}); {mend}", code) from error
+        raise CommandError(f"{path}: cannot be written ({reason(error)}); {mend}") from error
 
 
 def explain(error: BaseException) -> Failure:

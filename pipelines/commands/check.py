@@ -203,8 +203,7 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
     """What is to be said of readings."""
     grid, space, schedule = settings.grid, settings.space, settings.schedule
     slots = grid.slots_of(data.times)
-    of_one, steps = np.diff(data.series) == 0, np.diff(data.times)
-    doubled = of_one & (np.diff(slots) == 0)
+    doubled = (np.diff(data.series) == 0) & (np.diff(slots) == 0)
     known = None if roster is None else set(roster.series)
     inside = np.ones(len(slots), dtype=np.bool_)
     if known is not None:
@@ -232,7 +231,7 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         timezone=settings.slots.timezone,
         fewest=int(numbers.min()),
         most=int(numbers.max()),
-        step=most_frequent(steps[of_one & (steps > 0)]),
+        step=most_frequent(_steps(data)),
         rejected=tuple(
             Rejected(one.value, rows, tuple(places)) for one, (rows, places) in sorted(data.rejects.items())
         ),
@@ -296,8 +295,7 @@ def _of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
                 text += f"; times {factor:g} they would spread over the bins: look at readings.scale and the units"
                 break
         yield text
-    steps = np.diff(data.times)[np.diff(data.series) == 0]
-    step = usual_step(steps[steps > 0], interval) or interval
+    step = usual_step(_steps(data), interval) or interval
     lost = 1 - min(step, interval) / max(step, interval)  # of the readings or of the cells
     if lost >= _NEAR:
         empty = f"about {lost:.0%} of the cells stay empty"
@@ -344,6 +342,12 @@ def _doubles_an_hour(settings: Settings, data: Gathered) -> bool:
         if shown.replace(fold=0).utcoffset() != shown.replace(fold=1).utcoffset():
             return True
     return False
+
+
+def _steps(data: Gathered) -> Ints:
+    """Distances between two readings of a series, microseconds, but those of none."""
+    steps = np.diff(data.times)[np.diff(data.series) == 0]
+    return steps[steps > 0]
 
 
 def _share(share: float) -> str:

@@ -28,7 +28,7 @@ from ...transforms.plan import Plan, make_plan
 from .. import data
 from ..connectors.files import released
 from ..console import comparison, facts, heading, notes, paragraph, plural, results, working
-from ..errors import ExitCode, writing
+from ..errors import writing
 from .fit import REGIMES, Choice, fit_settings, said_of
 from .run import Summary, run_job
 
@@ -149,7 +149,7 @@ def demonstrate(out: Path) -> None:
 
 def _prepare(out: Path, feeder: tuple[str, ...]) -> Settings:
     path = out / "settings.yaml"
-    with writing(out, "choose a folder with --out", ExitCode.SETTINGS):
+    with writing(out, "choose a folder with --out"):
         write_whole(path, _SETTINGS.format(name=path, path=json.dumps(str(data.path(_FILE).resolve()))))
         lines = ["household,feeder", *(f"{name},{_FEEDER}" for name in feeder)]
         write_whole(out / "roster.csv", "\n".join(lines) + "\n")

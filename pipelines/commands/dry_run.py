@@ -185,13 +185,11 @@ def course_of(
         return Course(ExitCode.SETTINGS, f"it stops before anything is charged, unless it is run with {needed}")
     try:
         look = _look_for_lost(settings, live=live)
-    except ReplacedError as error:
-        if not history_lost:
-            return Course(error.code, f"it stops before anything is charged: {error}")
-        look = "it goes on without the history that was lost (--history-lost), and marks the account for ever"
     except (CommandError, SettingsError, StoreError) as error:
-        failure = explain(error)
-        return Course(failure.code, f"it stops before anything is charged: {failure.text}")
+        if not (history_lost and isinstance(error, ReplacedError)):
+            failure = explain(error)
+            return Course(failure.code, f"it stops before anything is charged: {failure.text}")
+        look = "it goes on without the history that was lost (--history-lost), and marks the account for ever"
     found = _course(plan, account, admitted, before, live=live)
     return replace(found, more=look)
 

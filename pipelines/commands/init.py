@@ -425,7 +425,7 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
             raise CommandError("--hold-out: the data are one series, so none can be held out of what is published")
         _write({gateway: guessed.gateway} | files if guessed.gateway else files)
         return Written(replaced=replaced)
-    with writing(output, _ELSEWHERE, ExitCode.SETTINGS):
+    with writing(output, _ELSEWHERE):
         # the data are named from this folder, by a path that may lead out of it again
         output.parent.mkdir(parents=True, exist_ok=True)
     every = series_of(settings)
@@ -460,7 +460,7 @@ def _check_no_data(path: Path, sources: Sequence[JobPath]) -> None:
 
 def _write(files: Mapping[Path, str]) -> None:
     for path, text in files.items():
-        with writing(path, _ELSEWHERE, ExitCode.SETTINGS):
+        with writing(path, _ELSEWHERE):
             write_whole(path, text)
 
 

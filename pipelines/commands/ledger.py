@@ -329,7 +329,7 @@ def _ask(question: str) -> None:
     """Ask before something that is never taken back; the command ends where the answer is not yes."""
     try:
         decided = click.confirm(question)
-    except click.Abort:  # Ctrl-C, or nobody is there to answer
+    except click.Abort:  # the user pressed Ctrl-C, or standard input has no answer
         click.echo()
         decided = False
     if not decided:

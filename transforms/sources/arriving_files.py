@@ -168,7 +168,7 @@ class _FileReader(Reader):
         return self._next(half, self._raw(half), [_damaged()])
 
     def _next(self, half: _Half, batches: Iterator[tuple[int, int, RawRows]], decoded: list[Decoded]) -> SourceBatch:
-        rows, ended, failed = 0, False, False
+        rows, ended = 0, False
         try:
             while rows < self._source.decoder.batch_rows:
                 tasks, number, raw = next(batches, (-1, 0, None))
@@ -179,7 +179,8 @@ class _FileReader(Reader):
                 rows += len(raw.positions) + len(raw.malformed)
                 half = replace(half, tasks=tasks, batches=number)
         except (SettingsError, SourceFileError):
-            ended, failed = True, True
+            ended = True
+            decoded.append(_damaged())
         # of two files under one name no part may be taken for the whole of one; one that is gone can be read to its end
         stamp, came_us = self._stamp(half.path)
         if stamp is not None and stamp != half.stamp:
@@ -189,7 +190,7 @@ class _FileReader(Reader):
             half, self._came_us = replace(half, stamp=stamp), came_us
             decoded.append(_damaged())
         if ended:
-            return self._finish(half.path, [*decoded, _damaged()] if failed else decoded)
+            return self._finish(half.path, decoded)
         self._half, self._batches = half, batches
         return self._source_batch(half.path, decoded, settled=False)
 
