@@ -19,6 +19,7 @@ from quiltstream.pipelines.live import monitor, watchdog
 from quiltstream.pipelines.live.flink import FlinkHealth, FlinkJob
 from quiltstream.pipelines.live.monitor import Follower, LiveProgress
 from quiltstream.pipelines.live.watchdog import HEALTH_METRICS, Cause, Trouble, Watchdog, WatchLoop
+from quiltstream.transforms.sources.progress import Heartbeat
 from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ..jobs import Job
@@ -66,6 +67,7 @@ def noticed(cause: Cause) -> threading.Event:
 
 @pytest.fixture(autouse=True)
 def whole_board() -> Iterator[None]:
+    Heartbeat.reset()  # readers of other tests in this process have left theirs
     yield
     vars(HEALTH_METRICS).pop("note", None)
 
