@@ -34,6 +34,7 @@ Format = Literal["csv", "parquet", "json"]
 
 #: How a table of each format begins.
 _BEGINS: dict[Format, bytes] = {"csv": b'"domain","query","key', "parquet": b"PAR1", "json": b'[{"domain": "'}
+_FIRST_COLUMNS = ["domain", "query", "key"]
 
 #: Units of power, in watts: a sum over slots times the length of a slot is energy.
 _WATTS = {"W": 1.0, "kW": 1e3, "MW": 1e6}
@@ -104,7 +105,7 @@ def write_table(paths: Sequence[Path], view: View, format_: Format, output: Path
     if output is not None:
         from ..connectors.job_io import check_output  # noqa: PLC0415 - with the settings, which take long to import
 
-        check_output(output, paths, begins=_BEGINS[format_])
+        check_output(output, paths, begins=_BEGINS[format_], holds=_is_table if format_ == "parquet" else None)
     table = chosen(paths, view)
     found = tidy(table) if view.period is None else _summed_table(table, view)
     if output is None:
@@ -117,6 +118,14 @@ def write_table(paths: Sequence[Path], view: View, format_: Format, output: Path
     with writing(output), whole_file(output) as part:
         part.write_bytes(as_bytes(found, format_))
     results().print(f"{output}: {plural(found.num_rows, 'row')}", soft_wrap=True)
+
+
+def _is_table(path: Path) -> bool:
+    """Whether a Parquet file holds such a table: all of them begin alike, those of readings too."""
+    try:
+        return pq.read_schema(path).names[: len(_FIRST_COLUMNS)] == _FIRST_COLUMNS
+    except (OSError, pa.ArrowException):
+        return False
 
 
 def as_bytes(table: pa.Table, format_: Format) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -152,7 +152,11 @@ def check_paths(paths: list[JobPath]) -> None:
 
 
 def check_output(
-    output: Path, read: Iterable[JobPath | Path], what: str = "the output (-o)", begins: bytes | None = None
+    output: Path,
+    read: Iterable[JobPath | Path],
+    what: str = "the output (-o)",
+    begins: bytes | None = None,
+    holds: Callable[[Path], bool] | None = None,
 ) -> None:
     """Refuse to write what a command makes over a file that it reads, that its settings name, or that is to be kept.
 
@@ -161,6 +165,7 @@ def check_output(
         read: the other files.
         what: the file that is written, for messages.
         begins: how it will begin; a file that is there and begins otherwise is kept. ``None``: any begin will do.
+        holds: whether a file that begins so holds the like of what is written, where its begin does not say it.
 
     Raises:
         SettingsError: it is one of them, a SQLite database, the sink of a job, or begins otherwise.
@@ -180,7 +185,7 @@ def check_output(
             "is the sink of a job, whose ledger the hidden files beside it remember, and is never replaced: name "
             "another file"
         )
-    elif begin and not _plain(begin).startswith(_plain(begins or b"")):
+    elif begin and not (_plain(begin).startswith(_plain(begins or b"")) and (holds is None or holds(output))):
         kept = "holds something else than what is to be written: name another file, or remove this one first"
     if kept is not None:
         raise SettingsError(f"{what}: {output} {kept}")

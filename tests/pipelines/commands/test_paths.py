@@ -8,8 +8,10 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
+from pyarrow import csv
 
 from ..jobs import Done, Job, call, job
 
@@ -303,9 +305,12 @@ def test_what_cannot_be_made_again_is_never_replaced_by_an_output(tmp_path: Path
     model, rows, data = made.folder / "model.json", tmp_path / "rows.parquet", tmp_path / "readings.csv"
     rows.write_bytes(made.sink.read_bytes())
     data.write_bytes((made.folder / "readings.csv").read_bytes())
+    table, damaged = tmp_path / "readings.parquet", tmp_path / "damaged.parquet"
+    pq.write_table(csv.read_csv(data), table)
+    damaged.write_bytes(table.read_bytes()[:-9])
     ledger = tmp_path / "last-ledger.db"
     ledger.write_bytes(made.ledger.read_bytes())
-    kept = {path: path.read_bytes() for path in (ledger, made.sink, model, data, made.settings)}
+    kept = {path: path.read_bytes() for path in (ledger, made.sink, model, data, table, damaged, made.settings)}
     database, sink = "is a SQLite database, which may be a ledger", "is the sink of a job"
     other = "holds something else than what is to be written: name another file, or remove this one first"
     fit = ("fit", made.settings, "--belief", "pooled", "-o")
@@ -316,7 +321,7 @@ def test_what_cannot_be_made_again_is_never_replaced_by_an_output(tmp_path: Path
         (("show", rows, "-o"), data, other),
         (("show", rows, "--format", "json", "-o"), model, other),
         (("show", rows, "--format", "parquet", "-o"), made.sink, sink),
-        (("show", rows, "--format", "parquet", "-o"), data, other),
+        *((("show", rows, "--format", "parquet", "-o"), one, other) for one in (data, table, damaged)),
         (fit, ledger, database),
         (fit, data, other),
         (("plan", "--model", model, "-o"), ledger, database),
