@@ -19,7 +19,7 @@ import select
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,6 +65,9 @@ Check = Callable[[Ask], None]
 
 _LOGGING_NAME = "quiltstream"
 _LEFT = "quiltstream_left"
+
+#: In the ``info`` of a connection to a pooler: what each transaction tells the server.
+_TOLD = "quiltstream_told"
 
 #: A server's connection that was not used for so long is asked whether it still is one.
 _SILENCE_S = 10.0
@@ -151,7 +154,12 @@ def _use_write_ahead_log(connection: sqlite3.Connection, wait: float) -> None:
 
 
 def server_engine(url: sa.URL, wait: float, check: Check | None = None) -> Engine:
-    """An engine of PostgreSQL; a connection to a server that may forget a commit is refused."""
+    """An engine of PostgreSQL; a connection to a server that may forget a commit is refused.
+
+    Behind a pooler that gives each transaction another connection of the server, what a session was told is lost with
+    the transaction, and a statement that was prepared may be another client's of the same name: so none is prepared,
+    and each transaction is told.
+    """
     defaults: dict[str, Any] = {
         "connect_timeout": 10,
         "application_name": "quiltstream",
@@ -164,29 +172,36 @@ def server_engine(url: sa.URL, wait: float, check: Check | None = None) -> Engin
         url,
         # after a wait for the domain's row, the next statement must see what the other one wrote
         isolation_level="READ COMMITTED",
-        connect_args={name: value for name, value in defaults.items() if name not in url.query},
+        connect_args={
+            **{name: value for name, value in defaults.items() if name not in url.query},
+            # the driver gives bytes for texts where a database has no encoding
+            "client_encoding": "utf8",
+            "prepare_threshold": None,
+        },
     )
 
     @event.listens_for(engine, "connect")
-    def prepare(connection: Any, _record: Any) -> None:
+    def prepare(connection: Any, record: ConnectionPoolEntry) -> None:
         with connection.cursor() as cursor:
-            for name in ("synchronous_commit", "fsync"):
-                value = cursor.execute(f"SHOW {name}").fetchone()[0]
-                if value not in _DURABLE:
-                    raise NotDurableError(
-                        f"ledger: the server has {name} = {value}, so it may forget a row that was already published; "
-                        f"set {name} = on for this database or user"
-                    )
-                if name == "synchronous_commit":
-                    # a server that is told otherwise while a job runs changes the sessions that have not said it
-                    cursor.execute("SELECT set_config(%s, %s, false)", (name, value))
-            milliseconds = max(1, int(wait * 1_000))
-            cursor.execute("SELECT set_config('lock_timeout', %s, false)", (str(milliseconds),))
-            # a worker that froze inside a transaction must not stop all others for ever
-            cursor.execute("SET idle_in_transaction_session_timeout = '10min'")
+            told = {
+                # a server that is told otherwise while a job runs changes the sessions that have not said it
+                "synchronous_commit": _durable(cursor),
+                "lock_timeout": str(max(1, int(wait * 1_000))),
+                # a worker that froze inside a transaction must not stop all others for ever
+                "idle_in_transaction_session_timeout": "10min",
+            }
+            _tell(cursor.execute, told, "session")
+            if cursor.execute("SELECT pg_backend_pid()").fetchone()[0] != connection.info.backend_pid:
+                record.info[_TOLD] = told
             if check is not None:
                 check(lambda statement: cursor.execute(statement).fetchone())
         connection.commit()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        told = connection.info.get(_TOLD)
+        if told is not None and connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+            _tell(connection.exec_driver_sql, told, "transaction")
 
     @event.listens_for(engine, "checkin")
     def leave(_connection: Any, record: ConnectionPoolEntry) -> None:
@@ -204,6 +219,24 @@ def server_engine(url: sa.URL, wait: float, check: Check | None = None) -> Engin
             raise DisconnectionError  # the pool connects again
 
     return engine
+
+
+def _durable(cursor: Any) -> str:
+    """See that a server keeps what it has confirmed; its ``synchronous_commit``."""
+    for name in ("fsync", "synchronous_commit"):
+        value = cursor.execute(f"SHOW {name}").fetchone()[0]
+        if value not in _DURABLE:
+            raise NotDurableError(
+                f"ledger: the server has {name} = {value}, so it may forget a row that was already published; "
+                f"set {name} = on for this database or user"
+            )
+    return value
+
+
+def _tell(execute: Callable[[str, tuple[str, ...]], Any], told: Mapping[str, str], scope: str) -> None:
+    """Set parameters of the server for a session or a transaction."""
+    local = "true" if scope == "transaction" else "false"
+    execute("SELECT " + ", ".join(f"set_config('{name}', %s, {local})" for name in told), tuple(told.values()))
 
 
 def _says_something(connection: Any) -> bool:
@@ -590,8 +623,10 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
+_NOTHING = "nothing is published that is not on record"
+
 #: True whenever the job stops: rows leave it only when they are on record.
-_STOPS = "the job stops; nothing is published that is not on record"
+_STOPS = f"the job stops; {_NOTHING}"
 
 _DAMAGED = (
     "the file is damaged or is no ledger; restore the newest backup, and know that what was charged after it is "
@@ -626,7 +661,12 @@ _POSTGRES: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (("53100",), StoreFull, "there is no room left on the server's disk; make room"),
     (("53",), StoreAway, "the server is out of connections or memory; use fewer workers or a larger server"),
     (
-        ("55P03", "40P01", "40001", "57014"),
+        ("57014",),
+        StoreBusy,
+        "the server cancelled a statement: is the statement_timeout of this user too short?",
+    ),
+    (
+        ("55P03", "40P01", "40001"),
         StoreBusy,
         "another process kept the domain locked for too long; look for a job that hangs",
     ),
@@ -634,14 +674,39 @@ _POSTGRES: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (("XX001", "XX002"), StoreDamaged, "the server reports damaged data; restore it from a backup"),
 )
 
-#: The client's library gives no SQLSTATE for a connection that the server refuses. A name has at most 63 bytes there.
+#: The client's library gives no SQLSTATE for a connection that is refused. A name has at most 63 bytes there.
 _NO_DATABASE = re.compile(r'FATAL: {1,4}database "[^"]{0,64}" does not exist')
-_NO_LOGIN = re.compile(
-    r'FATAL: {1,4}(?:password authentication failed|role "[^"]{0,64}" does not exist|no pg_hba\.conf entry)'
-)
-_REFUSED = (
-    (_NO_DATABASE, "the server has no such database; create it first (createdb)"),
-    (_NO_LOGIN, "the server refused the login; check user and password"),
+_REFUSED: tuple[tuple[re.Pattern[str], type[StoreError], str], ...] = (
+    (_NO_DATABASE, StoreUnavailable, "the server has no such database; create it first (createdb)"),
+    (
+        re.compile(
+            r'FATAL: {1,4}(?:password authentication failed|role "[^"]{0,64}" does not exist|no pg_hba\.conf entry'
+            r'|pg_hba\.conf rejects|role "[^"]{0,64}" is not permitted to log in)|no password supplied'
+        ),
+        StoreUnavailable,
+        "the server refused the login; check user and password",
+    ),
+    (
+        re.compile(r'FATAL: {1,4}permission denied for database "'),
+        StoreUnavailable,
+        "this user may not connect to the database; grant it the right",
+    ),
+    (
+        re.compile(r"FATAL: {1,4}(?:too many connections for|sorry, too many clients|remaining connection slots)"),
+        StoreAway,
+        "the server is out of connections for this user; use fewer workers, or allow it more",
+    ),
+    (
+        # a connection that is cut names SSL, too
+        re.compile(r"certificate verify failed|does not support SSL|certificate file|server certificate for"),
+        StoreUnavailable,
+        "no encrypted connection to the server can be made; check sslmode and sslrootcert of its address",
+    ),
+    (
+        re.compile(r"invalid [a-z_ ]{1,40}\b(?:value|integer)|invalid value for|unrecognized configuration parameter"),
+        StoreUnavailable,
+        "a parameter of its address has a value that the server or its client library does not take; mend the address",
+    ),
 )
 
 
@@ -652,7 +717,7 @@ def explained(error: BaseException, address: StoreAddress) -> StoreError | None:
         # the driver fails of its own message where that quotes damaged text of the file
         return StoreDamaged(f"ledger {address}: {_DAMAGED}; {_STOPS}")
     if isinstance(error, PoolTimeout):
-        return StoreBusy(f"ledger {address}: no free connection in this process; {_STOPS}")
+        return _said(StoreBusy, address, "no free connection in this process")
     if isinstance(original, sqlite3.Error):
         return _from_sqlite(original, address)
     if isinstance(error, DBAPIError):
@@ -677,26 +742,32 @@ def is_gone(error: BaseException) -> bool:
     )
 
 
+def _said(kind: type[StoreError], address: StoreAddress, text: str) -> StoreError:
+    """An error in words; a job may wait for what passes, so that it stops is not said of that."""
+    return kind(f"ledger {address}: {text}; {_NOTHING if getattr(kind, 'passing', False) else _STOPS}")
+
+
 def _from_sqlite(error: sqlite3.Error, address: StoreAddress) -> StoreError:
     text = str(error).lower()
     for phrases, kind, advice in _SQLITE:
         if any(phrase in text for phrase in phrases):
-            return kind(f"ledger {address}: {advice}; {_STOPS}")
-    return StoreError(f"ledger {address}: the database refused a statement ({type(error).__name__}); {_STOPS}")
+            return _said(kind, address, advice)
+    return _said(StoreError, address, f"the database refused a statement ({type(error).__name__})")
 
 
 def _from_server(error: DBAPIError, address: StoreAddress) -> StoreError:
-    state = getattr(error.orig, "sqlstate", None)
+    state, name = getattr(error.orig, "sqlstate", None), type(error.orig).__name__
     if state is None:
-        if type(error.orig).__name__ in ("OperationalError", "InterfaceError", "ConnectionTimeout"):
-            refused = next((advice for pattern, advice in _REFUSED if pattern.search(str(error.orig))), None)
-            if refused is not None:
-                return StoreUnavailable(f"ledger {address}: {refused}; {_STOPS}")
-            return StoreAway(
-                f"ledger {address}: the server cannot be reached; check host, port and that it runs; {_STOPS}"
-            )
-        return StoreError(f"ledger {address}: {type(error.orig).__name__}; {_STOPS}")
+        if name in ("OperationalError", "InterfaceError", "ConnectionTimeout"):
+            for pattern, kind, advice in _REFUSED:
+                if pattern.search(str(error.orig)):
+                    return _said(kind, address, advice)
+            return _said(StoreAway, address, "the server cannot be reached; check host, port and that it runs")
+        if name == "ProgrammingError":
+            advice = "its address has a parameter, or a value of one, that the driver does not take; mend the address"
+            return _said(StoreUnavailable, address, advice)
+        return _said(StoreError, address, name)
     for prefixes, kind, advice in _POSTGRES:
         if str(state).startswith(prefixes):
-            return kind(f"ledger {address}: {advice} (SQLSTATE {state}); {_STOPS}")
-    return StoreError(f"ledger {address}: the server refused a statement (SQLSTATE {state}); {_STOPS}")
+            return _said(kind, address, f"{advice} (SQLSTATE {state})")
+    return _said(StoreError, address, f"the server refused a statement (SQLSTATE {state})")

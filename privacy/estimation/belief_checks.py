@@ -158,7 +158,7 @@ def stretches(paths: Sequence[Path], states: int, density: float, half: int) -> 
         visits = np.stack([_sums(path.states == state, half) for state in range(states)], axis=1)
         whole = visits.sum(axis=1) == 2 * half + 1 if len(here) else np.zeros(0, dtype=bool)
         means = [
-            np.log(_mean(visits[chosen], sets, density))
+            _log_mean(visits[chosen], sets, density)
             for chosen in (whole & (here == state) for state in range(states))
             if chosen.sum() >= LEAST_STRETCHES
         ]
@@ -166,12 +166,14 @@ def stretches(paths: Sequence[Path], states: int, density: float, half: int) -> 
     return np.array(found)
 
 
-def _mean(visits: NDArray[np.int64], sets: FloatArray, density: float) -> FloatArray:
-    """Mean of e^(density n_v) over stretches for every set v, some stretches at a time."""
-    total = np.zeros(sets.shape[1])
+def _log_mean(visits: NDArray[np.int64], sets: FloatArray, density: float) -> FloatArray:
+    """Logarithm of the mean of e^(density n_v) over stretches for every set v, some stretches at a time."""
+    total = np.full(sets.shape[1], -np.inf)
     for at in range(0, len(visits), _BATCH):
-        total += np.exp(density * (visits[at : at + _BATCH] @ sets)).sum(axis=0)
-    return total / len(visits)
+        values = density * (visits[at : at + _BATCH] @ sets)
+        most = values.max(axis=0)
+        total = np.logaddexp(total, most + np.log(np.exp(values - most).sum(axis=0)))
+    return total - np.log(len(visits))
 
 
 def _sums(there: NDArray[np.bool_], half: int) -> NDArray[np.int64]:

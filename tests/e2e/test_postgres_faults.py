@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
 import psycopg
 import pytest
 import sqlalchemy as sa
+from psycopg import sql
 
 from quiltstream.store import NoisyBlock, Store
 from quiltstream.store import connection as engines
-from quiltstream.store.errors import StoreBusy, StoreUnavailable
+from quiltstream.store.errors import StoreAway, StoreBusy, StoreUnavailable
 from quiltstream.store.merge import merge
 from quiltstream.store.specs import BlockToPublish
 
@@ -23,7 +25,7 @@ from ..store.faults import FaultContract, whole
 from ..store.nursery import Nursery
 from ..store.samples import block, domain, drafts, query, seen
 from .postgres import PostgresServer
-from .postgres_schemas import OnPostgres, new_schema
+from .postgres_schemas import OnPostgres, execute, new_schema
 
 
 def restart(server: PostgresServer, stop: Callable[[], None]) -> None:
@@ -61,7 +63,7 @@ def test_a_server_restarted_inside_a_transaction_undoes_it_and_a_retry_completes
             restart(postgres_server, getattr(postgres_server, how))
             return block(held, 0)
 
-        with pytest.raises(StoreUnavailable, match="the job stops"):
+        with pytest.raises(StoreUnavailable, match="nothing is published that is not on record"):
             store.publish(held, [*drafts(held, windows[2:4]), BlockToPublish(windows[4], 0, drawn)])
         assert len(store.entries()) == 2
         tally.take(whole(store, held, published))
@@ -177,6 +179,123 @@ def test_a_transaction_that_hangs_keeps_the_others_waiting_and_no_longer(postgre
             with Store(url, wait=0.2, create=True) as waiting, pytest.raises(StoreBusy):
                 waiting.publish(held, drafts(held))
         whole(store, held, {})
+
+
+def told(store: Store) -> dict[str, str]:
+    """What holds in a transaction of a store, whatever was told the session."""
+    with store._database().write() as connection:  # pyright: ignore[reportPrivateUsage] - to look at it
+        names = ("synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout")
+        return {name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names}
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_each_transaction_of_a_pooled_connection_has_its_limits(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, pooled: bool
+) -> None:
+    """A pooler gives another connection of the server, whose session was told nothing or something else."""
+    if pooled:
+        monkeypatch.setattr(psycopg.ConnectionInfo, "backend_pid", property(lambda _: -1))
+    with new_schema(postgres_url) as url, Store(url, wait=7, create=True) as store:
+        held = store.register(domain(), query())
+        limits = {
+            "synchronous_commit": "on",
+            "lock_timeout": "7s",
+            "idle_in_transaction_session_timeout": "10min",
+        }
+        assert told(store) == limits
+        with store._database().write() as connection:  # pyright: ignore[reportPrivateUsage] - to change it
+            connection.exec_driver_sql("SET synchronous_commit = 'off'")
+            connection.exec_driver_sql("SET lock_timeout = 0")
+        assert (told(store) == limits) is pooled
+        assert all(record.fresh for record in store.publish(held, drafts(held)))
+
+
+def test_no_statement_is_prepared_which_another_client_of_a_pooler_would_get(postgres_url: str) -> None:
+    with new_schema(postgres_url) as url, Store(url, create=True) as store:
+        held = store.register(domain(), query())
+        for draft in drafts(held):
+            store.publish(held, [draft])
+        with store._database().read() as connection:  # pyright: ignore[reportPrivateUsage] - to look at it
+            assert connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements").scalar_one() == 0
+
+
+def test_a_ledger_in_a_database_without_an_encoding_works(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = postgres_url.replace("postgresql+psycopg", "postgresql")
+    monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
+    with psycopg.connect(plain, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE ascii_only ENCODING 'SQL_ASCII' TEMPLATE template0")
+    try:
+        with Store(postgres_url.replace("/quiltstream?", "/ascii_only?"), create=True) as store:
+            held = store.register(domain(), query("東京"))
+            published = seen(store.publish(held, drafts(held)))
+            assert store.summary("homes").queries[0].name == "東京"
+            assert seen(store.records("homes", "東京")) == published
+    finally:
+        with psycopg.connect(plain, autocommit=True) as connection:
+            connection.execute("DROP DATABASE ascii_only WITH (FORCE)")
+
+
+@pytest.fixture
+def role(postgres_url: str) -> Iterator[str]:
+    """The name of a new role and of a new database, to which that role alone may not connect."""
+    name = f"r{secrets.token_hex(8)}"
+    for statement in (
+        "create role {} password 'secret'",
+        "create database {}",
+        "revoke connect on database {} from public",
+    ):
+        execute(postgres_url, sql.SQL(statement).format(sql.Identifier(name)))
+    yield name
+    for statement in ("drop database {}", "drop role {}"):
+        execute(postgres_url, sql.SQL(statement).format(sql.Identifier(name)))
+
+
+LOGIN, ADDRESS = "refused the login; check user and password", "mend the address"
+
+
+@pytest.mark.parametrize(
+    ("may", "changed", "said", "kind"),
+    [
+        ("nologin", {}, LOGIN, StoreUnavailable),
+        ("login", {"password": None}, LOGIN, StoreUnavailable),
+        ("login", {"database": "{}"}, "may not connect to the database", StoreUnavailable),
+        ("login connection limit 0", {}, "out of connections for this user", StoreAway),
+        ("login", {"sslmode": "verfy-full"}, ADDRESS, StoreUnavailable),
+        ("login", {"options": "-cbogus=1"}, ADDRESS, StoreUnavailable),
+        ("login", {"connect_timeout": "x"}, ADDRESS, StoreUnavailable),
+        ("login", {"foo": "bar"}, ADDRESS, StoreUnavailable),
+    ],
+)
+def test_a_connection_that_is_refused_is_waited_for_only_where_that_may_pass(
+    postgres_url: str, role: str, may: str, changed: dict[str, str | None], said: str, kind: type[StoreUnavailable]
+) -> None:
+    with psycopg.connect(postgres_url.replace("postgresql+psycopg", "postgresql"), autocommit=True) as connection:
+        connection.execute(f"alter role {role} {may}".encode())
+    parts: dict[str, Any] = {"username": role, "password": "secret"}
+    asked = dict[str, str]()
+    for name, value in changed.items():
+        if name in ("password", "database"):
+            parts[name] = None if value is None else value.format(role)
+        else:
+            asked[name] = value or ""
+    url = sa.make_url(postgres_url).set(**parts).update_query_dict(asked)
+    with pytest.raises(StoreUnavailable) as error:
+        Store(url.render_as_string(hide_password=False)).domains()
+    assert said in str(error.value)
+    assert type(error.value) is kind
+    assert ("the job stops" in str(error.value)) is not kind.passing
+    assert "secret" not in str(error.value)
+
+
+def test_a_statement_that_the_server_cancels_is_no_lock_of_another_process(postgres_url: str) -> None:
+    with new_schema(postgres_url) as url, Store(url, create=True) as store:
+        held = store.register(domain(), query())
+        with store._database().write() as connection:  # pyright: ignore[reportPrivateUsage] - to change it
+            connection.exec_driver_sql("SET statement_timeout = '50ms'")
+        with psycopg.connect(url.replace("postgresql+psycopg", "postgresql")) as other:
+            other.execute("SELECT * FROM quiltstream_domains FOR UPDATE")
+            with pytest.raises(StoreBusy, match="cancelled a statement"):
+                store.publish(held, drafts(held))
 
 
 def test_ledgers_on_a_server_are_merged_into_a_file(postgres_url: str, tmp_path: Any) -> None:

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from quiltstream.store import Store, StoreAddress, StoreError, migrations
+from quiltstream.store.connection import explained
+from quiltstream.store.errors import StoreUnavailable
 from quiltstream.store.merge import merge
 
 from ..examined import Examined, Tally, examine
@@ -79,7 +82,7 @@ def test_a_full_disk_at_any_size_of_the_files_stops_the_job_and_loses_nothing(
                 assert len(answer["rows"]) == 12
                 return
             assert answer["error"] in ("StoreFull", "StoreUnavailable"), answer
-            assert "the job stops; nothing is published that is not on record" in answer["text"]
+            assert "nothing is published that is not on record" in answer["text"]
             stopped += 1
             held = store.register(domain(name), query(domain=name, windows=6))
             tally.take(whole(store, held, answer.get("said", {})))
@@ -207,3 +210,27 @@ def test_a_ledger_that_cannot_be_used_stops_the_job_before_it_reads(
     assert done.code == (5 if fault == "none" else 4), done.err
     if fault != "none":
         assert {path.name for path in made.folder.iterdir()} == files
+
+
+@pytest.mark.parametrize(
+    ("said", "advice", "passing"),
+    [
+        ('server certificate for "a" does not match host name "b"', "check sslmode", False),
+        ("SSL error: certificate verify failed", "check sslmode", False),
+        ('root certificate file "/none" does not exist', "check sslmode", False),
+        ("server does not support SSL, but SSL was required", "check sslmode", False),
+        ("SSL connection has been closed unexpectedly", "cannot be reached", True),
+        ("SSL SYSCALL error: EOF detected", "cannot be reached", True),
+        ("FATAL:  sorry, too many clients already", "out of connections", True),
+        ("FATAL:  the database system is starting up", "cannot be reached", True),
+        ('FATAL:  no pg_hba.conf entry for host "h"', "user and password", False),
+        ("fe_sendauth: no password supplied", "user and password", False),
+    ],
+)
+def test_a_refused_connection_is_waited_for_only_where_it_may_pass(said: str, advice: str, passing: bool) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    error = OperationalError("SELECT 1", None, psycopg.OperationalError(f"connection failed: {said}"))
+    found = explained(error, StoreAddress("postgresql://me:hunter2@host/db"))
+    assert isinstance(found, StoreUnavailable)
+    assert (advice in str(found), found.passing) == (True, passing)
+    assert said not in str(found)

@@ -114,6 +114,18 @@ def test_the_loss_of_stretches_equals_that_of_outputs_favouring_a_set() -> None:
     assert stretches([Path(0, path)], 3, density, half)[0] == pytest.approx(worst, rel=1e-9)
 
 
+def test_long_stretches_at_large_densities_have_a_finite_loss() -> None:
+    path, half = (np.random.default_rng(0).random(10_000) < 0.1).astype(np.int8), 750
+    density = 0.77  # e to the power of it times the 1501 slots is no float
+    visits = np.convolve(path, np.ones(2 * half + 1, dtype=int), mode="valid")
+    middle = path[half:-half]
+    losses = []
+    for inside in (visits, 2 * half + 1 - visits):
+        means = [np.logaddexp.reduce(density * inside[middle == one]) - math.log((middle == one).sum()) for one in (0, 1)]
+        losses.append(abs(means[0] - means[1]))
+    assert stretches([Path(0, path)], 2, density, half)[0] == pytest.approx(max(losses), rel=1e-9)
+
+
 def test_stretches_of_a_short_or_constant_series_have_no_loss() -> None:
     short, constant = Path(0, np.zeros(3, dtype=np.int8)), Path(0, np.ones(200, dtype=np.int8))
     assert stretches([short, constant, Path(0, np.zeros(0, dtype=np.int8))], 2, 0.5, 5).tolist() == [0, 0, 0]
