@@ -34,6 +34,12 @@ _ZERO_GAP = 1e-12
 """A computed gap below this cannot be told from 0 in double precision."""
 
 
+#: Slots of the longest block of mixing bounds: the account remembers a number for each. A class that forgets next to
+#: nothing within so many has no bound but all the density.
+_LONGEST_BLOCK = 2**20
+_NEGLIGIBLE = 1e-17
+
+
 @dataclass(frozen=True, slots=True)
 class MixingBounds(Belief):
     """Every chain, with any initial distribution, whose pi_min and gap are at least these.
@@ -97,9 +103,8 @@ class MixingBounds(Belief):
         ones.
         """
         steps: list[int] = [*STEPS]
-        if self.rho > 0:
-            while steps[-1] < 40 / -math.log(self.rho):
-                steps.append(steps[-1] * 5 // 4)
+        while steps[-1] < _LONGEST_BLOCK and self.rho ** steps[-1] > _NEGLIGIBLE:
+            steps.append(steps[-1] * 5 // 4)
 
         def curve(factor: float) -> MixingCurve:
             # rho is a float near the true one, and what it is off by grows with the power

@@ -52,6 +52,9 @@ _OUTWARD = 1e-12
 _DENSE = 600
 _FULL = 0.06
 
+#: Above this density nothing is solved: its exponential overflows.
+_MOST_DENSITY = 700.0
+
 #: Refinements of a solution by the factors of a system near by, and the relative change at which they end.
 _MOST_REFINEMENTS = 12
 _REFINED = 1e-13
@@ -424,6 +427,8 @@ class Coupling(Linear):
 
     def at(self, density: float) -> tuple[FloatArray, FloatArray]:
         """Solve the system and its derivative by the density."""
+        if density > _MOST_DENSITY:
+            raise NotContracting(f"the releases tell more than any bound at density {density:g}: use a smaller one")
         factor, size = math.exp(density), len(self._constant)
         if size <= _DENSE and self._slopes.nnz > _FULL * size**2:
             inverse = np.linalg.inv(np.eye(size) - factor * self._slopes.toarray())

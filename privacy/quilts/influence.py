@@ -364,9 +364,9 @@ def lemma_4_8(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
 
 
 def lemma_4_8_reach(bounds: MixingBounds) -> int:
-    """The first lag at which 2 f is at most ``RESOLUTION``."""
+    """The first lag at which 2 f is at most ``RESOLUTION``; 2^62 where it is further away."""
     share = math.tanh(RESOLUTION / 4)
-    return math.ceil(-(math.log(share) + math.log(bounds.pi_min)) * 2 / bounds.gap)
+    return math.ceil(min(2.0**62, -(math.log(share) + math.log(bounds.pi_min)) * 2 / bounds.gap))
 
 
 def spectral_influence(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:

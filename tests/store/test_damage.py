@@ -129,6 +129,7 @@ OTHERS = (None, "x", b"\xff", 2**62)
 ONCE_RAW = [
     (tables.charges, "window_start", "x"),
     (tables.charges, "window_start", 2**62),
+    (tables.charges, "sequence", "x"),
     (tables.domains, "last_sequence", "x"),
     (tables.domains, "last_sequence", 2**62),
     (tables.domains, "reserved_loss", "x"),
@@ -173,7 +174,7 @@ def tasks(store: Store, held: list[Registration], entries: list[str]) -> list[Ca
     first, second = held
     return [
         lambda: everything(store),
-        lambda: store.register(first.domain, first.query),
+        *(lambda one=one: store.register(one.domain, one.query) for one in held),
         lambda: store.rehearse(first.domain, query("another")),
         lambda: store.publish(first, drafts(first)),
         lambda: store.publish(second, drafts(second)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -224,3 +225,31 @@ def test_the_bound_rises_with_the_density():
         neighbours = [constant_loss(belief, 0.125 * (1 + step / 4096)) for step in range(8)]
         for found in (losses, neighbours):
             assert all(one < other or other == math.inf for one, other in itertools.pairwise(found))
+
+
+@pytest.mark.parametrize("states", [2, 5])
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 3e-4, 1e-3])
+def test_a_tiny_epsilon_has_noise_and_its_stream_is_within_it(states, epsilon):
+    drawn = np.random.default_rng(1).dirichlet(np.ones(states), states)
+    chain = MarkovChain(0.2 * np.eye(states) + 0.8 * drawn)
+    found = forward_backward(chain, epsilon)
+    assert lower_bound(chain, epsilon) <= found.sigma * (1 + 1e-9)
+    assert 1 / found.sigma >= epsilon / 8
+    assert Ledger(chain).ceiling(1 / found.sigma) <= epsilon
+
+
+@pytest.mark.parametrize("epsilon", [8.0, 1e3, 1e6, 1e300])
+def test_a_huge_epsilon_has_the_noise_of_a_slot_that_loses_3(epsilon):
+    assert forward_backward(MarkovChain(THETA1), epsilon).sigma == pytest.approx(1 / 3, rel=1e-9)
+
+
+@pytest.mark.parametrize("gap", [1e-6, 1e-9, 1e-17, 5e-324])
+def test_a_class_that_forgets_next_to_nothing_loses_all_in_little_memory(gap):
+    tracemalloc.start()
+    try:
+        assert Ledger(MixingBounds(0.1, gap)).charge(0, 48, 0.001).loss_after == pytest.approx(0.048)
+        with pytest.raises(ChainError, match="mixes too slowly"):
+            forward_backward(MixingBounds(0.1, gap), 1.0)
+        assert tracemalloc.get_traced_memory()[1] < 800e6
+    finally:
+        tracemalloc.stop()

@@ -121,7 +121,9 @@ def test_long_stretches_at_large_densities_have_a_finite_loss() -> None:
     middle = path[half:-half]
     losses = []
     for inside in (visits, 2 * half + 1 - visits):
-        means = [np.logaddexp.reduce(density * inside[middle == one]) - math.log((middle == one).sum()) for one in (0, 1)]
+        means = [
+            np.logaddexp.reduce(density * inside[middle == one]) - math.log((middle == one).sum()) for one in (0, 1)
+        ]
         losses.append(abs(means[0] - means[1]))
     assert stretches([Path(0, path)], 2, density, half)[0] == pytest.approx(max(losses), rel=1e-9)
 
