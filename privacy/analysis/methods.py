@@ -221,7 +221,8 @@ _TABLE = (
         forward_backward,
         "directions",
         noise="by the [forward-backward account](calibration.md#the-forward-backward-account); never more than the "
-        "three above, but for rounding, for up to 12 states, or with the certificates of `fit --certify`",
+        "three above where sigma is above 1/3, but for rounding, for up to 12 states, or with the certificates of "
+        "`fit --certify`",
         believes="the model's bounds, chains or class",
         needs=_EITHER,
         leaves="series outside the belief",

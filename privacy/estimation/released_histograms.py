@@ -147,6 +147,7 @@ def half_width(noises: Sequence[HistogramNoise], weights: Sequence[float], level
 
     Returns:
         h with P(|S| <= h) >= level: a whole number, the smallest one up to the lattice, where all weights are 0 or 1.
+        Else by the spread of a log-concave density, and a step of the largest weight more, because noise is whole.
 
     Raises:
         ValueError: The level is out of range, or the weights do not fit.
@@ -158,9 +159,9 @@ def half_width(noises: Sequence[HistogramNoise], weights: Sequence[float], level
         return 0
     if all(weight in {0, 1} for weight in weights):
         if 1 - level < _RAREST:
-            return math.ceil(spread_factor(level) * spread)
+            return math.ceil(spread_factor(level) * spread) + 1
         return _whole_half_width(frozenset(Counter(noises).items()), int(sum(weights)), level)
-    return spread_factor(level) * spread
+    return spread_factor(level) * spread + max(map(abs, weights))
 
 
 def spread_factor(level: float) -> float:
@@ -198,7 +199,8 @@ def _transform(
     noise: HistogramNoise, chosen: int, step: int, angles: NDArray[np.float64], size: int
 ) -> NDArray[np.float64]:
     """The characteristic function of the sum of ``chosen`` counts, in units of ``step``; real, the law is symmetric."""
-    r = math.exp(-step / float(noise.scale))
+    # of noise that is narrower than a step the variance is kept; sinh overflows above 710
+    r = math.exp(-2 * math.asinh(step * math.sinh(min(700.0, 1 / (2 * float(noise.scale))))))
     one = (1 - r) ** 2 / (1 - 2 * r * np.cos(angles) + r * r)
     if noise.law == INDEPENDENT:
         return one**chosen
@@ -426,7 +428,7 @@ def change(before: ReleasedHistogram, after: ReleasedHistogram, level: float = 0
     if before.total == after.total:
         return Shares(differences, half_width((*before.noises, *after.noises), one, level) / after.total)
     spread = math.hypot(std(before.noises, one) / before.total, std(after.noises, one) / after.total)
-    return Shares(differences, spread_factor(level) * spread)
+    return Shares(differences, spread_factor(level) * spread + 1 / min(before.total, after.total) if spread else 0.0)
 
 
 def _indicator(k: int, start: int, stop: int) -> list[int]:

@@ -12,7 +12,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from quiltstream.privacy.estimation.released_histograms import HistogramNoise, half_width, spread_factor, std
+from quiltstream.privacy.estimation.released_histograms import (
+    HistogramNoise,
+    ReleasedHistogram,
+    change,
+    half_width,
+    spread_factor,
+    std,
+)
 from quiltstream.privacy.mechanisms.discrete_laplace import DiscreteLaplace, ZeroSumLaplace
 from quiltstream.schemas.noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
 
@@ -113,6 +120,36 @@ def test_any_weighted_sum_lies_in_its_band_at_least_at_the_stated_level(weights:
             h = half_width([HistogramNoise(law, 5, scale)], weights)
             inside = int((np.abs(noise @ np.array(weights)) <= h).sum())
             assert stats.binom.cdf(inside, 20_000, 0.95) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("scale", [Fraction(n, 20) for n in range(2, 120)])
+def test_the_band_of_narrow_noise_holds_for_any_weight(scale: Fraction) -> None:
+    one, kept = HistogramNoise(INDEPENDENT, 1, scale), HistogramNoise(ZERO_SUM, 2, scale)
+    laws = ((DiscreteLaplace(scale), one, [2.0], 2.0), (ZeroSumLaplace(scale, 2), kept, [0.5, 1.5], 1.0))
+    for level in (0.5, 0.95, 0.99, 0.9999):
+        for law, noise, weights, step in laws:
+            h = half_width([noise], weights, level)
+            assert math.fsum(law.pmf(z) for z in range(-400, 401) if step * abs(z) <= h * (1 + 1e-12)) >= level
+    before, after = (ReleasedHistogram(np.array([50, all_ - 50]), (kept,), all_) for all_ in (100, 111))
+    masses = np.array([laws[1][0].pmf(z) for z in range(-100, 101)])
+    off = np.abs(np.arange(-100, 101)[:, np.newaxis] / 111 - np.arange(-100, 101) / 100)
+    within = np.outer(masses, masses)[off <= change(before, after).half_width * (1 + 1e-12)].sum()
+    assert within >= 0.95
+
+
+def test_noise_that_is_narrower_than_the_lattice_of_another_counts() -> None:
+    """The narrow ones together are nearly normal: the truth by an inverse transform on a lattice of their own."""
+    wide, narrow, many = 1e5, 50, 50_000
+    noises = [
+        HistogramNoise(INDEPENDENT, 2, Fraction(wide)),
+        *[HistogramNoise(INDEPENDENT, 2, Fraction(narrow))] * many,
+    ]
+    size, step = 2**19, wide / 4096
+    angles = 2 * np.pi * np.arange(size // 2 + 1) / size
+    r = math.exp(-step / wide)
+    variance = many * DiscreteLaplace(Fraction(narrow)).std ** 2 / step**2
+    law = np.fft.irfft((1 - r) ** 2 / (1 - 2 * r * np.cos(angles) + r * r) * np.exp(-variance * angles**2 / 2), size)
+    assert law[0] + 2 * law[1 : int(half_width(noises, [1, 0]) / step) + 1].sum() >= 0.95
 
 
 def test_the_factor_holds_for_laws_of_which_the_band_is_known() -> None:
