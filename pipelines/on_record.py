@@ -95,10 +95,10 @@ def on_record(address: StoreAddress, domain: str, query: str) -> OnRecord:
         return OnRecord(account, registration, frozenset(windows - missing - refused), refused, charged)
 
 
-def check_ledger(address: StoreAddress) -> None:
-    """Find out before anything is read whether the ledger can be written."""
+def check_ledger(address: StoreAddress, *, undone: bool = False) -> None:
+    """Find out before anything is read whether the ledger can be written; what is tried may be undone."""
     with Store(address) as store:
-        store.check_writable()
+        store.check_writable(undone=undone)
 
 
 def series_of(store: Store, domain: str) -> frozenset[str]:

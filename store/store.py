@@ -492,8 +492,11 @@ class Store:
         """
         return self._read(verify, expected)
 
-    def check_writable(self) -> None:
+    def check_writable(self, *, undone: bool = False) -> None:
         """Find out whether a job could write here, and change nothing: no ledger is made where there is none.
+
+        Args:
+            undone: undo what was tried; else it is committed, which a full disk shows.
 
         Raises:
             StoreReadOnly: the ledger, or the folder for a new one, cannot be written.
@@ -506,7 +509,12 @@ class Store:
                 check_folder(self._address)
             return
         with database.write() as connection:
+            trial = connection.begin_nested()
             connection.execute(tables.meta.update().values(mode=tables.meta.c.mode))
+            if undone:
+                trial.rollback()
+            else:
+                trial.commit()
 
     def migrate(self) -> None:
         """Bring the tables of an older ledger to this program's version; make a backup first.

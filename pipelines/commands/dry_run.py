@@ -44,6 +44,7 @@ from ..on_record import (
     ReplacedError,
     Standing,
     check_history,
+    check_ledger,
     on_record,
     standing_of,
     unknown_releases,
@@ -190,6 +191,10 @@ def course_of(
             failure = explain(error)
             return Course(failure.code, f"it stops before anything is charged: {failure.text}")
         look = "it goes on without the history that was lost (--history-lost), and marks the account for ever"
+    try:
+        check_ledger(plan.address, undone=True)
+    except StoreError as error:
+        return Course(ExitCode.STORE, f"it stops before anything is charged: {error}")
     found = _course(plan, account, admitted, before, live=live)
     return replace(found, more=look)
 

@@ -16,7 +16,7 @@ from psycopg import sql
 
 from quiltstream.store import NoisyBlock, Store
 from quiltstream.store import connection as engines
-from quiltstream.store.errors import StoreAway, StoreBusy, StoreUnavailable
+from quiltstream.store.errors import StoreAway, StoreBusy, StoreReadOnly, StoreUnavailable
 from quiltstream.store.merge import merge
 from quiltstream.store.specs import BlockToPublish
 
@@ -296,6 +296,16 @@ def test_a_statement_that_the_server_cancels_is_no_lock_of_another_process(postg
             other.execute("SELECT * FROM quiltstream_domains FOR UPDATE")
             with pytest.raises(StoreBusy, match="cancelled a statement"):
                 store.publish(held, drafts(held))
+
+
+@pytest.mark.parametrize("undone", [True, False])
+def test_a_session_that_may_only_read_is_found_before_work_starts(postgres_url: str, undone: bool) -> None:
+    with new_schema(postgres_url) as url:
+        with Store(url, create=True) as store:
+            store.register(domain(), query())
+            store.check_writable(undone=undone)
+        with Store(f"{url}%20-cdefault_transaction_read_only%3Don") as store, pytest.raises(StoreReadOnly):
+            store.check_writable(undone=undone)
 
 
 def test_ledgers_on_a_server_are_merged_into_a_file(postgres_url: str, tmp_path: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,19 @@ def test_a_dry_run_looks_for_a_lost_ledger_as_a_run_does(tmp_path: Path) -> None
     assert course(made)["run"]["code"] == call("run", made.settings).code == 4
     change(made, sink={"parquet": "away.db"})
     assert course(made)["run"]["code"] == call("run", made.settings).code == 2
+
+
+def test_a_dry_run_finds_a_ledger_that_cannot_be_written_and_changes_nothing(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    assert call("run", made.settings).code == 0
+    before = made.ledger.read_bytes()
+    assert course(made)["run"]["code"] == 0
+    assert made.ledger.read_bytes() == before
+    with closing(sqlite3.connect(made.ledger, isolation_level=None)) as connection:
+        connection.execute("CREATE TRIGGER no BEFORE UPDATE ON quiltstream_meta BEGIN SELECT raise(ABORT, 'no'); END")
+    said, done = course(made)["run"], call("run", made.settings)
+    assert said["code"] == done.code == 4
+    assert done.said(said["text"].removeprefix("it stops before anything is charged: ")), (said, done.err)
 
 
 def test_a_dry_run_of_a_job_that_ends_refuses_topics_as_the_run_does(tmp_path: Path) -> None:
