@@ -22,7 +22,7 @@ from enum import Enum
 from ...schemas.readings import RejectReason
 from ...schemas.slots import DAY_US, format_instant
 from ...transforms.common.batches import DECODED, counter_name
-from ...transforms.sources.progress import Heartbeat
+from ...transforms.sources.progress import LEDGER, Heartbeat
 from ...transforms.sources.reader import PollingPolicy
 from ..console import listed, plural
 
@@ -100,7 +100,7 @@ _WELL = {
     Cause.STALLED: "the source's clock moves again",
     Cause.HELD: "the window that was held back is on record",
     Cause.OVERDUE: "windows are put on record again",
-    Cause.LEDGER: "the ledger of record can be looked at again",
+    Cause.LEDGER: "the ledger of record answers again",
     Cause.SINK: "the sink goes on",
 }
 
@@ -376,7 +376,7 @@ class Watchdog:
             first_missing: slot of the first window that is not on record; it moves when windows are published.
             heartbeats: of the readers in this process.
             tallies: the runner's counters; ``None`` where it reports none.
-            waits: sinks that wait, and their own words.
+            waits: sinks and workers that wait, and their own words.
             away: why the ledger could not be looked at, in the store's own words; ``None`` if it could.
             lost: why the runner did not report the state of the job; ``None`` if it did.
             pending: a call of the runner or the ledger that is not answered yet.
@@ -395,9 +395,11 @@ class Watchdog:
         if stuck is not None and (stuck.sure or now - stuck.since > PATIENCE_S):
             lasts = now - stuck.since
             found.append((stuck.cause, "cluster", f"for {lasts:.0f} s, {stuck.text}" if lasts >= 1 else stuck.text))
+        # what is known to be away says why no worker looks, and why no window is put on record
+        known = any(cause in _WHY_NO_WORKER for cause, _, _ in found)
+        if known and (Cause.HELD, "") not in self._holds:
+            self._passed = None  # the runner has its time once it can go on
         if not (still and pending is not None and any(cause is pending.cause for cause, _, _ in found)):
-            # what is known to be away says why no worker looks
-            known = any(cause in _WHY_NO_WORKER for cause, _, _ in found)
             found += self._found(now, heartbeats, tallies or {}, last, known=known)
         found += self._stall_goes_on(now, {cause for cause, _, _ in found}, heartbeats)
         here = {(cause, which) for cause, which, _ in found}
@@ -415,7 +417,7 @@ class Watchdog:
         self.report = HealthReport(
             frozenset(cause for cause, _ in here), None if last is None else now - last, min(clocks, default=None)
         )
-        return [text for cause, which, text in found if self._is_new((cause, which), now)]
+        return [text for cause, which, text in found if text and self._is_new((cause, which), now)]
 
     def over(self) -> list[str]:
         """What was said to be wrong and is not any more, since the last call."""
@@ -459,9 +461,12 @@ class Watchdog:
         self, now: float, waits: Mapping[str, str], away: str | None, pending: PendingCall | None, *, still: bool
     ) -> Iterator[Found]:
         """What is wrong with sink, ledger and runner."""
-        yield from ((Cause.SINK, who, text) for who, text in waits.items())
+        yield from ((Cause.SINK, who, text) for who, text in waits.items() if not who.startswith(LEDGER))
+        workers = next((text for who, text in waits.items() if who.startswith(LEDGER)), None)
         if away is not None:
             yield Cause.LEDGER, "", f"the ledger of record cannot be looked at, and the job waits for it: {away}"
+        elif workers is not None:
+            yield Cause.LEDGER, "", f"workers wait for the ledger of record: {workers}"
         if pending is not None and now - pending.since > (_ANSWER_S if still else PATIENCE_S):
             yield pending.cause, "", _without_answer(pending.cause, now - pending.since)
 
@@ -534,7 +539,8 @@ class Watchdog:
             )
         else:
             self._stood = None
-        yield from self._held(now, min(clocks, default=None), tallies.get("blocks-incomplete", 0))
+        for cause, which, text in self._held(now, min(clocks, default=None), tallies.get("blocks-incomplete", 0)):
+            yield cause, which, "" if known else text
 
     def _held(self, now: float, clock_us: int | None, behind: int) -> Iterator[Found]:
         """The source has come past a window, and the runner has had its time to put it on record."""

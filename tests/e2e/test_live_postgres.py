@@ -167,7 +167,7 @@ def test_a_hanging_server_is_reported_within_a_minute_and_the_job_resumes(
             # the server goes on first, and collects a process of its own that had ended just before
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-    bench.until(lambda: "the ledger of record can be looked at again" in texts(job, "resumed"), "it is over")
+    bench.until(lambda: "the ledger of record answers again" in texts(job, "resumed"), "it is over")
     assert page_of(job)["ledger-away"] == 0
     for day in (3, 4):
         bench.put(f"{day}.jsonl", day_of(frame, day))
@@ -222,7 +222,7 @@ def test_a_ledger_outage_causes_no_restart_of_a_job_on_prism(
                 os.kill(pid, signal.SIGCONT)
         if not still:
             postgres_server.start()
-    bench.until(lambda: "the ledger of record can be looked at again" in texts(job, "resumed"), "it is over")
+    bench.until(lambda: "the ledger of record answers again" in texts(job, "resumed"), "it is over")
     for day in (3, 4):
         bench.put(f"{day}.jsonl", day_of(frame, day))
     assert job.wait() == 0, job.err.read_text(encoding="utf-8")

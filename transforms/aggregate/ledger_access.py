@@ -31,6 +31,7 @@ from ...store.errors import StoreReplaced, StoreUnavailable
 from ...store.queries import BlockName, NewestBlock
 from ...store.specs import BlockToPublish, Record, Registration
 from ...store.store import Store
+from ..sources.progress import LEDGER, Heartbeat
 
 #: A file is compacted when it is longer, and a longer one than the second is not read.
 _LONG_BYTES = 64 << 10
@@ -328,19 +329,23 @@ class Patience:
     pause: Callable[[float, int], bool] = _JOB.pause
 
     def call(self, ask: Callable[[], _Answer], job: int) -> _Answer:
-        """What a call gives."""
-        begun, wait_s = self.clock(), _FIRST_S
-        while True:
-            try:
-                return ask()
-            except StoreUnavailable as error:
-                if not error.passing or not self.seconds:
-                    raise
-                if not _JOB.endless and self.clock() - begun + wait_s > self.seconds:
-                    raise
-                if not self.pause(wait_s, job):
-                    raise
-            wait_s = min(2 * wait_s, _LONGEST_S)
+        """What a call gives; while it waits, the watchdog is told for what."""
+        begun, wait_s, who = self.clock(), _FIRST_S, f"{LEDGER}{threading.get_ident()}"
+        try:
+            while True:
+                try:
+                    return ask()
+                except StoreUnavailable as error:
+                    if not error.passing or not self.seconds:
+                        raise
+                    if not _JOB.endless and self.clock() - begun + wait_s > self.seconds:
+                        raise
+                    Heartbeat.complain(who, str(error))
+                    if not self.pause(wait_s, job):
+                        raise
+                wait_s = min(2 * wait_s, _LONGEST_S)
+        finally:
+            Heartbeat.complain(who, None)
 
 
 class PatientStore:

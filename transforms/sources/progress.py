@@ -262,6 +262,9 @@ class PartitionTracker(RestrictionTracker):
         return self._span.stop is not None or (self._claimed is not None and self._claimed.over)
 
 
+#: Begins the names by which workers complain of the ledger of record, each by one of its own.
+LEDGER = "ledger "
+
 _pulses: dict[int, Heartbeat] = {}
 _complaints: dict[str, str] = {}
 _lock = threading.Lock()
@@ -317,7 +320,7 @@ class Heartbeat:
 
     @staticmethod
     def complain(who: str, text: str | None) -> None:
-        """Say what a sink of this process waits for; ``None`` when it waits no longer."""
+        """Say what a sink or a worker of this process waits for; ``None`` when it waits no longer."""
         with _lock:
             if text is None:
                 _complaints.pop(who, None)
@@ -326,7 +329,7 @@ class Heartbeat:
 
     @staticmethod
     def complaints() -> dict[str, str]:
-        """What the sinks of this process wait for."""
+        """What sinks and workers of this process wait for."""
         with _lock:
             return dict(_complaints)
 

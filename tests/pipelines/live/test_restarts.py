@@ -533,7 +533,7 @@ def test_an_outage_is_reported_once_and_every_few_minutes_with_growing_pauses(se
         waits.wait(AwayError("it is away", ExitCode.STORE, "ledger"))
     waits.over()
     assert [kind for kind, _ in said] == ["waiting"] * (1 + seconds // 305) + ["resumed"]
-    assert said[-1][1] == "the ledger of record can be looked at again"
+    assert said[-1][1] == "the ledger of record answers again"
     assert clock.pauses == sorted(clock.pauses)
     assert (clock.pauses[0], max(clock.pauses) <= 30.0) == (1.0, True)
     # one that is away again at once is the same outage, and one later is another

@@ -111,7 +111,7 @@ def test_an_unanswering_ledger_is_reported_while_the_job_waits(one: Job, monkeyp
     monkeypatch.setattr(Follower, "look", slow)
     _, said = follow(one, Pipeline(Result("RUNNING", "RUNNING", "DONE")))
     assert "warning: the ledger of record has not answered for 0 s, and the job waits for it" in said
-    assert "resumed: the ledger of record can be looked at again" in said
+    assert "resumed: the ledger of record answers again" in said
 
 
 @pytest.mark.assures(

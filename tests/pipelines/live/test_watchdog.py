@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quiltstream.pipelines.live.watchdog import PATIENCE_S, Cause, PendingCall, Stuck, Watchdog
-from quiltstream.transforms.sources.progress import Heartbeat
+from quiltstream.transforms.sources.progress import LEDGER, Heartbeat
 from quiltstream.transforms.sources.reader import PollingPolicy
 
 DAY_US = 86_400_000_000
@@ -267,8 +267,38 @@ def test_an_unavailable_ledger_is_reported_periodically_and_on_its_return() -> N
     assert post.dog.over() == []
     assert post.look(post.heartbeat(), missing=None) == []
     assert post.causes == set()
-    assert post.dog.over() == ["the ledger of record can be looked at again"]
+    assert post.dog.over() == ["the ledger of record answers again"]
     assert post.dog.over() == []
+
+
+def test_workers_waiting_for_a_full_ledger_are_reported_and_no_held_window() -> None:
+    post, told = Post(), list[str]()
+    waits = {f"{LEDGER}1": "no room left", f"{LEDGER}2": "no room left"}
+    for quiet_s in (0, 10, 20, 31, 40):
+        # readers stop before the ledger is back
+        told += post.look(Heartbeat(post.at - quiet_s, post.at, None, DAY_US, 1, looked=post.at - quiet_s), waits=waits)
+        assert post.causes == {"ledger-away"}
+        post.after(PATIENCE_S)
+    assert told == ["workers wait for the ledger of record: no room left"]
+    assert post.look(post.heartbeat(clock_us=DAY_US)) == []
+    assert post.dog.over() == ["the ledger of record answers again"]
+    post.after(PATIENCE_S + 1)
+    assert "past a window that is not on record" in post.look(post.heartbeat(clock_us=DAY_US))[0]
+
+
+def test_a_held_window_is_neither_repeated_nor_ended_while_the_ledger_is_away() -> None:
+    post = Post()
+    post.look(post.heartbeat(clock_us=DAY_US))
+    post.after(PATIENCE_S + 1)
+    assert "past a window" in post.look(post.heartbeat(clock_us=DAY_US))[0]
+    assert len(post.look(post.heartbeat(clock_us=DAY_US), waits={f"{LEDGER}1": "busy"})) == 1
+    for _ in range(20):
+        post.after(PATIENCE_S)
+        found = post.look(post.heartbeat(clock_us=DAY_US), waits={f"{LEDGER}1": "busy"})
+        assert not any("past a window" in text for text in found)
+        assert (post.causes, post.dog.over()) == ({"ledger-away", "window-held"}, [])
+    post.look(post.heartbeat(clock_us=DAY_US), missing=2)
+    assert post.dog.over() == ["the ledger of record answers again", "the window that was held back is on record"]
 
 
 def test_each_waiting_sink_is_reported_with_its_own_message() -> None:

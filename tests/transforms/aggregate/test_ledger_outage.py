@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from quiltstream.store import StoreDamaged, StoreError, StoreMissing
-from quiltstream.store.errors import StoreAway, StoreBusy
+from quiltstream.store.errors import StoreAway, StoreBusy, StoreFull
 from quiltstream.transforms.aggregate import ledger_access
 from quiltstream.transforms.aggregate.ledger_access import WAIT_S, Patience, PatientStore, give_up, wait_without_end
+from quiltstream.transforms.sources.progress import LEDGER, Heartbeat
 
 
 class Ledger:
@@ -72,6 +74,27 @@ def test_a_permanent_error_is_raised_at_once(error: StoreError) -> None:
     with pytest.raises(type(error)):
         ledger.patience().call(ledger.ask, 0)
     assert (ledger.calls, ledger.pauses) == (1, [])
+
+
+@pytest.mark.parametrize("seconds", [3, 900])
+def test_a_waiting_call_complains_of_the_ledger_until_it_ends(seconds: int) -> None:
+    told = list[dict[str, str]]()
+
+    class Full(Ledger):
+        def pause(self, seconds: float, _job: int) -> bool:
+            told.append(Heartbeat.complaints())
+            return super().pause(seconds, _job)
+
+        def publish(self, *_: Any) -> list[Any]:
+            self.ask()
+            return []
+
+    ledger: Any = Full(seconds, StoreFull("no room left"))
+    with pytest.raises(StoreFull) if seconds > WAIT_S else nullcontext():
+        PatientStore(ledger, live=True, patience=ledger.patience()).publish(None, [])  # type: ignore[arg-type]
+    assert told == [{f"{LEDGER}{threading.get_ident()}": "no room left"}] * len(ledger.pauses)
+    assert len(told) > 1
+    assert Heartbeat.complaints() == {}
 
 
 def test_a_batch_job_does_not_wait_for_the_ledger() -> None:
