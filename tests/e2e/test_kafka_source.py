@@ -227,6 +227,29 @@ def test_a_hanging_broker_leaves_every_partition_in_unknown_state(kafka):
     reader.close()
 
 
+def test_a_transaction_that_stays_open_is_reported_with_its_offset(kafka, monkeypatch):
+    from confluent_kafka import Producer  # noqa: PLC0415 - an extra
+
+    monkeypatch.setattr("quiltstream.transforms.kafka.source._OPEN_S", 0.0)
+    topic = kafka.topic(1)
+    kafka.send(topic, [(0, reading("before", 0))])
+    producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, reading("held", 0), partition=0)
+    producer.flush(30)
+    reader = feed(Cluster(kafka.servers), topic).reader(0, BEGIN)
+    assert read(reader, 1) == ["before"]
+    pieces_until(reader, lambda _: reader.trouble is not None)
+    assert str(reader.trouble).startswith(f"{topic}/0: a transaction is open since offset 1; ")
+    assert reader.sources == {f"{topic}/0": Reach.BEHIND}
+    producer.commit_transaction(30)
+    assert read(reader, 1) == ["held"]
+    pieces_until(reader, lambda _: reader.trouble is None)
+    settle(reader)
+    reader.close()
+
+
 def test_messages_of_an_aborted_transaction_are_not_read_and_block_nothing(kafka):
     from confluent_kafka import Producer  # noqa: PLC0415 - an extra
 

@@ -273,6 +273,9 @@ _STUCK_S = 20.0
 _LONGEST_STUCK_S = 320.0
 _STUCK_TIMES = 5
 
+#: Seconds for which a transaction may be open before it is said.
+_OPEN_S = 30.0
+
 
 @dataclass(frozen=True)
 class KafkaPartitions(PartitionedSource):
@@ -349,6 +352,9 @@ class KafkaReader(Reader):
         self._fetching: tuple[float, int] | None = None
         self._stuck_s = _STUCK_S
         self._stuck: str | None = None
+        #: which partitions end for readers before an offset that their log has, and since when
+        self._open: dict[tuple[Partition, int], float] = {}
+        self._hanging: str | None = None
 
     # The contract of a reader
 
@@ -362,6 +368,7 @@ class KafkaReader(Reader):
             self._fetch()
             self._reached = {place: self._reach(place) for place in self._offsets}
             self._behind -= {place for place, reach in self._reached.items() if reach is Reach.END}
+            self._see_open()
         if self._batches:
             return self._batches.popleft()
         return self._decoded() if self._groups else None
@@ -379,7 +386,7 @@ class KafkaReader(Reader):
     @property
     def trouble(self) -> str | None:
         """What is in the way."""
-        return self._trouble or self._waiting or self._health.trouble or self._stuck
+        return self._trouble or self._waiting or self._health.trouble or self._stuck or self._hanging
 
     def check(self) -> bool:
         """Whether brokers and leaders answer; nothing that was fetched meanwhile is touched."""
@@ -613,6 +620,27 @@ class KafkaReader(Reader):
         self._stuck_s = min(2 * self._stuck_s, _LONGEST_STUCK_S)
         self._drop()
         self._down, self._look_at = True, 0.0
+
+    def _see_open(self) -> None:
+        """See where a transaction is open: a partition ends there for readers, until it is over."""
+        now, in_hand = time.monotonic(), {place for place, _ in self._groups}
+        held = [
+            (place, end)
+            for place, end in self._log_ends.items()
+            if self._reached.get(place) is Reach.BEHIND and place not in in_hand and not self._comes_before(place, end)
+        ]
+        self._open = {one: self._open.get(one, now) for one in held}
+        # an answer from before the log grew says nothing of it
+        long = sorted(one for one, since in self._open.items() if since < min(self._log_ends_at, now - _OPEN_S))
+        self._hanging = None
+        if long:
+            named = [f"{name}/{number}: a transaction is open since offset {end}" for (name, number), end in long]
+            more = f" and in {len(named) - _SHOWN} more partitions" if len(named) > _SHOWN else ""
+            self._hanging = (
+                f"{', '.join(named[:_SHOWN])}{more}; its messages and those behind it wait for its end "
+                "(kafka-transactions.sh find-hanging)"
+            )
+            self._tell(self._hanging, self._hanging)
 
     def _sort(self, messages: Iterable[Any]) -> None:
         groups: dict[Partition, list[Any]] = {}

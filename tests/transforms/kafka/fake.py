@@ -59,6 +59,8 @@ class FakeBroker:
         self.stamps = TIMESTAMP_LOG_APPEND_TIME
         self.ids: dict[str, Uuid] = {}
         self.wrong_port: str | None = None
+        #: where the first open transaction of a partition begins
+        self.transactions: dict[tuple[str, int], int] = {}
         #: how often the leaders of a topic were chosen, which each restart does once more
         self.epochs: dict[str, int] = {}
 
@@ -207,7 +209,8 @@ class FakeConsumer:
             assert place.partition not in self._broker.leaderless, "the client would wait for its leader"
             log = self._broker.topics[place.topic][place.partition]
             if place.offset == OFFSET_END:
-                found.append(TopicPartition(place.topic, place.partition, log.end))
+                end = self._broker.transactions.get((place.topic, place.partition), log.end)
+                found.append(TopicPartition(place.topic, place.partition, end))
                 continue
             at = [log.first + n for n, one in enumerate(log.messages) if one[1] >= place.offset]
             found.append(TopicPartition(place.topic, place.partition, at[0] if at else -1))
@@ -262,12 +265,13 @@ class FakeConsumer:
                 found.append(FakeMessage(place, at, None, 0, error=error))
                 del self._at[place]
                 continue
-            taken = log.messages[at - log.first :][: count - len(found)]
+            end = self._broker.transactions.get(place, log.end)
+            taken = log.messages[at - log.first : end - log.first][: count - len(found)]
             found += [FakeMessage(place, at + n, *one, kind=self._broker.stamps) for n, one in enumerate(taken)]
             self._at[place] = at + len(taken)
-            if self._at[place] == log.end and self._told.get(place) != log.end:
-                self._told[place] = log.end
-                found.append(FakeMessage(place, log.end, None, 0, error=KafkaError(KafkaError._PARTITION_EOF)))
+            if self._at[place] == end and self._told.get(place) != end:
+                self._told[place] = end
+                found.append(FakeMessage(place, end, None, 0, error=KafkaError(KafkaError._PARTITION_EOF)))
         if not found:
             time.sleep(min(timeout, 0.01))
         return found

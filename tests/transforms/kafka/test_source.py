@@ -9,6 +9,7 @@ import socket
 import struct
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -482,6 +483,43 @@ def test_brokers_that_return_no_messages_are_reported_and_reconnected(broker, mo
     assert any("hand none over" in text for text in told)
     assert reader.trouble is None
     assert [one.getMessage() for one in caplog.records if "answers again" in one.getMessage()] == []
+    reader.close()
+
+
+def test_a_transaction_open_for_30_s_is_reported_with_its_offset_until_it_ends(broker, monkeypatch):
+    clock = SimpleNamespace(now=1_000.0, monotonic=lambda: clock.now, time_ns=time.time_ns)
+    monkeypatch.setattr("quiltstream.transforms.kafka.source.time", clock)
+    topic = broker.topic(2)
+    broker.send(topic, [(0, reading("a", 0)), (1, reading("b", 0))])
+    reader = feed(broker, topic, discover_s=10.0).reader(0, BEGIN)
+    read(reader, 2)
+    broker.transactions[topic, 0] = 1
+    broker.send(topic, [(0, reading("c", 0))])
+
+    def troubles(seconds: int) -> list[str | None]:
+        told = []
+        for _ in range(seconds):
+            clock.now += 1
+            assert reader.read() is None
+            assert reader.sources[f"{topic}/0"] is Reach.BEHIND
+            told.append(reader.trouble)
+        return told
+
+    assert set(troubles(30)) == {None}
+    assert troubles(12)[-1] == (
+        f"{topic}/0: a transaction is open since offset 1; its messages and those behind it wait for its end "
+        "(kafka-transactions.sh find-hanging)"
+    )
+    # another one is given its time
+    broker.transactions[topic, 0] = 2
+    broker.send(topic, [(0, reading("d", 0))])
+    assert read(reader, 1) == ["c"]
+    assert set(troubles(30)) == {None}
+    assert "since offset 2" in str(troubles(12)[-1])
+    del broker.transactions[topic, 0]
+    assert read(reader, 1) == ["d"]
+    assert reader.trouble is None
+    settle(reader)
     reader.close()
 
 
