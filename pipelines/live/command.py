@@ -69,7 +69,8 @@ def run_live(
     options = check_command(settings, beam_options, LiveWay())
     if settings.estimate is not None:
         check_ends(settings, options)
-    with with_newest(settings):
+    say = event_printer(results(), as_json=as_json)
+    with with_newest(settings), health_page(settings.live.metrics_port, say):
         opts = LiveOptions(as_json=as_json, history_lost=history_lost)
         if settings.estimate is not None:
             # the queries on record are looked for before a job is built
@@ -223,7 +224,7 @@ def run_to_end(
     restarts = Restarts(settings.live.restarts, once=settings.source is not None and bool(settings.source.stdin))
     waits = Waits(say)
     again = partial(_begun_again, settings, histograms, beam_options, until_us, job.forgiven)
-    with closing(job.follower), health_page(settings.live.metrics_port, say):
+    with closing(job.follower):
         try:
             with stoppable():
                 ran = _run(job, again, restarts, waits, opts.look_s)

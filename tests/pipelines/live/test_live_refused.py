@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,24 @@ def test_a_mistake_in_the_settings_ends_the_job_before_anything_is_on_record(
     assert one.settings.read_text(encoding="utf-8")
 
 
+BOUNDS = {"pi_min": 0.05, "gap": 0.3}
+ESTIMATE = {"estimate": {"from": {"csv": "others/*.csv"}, "every": "4d", "start": BOUNDS}}
+
+
+@pytest.mark.parametrize("model", [BOUNDS, ESTIMATE])
+@pytest.mark.usefixtures("ending")
+def test_an_occupied_metrics_port_ends_the_command_before_anything_is_on_record(tmp_path: Path, model: Any) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        one = made(tmp_path, model=model, live={"metrics_port": port})
+        done = run(one)
+    assert (done.code, done.out) == (2, "")
+    assert done.said(f"live.metrics_port {port}: cannot be listened on"), done.err
+    assert not one.ledger.exists()
+
+
 def test_a_secret_that_is_not_set_ends_the_command_before_anything_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,8 +94,7 @@ def test_a_secret_that_is_not_set_ends_the_command_before_anything_is_on_record(
 )
 def test_estimates_in_a_stream_are_refused_where_a_job_runs_on_after_its_command(tmp_path: Path) -> None:
     """On Flink the job before an estimate would hold the cluster's slots beside the one after it."""
-    estimate = {"from": {"csv": "others/*.csv"}, "every": "4d", "start": {"pi_min": 0.05, "gap": 0.3}}
-    one = made(tmp_path, model={"estimate": estimate}, ledger="postgresql://nobody@localhost:1/none")
+    one = made(tmp_path, model=ESTIMATE, ledger="postgresql://nobody@localhost:1/none")
     for runner in ("FlinkRunner", "PortableRunner"):
         done = call("run", str(one.settings), "--live", "--", f"--runner={runner}")
         assert done.code == 2
