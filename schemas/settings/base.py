@@ -73,10 +73,15 @@ def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[
         "missing": f"is missing; add it (see {explained.example})",
     }
     problems: dict[str, None] = {}
-    for one in _meant(error.errors(include_url=False)):
-        place = ".".join(_key(part) for part in one["loc"] if str(part) not in _VARIANTS) or "settings"
-        message = one["msg"].removeprefix("Value error, ")
-        if one["type"] in expected:
+    meant = _meant(error.errors(include_url=False))
+    tied = _tied(meant)
+    for one in meant:
+        union = (_member(one) or ())[:-1]
+        place = ".".join(_key(part) for part in (union if union in tied else one["loc"]) if str(part) not in _VARIANTS)
+        place, message = place or "settings", one["msg"].removeprefix("Value error, ")
+        if union in tied:
+            line = f"{place}: give either {tied[union]} (see {explained.example})"
+        elif one["type"] in expected:
             line = f"{place} {expected[one['type']]}"
         elif one["type"] == "value_error":
             named = message.startswith(place) or (not one["loc"] and _NAMED.match(message))
@@ -111,6 +116,26 @@ def _meant(found: list[ErrorDetails]) -> list[ErrorDetails]:
         if (member := _member(one)) is not None:
             fewest[member[:-1]] = min(strange[member], fewest.get(member[:-1], strange[member]))
     return [one for one in kept if (member := _member(one)) is None or strange[member] == fewest[member[:-1]]]
+
+
+def _tied(found: list[ErrorDetails]) -> dict[tuple[int | str, ...], str]:
+    """What to give where several members of a union are meant as much, by the union's place."""
+    unions: dict[tuple[int | str, ...], dict[tuple[int | str, ...], dict[str, list[str]]]] = {}
+    for one in found:
+        member = _member(one)
+        if member is not None and member == one["loc"][:-1] and one["type"] in ("missing", "extra_forbidden"):
+            names = unions.setdefault(member[:-1], {}).setdefault(member, {"missing": [], "extra_forbidden": []})
+            names[one["type"]].append(str(one["loc"][-1]))
+    tied: dict[tuple[int | str, ...], str] = {}
+    for union, members in unions.items():
+        # a name that is strange to one member may be another's
+        given = dict.fromkeys(name for names in members.values() for name in names["extra_forbidden"])
+        own = [
+            [*names["missing"], *(n for n in given if n not in names["extra_forbidden"])] for names in members.values()
+        ]
+        if len(own) > 1:
+            tied[union] = " or ".join("{" + ", ".join(f"{name}: ..." for name in names) + "}" for names in own)
+    return tied
 
 
 def _member(problem: ErrorDetails) -> tuple[int | str, ...] | None:
