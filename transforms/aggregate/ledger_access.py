@@ -31,7 +31,6 @@ from ...store.errors import StoreReplaced, StoreUnavailable
 from ...store.queries import BlockName, NewestBlock
 from ...store.specs import BlockToPublish, Record, Registration
 from ...store.store import Store
-from ..sources.progress import LEDGER, Heartbeat
 
 #: A file is compacted when it is longer, and a longer one than the second is not read.
 _LONG_BYTES = 64 << 10
@@ -330,6 +329,8 @@ class Patience:
 
     def call(self, ask: Callable[[], _Answer], job: int) -> _Answer:
         """What a call gives; while it waits, the watchdog is told for what."""
+        from ..sources.progress import LEDGER, Heartbeat  # noqa: PLC0415 - with Beam, which a dry run does not import
+
         begun, wait_s, who = self.clock(), _FIRST_S, f"{LEDGER}{threading.get_ident()}"
         try:
             while True:
