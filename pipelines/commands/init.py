@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import yaml
 from pydantic import ValidationError
 
@@ -67,6 +68,9 @@ _MONDAY = 4
 
 #: Names of columns that are shown.
 _SHOWN = 10
+
+#: Digits of a number in the settings.
+_DIGITS = 12
 
 _ELSEWHERE = "choose another place with -o"
 _OTHER_FOLDER = "write the settings into another folder, with -o OTHERFOLDER/settings.yaml"
@@ -122,24 +126,33 @@ def _clock(time_us: int) -> str:
 
 def number_text(value: float) -> str:
     """A number as YAML reads it back."""
-    return f"{value:.12g}"
+    return f"{value:.{_DIGITS}g}"
 
 
 def _edges(look: Look, scale: float) -> tuple[float, ...]:
-    """Round numbers near the fifths of what was seen."""
+    """Round numbers near the fifths of what was seen, or, of those above a lowest value that most are, of these.
+
+    Every bin has values, unless all are equal: a bin that no history visits has no place in a chain.
+    """
     values = look.values * scale
     if not len(values):
         return (0.0,)
-    fifths = np.quantile(values, [0.2, 0.4, 0.6, 0.8])
-    rounded = sorted({float(f"{value:.1g}") for value in fifths.tolist()})
-    if len(rounded) > 1 and rounded[0] <= float(values.min()):
-        rounded = rounded[1:]
-    kept: list[float] = []
-    for edge in rounded:  # a bin that no history visits has no place in a chain
-        low = kept[-1] if kept else -math.inf
-        if ((values >= low) & (values < edge)).any() and (values >= edge).any():
-            kept.append(edge)
-    return tuple(kept or rounded[:1])
+    for digits in range(1, _DIGITS + 1):
+        for part in (values, values[values > values.min()]):
+            kept: list[float] = []
+            for edge in _rounded_fifths(part, digits):
+                low = kept[-1] if kept else -math.inf
+                if ((values >= low) & (values < edge)).any() and (values >= edge).any():
+                    kept.append(edge)
+            if kept:
+                return tuple(kept)
+    return (_rounded_fifths(values, 1)[0],)
+
+
+def _rounded_fifths(values: npt.NDArray[np.float64], digits: int) -> list[float]:
+    """The distinct fifths of values, rounded to so many digits, in ascending order; none of no values."""
+    fifths = np.quantile(values, [0.2, 0.4, 0.6, 0.8]).tolist() if len(values) else []
+    return sorted({float(f"{value:.{digits}g}") for value in fifths})
 
 
 def _edges_text(note: str, edges: Sequence[float], unit: str) -> str:

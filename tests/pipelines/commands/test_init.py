@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -81,6 +82,19 @@ def test_edges_derived_from_the_data_are_marked(tmp_path: Path) -> None:
     assert "TAKEN FROM A LOOK AT THE DATA" in text
     assert "STAND-IN" in text
     assert call("run", *ACCEPTED, tmp_path / "settings.yaml").code == 0
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[0] * 17 + [3, 8, 21], [0] * 86 + [1] * 13 + [2], [98] * 18 + [91, 95], [5] * 19 + [7.3], [20.1, 20.4, 20.8]],
+)
+def test_each_bin_of_the_proposed_edges_has_values(tmp_path: Path, values: list[float]) -> None:
+    rows: list[Row] = [(m, t, values[at % len(values)]) for at, (m, t, _) in enumerate(readings(days=3))]
+    path = write_csv(tmp_path / "x.csv", rows, header="meter,time,level")
+    assert call("init", path, "-o", tmp_path / "settings.yaml").code == 0
+    bins = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)["bins"]
+    assert len(bins) > 1
+    assert min(bins.values()) > 0
 
 
 def test_times_as_numbers_are_recognised_by_their_size(tmp_path: Path) -> None:
