@@ -63,6 +63,8 @@ def address_of(text: str) -> StoreAddress:
     settings, path = settings_of(text), Path(text)
     if settings is not None:
         return StoreAddress(settings.ledger_url)
+    if is_folder(path):
+        raise CommandError(f"{text}: it is a folder; name the SQLite ledger in it, or a settings file that names one")
     if not is_file(path):
         raise CommandError(
             f"{text}: there is no such file; give a SQLite ledger, a SQLAlchemy URL, or a settings file that names one"

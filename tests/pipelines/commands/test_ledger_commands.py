@@ -90,6 +90,7 @@ def test_a_missing_domain_exits_with_code_4_and_existing_domains_are_named(ran: 
     ("where", "code", "message"),
     [
         ("nothing.db", 2, "there is no such file"),
+        (".", 2, ".: it is a folder; name the SQLite ledger in it, or a settings file that names one"),
         ("nothing.yaml", 2, "cannot be read"),
         ("sqlite:///nothing.db", 4, "there is none"),
         ("mysql://me:secret@host/db", 4, "mysql"),
