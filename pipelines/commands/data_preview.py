@@ -38,6 +38,7 @@ import pyarrow.parquet as pq
 from ...schemas.files import is_file, is_folder, open_regular, reason
 from ...schemas.readings import RejectReason
 from ...schemas.settings.connectors import Encoding, FileFormat
+from ...schemas.slots import DAY_US
 from ...transforms.formats.avro import whole_records
 from ...transforms.formats.paths import SourceFileError, is_utf8, open_text
 from ...transforms.formats.rows import MISSING, clock_columns, clock_times, read_values
@@ -54,6 +55,8 @@ _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
 _DATA = re.compile(
     r"[-+]?[\d.]*\d([eE][-+]?\d+)?|(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ]\d.*)?"
 )
+_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
+_LONGEST_INTEGER = 19
 _MARK = "quiltstream-mark"
 
 
@@ -64,6 +67,7 @@ class Layout:
     encoding: Encoding = "utf-8"
     delimiter: str = ","  # between its columns
     decimal: Literal[".", ","] = "."  # mark before the decimals of its numbers
+    texts: tuple[str, ...] = ()  # columns that are text, though Arrow would take them for times or numbers
 
 
 def layout_of(path: Path) -> Layout:
@@ -89,7 +93,17 @@ def layout_of(path: Path) -> Layout:
             "for example meter,time,kwh",
             ExitCode.SOURCE,
         )
-    return Layout(encoding, delimiter, "," if _has_commas(fields, len(names), delimiter) else ".")
+    decimal = "," if _has_commas(fields, len(names), delimiter) else "."
+    given = ({row[at].strip() for row in fields if len(row) == len(names)} - {""} for at in range(len(names)))
+    texts = (name for name, found in zip(names, given, strict=True) if found and _are_texts(name, found))
+    return Layout(encoding, delimiter, decimal, tuple(texts))
+
+
+def _are_texts(name: str, found: set[str]) -> bool:
+    """Whether a column has times of the day, whose format matters, or whole numbers that no integer can hold."""
+    if _HOUR.search(name):
+        return all(map(_OF_DAY.fullmatch, found))
+    return all(map(str.isdecimal, found)) and max(map(len, found)) > _LONGEST_INTEGER
 
 
 def _are_numbered(names: list[str]) -> bool:
@@ -205,6 +219,8 @@ UNITS = (
     (re.compile(r"(^|_)kw$", re.IGNORECASE), "kW"),
     (re.compile(r"(^|_)w$|watt", re.IGNORECASE), "W"),
 )
+#: Formats of digits alone, by how many there are.
+_COMPACT = {12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 _TEXT_TIMES = (
     "%d/%m/%Y %H:%M:%S",
     "%m/%d/%Y %H:%M:%S",
@@ -224,8 +240,10 @@ _TEXT_TIMES = (
     "%m/%d/%Y %H",
     "%d/%m/%Y %H",
     "%Y-%m-%d %H",
-    "%Y%m%d%H%M",
+    *_COMPACT.values(),
 )
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}( 00:00:00(\.0+)?)?")
+_CLOCKS = ("%H", "%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
 _DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y/%m/%d", "%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%Y%m%d")
 EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (1e8, "s"))
 _TO_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -343,7 +361,10 @@ def look_at(path: Path, value: str | None = None) -> Look:
         _without_index(_with_single_names(path, table)), layout.decimal, value, has_types=kind != "csv"
     )
     is_wide = value is None and kind in ("csv", "parquet")
-    seen = (is_wide and (_wide_times(table) or _wide_series(table))) or _long(path, table, value)
+    seen = is_wide and (_wide_times(table) or _wide_series(table))
+    seen = seen or _long(path, table, value, has_types=kind != "csv")
+    if kind != "csv" and seen.time_format is not None and len(seen.time) == 1:
+        _check_times(path, table, seen.time[0])
     known = (seen.instants >= 0) & (seen.instants <= HIGHEST_US)
     if seen.ends is not None:
         known &= seen.ends > seen.instants
@@ -375,7 +396,16 @@ def look_at(path: Path, value: str | None = None) -> Look:
     )
 
 
-def _long(path: Path, table: pa.Table, value: str | None) -> _Seen:
+def _check_times(path: Path, table: pa.Table, name: str) -> None:
+    """Check that times of digits are text."""
+    if _is_number(table[name].type):
+        raise CommandError(
+            f"{path}: the times in {name} are digits of a date in a column of numbers, and numbers are read as counts "
+            "since 1970; convert the column to text"
+        )
+
+
+def _long(path: Path, table: pa.Table, value: str | None, *, has_types: bool) -> _Seen:
     """A table with a row for each reading."""
     found = _times(table)
     if found is None:
@@ -387,7 +417,7 @@ def _long(path: Path, table: pa.Table, value: str | None) -> _Seen:
     label = _label(table, time, value)
     if label is not None:
         return _labelled(table, found, label)
-    series = _series(table, time)
+    series = _series(table, time) or _series_of_floats(path, table, instants, value, has_types=has_types)
     numbers = [one for one in _number_columns(table) if one not in {*time, series}]
     if value is None and not numbers:
         raise CommandError(
@@ -454,9 +484,10 @@ def _label(table: pa.Table, time: tuple[str, ...], value: str | None) -> str | N
 
 
 def _few_texts(table: pa.Table, without: tuple[str, ...]) -> list[str]:
-    """Columns of texts of few values, but those that name series."""
+    """Columns of texts of few values, but those that name series or the time of the day."""
     texts = [name for name in table.column_names if name not in without and _is_text(table[name].type)]
-    few = [name for name in texts if not SERIES.search(name) and 2 <= len(_texts(table, name)) <= _MOST_LABELS]  # noqa: PLR2004 - one label tells nothing
+    named = [name for name in texts if SERIES.search(name) or _HOUR.search(name)]
+    few = [name for name in texts if name not in named and 2 <= len(_texts(table, name)) <= _MOST_LABELS]  # noqa: PLR2004 - one label tells nothing
     return [name for name in few if table.num_rows >= _ROWS_A_LABEL * len(_texts(table, name))]
 
 
@@ -678,7 +709,14 @@ def _first_rows(path: Path, kind: FileFormat) -> tuple[pa.Table, bool, Layout]:
         raise CommandError(
             f"{path}: cannot be read as {kind} ({reason(error)}); check the file and its ending", ExitCode.SOURCE
         ) from error
-    return pa.Table.from_batches(taken) if taken else pa.table({}), complete, layout
+    return _plain(pa.Table.from_batches(taken)) if taken else pa.table({}), complete, layout
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """The table with each value in its row, and every text of one type: as a run takes them."""
+    kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in table.schema.types]
+    kinds = [pa.utf8() if pa.types.is_string_view(kind) else kind for kind in kinds]
+    return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
 
 
 def _parquet(file: Any) -> Iterator[pa.RecordBatch]:
@@ -687,20 +725,33 @@ def _parquet(file: Any) -> Iterator[pa.RecordBatch]:
 
 def _csv(layout: Layout, file: Any) -> Iterator[pa.RecordBatch]:
     kept = pa_csv.ParseOptions(delimiter=layout.delimiter, invalid_row_handler=lambda _row: "skip")
-    numbers = pa_csv.ConvertOptions(decimal_point=layout.decimal)
-    yield from pa_csv.open_csv(pa.PythonFile(Readable(file), mode="r"), parse_options=kept, convert_options=numbers)
+    kinds = pa_csv.ConvertOptions(decimal_point=layout.decimal, column_types=dict.fromkeys(layout.texts, pa.utf8()))
+    yield from pa_csv.open_csv(pa.PythonFile(Readable(file), mode="r"), parse_options=kept, convert_options=kinds)
 
 
 def _jsonl(file: Any) -> Iterator[pa.RecordBatch]:
     lines = list(islice(file, ROWS))
     try:
-        yield from pa_json.read_json(pa.BufferReader(b"".join(lines))).to_batches() if lines else ()
+        yield from _with_days(pa_json.read_json(pa.BufferReader(b"".join(lines)))).to_batches() if lines else ()
     except pa.ArrowInvalid:
         if not (found := _of_objects(lines)).num_rows:
             raise
         yield found
     if next(file, None) is not None:
         yield pa.record_batch([pa.array([None])], names=["more"])
+
+
+def _with_days(table: pa.Table) -> pa.Table:
+    """The table with days where Arrow takes their texts for midnights."""
+    kinds = [
+        pa.date32() if pa.types.is_timestamp(column.type) and _are_midnights(column.combine_chunks()) else column.type
+        for column in table.columns
+    ]
+    return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
+
+
+def _are_midnights(column: pa.Array) -> bool:
+    return not (_microseconds(column.drop_null()) % DAY_US).any()
 
 
 def _of_objects(lines: list[bytes]) -> pa.RecordBatch:
@@ -732,20 +783,23 @@ _Times: TypeAlias = tuple[tuple[str, ...], str | None, str | None, npt.NDArray[n
 
 def _times(table: pa.Table) -> _Times | None:
     """The columns of the time, and how to read them; ``None`` if none looks like one."""
-    for name in sorted(table.column_names, key=lambda name: not TIME.search(name)):
+    # a time is preferred to its day
+    for name in sorted(table.column_names, key=lambda name: (not TIME.search(name), _has_days(table, name))):
         column = table[name].combine_chunks()
-        hour = next((n for n in table.column_names if n != name and _HOUR.search(n)), None)
+        if _has_days(table, name) and (found := _of_day(table, name)) is not None:
+            return found
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-            if hour is None:
-                return (name,), None, None, _microseconds(column)
-            return (name, hour), "%Y-%m-%d %H", None, _parsed(_joined(table, (name, hour)), "%Y-%m-%d %H")
+            return (name,), None, None, _microseconds(column)
         if _is_text(column.type):
+            hour = next((n for n in table.column_names if n != name and _HOUR.search(n)), None)
             for names in ((name,), *([] if hour is None else [(name, hour)])):
                 texts = _joined(table, names)
                 form = text_format(texts)
                 if form or (form is not None and len(names) == 1):
                     return names, form or None, None, _parsed(texts, form)
         if _is_number(column.type) and TIME.search(name):
+            if pa.types.is_integer(column.type) and (form := _compact_format(texts := _joined(table, (name,)))):
+                return (name,), form, None, _parsed(texts, form)
             numbers = _numbers(table, name)
             typical = np.nanmedian(numbers) if np.isfinite(numbers).any() else 0.0
             unit = next((unit for least, unit in EPOCHS if typical >= least), None)
@@ -755,9 +809,44 @@ def _times(table: pa.Table) -> _Times | None:
     return None
 
 
+def _has_days(table: pa.Table, name: str) -> bool:
+    """Whether a column has days, or midnights alone."""
+    kind = table[name].type
+    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or _is_text(kind)):
+        return False
+    some = table.select([name]).take(np.arange(0, len(table), max(1, len(table) // _TRIED)))
+    texts = _tried(_joined(some, (name,)))
+    return bool(texts) and all(map(_DAY.fullmatch, texts))
+
+
+def _of_day(table: pa.Table, day: str) -> _Times | None:
+    """A column of days with one of the time of the day; ``None`` if there is none in a known format."""
+    midnight = {text[10:] for text in _joined(table, (day,)) if text}
+    if len(midnight) != 1:
+        return None
+    (rest,) = midnight
+    for name in table.column_names:
+        kind = table[name].type
+        if name == day or not _HOUR.search(name):
+            continue
+        if pa.types.is_integer(kind) or pa.types.is_time(kind) or _is_text(kind):
+            texts = _joined(table, (day, name))
+            form = text_format(texts, tuple(f"%Y-%m-%d{rest} {clock}" for clock in _CLOCKS))
+            if form is not None:
+                return (day, name), form, None, _parsed(texts, form)
+    return None
+
+
+def _compact_format(texts: list[str]) -> str | None:
+    """The format of times of digits alone; ``None`` if they are not of its length, or it does not read them."""
+    tried = _tried(texts)
+    form = _COMPACT.get(len(tried[0])) if tried and len({*map(len, tried)}) == 1 else None
+    return form if form is not None and _reads(tried, form) else None
+
+
 def _microseconds(column: pa.Array) -> npt.NDArray[np.int64]:
     """Instants of a column of times or days in microseconds since 1970, -1 where there is none."""
-    return np.asarray(column.cast(pa.timestamp("us")).cast(pa.int64()).fill_null(-1))
+    return np.asarray(column.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).fill_null(-1))
 
 
 def _listed(names: list[str]) -> str:
@@ -774,7 +863,9 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _joined(table: pa.Table, names: tuple[str, ...]) -> list[str]:
-    columns = [["" if v is None else str(v) for v in table[name].to_pylist()] for name in names]
+    """The texts of columns, with a blank between them: as a run joins them."""
+    read = [table[name].cast(pa.utf8()) if pa.types.is_temporal(table[name].type) else table[name] for name in names]
+    columns = [["" if v is None else str(v) for v in column.to_pylist()] for column in read]
     return [" ".join(parts) for parts in zip(*columns, strict=True)]
 
 
@@ -831,10 +922,35 @@ def _exchanged(table: pa.Table, time: tuple[str, ...], form: str | None) -> str 
 
 def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
     others = [name for name in table.column_names if name not in time]
-    texts = [name for name in others if _is_text(table[name].type) or pa.types.is_dictionary(table[name].type)]
+    texts = [name for name in others if _is_text(table[name].type) and not _HOUR.search(name)]
     numbered = [name for name in others if pa.types.is_integer(table[name].type) and SERIES.search(name)]
     candidates = sorted([*texts, *numbered], key=lambda name: not SERIES.search(name))
     return candidates[0] if candidates else None
+
+
+def _series_of_floats(
+    path: Path, table: pa.Table, instants: npt.NDArray[np.int64], value: str | None, *, has_types: bool
+) -> str | None:
+    """A column of floats that by its name and values tells the rows of one time apart, as text in a file does.
+
+    Raises:
+        CommandError: there is one, and its type is no text or integer.
+    """
+    for name in table.column_names:
+        is_named = SERIES.search(name) and not VALUE.search(name) and name != value
+        if not is_named or not pa.types.is_floating(table[name].type):
+            continue
+        rows = np.stack([_numbers(table, name), instants])
+        times, pairs = len(np.unique(instants)), np.unique(rows, axis=1).shape[1]
+        if (rows[0] % 1).any() or times == len(instants) or pairs < len(instants):
+            continue
+        if has_types:
+            raise CommandError(
+                f"{path}: the column {name} is of type {table[name].type}, and names of series are text or integers; "
+                "convert it to text"
+            )
+        return name
+    return None
 
 
 def _interval(path: Path, codes: npt.NDArray[Any], instants: npt.NDArray[np.int64]) -> int:

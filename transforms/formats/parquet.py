@@ -50,7 +50,8 @@ def close_parquet(file: pq.ParquetFile) -> None:
 
 def _is_text(schema: pa.Schema, name: str) -> bool:
     at = schema.get_field_index(name)
-    return at >= 0 and schema.field(at).type in (pa.utf8(), pa.large_utf8(), pa.binary(), pa.large_binary())
+    kinds = pa.utf8(), pa.large_utf8(), pa.string_view(), pa.binary(), pa.large_binary()
+    return at >= 0 and schema.field(at).type in kinds
 
 
 def check_columns(schema: pa.Schema, path: str, columns: Columns) -> None:
@@ -104,7 +105,7 @@ _WANTED = {
 def _fits(kind: pa.DataType, setting: str, *, joined: bool) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     if setting in ("readings.series", "group_by"):
         return text or pa.types.is_integer(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)

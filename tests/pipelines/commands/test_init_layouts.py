@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -116,6 +117,126 @@ def test_times_since_1970_are_read_by_their_size(tmp_path: Path, unit: str, fact
     assert made.readings.time_unit == unit
 
 
+@pytest.mark.parametrize("form", ["%Y%m%d%H%M", "%Y%m%d%H%M%S"])
+def test_times_of_digits_are_not_read_as_counts_since_1970(tmp_path: Path, form: str) -> None:
+    made = described(tmp_path, "x.csv", lines(lambda at: at.strftime(form)))
+    assert made.readings is not None
+    assert (made.readings.time_format, made.readings.time_unit) == (form, "s")
+    rows = [{"meter": "m", "time": int(at.strftime(form)), "kwh": 0.5} for at in STEPS]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    done = call("init", tmp_path / "x.parquet", "-o", tmp_path / "other.yaml")
+    assert (done.code, done.said("the times in time are digits of a date in a column of numbers")) == (2, True)
+
+
+DAY, STAMP = "%Y-%m-%d", "%Y-%m-%d %H:%M:%S"
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "texts", "days and texts", "times of day", "midnights"])
+@pytest.mark.parametrize(
+    ("columns", "read"),
+    [
+        ({"stamp": STAMP, "hour": "%H"}, "stamp"),
+        ({"date": DAY, "time": STAMP}, "time"),
+        ({"date": DAY, "time": "%H:%M"}, ["date", "time"]),
+        ({"time_of_day": "%H:%M:%S", "date": DAY}, ["date", "time_of_day"]),
+    ],
+)
+def test_a_time_is_preferred_to_its_day_which_is_read_with_its_hour(
+    tmp_path: Path, kind: str, columns: dict[str, str], read: str | list[str]
+) -> None:
+    rows = [
+        {"meter": METERS[meter]}
+        | {name: at.strftime(form) for name, form in columns.items()}
+        | {"kwh": value(meter, slot)}
+        for meter in range(3)
+        for slot, at in enumerate(STEPS)
+    ]
+    kinds = {
+        "days and texts": {DAY: pa.date32()},
+        "times of day": {DAY: pa.date32(), STAMP: pa.timestamp("ns"), "%H": pa.int64()},
+        "midnights": {DAY: pa.timestamp("us")},
+    }
+    table = pa.Table.from_pylist(rows)
+    for name, form in columns.items():
+        column = table[name].cast(kinds.get(kind, {}).get(form, pa.utf8()))
+        if kind == "times of day" and form == "%H:%M:%S":
+            column = pa.array(map(dt.time.fromisoformat, column.to_pylist()))
+        table = table.set_column(table.column_names.index(name), name, column)
+    pq.write_table(table, tmp_path / "x.parquet")
+    pa_csv.write_csv(table, tmp_path / "x.csv", pa_csv.WriteOptions(quoting_style="none"))
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    path = tmp_path / f"x.{kind if kind in ('csv', 'jsonl') else 'parquet'}"
+    made = described(tmp_path, path.name, path.read_bytes())
+    assert made.readings is not None
+    assert made.readings.time == read
+
+
+def activity(person: int, slot: int) -> str:
+    return ("sleep", "sit", "walk")[(person + slot // 3) % 3]
+
+
+def diary() -> pa.Table:
+    """The activities of two people, each half an hour long."""
+    half = dt.timedelta(minutes=30)
+    return pa.Table.from_pylist(
+        [
+            {"subject": f"p{person}", "begin": at, "end": at + half, "activity": activity(person, slot)}
+            for person in range(2)
+            for slot, at in enumerate(STEPS)
+        ]
+    )
+
+
+def test_times_finer_than_a_microsecond_are_read(tmp_path: Path) -> None:
+    table = diary()
+    for name in ("begin", "end"):
+        stamps = [int(at.timestamp()) * 10**9 + 1 for at in table[name].to_pylist()]
+        table = table.set_column(table.column_names.index(name), name, pa.array(stamps, pa.timestamp("ns")))
+    for columns in (["end"], []):
+        pq.write_table(table.drop_columns(columns), tmp_path / "x.parquet")
+        done = call("init", tmp_path / "x.parquet", "-o", tmp_path / "settings.yaml", "--force")
+        assert (done.code, done.said("interval 30min")) == (0, True), done.err
+
+
+@pytest.mark.parametrize("kind", [pa.dictionary(pa.int32(), pa.utf8()), pa.string_view()])
+@pytest.mark.parametrize("columns", [("activity",), ("subject", "activity"), ("begin", "end"), ("subject",)])
+def test_columns_of_categories_are_read_as_their_texts(
+    tmp_path: Path, columns: tuple[str, ...], kind: pa.DataType
+) -> None:
+    table, made = diary(), list[str]()
+    for of in (pa.utf8(), kind):
+        for name in columns:
+            column = table[name].cast(pa.utf8()).combine_chunks()
+            column = column.dictionary_encode() if pa.types.is_dictionary(of) else column.cast(of)
+            table = table.set_column(table.column_names.index(name), name, column)
+        pq.write_table(table, tmp_path / "x.parquet")
+        done = call("init", tmp_path / "x.parquet", "-o", tmp_path / "settings.yaml", "--force")
+        assert done.code == 0, done.err
+        made.append((tmp_path / "settings.yaml").read_text(encoding="utf-8"))
+        checked = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+        assert (checked["readings"], checked["rejected"]) == (192, [])
+    assert made[0] == made[1]
+
+
+def test_ids_that_no_integer_can_hold_are_series(tmp_path: Path) -> None:
+    text = lines()
+    for name in METERS:
+        text = text.replace(name, f"1234567890123456789{name[-1]}")
+    (tmp_path / "x.csv").write_text(text, encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    assert (done.code, done.said("column meter, 3 seen")) == (0, True), done.err
+
+
+@pytest.mark.parametrize(("end", "code", "said"), [("csv", 0, "column meter, 3 seen"), ("parquet", 2, "is of type")])
+def test_floats_that_name_series_are_not_passed_over(tmp_path: Path, end: str, code: int, said: str) -> None:
+    rows = [{"meter": 1001.0 + one, "time": str(at), "kwh": 0.5} for one in range(3) for at in STEPS]
+    text = "\n".join(["meter,time,kwh", *(",".join(map(str, row.values())) for row in rows)])
+    (tmp_path / "x.csv").write_text(text, encoding="utf-8")
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    done = call("init", tmp_path / f"x.{end}", "-o", tmp_path / "settings.yaml")
+    assert (done.code, done.said(said)) == (code, True), done.err
+
+
 def test_the_number_of_each_row_without_a_name_is_left_out(tmp_path: Path) -> None:
     """``DataFrame.to_csv`` of pandas with its index."""
     made = described(tmp_path, "frame.csv", lines(header=("", "meter", "time", "kwh"), first=lambda at: [str(at)]))
@@ -213,10 +334,6 @@ def test_a_zone_moves_the_windows_with_the_times(tmp_path: Path) -> None:
     assert first == int((START - dt.timedelta(hours=9)).timestamp() * 1e6)
     found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
     assert (found["counts"], found["before"], found["after"]) == (288, 0, 0)
-
-
-def activity(person: int, slot: int) -> str:
-    return ("sleep", "sit", "walk")[(person + slot // 3) % 3]
 
 
 def categories(made: Settings) -> tuple[str, ...]:
