@@ -448,7 +448,7 @@ def fit(settings_or_data: Path, *, output: Path | None, **given: Any) -> None:
 def check(settings: Path, *, as_json: bool) -> None:
     r"""Say what is in the data of a settings file; charge and publish nothing, and open no ledger.
 
-    Readings, series, span, rejected rows with their places, cells with several readings, counters that never fall,
+    Readings, series, span, rejected rows with their places, cells with several readings, counters,
     series in another unit, and what is outside the roster and the windows. All of it are exact statistics of the data,
     for the operator's eyes. Exit code 5 if no reading counts, as of a run.
 

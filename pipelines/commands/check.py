@@ -39,16 +39,13 @@ from ...transforms.sources.files import ReadReadings
 from ..console import facts, heading, listed, notes, paragraph, plural, print_json, results, working
 from ..errors import CommandError, ExitCode
 from ..runners import read_source
-from .data_preview import most_frequent, usual_step
+from .data_preview import MANY, most_frequent, rises_in, usual_step
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 #: Places that are shown for each reason of a reject, and names of series.
 _SHOWN = 3
-
-#: A series that has so many readings, and never falls, is most likely a meter's counter.
-_LONG = 24
 
 #: A series whose usual value is so many times that of the others is most likely in another unit; and the factor between
 #: usual units.
@@ -96,8 +93,10 @@ class Checked:
     rejected: tuple[Rejected, ...]  # the other rows, by reason
     doubled: int  # readings in a cell that had one already
     contradicting: int  # those of them whose value differs from that of the reading before in the cell
-    never_fall: tuple[str, ...]  # series of many readings whose value never falls and rises somewhere
-    apart: tuple[str, ...]  # series whose usual value is hundreds of times that of the others, or a small part of it
+    # series of many readings whose value rises and never falls, but for a counter that was cleared
+    never_fall: tuple[str, ...]
+    # other series whose usual value is hundreds of times that of the others, or a small part of it
+    apart: tuple[str, ...]
     bins: dict[str, float]  # share of the readings in each bin
     not_in_roster: int  # readings of series that the roster does not have
     before: int  # readings before the first window
@@ -222,6 +221,7 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
     shares = np.bincount(space.encode(data.values), minlength=space.bins) / max(len(slots), 1)
     numbers = np.bincount(data.series, minlength=max(len(data.names), 1))
     is_register = settings.readings is not None and isinstance(settings.readings.value, RegisterValue)
+    counters = () if is_register or space.categories else tuple(_counters(data))
     found = Checked(
         files=data.files,
         readings=len(slots),
@@ -237,8 +237,8 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         ),
         doubled=int(doubled.sum()),
         contradicting=int((doubled & (np.diff(data.values) != 0)).sum()),
-        never_fall=() if is_register or space.categories else tuple(_counters(data)),
-        apart=() if space.categories else tuple(_apart(data)),
+        never_fall=counters,
+        apart=() if space.categories else tuple(_apart(data, frozenset(counters))),
         bins=dict(zip(space.labels, shares.tolist(), strict=False)),
         not_in_roster=int((~inside).sum()),
         before=int((inside & early).sum()),
@@ -252,17 +252,19 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
 
 
 def _counters(data: Gathered) -> Iterator[str]:
-    """Series of many readings whose value rises and never falls."""
+    """Series of many readings whose value rises as that of a meter's counter."""
     for name, at in data.runs():
         values = data.values[at]
-        if len(values) >= _LONG and (np.diff(values) >= 0).all() and values[-1] > values[0]:
+        if len(values) >= MANY and rises_in(values):
             yield name
 
 
-def _apart(data: Gathered) -> Iterator[str]:
-    """Series whose usual value is far from that of the others, by orders of magnitude."""
+def _apart(data: Gathered, counters: frozenset[str]) -> Iterator[str]:
+    """Series whose usual value is far from that of the others, by orders of magnitude, but for counters."""
     usual: dict[str, float] = {}
     for name, at in data.runs():
+        if name in counters:
+            continue
         sizes = np.abs(data.values[at])
         sizes = sizes[sizes > 0]
         if len(sizes):
@@ -276,9 +278,9 @@ def _of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
     interval = settings.grid.interval_us
     if found.never_fall:
         yield (
-            f"{_named(found.never_fall)} never fall{'s' if len(found.never_fall) == 1 else ''}, as a meter's counter "
-            "does: if they count, set readings.value: {register: {column: NAME}}, so that a slot has what the counter "
-            "rose in it"
+            f"{_named(found.never_fall)} never fall{'s' if len(found.never_fall) == 1 else ''}, or once to less than "
+            "half, as a meter's counter does: if they count, set readings.value: {register: {column: NAME}}, so that a "
+            "slot has what the counter rose in it"
         )
     if found.apart:
         yield (

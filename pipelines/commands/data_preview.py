@@ -187,8 +187,9 @@ ROWS = 200_000
 #: Endings of packed files of text.
 PACKED = (".gz", ".bz2", ".zip")
 
-#: Steps between readings from which a value that never falls is said to be a counter.
-_MANY = 24
+#: Rises from which a value that does not fall is said to be a counter; rises of a series that may be by chance; and the
+#: part of the series that may fall.
+MANY, _FEW, _FALLING = 24, 2, 0.1
 
 FORMATS: dict[str, FileFormat] = {
     ".parquet": "parquet",
@@ -319,7 +320,7 @@ class Look(_Columns):
     interval_us: int  # usual distance between two readings of a series
     values: npt.NDArray[np.float64]  # the finite values; of a counter how much it rises from one reading to the next
     others: tuple[str, ...]  # further columns of numbers
-    rises: bool  # whether the value of every series never falls, and most often rises: a meter's counter
+    rises: bool  # whether the value of nearly every series rises and never falls: a meter's counter
     without: tuple[str, ...]  # columns of a wide table that are none of its values
     naive: bool  # whether the times have no offset and are no counts since 1970, so that a zone is to be named
     other_labels: tuple[str, ...]  # further columns of few texts
@@ -372,9 +373,10 @@ def look_at(path: Path, value: str | None = None) -> Look:
     taken = {*seen.time, seen.value, *seen.columns, seen.series, seen.until}
     rest = tuple(name for name in table.column_names if name not in taken)
     few = () if seen.wide is not None else _few_texts(table, seen.time)
-    steps = steps_of(codes, instants, numbers)
-    rises = rises_of(steps)
-    values = steps if rises else seen.numbers
+    runs = runs_of(codes, instants, numbers)
+    rises = are_counters(runs)
+    steps = np.concatenate([np.diff(one) for one in runs])
+    values = steps[steps >= 0] if rises else seen.numbers
     named = "" if seen.labels else seen.value if seen.wide is None else f"{seen.value} {path.stem}"
     return Look(
         **{one.name: getattr(seen, one.name) for one in fields(_Columns)},
@@ -671,19 +673,38 @@ def _without_index(table: pa.Table) -> pa.Table:
     return table.rename_columns([name or " " for name in table.column_names])
 
 
-def steps_of(
+def runs_of(
     codes: npt.NDArray[Any], instants: npt.NDArray[np.int64], numbers: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
-    """From each value of a series to its next one."""
+) -> list[npt.NDArray[np.float64]]:
+    """The values of each series in the order of their times."""
     there = np.isfinite(numbers)
     codes, instants, numbers = codes[there], instants[there], numbers[there]
     order = np.lexsort((instants, codes))
-    return np.diff(numbers[order])[np.diff(codes[order]) == 0]
+    return np.split(numbers[order], np.flatnonzero(np.diff(codes[order])) + 1)
 
 
-def rises_of(steps: npt.NDArray[np.float64]) -> bool:
-    """Whether no series ever falls, and most steps are rises: a meter's counter, not what it counts."""
-    return len(steps) >= _MANY and bool((steps >= 0).all()) and bool((steps > 0).mean() > 1 / 2)
+def rises_in(values: npt.NDArray[np.float64]) -> int:
+    """How often the values of a series rise, which is 0 where they fall.
+
+    One fall among many rises, to less than half the value, is that of a counter that was cleared or replaced.
+    """
+    steps = np.diff(values)
+    rises, falls = int((steps > 0).sum()), np.flatnonzero(steps < 0)
+    if len(falls) == 1 and rises >= MANY:
+        before, after = values[falls[0] : falls[0] + 2].tolist()
+        return rises if 0 <= after < before / 2 else 0
+    return 0 if len(falls) else rises
+
+
+def are_counters(runs: list[npt.NDArray[np.float64]], many: int = MANY) -> bool:
+    """Whether nearly all series that change are a meter's counter, not what it counts, by so many rises of all.
+
+    A series that rises a few times alone, in less than half of its steps, says nothing.
+    """
+    rises = [(rises_in(values), len(values) - 1) for values in runs if len(values) and np.ptp(values) > 0]
+    counters = [one for one, steps in rises if one > min(_FEW, steps / 2)]
+    falling = sum(one == 0 for one, _ in rises)
+    return sum(counters) >= many and falling <= _FALLING * len(rises)
 
 
 def _first_rows(path: Path, kind: FileFormat) -> tuple[pa.Table, bool, Layout]:
@@ -701,6 +722,7 @@ def _first_rows(path: Path, kind: FileFormat) -> tuple[pa.Table, bool, Layout]:
                 if rows >= ROWS:
                     break
             complete = next(iter(batches), None) is None
+            table = _plain(pa.Table.from_batches(taken)) if taken else pa.table({})
     except FileNotFoundError as error:
         raise CommandError(f"{path}: there is no such file; check the path", ExitCode.SOURCE) from error
     except SourceFileError as error:
@@ -709,7 +731,7 @@ def _first_rows(path: Path, kind: FileFormat) -> tuple[pa.Table, bool, Layout]:
         raise CommandError(
             f"{path}: cannot be read as {kind} ({reason(error)}); check the file and its ending", ExitCode.SOURCE
         ) from error
-    return _plain(pa.Table.from_batches(taken)) if taken else pa.table({}), complete, layout
+    return table, complete, layout
 
 
 def _plain(table: pa.Table) -> pa.Table:

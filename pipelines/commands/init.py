@@ -57,9 +57,9 @@ _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 #: The files of the settings, where no other is named, and of a gateway's settings.
 SETTINGS_FILE, GATEWAY_FILE = "settings.yaml", "gateway.yaml"
 
-_COUNTER = "no series ever falls: read as a meter's counter, whose rise in a slot is the value"
+_COUNTER = "series rise and do not fall: read as a meter's counter, whose rise in a slot is the value"
 _WIDE_COUNTER = (
-    "no series ever falls, and counters are not read from a wide table: make a row of each reading, with the "
+    "series rise and do not fall, and counters are not read from a wide table: make a row of each reading, with the "
     "columns series, time and value, if they are counters"
 )
 
@@ -538,8 +538,9 @@ _NO_SERIES = "that are taken for no series. If one is, such as a person, take it
 _NO_TIMES = "that are no time of the day. If one is a person, rename it in the data"
 
 _RISES = """
-  # A GUESS: it never falls, so it is a meter's counter, and a slot has what it rose since the last reading before it; a
-  # reading on a boundary belongs to the slot that ends there. If it is none, write the column's name alone."""
+  # A GUESS: it rises and does not fall, so it is a meter's counter, and a slot has what it rose since the last reading
+  # before it; a reading on a boundary belongs to the slot that ends there. If it is none, write the column's name
+  # alone."""
 
 _ZONE = ": a name such as Europe/London, see --timezone"
 

@@ -30,7 +30,7 @@ from ...transforms.payloads.decoder import PayloadDecoder, documents_of, shown
 from ...transforms.payloads.messages import Messages
 from ...transforms.payloads.parsing import parse_json_text, unpacked
 from ..errors import CommandError, ExitCode
-from .data_preview import EPOCHS, SERIES, TIME, UNITS, VALUE, rises_of, slot_of, steps_of, text_format
+from .data_preview import EPOCHS, MANY, SERIES, TIME, UNITS, VALUE, are_counters, runs_of, slot_of, text_format
 
 __all__ = ["MessageLook", "look_at_messages"]
 
@@ -40,8 +40,8 @@ _LOOKED, _DEEPEST, _MOST_LEAVES, _MOST_PARTS = 200, 8, 1_000, 20
 _MOST, _FEW = 0.9, 0.2
 #: Places of each part that are tried together.
 _TRIED = 6
-#: Steps from which a value whose name is that of a counter is one, where none is a fall; and how often they count.
-_FEWEST_STEPS, _AS_MANY = 5, 5
+#: Rises from which a value whose name is that of a counter is one, where it does not fall.
+_FEWEST_RISES = 5
 
 _FORMATS = ("json", "ndjson", "line-protocol", "csv", "prometheus-remote-write", "msgpack", "cbor")
 _GZIP = b"\x1f\x8b"
@@ -838,11 +838,11 @@ def _look(found: _Outcome, messages: Messages, fields: _Fields) -> MessageLook:
     unit = whole.unit.strip()
     kept = np.array([not any(name == "mqtt-retain" and said == b"1" for name, said in one) for one in messages.headers])
     stamped = any(isinstance(one, Place) and one.stamp for one in parts_of(whole.time))
-    steps = steps_of(found.codes, found.instants, found.values)
+    runs = runs_of(found.codes, found.instants, found.values)
     value = readings.get("value")
-    named = len(steps) >= _FEWEST_STEPS and bool(_TOTAL.search(_name_of(value)))
+    named = bool(_TOTAL.search(_name_of(value)))
     is_power = bool(_VALUES[0].search(_name_of(value)))
-    rises = not is_power and (rises_of(steps) or (named and rises_of(np.tile(steps, _AS_MANY))))
+    rises = not is_power and are_counters(runs, _FEWEST_RISES if named else MANY)
     if rises and value is not None:
         readings["value"] = {"register": {"name": value} if isinstance(value, str) else value}
     times = np.unique(np.stack([found.codes, found.instants]), axis=1)
