@@ -141,6 +141,11 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (" and others" if len(names) > most else "")
 
 
+def percent(share: float) -> str:
+    """A share in percent; of a small one that it is not none."""
+    return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"  # noqa: PLR2004 - as shown
+
+
 _SURE, _UNSURE, _BAR = "█", "░", "█"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 

@@ -36,10 +36,10 @@ from ...transforms.formats.rows import Decoded
 from ...transforms.payloads.decoder import Trial, Tried
 from ...transforms.payloads.messages import Messages, SourceAwayError
 from ...transforms.sources.files import ReadReadings
-from ..console import facts, heading, listed, notes, paragraph, plural, print_json, results, working
+from ..console import facts, heading, listed, notes, paragraph, percent, plural, print_json, results, working
 from ..errors import CommandError, ExitCode
 from ..runners import read_source
-from .data_preview import MANY, most_frequent, rises_in, usual_step
+from .data_preview import MANY, NO_NUMBER, most_frequent, rises_in, usual_step
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -61,6 +61,12 @@ _CLOCK_SET_BACK = (
 
 #: A step of the readings that differs from the slots by less is that of a clock that goes wrong.
 _NEAR = 0.01
+
+#: Share of the values that may be no number. Numbers that stand for a missing value; and how many readings, and what
+#: share of them, have it where it is said.
+_FEW_LOST = 0.01
+_MISSING = (-1, -9, -99, -999, -9999, 9999, 99999)
+_OFTEN, _SELDOM = 3, 0.001
 
 #: Share of the readings in one bin at which the edges tell nothing of them.
 _CROWDED = 0.99
@@ -282,6 +288,11 @@ def _of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
             "half, as a meter's counter does: if they count, set readings.value: {register: {column: NAME}}, so that a "
             "slot has what the counter rose in it"
         )
+    lost = sum(one.rows for one in found.rejected if one.reason == RejectReason.NOT_A_NUMBER)
+    share = lost / max(found.readings + sum(one.rows for one in found.rejected), 1)
+    if share > _FEW_LOST:
+        yield f"{percent(share)} of the values are no number, and are rejected: {NO_NUMBER}"
+    yield from _stand_ins(settings, data)
     if found.apart:
         yield (
             f"the usual value of {_named(found.apart)} is more than {_APART:g} times, or less than a {_APART:g}th of, "
@@ -308,6 +319,28 @@ def _of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
         )
 
 
+def _stand_ins(settings: Settings, data: Gathered) -> Iterator[str]:
+    """Values such as -999 that come again and again, and are further from all others than these from each other."""
+    readings = settings.readings
+    if settings.space.categories or (readings is not None and isinstance(readings.value, RegisterValue)):
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        values, counts = np.unique(data.values / (1.0 if readings is None else readings.scale), return_counts=True)
+        found = {one: np.isclose(values, one, rtol=1e-9) for one in _MISSING}
+        others = values[~np.logical_or.reduce(list(found.values()))]
+        if not len(others):
+            return
+        usual = np.quantile(np.diff(others), _CROWDED) if len(others) > 1 else 0.0
+    for one, at in found.items():
+        count = int(counts[at].sum())
+        is_far = one < others[0] - usual or one > others[-1] + usual
+        if is_far and count >= _OFTEN and count > _SELDOM * len(data.values):
+            yield (
+                f"{plural(count, 'reading')} have the value {one}, far from all others: where it stands for a missing "
+                "value, leave them out of the data"
+            )
+
+
 def _of_counts(found: Checked, settings: Settings, data: Gathered) -> Iterator[str]:
     """What to look at in what counts: contradictions, and what no window, roster or group has."""
     if data.moving:
@@ -325,10 +358,10 @@ def _of_counts(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
     if found.silent:
         yield f"no reading counts of {_named(found.silent)} of the roster: a typing error, or gone?"
     if found.not_in_roster:
-        share = _share(found.not_in_roster / found.readings)
+        share = percent(found.not_in_roster / found.readings)
         yield f"{share} of the readings are of series that the roster does not have"
     if outside := found.before + found.after:
-        yield f"{_share(outside / found.readings)} of the readings are before the first window or after the last"
+        yield f"{percent(outside / found.readings)} of the readings are before the first window or after the last"
     if not found.counts:
         yield "no reading counts: a run stops before anything is charged, with exit code 5"
 
@@ -350,11 +383,6 @@ def _steps(data: Gathered) -> Ints:
     """Distances between two readings of a series, microseconds, but those of none."""
     steps = np.diff(data.times)[np.diff(data.series) == 0]
     return steps[steps > 0]
-
-
-def _share(share: float) -> str:
-    """A share in percent; of a small one that it is not none."""
-    return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"  # noqa: PLR2004 - as shown
 
 
 def _named(names: tuple[str, ...]) -> str:
@@ -382,7 +410,7 @@ def show(console: Console, found: Checked) -> None:
         ("zone", f"times without an offset are read in {found.timezone}"),
         ("a series", f"has {found.fewest:,} to {found.most:,} readings"),
         ("apart", "unknown" if found.step is None else f"{format_duration(found.step)}, most often"),
-        ("in a bin", ", ".join(f"{label}: {_share(share)}" for label, share in found.bins.items())),
+        ("in a bin", ", ".join(f"{label}: {percent(share)}" for label, share in found.bins.items())),
         ("cells", f"{plural(found.doubled, 'reading')} in a cell that had one, {found.contradicting:,} another value"),
         ("outside", f"{found.before:,} before the windows, {found.after:,} after, {found.not_in_roster:,} not in the "
                     "roster"),

@@ -52,6 +52,7 @@ _DELIMITERS = (",", ";", "\t", "|")
 _SAMPLED, _FEW_BROKEN = 200, 20
 _COMMA = re.compile(r"[-+]?\d+(,\d+)?")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
+_POINT, _BELOW = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+"), re.compile(r"[-+]?\d{1,3}")
 _DATA = re.compile(
     r"[-+]?[\d.]*\d([eE][-+]?\d+)?|(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ]\d.*)?"
 )
@@ -67,6 +68,7 @@ class Layout:
     encoding: Encoding = "utf-8"
     delimiter: str = ","  # between its columns
     decimal: Literal[".", ","] = "."  # mark before the decimals of its numbers
+    grouped: tuple[str, ...] = ()  # columns whose points may separate thousands
     texts: tuple[str, ...] = ()  # columns that are text, though Arrow would take them for times or numbers
 
 
@@ -94,9 +96,16 @@ def layout_of(path: Path) -> Layout:
             ExitCode.SOURCE,
         )
     decimal = "," if _has_commas(fields, len(names), delimiter) else "."
-    given = ({row[at].strip() for row in fields if len(row) == len(names)} - {""} for at in range(len(names)))
-    texts = (name for name, found in zip(names, given, strict=True) if found and _are_texts(name, found))
-    return Layout(encoding, delimiter, decimal, tuple(texts))
+    columns = ({row[at].strip() for row in fields if len(row) == len(names)} - {*MISSING} for at in range(len(names)))
+    given = {name: found for name, found in zip(names, columns, strict=True) if found}
+    grouped = tuple(name for name, found in given.items() if decimal == "." and _may_be_grouped(found))
+    return Layout(encoding, delimiter, decimal, grouped, tuple(name for name in given if _are_texts(name, given[name])))
+
+
+def _may_be_grouped(found: set[str]) -> bool:
+    """Whether all numbers with a point are as thousands are written, and all others whole and smaller."""
+    points = {text for text in found if _POINT.fullmatch(text)}
+    return 0 < len(points) < len(found) and all(map(_BELOW.fullmatch, found - points))
 
 
 def _are_texts(name: str, found: set[str]) -> bool:
@@ -275,6 +284,9 @@ _DIGITS = re.compile(r"\d+")
 #: Shares of a column of texts that must be numbers: where its name is that of a value, and elsewhere.
 _HALF, _NEARLY_ALL = 0.5, 0.9
 
+#: What to do about values that are no number.
+NO_NUMBER = "where a mark stands between their thousands, as in 1,503 or 1'503, write them without it"
+
 #: Names of columns that a message shows.
 _SHOWN = 10
 
@@ -324,6 +336,8 @@ class Look(_Columns):
     without: tuple[str, ...]  # columns of a wide table that are none of its values
     naive: bool  # whether the times have no offset and are no counts since 1970, so that a zone is to be named
     other_labels: tuple[str, ...]  # further columns of few texts
+    no_time: float  # share of the rows whose time cannot be read; 0 of a wide table
+    no_number: float  # share of the rows whose value is there and no number; 0 of labels and of a wide table
 
 
 def _unpacked(path: Path) -> Path:
@@ -358,9 +372,8 @@ def look_at(path: Path, value: str | None = None) -> Look:
             + (", below the names of its columns, with every quote closed" if kind == "csv" else ""),
             ExitCode.SOURCE,
         )
-    table = _with_numbers(
-        _without_index(_with_single_names(path, table)), layout.decimal, value, has_types=kind != "csv"
-    )
+    written = _without_index(_with_single_names(path, table))
+    table = _with_numbers(written, layout.decimal, value, has_types=kind != "csv")
     is_wide = value is None and kind in ("csv", "parquet")
     seen = is_wide and (_wide_times(table) or _wide_series(table))
     seen = seen or _long(path, table, value, has_types=kind != "csv")
@@ -378,6 +391,7 @@ def look_at(path: Path, value: str | None = None) -> Look:
     steps = np.concatenate([np.diff(one) for one in runs])
     values = steps[steps >= 0] if rises else seen.numbers
     named = "" if seen.labels else seen.value if seen.wide is None else f"{seen.value} {path.stem}"
+    is_long = seen.wide is None and not seen.labels
     return Look(
         **{one.name: getattr(seen, one.name) for one in fields(_Columns)},
         path=path,
@@ -395,7 +409,15 @@ def look_at(path: Path, value: str | None = None) -> Look:
         without=() if seen.wide is None else rest,
         naive=_is_naive(table, seen),
         other_labels=tuple(name for name in few if name in rest and _times(table.select([name])) is None),
+        no_time=0.0 if seen.wide is not None else float((seen.instants == -1).mean()),
+        no_number=_no_number(written[seen.value].combine_chunks(), layout.decimal) if is_long else 0.0,
     )
+
+
+def _no_number(column: pa.Array, decimal: str) -> float:
+    """The share of a column that is neither missing nor a number."""
+    _, problems = read_values(column, decimal=decimal)
+    return sum(float(one.rows.mean()) for one in problems if one.reason is RejectReason.NOT_A_NUMBER)
 
 
 def _check_times(path: Path, table: pa.Table, name: str) -> None:

@@ -37,10 +37,10 @@ from ...schemas.settings.places import Constant, RegisterValue, place_text
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, time_zone
 from ...transforms.payloads.messages import Messages, SourceAwayError
 from ..connectors.job_io import JobPath, check_output, job_paths
-from ..console import listed, plural
+from ..console import listed, percent, plural
 from ..errors import CommandError, ExitCode, writing
 from ..runners import read_source
-from .data_preview import Look
+from .data_preview import NO_NUMBER, Look
 from .message_preview import MessageLook, look_at_messages
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
 
@@ -76,6 +76,11 @@ _ELSEWHERE = "choose another place with -o"
 _OTHER_FOLDER = "write the settings into another folder, with -o OTHERFOLDER/settings.yaml"
 _USUAL_BINS = "bins everyone would choose"
 _NO_UNIT = "of no known unit"
+_NO_TIME = "see how they are written, and where hours go from 1 to 24, subtract one"
+_THOUSANDS = (
+    "all values with a point have three digits after it, and the others have none and are below 1000: where the point "
+    "separates thousands, write them without it"
+)
 _PUBLIC_LABELS = "; the settings make them public, and every released row has them"
 _PUBLIC_NAMES = (
     "names of columns that are not read, {}: {}; the settings have them in readings.wide: see there what to do where "
@@ -387,7 +392,10 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zon
     return (
         ("series", series),
         ("time", f"column {time}; {zoned}"),
+        *([("no time", f"{percent(look.no_time)} of the rows, rejected: {_NO_TIME}")] if look.no_time else []),
         ("value", value),
+        *([("no number", f"{percent(look.no_number)} of it, rejected: {NO_NUMBER}")] if look.no_number else []),
+        *([("thousands", _THOUSANDS)] if look.value in look.layout.grouped and look.wide is None else []),
         *([("counter", _COUNTER if look.wide is None else _WIDE_COUNTER)] if look.rises else []),
         *([("not used", not_used)] if look.others else []),
         *([("labels", f"in {labels}: --value counts them")] if look.other_labels else []),

@@ -72,6 +72,29 @@ def test_values_a_thousand_times_too_small_for_the_edges_are_reported(tmp_path: 
     assert "times 1000 they would spread over the bins" in remark
 
 
+@pytest.mark.parametrize(
+    ("given", "count", "step", "is_said"),
+    [(-999, 5, 0.1, True), (-1, 5, 0.1, True), (9999, 5, 1, True), (-999, 2, 0.1, False), (-1, 5, 1, False)],
+)
+def test_a_value_that_stands_for_a_missing_one_is_reported(
+    tmp_path: Path, given: int, count: int, step: float, is_said: bool
+) -> None:
+    rows: list[Row] = [
+        (home, stamp, given if at % 20 == 0 and at < 20 * count else at % 9 * step)
+        for at, (home, stamp, _) in enumerate(readings(days=2))
+    ]
+    remarks = [one for one in found(job(tmp_path, rows))["remarks"] if "far from all others" in one]
+    said = f"{count} readings have the value {given}, far from all others: where it stands for a missing value, "
+    assert remarks == ([f"{said}leave them out of the data"] if is_said else [])
+
+
+@pytest.mark.parametrize(("every", "share"), [(10, "10.1%"), (200, None)])
+def test_many_values_that_are_no_number_are_reported(tmp_path: Path, every: int, share: str | None) -> None:
+    rows: list[Row] = [(m, t, '"1,503"' if at % every == 0 else v) for at, (m, t, v) in enumerate(readings(days=2))]
+    remarks = [one for one in found(job(tmp_path, rows))["remarks"] if "no number" in one]
+    assert [one.split(",")[0] for one in remarks] == ([f"{share} of the values are no number"] if share else [])
+
+
 def test_a_counter_is_not_said_to_be_in_another_unit(tmp_path: Path) -> None:
     rows: list[Row] = [(home, stamp, 100.0 + at % 96) for at, (home, stamp, _) in enumerate(readings(days=2))]
     remarks = found(job(tmp_path, rows))["remarks"]

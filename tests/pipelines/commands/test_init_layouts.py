@@ -708,6 +708,29 @@ def test_texts_among_the_numbers_are_marks_of_an_error(tmp_path: Path) -> None:
     assert json.loads(call("check", "--json", tmp_path / "settings.yaml").out)["readings"] == 192
 
 
+@pytest.mark.parametrize(
+    ("thousand", "below", "said"),
+    [
+        ("1'503", "703", "no number 33.3% of it, rejected: where a mark stands between their thousands"),
+        ("1.503", "703", "thousands all values with a point have three digits after it"),
+        ("1.503", "0.703", None),
+        ("1.503", "1.703", None),
+        ("1503", "703", None),
+    ],
+)
+def test_marks_between_thousands_are_mentioned(tmp_path: Path, thousand: str, below: str, said: str | None) -> None:
+    rows = [f"m;{time.isoformat()};{below if at % 3 else thousand}" for at, time in enumerate(STEPS)]
+    done = begun(tmp_path, "meter;time;watt", rows)
+    assert done.code == 0, done.err
+    assert done.said(said or "separates thousands") == (said is not None)
+
+
+def test_hours_from_1_to_24_are_mentioned(tmp_path: Path) -> None:
+    rows = [f"m,{at:%Y-%m-%d},{at.hour + 1},0.5" for at in STEPS[::2]]
+    done = begun(tmp_path, "meter,date,hour,kwh", rows)
+    assert (done.code, done.said("no time 4.2% of the rows, rejected: see how they are written")) == (0, True), done.err
+
+
 NAMES = [
     ("room", ("101", "102", "B1")),
     ("flat", ("12", "12b")),
