@@ -201,7 +201,7 @@ def check(settings: Settings) -> Checked:
     if roster is None and isinstance(only, Constant):
         roster = Roster.of([only.constant])
     group = settings.group_by if roster is None and isinstance(settings.group_by, str) else None
-    return examine(settings, gather(read_source(settings, group)), roster)
+    return examine(settings, gather(read_source(settings, group, settings.schedule)), roster)
 
 
 def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checked:

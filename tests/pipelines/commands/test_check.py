@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ..jobs import START, Job, Row, call, job, readings
+from ..jobs import HOMES, START, Job, Row, call, job, readings
 
 #: Half-hours of a night of which the hour from 2 is there twice.
 TWICE = [(hour, half) for hour in (1, 2, 2, 3) for half in ("00", "30")]
@@ -162,6 +163,20 @@ def test_a_series_that_names_two_groups_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "readings.csv").write_text("\n".join(["meter,ts,kwh,street", *lines]) + "\n", encoding="utf-8")
     (remark,) = [one for one in found(made)["remarks"] if "more than one group" in one]
     assert remark.startswith("1 series (m3) names more than one group: a run takes that of the earliest reading")
+
+
+def test_intervals_are_counted_as_by_a_run(tmp_path: Path) -> None:
+    mapping = {"series": "meter", "time": "ts", "value": "label", "until": "end"}
+    made = job(tmp_path, readings=mapping, states={"categories": ["sit", "walk"]}, model={"pi_min": 0.05, "gap": 0.3})
+    ends = [START + at * dt.timedelta(hours=5) for at in range(41)]
+    spans = [f"{begin},{end},{'sit' if begin.hour < 9 else 'walk'}" for begin, end in pairwise(ends)]
+    lines = [f"{home},{span}" for home in HOMES for span in spans]
+    (tmp_path / "readings.csv").write_text("\n".join(["meter,ts,end,label", *lines]) + "\n", encoding="utf-8")
+    said = found(made)
+    ran = call("run", "--json", made.settings)
+    assert ran.code == 0, ran.err
+    operator = json.loads(ran.out)["operator_only"]
+    assert (said["counts"], said["after"]) == (operator["readings"], operator["outside_schedule"]) == (2016, 18)
 
 
 def test_data_without_a_counted_reading_exit_with_the_code_of_a_run(tmp_path: Path) -> None:
