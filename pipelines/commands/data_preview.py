@@ -835,8 +835,7 @@ def _times(table: pa.Table) -> _Times | None:
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
             return (name,), None, None, _microseconds(column)
         if _is_text(column.type):
-            hour = next((n for n in table.column_names if n != name and _HOUR.search(n)), None)
-            for names in ((name,), *([] if hour is None else [(name, hour)])):
+            for names in ((name,), *((name, hour) for hour in _hours(table, name))):
                 texts = _joined(table, names)
                 form = text_format(texts)
                 if form or (form is not None and len(names) == 1):
@@ -854,9 +853,9 @@ def _times(table: pa.Table) -> _Times | None:
 
 
 def _has_days(table: pa.Table, name: str) -> bool:
-    """Whether a column has days, or midnights alone."""
+    """Whether a column has days, or midnights without an offset alone."""
     kind = table[name].type
-    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or _is_text(kind)):
+    if not (pa.types.is_date(kind) or _is_text(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)):
         return False
     some = table.select([name]).take(np.arange(0, len(table), max(1, len(table) // _TRIED)))
     texts = _tried(_joined(some, (name,)))
@@ -869,16 +868,18 @@ def _of_day(table: pa.Table, day: str) -> _Times | None:
     if len(midnight) != 1:
         return None
     (rest,) = midnight
-    for name in table.column_names:
-        kind = table[name].type
-        if name == day or not _HOUR.search(name):
-            continue
-        if pa.types.is_integer(kind) or pa.types.is_time(kind) or _is_text(kind):
-            texts = _joined(table, (day, name))
-            form = text_format(texts, tuple(f"%Y-%m-%d{rest} {clock}" for clock in _CLOCKS))
-            if form is not None:
-                return (day, name), form, None, _parsed(texts, form)
+    for hour in _hours(table, day):
+        texts = _joined(table, (day, hour))
+        form = text_format(texts, tuple(f"%Y-%m-%d{rest} {clock}" for clock in _CLOCKS))
+        if form is not None:
+            return (day, hour), form, None, _parsed(texts, form)
     return None
+
+
+def _hours(table: pa.Table, day: str) -> list[str]:
+    """Columns beside that of a day that may be the time of the day, by their names and types."""
+    kinds = {name: table[name].type for name in table.column_names if name != day and _HOUR.search(name)}
+    return [name for name, one in kinds.items() if pa.types.is_integer(one) or pa.types.is_time(one) or _is_text(one)]
 
 
 def _compact_format(texts: list[str]) -> str | None:

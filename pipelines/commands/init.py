@@ -57,9 +57,9 @@ _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 #: The files of the settings, where no other is named, and of a gateway's settings.
 SETTINGS_FILE, GATEWAY_FILE = "settings.yaml", "gateway.yaml"
 
-_COUNTER = "series rise and do not fall: read as a meter's counter, whose rise in a slot is the value"
+_COUNTER = "series rise and hardly fall: read as a meter's counter, whose rise in a slot is the value"
 _WIDE_COUNTER = (
-    "series rise and do not fall, and counters are not read from a wide table: make a row of each reading, with the "
+    "series rise and hardly fall, and counters are not read from a wide table: make a row of each reading, with the "
     "columns series, time and value, if they are counters"
 )
 
@@ -546,7 +546,7 @@ _NO_SERIES = "that are taken for no series. If one is, such as a person, take it
 _NO_TIMES = "that are no time of the day. If one is a person, rename it in the data"
 
 _RISES = """
-  # A GUESS: it rises and does not fall, so it is a meter's counter, and a slot has what it rose since the last reading
+  # A GUESS: it rises and hardly falls, so it is a meter's counter, and a slot has what it rose since the last reading
   # before it; a reading on a boundary belongs to the slot that ends there. If it is none, write the column's name
   # alone."""
 
@@ -626,7 +626,7 @@ _PLACEHOLDERS = "PLACEHOLDERS, made without a look at the values: write round nu
 _NOT_ALONE = {"$share": 2, "$queue": 1, "$exclusive": 1}
 
 _OTHER_KINDS = "most are of another kind; other devices have a look by their topics, and a job, of their own"
-_MESSAGE_COUNTER = "it never falls in the look: read as a meter's counter, whose rise in a slot is the value"
+_MESSAGE_COUNTER = "it rises and hardly falls in the look: read as a meter's counter, whose rise in a slot is the value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -917,7 +917,7 @@ def _said_place(place: object) -> str:
 
 
 _MESSAGE_RISES = """\
-  # A GUESS: it did not fall in the look, so it is a meter's counter, and a slot has what it rose since the last reading
+  # A GUESS: it hardly fell in the look, so it is a meter's counter, and a slot has what it rose since the last reading
   # before it. If it is none, write the place inside register alone.
 """
 

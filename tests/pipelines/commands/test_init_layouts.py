@@ -284,7 +284,7 @@ def test_a_counter_and_other_numeric_columns_are_reported(tmp_path: Path) -> Non
     rows = [f"m,{at.isoformat()},{100 + slot},{slot % 3}" for slot, at in enumerate(STEPS)]
     (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh,volts", *rows]), encoding="utf-8")
     done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
-    assert done.said("series rise and do not fall: read as a meter's counter, whose rise in a slot is the value")
+    assert done.said("series rise and hardly fall: read as a meter's counter, whose rise in a slot is the value")
     assert done.said("also numeric: volts: use --value")
     assert call("init", tmp_path / "x.csv", "--value", "volts", "-o", tmp_path / "other.yaml").code == 0
     chosen = read_settings(tmp_path / "other.yaml").readings
