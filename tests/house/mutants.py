@@ -709,8 +709,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a certificate is believed unchecked",
         file="privacy/accounting/forward_backward.py",
-        old="        if not certify(pair, made):\n",
-        new="        if made is None:\n",
+        old="return made if certify(pair, made) else None",
+        new="return made",
         tests=("tests/privacy/accounting/test_constant.py",),
     ),
     Mutant(
