@@ -679,6 +679,12 @@ _NO_DATABASE = re.compile(r'FATAL: {1,4}database "[^"]{0,64}" does not exist')
 _REFUSED: tuple[tuple[re.Pattern[str], type[StoreError], str], ...] = (
     (_NO_DATABASE, StoreUnavailable, "the server has no such database; create it first (createdb)"),
     (
+        # before what a second try without encryption is told
+        re.compile(r"FATAL: {1,4}(?:too many connections for|sorry, too many clients|remaining connection slots)"),
+        StoreAway,
+        "the server is out of connections for this user; use fewer workers, or allow it more",
+    ),
+    (
         re.compile(
             r'FATAL: {1,4}(?:password authentication failed|role "[^"]{0,64}" does not exist|no pg_hba\.conf entry'
             r'|pg_hba\.conf rejects|role "[^"]{0,64}" is not permitted to log in)|no password supplied'
@@ -692,14 +698,9 @@ _REFUSED: tuple[tuple[re.Pattern[str], type[StoreError], str], ...] = (
         "this user may not connect to the database; grant it the right",
     ),
     (
-        re.compile(r"FATAL: {1,4}(?:too many connections for|sorry, too many clients|remaining connection slots)"),
-        StoreAway,
-        "the server is out of connections for this user; use fewer workers, or allow it more",
-    ),
-    (
         # a connection that is cut names SSL, too
         re.compile(r"certificate verify failed|does not support SSL|certificate file|server certificate for"),
-        StoreUnavailable,
+        StoreAway,  # a certificate may be renewed late
         "no encrypted connection to the server can be made; check sslmode and sslrootcert of its address",
     ),
     (

@@ -19,7 +19,7 @@ import re
 import unicodedata
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
@@ -200,6 +200,9 @@ PACKED = (".gz", ".bz2", ".zip")
 #: part of the series that may fall.
 MANY, _FEW, _FALLING = 24, 2, 0.1
 
+#: Series of which so many are looked at; and what part of its value may be left of a counter that was cleared.
+_LOOKED, _CLEARED = 1_000, 100
+
 FORMATS: dict[str, FileFormat] = {
     ".parquet": "parquet",
     ".pq": "parquet",
@@ -252,7 +255,7 @@ _TEXT_TIMES = (
     "%Y-%m-%d %H",
     *_COMPACT.values(),
 )
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}( 00:00:00(\.0+)?)?")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}([ T]00:00:00(\.0+)?(Z|[-+]\d{2}:?\d{2})?)?")
 _CLOCKS = ("%H", "%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
 _DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y/%m/%d", "%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%Y%m%d")
 EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (1e8, "s"))
@@ -387,7 +390,8 @@ def look_at(path: Path, value: str | None = None) -> Look:
     rest = tuple(name for name in table.column_names if name not in taken)
     few = () if seen.wide is not None else _few_texts(table, seen.time)
     runs = runs_of(codes, instants, numbers)
-    rises = are_counters(runs)
+    # power falls
+    rises = are_counters(runs, cleared=not any(unit in ("W", "kW") and one.search(seen.value) for one, unit in UNITS))
     steps = np.concatenate([np.diff(one) for one in runs])
     values = steps[steps >= 0] if rises else seen.numbers
     named = "" if seen.labels else seen.value if seen.wide is None else f"{seen.value} {path.stem}"
@@ -705,25 +709,33 @@ def runs_of(
     return np.split(numbers[order], np.flatnonzero(np.diff(codes[order])) + 1)
 
 
-def rises_in(values: npt.NDArray[np.float64]) -> int:
+def rises_in(values: npt.NDArray[np.float64], *, cleared: bool = True) -> int:
     """How often the values of a series rise, which is 0 where they fall.
 
-    One fall among many rises, to less than half the value, is that of a counter that was cleared or replaced.
+    One fall among many rises, to less than half the value, is that of a counter that was cleared, where no more is left
+    than the largest rise or a small part.
     """
     steps = np.diff(values)
-    rises, falls = int((steps > 0).sum()), np.flatnonzero(steps < 0)
-    if len(falls) == 1 and rises >= MANY:
+    rises, falls = steps[steps > 0], np.flatnonzero(steps < 0)
+    if cleared and len(falls) == 1 and len(rises) >= MANY:
         before, after = values[falls[0] : falls[0] + 2].tolist()
-        return rises if 0 <= after < before / 2 else 0
-    return 0 if len(falls) else rises
+        return len(rises) if 0 <= after < before / 2 and after <= max(rises.max(), before / _CLEARED) else 0
+    return 0 if len(falls) else len(rises)
 
 
-def are_counters(runs: list[npt.NDArray[np.float64]], many: int = MANY) -> bool:
+def are_counters(runs: Sequence[npt.NDArray[np.float64]], many: int = MANY, *, cleared: bool = True) -> bool:
     """Whether nearly all series that change are a meter's counter, not what it counts, by so many rises of all.
 
-    A series that rises a few times alone, in less than half of its steps, says nothing.
+    A series that rises a few times alone, in less than half of its steps, says nothing. Of very many series some are
+    looked at.
+
+    Args:
+        runs: the values of each series.
+        many: the rises.
+        cleared: whether one fall of a series may be that of a counter that was cleared.
     """
-    rises = [(rises_in(values), len(values) - 1) for values in runs if len(values) and np.ptp(values) > 0]
+    some = runs[:: max(1, len(runs) // _LOOKED)]
+    rises = [(rises_in(one, cleared=cleared), len(one) - 1) for one in some if len(one) and np.ptp(one) > 0]
     counters = [one for one, steps in rises if one > min(_FEW, steps / 2)]
     falling = sum(one == 0 for one, _ in rises)
     return sum(counters) >= many and falling <= _FALLING * len(rises)
@@ -776,7 +788,7 @@ def _csv(layout: Layout, file: Any) -> Iterator[pa.RecordBatch]:
 def _jsonl(file: Any) -> Iterator[pa.RecordBatch]:
     lines = list(islice(file, ROWS))
     try:
-        yield from _with_days(pa_json.read_json(pa.BufferReader(b"".join(lines)))).to_batches() if lines else ()
+        yield from _json(b"".join(lines)).to_batches() if lines else ()
     except pa.ArrowInvalid:
         if not (found := _of_objects(lines)).num_rows:
             raise
@@ -785,17 +797,19 @@ def _jsonl(file: Any) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array([None])], names=["more"])
 
 
-def _with_days(table: pa.Table) -> pa.Table:
-    """The table with days where Arrow takes their texts for midnights."""
-    kinds = [
-        pa.date32() if pa.types.is_timestamp(column.type) and _are_midnights(column.combine_chunks()) else column.type
-        for column in table.columns
+def _json(data: bytes) -> pa.Table:
+    """Lines of JSON; texts that are days or midnights as they are, because a run reads them so."""
+    table = pa_json.read_json(pa.BufferReader(data))
+    days = [
+        name
+        for name in table.column_names
+        if pa.types.is_timestamp(table[name].type)
+        and not (_microseconds(table[name].combine_chunks().drop_null()) % DAY_US).any()
     ]
-    return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
-
-
-def _are_midnights(column: pa.Array) -> bool:
-    return not (_microseconds(column.drop_null()) % DAY_US).any()
+    if not days:
+        return table
+    texts = pa_json.ParseOptions(explicit_schema=pa.schema([(name, pa.utf8()) for name in days]))
+    return pa_json.read_json(pa.BufferReader(data), parse_options=texts).select(table.column_names)
 
 
 def _of_objects(lines: list[bytes]) -> pa.RecordBatch:
@@ -827,8 +841,8 @@ _Times: TypeAlias = tuple[tuple[str, ...], str | None, str | None, npt.NDArray[n
 
 def _times(table: pa.Table) -> _Times | None:
     """The columns of the time, and how to read them; ``None`` if none looks like one."""
-    # a time is preferred to its day
-    for name in sorted(table.column_names, key=lambda name: (not TIME.search(name), _has_days(table, name))):
+    # a time is preferred to its day, where that does not do
+    for name in sorted(table.column_names, key=lambda name: (not TIME.search(name), _is_part(table, name))):
         column = table[name].combine_chunks()
         if _has_days(table, name) and (found := _of_day(table, name)) is not None:
             return found
@@ -852,10 +866,19 @@ def _times(table: pa.Table) -> _Times | None:
     return None
 
 
+def _is_part(table: pa.Table, name: str) -> bool:
+    """Whether a column has days, and series have several rows on a day: so it is not all of the time."""
+    if not _has_days(table, name):
+        return False
+    series = _series(table, (name,))
+    days = table.select([name] if series is None else [name, series])
+    return days.group_by(days.column_names).aggregate([]).num_rows < _NEARLY_ALL * len(table)
+
+
 def _has_days(table: pa.Table, name: str) -> bool:
-    """Whether a column has days, or midnights without an offset alone."""
+    """Whether a column has days, or midnights, alone."""
     kind = table[name].type
-    if not (pa.types.is_date(kind) or _is_text(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)):
+    if not (pa.types.is_date(kind) or _is_text(kind) or pa.types.is_timestamp(kind)):
         return False
     some = table.select([name]).take(np.arange(0, len(table), max(1, len(table) // _TRIED)))
     texts = _tried(_joined(some, (name,)))
@@ -863,23 +886,36 @@ def _has_days(table: pa.Table, name: str) -> bool:
 
 
 def _of_day(table: pa.Table, day: str) -> _Times | None:
-    """A column of days with one of the time of the day; ``None`` if there is none in a known format."""
-    midnight = {text[10:] for text in _joined(table, (day,)) if text}
-    if len(midnight) != 1:
-        return None
-    (rest,) = midnight
-    for hour in _hours(table, day):
+    """A column of days with one of the time of the day; ``None`` if there is none, and none is needed.
+
+    Raises:
+        CommandError: series have several rows on a day, and the time of the day cannot be read.
+    """
+    ends = {text[10:] for text in _joined(table, (day,)) if text}
+    is_local = not (pa.types.is_timestamp(table[day].type) and table[day].type.tz is not None)
+    for hour in _hours(table, day) if len(ends) == 1 and is_local else ():
         texts = _joined(table, (day, hour))
-        form = text_format(texts, tuple(f"%Y-%m-%d{rest} {clock}" for clock in _CLOCKS))
+        form = text_format(texts, tuple(f"%Y-%m-%d{end} {clock}" for end in ends for clock in _CLOCKS))
         if form is not None:
             return (day, hour), form, None, _parsed(texts, form)
+    hour = next((name for name in table.column_names if _is_hour(name, day)), None)
+    if hour is not None and _is_part(table, day):
+        raise CommandError(
+            f"the column {day} has days, and {hour} of type {table[hour].type} is no time of the day that can be "
+            "joined with them: write whole hours from 0 to 23, or HH:MM, or one column with day and time",
+            ExitCode.SOURCE,
+        )
     return None
 
 
 def _hours(table: pa.Table, day: str) -> list[str]:
     """Columns beside that of a day that may be the time of the day, by their names and types."""
-    kinds = {name: table[name].type for name in table.column_names if name != day and _HOUR.search(name)}
+    kinds = {name: table[name].type for name in table.column_names if _is_hour(name, day)}
     return [name for name, one in kinds.items() if pa.types.is_integer(one) or pa.types.is_time(one) or _is_text(one)]
+
+
+def _is_hour(name: str, day: str) -> bool:
+    return name != day and _HOUR.search(name) is not None
 
 
 def _compact_format(texts: list[str]) -> str | None:
@@ -986,8 +1022,8 @@ def _series_of_floats(
         if not is_named or not pa.types.is_floating(table[name].type):
             continue
         rows = np.stack([_numbers(table, name), instants])
-        times, pairs = len(np.unique(instants)), np.unique(rows, axis=1).shape[1]
-        if (rows[0] % 1).any() or times == len(instants) or pairs < len(instants):
+        often = max(len(np.unique(one)) for one in rows) <= len(instants) / 2
+        if (rows[0] % 1).any() or not often or np.unique(rows, axis=1).shape[1] < len(instants):
             continue
         if has_types:
             raise CommandError(

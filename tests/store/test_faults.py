@@ -215,13 +215,14 @@ def test_a_ledger_that_cannot_be_used_stops_the_job_before_it_reads(
 @pytest.mark.parametrize(
     ("said", "advice", "passing"),
     [
-        ('server certificate for "a" does not match host name "b"', "check sslmode", False),
-        ("SSL error: certificate verify failed", "check sslmode", False),
-        ('root certificate file "/none" does not exist', "check sslmode", False),
-        ("server does not support SSL, but SSL was required", "check sslmode", False),
+        ('server certificate for "a" does not match host name "b"', "check sslmode", True),
+        ("SSL error: certificate verify failed", "check sslmode", True),
+        ('root certificate file "/none" does not exist', "check sslmode", True),
+        ("server does not support SSL, but SSL was required", "check sslmode", True),
         ("SSL connection has been closed unexpectedly", "cannot be reached", True),
         ("SSL SYSCALL error: EOF detected", "cannot be reached", True),
         ("FATAL:  sorry, too many clients already", "out of connections", True),
+        ('FATAL:  sorry, too many clients already\nFATAL:  no pg_hba.conf entry for "h"', "out of connections", True),
         ("FATAL:  the database system is starting up", "cannot be reached", True),
         ('FATAL:  no pg_hba.conf entry for host "h"', "user and password", False),
         ("fe_sendauth: no password supplied", "user and password", False),

@@ -851,3 +851,42 @@ def test_decimals_are_numbers(tmp_path: Path) -> None:
     }
     pq.write_table(pa.table(table), tmp_path / "written.parquet")
     described(tmp_path, "x.parquet", (tmp_path / "written.parquet").read_bytes())
+
+
+@pytest.mark.parametrize("stamp", ["{:%Y-%m-%d} 23:17:05", "2024-06-01 10:11:12", "{:%Y-%m-%d}T18:45:00Z"])
+def test_days_that_tell_the_readings_apart_are_the_time(tmp_path: Path, stamp: str) -> None:
+    days = [dt.date(2024, 3, 1) + dt.timedelta(days=one) for one in range(60)]
+    rows = [f"{name},{day},{day.day % 7},{stamp.format(day + dt.timedelta(days=1))}" for name in "ab" for day in days]
+    done = begun(tmp_path, "meter,date,kwh,import_timestamp", rows)
+    assert (done.code, done.said("column date"), done.said("interval 1d")) == (0, True, True), done.out
+
+
+@pytest.mark.parametrize(
+    ("name", "clock"),
+    [("time", "{:%I:%M %p}"), ("time", "{:%H:%M}+00:00"), ("hour", "{0:%H}:00-{0:%H}:30"), ("hour", "{:%H}.5")],
+)
+def test_a_time_of_day_that_cannot_be_read_is_not_passed_over(tmp_path: Path, name: str, clock: str) -> None:
+    rows = [f"m,{at:%Y-%m-%d},{clock.format(at)},0.5" for at in STEPS]
+    done = begun(tmp_path, f"meter,date,{name},kwh", rows)
+    assert (done.code, done.said(f"the column date has days, and {name} of type")) == (5, True), done.err
+
+
+def test_a_measured_value_named_after_a_house_is_no_series_where_an_hour_comes_twice(tmp_path: Path) -> None:
+    rows = [f"{at:%Y-%m-%d %H:%M},{200 + slot % 60}.0,{slot % 9}.5" for slot, at in enumerate([*STEPS, *STEPS[:2]])]
+    done = begun(tmp_path, "time,house_temp,kw", rows)
+    assert (done.code, done.said("the whole file is one series")) == (0, True), done.out
+
+
+def test_midnights_with_hours_in_lines_of_json_are_read_as_by_a_run(tmp_path: Path) -> None:
+    rows = [{"meter": "m", "date": f"{at:%Y-%m-%d}T00:00:00", "hour": at.hour, "kwh": at.hour % 5} for at in STEPS[::2]]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    assert call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml").code == 0
+    checked = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (checked["readings"], checked["rejected"]) == (48, [])
+
+
+@pytest.mark.parametrize(("name", "last"), [("kw", 0), ("charge", 25)])
+def test_a_single_fall_of_what_is_no_counter_makes_it_none(tmp_path: Path, name: str, last: int) -> None:
+    rows = [f"m,{at.isoformat()},{20 + slot if slot < 95 else last}" for slot, at in enumerate(STEPS)]
+    done = begun(tmp_path, f"meter,time,{name}", rows)
+    assert (done.code, done.said("read as a meter's counter")) == (0, False), done.out
