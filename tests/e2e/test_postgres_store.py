@@ -29,7 +29,7 @@ def test_a_query_outlives_a_crash_of_the_server(postgres_url: str, postgres_serv
         first = store.publish(held, drafts(held, windows[:3]))
         postgres_server.kill()
         try:
-            with pytest.raises(StoreUnavailable, match="the job stops"):
+            with pytest.raises(StoreUnavailable, match="nothing is published that is not on record"):
                 store.publish(held, drafts(held, windows[3:]))
             with Store(url, wait=50, create=True) as other, pytest.raises(StoreUnavailable, match="cannot be reached"):
                 other.domains()
