@@ -490,7 +490,7 @@ class Run:
         """Send what is left, and let the job come to its end."""
         if self._job is None:
             self.begin()
-        self.send(DAYS)
+        self.send(DAYS + 0.5)
         code = self.code()
         wanted = 3 if self.decided("refused") else 0
         if code != wanted:
