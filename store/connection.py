@@ -156,9 +156,8 @@ def _use_write_ahead_log(connection: sqlite3.Connection, wait: float) -> None:
 def server_engine(url: sa.URL, wait: float, check: Check | None = None) -> Engine:
     """An engine of PostgreSQL; a connection to a server that may forget a commit is refused.
 
-    Behind a pooler that gives each transaction another connection of the server, what a session was told is lost with
-    the transaction, and a statement that was prepared may be another client's of the same name: so none is prepared,
-    and each transaction is told.
+    A pooler may give each transaction another connection of the server. There parameters of a session do not hold, so
+    each transaction sets its own; and a prepared statement may be another client's of the same name, so none is used.
     """
     defaults: dict[str, Any] = {
         "connect_timeout": 10,
@@ -184,7 +183,7 @@ def server_engine(url: sa.URL, wait: float, check: Check | None = None) -> Engin
     def prepare(connection: Any, record: ConnectionPoolEntry) -> None:
         with connection.cursor() as cursor:
             told = {
-                # a server that is told otherwise while a job runs changes the sessions that have not said it
+                # a server whose configuration changes while a job runs changes the sessions that have not set it
                 "synchronous_commit": _durable(cursor),
                 "lock_timeout": str(max(1, int(wait * 1_000))),
                 # a worker that froze inside a transaction must not stop all others for ever
@@ -679,7 +678,7 @@ _NO_DATABASE = re.compile(r'FATAL: {1,4}database "[^"]{0,64}" does not exist')
 _REFUSED: tuple[tuple[re.Pattern[str], type[StoreError], str], ...] = (
     (_NO_DATABASE, StoreUnavailable, "the server has no such database; create it first (createdb)"),
     (
-        # before what a second try without encryption is told
+        # before the login, which a second try without encryption fails as well
         re.compile(r"FATAL: {1,4}(?:too many connections for|sorry, too many clients|remaining connection slots)"),
         StoreAway,
         "the server is out of connections for this user; use fewer workers, or allow it more",

@@ -501,7 +501,7 @@ def grid_density(belief: Belief, epsilon: float) -> float:
         return endless(everywhere(belief), epsilon).density
     if epsilon >= _LARGEST and constant_loss(belief, _LARGEST) * (1 + ACCURACY) <= epsilon:
         return max(_LARGEST, carried)
-    for form in (pairs, tuple((_curve(ahead), _curve(back)) for ahead, back in pairs)):
+    for form in dict.fromkeys((pairs, tuple((_curve(ahead), _curve(back)) for ahead, back in pairs))):
         found = _certified_density(belief, form, epsilon)
         if found:
             return max(found, carried)

@@ -182,7 +182,7 @@ def test_a_transaction_that_hangs_keeps_the_others_waiting_and_no_longer(postgre
 
 
 def told(store: Store) -> dict[str, str]:
-    """What holds in a transaction of a store, whatever was told the session."""
+    """The parameters that hold in a transaction of a store, whatever the session has set."""
     with store._database().write() as connection:  # pyright: ignore[reportPrivateUsage] - to look at it
         names = ("synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout")
         return {name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names}
