@@ -83,6 +83,7 @@ from ..models.classes import everywhere
 from ..models.couplings import SIZES
 from ..models.directions import (
     STEPS,
+    ByCouplings,
     Certificate,
     Direction,
     FloatArray,
@@ -95,7 +96,6 @@ from ..models.directions import (
     between_states,
     certify,
     largest_between,
-    variation,
 )
 from ..models.markov_chain import ChainError, MarkovChain
 from ..models.serialisation import Certified, Proof, check_belief
@@ -408,9 +408,6 @@ _MOST_LOSS = 100.0
 #: By how much the matrix is raised, as a share of the density, until couplings prove it.
 _EXCESS = (3e-8, 1e-6, 2e-5)
 
-#: What powers of a kernel may be off by, and the reversal of a chain of some hundred states.
-_POWER_ERROR = 1e-9
-
 
 #: What a loss may differ by, as a share, where another processor computes it: its couplings end in other digits, and
 #: may need the next larger excess.
@@ -482,8 +479,8 @@ def _carried(belief: Belief, density: float) -> tuple[Certificate, ...]:
 def grid_density(belief: Belief, epsilon: float) -> float:
     """A density of the grid whose endless stream loses at most epsilon, 3 at most.
 
-    Up to 3 no other is larger by more than 1 in 2000 where couplings prove it. They prove nothing where a slot may lose
-    less than some 1e-5: there total variations do, and give a smaller one.
+    Up to 3 no other is larger by more than 1 in 2000 where couplings prove it. Where a slot may lose less than some
+    1e-5 total variations prove more than couplings of double precision: the larger of both densities is taken.
 
     Raises:
         ChainError: The belief is a chain that does not mix.
@@ -501,25 +498,29 @@ def grid_density(belief: Belief, epsilon: float) -> float:
         return endless(everywhere(belief), epsilon).density
     if epsilon >= _LARGEST and constant_loss(belief, _LARGEST) * (1 + ACCURACY) <= epsilon:
         return max(_LARGEST, carried)
+    found = 0.0
     for form in dict.fromkeys((pairs, tuple((_curve(ahead), _curve(back)) for ahead, back in pairs))):
-        found = _certified_density(belief, form, epsilon)
-        if found:
-            return max(found, carried)
-    if carried:
-        return carried
+        found = max(found, _certified_density(belief, form, epsilon, above=found))
+    if found or carried:
+        return max(found, carried)
     raise NotContracting(
         f"no certificate was found for epsilon {epsilon:g}: the chain mixes too slowly, or what a slot may lose is too "
         "near to 0 for double precision; merge states, smooth the counts, use a larger epsilon, or group privacy"
     )
 
 
-def _certified_density(belief: Belief, pairs: Iterable[Pair], epsilon: float) -> float:
-    """A density of the grid, at or a little below the calibrated one, that is proven to lose at most epsilon; or 0."""
+def _certified_density(belief: Belief, pairs: Iterable[Pair], epsilon: float, *, above: float) -> float:
+    """A density of the grid, at or a little below the calibrated one, that is proven to lose at most epsilon.
+
+    0 where none is found above the given one.
+    """
     try:
         density = _down(min(calibrated(pair, epsilon).density for pair in pairs))
     except NotContracting:
         return 0.0
     for turn in range(_MOST_TURNS):
+        if density <= above:
+            break
         # a worker with another processor must not find more than epsilon
         if constant_loss(belief, density) * (1 + ACCURACY) <= epsilon:
             return density
@@ -550,19 +551,16 @@ def _pairs(belief: Belief) -> tuple[Pair, ...]:
 
 
 def _cheap(direction: Direction) -> Direction:
-    few = not isinstance(direction, Kernel) or len(direction.transition) <= _EXACT_STATES
+    few = not isinstance(direction, ByCouplings) or direction.shape[-1] <= _EXACT_STATES
     return direction if few else _curve(direction)
 
 
 @lru_cache(maxsize=256)
 def _curve(direction: Direction) -> Direction:
-    """The total variations of powers of a kernel; another direction as it is."""
-    if not isinstance(direction, Kernel):
+    """The total variations of products of the kernels of a direction; another direction as it is."""
+    if not isinstance(direction, ByCouplings):
         return direction
-    curve: list[tuple[int, float]] = []
-    for steps in STEPS:
-        power = np.linalg.matrix_power(direction.transition, steps)
-        curve.append((steps, min(1.0, variation(power) + _POWER_ERROR)))
+    curve = zip(STEPS, direction.variations(STEPS).tolist(), strict=True)
     return MixingCurve(tuple(curve))
 
 

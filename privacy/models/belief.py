@@ -55,7 +55,7 @@ class Belief(ABC):
 
     @property
     def any_start(self) -> bool:
-        """Whether nothing rests on a start: each member's matrix is believed with every initial distribution."""
+        """Whether nothing rests on the marginals: each member's matrix is believed with every initial distribution."""
         return False
 
     @property

@@ -442,14 +442,15 @@ def from_any_start(belief: Belief) -> Belief:
     """The same chains with any initial distribution: what is known from a change of belief on.
 
     Raises:
-        ChainError: The class names no chains, and rests on a start.
+        ChainError: The class names no chains, and rests on the marginals of its series.
     """
     if belief.any_start:
         return belief
     if not belief.members:
         raise ChainError(
-            f"a {type(belief).__name__} is believed in its steady state, which does not hold where the belief changes: "
-            "change to a chain, or to a class that holds from any start"
+            f"a {type(belief).__name__} rests on the marginals of its series, which are not known where the belief "
+            "changes: switch to a chain, a list of chains or MixingBounds, let this belief join for the whole history, "
+            "or begin a new domain"
         )
     return AnyInitial(chain.transition for chain in belief.members)
 

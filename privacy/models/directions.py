@@ -226,11 +226,13 @@ class ByCouplings(Direction):
     Attributes:
         rounding: Relative error of the kernels' entries against those that are meant.
         step: How many slots a kernel leads ahead, or back where it is negative.
+        live: Which states are possible at each slot of the period, shape (m, k).
         pairs: Slot of the period, and the two states that are possible there, of each pair, shape (n,) each.
     """
 
     rounding: float
     step: int
+    live: npt.NDArray[np.bool_]
     pairs: tuple[npt.NDArray[np.intp], ...]
 
     @property
@@ -270,6 +272,19 @@ class ByCouplings(Direction):
     @abstractmethod
     def further(self, power: FloatArray) -> FloatArray:
         """The products of one kernel more, shape (m, k, k)."""
+
+    def variations(self, steps: Sequence[int]) -> FloatArray:
+        """The largest total variation between rows of products of so many kernels, rounded up; steps ascending."""
+        found: list[float] = []
+        power, done = np.broadcast_to(np.eye(self.shape[-1]), self.kernels.shape), 0
+        for wanted in steps:
+            for _ in range(wanted - done):
+                power = self.further(power)
+            done = wanted
+            largest = max(variation(rows[live]) for rows, live in zip(power, self.live, strict=True))
+            found.append(min(1.0, largest + lost_variation(self.shape[-1], wanted) + wanted * self.rounding))
+        # it never rises in truth: what it rises by is rounding
+        return np.minimum.accumulate(found)
 
     @property
     def coupled(self) -> tuple[int, int]:
@@ -325,9 +340,11 @@ class Kernel(ByCouplings):
     transition: FloatArray
     rounding: float = 0.0
     step: int = field(default=1, init=False, repr=False)
+    live: npt.NDArray[np.bool_] = field(init=False, repr=False)
     pairs: tuple[npt.NDArray[np.intp], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "live", np.ones((1, len(self.transition)), dtype=np.bool_))
         object.__setattr__(self, "pairs", np.nonzero(~np.eye(len(self.transition), dtype=bool)[np.newaxis]))
 
     @property
@@ -386,8 +403,18 @@ def _summed(
 
 
 def variation(rows: FloatArray) -> float:
-    """The largest total variation of two rows, shape (k, k), not rounded."""
-    return max(float(np.abs(rows - row).sum(axis=1).max()) for row in rows) / 2
+    """The largest total variation of two rows, shape (n, k), not rounded."""
+    size = max(1, _BATCH // max(1, rows.size))
+    parts = (np.abs(rows[at : at + size, np.newaxis] - rows) for at in range(0, len(rows), size))
+    return max((float(part.sum(axis=2).max()) for part in parts), default=0.0) / 2
+
+
+def lost_variation(states: int, steps: int) -> float:
+    """What double precision may lose of a total variation between rows of a product of so many kernels.
+
+    Each product adds at most ``states + 1`` roundings to an entry, of sums without a subtraction, and rows sum to 1.
+    """
+    return max(_OUTWARD, steps * (states + 2) * UNIT)
 
 
 def ratios_of(matrix: FloatArray) -> FloatArray:
@@ -489,7 +516,7 @@ class OneNumber(Direction, Linear):
 
     def at(self, density: float) -> tuple[FloatArray, FloatArray]:
         """The number, and its derivative by a difference."""
-        value = self.value(density)
+        value = self.value(density) if density > 0 else math.inf
         if not math.isfinite(value):
             raise NotContracting(f"the class has no bound at density {density:g}: use a smaller one")
         return np.asarray(value), np.asarray((value - self.value(density * (1 - _SMALL))) / (density * _SMALL))

@@ -1,9 +1,10 @@
 """Classes of chains, also changing in time, by contraction in total variation (Dobrushin).
 
 For all slots t and all states x, x' that are possible at t, the total variation between the law of X_{t+m} given x and
-that given x' is at most eta_m, and likewise for X_{t-m} with a second curve. The chain may change in time and may have
-started anywhere; nothing is said about rare states. The second curve is about the marginals that the chain really has:
-it does not follow from the first.
+that given x' is at most eta_m, and likewise for X_{t-m} with a second curve. The chain may change in time; nothing is
+said about rare states. The second curve is about the marginals that the chain really has: it does not follow from the
+first, and that of a chain in its steady state does not hold for the same chain from another start. So no class of this
+module may be switched to: after a switch the marginals are those that the chain before it left.
 
     side(d) = min over m with eta_m e^{m d} < 1 of  m d + log((1 - eta_m) / (1 - eta_m e^{m d}))
     loss   <= side_forward + side_backward - d
@@ -62,7 +63,7 @@ import numpy as np
 from ..validation import NO_NUMBERS, whole
 from .belief import Belief
 from .classes import two_states
-from .directions import STEPS, MixingCurve, Pair
+from .directions import STEPS, MixingCurve, Pair, PeriodicKernel, lost_variation
 from .markov_chain import ChainError, FloatArray, MarkovChain
 from .periodic import PeriodicChain
 
@@ -108,11 +109,12 @@ class DobrushinBounds(Belief):
         """The smallest curves that hold for some chains, each in its steady state, rounded up.
 
         Args:
-            chains: One or several; initial distributions are not used.
+            chains: One or several, stationary or periodic.
             steps: The m of the curves, in any order.
 
         Raises:
-            ChainError: A chain has no steady state, or none contracts within the steps; an m is out of range.
+            ChainError: A chain has a fixed start or no steady state, or none contracts within the steps; an m is out of
+                range.
         """
         members = [chains] if isinstance(chains, MarkovChain | PeriodicChain) else list(chains)
         if not members:
@@ -136,18 +138,17 @@ class DobrushinBounds(Belief):
         return DobrushinBounds(up(self.forward), up(self.backward))
 
     def covers(self, chain: MarkovChain | PeriodicChain) -> bool:
-        """Whether a chain in its steady state, which must be unique, is a member, in double precision."""
+        """Whether a chain in its steady state is a member, in double precision.
+
+        Raises:
+            ChainError: The chain has a fixed start, or no unique steady state.
+        """
         curves = (self.forward, self.backward)
         found = (contraction(chain, [m for m, _ in curve])[side] for side, curve in enumerate(curves))
         return all(
-            (values <= [eta + _lost(chain.states, m) for m, eta in curve]).all()
+            (values <= [eta + lost_variation(chain.states, m) for m, eta in curve]).all()
             for curve, values in zip(curves, found, strict=True)
         )
-
-    @property
-    def any_start(self) -> bool:
-        """Always: the second curve is about the marginals that a member has."""
-        return True
 
     @property
     def witnesses(self) -> tuple[MarkovChain, ...]:
@@ -183,46 +184,24 @@ def contraction(chain: MarkovChain | PeriodicChain, steps: Sequence[int] = STEPS
     """The largest total variation between rows of m-step kernels of a chain in its steady state, rounded up.
 
     Args:
-        chain: Stationary, or periodic; an initial distribution is not used.
+        chain: Stationary, or periodic.
         steps: The m, ascending, at least 1.
 
     Returns:
         Forward and backward, over all slots and all states possible there, each of shape (number of steps,).
 
     Raises:
-        ChainError: The chain has no unique steady state.
+        ChainError: The chain has a fixed start, or no unique steady state.
     """
     if isinstance(chain, MarkovChain):
+        if chain.initial is not None:
+            raise ChainError(
+                "the chain has a fixed start, and total variations back in time are those of its steady state: leave "
+                "initial out for a stationary chain, or use AnyInitial"
+            )
         chain = PeriodicChain([chain.transition])
-    return (
-        _contraction(chain.transitions, chain.live, 1, steps),
-        _contraction(chain.reversals, chain.live, -1, steps),
-    )
-
-
-def _lost(states: int, steps: int) -> float:
-    """What double precision may lose of a total variation between rows of a product of so many kernels.
-
-    Each product adds at most ``states + 1`` roundings to an entry, of sums without a subtraction, and rows sum to 1.
-    """
-    return max(_OUTWARD, steps * (states + 2) * 2.0**-52)
-
-
-def _contraction(kernels: FloatArray, live: np.ndarray, step: int, steps: Sequence[int]) -> FloatArray:
-    found: list[float] = []
-    power, done = np.broadcast_to(np.eye(kernels.shape[1]), kernels.shape), 0
-    for wanted in steps:
-        for _ in range(wanted - done):
-            # the kernel out of a slot, and then those of the slot it leads to
-            power = kernels @ np.roll(power, -step, axis=0)
-        done = wanted
-        largest = 0.0
-        for rows, here in zip(power, live, strict=True):
-            kept = rows[here]
-            largest = max(largest, 0.5 * float(np.abs(kept[:, None] - kept[None]).sum(axis=2).max()))
-        found.append(min(1.0, largest + _lost(len(kernels[0]), wanted)))
-    # it never rises in truth: what it rises by is rounding
-    return np.minimum.accumulate(found)
+    forward = PeriodicKernel(chain.transitions, chain.live, 1).variations(steps)
+    return forward, PeriodicKernel(chain.reversals, chain.live, -1).variations(steps)
 
 
 def _curve(name: str, given: Any) -> Curve:
@@ -301,11 +280,6 @@ class Neighbourhood(Belief):
             )
 
     @property
-    def any_start(self) -> bool:
-        """Always: the second curve is about the marginals that a member has."""
-        return True
-
-    @property
     def states(self) -> int:
         """Number of states k."""
         return self.chain.states
@@ -317,7 +291,7 @@ class Neighbourhood(Belief):
 
     def directions(self) -> tuple[Pair, ...]:
         """One number for each direction; of a tau that is too large none has a bound at any density."""
-        forward, backward = contraction(self.chain, _STEPS)
+        forward, backward = contraction(MarkovChain(self.chain.transition), _STEPS)
         return ((self._near(forward), self._near(backward)),)
 
     def _near(self, eta: FloatArray) -> MixingCurve:

@@ -76,7 +76,11 @@ class Certified(Belief):
 
     @cached_property
     def _key(self) -> tuple[object, ...]:
-        kept = ((one.density, one.forward.tobytes(), one.backward.tobytes()) for one in self.kept)
+        # by the shape too: the same numbers in another one are other matrices
+        kept = (
+            (one.density, *((matrix.shape, matrix.tobytes()) for matrix in (one.forward, one.backward)))
+            for one in self.kept
+        )
         return self.belief, *kept, self.proofs
 
     @property

@@ -20,6 +20,7 @@ from quiltstream.privacy import (
     Ledger,
     MarkovChain,
     MixingBounds,
+    PeriodicChain,
     Schedule,
     forward_backward,
 )
@@ -236,6 +237,24 @@ def test_a_tiny_epsilon_has_noise_and_its_stream_is_within_it(states, epsilon):
     assert lower_bound(chain, epsilon) <= found.sigma * (1 + 1e-9)
     assert 1 / found.sigma >= epsilon / 8
     assert Ledger(chain).ceiling(1 / found.sigma) <= epsilon
+
+
+@pytest.mark.parametrize(
+    "belief",
+    [
+        MarkovChain(THETA1),
+        FiniteClass([MarkovChain(THETA1)]),
+        PeriodicChain([THETA1, THETA1]),
+        AnyInitial([THETA1]),
+        BinaryInterval((0.8, 0.9), (0.5, 0.6)),
+    ],
+    ids=lambda belief: type(belief).__name__,
+)
+@pytest.mark.parametrize("epsilon", [1e-5, 3e-6, 2e-7, 1e-7, 1e-8])
+def test_noise_grows_in_proportion_where_epsilon_is_tiny(belief, epsilon):
+    """Couplings of double precision prove next to nothing there; total variations lose nothing to first order."""
+    proportion = forward_backward(belief, 1e-3).sigma * 1e-3
+    assert forward_backward(belief, epsilon).sigma * epsilon == pytest.approx(proportion, rel=2e-3)
 
 
 @pytest.mark.parametrize("epsilon", [8.0, 1e3, 1e6, 1e300])

@@ -105,6 +105,10 @@ def altered(change: str, *, couplings: bool = True) -> dict[str, object]:
         one["forward"][0][1] = float("nan")
     elif change == "of two members":
         form["certificates"].append(one)
+    elif change in ("of another shape", "flat"):
+        for side in ("forward", "backward"):
+            numbers = np.array(one[side])
+            one[side] = numbers.reshape(-1 if change == "flat" else (numbers.size, 1, 1)).tolist()
     return form
 
 
@@ -118,9 +122,13 @@ def altered(change: str, *, couplings: bool = True) -> dict[str, object]:
         "of fewer states",
         "with NaN",
         "of two members",
+        "of another shape",
+        "flat",
     ],
 )
 def test_a_certificate_that_does_not_hold_is_refused(change: str, *, couplings: bool) -> None:
+    # the genuine one was checked before: its verdict is not that of another
+    assert belief_from_dict(altered("", couplings=couplings)).certificates
     form = altered(change, couplings=couplings)
     with pytest.raises(ChainError, match="a certificate does not hold for this belief"):
         Ledger(belief_from_dict(form), budget=1.0).charge(0, 1000, 0.05)

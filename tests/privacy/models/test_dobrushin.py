@@ -161,6 +161,14 @@ def test_a_curve_is_not_below_the_exact_one_after_many_slots():
     assert DobrushinBounds(curve, curve).covers(chain)
 
 
+def test_a_chain_with_a_fixed_start_has_no_curves_of_its_steady_state():
+    started = MarkovChain([[0.999, 0.001], [0.776, 0.224]], [0.5, 0.5])
+    steady = DobrushinBounds.of(MarkovChain(started.transition))
+    for told in (lambda: steady.covers(started), lambda: DobrushinBounds.of(started)):
+        with pytest.raises(ChainError, match="total variations back in time are those of its steady state"):
+            told()
+
+
 def test_the_forward_curve_does_not_bound_the_past():
     worst = 0.0
     rng = np.random.default_rng(11)
