@@ -777,6 +777,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/privacy/accounting/test_belief_changes.py",),
     ),
     Mutant(
+        name="after a change a class about the marginals is believed",
+        file="privacy/models/classes.py",
+        old='    if not belief.members:\n        raise ChainError(\n            f"a {type(belief).__name__} rests on',
+        new='    if not belief.members:\n        return belief\n        raise ChainError(\n            f"a {type(belief).__name__} rests on',
+        tests=("tests/privacy/models/test_protocol.py",),
+    ),
+    Mutant(
+        name="a certificate is known by its numbers without their shape",
+        file="privacy/models/serialisation.py",
+        old="*((matrix.shape, matrix.tobytes()) for matrix in (one.forward, one.backward))",
+        new="*(matrix.tobytes() for matrix in (one.forward, one.backward))",
+        tests=("tests/privacy/models/test_certified.py",),
+    ),
+    Mutant(
         name="the density of the own slot is counted in both directions",
         file="privacy/accounting/sweep.py",
         old="(self._densities[index] + np.max(bounds, axis=0)) * _UP",
