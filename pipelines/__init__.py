@@ -18,6 +18,8 @@
     ``quiltstream report``: its contents, figures and page
 ``gateway``
     the process between an MQTT broker and the rest
+``metrics_page``
+    metrics as Prometheus' text, and the server of it
 ``on_record``, ``released_series``
     what the ledger has on record for a job and what is remembered of it between runs, released rows as series
 ``data``

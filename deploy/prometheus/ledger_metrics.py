@@ -16,11 +16,11 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 
 from quiltstream.pipelines.commands.ledger import address_of
 from quiltstream.pipelines.errors import CommandError
+from quiltstream.pipelines.metrics_page import MetricFamily, MetricsServer, metrics_text
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.store.errors import StoreError
@@ -124,33 +124,18 @@ def _account(said: DomainSummary) -> Iterator[tuple[str, Sample]]:
 
 
 def page(found: dict[str, list[Sample]]) -> str:
-    r"""Prometheus' text format.
+    """The metrics with samples, in Prometheus' text format.
 
-    >>> print(page({"up": [({}, 1.0)], "loss_epsilon": [({"domain": 'a"b'}, 0.5)]}), end="")
+    >>> print(page({"up": [({}, 1.0)]}), end="")
     # HELP quiltstream_ledger_up Whether the ledger could be looked at
     # TYPE quiltstream_ledger_up gauge
     quiltstream_ledger_up 1.0
-    # HELP quiltstream_ledger_loss_epsilon Loss of the domain by all windows charged so far
-    # TYPE quiltstream_ledger_loss_epsilon gauge
-    quiltstream_ledger_loss_epsilon{domain="a\"b"} 0.5
     """
-    lines: list[str] = []
-    for name, about in METRICS.items():
-        if name in found:
-            full = f"quiltstream_ledger_{name}"
-            lines += [f"# HELP {full} {about}", f"# TYPE {full} gauge"]
-            lines += [f"{full}{_labels(labels)} {value!r}" for labels, value in found[name]]
-    return "\n".join([*lines, ""])
-
-
-def _labels(labels: dict[str, str]) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return metrics_text(
+        MetricFamily(f"quiltstream_ledger_{name}", "gauge", about, found[name])
+        for name, about in METRICS.items()
+        if name in found
+    )
 
 
 def address_and_port(text: str) -> tuple[str, int] | None:
@@ -163,28 +148,6 @@ def address_and_port(text: str) -> tuple[str, int] | None:
     if not (port.isascii() and port.isdecimal()) or int(port) > LAST_PORT:
         return None
     return address or "127.0.0.1", int(port)
-
-
-def server_of(port: int, text: Callable[[], str], address: str = "127.0.0.1") -> ThreadingHTTPServer:
-    """A server of ``/metrics`` on one address of this machine; port 0 takes a free one."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            """Answer with the page."""
-            found = self.path.partition("?")[0] == "/metrics"
-            body = (text() if found else "the ledger's account is at /metrics\n").encode()
-            self.send_response(200 if found else 404)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base class calls it so
-            """Say nothing of who asked."""
-
-    server = ThreadingHTTPServer((address, port), Handler)
-    server.daemon_threads = True
-    return server
 
 
 def main(arguments: list[str]) -> int:
@@ -200,7 +163,7 @@ def main(arguments: list[str]) -> int:
         return 2
     address, port = where
     try:
-        server = server_of(port, look.text, address)
+        server = MetricsServer(port, look.text, address=address, what="the ledger's account is")
     except OSError as error:
         sys.stderr.write(f"cannot listen on {address}:{port} ({error.strerror or type(error).__name__})\n")
         return 2

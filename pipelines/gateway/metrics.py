@@ -14,28 +14,23 @@ import json
 import logging
 import os
 import secrets
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ...schemas.dead_letters import Content, Letters, letter_of
 from ...schemas.files import open_private, reason
 from ..errors import CommandError
+from ..metrics_page import MetricFamily, metrics_text
 
-__all__ = ["MOST_LETTERS", "Dropped", "MetricsPage", "RejectFile", "Stall", "Tally"]
-
-
-#: Seconds that a reader of the page may take to send a request or to take in the answer.
-_READER_S = 10.0
+__all__ = ["MOST_LETTERS", "Dropped", "RejectFile", "Stall", "Tally"]
 
 
 class Dropped(str, Enum):
@@ -108,22 +103,21 @@ class Tally:
 
     def prometheus(self) -> str:
         """The counts in Prometheus' text format."""
-        return "\n".join([*self._lines(), ""])
+        return metrics_text(self._families())
 
-    def _lines(self) -> Iterator[str]:
+    def _families(self) -> Iterator[MetricFamily]:
         for name, kind, about in _METRICS:
             full = f"quiltstream_gateway_{name}{'_total' if kind == 'counter' else ''}"
-            yield f"# HELP {full} {about}"
-            yield f"# TYPE {full} {kind}"
-            yield f"{full} {getattr(self, name)}"
-        full = "quiltstream_gateway_dropped_total"
-        yield f"# HELP {full} Messages and releases that go no further"
-        yield f"# TYPE {full} counter"
-        for why in Dropped:
-            yield f'{full}{{reason="{why.value}"}} {self.dropped[why]}'
+            yield MetricFamily.single(full, kind, about, getattr(self, name))
+        yield MetricFamily(
+            "quiltstream_gateway_dropped_total",
+            "counter",
+            "Messages and releases that go no further",
+            [({"reason": why.value}, self.dropped[why]) for why in Dropped],
+        )
 
 
-_METRICS = (
+_METRICS: Sequence[tuple[str, Literal["counter", "gauge"], str]] = (
     ("received", "counter", "Messages from the broker"),
     ("acknowledged", "counter", "Messages acknowledged to the broker"),
     ("duplicates", "counter", "Messages that the broker flagged as perhaps sent before"),
@@ -136,60 +130,6 @@ _METRICS = (
     ("sent", "counter", "Releases that the broker has"),
     ("known", "counter", "Releases that were not sent again"),
 )
-
-_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class MetricsPage:
-    """Serves ``/metrics`` until it is closed.
-
-    Args:
-        port: of the loopback address; 0 takes a free one.
-        text: what to serve.
-        setting: that names the port.
-
-    Raises:
-        CommandError: the port is taken, or not to be had.
-    """
-
-    def __init__(self, port: int, text: Callable[[], str], setting: str = "metrics.port") -> None:
-        class Handler(BaseHTTPRequestHandler):
-            timeout = _READER_S
-
-            def do_GET(self) -> None:
-                found = self.path.partition("?")[0] == "/metrics"
-                body = (text() if found else "the counts are at /metrics\n").encode()
-                self.send_response(200 if found else 404)
-                self.send_header("Content-Type", _TYPE)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base class calls it so
-                """Log no request."""
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, request: Any, client_address: Any) -> None:
-                """Print the traceback of an error, but none of a reader that went away or reads nothing."""
-                if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
-                    super().handle_error(request, client_address)
-
-        try:
-            self._server = Server(("127.0.0.1", port), Handler)
-        except OSError as error:
-            raise CommandError(
-                f"{setting} {port}: cannot be listened on ({error.strerror or type(error).__name__}); choose another"
-            ) from None
-        self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, name="quiltstream-metrics", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @dataclass

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,10 +32,11 @@ from ...schemas.settings.secrets import FromEnvironment, FromFile, SecretError, 
 from ..commands import settled
 from ..console import facts, heading, results
 from ..errors import CommandError, ExitCode
+from ..metrics_page import serve_metrics
 from .connection import BrokerError, Connection, Session, paho
 from .delivery import DeliveryError, DeliveryTarget, FolderDelivery, KafkaDelivery, kafka
 from .forward import Forward
-from .metrics import MetricsPage, RejectFile, Tally
+from .metrics import RejectFile, Tally
 from .pseudonyms import TopicNames
 from .publish_back import Back, FolderSource, KafkaSource, ReleaseSource, Sent
 
@@ -432,19 +433,12 @@ def _report(tally: Tally, stop: Callable[[], bool], every: float) -> None:
 
 @contextmanager
 def _closing(parts: Parts) -> Generator[tuple[Tally, RejectFile]]:
-    tally = Tally()
-    port = parts.settings.metrics.port
-    rejects = parts.rejects()
-    page = None
-    try:
-        if port is not None:
-            page = MetricsPage(port, tally.prometheus)
-            _LOG.info("counts are at 127.0.0.1:%d/metrics", page.port)
+    tally, rejects = Tally(), parts.rejects()
+    with closing(rejects), ExitStack() as page:
+        if parts.settings.metrics.port is not None:
+            port = page.enter_context(serve_metrics(parts.settings.metrics.port, tally.prometheus, "metrics.port"))
+            _LOG.info("counts are at 127.0.0.1:%d/metrics", port)
         yield tally, rejects
-    finally:
-        if page is not None:
-            page.close()
-        rejects.close()
 
 
 @contextmanager

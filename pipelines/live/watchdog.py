@@ -25,6 +25,7 @@ from ...transforms.common.batches import DECODED, counter_name
 from ...transforms.sources.progress import LEDGER, Heartbeat
 from ...transforms.sources.reader import PollingPolicy
 from ..console import listed, plural
+from ..metrics_page import MetricFamily, metrics_text, serve_metrics
 
 __all__ = [
     "BEAT_S",
@@ -181,46 +182,49 @@ class HealthMetrics:
     def text(self) -> str:
         """It in Prometheus' text format."""
         with self._lock:
-            return "\n".join([*self._lines(), ""])
+            return metrics_text(self._families())
 
     def _total(self, name: str) -> int:
         return self._earlier.get(name, 0) + self._counts.get(name, 0)
 
-    def _counters(self) -> Iterator[str]:
-        """The runner's counters, from its first report on; all at 0 before they count."""
-        for name, (metric, about) in _COUNTED.items():
-            yield from _metric(metric, "counter", about, float(self._total(name)))
-        yield "# HELP quiltstream_live_rejected_total Rejected readings by reason, late ones among them"
-        yield "# TYPE quiltstream_live_rejected_total counter"
-        for reason in RejectReason:
-            label = reason.value
-            yield f'quiltstream_live_rejected_total{{reason="{label}"}} {self._total(counter_name(reason))}'
-
-    def _lines(self) -> Iterator[str]:
+    def _families(self) -> Iterator[MetricFamily]:
         found = self._report
-        yield from _metric("running", "gauge", "Whether a runner has the job", float(self._running))
-        yield from _metric("begun_total", "counter", "How often a runner was given the job", float(self._begun))
+        yield _gauge("running", "Whether a runner has the job", float(self._running))
+        yield _counter("begun_total", "How often a runner was given the job", float(self._begun))
         if self._looked is not None:
-            yield from _metric("looked_seconds", "gauge", "When the watchdog looked, seconds since 1970", self._looked)
+            yield _gauge("looked_seconds", "When the watchdog looked, seconds since 1970", self._looked)
         if found.worker_s is not None:
-            about = "Seconds since a worker looked at the source"
-            yield from _metric("worker_silent_seconds", "gauge", about, found.worker_s)
+            yield _gauge("worker_silent_seconds", "Seconds since a worker looked at the source", found.worker_s)
         if found.clock_us is not None:
             about = "How far the slowest part of the source has come, seconds since 1970"
-            yield from _metric("clock_seconds", "gauge", about, found.clock_us / 1e6)
+            yield _gauge("clock_seconds", about, found.clock_us / 1e6)
         if self._counted:
             yield from self._counters()
-        yield "# HELP quiltstream_live_trouble Whether the watchdog finds this cause now"
-        yield "# TYPE quiltstream_live_trouble gauge"
-        for cause in Cause:
-            yield f'quiltstream_live_trouble{{cause="{cause.value}"}} {int(cause in found.causes)}'
+        yield MetricFamily(
+            "quiltstream_live_trouble",
+            "gauge",
+            "Whether the watchdog finds this cause now",
+            [({"cause": cause.value}, int(cause in found.causes)) for cause in Cause],
+        )
+
+    def _counters(self) -> Iterator[MetricFamily]:
+        """The runner's counters, from its first report on; all at 0 before they count."""
+        for name, (metric, about) in _COUNTED.items():
+            yield _counter(metric, about, float(self._total(name)))
+        yield MetricFamily(
+            "quiltstream_live_rejected_total",
+            "counter",
+            "Rejected readings by reason, late ones among them",
+            [({"reason": reason.value}, self._total(counter_name(reason))) for reason in RejectReason],
+        )
 
 
-def _metric(name: str, kind: str, about: str, value: float) -> Iterator[str]:
-    full = f"quiltstream_live_{name}"
-    yield f"# HELP {full} {about}"
-    yield f"# TYPE {full} {kind}"
-    yield f"{full} {value!r}"
+def _gauge(name: str, about: str, value: float) -> MetricFamily:
+    return MetricFamily.single(f"quiltstream_live_{name}", "gauge", about, value)
+
+
+def _counter(name: str, about: str, value: float) -> MetricFamily:
+    return MetricFamily.single(f"quiltstream_live_{name}", "counter", about, value)
 
 
 #: Of this process, which watches one live job at a time.
@@ -242,14 +246,9 @@ def health_page(port: int | None, say: Say) -> Generator[None]:
     if port is None:
         yield
         return
-    from ..gateway.metrics import MetricsPage  # noqa: PLC0415 - only where there is a port
-
-    page = MetricsPage(port, HEALTH_METRICS.text, "live.metrics_port")
-    try:
-        say("metrics", f"the watchdog's verdict is at 127.0.0.1:{page.port}/metrics")
+    with serve_metrics(port, HEALTH_METRICS.text, "live.metrics_port") as served:
+        say("metrics", f"the watchdog's verdict is at 127.0.0.1:{served}/metrics")
         yield
-    finally:
-        page.close()
 
 
 #: Seconds without a sign of life before it is said. Readers in this process give one in ten seconds at least, however

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -304,26 +301,6 @@ def test_the_metrics_page_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(page_module, "KEPT_S", 0.0)
     look._until = 0.0
     assert samples(look.text()) == {"up": 0.0}
-
-
-def test_the_metrics_page_is_served_on_the_loopback_address_at_one_path() -> None:
-    server = page_module.server_of(0, lambda: "quiltstream_ledger_up 1.0\n")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        assert server.server_address[0] == "127.0.0.1"
-        base = f"http://127.0.0.1:{server.server_address[1]}"
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{base}/metrics", timeout=10) as answer:
-            assert answer.read() == b"quiltstream_ledger_up 1.0\n"
-            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-        with pytest.raises(urllib.error.HTTPError, match="404") as refused:
-            opener.open(f"{base}/", timeout=10)
-        refused.value.close()
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
 
 
 @pytest.mark.parametrize(

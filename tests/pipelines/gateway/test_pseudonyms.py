@@ -16,8 +16,9 @@ import yaml
 
 from quiltstream.pipelines.gateway.delivery import DeliveryTarget, FolderDelivery, KafkaDelivery
 from quiltstream.pipelines.gateway.forward import Forward
-from quiltstream.pipelines.gateway.metrics import MetricsPage, RejectFile, Tally
+from quiltstream.pipelines.gateway.metrics import RejectFile, Tally
 from quiltstream.pipelines.gateway.pseudonyms import TopicNames
+from quiltstream.pipelines.metrics_page import serve_metrics
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.gateway import GatewaySettings, Level, TopicPseudonyms
 from quiltstream.schemas.settings.mappings import Readings
@@ -197,12 +198,11 @@ def test_rejects_logs_and_counts_have_neither_the_name_nor_the_key(
     lines = [json.loads(line) for line in (tmp_path / "rejects.jsonl").read_text(encoding="utf-8").splitlines()]
     # the same digest as that of the topic under its pseudonym: nothing of the name is behind it
     assert lines[0]["topic"] == rejects.digest(f"meters/{KEY.name('secret-7')}/kwh".encode())
-    page = MetricsPage(0, tally.prometheus)
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/metrics") as answer:
-            shown = answer.read().decode()
-    finally:
-        page.close()
+    with (
+        serve_metrics(0, tally.prometheus, "metrics.port") as port,
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer,
+    ):
+        shown = answer.read().decode()
     assert 'dropped_total{reason="refused-by-next-hop"} 2' in shown
     for text in (shown, caplog.text, json.dumps(lines), repr(target.seen), tally.line(0, 1.0)):
         assert "secret-7" not in text
