@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Generic, TypeVar
 
 from ...schemas.readings import RejectReason
 from ...schemas.slots import DAY_US, format_instant
@@ -279,8 +280,85 @@ _BY_WORKERS = frozenset(
     {Cause.SOURCE, Cause.SILENT, Cause.UNHEARD, Cause.LEFT_OUT, Cause.AHEAD, Cause.STALLED, Cause.HELD}
 )
 
-Found = tuple[Cause, str, str]
-"""A cause, which one of several, and what to say."""
+_Value = TypeVar("_Value")
+
+Key = tuple[Cause, str]
+"""A cause, and which one of several with it: what is the same when it is said again, with other numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Something that is wrong now.
+
+    Attributes:
+        cause: what is wrong.
+        text: in words; empty if it is on the metric alone.
+        part: which one of several with the same cause.
+    """
+
+    cause: Cause
+    text: str
+    part: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What complaints of several looks have in common."""
+        return self.cause, self.part
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting(Generic[_Value]):
+    """A value, and the monotonic seconds since when it has not changed; ``None`` is none."""
+
+    value: _Value | None = None
+    since: float = 0.0
+
+    def at(self, now: float, value: _Value | None) -> Lasting[_Value]:
+        """It with the value of now."""
+        return self if value == self.value else Lasting(value, now)
+
+
+@dataclass
+class News:
+    """What was said of complaints: each again after a while, and once that it is over.
+
+    Attributes:
+        holding: those of the last look.
+        told: those of them that were said since they began.
+        said: monotonic seconds when each was said last.
+        ended: causes that were told and hold no more, and whose end is not said yet.
+    """
+
+    holding: set[Key] = field(default_factory=set[Key])
+    told: set[Key] = field(default_factory=set[Key])
+    said: dict[Key, float] = field(default_factory=dict[Key, float])
+    ended: list[Cause] = field(default_factory=list[Cause])
+
+    def of(self, found: Iterable[Complaint], holding: set[Key], now: float) -> list[str]:
+        """What is to be said of complaints.
+
+        Args:
+            found: complaints.
+            holding: all that hold now, those that were not found anew among them.
+            now: monotonic seconds.
+        """
+        over = self.holding - holding
+        self.ended += sorted({cause for cause, _ in over & self.told})
+        self.told &= holding
+        # what comes back is said at once; a source that is often silent for a while is not said each time
+        for key in over:
+            if key[0] is not Cause.SILENT:
+                self.said.pop(key, None)
+        self.holding = holding
+        return [complaint.text for complaint in found if complaint.text and self._is_new(complaint.key, now)]
+
+    def _is_new(self, key: Key, now: float) -> bool:
+        again = float("inf") if key[0] is Cause.STALLED else _REPEAT_S
+        new = key not in self.said or now - self.said[key] >= again
+        if new:
+            self.said[key] = now
+            self.told.add(key)
+        return new
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +402,16 @@ class Stuck(Trouble):
 
 @dataclass
 class Watchdog:
-    """Remembers what it saw, and what it said when.
+    """Finds what is wrong with a live job by what it sees now and saw before.
+
+    A complaint may depend on others, so that they are looked for in an order:
+
+    1. Sink, ledger, runner and cluster, which every window needs. One that is away explains why no worker looks at the
+       source, why windows are overdue, and why the runner holds one back: that is then not said as well.
+    2. Workers. If none looks at the source, what only they can tell stays as it was.
+    3. What workers tell, in the order in which readings pass: whether the source can be read, whether it has something
+       new, which sources are left out, which are waited for, how far the clock has come, and the window that it has
+       come past. A clock that waits for a source stands, and is not said to be stalled.
 
     Attributes:
         pace: when windows close.
@@ -342,20 +429,27 @@ class Watchdog:
     clock: Callable[[], float] = time.monotonic
     wall_us: Callable[[], int] = lambda: time.time_ns() // 1_000
     here: bool = True
+    report: HealthReport = field(default_factory=HealthReport)
+
+    # where readers are elsewhere: polls by the runner's counters, and when their number rose last
     _polls: int = 0
     _polled: float | None = None
-    _record: tuple[int | None, float] | None = None
-    _passed: tuple[int, float] | None = None
-    _stood: tuple[int, float] | None = None
-    _seen: tuple[float, float] = (0.0, 0.0)
-    _silent: set[int] = field(default_factory=set[int])
-    _awaited: tuple[list[str], float] = field(default_factory=lambda: (list[str](), 0.0))
-    _said: dict[tuple[Cause, str], float] = field(default_factory=dict[tuple[Cause, str], float])
-    _told: set[tuple[Cause, str]] = field(default_factory=set[tuple[Cause, str]])
-    _holds: set[tuple[Cause, str]] = field(default_factory=set[tuple[Cause, str]])
-    _over: list[Cause] = field(default_factory=list[Cause])
+    # slot of the first window that is not on record
+    _missing: Lasting[int] = Lasting()
+    # the same, while the source has come past it and the runner can put it on record
+    _passed: Lasting[int] = Lasting()
+    # how far the slowest part of the source has come, while its readings arrive and nothing explains that it stands
+    _slowest_us: Lasting[int] = Lasting()
+    # when that part was polled last, and since when its polls have been close enough to notice a clock that stands
+    _looked: float = 0.0
+    _close_looks: float = 0.0
+    # when a clock that stands was found last, until it has moved for a while
     _stall: float | None = None
-    report: HealthReport = field(default_factory=HealthReport)
+    # parts of the source that have nothing new
+    _silent: set[int] = field(default_factory=set[int])
+    # sources that hold windows because no reading of them came yet
+    _awaited: Lasting[list[str]] = Lasting()
+    _news: News = field(default_factory=News)
 
     def look(
         self,
@@ -381,69 +475,42 @@ class Watchdog:
             pending: a call of the runner or the ledger that is not answered yet.
             stuck: what the cluster that runs the job says is in its way; it may take a job up again by itself.
         """
-        now = self.clock()
-        if self._record is None or self._record[0] != first_missing:
-            self._record = (first_missing, now)
-        if (tallies or {}).get("polls", 0) > self._polls:
-            self._polls, self._polled = (tallies or {})["polls"], now
+        now, tallies = self.clock(), tallies or {}
+        self._missing = self._missing.at(now, first_missing)
+        if tallies.get(_POLLS, 0) > self._polls:
+            self._polls, self._polled = tallies[_POLLS], now
         last = self._last(heartbeats)
         still = last is not None and now - last > self._worker_s
-        found = [*self._around(now, waits or {}, away, pending, still=still)]
-        if lost is not None:
-            found.append((Cause.RUNNER, "", f"{lost}. The job may run on there meanwhile, and is followed again then"))
-        if stuck is not None and (stuck.sure or now - stuck.since > PATIENCE_S):
-            lasts = now - stuck.since
-            found.append((stuck.cause, "cluster", f"for {lasts:.0f} s, {stuck.text}" if lasts >= 1 else stuck.text))
-        # what is known to be away says why no worker looks, and why no window is put on record
-        known = any(cause in _WHY_NO_WORKER for cause, _, _ in found)
-        if known and (Cause.HELD, "") not in self._holds:
-            self._passed = None  # the runner has its time once it can go on
-        if not (still and pending is not None and any(cause is pending.cause for cause, _, _ in found)):
-            found += self._found(now, heartbeats, tallies or {}, last, known=known)
-        found += self._stall_goes_on(now, {cause for cause, _, _ in found}, heartbeats)
-        here = {(cause, which) for cause, which, _ in found}
+        found = [
+            *_waits(waits or {}, away),
+            *_unanswered(pending, now, _ANSWER_S if still else PATIENCE_S),
+            *_in_cluster(lost, stuck, now),
+        ]
+        known = any(complaint.cause in _WHY_NO_WORKER for complaint in found)
+        if known and (Cause.HELD, "") not in self._news.holding:
+            self._passed = Lasting()  # the runner has its time once it can go on
+        if last is None:
+            found += self._overdue(now, known=known)
+        elif not still:
+            found += self._by_workers(now, heartbeats, tallies.get("blocks-incomplete", 0), known=known)
+        elif not known:
+            found.append(_no_worker(now - last))
+        found += self._stall_goes_on(now, {complaint.cause for complaint in found}, heartbeats)
+        holding = {complaint.key for complaint in found}
         if still:
-            self._stood = None
-            here |= {one for one in self._holds if one[0] in _BY_WORKERS or one[0] is Cause.NO_WORKER}
-        self._over += sorted({cause for cause, which in self._holds - here if (cause, which) in self._told})
-        # what comes back is said at once; a source that is often silent for a while is not said each time
-        self._told &= here
-        for one in self._holds - here:
-            if one[0] is not Cause.SILENT:
-                self._said.pop(one, None)
-        self._holds = here
-        clocks = [heartbeat.clock_us for heartbeat in heartbeats.values() if heartbeat.clock_us is not None]
+            self._slowest_us = Lasting()
+            holding |= {key for key in self._news.holding if key[0] in _BY_WORKERS or key[0] is Cause.NO_WORKER}
+        texts = self._news.of(found, holding, now)
         self.report = HealthReport(
-            frozenset(cause for cause, _ in here), None if last is None else now - last, min(clocks, default=None)
+            frozenset(cause for cause, _ in holding), None if last is None else now - last, _slowest(heartbeats)
         )
-        return [text for cause, which, text in found if text and self._is_new((cause, which), now)]
+        return texts
 
     def over(self) -> list[str]:
         """What was said to be wrong and is not any more, since the last call."""
-        found = [cause.well for cause in self._over]
-        self._over.clear()
+        found = [cause.well for cause in self._news.ended]
+        self._news.ended.clear()
         return found
-
-    def _stall_goes_on(self, now: float, causes: set[Cause], heartbeats: Mapping[int, Heartbeat]) -> Iterator[Found]:
-        """A clock that moved for a moment has not recovered: a stall is one episode until it has moved for a while."""
-        if Cause.STALLED in causes:
-            self._stall = now
-        elif self._stall is not None:
-            missing = None if self._record is None else self._record[0]
-            clocks = [heartbeat.clock_us for heartbeat in heartbeats.values() if heartbeat.clock_us is not None]
-            past = missing is None or not clocks or min(clocks) >= self.due_us(missing)
-            if past or now - self._stall > _EPISODE_S:
-                self._stall = None
-            else:
-                yield Cause.STALLED, "", ""
-
-    def _is_new(self, one: tuple[Cause, str], now: float) -> bool:
-        again = float("inf") if one[0] is Cause.STALLED else _REPEAT_S
-        new = one not in self._said or now - self._said[one] >= again
-        if new:
-            self._said[one] = now
-            self._told.add(one)
-        return new
 
     @property
     def _worker_s(self) -> float:
@@ -456,45 +523,38 @@ class Watchdog:
             return None
         return max([*(heartbeat.beaten for heartbeat in heartbeats.values()), self._polled or 0.0, self.heard])
 
-    def _around(
-        self, now: float, waits: Mapping[str, str], away: str | None, pending: PendingCall | None, *, still: bool
-    ) -> Iterator[Found]:
-        """What is wrong with sink, ledger and runner."""
-        yield from ((Cause.SINK, who, text) for who, text in waits.items() if not who.startswith(LEDGER))
-        workers = next((text for who, text in waits.items() if who.startswith(LEDGER)), None)
-        if away is not None:
-            yield Cause.LEDGER, "", f"the ledger of record cannot be looked at, and the job waits for it: {away}"
-        elif workers is not None:
-            yield Cause.LEDGER, "", f"workers wait for the ledger of record: {workers}"
-        if pending is not None and now - pending.since > (_ANSWER_S if still else PATIENCE_S):
-            yield pending.cause, "", _without_answer(pending.cause, now - pending.since)
-
-    def _found(
-        self,
-        now: float,
-        heartbeats: Mapping[int, Heartbeat],
-        tallies: Mapping[str, int],
-        last: float | None,
-        *,
-        known: bool = False,
-    ) -> Iterator[Found]:
-        if last is None:
-            yield from self._overdue(now, known=known)
+    def _overdue(self, now: float, *, known: bool) -> Iterator[Complaint]:
+        """Where neither heartbeat nor counters can be seen, only what is late on record tells."""
+        missing, lasts = self._missing.value, now - self._missing.since
+        if missing is None or lasts <= PATIENCE_S:
             return
-        if now - last > self._worker_s:
-            if known:
-                return
-            yield (
-                Cause.NO_WORKER,
-                "",
-                f"no worker has looked at the source for {now - last:.0f} s: the worker pool may be gone, or every "
-                "worker waits for the ledger of record; look at the runner's workers, then restart the job",
+        due = self.due_us(missing)
+        # what has come is read with the next look
+        waits = self.pace.lateness_us + (self.pace.idle_us or 0) + int((self.pace.poll_s + PATIENCE_S) * 1e6)
+        if due + waits < self.wall_us():
+            said = (
+                f"nothing was put on record for {lasts:.0f} s, and the window that ends at "
+                f"{format_instant(due)} is missing"
             )
-            return
-        troubles = sorted({heartbeat.trouble for heartbeat in heartbeats.values() if heartbeat.trouble is not None})
-        if troubles:
-            said = "; ".join(troubles)
-            yield Cause.SOURCE, "", f"the source cannot be read: {said}. Its windows wait; it is tried again"
+            why = (
+                ": its source may be silent, the workers gone, or the runner may have lost its source. This runner "
+                "tells no counters here: look at its own pages; if nothing moves, stop the job and begin it anew"
+            )
+            yield Complaint(Cause.OVERDUE, said if known else said + why)
+
+    def _by_workers(
+        self, now: float, heartbeats: Mapping[int, Heartbeat], incomplete: int, *, known: bool
+    ) -> Iterator[Complaint]:
+        """What the readers' heartbeats tell, in the order in which readings pass."""
+        yield from _unreadable(heartbeats.values())
+        yield from self._nothing_new(heartbeats)
+        yield from _left_out(heartbeats.values())
+        yield from self._unheard(now, [heartbeat for heartbeat in heartbeats.values() if heartbeat.waited_for])
+        yield from self._ahead(heartbeats.values())
+        yield from self._stalled(now, heartbeats)
+        yield from self._held(now, _slowest(heartbeats), incomplete, known=known)
+
+    def _nothing_new(self, heartbeats: Mapping[int, Heartbeat]) -> Iterator[Complaint]:
         # between two looks that are far apart nothing can be heard, and nothing is new in what cannot be read
         self._silent = {
             part
@@ -504,134 +564,149 @@ class Watchdog:
         }
         if self._silent:
             parts = _parts(len(self._silent), len(heartbeats))
-            yield (
+            until = "" if self.pace.idle_us is None else " until live.idle has passed"
+            yield Complaint(
                 Cause.SILENT,
-                "",
                 f"the source has had nothing new for over {PATIENCE_S:.0f} s{parts}: is what feeds it away? "
-                "Its windows wait" + ("" if self.pace.idle_us is None else " until live.idle has passed"),
-            )
-        yield from _left_out(heartbeats.values())
-        yield from self._unheard(now, [heartbeat for heartbeat in heartbeats.values() if heartbeat.waited_for])
-        clocks = [heartbeat.clock_us for heartbeat in heartbeats.values() if heartbeat.clock_us is not None]
-        ahead = [
-            heartbeat.latest_us
-            for heartbeat in heartbeats.values()
-            if heartbeat.latest_us is not None and heartbeat.latest_us > self.wall_us() + DAY_US
-        ]
-        if ahead:
-            yield (
-                Cause.AHEAD,
-                "",
-                f"a reading is stamped {format_instant(max(ahead))}, over a day ahead of this machine's clock: a "
-                "meter's clock may have jumped. Windows close by this machine's clock",
-            )
-        arriving = any(
-            heartbeat.heard and heartbeat.looked - heartbeat.heard <= PATIENCE_S for heartbeat in heartbeats.values()
-        )
-        behind = any(heartbeat.behind for heartbeat in heartbeats.values())
-        if clocks and arriving and not self._awaited[0] and not behind:
-            slowest = min(clocks)
-            yield from self._stalled(
-                now,
-                slowest,
-                min(one.looked for one in heartbeats.values() if one.clock_us == slowest),
-            )
-        else:
-            self._stood = None
-        for cause, which, text in self._held(now, min(clocks, default=None), tallies.get("blocks-incomplete", 0)):
-            yield cause, which, "" if known else text
-
-    def _held(self, now: float, clock_us: int | None, behind: int) -> Iterator[Found]:
-        """The source has come past a window, and the runner has had its time to put it on record."""
-        missing = None if self._record is None else self._record[0]
-        if missing is None or clock_us is None or clock_us < self.due_us(missing):
-            self._passed = None
-            return
-        if self._passed is None or self._passed[0] != missing:
-            self._passed = (missing, now)
-        if now - self._passed[1] > PATIENCE_S:
-            yield (
-                Cause.HELD,
-                "",
-                "the source has come past a window that is not on record: the runner holds it back or lost a part "
-                f"of it ({behind} incomplete blocks were dropped). If it stays so, restart the job: it reads the "
-                "source again and publishes what is missing",
+                f"Its windows wait{until}",
             )
 
-    def _stalled(self, now: float, clock_us: int, looked: float) -> Iterator[Found]:
-        """Readings arrive, and none of them moves the clock past a window that is due by the clock on the wall.
-
-        Only polls show it. Where they are far apart, a stall is reported when it is over.
-        """
-        if looked - self._seen[0] > PATIENCE_S:
-            self._seen = (looked, now)
-        self._seen = (looked, self._seen[1])
-        if self._stood is None or self._stood[0] != clock_us:
-            self._stood = (clock_us, now)
-        going_on = now - looked <= PATIENCE_S and now - max(self._stood[1], self._seen[1]) > PATIENCE_S
-        over = now - looked > _ANSWER_S and looked - self._stood[1] > PATIENCE_S
-        missing = None if self._record is None else self._record[0]
-        if missing is None or not (going_on or over):
-            return
-        due, wall_us = self.due_us(missing), self.wall_us() - int((now - looked) * 1e6)
-        if clock_us < due and due + self.pace.lateness_us + int(PATIENCE_S * 1e6) < wall_us:
-            yield (
-                Cause.STALLED,
-                "",
-                f"readings arrive, and the source's clock has stood at {format_instant(clock_us)} for "
-                f"{now - self._stood[1]:.0f} s, so the window that ends at {format_instant(due)} waits: what "
-                "arrives is older than that, or stamped over a day ahead",
-            )
-
-    def _unheard(self, now: float, waiting: list[Heartbeat]) -> Iterator[Found]:
+    def _unheard(self, now: float, waiting: list[Heartbeat]) -> Iterator[Complaint]:
         """Sources of which no reading came yet hold the windows of all the others; only looks tell whether one did."""
         names = sorted({name for heartbeat in waiting for name in heartbeat.waited_for})
-        if names != self._awaited[0]:
-            self._awaited = (names, now)
-        if not names or max(heartbeat.looked for heartbeat in waiting) - self._awaited[1] <= PATIENCE_S:
+        self._awaited = self._awaited.at(now, names)
+        if not names or max(heartbeat.looked for heartbeat in waiting) - self._awaited.since <= PATIENCE_S:
             return
         until = "they have one" if self.pace.idle_us is None else "live.idle has passed"
-        yield (
+        yield Complaint(
             Cause.UNHEARD,
-            "",
             f"no reading has come yet of {plural(len(names), 'source')} ({listed(names, _SHOWN)}): the windows wait "
             f"until {until}",
         )
 
-    def _overdue(self, now: float, *, known: bool) -> Iterator[Found]:
-        """Where neither heartbeat nor counters can be seen, only what is late on record tells."""
-        if self._record is None or self._record[0] is None or now - self._record[1] <= PATIENCE_S:
+    def _ahead(self, heartbeats: Iterable[Heartbeat]) -> Iterator[Complaint]:
+        latest = max((heartbeat.latest_us for heartbeat in heartbeats if heartbeat.latest_us is not None), default=None)
+        if latest is not None and latest > self.wall_us() + DAY_US:
+            yield Complaint(
+                Cause.AHEAD,
+                f"a reading is stamped {format_instant(latest)}, over a day ahead of this machine's clock: a "
+                "meter's clock may have jumped. Windows close by this machine's clock",
+            )
+
+    def _stalled(self, now: float, heartbeats: Mapping[int, Heartbeat]) -> Iterator[Complaint]:
+        """Readings arrive, and none of them moves the clock past a window that is due by the clock on the wall.
+
+        Only polls show it. Where they are far apart, a stall is reported when it is over.
+        """
+        clock_us, parts = _slowest(heartbeats), heartbeats.values()
+        arriving = any(one.heard and one.looked - one.heard <= PATIENCE_S for one in parts)
+        if clock_us is None or not arriving or self._awaited.value or any(one.behind for one in parts):
+            self._slowest_us = Lasting()
             return
-        due = self.due_us(self._record[0])
-        # what has come is read with the next look
-        waits = self.pace.lateness_us + (self.pace.idle_us or 0) + int((self.pace.poll_s + PATIENCE_S) * 1e6)
-        if due + waits < self.wall_us():
-            said = (
-                f"nothing was put on record for {now - self._record[1]:.0f} s, and the window that ends at "
-                f"{format_instant(due)} is missing"
-            )
-            yield (
-                Cause.OVERDUE,
-                "",
-                said
-                if known
-                else f"{said}: its source may be silent, the workers gone, or the runner may have "
-                "lost its source. This runner tells no counters here: look at its own pages; if nothing moves, stop "
-                "the job and begin it anew",
+        looked = min(one.looked for one in parts if one.clock_us == clock_us)
+        if looked - self._looked > PATIENCE_S:
+            self._close_looks = now
+        self._looked = looked
+        self._slowest_us = self._slowest_us.at(now, clock_us)
+        since = self._slowest_us.since
+        going_on = now - looked <= PATIENCE_S and now - max(since, self._close_looks) > PATIENCE_S
+        over = now - looked > _ANSWER_S and looked - since > PATIENCE_S
+        if self._missing.value is None or not (going_on or over):
+            return
+        due, wall_us = self.due_us(self._missing.value), self.wall_us() - int((now - looked) * 1e6)
+        if clock_us < due and due + self.pace.lateness_us + int(PATIENCE_S * 1e6) < wall_us:
+            yield Complaint(
+                Cause.STALLED,
+                f"readings arrive, and the source's clock has stood at {format_instant(clock_us)} for "
+                f"{now - since:.0f} s, so the window that ends at {format_instant(due)} waits: what "
+                "arrives is older than that, or stamped over a day ahead",
             )
 
+    def _held(self, now: float, clock_us: int | None, incomplete: int, *, known: bool) -> Iterator[Complaint]:
+        """The source has come past a window, and the runner has had its time to put it on record."""
+        missing = self._missing.value
+        if missing is None or clock_us is None or clock_us < self.due_us(missing):
+            self._passed = Lasting()
+            return
+        self._passed = self._passed.at(now, missing)
+        if now - self._passed.since > PATIENCE_S:
+            text = (
+                "the source has come past a window that is not on record: the runner holds it back or lost a part "
+                f"of it ({incomplete} incomplete blocks were dropped). If it stays so, restart the job: it reads the "
+                "source again and publishes what is missing"
+            )
+            yield Complaint(Cause.HELD, "" if known else text)
 
-def _left_out(heartbeats: Iterable[Heartbeat]) -> Iterator[Found]:
+    def _stall_goes_on(
+        self, now: float, causes: set[Cause], heartbeats: Mapping[int, Heartbeat]
+    ) -> Iterator[Complaint]:
+        """A clock that moved for a moment has not recovered: a stall is one episode until it has moved for a while."""
+        if Cause.STALLED in causes:
+            self._stall = now
+        elif self._stall is not None:
+            missing, clock_us = self._missing.value, _slowest(heartbeats)
+            past = missing is None or clock_us is None or clock_us >= self.due_us(missing)
+            if past or now - self._stall > _EPISODE_S:
+                self._stall = None
+            else:
+                yield Complaint(Cause.STALLED, "")
+
+
+def _waits(waits: Mapping[str, str], away: str | None) -> Iterator[Complaint]:
+    """What sinks and workers say that they wait for, and whether the ledger can be looked at."""
+    yield from (Complaint(Cause.SINK, text, who) for who, text in waits.items() if not who.startswith(LEDGER))
+    workers = next((text for who, text in waits.items() if who.startswith(LEDGER)), None)
+    if away is not None:
+        yield Complaint(Cause.LEDGER, f"the ledger of record cannot be looked at, and the job waits for it: {away}")
+    elif workers is not None:
+        yield Complaint(Cause.LEDGER, f"workers wait for the ledger of record: {workers}")
+
+
+def _unanswered(pending: PendingCall | None, now: float, patience_s: float) -> Iterator[Complaint]:
+    """The runner or the ledger does not answer a call."""
+    if pending is not None and now - pending.since > patience_s:
+        yield Complaint(pending.cause, _without_answer(pending.cause, now - pending.since))
+
+
+def _in_cluster(lost: str | None, stuck: Stuck | None, now: float) -> Iterator[Complaint]:
+    """The runner does not report, or its cluster says what is in the way of the job."""
+    if lost is not None:
+        yield Complaint(Cause.RUNNER, f"{lost}. The job may run on there meanwhile, and is followed again then")
+    if stuck is not None and (stuck.sure or now - stuck.since > PATIENCE_S):
+        lasts = now - stuck.since
+        yield Complaint(stuck.cause, f"for {lasts:.0f} s, {stuck.text}" if lasts >= 1 else stuck.text, "cluster")
+
+
+def _no_worker(seconds: float) -> Complaint:
+    return Complaint(
+        Cause.NO_WORKER,
+        f"no worker has looked at the source for {seconds:.0f} s: the worker pool may be gone, or every "
+        "worker waits for the ledger of record; look at the runner's workers, then restart the job",
+    )
+
+
+def _unreadable(heartbeats: Iterable[Heartbeat]) -> Iterator[Complaint]:
+    troubles = sorted({heartbeat.trouble for heartbeat in heartbeats if heartbeat.trouble is not None})
+    if troubles:
+        said = "; ".join(troubles)
+        yield Complaint(Cause.SOURCE, f"the source cannot be read: {said}. Its windows wait; it is tried again")
+
+
+def _left_out(heartbeats: Iterable[Heartbeat]) -> Iterator[Complaint]:
     """Sources that fell silent for so long that windows are closed without them."""
     names = sorted({name for heartbeat in heartbeats for name in heartbeat.left_out})
     if names:
-        yield (
+        yield Complaint(
             Cause.LEFT_OUT,
-            "",
             f"{plural(len(names), 'source')} ({listed(names, _SHOWN)}) had readings and none for live.idle: windows "
             "are closed without waiting, their rows say silent, and readings of them that come later are rejected as "
             "late",
         )
+
+
+def _slowest(heartbeats: Mapping[int, Heartbeat]) -> int | None:
+    """How far the slowest part of the source has come; ``None`` if none tells."""
+    return min((one.clock_us for one in heartbeats.values() if one.clock_us is not None), default=None)
 
 
 def _without_answer(cause: Cause, seconds: float) -> str:
