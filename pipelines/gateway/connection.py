@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.tls_probe import mismatch, speaks_mqtt
@@ -41,8 +41,6 @@ __all__ = [
     "Backoff",
     "BrokerError",
     "Connection",
-    "Line",
-    "Outlet",
     "PacketError",
     "Session",
     "lasting",
@@ -317,54 +315,6 @@ def row_properties(release_id: str) -> Any:
     given.ContentType = "application/json"
     given.UserProperty = ("release_id", release_id)
     return given
-
-
-class _Connected(Protocol):
-    """What both need.
-
-    Attributes:
-        connected: whether there is a connection now.
-        epoch: its number; a packet id means something within one.
-    """
-
-    connected: bool
-    epoch: int
-
-    def close(self, seconds: float = 2.0) -> None:
-        """End the connection."""
-        ...
-
-
-class Line(_Connected, Protocol):
-    """What the way forward needs.
-
-    Attributes:
-        reconnects: connections after the first.
-        fresh: those for which the broker had no session.
-    """
-
-    reconnects: int
-    fresh: int
-
-    def turn(self, seconds: float, *, room: Callable[[], bool] | None = None, also: int | None = None) -> None:
-        """Read and write what can be."""
-        ...
-
-    def ack(self, packet: int) -> None:
-        """Acknowledge a message."""
-        ...
-
-
-class Outlet(_Connected, Protocol):
-    """What the way back needs."""
-
-    def turn(self, seconds: float) -> None:
-        """Read and write what can be."""
-        ...
-
-    def publish(self, topic: str, payload: bytes, *, retain: bool, properties: Any = None) -> int:
-        """Publish a message; its packet id, which is confirmed later if the connection lasts."""
-        ...
 
 
 @dataclass

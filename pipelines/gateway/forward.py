@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...schemas.dead_letters import Content
-from .connection import Arrived, Line
+from .connection import Arrived, Connection
 from .delivery import DeliveryTarget, Message
 from .metrics import Dropped, RejectFile, Stall, Tally
 from .pseudonyms import TopicNames
@@ -70,14 +70,14 @@ class Forward:
         self._tally = tally
         self._rejects = rejects
         self._names = names
-        self._line: Line | None = None
+        self._line: Connection | None = None
         self._flights: dict[int, _Flight] = {}
         self._held = 0
         self._waiting: deque[tuple[int, Message]] = deque()
         self._number = 0
         self._stall = Stall()
 
-    def run(self, line: Line, stop: Callable[[], bool], patience: float) -> None:
+    def run(self, line: Connection, stop: Callable[[], bool], patience: float) -> None:
         """Forward until a stop, then finish what is under way.
 
         Args:
@@ -148,7 +148,7 @@ class Forward:
     def _epoch(self) -> int:
         return 0 if self._line is None else self._line.epoch
 
-    def _turn(self, line: Line) -> None:
+    def _turn(self, line: Connection) -> None:
         also = self._target.fileno()
         busy = bool(self._flights) and also is None
         if not line.connected and self._flights and not self.room():
@@ -158,7 +158,7 @@ class Forward:
             line.turn(_BUSY_S if busy or self._waiting else _IDLE_S, room=self.room, also=also)
         self._settle(line)
 
-    def _settle(self, line: Line) -> None:
+    def _settle(self, line: Connection) -> None:
         had, target, tally = self._target.had(), self._target, self._tally
         for number in had:
             self._answered(number, line)
@@ -182,7 +182,7 @@ class Forward:
                 len(self._flights),
             )
 
-    def _answered(self, number: int, line: Line) -> None:
+    def _answered(self, number: int, line: Connection) -> None:
         flight = self._flights.pop(number)
         self._held -= flight.size
         if not flight.packet:
@@ -203,7 +203,7 @@ class Forward:
             self._line.ack(message.mid)
             self._tally.acknowledged += 1
 
-    def _finish(self, line: Line, patience: float) -> None:
+    def _finish(self, line: Connection, patience: float) -> None:
         """Read no more, wait for the target, acknowledge what it has, and go."""
         until = time.monotonic() + patience
         while self._flights and time.monotonic() < until and not self._broken(line):
@@ -217,7 +217,7 @@ class Forward:
                 "stopped with %d messages that the next hop did not confirm; the broker sends them again", left
             )
 
-    def _broken(self, line: Line) -> bool:
+    def _broken(self, line: Connection) -> bool:
         """Settle without reading; whether that cannot go on. What is wrong was, or will be, said where it matters."""
         try:
             if line.connected:

@@ -35,7 +35,7 @@ from urllib.parse import quote
 from ...schemas.dead_letters import Content
 from ...schemas.files import PRIVATE, check_replaceable, open_private, open_regular, reason
 from ..errors import CommandError
-from .connection import Outlet, row_properties
+from .connection import Connection, row_properties
 from .delivery import DISK_RETRY_S, DeliveryError, kafka, kafka_log, reason_of, refused_options
 from .metrics import Dropped, RejectFile, Stall, Tally
 
@@ -475,7 +475,7 @@ class Back:
         self._under_way: dict[int, tuple[ReleasedRow, bool]] = {}
         self._stall = Stall()
 
-    def run(self, outlet: Outlet, stop: Callable[[], bool], patience: float) -> None:
+    def run(self, outlet: Connection, stop: Callable[[], bool], patience: float) -> None:
         """Publish until a stop.
 
         Args:
@@ -508,7 +508,7 @@ class Back:
         self._tally.sent += len(rows)
         return True
 
-    def _on_disk(self, step: Callable[[], _Made], outlet: Outlet, over: Callable[[], bool]) -> _Made | None:
+    def _on_disk(self, step: Callable[[], _Made], outlet: Connection, over: Callable[[], bool]) -> _Made | None:
         """Take a step that notes something, again until the disk takes it; ``None`` where no time is left.
 
         Rows whose note is lost by a stop are published again, with the same release ids.
@@ -555,7 +555,7 @@ class Back:
         content = Content(payload, "", -1) if self._rejects.wants_content else None
         self._rejects.add(reason, b"", len(payload), content)
 
-    def _published(self, outlet: Outlet, rows: list[tuple[ReleasedRow, bool]], over: Callable[[], bool]) -> bool:
+    def _published(self, outlet: Connection, rows: list[tuple[ReleasedRow, bool]], over: Callable[[], bool]) -> bool:
         """Whether the broker has all rows; if not, there was no time left."""
         waiting = rows[::-1]
         epoch = outlet.epoch

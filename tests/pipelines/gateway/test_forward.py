@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiltstream.pipelines.gateway import DeliveryError, DeliveryTarget, Message
-from quiltstream.pipelines.gateway.connection import Arrived
+from quiltstream.pipelines.gateway.connection import Arrived, Connection
 from quiltstream.pipelines.gateway.delivery import Message as SameMessage
 from quiltstream.pipelines.gateway.forward import Forward
 from quiltstream.pipelines.gateway.metrics import Dropped, RejectFile, Stall, Tally
@@ -27,10 +27,10 @@ def incoming(packet: int, payload: bytes = b"1", topic: str | bytes = "meters/m1
     return Arrived(name, payload, packet, **about)
 
 
-class FakeLine:
+class FakeLine(Connection):
     """A connection that the test moves."""
 
-    def __init__(self) -> None:
+    def __init__(self) -> None:  # makes no client
         self.connected, self.epoch, self.reconnects, self.fresh = True, 1, 0, 0
         self.waiting: deque[Any] = deque()
         self.acked: list[tuple[int, int]] = []

@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import unicodedata
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.gateway import DeliveryError
+from quiltstream.pipelines.gateway.connection import Connection
 from quiltstream.pipelines.gateway.metrics import Dropped, RejectFile, Stall, Tally
 from quiltstream.pipelines.gateway.publish_back import (
     Back,
@@ -381,10 +382,10 @@ class Given(ReleaseSource):
         self.closed = True
 
 
-class FakeOutlet:
+class FakeOutlet(Connection):
     """A broker that confirms what the test lets it."""
 
-    def __init__(self) -> None:
+    def __init__(self) -> None:  # makes no client
         self.connected, self.epoch = True, 1
         self.published: list[tuple[str, bytes, bool]] = []
         self.open: list[int] = []
@@ -394,7 +395,7 @@ class FakeOutlet:
         self.back: Back | None = None
         self._packet = 0
 
-    def turn(self, seconds: float) -> None:  # noqa: ARG002 - the signature is a connection's
+    def turn(self, seconds: float, *, room: Callable[[], bool] | None = None, also: int | None = None) -> None:  # noqa: ARG002 - the signature is a connection's
         assert self.back is not None
         if self.breaks and len(self.published) >= self.breaks[0]:
             # the connection breaks with everything under way, and is there again
