@@ -40,6 +40,7 @@ from ..transforms.payloads.messages import MessageDecoder, Messages, SourceAwayE
 from ..transforms.sinks import Message, MessageFormat, MessageSender, MessageTopic
 from ..transforms.sources.contract import (
     BEGIN,
+    Attempts,
     BrokerUnavailableError,
     PartitionedSource,
     Reader,
@@ -80,9 +81,6 @@ __all__ = [
 ]
 
 LOG = logging.getLogger("quiltstream.plugins")
-
-#: Seconds from one attempt to reach a source that is away to the next, at most.
-_LONGEST_PAUSE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,14 +193,12 @@ class MessageReader(Reader):
         self._has_to_look_back = self._decoder.lookback_us > 0 and self._stamp_us is not None
         self._client: MessageClient | None = None
         self._held: Fetched | None = None
-        self._trouble: str | None = None
-        self._attempts = 0
-        self._look_at = 0.0
+        self._attempts = Attempts(first_s=1.0)
 
     @property
     def trouble(self) -> str | None:
         """Why nothing can be read now."""
-        return self._trouble
+        return self._attempts.trouble
 
     def read(self) -> SourceBatch | None:
         """The next messages, as readings."""
@@ -214,9 +210,9 @@ class MessageReader(Reader):
             decoded = self._decoder.decode(messages) if len(messages) else []
         except SourceAwayError as error:
             # nothing is wrong with the messages: they wait
-            self._held, self._trouble = fetched, str(error)
+            self._held, self._attempts.trouble = fetched, str(error)
             return None
-        self._held = self._trouble = None
+        self._held = self._attempts.trouble = None
         if fetched.lost_us is not None and fetched.lost_us > (self._lost_us or 0):
             self._lost_us = fetched.lost_us
             first = messages.positions[:1] if len(messages) else np.zeros(1, np.int64)
@@ -253,13 +249,8 @@ class MessageReader(Reader):
             self._decoder.decode(messages)
         self._has_to_look_back = False
 
-    def _pause(self, error: Exception) -> None:
-        self._trouble = str(error)
-        self._attempts += 1
-        self._look_at = time.monotonic() + min(_LONGEST_PAUSE_S, 0.5 * 2.0 ** min(self._attempts, 10))
-
     def _fetched(self) -> Fetched | None:
-        if time.monotonic() < self._look_at:
+        if time.monotonic() < self._attempts.due:
             return None
         try:
             if self._client is None:
@@ -268,19 +259,19 @@ class MessageReader(Reader):
                 self._look_back(self._client)
             fetched = self._client.fetch(self._at)
         except SourceAwayError as error:
-            self._pause(error)
+            self._attempts.failed(str(error))
             return None
         except BrokerUnavailableError as error:
             self.close()
             if not error.passing:
                 raise
-            if self._trouble is None:
+            if self._attempts.trouble is None:
                 LOG.warning("%s", error)
-            self._pause(error)
+            self._attempts.failed(str(error))
             return None
-        if self._trouble is not None:
+        if self._attempts.trouble is not None:
             LOG.warning("%s can be read again", self._source.name(self._part))
-        self._trouble, self._attempts = None, 0
+        self._attempts.succeeded()
         return fetched
 
 

@@ -44,7 +44,14 @@ from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from ..schemas.slots import parse_instant
 from .payloads.messages import MessageDecoder, Messages, SourceAwayError, sealed
 from .sinks import Message, MessageFormat, MessageSender, MessageTopic
-from .sources.contract import BrokerUnavailableError, PartitionedSource, Reader, SourceBatch, source_batch_of
+from .sources.contract import (
+    Attempts,
+    BrokerUnavailableError,
+    PartitionedSource,
+    Reader,
+    SourceBatch,
+    source_batch_of,
+)
 from .sources.progress import Heartbeat
 from .sources.reader import ReadLive, ReadPart
 
@@ -133,7 +140,8 @@ _WAIT_S = 0.1
 _REMEMBER_S = 600.0
 _REMEMBER = 1_000_000
 
-_LONGEST_PAUSE_S = 10.0
+#: Seconds that a stream may take to end.
+_END_S = 10.0
 
 #: Of the messages that may wait for the runner; from there on Pub/Sub may be holding some back.
 _FULL = 0.9
@@ -193,10 +201,8 @@ class PubSubReader(Reader):
         self._client: Any = None
         self._stream: Any = None
         self._closed = False
-        self._trouble: str | None = None
+        self._attempts = Attempts()
         self._waiting: str | None = None
-        self._attempts = 0
-        self._look_at = 0.0
         self._heard_s: float | None = None
         self._held_s = float("inf")
 
@@ -214,7 +220,7 @@ class PubSubReader(Reader):
     @property
     def trouble(self) -> str | None:
         """What is in the way."""
-        return self._trouble or self._waiting
+        return self._attempts.trouble or self._waiting
 
     def check(self) -> bool:
         """Whether messages still stream in: a client that has given up has ended its stream."""
@@ -254,7 +260,7 @@ class PubSubReader(Reader):
         if stream is not None:
             stream.cancel()
             try:
-                stream.result(timeout=_LONGEST_PAUSE_S)
+                stream.result(timeout=_END_S)
             except Exception as error:  # noqa: BLE001 - it is over in any case
                 LOG.debug("%s: the stream ended with %s", self._source.subscription, type(error).__name__)
         if client is not None:
@@ -268,7 +274,7 @@ class PubSubReader(Reader):
             error = self._stream.exception()
             self._stream = None
             self._failed(error if error is not None else TimeoutError())
-        if self._stream is not None or time.monotonic() < self._look_at:
+        if self._stream is not None or time.monotonic() < self._attempts.due:
             return
         try:
             if self._client is None:
@@ -281,9 +287,9 @@ class PubSubReader(Reader):
                 raise
             self._failed(error)
         else:
-            if self._trouble is not None:
+            if self._attempts.trouble is not None:
                 LOG.warning("%s: it is asked again", self._source.subscription)
-            self._trouble = None
+            self._attempts.trouble = None
             self._heard_s = None
             self._hold(self._source.now())
 
@@ -294,19 +300,16 @@ class PubSubReader(Reader):
             self._arrived.put(message)
 
     def _failed(self, error: BaseException) -> None:
-        pause = min(_LONGEST_PAUSE_S, 0.5 * 2**self._attempts)
-        self._attempts = min(self._attempts + 1, 10)
-        self._look_at = time.monotonic() + pause
         found = error if isinstance(error, PubSubUnavailableError) else unavailable(self._source.subscription, error)
-        self._trouble = str(found)
-        LOG.warning("%s; trying again in %.3g s", found, pause)
+        LOG.warning("%s; trying again in %.3g s", found, self._attempts.failed(str(found)))
 
     def _take(self) -> list[Any]:
         """What has arrived, but for what came before; those are acknowledged with the rest."""
         messages = self._drained(_WAIT_S)
         if not messages:
             return []
-        self._attempts = 0
+        # a stream that is made says nothing yet of whether it lasts
+        self._attempts.failures = 0
         now = self._source.now()
         if self._heard_s is None or now - self._heard_s >= self._source.settle_s:
             self._hold(now)

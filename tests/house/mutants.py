@@ -108,8 +108,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a plug-in's source that is away counts as silent",
         file="pipelines/plugins.py",
-        old="self._trouble = str(error)\n        self._attempts",
-        new="self._attempts",
+        old="return self._attempts.trouble",
+        new="return None",
         tests=(
             "tests/pipelines/test_plugins.py::TestQueue::test_a_place_that_does_not_answer_is_trouble_and_no_silence",
         ),

@@ -402,7 +402,7 @@ def test_a_look_back_with_a_waiting_decoder_is_not_fetched_at_each_poll(monkeypa
     monkeypatch.setattr(OnePart, "looks", 0)
     reader = OnePart(Away()).reader(0, json.dumps({"at": "1", "stamp": 5}))
     for looks in (1, 2):
-        reader._look_at = 0.0
+        reader._attempts.due = 0.0
         for _ in range(20):
             assert reader.read() is None
         assert (OnePart.looks, reader.trouble) == (looks, "the registry is away")

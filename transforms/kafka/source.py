@@ -31,7 +31,7 @@ from ...schemas.slots import parse_instant
 from ..common.batches import Rejects
 from ..formats.rows import Decoded
 from ..payloads.messages import Headers, MessageDecoder, Messages, SourceAwayError, rejects_of, sealed
-from ..sources.contract import PartitionedSource, Reader, SourceBatch, source_batch_of
+from ..sources.contract import Attempts, PartitionedSource, Reader, SourceBatch, source_batch_of
 from ..sources.progress import Reach
 from .client import (
     LOG,
@@ -253,10 +253,9 @@ def _named(places: Iterable[Partition]) -> str:
 _MESSAGES = 10_000
 _WAIT_S = 0.1
 
-#: How long a question to a broker may take, and one between two looks, and the longest pause between two attempts.
+#: How long a question to a broker may take, and one between two looks.
 _ANSWER_S = 3.0
 _CHECK_S = 1.0
-_LONGEST_PAUSE_S = 10.0
 
 #: Seconds for which the leaders' answer where the partitions end is good.
 _LOG_ENDS_S = 1.0
@@ -338,15 +337,13 @@ class KafkaReader(Reader):
         self._reached: dict[Partition, Reach] = {}
         self._health = Health(source.cluster.servers)
         self._down = True
-        self._trouble: str | None = None
+        self._attempts = Attempts()
         self._waiting: str | None = None
         self._cause: Any = None
         #: what was last said to be wrong, and when
         self._last_said = ("", 0.0)
-        self._attempts = 0
         self._port: str | None = None
         self._port_at = 0.0
-        self._look_at = 0.0
         self._commit_at = 0.0
         #: when the leaders' messages were first waited for, how often in vain, and how long that may go on
         self._fetching: tuple[float, int] | None = None
@@ -386,7 +383,7 @@ class KafkaReader(Reader):
     @property
     def trouble(self) -> str | None:
         """What is in the way."""
-        return self._trouble or self._waiting or self._health.trouble or self._stuck or self._hanging
+        return self._attempts.trouble or self._waiting or self._health.trouble or self._stuck or self._hanging
 
     def check(self) -> bool:
         """Whether brokers and leaders answer; nothing that was fetched meanwhile is touched."""
@@ -420,8 +417,7 @@ class KafkaReader(Reader):
 
     def _look(self) -> None:
         """See which partitions there are, if it is time to; whatever stands in the way is said and tried again."""
-        now = time.monotonic()
-        if now < self._look_at:
+        if time.monotonic() < self._attempts.due:
             return
         try:
             self._discover()
@@ -437,11 +433,11 @@ class KafkaReader(Reader):
             self._failed(self._wrong_port(cause) or str(unavailable(self._name, cause)))
         else:
             self._cause = self._port = None
-            if self._trouble is not None:
+            if self._attempts.trouble is not None:
                 LOG.warning("%s: it answers again", self._name)
                 self._last_said = "", 0.0
-            self._trouble, self._attempts, self._down = None, 0, False
-            self._look_at = time.monotonic() + self._source.discover_s
+            self._attempts.succeeded()
+            self._down, self._attempts.due = False, time.monotonic() + self._source.discover_s
 
     def _drop(self) -> None:
         """Leave the consumer; the next look makes another one.
@@ -469,11 +465,8 @@ class KafkaReader(Reader):
         return self._cause if self._cause is not None and is_passing(error) else error
 
     def _failed(self, text: str) -> None:
-        pause = min(_LONGEST_PAUSE_S, 0.5 * 2**self._attempts)
-        self._attempts += 1
+        pause = self._attempts.failed(text)
         self._down = True
-        self._look_at = time.monotonic() + pause
-        self._trouble = text
         self._tell(text, f"{text}; trying again in {pause:.3g} s")
 
     def _tell(self, what: str, text: str) -> None:
@@ -587,8 +580,7 @@ class KafkaReader(Reader):
         self._tell(text, text)
         if not self._down:
             self._down = True
-            self._trouble = text
-            self._look_at = 0.0
+            self._attempts.trouble, self._attempts.due = text, 0.0
 
     # The messages
 
@@ -619,7 +611,7 @@ class KafkaReader(Reader):
         LOG.warning("%s", self._stuck)
         self._stuck_s = min(2 * self._stuck_s, _LONGEST_STUCK_S)
         self._drop()
-        self._down, self._look_at = True, 0.0
+        self._down, self._attempts.due = True, 0.0
 
     def _see_open(self) -> None:
         """See where a transaction is open: a partition ends there for readers, until it is over."""

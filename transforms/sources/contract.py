@@ -7,6 +7,7 @@ Reading a batch twice is harmless, because cells take maxima; omitting one is no
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ BEGIN = ""
 
 #: A reading stamped further ahead of the moment at which it came is of a clock that has jumped: it moves no clock.
 _AHEAD_US = 86_400_000_000
+
+#: Seconds from one attempt to reach a source that is away to the next, at most.
+LONGEST_PAUSE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,40 @@ class Reader(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close clients and files."""
+
+
+@dataclass(slots=True)
+class Attempts:
+    """Attempts of a reader to reach its source: each that fails doubles the pause before the next.
+
+    Attributes:
+        first_s: seconds of the first pause.
+        trouble: why the last one failed; ``None`` if it did not.
+        failures: how many failed in a row.
+        due: monotonic seconds of the next one.
+    """
+
+    first_s: float = 0.5
+    trouble: str | None = None
+    failures: int = 0
+    due: float = 0.0
+
+    def failed(self, trouble: str) -> float:
+        """Note that one failed; the seconds until the next.
+
+        >>> attempts = Attempts()
+        >>> [attempts.failed("no broker answers") for _ in range(6)]
+        [0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
+        """
+        # an outage may be long, and a float has no power that large
+        pause = min(LONGEST_PAUSE_S, self.first_s * 2.0 ** min(self.failures, 10))
+        self.failures += 1
+        self.trouble, self.due = trouble, time.monotonic() + pause
+        return pause
+
+    def succeeded(self) -> None:
+        """Note that one succeeded."""
+        self.trouble, self.failures = None, 0
 
 
 class PartitionedSource(ABC):

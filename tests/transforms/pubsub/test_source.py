@@ -381,7 +381,7 @@ def test_a_message_has_the_time_of_its_attribute_or_of_its_publishing(service: F
 def test_a_broken_stream_is_reported_without_the_service_text_and_reopened(
     service: FakeService, monkeypatch: pytest.MonkeyPatch, name: str, told: str
 ) -> None:
-    monkeypatch.setattr("quiltstream.transforms.pubsub._LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr("quiltstream.transforms.sources.contract.LONGEST_PAUSE_S", 0.0)
     reader = service.feed(DECODER, settle_s=0.0).reader(0, BEGIN)
     service.publish(body(1))
     assert len(read_all(reader)) == 1

@@ -20,7 +20,7 @@ from quiltstream.schemas.table_files import read_rows
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.sinks import REJECTS, WriteRejects, block_name
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.contract import BEGIN, SourceBatch, source_batch_of
+from quiltstream.transforms.sources.contract import BEGIN, Attempts, SourceBatch, source_batch_of
 from quiltstream.transforms.sources.progress import PartitionState, PartitionTracker, Restriction
 
 from ..reading import ORIGIN, decoder, line
@@ -152,3 +152,12 @@ def test_the_arrival_of_a_file_is_the_time_of_its_renaming(tmp_path):
     found = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),)).reader(0, BEGIN).read()
     assert found is not None
     assert before <= (found.came_us or 0) <= time.time_ns() // 1_000 + 1_000_000
+
+
+def test_attempts_go_on_at_the_longest_pause_however_long_an_outage_is() -> None:
+    attempts = Attempts(first_s=1.0)
+    assert [attempts.failed("away") for _ in range(5)] == [1.0, 2.0, 4.0, 8.0, 10.0]
+    assert {attempts.failed("away") for _ in range(2_000)} == {10.0}
+    assert attempts.trouble == "away"
+    attempts.succeeded()
+    assert (attempts.trouble, attempts.failed("gone")) == (None, 1.0)
