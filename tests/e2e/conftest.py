@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -19,9 +19,12 @@ from .kafka import KafkaBroker, find_kafka
 from .mosquitto import MosquittoBroker, find_mosquitto
 from .order import is_smoke, rank
 from .postgres import PostgresServer, find_binaries
-from .prism import find_prism
+from .prism import find_prism, prism_arguments
 from .redis_server import RedisServer, find_redis
 from .registry import find_registry
+
+if TYPE_CHECKING:
+    from .live_bench import Bench
 
 HERE = Path(__file__).parent
 
@@ -87,6 +90,18 @@ def prism() -> Path:
         return find_prism()
     except NotInstalledError as error:
         missing(str(error))
+
+
+@pytest.fixture
+def bench(tmp_path: Path, prism: Path) -> Iterator[Bench]:
+    """An empty place for jobs on Prism; whatever was started in it is ended."""
+    from .live_bench import Bench  # noqa: PLC0415 - after its asserts were registered above
+
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    made = Bench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

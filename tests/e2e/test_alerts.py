@@ -29,7 +29,6 @@ from .gateway_job import GatewayProcess, Meters, to_folder
 from .installed import NotInstalledError
 from .live_bench import NAMES, Bench, Running
 from .mosquitto import MosquittoBroker
-from .prism import prism_arguments
 from .processes import Processes, accepts, alive, free_ports, stopped
 from .prometheus import Prometheus, find_prometheus
 from .test_live_restart import prisms_of
@@ -93,15 +92,6 @@ def program() -> Path:
         return find_prometheus()
     except NotInstalledError as error:
         missing(str(error))
-
-
-@pytest.fixture
-def bench(tmp_path: Path, prism: Path) -> Iterator[Bench]:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    made = Bench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -14,19 +14,9 @@ import pytest
 from ..pipelines.jobs import call, job
 from .kafka import PASSWORD, KafkaBroker
 from .kafka_topics import READINGS, TopicBench, as_it_comes
-from .live_bench import HOUR, NAMES, ORIGIN, Bench, day_of, readings, truth
-from .prism import prism_arguments
+from .live_bench import HOUR, NAMES, ORIGIN, day_of, readings, truth
 from .test_kafka_source import Real
 from .test_live_watchdog import MINUTE, page_of
-
-
-@pytest.fixture
-def bench(tmp_path: Path, prism: Path) -> Any:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    made = Bench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
-    yield made
-    made.close()
 
 
 def hours(frame: pl.DataFrame, start: float, stop: float) -> pl.DataFrame:

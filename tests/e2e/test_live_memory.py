@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from quiltstream.store import Store, StoreMissing
 from quiltstream.store.errors import UnknownNameError
 
 from .live_bench import ORIGIN, PATIENCE, Bench, Running
-from .prism import prism_arguments
 from .test_live_restart import prisms_of
 
 SERIES = 100
@@ -32,16 +30,6 @@ VALUES = np.array([100.0, 400.0, 700.0, 1500.0, 2500.0])  # one in each bin
 GROWTH = 30.0
 #: And that they may have in all; measured: 290 and 53.
 MOST = 450.0
-
-
-@pytest.fixture
-def bench(tmp_path: Path, prism: Path) -> Iterator[Bench]:
-    """An empty place for a job."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    made = Bench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
-    yield made
-    made.close()
 
 
 def resident(pid: int) -> float:

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ..examined import Tally, every
 from .live_bench import DAY, Bench, Running, day_of, readings, truth
-from .prism import prism_arguments
 from .processes import alive, descendants
-
-
-@pytest.fixture
-def bench(tmp_path: Path, prism: Path) -> Iterator[Bench]:
-    """An empty place for jobs; whatever was started in it is ended."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    made = Bench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
-    yield made
-    made.close()
 
 
 def prisms_of(job: Running) -> list[int]:

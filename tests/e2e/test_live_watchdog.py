@@ -12,7 +12,6 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +24,6 @@ from ..transforms.kafka.contract import read, settle
 from ..transforms.kafka.messages import JsonMessages, reading
 from .kafka import KafkaBroker
 from .live_bench import DAY, HERE, Bench, Running, day_of, readings, truth
-from .prism import prism_arguments
 from .processes import Processes, accepts, alive, descendants, free_ports
 from .test_live_restart import prisms_of
 
@@ -57,16 +55,6 @@ def pool() -> Iterator[tuple[Processes, int]]:
         yield processes, port
     finally:
         processes.close()
-
-
-@pytest.fixture
-def bench(tmp_path: Path, prism: Path) -> Iterator[Bench]:
-    """An empty place for jobs; whatever was started in it is ended."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    made = Bench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
-    yield made
-    made.close()
 
 
 def texts(job: Running, kind: str) -> list[str]:

@@ -16,7 +16,6 @@ from ..examined import Tally
 from .flink import FlinkPrograms
 from .flink_bench import EmbeddedBench
 from .live_bench import Bench, Running, day_of, readings, truth
-from .prism import prism_arguments
 from .processes import alive, descendants
 from .test_flink_server import listeners, loopback
 from .test_live_restart import prisms_of
@@ -55,16 +54,6 @@ def kill_alone(job: Running) -> None:
     os.kill(job.process.pid, signal.SIGKILL)
     job.killed = True
     job.process.wait()
-
-
-@pytest.fixture
-def bench(tmp_path: Path, prism: Path) -> Iterator[Bench]:
-    """An empty place for jobs; whatever was started in it is ended."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    made = Bench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
-    yield made
-    made.close()
 
 
 def orphans(bench: Bench, kills: int, tally: Tally) -> tuple[int, int]:

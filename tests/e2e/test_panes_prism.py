@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from ..examined import Tally
@@ -12,7 +9,6 @@ from .firings import EARLY
 from .live_bench import Bench
 from .live_contract import LIVE, begun_again
 from .panes import in_pieces, most, publish_fired, timings
-from .prism import prism_arguments
 
 #: What Prism says at least of the panes that it fires.
 TIMINGS = {
@@ -26,14 +22,10 @@ TIMINGS = {
 
 
 @pytest.fixture
-def bench(tmp_path: Path, prism: Path) -> Iterator[Bench]:
-    """An empty place for jobs."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    made = Bench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
-    made.live = LIVE
-    yield made
-    made.close()
+def bench(bench: Bench) -> Bench:
+    """An empty place for jobs with the settings of the contract."""
+    bench.live = LIVE
+    return bench
 
 
 @pytest.mark.assures(
