@@ -104,13 +104,14 @@ def _column(batch: pa.RecordBatch, name: str) -> Any:
             f"readings: a batch has no column {name!r}; it needs {name}: {expected} (schemas.READING_SCHEMA)"
         )
     kind = batch.schema.field(at).type
-    text = pa.types.is_dictionary(expected) and _is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
+    text = pa.types.is_dictionary(expected) and is_text_type(kind.value_type if pa.types.is_dictionary(kind) else kind)
     if kind != expected and not text:
         raise ReadingsError(f"readings.{name} is {kind}, and must be {expected}; cast the column before this transform")
     column = batch.column(at)
     if isinstance(column, pa.DictionaryArray) and column.dictionary.null_count:
         # a null of the dictionary is not counted as one of the rows
-        column = column.dictionary_decode().dictionary_encode()
+        names = as_utf8(column.dictionary)
+        column = pa.DictionaryArray.from_arrays(column.indices, names).dictionary_decode().dictionary_encode()
     return column
 
 
@@ -122,14 +123,10 @@ def finite_float(one: Any) -> float:
         return sys.float_info.max if one > 0 else -sys.float_info.max
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
 def _names(column: Any) -> tuple[pa.Array, Ints]:
     encoded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
     codes = encoded.indices.fill_null(0) if encoded.indices.null_count else encoded.indices
-    return encoded.dictionary.cast(pa.utf8()), codes.to_numpy(zero_copy_only=False).astype(np.int64)
+    return as_utf8(encoded.dictionary), codes.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 #: What a stream holds besides the buffers: schema, metadata and padding.
@@ -175,6 +172,23 @@ registry.register_coder(pa.RecordBatch, RecordBatchCoder)
 
 #: ``pyarrow.compute``: its functions are made at import, where no type checker sees them.
 pc: Any = pyarrow.compute
+
+
+def is_text_type(kind: pa.DataType) -> bool:
+    """Whether a type is text, in whichever of Arrow's layouts.
+
+    >>> [is_text_type(kind) for kind in (pa.utf8(), pa.large_utf8(), pa.string_view(), pa.binary())]
+    [True, True, True, False]
+    """
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def as_utf8(text: pa.Array) -> pa.Array:
+    """A column of text in the layout that all functions of Arrow take."""
+    try:
+        return text.cast(pa.utf8())
+    except pa.ArrowNotImplementedError:  # Arrow 16 casts no views
+        return pa.array(text.to_pylist(), pa.utf8())
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...schemas.settings.base import SettingsError
-from ..common.batches import whole
+from ..common.batches import is_text_type, whole
 from .paths import SourceFileError, is_local, open_bytes
 from .rows import CellColumns, Columns, RawRows, missing_column
 
@@ -50,8 +50,7 @@ def close_parquet(file: pq.ParquetFile) -> None:
 
 def _is_text(schema: pa.Schema, name: str) -> bool:
     at = schema.get_field_index(name)
-    kinds = pa.utf8(), pa.large_utf8(), pa.string_view(), pa.binary(), pa.large_binary()
-    return at >= 0 and schema.field(at).type in kinds
+    return at >= 0 and (is_text_type(kind := schema.field(at).type) or kind in (pa.binary(), pa.large_binary()))
 
 
 def check_columns(schema: pa.Schema, path: str, columns: Columns) -> None:
@@ -105,7 +104,7 @@ _WANTED = {
 def _fits(kind: pa.DataType, setting: str, *, joined: bool) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    text = is_text_type(kind)
     if setting in ("readings.series", "group_by"):
         return text or pa.types.is_integer(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)

@@ -32,7 +32,8 @@ from ...schemas.settings.places import Constant, column_of
 from ...schemas.settings.secrets import PseudonymKey, Pseudonyms
 from ...schemas.slots import DAY_US, parse_instant
 from ...schemas.states import StateSpace
-from ..common.batches import Bools, Floats, Ints, Problem, Rejects, pc, truths
+from ..common.batches import Bools, Floats, Ints, Problem, Rejects, as_utf8, is_text_type, pc, truths
+from .paths import is_utf8
 from .times import HIGHEST_US, LOWEST_US, Order, TimeReader
 
 #: Names whose pseudonyms are remembered, and the characters of these names; with more they are made again.
@@ -92,26 +93,14 @@ def read_names(column: pa.Array, empty: RejectReason) -> tuple[pa.DictionaryArra
 
 def _as_text(dictionary: pa.Array) -> tuple[pa.Array, Bools]:
     try:
-        names = dictionary.cast(pa.utf8())
+        names = as_utf8(dictionary)
         names.validate(full=True)
     except pa.ArrowInvalid:
-        whole = [_is_text(one) for one in dictionary.cast(pa.binary()).to_pylist()]
-        kept = pa.array(
-            [one if good else b"" for one, good in zip(dictionary.cast(pa.binary()).to_pylist(), whole, strict=True)],
-            pa.binary(),
-        )
+        given = dictionary.cast(pa.binary()).to_pylist()
+        whole = [one is None or is_utf8(one) for one in given]
+        kept = pa.array([one if good else b"" for one, good in zip(given, whole, strict=True)], pa.binary())
         return kept.cast(pa.utf8()), ~np.array(whole, dtype=np.bool_)
     return names, np.zeros(len(names), dtype=np.bool_)
-
-
-def _is_text(name: bytes | None) -> bool:
-    if name is None:
-        return True
-    try:
-        name.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 #: Spellings of a missing value in text files.
@@ -140,7 +129,7 @@ def read_values(column: pa.Array, scale: float = 1.0, decimal: str = ".") -> tup
     if column.null_count:
         missing = pc.is_null(column).to_numpy(zero_copy_only=False)
         problems.append(Problem(missing, RejectReason.MISSING_VALUE))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_text_type(kind):
         values, others = _from_text(column, decimal)
         problems += others
     elif pa.types.is_null(kind):
@@ -180,7 +169,7 @@ def _scaled(values: Floats, scale: float) -> Floats:
 
 
 def _from_text(text: pa.Array, decimal: str) -> tuple[Floats, list[Problem]]:
-    text = pc.utf8_trim_whitespace(text.cast(pa.utf8()))
+    text = pc.utf8_trim_whitespace(as_utf8(text))
     if decimal == ",":  # a point then divides thousands, or is a mistake: either way the number is not sure
         text = pc.replace_substring(pc.replace_substring(text, ".", "?"), ",", ".")
     rows = len(text)

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from ...schemas.readings import RejectReason
 from ...schemas.slots import DAY_US, local_of, offsets_between, parse_instant
-from ..common.batches import Bools, Floats, Ints, Problem, pc, truths
+from ..common.batches import Bools, Floats, Ints, Problem, as_utf8, is_text_type, pc, truths
 
 _MONTH_NAMES = (
     *("january", "february", "march", "april", "may", "june"),
@@ -410,8 +410,8 @@ class TimeReader:
         kind = column.type
         if pa.types.is_dictionary(kind):
             return _taken(self._stamps_of([column.dictionary]), column.indices)
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            return self._read_text(column.cast(pa.utf8()))
+        if is_text_type(kind):
+            return self._read_text(as_utf8(column))
         if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             return self._read_floats(_floats(column))
         if pa.types.is_date(kind):

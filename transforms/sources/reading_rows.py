@@ -29,7 +29,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from ...schemas.states import StateSpace
-from ..common.batches import ReadingsError, finite_float, whole
+from ..common.batches import ReadingsError, finite_float, is_text_type, whole
 from ..formats.paths import is_text
 from ..formats.times import TimeReader
 
@@ -186,7 +186,7 @@ class BatchRows(beam.DoFn):
         kind = column.type
         if name == "time":
             value = kind.value_type if pa.types.is_dictionary(kind) else kind
-            if not (pa.types.is_temporal(value) or _is_text(value)) or pa.types.is_time(value):
+            if not (pa.types.is_temporal(value) or is_text_type(value)) or pa.types.is_time(value):
                 raise _unit_unknown(str(value))
             utc, good = self._read(column)
             return pa.array(utc, pa.int64(), mask=~good).cast(pa.timestamp("us", tz="UTC"))
@@ -202,10 +202,6 @@ def _array(column: Any, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(kind):
         return pa.array(column, pa.utf8()).dictionary_encode()
     return pa.array(column, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(column, kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def _is_absent(value: Any) -> bool:

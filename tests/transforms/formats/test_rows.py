@@ -20,7 +20,7 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.states import StateSpace
-from quiltstream.transforms.formats.rows import Labels, clock_columns, clock_time, clock_times
+from quiltstream.transforms.formats.rows import Labels, clock_columns, clock_time, clock_times, read_values
 from quiltstream.transforms.sources.files import ReadReadings, decoder_of
 
 from .decoding import decoded_parts
@@ -59,6 +59,19 @@ def test_labels_of_json_lines_may_be_numbers_without_quotes(tmp_path: Path) -> N
     (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     source = FileSource(jsonl=str(tmp_path / "x.jsonl"))
     assert outcome(ReadReadings(source, READINGS, labels=Labels(SPACE))) == MEANT
+
+
+@pytest.mark.parametrize("kind", [pa.utf8(), pa.large_utf8(), pa.string_view()])
+def test_text_is_a_number_or_a_label_in_every_layout_of_arrow(kind: pa.DataType) -> None:
+    values, problems = read_values(pa.array(["1,5", None, "many", "-2"], kind), scale=2.0, decimal=",")
+    assert values[[0, 3]].tolist() == [3.0, -4.0]
+    assert [(one.rows.tolist(), one.reason.value) for one in problems if one.rows.any()] == [
+        ([False, True, False, False], "missing-value"),
+        ([False, True, False, False], "missing-value"),
+        ([False, False, True, False], "not-a-number"),
+    ]
+    states, _ = Labels(SPACE).read(pa.array([TEXTS[0]], kind))
+    assert states.tolist() == Labels(SPACE).read(pa.array([TEXTS[0]]))[0].tolist()
 
 
 @pytest.mark.parametrize("kind", [pa.utf8(), pa.dictionary(pa.int32(), pa.utf8()), pa.large_utf8()])

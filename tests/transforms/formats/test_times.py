@@ -119,6 +119,13 @@ def test_iso_text_is_parsed_as_by_python(stamps):
     assert read(pa.array(texts)) == truth
 
 
+@pytest.mark.parametrize("kind", [pa.utf8(), pa.large_utf8(), pa.string_view()])
+def test_text_is_a_time_in_every_layout_of_arrow(kind):
+    texts = pa.array(["2013-01-01T00:00Z", None, "soon"], kind)
+    assert read(texts) == [T0, WRONG, WRONG]
+    assert read(texts, time_format="%Y-%m-%dT%H:%MZ") == [T0, WRONG, WRONG]
+
+
 FORMATS = [
     "%m/%d/%Y %H",
     "%d.%m.%Y %H:%M:%S",

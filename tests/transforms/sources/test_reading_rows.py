@@ -88,6 +88,17 @@ def test_times_without_an_offset_are_of_the_zone_of_the_settings() -> None:
     assert set(batch.column("time").to_pylist()) == {dt.datetime(2024, 7, 1, 11, tzinfo=dt.timezone.utc)}
 
 
+@pytest.mark.parametrize("kind", [pa.utf8(), pa.large_utf8(), pa.string_view()])
+def test_names_of_a_batch_are_text_in_every_layout_of_arrow(kind: pa.DataType) -> None:
+    names = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1, None], pa.int8()), pa.array([None, "b"], kind))
+    for series in (pa.array(["b", None, "b", None], kind), names):
+        columns = [series, pa.array([0] * 4, READING_SCHEMA.field("time").type), pa.array([1.0] * 4)]
+        found = reading_columns(pa.RecordBatch.from_arrays(columns, ["series", "time", "value"]))
+        assert found.good.tolist() == [True, False, True, False]
+        assert [found.names[at].as_py() for at in found.series[found.good]] == ["b", "b"]
+        assert found.names.type == pa.utf8()
+
+
 def test_rows_with_missing_fields_are_tallied_by_reason() -> None:
     given = [
         row(value=None),
