@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import datetime as dt
 import glob
 import json
 import re
@@ -42,7 +41,7 @@ from ...schemas.slots import DAY_US
 from ...transforms.formats.avro import whole_records
 from ...transforms.formats.paths import SourceFileError, is_utf8, open_text
 from ...transforms.formats.rows import MISSING, clock_columns, clock_times, read_values
-from ...transforms.formats.times import HIGHEST_US
+from ...transforms.formats.times import HIGHEST_US, Stamps, TimePattern, TimeReader
 from ..errors import CommandError, ExitCode
 
 _MOST = 1 << 20
@@ -254,13 +253,12 @@ _TEXT_TIMES = (
     "%d/%m/%Y %H",
     "%Y-%m-%d %H",
     *_COMPACT.values(),
+    *(f"%Y%m%dT%H%M{end}" for end in ("", "%z", "%S", "%S%z", "%S.%f", "%S.%f%z")),
 )
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}([ T]00:00:00(\.0+)?(Z|[-+]\d{2}:?\d{2})?)?")
 _CLOCKS = ("%H", "%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
 _DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y/%m/%d", "%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%Y%m%d")
 EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (1e8, "s"))
-_TO_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
-_NS_A_US = 1_000
 _TRIED = 2_000
 
 #: Columns of series, and of times of the day, from which a table is said to be wide; rows that are looked at for its
@@ -526,13 +524,8 @@ def _is_naive(table: pa.Table, seen: _Seen) -> bool:
     kind = table[seen.time[0]].type
     if not _is_text(kind):
         return not (pa.types.is_timestamp(kind) and kind.tz is not None)
-    form = seen.time_format
-    if form is not None:
-        return "%z" not in form
-    for text in _tried(_joined(table, seen.time)):
-        with suppress(ValueError):
-            return dt.datetime.fromisoformat(text.replace("Z", "+00:00")).tzinfo is None
-    return True
+    stamps = _stamps(_tried(_joined(table, seen.time)), seen.time_format)
+    return not stamps.zoned[stamps.good].any()
 
 
 def slot_of(lengths: npt.NDArray[np.int64]) -> int:
@@ -614,13 +607,13 @@ def _dates(table: pa.Table) -> tuple[str, str | None, npt.NDArray[np.int64]] | N
     for name in sorted(table.column_names, key=lambda name: not TIME.search(name)):
         column = table[name].combine_chunks()
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-            return name, None, _microseconds(column)
+            return name, None, _instants(table, (name,))
         is_number = pa.types.is_integer(column.type) and TIME.search(name)
         if _is_text(column.type) or is_number:
-            texts = _joined(table, (name,))
-            form = text_format(texts, ("%Y%m%d",) if is_number else ("", *_DATES, *_TEXT_TIMES))
+            forms = ("%Y%m%d",) if is_number else ("", *_DATES, *_TEXT_TIMES)
+            form = text_format(_joined(table, (name,)), forms)
             if form is not None:
-                return name, form or None, _parsed(texts, form)
+                return name, form or None, _instants(table, (name,), form)
     return None
 
 
@@ -804,7 +797,7 @@ def _json(data: bytes) -> pa.Table:
         name
         for name in table.column_names
         if pa.types.is_timestamp(table[name].type)
-        and not (_microseconds(table[name].combine_chunks().drop_null()) % DAY_US).any()
+        and not ((instants := _instants(table, (name,)))[instants != -1] % DAY_US).any()
     ]
     if not days:
         return table
@@ -847,22 +840,22 @@ def _times(table: pa.Table) -> _Times | None:
         if _has_days(table, name) and (found := _of_day(table, name)) is not None:
             return found
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-            return (name,), None, None, _microseconds(column)
+            return (name,), None, None, _instants(table, (name,))
         if _is_text(column.type):
-            for names in ((name,), *((name, hour) for hour in _hours(table, name))):
-                texts = _joined(table, names)
-                form = text_format(texts)
+            hours = _hours(table, name)
+            days = ("%Y%m%d",) if TIME.search(name) and not hours else ()
+            for names in ((name,), *((name, hour) for hour in hours)):
+                form = text_format(_joined(table, names), ("", *_TEXT_TIMES, *days))
                 if form or (form is not None and len(names) == 1):
-                    return names, form or None, None, _parsed(texts, form)
+                    return names, form or None, None, _instants(table, names, form)
         if _is_number(column.type) and TIME.search(name):
-            if pa.types.is_integer(column.type) and (form := _compact_format(texts := _joined(table, (name,)))):
-                return (name,), form, None, _parsed(texts, form)
+            if pa.types.is_integer(column.type) and (form := _compact_format(_joined(table, (name,)))):
+                return (name,), form, None, _instants(table, (name,), form)
             numbers = _numbers(table, name)
             typical = np.nanmedian(numbers) if np.isfinite(numbers).any() else 0.0
             unit = next((unit for least, unit in EPOCHS if typical >= least), None)
             if unit is not None:
-                whole = np.where(np.isfinite(numbers), numbers, -1).astype(np.int64)
-                return (name,), None, unit, whole // _NS_A_US if unit == "ns" else whole * _TO_US[unit]
+                return (name,), None, unit, _instants(table, (name,), unit=unit)
     return None
 
 
@@ -897,7 +890,7 @@ def _of_day(table: pa.Table, day: str) -> _Times | None:
         texts = _joined(table, (day, hour))
         form = text_format(texts, tuple(f"%Y-%m-%d{end} {clock}" for end in ends for clock in _CLOCKS))
         if form is not None:
-            return (day, hour), form, None, _parsed(texts, form)
+            return (day, hour), form, None, _instants(table, (day, hour), form)
     hour = next((name for name in table.column_names if _is_hour(name, day)), None)
     if hour is not None and _is_part(table, day):
         raise CommandError(
@@ -925,9 +918,16 @@ def _compact_format(texts: list[str]) -> str | None:
     return form if form is not None and _reads(tried, form) else None
 
 
-def _microseconds(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Instants of a column of times or days in microseconds since 1970, -1 where there is none."""
-    return np.asarray(column.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).fill_null(-1))
+def _instants(
+    table: pa.Table, names: tuple[str, ...], form: str | None = None, unit: str | None = None
+) -> npt.NDArray[np.int64]:
+    """Microseconds since 1970 that a run reads in columns, times without an offset as UTC; -1 where there is none."""
+    is_text = form or len(names) > 1
+    column = pa.array(_joined(table, names), pa.utf8()) if is_text else table[names[0]].combine_chunks()
+    instants, problems = TimeReader(time_format=form or None, time_unit=unit or "s").read([column])
+    for problem in problems:
+        instants = np.where(problem.rows, -1, instants)
+    return instants
 
 
 def _listed(names: list[str]) -> str:
@@ -950,18 +950,9 @@ def _joined(table: pa.Table, names: tuple[str, ...]) -> list[str]:
     return [" ".join(parts) for parts in zip(*columns, strict=True)]
 
 
-def _instant(text: str, form: str) -> int:
-    try:
-        stamp = dt.datetime.strptime(text, form) if form else dt.datetime.fromisoformat(text.replace("Z", "+00:00"))  # noqa: DTZ007 - naive stamps are read as UTC below
-    except ValueError:
-        return -1
-    if stamp.tzinfo is None:
-        stamp = stamp.replace(tzinfo=dt.timezone.utc)
-    return int(stamp.timestamp() * 1_000_000)
-
-
-def _parsed(texts: list[str], form: str) -> npt.NDArray[np.int64]:
-    return np.array([_instant(text, form) for text in texts], dtype=np.int64)
+def _stamps(texts: list[str], form: str | None) -> Stamps:
+    """What a run reads in texts by a format; ISO 8601 where there is none."""
+    return (TimePattern.compile(form) if form else TimePattern.iso()).read(pa.array(texts, pa.utf8()))
 
 
 def text_format(texts: list[str], forms: tuple[str, ...] = ("", *_TEXT_TIMES)) -> str | None:
@@ -975,7 +966,7 @@ def text_format(texts: list[str], forms: tuple[str, ...] = ("", *_TEXT_TIMES)) -
     other = None if found is None else _other_order(found)
     if found is None or other not in forms or not _reads(tried, other):
         return found
-    spans = [np.ptp(times[times >= 0]) for times in (_parsed(tried, form) for form in (found, other))]
+    spans = [np.ptp(stamps.stamp_us[stamps.good]) for stamps in (_stamps(tried, form) for form in (found, other))]
     return other if spans[1] < spans[0] else found
 
 
@@ -989,7 +980,8 @@ def _tried(texts: list[str]) -> list[str]:
 
 
 def _reads(texts: list[str], form: str) -> bool:
-    return bool(texts) and sum(_instant(text, form) >= 0 for text in texts) * 10 >= len(texts) * 9
+    stamps = _stamps(texts, form)
+    return bool(texts) and int((stamps.good & (stamps.stamp_us >= 0)).sum()) * 10 >= len(texts) * 9
 
 
 def _exchanged(table: pa.Table, time: tuple[str, ...], form: str | None) -> str | None:

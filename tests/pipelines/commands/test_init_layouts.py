@@ -128,6 +128,34 @@ def test_times_of_digits_are_not_read_as_counts_since_1970(tmp_path: Path, form:
     assert (done.code, done.said("the times in time are digits of a date in a column of numbers")) == (2, True)
 
 
+@pytest.mark.parametrize("end", ["csv", "jsonl"])
+@pytest.mark.parametrize("form", ["%Y%m%dT%H%M", "%Y%m%dT%H%M%S", "%Y%m%dT%H%MZ", "%Y%m%dT%H%M%S.%f+00:00"])
+def test_basic_times_of_iso_8601_have_a_format_that_a_run_reads(tmp_path: Path, end: str, form: str) -> None:
+    text = lines(lambda at: at.strftime(form))
+    if end == "jsonl":
+        names, *rows = (line.split(",") for line in text.splitlines())
+        objects = [dict(zip(names, row, strict=True)) | {"kwh": float(row[2])} for row in rows]
+        text = "\n".join(map(json.dumps, objects))
+    made = described(tmp_path, f"x.{end}", text)
+    assert made.readings is not None
+    assert made.readings.time_format == form.replace("Z", "%z").replace("+00:00", "%z")
+
+
+def test_basic_days_of_iso_8601_have_a_format_that_a_run_reads(tmp_path: Path) -> None:
+    days = [f"{dt.date(2024, 3, 1) + dt.timedelta(days=one):%Y%m%d}" for one in range(20)]
+    rows = [json.dumps({"meter": name, "date": day, "kwh": float(day[-1])}) for name in "ab" for day in days]
+    (tmp_path / "x.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    assert call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml").code == 0
+    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (found["readings"], found["rejected"], found["first"]) == (40, [], "2024-03-01T00:00:00Z")
+
+
+@pytest.mark.parametrize("stamp", ["{0:%G}-W{0:%V}-{0:%u}T{0:%H:%M}", "{:%Y-%j %H:%M}"])
+def test_times_that_no_run_reads_are_no_times(tmp_path: Path, stamp: str) -> None:
+    done = begun(tmp_path, "meter,time,kwh", [f"m,{stamp.format(at)},0.5" for at in STEPS])
+    assert (done.code, done.said("none of its columns, meter, time, kwh, looks like a time")) == (2, True), done.err
+
+
 DAY, STAMP = "%Y-%m-%d", "%Y-%m-%d %H:%M:%S"
 
 
