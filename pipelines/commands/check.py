@@ -39,7 +39,7 @@ from ...transforms.sources.files import ReadReadings
 from ..console import facts, heading, listed, notes, paragraph, percent, plural, print_json, results, working
 from ..errors import CommandError, ExitCode
 from ..runners import read_source
-from .data_preview import MANY, NO_NUMBER, most_frequent, rises_in, usual_step
+from .data_preview import COUNTER_RISES, NO_NUMBER, most_frequent, rises_in, usual_step
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -261,7 +261,7 @@ def _counters(data: Gathered) -> Iterator[str]:
     """Series of many readings whose value rises as that of a meter's counter."""
     for name, at in data.runs():
         values = data.values[at]
-        if len(values) >= MANY and rises_in(values):
+        if len(values) >= COUNTER_RISES and rises_in(values):
             yield name
 
 

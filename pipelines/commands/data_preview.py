@@ -1,21 +1,14 @@
-"""Preview of a data file for ``init``: columns, interval and unit, from the first rows.
+"""Preview of a data file for ``init``: columns, interval and unit, guessed from the first rows.
 
-The guesses come from the first rows only. They go into a settings file that its author reads; nothing else uses them.
-
-The first line of a CSV file that is looked at: what it tells before Arrow takes the file apart.
-
-Arrow's own texts quote what they could not read, and its callbacks print theirs, so nothing reaches it that it cannot
-decode.
+The guesses go into a settings file that its author reads; nothing else uses them.
 """
 
 from __future__ import annotations
 
-import codecs
 import csv
 import glob
 import json
 import re
-import unicodedata
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,184 +17,27 @@ from dataclasses import dataclass, fields
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from ...schemas.files import is_file, is_folder, open_regular, reason
 from ...schemas.readings import RejectReason
-from ...schemas.settings.connectors import Encoding, FileFormat
+from ...schemas.settings.connectors import FileFormat
 from ...schemas.slots import DAY_US
 from ...transforms.formats.avro import whole_records
-from ...transforms.formats.paths import SourceFileError, is_utf8, open_text
+from ...transforms.formats.paths import SourceFileError, open_text
 from ...transforms.formats.rows import MISSING, clock_columns, clock_times, read_values
 from ...transforms.formats.times import HIGHEST_US, Stamps, TimePattern, TimeReader
 from ..errors import CommandError, ExitCode
+from .csv_preview import FEWEST_SERIES, Layout, batches_of, layout_of
 
-_MOST = 1 << 20
-_DELIMITERS = (",", ";", "\t", "|")
-
-#: Lines that are looked at for the layout of a file, and a part of its lines that may be damaged.
-_SAMPLED, _FEW_BROKEN = 200, 20
-_COMMA = re.compile(r"[-+]?\d+(,\d+)?")
-_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
-_POINT, _BELOW = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+"), re.compile(r"[-+]?\d{1,3}")
-_DATA = re.compile(
-    r"[-+]?[\d.]*\d([eE][-+]?\d+)?|(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ]\d.*)?"
-)
-_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
-_LONGEST_INTEGER = 19
-_MARK = "quiltstream-mark"
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How a CSV file is written."""
-
-    encoding: Encoding = "utf-8"
-    delimiter: str = ","  # between its columns
-    decimal: Literal[".", ","] = "."  # mark before the decimals of its numbers
-    grouped: tuple[str, ...] = ()  # columns whose points may separate thousands
-    texts: tuple[str, ...] = ()  # columns that are text, though Arrow would take them for times or numbers
-
-
-def layout_of(path: Path) -> Layout:
-    """Look at the beginning of a CSV file."""
-    with open_text(str(path)) as file:
-        sample = file.read(_MOST)
-    encoding = _encoding(sample)
-    text = sample.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:
-        raise CommandError(f"{path}: it is empty; give a file that holds readings", ExitCode.SOURCE)
-    if any(unicodedata.category(one) == "Cc" for one in lines[0] if one != "\t"):
-        raise CommandError(
-            f"{path}: its first line is not a line of text; save it as UTF-8, or check that it is a CSV file",
-            ExitCode.SOURCE,
-        )
-    rows = lines[1 : 1 + _SAMPLED]
-    delimiter = max(_DELIMITERS, key=lambda one: _columns(lines[0], rows, one))
-    names, *fields = csv.reader([lines[0], *rows], delimiter=delimiter)
-    if any(_DATA.fullmatch(name.strip()) for name in names) and not _are_numbered(names):
-        raise CommandError(
-            f"{path}: its first line looks like data, not like the names of columns; put a line of names above it, "
-            "for example meter,time,kwh",
-            ExitCode.SOURCE,
-        )
-    decimal = "," if _has_commas(fields, len(names), delimiter) else "."
-    columns = ({row[at].strip() for row in fields if len(row) == len(names)} - {*MISSING} for at in range(len(names)))
-    given = {name: found for name, found in zip(names, columns, strict=True) if found}
-    grouped = tuple(name for name, found in given.items() if decimal == "." and _may_be_grouped(found))
-    return Layout(encoding, delimiter, decimal, grouped, tuple(name for name in given if _are_texts(name, given[name])))
-
-
-def _may_be_grouped(found: set[str]) -> bool:
-    """Whether all numbers with a point are as thousands are written, and all others whole and smaller."""
-    points = {text for text in found if _POINT.fullmatch(text)}
-    return 0 < len(points) < len(found) and all(map(_BELOW.fullmatch, found - points))
-
-
-def _are_texts(name: str, found: set[str]) -> bool:
-    """Whether a column has times of the day, whose format matters, or whole numbers that no integer can hold."""
-    if _HOUR.search(name):
-        return all(map(_OF_DAY.fullmatch, found))
-    return all(map(str.isdecimal, found)) and max(map(len, found)) > _LONGEST_INTEGER
-
-
-def _are_numbered(names: list[str]) -> bool:
-    """Whether the names of columns are whole numbers, as of meters or times of the day, beside that of a time."""
-    whole = [name.strip() for name in names if name.strip().isdecimal()]
-    others = [name for name in names if not name.strip().isdecimal()]
-    plain = not any(_DATA.fullmatch(name.strip()) for name in others)
-    return len(whole) >= _FEWEST_SERIES and len(set(whole)) == len(whole) and plain and any(map(TIME.search, others))
-
-
-def _encoding(sample: bytes) -> Encoding:
-    """UTF-16 by its mark; else UTF-8, unless many lines or the first one are none."""
-    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    lines = sample.splitlines()[:-1] or [sample]
-    broken = [at for at, line in enumerate(lines) if not is_utf8(line)]
-    # a damaged line here and there is a reject; bytes of zero are no text in any of these
-    if b"\0" in lines[0] or not broken or (broken[0] > 0 and len(broken) * _FEW_BROKEN < len(lines)):
-        return "utf-8"
-    try:
-        sample.decode("windows-1252")
-    except UnicodeDecodeError:
-        return "latin-1"
-    return "windows-1252"
-
-
-def _columns(header: str, rows: list[str], delimiter: str) -> int:
-    """Columns that a delimiter makes of a file; 0 where its lines disagree, or where it makes one."""
-    names, *fields = (len(row) for row in csv.reader([header, *rows], delimiter=delimiter))
-    same = sum(found == names for found in fields)
-    return names if names > 1 and same * 2 >= len(fields) else 0
-
-
-def _has_commas(fields: list[list[str]], width: int, delimiter: str) -> bool:
-    """Whether some column has numbers with decimal commas.
-
-    Groups of three digits may as well be thousands, but not between semicolons, which are there because the comma
-    is the decimal mark. Texts without a digit are marks of a missing value or an error.
-    """
-    for at in range(width):
-        found = [row[at].strip() for row in fields if len(row) == width and _DIGITS.search(row[at])]
-        commas = [text for text in found if "," in text]
-        thousands = delimiter != ";" and all(map(_THOUSANDS.fullmatch, commas))
-        if commas and all(map(_COMMA.fullmatch, found)) and not thousands:
-            return True
-    return False
-
-
-def _marked(error: UnicodeError) -> tuple[str, int]:
-    """A question mark for every byte that is no text, so that nothing becomes longer."""
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    return "?" * (error.end - error.start), error.end
-
-
-codecs.register_error(_MARK, _marked)
-
-
-class Readable:
-    """A file whose bytes are UTF-8 text throughout; those that are not are question marks."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        """Read from where the file is."""
-        self._file = file
-        self._decoder = codecs.getincrementaldecoder("utf-8")(_MARK)
-        self.closed = False
-
-    def read(self, size: int = -1) -> bytes:
-        """At most so many bytes; what was begun before comes on top of what is read now, and is at most three."""
-        data = self._file.read(size - 3 if size > 3 else size)  # noqa: PLR2004 - as said above
-        return self._decoder.decode(data, final=not data).encode("utf-8")
-
-    def close(self) -> None:
-        """Leave the file to its owner."""
-        self.closed = True
-
-
-#: Rows looked at; enough for a year of hourly readings of twenty series.
-ROWS = 200_000
-
-#: Endings of packed files of text.
-PACKED = (".gz", ".bz2", ".zip")
-
-#: Rises from which a value that does not fall is said to be a counter; rises of a series that may be by chance; and the
-#: part of the series that may fall.
-MANY, _FEW, _FALLING = 24, 2, 0.1
-
-#: Series of which so many are looked at; and what part of its value may be left of a counter that was cleared.
-_LOOKED, _CLEARED = 1_000, 100
-
+#: Formats by the endings of files, and endings of packed files of text.
 FORMATS: dict[str, FileFormat] = {
     ".parquet": "parquet",
     ".pq": "parquet",
@@ -212,7 +48,15 @@ FORMATS: dict[str, FileFormat] = {
     ".ndjson": "jsonl",
     ".avro": "avro",
 }
+PACKED = (".gz", ".bz2", ".zip")
 
+#: Rows that are looked at, enough for a year of hourly readings of twenty series; those of a wide table whose values
+#: are, at least; how many times as many cells that may be; and texts of a column that formats are tried on.
+ROWS = 200_000
+_FEWEST_WIDE_ROWS, _CELLS_A_ROW = 200, 5
+_TRIED = 2_000
+
+#: Names of columns: of series; of times, those of the day, and both ends of an interval; of values and labels.
 SERIES = re.compile(
     r"household|meter|house|person|customer|series|device|sensor|wearer|subject|participant|patient|^user|^id$|_id$"
     r"|^lclid$|z(ä|ae)hler(?!stand)|z(ä|ae)hlpunkt|messstelle|kunde",
@@ -220,20 +64,30 @@ SERIES = re.compile(
 )
 TIME = re.compile(r"time|^ts$|date|stamp|epoch|when|zeit|datum", re.IGNORECASE)
 _HOUR = re.compile(r"^hour$|^time$|time_?of_?day", re.IGNORECASE)
+_BEGIN = re.compile(r"start|begin|from|onset", re.IGNORECASE)
+_END = re.compile(r"end|stop|until|finish|(^|_)to$", re.IGNORECASE)
 VALUE = re.compile(
     r"kwh|_wh$|^wh$|kw$|power|watt|load|energy|consum|value|reading|(?<!ac)(?<!dis)count(?!y|ry)"
     r"|verbrauch|energie|leistung|wert",
     re.IGNORECASE,
 )
+_LABEL = re.compile(
+    r"label|activit|aktivit|status|stage|stadium|zustand|class|mode|annotation|behavio|posture|event|action|phase",
+    re.IGNORECASE,
+)
+_DIGITS = re.compile(r"\d+")
 UNITS = (
     (re.compile(r"kwh", re.IGNORECASE), "kWh"),
     (re.compile(r"(^|_)wh$", re.IGNORECASE), "Wh"),
     (re.compile(r"(^|_)kw$", re.IGNORECASE), "kW"),
     (re.compile(r"(^|_)w$|watt", re.IGNORECASE), "W"),
 )
-#: Formats of digits alone, by how many there are.
-_COMPACT = {12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
-_TEXT_TIMES = (
+#: Names that a message shows.
+_SHOWN = 10
+
+#: Formats of texts: of digits alone by how many there are, of times, of days, and of times of the day.
+_DIGIT_FORMATS = {12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+_TIME_FORMATS = (
     "%d/%m/%Y %H:%M:%S",
     "%m/%d/%Y %H:%M:%S",
     "%d/%m/%Y %H:%M",
@@ -252,26 +106,38 @@ _TEXT_TIMES = (
     "%m/%d/%Y %H",
     "%d/%m/%Y %H",
     "%Y-%m-%d %H",
-    *_COMPACT.values(),
+    *_DIGIT_FORMATS.values(),
     *(f"%Y%m%dT%H%M{end}" for end in ("", "%z", "%S", "%S%z", "%S.%f", "%S.%f%z")),
 )
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}([ T]00:00:00(\.0+)?(Z|[-+]\d{2}:?\d{2})?)?")
-_CLOCKS = ("%H", "%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
-_DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y/%m/%d", "%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%Y%m%d")
-EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (1e8, "s"))
-_TRIED = 2_000
-
-#: Columns of series, and of times of the day, from which a table is said to be wide; rows that are looked at for its
-#: values at least; and how many times the rows of another table its cells may be.
-_FEWEST_SERIES, _FEWEST_TIMES, _FEWEST_ROWS, _WIDER = 3, 4, 200, 5
-#: Labels that a column has at most, and rows for each of them at least; names of such columns, and of intervals.
-_MOST_LABELS, _ROWS_A_LABEL = 40, 5
-_LABEL = re.compile(
-    r"label|activit|aktivit|status|stage|stadium|zustand|class|mode|annotation|behavio|posture|event|action|phase",
-    re.IGNORECASE,
+_DAY_FORMATS = (
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%d.%m.%Y",
+    "%d-%m-%Y",
+    "%Y/%m/%d",
+    "%d-%b-%Y",
+    "%d-%b-%y",
+    "%d %b %Y",
+    "%Y%m%d",
 )
-_BEGIN = re.compile(r"start|begin|from|onset", re.IGNORECASE)
-_END = re.compile(r"end|stop|until|finish|(^|_)to$", re.IGNORECASE)
+_CLOCK_FORMATS = ("%H", "%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
+#: A day, or its midnight, as ISO 8601 has it.
+_MIDNIGHT = re.compile(r"\d{4}-\d{2}-\d{2}([ T]00:00:00(\.0+)?(Z|[-+]\d{2}:?\d{2})?)?")
+#: Units of times that are counted since 1970, by the least that they are.
+EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (1e8, "s"))
+
+#: Rises from which a value that does not fall is said to be a counter; rises of a series that may be by chance; the
+#: part of the series that may fall; and what part of its value may be left of a counter that was cleared.
+COUNTER_RISES, _CHANCE_RISES, _MAY_FALL, _CLEARED = 24, 2, 0.1, 100
+#: Series that are looked at for that.
+_SERIES_TRIED = 1_000
+
+#: Times of the day from which a table is said to be wide.
+_FEWEST_TIMES = 4
+#: Labels that a column has at most, and rows for each of them at least.
+_MOST_LABELS, _ROWS_A_LABEL = 40, 5
+#: Shares of a column of texts that must be numbers: where its name is that of a value, and elsewhere.
+_HALF, _NEARLY_ALL = 0.5, 0.9
 
 #: Lengths of slots that people use: 1 s to 1 h. All divide the day, as do the further ones that devices send at.
 _USUAL_SLOTS = tuple(1_000_000 * seconds for seconds in (1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600))
@@ -280,16 +146,9 @@ _DEVICE_SLOTS = tuple(
 )
 #: Stamps that vary make intervals shorter by no more than that.
 _VARIED = 1.05
-_DIGITS = re.compile(r"\d+")
-
-#: Shares of a column of texts that must be numbers: where its name is that of a value, and elsewhere.
-_HALF, _NEARLY_ALL = 0.5, 0.9
 
 #: What to do about values that are no number.
 NO_NUMBER = "where a mark stands between their thousands, as in 1,503 or 1'503, write them without it"
-
-#: Names of columns that a message shows.
-_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,405 +200,139 @@ class Look(_Columns):
     no_number: float  # share of the rows whose value is there and no number; 0 of labels and of a wide table
 
 
-def _unpacked(path: Path) -> Path:
-    """The name of a file without the ending of its packing."""
-    return Path(path.stem) if path.suffix.lower() in PACKED else path
+@dataclass(frozen=True, slots=True)
+class _FirstRows:
+    """What is looked at of a file."""
+
+    table: pa.Table
+    complete: bool  # whether these are all rows
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """The times of a table, and how to read them."""
+
+    columns: tuple[str, ...]  # those of the time, which are joined with a blank
+    instants: npt.NDArray[np.int64]  # microseconds since 1970, -1 where there is none, shape (n,)
+    format: str | None = None  # strptime format of texts that are not ISO 8601
+    unit: str | None = None  # unit of numbers
+
+    @classmethod
+    def read(
+        cls, table: pa.Table, columns: tuple[str, ...], format_: str | None = None, unit: str | None = None
+    ) -> _Times:
+        """Read columns as a run does, times without an offset as UTC."""
+        is_typed = not format_ and not columns[1:]
+        column = table[columns[0]].combine_chunks() if is_typed else pa.array(_joined(table, columns), pa.utf8())
+        instants, problems = TimeReader(time_format=format_ or None, time_unit=unit or "s").read([column])
+        for problem in problems:
+            instants = np.where(problem.rows, -1, instants)
+        return cls(columns, instants, format_ or None, unit)
 
 
 def format_of(path: Path) -> FileFormat:
     """The format that a file's name says it has; of a ``.zip`` without another ending that of the file in it."""
-    named = _unpacked(path)
-    if path.suffix.lower() == ".zip" and named.suffix.lower() not in FORMATS and is_file(path):
+    unpacked = _unpacked(path)
+    if path.suffix.lower() == ".zip" and unpacked.suffix.lower() not in FORMATS and is_file(path):
         with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
-            named = Path(next((one.filename for one in archive.infolist() if not one.is_dir()), ""))
-    found = FORMATS.get(named.suffix.lower())
-    if found is None:
+            unpacked = Path(next((member.filename for member in archive.infolist() if not member.is_dir()), ""))
+    file_format = FORMATS.get(unpacked.suffix.lower())
+    if file_format is None:
         raise CommandError(
             f"{path}: its name does not say what it is; name it with one of the endings {', '.join(FORMATS)}"
         )
-    return found
+    return file_format
 
 
 def look_at(path: Path, value: str | None = None) -> Look:
     """Look at a data file, or at the first of a folder or a pattern; the column of the value is guessed if left out."""
     given, path = path, _first_file(path)
-    ends = path.suffixes[-2:] if path.suffix.lower() in PACKED else [path.suffix]
-    files = given / f"*{''.join(ends)}" if is_folder(given) else given
-    kind = format_of(path)
-    table, complete, layout = _first_rows(path, kind)
-    if not table.num_rows:
+    endings = path.suffixes[-2:] if path.suffix.lower() in PACKED else [path.suffix]
+    files = given / f"*{''.join(endings)}" if is_folder(given) else given
+    file_format = format_of(path)
+    first = _first_rows(path, file_format)
+    if not first.table.num_rows:
         raise CommandError(
             f"{path}: it has no rows to look at; give a file with a row for each reading"
-            + (", below the names of its columns, with every quote closed" if kind == "csv" else ""),
+            + (", below the names of its columns, with every quote closed" if file_format == "csv" else ""),
             ExitCode.SOURCE,
         )
-    written = _without_index(_with_single_names(path, table))
-    table = _with_numbers(written, layout.decimal, value, has_types=kind != "csv")
-    is_wide = value is None and kind in ("csv", "parquet")
-    seen = is_wide and (_wide_times(table) or _wide_series(table))
-    seen = seen or _long(path, table, value, has_types=kind != "csv")
-    if kind != "csv" and seen.time_format is not None and len(seen.time) == 1:
+    has_types, decimal = file_format != "csv", first.layout.decimal
+    written = _without_index(_with_single_names(path, first.table))
+    table = _with_numbers(written, decimal, value, has_types=has_types)
+    may_be_wide = value is None and file_format in ("csv", "parquet")
+    seen = may_be_wide and (_wide_times(table) or _wide_series(table))
+    seen = seen or _long(path, table, value, has_types=has_types)
+    if has_types and seen.time_format is not None and len(seen.time) == 1:
         _check_times(path, table, seen.time[0])
     known = (seen.instants >= 0) & (seen.instants <= HIGHEST_US)
     if seen.ends is not None:
         known &= seen.ends > seen.instants
     codes, instants, numbers = seen.codes[known], seen.instants[known], seen.numbers[known]
     taken = {*seen.time, seen.value, *seen.columns, seen.series, seen.until}
-    rest = tuple(name for name in table.column_names if name not in taken)
-    few = () if seen.wide is not None else _few_texts(table, seen.time)
+    others = tuple(name for name in table.column_names if name not in taken)
+    labels = () if seen.wide is not None else _label_columns(table, seen.time)
     runs = runs_of(codes, instants, numbers)
-    # power falls
-    rises = are_counters(runs, cleared=not any(unit in ("W", "kW") and one.search(seen.value) for one, unit in UNITS))
-    steps = np.concatenate([np.diff(one) for one in runs])
+    is_power = any(unit in ("W", "kW") and pattern.search(seen.value) for pattern, unit in UNITS)
+    rises = are_counters(runs, cleared=not is_power)  # power falls
+    steps = np.concatenate([np.diff(run) for run in runs])
     values = steps[steps >= 0] if rises else seen.numbers
     named = "" if seen.labels else seen.value if seen.wide is None else f"{seen.value} {path.stem}"
     is_long = seen.wide is None and not seen.labels
     return Look(
-        **{one.name: getattr(seen, one.name) for one in fields(_Columns)},
+        **{column.name: getattr(seen, column.name) for column in fields(_Columns)},
         path=path,
         files=files,
-        format=kind,
-        layout=layout,
-        complete=complete and files == path,
+        format=file_format,
+        layout=first.layout,
+        complete=first.complete and files == path,
         ambiguous=_exchanged(table, seen.time, seen.time_format),
         unit=next((unit for pattern, unit in UNITS if any(map(pattern.search, named.split()))), ""),
         times_us=np.sort(instants if seen.ends is None else np.concatenate([instants, seen.ends[known] - 1])),
         interval_us=_interval(path, codes, instants) if seen.ends is None else slot_of(seen.ends[known] - instants),
         values=values[np.isfinite(values)],
-        others=tuple(name for name in rest if _is_number(table[name].type)),
+        others=tuple(name for name in others if _is_number(table[name].type)),
         rises=rises,
-        without=() if seen.wide is None else rest,
+        without=() if seen.wide is None else others,
         naive=_is_naive(table, seen),
-        other_labels=tuple(name for name in few if name in rest and _times(table.select([name])) is None),
+        other_labels=tuple(name for name in labels if name in others and _times_of(table.select([name])) is None),
         no_time=0.0 if seen.wide is not None else float((seen.instants == -1).mean()),
-        no_number=_no_number(written[seen.value].combine_chunks(), layout.decimal) if is_long else 0.0,
+        no_number=_no_number(written[seen.value].combine_chunks(), decimal) if is_long else 0.0,
     )
 
 
-def _no_number(column: pa.Array, decimal: str) -> float:
-    """The share of a column that is neither missing nor a number."""
-    _, problems = read_values(column, decimal=decimal)
-    return sum(float(one.rows.mean()) for one in problems if one.reason is RejectReason.NOT_A_NUMBER)
-
-
-def _check_times(path: Path, table: pa.Table, name: str) -> None:
-    """Check that times of digits are text."""
-    if _is_number(table[name].type):
-        raise CommandError(
-            f"{path}: the times in {name} are digits of a date in a column of numbers, and numbers are read as counts "
-            "since 1970; convert the column to text"
-        )
-
-
-def _long(path: Path, table: pa.Table, value: str | None, *, has_types: bool) -> _Seen:
-    """A table with a row for each reading."""
-    found = _times(table)
-    if found is None:
-        raise CommandError(
-            f"{path}: none of its columns, {_listed(table.column_names)}, looks like a time; {_flatten(table)}"
-            "convert the file, or build the readings in a pipeline of your own (docs/guides/own-pipeline.md)"
-        )
-    time, time_format, time_unit, instants = found
-    label = _label(table, time, value)
-    if label is not None:
-        return _labelled(table, found, label)
-    series = _series(table, time) or _series_of_floats(path, table, instants, value, has_types=has_types)
-    numbers = [one for one in _number_columns(table) if one not in {*time, series}]
-    if value is None and not numbers:
-        raise CommandError(
-            f"{path}: none of its columns, {_listed(table.column_names)}, holds numbers to measure; {_flatten(table)}"
-            "convert the file"
-        )
-    if value is not None and value not in numbers:
-        there, what = "no column of numbers", "name a column of labels"
-        if numbers:
-            there, what = f"the columns of numbers {_listed(numbers)}", "name one, or one of labels"
-        raise CommandError(f"--value {value!r}: {path} has {there}; {_flatten(table)}{what}")
-    value = value or min(numbers, key=lambda name: not VALUE.search(name))
-    codes, names = _codes(table, series)
-    return _Seen(
-        series=series, names=names, time=time, time_format=time_format, time_unit=time_unit, value=value,
-        codes=codes, instants=instants, numbers=_numbers(table, value),
-    )  # fmt: skip
-
-
-def _flatten(table: pa.Table) -> str:
-    """What to do with columns of objects or lists, as the begin of a next step; empty where there are none."""
-    nested = [name for name in table.column_names if pa.types.is_nested(table[name].type)]
-    if not nested:
-        return ""
-    return (
-        f"objects and lists, as in {_listed(nested)}, are not looked into: make each of their fields a column of its "
-        "own, read messages from the Avro files of a gateway (docs/mappings.md), or "
-    )
-
-
-def _labelled(table: pa.Table, found: _Times, label: str) -> _Seen:
-    """A table with a row for each label: of an instant, or of an interval where there is an end."""
-    starts = (_times(table.select([name])) for name in table.column_names if _BEGIN.search(name))
-    begin = next((one for one in starts if one is not None), None)
-    stops = (name for name in table.column_names if begin and _END.search(name) and name not in {*begin[0], label})
-    end = next((one for name in stops if (one := _times(table.select([name]))) is not None), None)
-    time, form, unit, instants = found if begin is None or end is None else begin
-    until = None if end is None else end[0][0]
-    series = _series(table.drop_columns([label, *([] if until is None else [until])]), time)
-    codes, names = _codes(table, series)
-    return _Seen(
-        series=series, names=names, time=time, time_format=form, time_unit=unit, value=label, codes=codes,
-        instants=instants, numbers=np.full(len(instants), np.nan), labels=_texts(table, label), until=until,
-        ends=None if end is None else end[3],
-    )  # fmt: skip
-
-
-def _texts(table: pa.Table, name: str) -> tuple[str, ...]:
-    """The distinct texts of a column, without blanks around them, but for those of a missing value."""
-    found = {str(text).strip() for text in table[name].unique().to_pylist() if text is not None}
-    return tuple(sorted(found - set(MISSING)))
-
-
-def _label(table: pa.Table, time: tuple[str, ...], value: str | None) -> str | None:
-    """The column of labels: texts of few values, by its name, or because nothing is measured."""
-    if value is not None:
-        return value if value in table.column_names and _is_text(table[value].type) and value not in time else None
-    few = _few_texts(table, time)
-    numbers = [name for name in _number_columns(table) if name not in time]
-    if any(VALUE.search(name) and not SERIES.search(name) for name in numbers):
-        return None
-    named = [name for name in few if _LABEL.search(name)]
-    return named[0] if named else few[-1] if few and not any(not SERIES.search(one) for one in numbers) else None
-
-
-def _few_texts(table: pa.Table, without: tuple[str, ...]) -> list[str]:
-    """Columns of texts of few values, but those that name series or the time of the day."""
-    texts = [name for name in table.column_names if name not in without and _is_text(table[name].type)]
-    named = [name for name in texts if SERIES.search(name) or _HOUR.search(name)]
-    few = [name for name in texts if name not in named and 2 <= len(_texts(table, name)) <= _MOST_LABELS]  # noqa: PLR2004 - one label tells nothing
-    return [name for name in few if table.num_rows >= _ROWS_A_LABEL * len(_texts(table, name))]
-
-
-def _is_naive(table: pa.Table, seen: _Seen) -> bool:
-    """Whether the times have no offset, and are no counts since 1970."""
-    if seen.time_unit is not None or not seen.time or seen.time[0] not in table.column_names:
-        return seen.time_unit is None
-    kind = table[seen.time[0]].type
-    if not _is_text(kind):
-        return not (pa.types.is_timestamp(kind) and kind.tz is not None)
-    stamps = _stamps(_tried(_joined(table, seen.time)), seen.time_format)
-    return not stamps.zoned[stamps.good].any()
-
-
-def slot_of(lengths: npt.NDArray[np.int64]) -> int:
-    """A usual length of a slot that most intervals fill, but for what stamps vary by."""
-    short = float(np.quantile(lengths, 0.25)) * _VARIED if len(lengths) else 0.0
-    return max((one for one in _USUAL_SLOTS if one <= short), default=_USUAL_SLOTS[0])
-
-
-def _codes(table: pa.Table, series: str | None) -> tuple[npt.NDArray[np.int64], int]:
-    """The number of each row's series, -1 where there is none, and how many there are."""
-    if series is None:
-        return np.zeros(table.num_rows, dtype=np.int64), 1
-    encoded = pc.dictionary_encode(table[series].combine_chunks())  # pyright: ignore[reportAttributeAccessIssue] - made at run time
-    return np.asarray(encoded.indices.fill_null(-1)).astype(np.int64), len(encoded.dictionary)
-
-
-def _numbers(table: pa.Table, name: str, rows: slice = slice(None)) -> npt.NDArray[np.float64]:
-    return np.asarray(table[name].combine_chunks().cast(pa.float64()).fill_null(np.nan))[rows]
-
-
-def _number_columns(table: pa.Table, *, or_empty: bool = False) -> list[str]:
-    """Columns of numbers, or also those without any value."""
-    kinds = zip(table.column_names, table.schema.types, strict=True)
-    return [name for name, kind in kinds if _is_number(kind) or (or_empty and pa.types.is_null(kind))]
-
-
-def _wide_times(table: pa.Table) -> _Seen | None:
-    """A table with a column for each time of the day, evenly apart, and a row for each series and day."""
-    numbers = _number_columns(table, or_empty=True)
-    columns = tuple(numbers[at] for at in clock_columns(numbers))
-    clock = clock_times(columns)
-    if len(columns) < _FEWEST_TIMES or len(set(np.diff(clock).tolist())) > 1 or clock[1] <= clock[0]:
-        return None
-    rest = table.drop_columns(list(columns))
-    found = _dates(rest)
-    if found is None:
-        return None
-    date, form, days = found
-    series = _series(rest, (date,))
-    codes, names = _codes(rest, series)
-    rows = slice(0, max(_FEWEST_ROWS, ROWS * _WIDER // len(columns)))
-    instants = np.where(days[rows] >= 0, days[rows] + clock[:, None], -1)
-    values = np.stack([_numbers(table, name, rows) for name in columns])
-    seen = np.where(np.isfinite(values), instants, -1).ravel()  # an empty cell is no reading
-    return _Seen(
-        series=series, names=names, time=(date,), time_format=form, time_unit=None, value=columns[0], wide="times",
-        columns=columns, codes=np.tile(codes[rows], len(columns)), instants=seen, numbers=values.ravel(),
-    )  # fmt: skip
-
-
-def _wide_series(table: pa.Table) -> _Seen | None:
-    """A table with a column for each series: columns of numbers that have one name but for its digits."""
-    found = _times(table)
-    if found is None:
-        return None
-    time, form, unit, instants = found
-    rest = table.drop_columns(list(time))
-    if any(map(_is_text, rest.schema.types)):
-        return None  # of a name, most likely
-    numbers = _number_columns(rest, or_empty=True)
-    stems = Counter(_DIGITS.sub("#", name.strip()) for name in numbers)
-    stem, many = max(stems.items(), key=lambda pair: pair[1], default=("", 0))
-    columns = tuple(name for name in numbers if _DIGITS.sub("#", name.strip()) == stem)
-    others = [name for name in numbers if name not in columns]
-    if "#" not in stem or many < _FEWEST_SERIES or many <= len(others) or any(map(VALUE.search, others)):
-        return None
-    rows = slice(0, max(_FEWEST_ROWS, ROWS * _WIDER // many))
-    values = np.stack([_numbers(table, name, rows) for name in columns])
-    seen = np.where(np.isfinite(values), instants[rows], -1).ravel()
-    codes = np.repeat(np.arange(many), values.shape[1])
-    return _Seen(
-        names=many, time=time, time_format=form, time_unit=unit, value=columns[0], wide="series", columns=columns,
-        codes=codes, instants=seen, numbers=values.ravel(),
-    )  # fmt: skip
-
-
-def _dates(table: pa.Table) -> tuple[str, str | None, npt.NDArray[np.int64]] | None:
-    """The column of the day, its format, and its midnights; -1 where there is none."""
-    for name in sorted(table.column_names, key=lambda name: not TIME.search(name)):
-        column = table[name].combine_chunks()
-        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-            return name, None, _instants(table, (name,))
-        is_number = pa.types.is_integer(column.type) and TIME.search(name)
-        if _is_text(column.type) or is_number:
-            forms = ("%Y%m%d",) if is_number else ("", *_DATES, *_TEXT_TIMES)
-            form = text_format(_joined(table, (name,)), forms)
-            if form is not None:
-                return name, form or None, _instants(table, (name,), form)
-    return None
+def _unpacked(path: Path) -> Path:
+    """The name of a file without the ending of its packing."""
+    return Path(path.stem) if path.suffix.lower() in PACKED else path
 
 
 def _first_file(path: Path) -> Path:
     """The file, or the first of a folder or a pattern."""
     if is_folder(path):
-        found = sorted(one for one in path.iterdir() if one.is_file() and _unpacked(one).suffix.lower() in FORMATS)
-        kinds = {one.suffixes[-1].lower() if one.suffixes else "" for one in found}
-        if len(kinds) != 1:
-            many = f"files of {len(kinds)} endings" if kinds else "no file of a known ending"
-            raise CommandError(f"{path}: the folder has {many}; name the files with a pattern such as '{path}/*.csv'")
-        return found[0]
+        files = sorted(file for file in path.iterdir() if file.is_file() and _unpacked(file).suffix.lower() in FORMATS)
+        endings = {file.suffixes[-1].lower() if file.suffixes else "" for file in files}
+        if len(endings) != 1:
+            what = f"files of {len(endings)} endings" if endings else "no file of a known ending"
+            raise CommandError(f"{path}: the folder has {what}; name the files with a pattern such as '{path}/*.csv'")
+        return files[0]
     if not is_file(path) and glob.has_magic(str(path)):
-        matching = sorted(one for one in glob.glob(str(path)) if Path(one).is_file())  # noqa: PTH207 - of any folder
+        matching = sorted(file for file in glob.glob(str(path)) if Path(file).is_file())  # noqa: PTH207 - of any folder
         if not matching:
             raise CommandError(f"{path}: no file matches; check the path", ExitCode.SOURCE)
         return Path(matching[0])
     return path
 
 
-def _with_single_names(path: Path, table: pa.Table) -> pa.Table:
-    """The table without empty columns that share a name, as those after delimiters at the ends of lines."""
-    twice = {name: count for name, count in Counter(table.column_names).items() if count > 1}
-    kept = [
-        at
-        for at, name in enumerate(table.column_names)
-        if name not in twice or table.column(at).null_count < len(table)
-    ]
-    table = table.select(kept)
-    for name, count in twice.items():
-        if name in table.column_names:
-            raise CommandError(f"{path}: it has {count} columns {name!r}; rename all but one", ExitCode.SOURCE)
-    return table
-
-
-def _with_numbers(table: pa.Table, decimal: str, value: str | None, *, has_types: bool) -> pa.Table:
-    """The table with numbers for values that are mostly numbers, beside marks of a missing one or of an error.
-
-    What has digits and is none stays text: names of rooms and contracts, stages of sleep. A name of a measured value
-    tells one from the other. Where none has, or for the column that is asked for, nearly all must be numbers and the
-    marks without a digit; in a file whose columns have types, a text without marks and fractions is one on purpose.
-    """
-    texts = [
-        name
-        for name in table.column_names
-        if _is_text(table.column(name).type) and not any(one.search(name) for one in (SERIES, TIME, _LABEL))
-    ]
-    for name in sorted(texts, key=lambda name: not VALUE.search(name)):
-        is_named = VALUE.search(name) is not None
-        if not is_named and name != value and any(map(VALUE.search, _number_columns(table))):
-            continue
-        column = table.column(name).combine_chunks()
-        numbers, problems = read_values(column, decimal=decimal)
-        known = ~np.logical_or.reduce([one.rows for one in problems] or [np.zeros(len(numbers), dtype=bool)])
-        given = len(numbers) - sum(one.rows.sum() for one in problems if one.reason is RejectReason.MISSING_VALUE)
-        is_measured = known.any() and known.sum() >= (_HALF if is_named else _NEARLY_ALL) * given
-        if is_measured and not is_named:
-            marks = column.filter(pa.array(~known)).drop_null().to_pylist()
-            on_purpose = has_types and not marks and not (numbers[known] % 1).any()
-            is_measured = not on_purpose and not any(map(_DIGITS.search, marks))
-        if is_measured:
-            table = table.set_column(table.column_names.index(name), name, pa.array(numbers, mask=~known))
-    return table
-
-
-def _without_index(table: pa.Table) -> pa.Table:
-    """The table without the number of each row, which pandas writes first; a column without a name gets a blank one."""
-    if "" not in table.column_names:
-        return table
-    at = table.column_names.index("")
-    column = table.column(at)
-    if pa.types.is_integer(column.type):
-        numbers = column.combine_chunks().fill_null(-1).to_numpy(zero_copy_only=False)
-        if np.array_equal(numbers, np.arange(len(numbers)) + (numbers[0] if len(numbers) else 0)):
-            return table.remove_column(at)
-    return table.rename_columns([name or " " for name in table.column_names])
-
-
-def runs_of(
-    codes: npt.NDArray[Any], instants: npt.NDArray[np.int64], numbers: npt.NDArray[np.float64]
-) -> list[npt.NDArray[np.float64]]:
-    """The values of each series in the order of their times."""
-    there = np.isfinite(numbers)
-    codes, instants, numbers = codes[there], instants[there], numbers[there]
-    order = np.lexsort((instants, codes))
-    return np.split(numbers[order], np.flatnonzero(np.diff(codes[order])) + 1)
-
-
-def rises_in(values: npt.NDArray[np.float64], *, cleared: bool = True) -> int:
-    """How often the values of a series rise, which is 0 where they fall.
-
-    One fall among many rises, to less than half the value, is that of a counter that was cleared, where no more is left
-    than the largest rise or a small part.
-    """
-    steps = np.diff(values)
-    rises, falls = steps[steps > 0], np.flatnonzero(steps < 0)
-    if cleared and len(falls) == 1 and len(rises) >= MANY:
-        before, after = values[falls[0] : falls[0] + 2].tolist()
-        return len(rises) if 0 <= after < before / 2 and after <= max(rises.max(), before / _CLEARED) else 0
-    return 0 if len(falls) else len(rises)
-
-
-def are_counters(runs: Sequence[npt.NDArray[np.float64]], many: int = MANY, *, cleared: bool = True) -> bool:
-    """Whether nearly all series that change are a meter's counter, not what it counts, by so many rises of all.
-
-    A series that rises a few times alone, in less than half of its steps, says nothing. Of very many series some are
-    looked at.
-
-    Args:
-        runs: the values of each series.
-        many: the rises.
-        cleared: whether one fall of a series may be that of a counter that was cleared.
-    """
-    some = runs[:: max(1, len(runs) // _LOOKED)]
-    rises = [(rises_in(one, cleared=cleared), len(one) - 1) for one in some if len(one) and np.ptp(one) > 0]
-    counters = [one for one, steps in rises if one > min(_FEW, steps / 2)]
-    falling = sum(one == 0 for one, _ in rises)
-    return sum(counters) >= many and falling <= _FALLING * len(rises)
-
-
-def _first_rows(path: Path, kind: FileFormat) -> tuple[pa.Table, bool, Layout]:
+def _first_rows(path: Path, file_format: FileFormat) -> _FirstRows:
     try:
         open_regular(path).close()
-        layout = layout_of(path) if kind == "csv" else Layout()
-        with open_regular(path) if kind in ("parquet", "avro") else open_text(str(path), layout.encoding) as file:
-            read = {"parquet": _parquet, "csv": partial(_csv, layout), "jsonl": _jsonl, "avro": _avro}[kind]
+        layout = layout_of(path, TIME, _HOUR) if file_format == "csv" else Layout()
+        has_own_packing = file_format in ("parquet", "avro")
+        with open_regular(path) if has_own_packing else open_text(str(path), layout.encoding) as file:
+            read = {"parquet": _parquet, "csv": partial(batches_of, layout), "jsonl": _jsonl, "avro": _avro}[
+                file_format
+            ]
             batches = read(file)
             taken: list[pa.RecordBatch] = []
             rows = 0
@@ -748,7 +341,7 @@ def _first_rows(path: Path, kind: FileFormat) -> tuple[pa.Table, bool, Layout]:
                 rows += batch.num_rows
                 if rows >= ROWS:
                     break
-            complete = next(iter(batches), None) is None
+            is_complete = next(iter(batches), None) is None
             table = _plain(pa.Table.from_batches(taken)) if taken else pa.table({})
     except FileNotFoundError as error:
         raise CommandError(f"{path}: there is no such file; check the path", ExitCode.SOURCE) from error
@@ -756,9 +349,9 @@ def _first_rows(path: Path, kind: FileFormat) -> tuple[pa.Table, bool, Layout]:
         raise CommandError(str(error), ExitCode.SOURCE) from error
     except (OSError, pa.ArrowException, ValueError, EOFError, csv.Error) as error:
         raise CommandError(
-            f"{path}: cannot be read as {kind} ({reason(error)}); check the file and its ending", ExitCode.SOURCE
+            f"{path}: cannot be read as {file_format} ({reason(error)}); check the file and its ending", ExitCode.SOURCE
         ) from error
-    return table, complete, layout
+    return _FirstRows(table, is_complete, layout)
 
 
 def _plain(table: pa.Table) -> pa.Table:
@@ -772,20 +365,14 @@ def _parquet(file: Any) -> Iterator[pa.RecordBatch]:
     yield from pq.ParquetFile(file).iter_batches()
 
 
-def _csv(layout: Layout, file: Any) -> Iterator[pa.RecordBatch]:
-    kept = pa_csv.ParseOptions(delimiter=layout.delimiter, invalid_row_handler=lambda _row: "skip")
-    kinds = pa_csv.ConvertOptions(decimal_point=layout.decimal, column_types=dict.fromkeys(layout.texts, pa.utf8()))
-    yield from pa_csv.open_csv(pa.PythonFile(Readable(file), mode="r"), parse_options=kept, convert_options=kinds)
-
-
 def _jsonl(file: Any) -> Iterator[pa.RecordBatch]:
     lines = list(islice(file, ROWS))
     try:
         yield from _json(b"".join(lines)).to_batches() if lines else ()
     except pa.ArrowInvalid:
-        if not (found := _of_objects(lines)).num_rows:
+        if not (objects := _of_objects(lines)).num_rows:
             raise
-        yield found
+        yield objects
     if next(file, None) is not None:
         yield pa.record_batch([pa.array([None])], names=["more"])
 
@@ -793,16 +380,16 @@ def _jsonl(file: Any) -> Iterator[pa.RecordBatch]:
 def _json(data: bytes) -> pa.Table:
     """Lines of JSON; texts that are days or midnights as they are, because a run reads them so."""
     table = pa_json.read_json(pa.BufferReader(data))
-    days = [
-        name
-        for name in table.column_names
-        if pa.types.is_timestamp(table[name].type)
-        and not ((instants := _instants(table, (name,)))[instants != -1] % DAY_US).any()
-    ]
+    stamps = [name for name in table.column_names if pa.types.is_timestamp(table[name].type)]
+    days = [name for name in stamps if _are_midnights(_Times.read(table, (name,)).instants)]
     if not days:
         return table
     texts = pa_json.ParseOptions(explicit_schema=pa.schema([(name, pa.utf8()) for name in days]))
     return pa_json.read_json(pa.BufferReader(data), parse_options=texts).select(table.column_names)
+
+
+def _are_midnights(instants: npt.NDArray[np.int64]) -> bool:
+    return not (instants[instants != -1] % DAY_US).any()
 
 
 def _of_objects(lines: list[bytes]) -> pa.RecordBatch:
@@ -828,177 +415,198 @@ def _avro(file: Any) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(part)
 
 
-#: The columns of the time, their strptime format and their unit, and microseconds since 1970; -1 where there is none.
-_Times: TypeAlias = tuple[tuple[str, ...], str | None, str | None, npt.NDArray[np.int64]]
+def _with_single_names(path: Path, table: pa.Table) -> pa.Table:
+    """The table without empty columns that share a name, as those after delimiters at the ends of lines."""
+    twice = {name: count for name, count in Counter(table.column_names).items() if count > 1}
+    kept = [
+        at
+        for at, name in enumerate(table.column_names)
+        if name not in twice or table.column(at).null_count < len(table)
+    ]
+    table = table.select(kept)
+    for name, count in twice.items():
+        if name in table.column_names:
+            raise CommandError(f"{path}: it has {count} columns {name!r}; rename all but one", ExitCode.SOURCE)
+    return table
 
 
-def _times(table: pa.Table) -> _Times | None:
-    """The columns of the time, and how to read them; ``None`` if none looks like one."""
-    # a time is preferred to its day, where that does not do
-    for name in sorted(table.column_names, key=lambda name: (not TIME.search(name), _is_part(table, name))):
-        column = table[name].combine_chunks()
-        if _has_days(table, name) and (found := _of_day(table, name)) is not None:
-            return found
-        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-            return (name,), None, None, _instants(table, (name,))
-        if _is_text(column.type):
-            hours = _hours(table, name)
-            days = ("%Y%m%d",) if TIME.search(name) and not hours else ()
-            for names in ((name,), *((name, hour) for hour in hours)):
-                form = text_format(_joined(table, names), ("", *_TEXT_TIMES, *days))
-                if form or (form is not None and len(names) == 1):
-                    return names, form or None, None, _instants(table, names, form)
-        if _is_number(column.type) and TIME.search(name):
-            if pa.types.is_integer(column.type) and (form := _compact_format(_joined(table, (name,)))):
-                return (name,), form, None, _instants(table, (name,), form)
-            numbers = _numbers(table, name)
-            typical = np.nanmedian(numbers) if np.isfinite(numbers).any() else 0.0
-            unit = next((unit for least, unit in EPOCHS if typical >= least), None)
-            if unit is not None:
-                return (name,), None, unit, _instants(table, (name,), unit=unit)
-    return None
+def _without_index(table: pa.Table) -> pa.Table:
+    """The table without the number of each row, which pandas writes first; a column without a name gets a blank one."""
+    if "" not in table.column_names:
+        return table
+    at = table.column_names.index("")
+    column = table.column(at)
+    if pa.types.is_integer(column.type):
+        numbers = column.combine_chunks().fill_null(-1).to_numpy(zero_copy_only=False)
+        if np.array_equal(numbers, np.arange(len(numbers)) + (numbers[0] if len(numbers) else 0)):
+            return table.remove_column(at)
+    return table.rename_columns([name or " " for name in table.column_names])
 
 
-def _is_part(table: pa.Table, name: str) -> bool:
-    """Whether a column has days, and series have several rows on a day: so it is not all of the time."""
-    if not _has_days(table, name):
-        return False
-    series = _series(table, (name,))
-    days = table.select([name] if series is None else [name, series])
-    return days.group_by(days.column_names).aggregate([]).num_rows < _NEARLY_ALL * len(table)
+def _with_numbers(table: pa.Table, decimal: str, value: str | None, *, has_types: bool) -> pa.Table:
+    """The table with numbers for values that are mostly numbers, beside marks of a missing one or of an error.
 
-
-def _has_days(table: pa.Table, name: str) -> bool:
-    """Whether a column has days, or midnights, alone."""
-    kind = table[name].type
-    if not (pa.types.is_date(kind) or _is_text(kind) or pa.types.is_timestamp(kind)):
-        return False
-    some = table.select([name]).take(np.arange(0, len(table), max(1, len(table) // _TRIED)))
-    texts = _tried(_joined(some, (name,)))
-    return bool(texts) and all(map(_DAY.fullmatch, texts))
-
-
-def _of_day(table: pa.Table, day: str) -> _Times | None:
-    """A column of days with one of the time of the day; ``None`` if there is none, and none is needed.
-
-    Raises:
-        CommandError: series have several rows on a day, and the time of the day cannot be read.
+    What has digits and is none stays text: names of rooms and contracts, stages of sleep. A name of a measured value
+    tells one from the other. Where none has, or for the column that is asked for, nearly all must be numbers and the
+    marks without a digit; in a file whose columns have types, a text without marks and fractions is one on purpose.
     """
-    ends = {text[10:] for text in _joined(table, (day,)) if text}
-    is_local = not (pa.types.is_timestamp(table[day].type) and table[day].type.tz is not None)
-    for hour in _hours(table, day) if len(ends) == 1 and is_local else ():
-        texts = _joined(table, (day, hour))
-        form = text_format(texts, tuple(f"%Y-%m-%d{end} {clock}" for end in ends for clock in _CLOCKS))
-        if form is not None:
-            return (day, hour), form, None, _instants(table, (day, hour), form)
-    hour = next((name for name in table.column_names if _is_hour(name, day)), None)
-    if hour is not None and _is_part(table, day):
-        raise CommandError(
-            f"the column {day} has days, and {hour} of type {table[hour].type} is no time of the day that can be "
-            "joined with them: write whole hours from 0 to 23, or HH:MM, or one column with day and time",
-            ExitCode.SOURCE,
-        )
-    return None
+    texts = [
+        name
+        for name in table.column_names
+        if _is_text(table.column(name).type) and not any(names.search(name) for names in (SERIES, TIME, _LABEL))
+    ]
+    for name in sorted(texts, key=lambda name: not VALUE.search(name)):
+        is_named = VALUE.search(name) is not None
+        if not is_named and name != value and any(map(VALUE.search, _number_columns(table))):
+            continue
+        column = table.column(name).combine_chunks()
+        numbers, problems = read_values(column, decimal=decimal)
+        known = ~np.logical_or.reduce([problem.rows for problem in problems] or [np.zeros(len(numbers), dtype=bool)])
+        missing = sum(problem.rows.sum() for problem in problems if problem.reason is RejectReason.MISSING_VALUE)
+        least = (_HALF if is_named else _NEARLY_ALL) * (len(numbers) - missing)
+        is_measured = known.any() and known.sum() >= least
+        if is_measured and not is_named:
+            marks = column.filter(pa.array(~known)).drop_null().to_pylist()
+            on_purpose = has_types and not marks and not (numbers[known] % 1).any()
+            is_measured = not on_purpose and not any(map(_DIGITS.search, marks))
+        if is_measured:
+            table = table.set_column(table.column_names.index(name), name, pa.array(numbers, mask=~known))
+    return table
 
 
-def _hours(table: pa.Table, day: str) -> list[str]:
-    """Columns beside that of a day that may be the time of the day, by their names and types."""
-    kinds = {name: table[name].type for name in table.column_names if _is_hour(name, day)}
-    return [name for name, one in kinds.items() if pa.types.is_integer(one) or pa.types.is_time(one) or _is_text(one)]
-
-
-def _is_hour(name: str, day: str) -> bool:
-    return name != day and _HOUR.search(name) is not None
-
-
-def _compact_format(texts: list[str]) -> str | None:
-    """The format of times of digits alone; ``None`` if they are not of its length, or it does not read them."""
-    tried = _tried(texts)
-    form = _COMPACT.get(len(tried[0])) if tried and len({*map(len, tried)}) == 1 else None
-    return form if form is not None and _reads(tried, form) else None
-
-
-def _instants(
-    table: pa.Table, names: tuple[str, ...], form: str | None = None, unit: str | None = None
-) -> npt.NDArray[np.int64]:
-    """Microseconds since 1970 that a run reads in columns, times without an offset as UTC; -1 where there is none."""
-    is_text = form or len(names) > 1
-    column = pa.array(_joined(table, names), pa.utf8()) if is_text else table[names[0]].combine_chunks()
-    instants, problems = TimeReader(time_format=form or None, time_unit=unit or "s").read([column])
-    for problem in problems:
-        instants = np.where(problem.rows, -1, instants)
-    return instants
-
-
-def _listed(names: list[str]) -> str:
-    """Names of columns, the first of many."""
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} others" if len(names) > _SHOWN else "")
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-
-
-def _joined(table: pa.Table, names: tuple[str, ...]) -> list[str]:
-    """The texts of columns, with a blank between them: as a run joins them."""
-    read = [table[name].cast(pa.utf8()) if pa.types.is_temporal(table[name].type) else table[name] for name in names]
-    columns = [["" if v is None else str(v) for v in column.to_pylist()] for column in read]
-    return [" ".join(parts) for parts in zip(*columns, strict=True)]
-
-
-def _stamps(texts: list[str], form: str | None) -> Stamps:
-    """What a run reads in texts by a format; ISO 8601 where there is none."""
-    return (TimePattern.compile(form) if form else TimePattern.iso()).read(pa.array(texts, pa.utf8()))
-
-
-def text_format(texts: list[str], forms: tuple[str, ...] = ("", *_TEXT_TIMES)) -> str | None:
-    """The first format that reads most of the texts; an empty one is ISO 8601.
-
-    Where day and month may be exchanged, it is the order by which the times lie closer together: the days of two weeks,
-    taken for months, are spread over the year.
-    """
-    tried = _tried(texts)
-    found = next((form for form in forms if _reads(tried, form)), None)
-    other = None if found is None else _other_order(found)
-    if found is None or other not in forms or not _reads(tried, other):
-        return found
-    spans = [np.ptp(stamps.stamp_us[stamps.good]) for stamps in (_stamps(tried, form) for form in (found, other))]
-    return other if spans[1] < spans[0] else found
-
-
-def _other_order(form: str) -> str:
-    """A format with day and month exchanged."""
-    return "".join({"%d": "%m", "%m": "%d"}.get(part, part) for part in re.split(r"(%[dm])", form))
-
-
-def _tried(texts: list[str]) -> list[str]:
-    return [text for text in texts[:: max(1, len(texts) // _TRIED)] if text]
-
-
-def _reads(texts: list[str], form: str) -> bool:
-    stamps = _stamps(texts, form)
-    return bool(texts) and int((stamps.good & (stamps.stamp_us >= 0)).sum()) * 10 >= len(texts) * 9
-
-
-def _exchanged(table: pa.Table, time: tuple[str, ...], form: str | None) -> str | None:
-    """The format with day and month exchanged, if no row tells which is which."""
-    if form is None:
+def _wide_times(table: pa.Table) -> _Seen | None:
+    """A table with a column for each time of the day, evenly apart, and a row for each series and day."""
+    numbers = _number_columns(table, or_empty=True)
+    columns = tuple(numbers[at] for at in clock_columns(numbers))
+    clock = clock_times(columns)
+    if len(columns) < _FEWEST_TIMES or len(set(np.diff(clock).tolist())) > 1 or clock[1] <= clock[0]:
         return None
-    other = _other_order(form)
-    known = other != form and other in (*_TEXT_TIMES, *_DATES)
-    return other if known and _reads(_tried(_joined(table, time)), other) else None
+    others = table.drop_columns(list(columns))
+    days = _days_of(others)
+    if days is None:
+        return None
+    series = _series(others, days.columns)
+    codes, names = _codes(others, series)
+    rows = slice(0, max(_FEWEST_WIDE_ROWS, ROWS * _CELLS_A_ROW // len(columns)))
+    midnights = days.instants[rows]
+    instants = np.where(midnights >= 0, midnights + clock[:, None], -1)
+    values = np.stack([_numbers(table, name, rows) for name in columns])
+    seen = np.where(np.isfinite(values), instants, -1).ravel()  # an empty cell is no reading
+    return _Seen(
+        series=series, names=names, time=days.columns, time_format=days.format, time_unit=None, value=columns[0],
+        wide="times", columns=columns, codes=np.tile(codes[rows], len(columns)), instants=seen, numbers=values.ravel(),
+    )  # fmt: skip
+
+
+def _wide_series(table: pa.Table) -> _Seen | None:
+    """A table with a column for each series: columns of numbers that have one name but for its digits."""
+    times = _times_of(table)
+    if times is None:
+        return None
+    others = table.drop_columns(list(times.columns))
+    if any(map(_is_text, others.schema.types)):
+        return None  # of a name, most likely
+    numbers = _number_columns(others, or_empty=True)
+    stems = Counter(_DIGITS.sub("#", name.strip()) for name in numbers)
+    stem, count = max(stems.items(), key=lambda pair: pair[1], default=("", 0))
+    columns = tuple(name for name in numbers if _DIGITS.sub("#", name.strip()) == stem)
+    beside = [name for name in numbers if name not in columns]
+    if "#" not in stem or count < FEWEST_SERIES or count <= len(beside) or any(map(VALUE.search, beside)):
+        return None
+    rows = slice(0, max(_FEWEST_WIDE_ROWS, ROWS * _CELLS_A_ROW // count))
+    values = np.stack([_numbers(table, name, rows) for name in columns])
+    seen = np.where(np.isfinite(values), times.instants[rows], -1).ravel()
+    return _Seen(
+        names=count, time=times.columns, time_format=times.format, time_unit=times.unit, value=columns[0],
+        wide="series", columns=columns, codes=np.repeat(np.arange(count), values.shape[1]), instants=seen,
+        numbers=values.ravel(),
+    )  # fmt: skip
+
+
+def _long(path: Path, table: pa.Table, value: str | None, *, has_types: bool) -> _Seen:
+    """A table with a row for each reading."""
+    times = _times_of(table)
+    if times is None:
+        raise CommandError(
+            f"{path}: none of its columns, {_listed(table.column_names)}, looks like a time; {_flatten(table)}"
+            "convert the file, or build the readings in a pipeline of your own (docs/guides/own-pipeline.md)"
+        )
+    label = _label(table, times.columns, value)
+    if label is not None:
+        return _labelled(table, times, label)
+    series = _series(table, times.columns)
+    series = series or _series_of_floats(path, table, times.instants, value, has_types=has_types)
+    numbers = [name for name in _number_columns(table) if name not in {*times.columns, series}]
+    if value is None and not numbers:
+        raise CommandError(
+            f"{path}: none of its columns, {_listed(table.column_names)}, holds numbers to measure; {_flatten(table)}"
+            "convert the file"
+        )
+    if value is not None and value not in numbers:
+        there, what = "no column of numbers", "name a column of labels"
+        if numbers:
+            there, what = f"the columns of numbers {_listed(numbers)}", "name one, or one of labels"
+        raise CommandError(f"--value {value!r}: {path} has {there}; {_flatten(table)}{what}")
+    value = value or min(numbers, key=lambda name: not VALUE.search(name))
+    codes, names = _codes(table, series)
+    return _Seen(
+        series=series, names=names, time=times.columns, time_format=times.format, time_unit=times.unit, value=value,
+        codes=codes, instants=times.instants, numbers=_numbers(table, value),
+    )  # fmt: skip
+
+
+def _labelled(table: pa.Table, times: _Times, label: str) -> _Seen:
+    """A table with a row for each label: of an instant, or of an interval where there is an end."""
+    starts = (_times_of(table.select([name])) for name in table.column_names if _BEGIN.search(name))
+    begin = next((start for start in starts if start is not None), None)
+    ends = (name for name in table.column_names if begin and _END.search(name) and name not in {*begin.columns, label})
+    end = next((stop for name in ends if (stop := _times_of(table.select([name]))) is not None), None)
+    if begin is not None and end is not None:
+        times = begin
+    until = None if end is None else end.columns[0]
+    series = _series(table.drop_columns([label, *([] if until is None else [until])]), times.columns)
+    codes, names = _codes(table, series)
+    return _Seen(
+        series=series, names=names, time=times.columns, time_format=times.format, time_unit=times.unit, value=label,
+        codes=codes, instants=times.instants, numbers=np.full(len(times.instants), np.nan),
+        labels=_texts(table, label), until=until, ends=None if end is None else end.instants,
+    )  # fmt: skip
+
+
+def _label(table: pa.Table, time: tuple[str, ...], value: str | None) -> str | None:
+    """The column of labels: texts of few values, by its name, or because nothing is measured."""
+    if value is not None:
+        return value if value in table.column_names and _is_text(table[value].type) and value not in time else None
+    labels = _label_columns(table, time)
+    numbers = [name for name in _number_columns(table) if name not in time]
+    if any(VALUE.search(name) and not SERIES.search(name) for name in numbers):
+        return None
+    named = [name for name in labels if _LABEL.search(name)]
+    if named:
+        return named[0]
+    return labels[-1] if labels and all(SERIES.search(name) for name in numbers) else None
+
+
+def _label_columns(table: pa.Table, without: tuple[str, ...]) -> list[str]:
+    """Columns of texts of few values, but those that name series or the time of the day."""
+    texts = [name for name in table.column_names if name not in without and _is_text(table[name].type)]
+    counts = {name: len(_texts(table, name)) for name in texts if not SERIES.search(name) and not _HOUR.search(name)}
+    # one label tells nothing
+    few = {name: count for name, count in counts.items() if 2 <= count <= _MOST_LABELS}  # noqa: PLR2004 - as said above
+    return [name for name, count in few.items() if table.num_rows >= _ROWS_A_LABEL * count]
+
+
+def _texts(table: pa.Table, name: str) -> tuple[str, ...]:
+    """The distinct texts of a column, without blanks around them, but for those of a missing value."""
+    texts = {str(text).strip() for text in table[name].unique().to_pylist() if text is not None}
+    return tuple(sorted(texts - set(MISSING)))
 
 
 def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
     others = [name for name in table.column_names if name not in time]
     texts = [name for name in others if _is_text(table[name].type) and not _HOUR.search(name)]
     numbered = [name for name in others if pa.types.is_integer(table[name].type) and SERIES.search(name)]
-    candidates = sorted([*texts, *numbered], key=lambda name: not SERIES.search(name))
-    return candidates[0] if candidates else None
+    return min([*texts, *numbered], key=lambda name: not SERIES.search(name), default=None)
 
 
 def _series_of_floats(
@@ -1014,8 +622,8 @@ def _series_of_floats(
         if not is_named or not pa.types.is_floating(table[name].type):
             continue
         rows = np.stack([_numbers(table, name), instants])
-        often = max(len(np.unique(one)) for one in rows) <= len(instants) / 2
-        if (rows[0] % 1).any() or not often or np.unique(rows, axis=1).shape[1] < len(instants):
+        come_often = max(len(np.unique(numbers)) for numbers in rows) <= len(instants) / 2
+        if (rows[0] % 1).any() or not come_often or np.unique(rows, axis=1).shape[1] < len(instants):
             continue
         if has_types:
             raise CommandError(
@@ -1026,16 +634,281 @@ def _series_of_floats(
     return None
 
 
+def _codes(table: pa.Table, series: str | None) -> tuple[npt.NDArray[np.int64], int]:
+    """The number of each row's series, -1 where there is none, and how many there are."""
+    if series is None:
+        return np.zeros(table.num_rows, dtype=np.int64), 1
+    encoded = pc.dictionary_encode(table[series].combine_chunks())  # pyright: ignore[reportAttributeAccessIssue] - made at run time
+    return np.asarray(encoded.indices.fill_null(-1)).astype(np.int64), len(encoded.dictionary)
+
+
+def _numbers(table: pa.Table, name: str, rows: slice = slice(None)) -> npt.NDArray[np.float64]:
+    return np.asarray(table[name].combine_chunks().cast(pa.float64()).fill_null(np.nan))[rows]
+
+
+def _number_columns(table: pa.Table, *, or_empty: bool = False) -> list[str]:
+    """Columns of numbers, or also those without any value."""
+    kinds = zip(table.column_names, table.schema.types, strict=True)
+    return [name for name, kind in kinds if _is_number(kind) or (or_empty and pa.types.is_null(kind))]
+
+
+def _no_number(column: pa.Array, decimal: str) -> float:
+    """The share of a column that is neither missing nor a number."""
+    _, problems = read_values(column, decimal=decimal)
+    return sum(float(problem.rows.mean()) for problem in problems if problem.reason is RejectReason.NOT_A_NUMBER)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+
+
+def _listed(names: list[str]) -> str:
+    """Names of columns, the first of many."""
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} others" if len(names) > _SHOWN else "")
+
+
+def _flatten(table: pa.Table) -> str:
+    """What to do with columns of objects or lists, as the begin of a next step; empty where there are none."""
+    nested = [name for name in table.column_names if pa.types.is_nested(table[name].type)]
+    if not nested:
+        return ""
+    return (
+        f"objects and lists, as in {_listed(nested)}, are not looked into: make each of their fields a column of its "
+        "own, read messages from the Avro files of a gateway (docs/mappings.md), or "
+    )
+
+
+def _times_of(table: pa.Table) -> _Times | None:
+    """The columns of the time, and how to read them; ``None`` if none looks like one."""
+    # a time is preferred to its day, where that does not do
+    for name in sorted(table.column_names, key=lambda name: (not TIME.search(name), _is_part(table, name))):
+        kind = table[name].type
+        if _has_days(table, name) and (times := _of_day(table, name)) is not None:
+            return times
+        if _is_time(kind):
+            return _Times.read(table, (name,))
+        if _is_text(kind):
+            hours = _hours(table, name)
+            days = ("%Y%m%d",) if TIME.search(name) and not hours else ()
+            for columns in ((name,), *((name, hour) for hour in hours)):
+                format_ = text_format(_joined(table, columns), ("", *_TIME_FORMATS, *days))
+                if format_ or (format_ is not None and len(columns) == 1):
+                    return _Times.read(table, columns, format_)
+        if _is_number(kind) and TIME.search(name):
+            if pa.types.is_integer(kind) and (format_ := _digit_format(_joined(table, (name,)))):
+                return _Times.read(table, (name,), format_)
+            numbers = _numbers(table, name)
+            typical = np.nanmedian(numbers) if np.isfinite(numbers).any() else 0.0
+            unit = next((unit for least, unit in EPOCHS if typical >= least), None)
+            if unit is not None:
+                return _Times.read(table, (name,), unit=unit)
+    return None
+
+
+def _days_of(table: pa.Table) -> _Times | None:
+    """The column of the day, and how to read it; ``None`` if none looks like one."""
+    for name in sorted(table.column_names, key=lambda name: not TIME.search(name)):
+        kind = table[name].type
+        if _is_time(kind):
+            return _Times.read(table, (name,))
+        is_number = pa.types.is_integer(kind) and TIME.search(name)
+        if _is_text(kind) or is_number:
+            formats = ("%Y%m%d",) if is_number else ("", *_DAY_FORMATS, *_TIME_FORMATS)
+            format_ = text_format(_joined(table, (name,)), formats)
+            if format_ is not None:
+                return _Times.read(table, (name,), format_)
+    return None
+
+
+def _is_part(table: pa.Table, name: str) -> bool:
+    """Whether a column has days, and series have several rows on a day: so it is not all of the time."""
+    if not _has_days(table, name):
+        return False
+    series = _series(table, (name,))
+    days = table.select([name] if series is None else [name, series])
+    return days.group_by(days.column_names).aggregate([]).num_rows < _NEARLY_ALL * len(table)
+
+
+def _has_days(table: pa.Table, name: str) -> bool:
+    """Whether a column has days, or midnights, alone."""
+    if not (_is_time(table[name].type) or _is_text(table[name].type)):
+        return False
+    some = table.select([name]).take(np.arange(0, len(table), max(1, len(table) // _TRIED)))
+    texts = _tried(_joined(some, (name,)))
+    return bool(texts) and all(map(_MIDNIGHT.fullmatch, texts))
+
+
+def _of_day(table: pa.Table, day: str) -> _Times | None:
+    """A column of days with one of the time of the day; ``None`` if there is none, and none is needed.
+
+    Raises:
+        CommandError: series have several rows on a day, and the time of the day cannot be read.
+    """
+    ends = {text[10:] for text in _joined(table, (day,)) if text}
+    is_local = not (pa.types.is_timestamp(table[day].type) and table[day].type.tz is not None)
+    for hour in _hours(table, day) if len(ends) == 1 and is_local else ():
+        formats = tuple(f"%Y-%m-%d{end} {clock}" for end in ends for clock in _CLOCK_FORMATS)
+        format_ = text_format(_joined(table, (day, hour)), formats)
+        if format_ is not None:
+            return _Times.read(table, (day, hour), format_)
+    hour = next((name for name in table.column_names if _is_hour(name, day)), None)
+    if hour is not None and _is_part(table, day):
+        raise CommandError(
+            f"the column {day} has days, and {hour} of type {table[hour].type} is no time of the day that can be "
+            "joined with them: write whole hours from 0 to 23, or HH:MM, or one column with day and time",
+            ExitCode.SOURCE,
+        )
+    return None
+
+
+def _hours(table: pa.Table, day: str) -> list[str]:
+    """Columns beside that of a day that may be the time of the day, by their names and types."""
+    kinds = {name: table[name].type for name in table.column_names if _is_hour(name, day)}
+    may_be = (pa.types.is_integer, pa.types.is_time, _is_text)
+    return [name for name, kind in kinds.items() if any(is_kind(kind) for is_kind in may_be)]
+
+
+def _is_hour(name: str, day: str) -> bool:
+    return name != day and _HOUR.search(name) is not None
+
+
+def _is_naive(table: pa.Table, seen: _Seen) -> bool:
+    """Whether the times have no offset, and are no counts since 1970."""
+    if seen.time_unit is not None or not seen.time or seen.time[0] not in table.column_names:
+        return seen.time_unit is None
+    kind = table[seen.time[0]].type
+    if not _is_text(kind):
+        return not (pa.types.is_timestamp(kind) and kind.tz is not None)
+    stamps = _stamps(_tried(_joined(table, seen.time)), seen.time_format)
+    return not stamps.zoned[stamps.good].any()
+
+
+def _check_times(path: Path, table: pa.Table, name: str) -> None:
+    """Check that times of digits are text."""
+    if _is_number(table[name].type):
+        raise CommandError(
+            f"{path}: the times in {name} are digits of a date in a column of numbers, and numbers are read as counts "
+            "since 1970; convert the column to text"
+        )
+
+
+def _joined(table: pa.Table, names: tuple[str, ...]) -> list[str]:
+    """The texts of columns, with a blank between them: as a run joins them."""
+    read = [table[name].cast(pa.utf8()) if pa.types.is_temporal(table[name].type) else table[name] for name in names]
+    columns = [["" if v is None else str(v) for v in column.to_pylist()] for column in read]
+    return [" ".join(parts) for parts in zip(*columns, strict=True)]
+
+
+def text_format(texts: list[str], formats: tuple[str, ...] = ("", *_TIME_FORMATS)) -> str | None:
+    """The first format that reads most of the texts; an empty one is ISO 8601.
+
+    Where day and month may be exchanged, it is the order by which the times lie closer together: the days of two weeks,
+    taken for months, are spread over the year.
+    """
+    tried = _tried(texts)
+    first = next((format_ for format_ in formats if _reads(tried, format_)), None)
+    other = None if first is None else _other_order(first)
+    if first is None or other not in formats or not _reads(tried, other):
+        return first
+    spans = [np.ptp(stamps.stamp_us[stamps.good]) for stamps in (_stamps(tried, first), _stamps(tried, other))]
+    return other if spans[1] < spans[0] else first
+
+
+def _digit_format(texts: list[str]) -> str | None:
+    """The format of times of digits alone; ``None`` if they are not of its length, or it does not read them."""
+    tried = _tried(texts)
+    format_ = _DIGIT_FORMATS.get(len(tried[0])) if tried and len({*map(len, tried)}) == 1 else None
+    return format_ if format_ is not None and _reads(tried, format_) else None
+
+
+def _exchanged(table: pa.Table, time: tuple[str, ...], format_: str | None) -> str | None:
+    """The format with day and month exchanged, if no row tells which is which."""
+    if format_ is None:
+        return None
+    other = _other_order(format_)
+    is_known = other != format_ and other in (*_TIME_FORMATS, *_DAY_FORMATS)
+    return other if is_known and _reads(_tried(_joined(table, time)), other) else None
+
+
+def _other_order(format_: str) -> str:
+    """A format with day and month exchanged."""
+    return "".join({"%d": "%m", "%m": "%d"}.get(part, part) for part in re.split(r"(%[dm])", format_))
+
+
+def _tried(texts: list[str]) -> list[str]:
+    return [text for text in texts[:: max(1, len(texts) // _TRIED)] if text]
+
+
+def _reads(texts: list[str], format_: str) -> bool:
+    stamps = _stamps(texts, format_)
+    return bool(texts) and int((stamps.good & (stamps.stamp_us >= 0)).sum()) * 10 >= len(texts) * 9
+
+
+def _stamps(texts: list[str], format_: str | None) -> Stamps:
+    """What a run reads in texts by a format; ISO 8601 where there is none."""
+    return (TimePattern.compile(format_) if format_ else TimePattern.iso()).read(pa.array(texts, pa.utf8()))
+
+
+def runs_of(
+    codes: npt.NDArray[Any], instants: npt.NDArray[np.int64], numbers: npt.NDArray[np.float64]
+) -> list[npt.NDArray[np.float64]]:
+    """The values of each series in the order of their times."""
+    are_known = np.isfinite(numbers)
+    codes, instants, numbers = codes[are_known], instants[are_known], numbers[are_known]
+    order = np.lexsort((instants, codes))
+    return np.split(numbers[order], np.flatnonzero(np.diff(codes[order])) + 1)
+
+
+def rises_in(values: npt.NDArray[np.float64], *, cleared: bool = True) -> int:
+    """How often the values of a series rise, which is 0 where they fall.
+
+    One fall among many rises, to less than half the value, is that of a counter that was cleared, where no more is left
+    than the largest rise or a small part.
+    """
+    steps = np.diff(values)
+    rises, falls = steps[steps > 0], np.flatnonzero(steps < 0)
+    if cleared and len(falls) == 1 and len(rises) >= COUNTER_RISES:
+        before, after = values[falls[0] : falls[0] + 2].tolist()
+        return len(rises) if 0 <= after < before / 2 and after <= max(rises.max(), before / _CLEARED) else 0
+    return 0 if len(falls) else len(rises)
+
+
+def are_counters(runs: Sequence[npt.NDArray[np.float64]], fewest: int = COUNTER_RISES, *, cleared: bool = True) -> bool:
+    """Whether nearly all series that change are a meter's counter, not what it counts, by so many rises of all.
+
+    A series that rises a few times alone, in less than half of its steps, says nothing. Of very many series some are
+    looked at.
+
+    Args:
+        runs: the values of each series.
+        fewest: the rises.
+        cleared: whether one fall of a series may be that of a counter that was cleared.
+    """
+    tried = runs[:: max(1, len(runs) // _SERIES_TRIED)]
+    rises = [(rises_in(run, cleared=cleared), len(run) - 1) for run in tried if len(run) and np.ptp(run) > 0]
+    counters = [count for count, steps in rises if count > min(_CHANCE_RISES, steps / 2)]
+    falling = sum(count == 0 for count, _ in rises)
+    return sum(counters) >= fewest and falling <= _MAY_FALL * len(rises)
+
+
 def _interval(path: Path, codes: npt.NDArray[Any], instants: npt.NDArray[np.int64]) -> int:
     order = np.lexsort((instants, codes))
     steps = np.diff(instants[order])[np.diff(codes[order]) == 0]
-    found = usual_step(steps[steps > 0])
-    if found is None:
+    step = usual_step(steps[steps > 0])
+    if step is None:
         raise CommandError(
             f"{path}: no series has two readings at different times, so the interval cannot be seen; give a file that "
             "has more of them, and check that a column with the name of the meter or wearer is called so"
         )
-    return found
+    return step
 
 
 def usual_step(steps: npt.NDArray[np.int64], *lengths: int) -> int | None:
@@ -1043,15 +916,21 @@ def usual_step(steps: npt.NDArray[np.int64], *lengths: int) -> int | None:
 
     Distances vary where most are no multiple of the most frequent one, as of stamps that are late by some seconds.
     """
-    found = most_frequent(steps)
+    step = most_frequent(steps)
     # stamps that are rounded to a microsecond are apart by one more or less
-    if found is None or ((steps + 1) % found <= 2).mean() >= 1 / 2:  # noqa: PLR2004 - as said above
-        return found
+    if step is None or ((steps + 1) % step <= 2).mean() >= 1 / 2:  # noqa: PLR2004 - as said above
+        return step
     middle = float(np.median(steps))
-    return min((*lengths, *_USUAL_SLOTS, *_DEVICE_SLOTS), key=lambda one: abs(np.log(one / middle)))
+    return min((*lengths, *_USUAL_SLOTS, *_DEVICE_SLOTS), key=lambda length: abs(np.log(length / middle)))
 
 
 def most_frequent(steps: npt.NDArray[np.int64]) -> int | None:
     """The most frequent of some distances; ``None`` where there is none."""
-    found, counts = np.unique(steps, return_counts=True)
-    return int(found[np.argmax(counts)]) if len(found) else None
+    lengths, counts = np.unique(steps, return_counts=True)
+    return int(lengths[np.argmax(counts)]) if len(lengths) else None
+
+
+def slot_of(lengths: npt.NDArray[np.int64]) -> int:
+    """A usual length of a slot that most intervals fill, but for what stamps vary by."""
+    short = float(np.quantile(lengths, 0.25)) * _VARIED if len(lengths) else 0.0
+    return max((slot for slot in _USUAL_SLOTS if slot <= short), default=_USUAL_SLOTS[0])

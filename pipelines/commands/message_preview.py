@@ -30,7 +30,7 @@ from ...transforms.payloads.decoder import PayloadDecoder, documents_of, shown
 from ...transforms.payloads.messages import Messages
 from ...transforms.payloads.parsing import parse_json_text, unpacked
 from ..errors import CommandError, ExitCode
-from .data_preview import EPOCHS, MANY, SERIES, TIME, UNITS, VALUE, are_counters, runs_of, slot_of, text_format
+from .data_preview import COUNTER_RISES, EPOCHS, SERIES, TIME, UNITS, VALUE, are_counters, runs_of, slot_of, text_format
 
 __all__ = ["MessageLook", "look_at_messages"]
 
@@ -842,7 +842,7 @@ def _look(found: _Outcome, messages: Messages, fields: _Fields) -> MessageLook:
     value = readings.get("value")
     named = bool(_TOTAL.search(_name_of(value)))
     is_power = bool(_VALUES[0].search(_name_of(value)))
-    rises = not is_power and are_counters(runs, _FEWEST_RISES if named else MANY)
+    rises = not is_power and are_counters(runs, _FEWEST_RISES if named else COUNTER_RISES)
     if rises and value is not None:
         readings["value"] = {"register": {"name": value} if isinstance(value, str) else value}
     times = np.unique(np.stack([found.codes, found.instants]), axis=1)

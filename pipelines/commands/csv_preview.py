@@ -1,0 +1,190 @@
+"""A CSV file as ``init`` looks at it: its encoding, delimiter and decimal mark, and the rows that Arrow reads by them.
+
+Arrow's own texts quote what they could not read, and its callbacks print theirs, so nothing reaches it that it cannot
+decode.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from ...schemas.settings.connectors import Encoding
+from ...transforms.formats.paths import is_utf8, open_text
+from ...transforms.formats.rows import MISSING
+from ..errors import CommandError, ExitCode
+
+#: Columns from which those that have one name but for its digits are said to be a series each.
+FEWEST_SERIES = 3
+
+#: Bytes and lines that are looked at, and of how many lines one may be damaged.
+_BYTES, _LINES, _LINES_A_DAMAGED = 1 << 20, 200, 20
+_DELIMITERS = (",", ";", "\t", "|")
+_LONGEST_INTEGER = 19
+
+#: Numbers with a decimal comma, and with commas or points between thousands; and what is below a thousand.
+_WITH_COMMA = re.compile(r"[-+]?\d+(,\d+)?")
+_COMMA_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
+_POINT_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+")
+_BELOW_THOUSAND = re.compile(r"[-+]?\d{1,3}")
+_DIGIT = re.compile(r"\d")
+_TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
+#: Numbers and times, which are no names of columns.
+_DATA = re.compile(
+    r"[-+]?[\d.]*\d([eE][-+]?\d+)?|(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ]\d.*)?"
+)
+
+#: The error handler of codecs that writes a question mark for every byte that is no text.
+_MARK = "quiltstream-mark"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a CSV file is written."""
+
+    encoding: Encoding = "utf-8"
+    delimiter: str = ","  # between its columns
+    decimal: Literal[".", ","] = "."  # mark before the decimals of its numbers
+    grouped: tuple[str, ...] = ()  # columns whose points may separate thousands
+    texts: tuple[str, ...] = ()  # columns that are text, though Arrow would take them for times or numbers
+
+
+def layout_of(path: Path, time: re.Pattern[str], hour: re.Pattern[str]) -> Layout:
+    """Look at the beginning of a CSV file.
+
+    Args:
+        path: the file.
+        time: finds names of columns of times.
+        hour: finds names of columns of times of the day.
+    """
+    with open_text(str(path)) as file:
+        sample = file.read(_BYTES)
+    encoding = _encoding(sample)
+    text = sample.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise CommandError(f"{path}: it is empty; give a file that holds readings", ExitCode.SOURCE)
+    header, *others = lines[: 1 + _LINES]
+    if any(unicodedata.category(character) == "Cc" for character in header if character != "\t"):
+        raise CommandError(
+            f"{path}: its first line is not a line of text; save it as UTF-8, or check that it is a CSV file",
+            ExitCode.SOURCE,
+        )
+    delimiter = max(_DELIMITERS, key=lambda delimiter: _columns(header, others, delimiter))
+    names, *rows = csv.reader([header, *others], delimiter=delimiter)
+    if any(_DATA.fullmatch(name.strip()) for name in names) and not _are_numbered(names, time):
+        raise CommandError(
+            f"{path}: its first line looks like data, not like the names of columns; put a line of names above it, "
+            "for example meter,time,kwh",
+            ExitCode.SOURCE,
+        )
+    decimal = "," if _has_commas(rows, len(names), delimiter) else "."
+    columns = ({row[at].strip() for row in rows if len(row) == len(names)} - {*MISSING} for at in range(len(names)))
+    given = {name: cells for name, cells in zip(names, columns, strict=True) if cells}
+    grouped = tuple(name for name, cells in given.items() if decimal == "." and _may_be_grouped(cells))
+    texts = tuple(name for name, cells in given.items() if _are_texts(cells, is_hour=hour.search(name) is not None))
+    return Layout(encoding, delimiter, decimal, grouped, texts)
+
+
+def batches_of(layout: Layout, file: BinaryIO) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, but for those of another number of columns."""
+    parsing = pa_csv.ParseOptions(delimiter=layout.delimiter, invalid_row_handler=lambda _row: "skip")
+    kinds = pa_csv.ConvertOptions(decimal_point=layout.decimal, column_types=dict.fromkeys(layout.texts, pa.utf8()))
+    source: Any = _DecodableFile(file)
+    yield from pa_csv.open_csv(pa.PythonFile(source, mode="r"), parse_options=parsing, convert_options=kinds)
+
+
+def _encoding(sample: bytes) -> Encoding:
+    """UTF-16 by its mark; else UTF-8, unless many lines or the first one are none."""
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    lines = sample.splitlines()[:-1] or [sample]
+    damaged = [at for at, line in enumerate(lines) if not is_utf8(line)]
+    # a damaged line here and there is a reject; bytes of zero are no text in any of these
+    if b"\0" in lines[0] or not damaged or (damaged[0] > 0 and len(damaged) * _LINES_A_DAMAGED < len(lines)):
+        return "utf-8"
+    try:
+        sample.decode("windows-1252")
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "windows-1252"
+
+
+def _columns(header: str, others: list[str], delimiter: str) -> int:
+    """Columns that a delimiter makes of a file; 0 where its lines disagree, or where it makes one."""
+    names, *widths = (len(row) for row in csv.reader([header, *others], delimiter=delimiter))
+    return names if names > 1 and sum(width == names for width in widths) * 2 >= len(widths) else 0
+
+
+def _are_numbered(names: list[str], time: re.Pattern[str]) -> bool:
+    """Whether the names of columns are whole numbers, as of meters or times of the day, beside that of a time."""
+    whole = [name.strip() for name in names if name.strip().isdecimal()]
+    others = [name for name in names if not name.strip().isdecimal()]
+    are_names = not any(_DATA.fullmatch(name.strip()) for name in others)
+    return len(whole) >= FEWEST_SERIES and len(set(whole)) == len(whole) and are_names and any(map(time.search, others))
+
+
+def _has_commas(rows: list[list[str]], width: int, delimiter: str) -> bool:
+    """Whether some column has numbers with decimal commas.
+
+    Groups of three digits may as well be thousands, but not between semicolons, which are there because the comma
+    is the decimal mark. Texts without a digit are marks of a missing value or an error.
+    """
+    for at in range(width):
+        cells = [row[at].strip() for row in rows if len(row) == width and _DIGIT.search(row[at])]
+        commas = [cell for cell in cells if "," in cell]
+        are_thousands = delimiter != ";" and all(map(_COMMA_THOUSANDS.fullmatch, commas))
+        if commas and all(map(_WITH_COMMA.fullmatch, cells)) and not are_thousands:
+            return True
+    return False
+
+
+def _may_be_grouped(cells: set[str]) -> bool:
+    """Whether all numbers with a point are as thousands are written, and all others whole and smaller."""
+    points = {cell for cell in cells if _POINT_THOUSANDS.fullmatch(cell)}
+    return 0 < len(points) < len(cells) and all(map(_BELOW_THOUSAND.fullmatch, cells - points))
+
+
+def _are_texts(cells: set[str], *, is_hour: bool) -> bool:
+    """Whether a column has times of the day, whose format matters, or whole numbers that no integer can hold."""
+    if is_hour:
+        return all(map(_TIME_OF_DAY.fullmatch, cells))
+    return all(map(str.isdecimal, cells)) and max(map(len, cells)) > _LONGEST_INTEGER
+
+
+def _marked(error: UnicodeError) -> tuple[str, int]:
+    """A question mark for every byte that is no text, so that nothing becomes longer."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "?" * (error.end - error.start), error.end
+
+
+codecs.register_error(_MARK, _marked)
+
+
+class _DecodableFile:
+    """A file whose bytes are UTF-8 text throughout; those that are not are question marks."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        """Read from where the file is."""
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder("utf-8")(_MARK)
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        """At most so many bytes; what was begun before comes on top of what is read now, and is at most three."""
+        data = self._file.read(size - 3 if size > 3 else size)  # noqa: PLR2004 - as said above
+        return self._decoder.decode(data, final=not data).encode("utf-8")
+
+    def close(self) -> None:
+        """Leave the file to its owner."""
+        self.closed = True
