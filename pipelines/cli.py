@@ -337,7 +337,7 @@ def init(
 
         # a look lasts, so what would stop its end stops its begin
         check_places(output, *([output.with_name(GATEWAY_FILE)] if broker is not None else []), force=force)
-        wanted = Wanted(output, messages, value, timezone)
+        wanted = Wanted(messages, value, timezone)
         guessed = (
             of_topic(from_topic, servers, options, registry, wanted)
             if from_topic is not None

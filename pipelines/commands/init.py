@@ -19,6 +19,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,6 @@ POWER_EDGES = (250.0, 500.0, 1000.0, 2000.0)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
-
 #: The files of the settings, where no other is named, and of a gateway's settings.
 SETTINGS_FILE, GATEWAY_FILE = "settings.yaml", "gateway.yaml"
 
@@ -81,11 +81,205 @@ _THOUSANDS = (
     "all values with a point have three digits after it, and the others have none and are below 1000: where the point "
     "separates thousands, write them without it"
 )
+_AMBIGUOUS = "reads the times too: see which is right, and set time_format"
 _PUBLIC_LABELS = "; the settings make them public, and every released row has them"
 _PUBLIC_NAMES = (
     "names of columns that are not read, {}: {}; the settings have them in readings.wide: see there what to do where "
     "one is a person"
 )
+_OTHER_KINDS = "most are of another kind; other devices have a look by their topics, and a job, of their own"
+_MESSAGE_COUNTER = "it rises and hardly falls in the look: read as a meter's counter, whose rise in a slot is the value"
+
+#: Slots where no series had two readings in the look, and edges that say nothing of the values.
+_UNSEEN_INTERVAL_US = 15 * 60 * 1_000_000
+_PLACEHOLDER_EDGES = (1.0, 10.0, 100.0, 1000.0)
+_PLACEHOLDERS = "PLACEHOLDERS, made without a look at the values: write round numbers that fit what is measured"
+#: Levels before the filter of a subscription that others notice: of MQTT 5, and two of EMQX.
+_NOT_ALONE = {"$share": 2, "$queue": 1, "$exclusive": 1}
+
+#: Addresses of brokers.
+_ADDRESS = re.compile(
+    r"(?:(?P<scheme>mqtts?)://)?(?:(?P<host>[^/@:\s\[\]]+)|\[(?P<six>[0-9a-fA-F:]+)\])(?::(?P<port>\d{1,5}))?"
+)
+
+#: Settings for a file: what stands where, as a whole at the end.
+_SOURCE_TEXT = """\
+# yaml-language-server: $schema={schema}
+# Written by `quiltstream init` from a look at {file}:
+#   quiltstream check THIS-FILE             says what is in the data, for your eyes only
+#   quiltstream fit THIS-FILE --cover 0.9 --exclude {roster} -o model.json     the belief, see model below
+#   quiltstream run --dry-run THIS-FILE     says what it will publish and cost, before any data is read
+#   quiltstream run THIS-FILE
+# Everything in this file is public. docs/settings.md explains every setting.
+
+source: {{{format}: {path}{layout}}}
+
+readings:
+{parts}{decimal}{measure}
+slots:  # at most one reading counts per series and slot, the latest
+  interval: {interval}
+  origin: {origin}
+  timezone: {zone}  # {zone_note}
+
+"""
+
+_RISES = """
+  # A GUESS: it rises and hardly falls, so it is a meter's counter, and a slot has what it rose since the last reading
+  # before it; a reading on a boundary belongs to the slot that ends there. If it is none, write the column's name
+  # alone."""
+_WITHOUT = """\
+  # THE NAMES IN without BECOME PUBLIC WITH THIS FILE: of columns {}.
+"""
+_NO_SERIES = "that are taken for no series. If one is, such as a person, take it out"
+_NO_TIMES = "that are no time of the day. If one is a person, rename it in the data"
+
+_ZONE = ": a name such as Europe/London, see --timezone"
+
+#: Of every settings file: what is believed and promised; the states; and the model, fitted yet or not.
+_BELIEF_TEXT = """\
+{states}
+# What is believed about missing cells: public (which are missing says nothing of the values),
+# state (missing is a state of its own) or {{break: 2h}} (independent after a longer gap).
+missing: public
+
+# What is believed about the data: the promise holds for series that are as the belief says, and for no others.
+{model}
+"""
+_PROMISE_TEXT = """\
+privacy:
+  epsilon: 1.0  # what all windows of this query together may tell about one slot of one series
+  mechanism: forward-backward  # left out: mqm-approx, for the same promise with several times more noise
+  guarantee: stream  # or window: every window calibrated alone
+  budget: 1.0  # of the domain: all queries over it together
+
+query: {query}
+domain: {domain}
+sink: {{{sink}: {output}}}
+ledger: sqlite:///{ledger}  # or postgresql+psycopg://...; keep it: without it the budget is lost
+"""
+
+_CATEGORIES = """\
+states:  # THE LABELS OF A LOOK AT THE DATA: they are public with this file, and stand in every released row
+  categories: [{}]
+  # other: other  # the state of every label that is not listed; left out: a reading with such a label is rejected
+"""
+_BINS = """\
+# bins: [{}]  # coarser bins: edges that are among those of the states
+"""
+_STAND_IN = """\
+# Fit one on series that are not published, then write `model: model.json`; it holds for nine in ten of such series:
+#   quiltstream fit THIS-FILE --cover 0.9 --exclude {roster} -o model.json
+# A history of few series needs a smaller --cover, a single series --belief pooled.
+# Until then it is a STAND-IN made of the interval alone, which `run` refuses without --accept-stand-in.
+model: stand-in
+"""
+_FITTED = """\
+# It is fitted on the series that are not published, and holds for nine in ten of such series:
+#   quiltstream fit THIS-FILE --cover 0.9 --exclude {roster}
+# A history of few series needs a smaller --cover.
+model: model.json
+"""
+
+#: The windows, and who is published.
+_WINDOWS_TEXT = """\
+# Which windows are published, for every series, also where there are no readings.
+windows:
+  size: {size}
+{sizes}  start: {start}
+  {stop_key} {stop}{stop_note}
+
+# Of this query alone, at no further cost:
+# by: hour  # a histogram for each hour of the day; or weekday, weekend, month, or several: [weekend, hour]
+{bins}
+{groups}
+"""
+_SIZES = """\
+  # every: 1d  # a divisor of size makes them slide
+  # size: day  # or week, month: of the calendar in slots.timezone, of 23 or 25 hours where its clock changes
+"""
+_OF_CALENDAR = """\
+  # or day, week, month: of the calendar in slots.timezone, of 23 or 25 hours where its clock changes; 1d is 24 hours
+"""
+_ROSTER = """\
+# Every series of the file, in one group: a histogram of all, with the noise of a single series. Take out the lines of
+# series that are not published: a model is fitted on them. Without these two settings each series has a histogram.
+roster: {roster}
+group_by: group
+"""
+_PUBLISHED = """\
+# The series that are published, in one group: a histogram of all, with the noise of a single series. The others of the
+# file are the history that the model is fitted on. Without these two settings each series has a histogram.
+roster: {roster}
+group_by: group
+"""
+_NO_ROSTER = """\
+# One histogram per series drowns in noise unless windows are long. A roster with the groups gives useful numbers:
+# roster: roster.csv  # columns: series, group
+# group_by: group
+"""
+
+_TEMPLATE = _SOURCE_TEXT + _BELIEF_TEXT + _WINDOWS_TEXT + _PROMISE_TEXT
+
+#: Settings for messages, and of a gateway that brings them.
+_MESSAGE_SOURCE_TEXT = """\
+# yaml-language-server: $schema={schema}
+# Written by `quiltstream init` from a look at {count} of {where}.
+# Of the messages it has names of fields, headers and levels of topics alone; no value of them.
+#   {trying}
+#                                           says what the mapping makes of messages, for your eyes only
+#   quiltstream run --dry-run THIS-FILE     says what it will publish and cost, before any data is read
+#   quiltstream {run} THIS-FILE
+# Everything in this file is public. docs/settings.md and docs/mappings.md explain every setting.
+
+source: {source}
+
+readings:
+{readings}{rises}
+slots:  # at most one reading counts per series and slot, the latest
+  interval: {interval}{interval_note}
+  timezone: {zone}  # {zone_note}
+
+"""
+_MESSAGE_RISES = """\
+  # A GUESS: it hardly fell in the look, so it is a meter's counter, and a slot has what it rose since the last reading
+  # before it. If it is none, write the place inside register alone.
+"""
+_MESSAGE_WINDOWS_TEXT = """\
+# Which windows are published, for every series of the roster, also where there are no readings.
+windows: {{size: {size}, start: {start}, lateness: 15min}}  # start: the day of the latest reading in the look
+{live}
+# One histogram per series drowns in noise unless windows are long. A roster with the groups gives useful numbers:
+# roster: roster.csv  # columns: series, group
+# group_by: group
+
+"""
+_LIVE = """\
+# What silence does: a source that sends nothing for an hour no longer holds its windows back, and their rows say
+# `silent`. Longer than the meters are ever away together; left out, silence waits for ever.
+live: {idle: 1h}
+"""
+_BATCH_OF_COUNTERS = """\
+# Counters in a folder are read by `quiltstream run` when the files are there; a live job reads them through Kafka.
+"""
+_MESSAGE_STAND_IN = """\
+# Fit one on a history of series that are not published (docs/model.md), then write `model: model.json`.
+# Until then it is a STAND-IN made of the interval alone, which `run` refuses without --accept-stand-in.
+model: stand-in
+"""
+_MESSAGE_TEMPLATE = _MESSAGE_SOURCE_TEXT + _BELIEF_TEXT + _MESSAGE_WINDOWS_TEXT + _PROMISE_TEXT
+_GATEWAY_TEMPLATE = """\
+# Written by `quiltstream init`: brings the messages of the broker into a folder, from which the job reads them.
+#   quiltstream gateway --check THIS-FILE
+#   quiltstream gateway THIS-FILE
+# docs/gateway.md explains every setting; with a password, user: NAME and password: {{env: MQTT_PASSWORD}}.
+mqtt:
+  host: {host}
+  port: {port}
+  client_id: quiltstream-{name}  # each gateway has its own, for ever
+{tls}forward:
+  topics: [{filter}]
+  to: {{folder: {{path: spool}}}}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +288,15 @@ class Guess:
 
     text: str
     said: tuple[tuple[str, str], ...]  # what was guessed, for people
-    grouped: bool = False  # whether the settings name a roster, which is to be written beside them
+    # the same where series are held out as the history of the model; empty where the data are one, without a roster
+    with_history: str = ""
     # settings of a gateway that brings the messages, which are to be written beside them; empty for none
     gateway: str = ""
+
+    @property
+    def grouped(self) -> bool:
+        """Whether the settings name a roster, which is to be written beside them."""
+        return bool(self.with_history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +394,15 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
     measure = f"  unit: {json.dumps(look.unit)}\n  scale: {number_text(scale)}  # {note}\n"
     name = name_of(look.path.stem)
     roster = roster_of(output).name
-    text = _TEMPLATE.format(
+    compose = partial(
+        _TEMPLATE.format,
         **_shared(name, zone, "parquet", f"{name}-releases.parquet"),
         file=look.files.name,
         format=look.format,
         path=_word(_relative(look.files, output)),
         layout=_layout(look),
         decimal="" if look.layout.decimal == "." or look.labels else '  decimal: ","\n',
-        model=_STAND_IN.format(roster=roster),
         roster=roster,
-        groups=_ROSTER.format(roster=roster) if look.names > 1 else _NO_ROSTER,
         parts=_parts(look, name),
         measure="" if look.labels else measure,
         interval=format_duration(interval),
@@ -217,8 +416,13 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
         stop_key="stop:" if look.complete else "# stop:",
         stop_note="" if look.complete else " the file is longer than the look: left out, it ends with the data",
     )
+    stand_in, fitted = (model.format(roster=roster) for model in (_STAND_IN, _FITTED))
+    every, published = (series.format(roster=roster) for series in (_ROSTER, _PUBLISHED))
+    is_grouped = look.names > 1
+    text = compose(model=stand_in, groups=every if is_grouped else _NO_ROSTER)
     load_settings(text)  # what is written must be accepted as it is
-    return Guess(text, _said(look, scale, per_unit, windows, zone), look.names > 1)
+    with_history = compose(model=fitted, groups=published) if is_grouped else ""
+    return Guess(text, _said(look, scale, per_unit, windows, zone), with_history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,53 +565,53 @@ def _to_watts(look: Look, scale: float) -> str:
 
 
 def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zone: str) -> tuple[tuple[str, str], ...]:
-    series = "the whole file is one series" if look.series is None else f"column {look.series}, {look.names:,} seen"
+    """What is said of a look at a file: all that is not empty."""
+    is_long = look.wide is None
+    others = listed(look.others, _SHOWN)
+    not_used = f"columns that are none of values: {others}; where one is, see readings.wide in the file"
+    if is_long:
+        not_used = f"also numeric: {others}: use --value, or readings.wide if each of them is a series of its own"
+    said = {
+        "series": _said_series(look),
+        "time": _said_time(look, windows, zone),
+        "no time": f"{percent(look.no_time)} of the rows, rejected: {_NO_TIME}" if look.no_time else "",
+        "value": _said_value(look, scale, per_unit),
+        "no number": f"{percent(look.no_number)} of it, rejected: {NO_NUMBER}" if look.no_number else "",
+        "thousands": _THOUSANDS if is_long and look.value in look.layout.grouped else "",
+        "counter": "" if not look.rises else _COUNTER if is_long else _WIDE_COUNTER,
+        "not used": not_used if others else "",
+        "labels": f"in {', '.join(look.other_labels[:_SHOWN])}: --value counts them" if look.other_labels else "",
+        "made public": _PUBLIC_NAMES.format(len(look.without), listed(look.without, _SHOWN)) if look.without else "",
+        "day or month": f"{look.ambiguous} {_AMBIGUOUS}" if look.ambiguous is not None else "",
+        "interval": format_duration(look.interval_us),
+        "windows": windows.said(complete=look.complete),
+    }
+    return tuple((name, text) for name, text in said.items() if text)
+
+
+def _said_series(look: Look) -> str:
     if look.wide == "series":
-        series = f"a wide table: {len(look.columns):,} columns from {look.value} on are a series each"
-    time = " and ".join(name.strip() or "without a name" for name in look.time)
-    time += f", read as {look.time_format}" if look.time_format else ""
-    zoned = {
-        (True, True): f"times without an offset, and days, are of {zone}",
-        (True, False): f"times without an offset are of {zone}",
-        (False, True): f"days are of {zone}",
-        (False, False): "with offsets",
-    }[look.naive, windows.zoned]
+        return f"a wide table: {len(look.columns):,} columns from {look.value} on are a series each"
+    return "the whole file is one series" if look.series is None else f"column {look.series}, {look.names:,} seen"
+
+
+def _said_time(look: Look, windows: _Windows, zone: str) -> str:
+    columns = " and ".join(name.strip() or "without a name" for name in look.time)
+    read_as = f", read as {look.time_format}" if look.time_format else ""
+    of_zone = [*(["times without an offset"] if look.naive else []), *(["days"] if windows.zoned else [])]
+    zoned = f"{', and '.join(of_zone)}{',' if len(of_zone) > 1 else ''} are of {zone}" if of_zone else "with offsets"
     if zone == "UTC":
         zoned = "times without an offset are read as UTC"
+    return f"column {columns}{read_as}; {zoned}"
+
+
+def _said_value(look: Look, scale: float, per_unit: int | None) -> str:
     value = f"column {look.value}" if look.wide is None else "in the columns of the series"
     if look.wide == "times":
         value = f"a wide table: {len(look.columns):,} columns from {look.value} on are a time of the day each"
     if look.labels:
-        value += f", {len(look.labels)} labels: {listed(look.labels, _SHOWN)}{_PUBLIC_LABELS}"
-    else:
-        value += f", {look.unit or _NO_UNIT}" + ("" if per_unit is None else f", times {number_text(scale)} for W")
-    others = listed(look.others, _SHOWN)
-    labels = ", ".join(look.other_labels[:_SHOWN])
-    not_used = (
-        f"also numeric: {others}: use --value, or readings.wide if each of them is a series of its own"
-        if look.wide is None
-        else f"columns that are none of values: {others}; where one is, see readings.wide in the file"
-    )
-    exchanged = f"{look.ambiguous} reads the times too: see which is right, and set time_format"
-    return (
-        ("series", series),
-        ("time", f"column {time}; {zoned}"),
-        *([("no time", f"{percent(look.no_time)} of the rows, rejected: {_NO_TIME}")] if look.no_time else []),
-        ("value", value),
-        *([("no number", f"{percent(look.no_number)} of it, rejected: {NO_NUMBER}")] if look.no_number else []),
-        *([("thousands", _THOUSANDS)] if look.value in look.layout.grouped and look.wide is None else []),
-        *([("counter", _COUNTER if look.wide is None else _WIDE_COUNTER)] if look.rises else []),
-        *([("not used", not_used)] if look.others else []),
-        *([("labels", f"in {labels}: --value counts them")] if look.other_labels else []),
-        *(
-            [("made public", _PUBLIC_NAMES.format(len(look.without), listed(look.without, _SHOWN)))]
-            if look.without
-            else []
-        ),
-        *([("day or month", exchanged)] if look.ambiguous is not None else []),
-        ("interval", format_duration(look.interval_us)),
-        ("windows", windows.said(complete=look.complete)),
-    )
+        return f"{value}, {len(look.labels)} labels: {listed(look.labels, _SHOWN)}{_PUBLIC_LABELS}"
+    return f"{value}, {look.unit or _NO_UNIT}" + ("" if per_unit is None else f", times {number_text(scale)} for W")
 
 
 def check_places(output: Path, *beside: Path, force: bool) -> tuple[Path, ...]:
@@ -434,7 +638,7 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
     A share of the series may be held out: the history that a model is fitted on, chosen by the order of names alone.
     """
     roster, gateway = roster_of(output), output.with_name(GATEWAY_FILE)
-    files = {output.with_name(SCHEMA_FILE): schema_file(), output: guessed.text}
+    files = {output.with_name(SCHEMA_FILE): schema_file(), output: guessed.with_history if hold_out else guessed.text}
     settings = load_settings(guessed.text, folder=output.parent)
     sources = [one for one in job_paths(settings) if one.field.startswith("source")]
     for path in (*files, *([roster] if guessed.grouped else [])):
@@ -457,9 +661,6 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
             f"--hold-out {hold_out:g}: of {len(every)} series that leaves {len(every) - len(names)} for the history "
             f"and {len(names)} to publish; give a share that leaves some of both"
         )
-    if hold_out:
-        for first, text in ((_STAND_IN, _HELD_OUT), (_ROSTER, _REST)):
-            files[output] = files[output].replace(first.format(roster=roster.name), text.format(roster=roster.name))
     made = io.StringIO(newline="")
     csv.writer(made, lineterminator="\n").writerows([("series", "group"), *((name, "all") for name in names)])
     _write(files | {roster: made.getvalue()})
@@ -494,146 +695,10 @@ def series_of(settings: Settings) -> list[str]:
     return sorted(names)
 
 
-_STAND_IN = """\
-# Fit one on series that are not published, then write `model: model.json`; it holds for nine in ten of such series:
-#   quiltstream fit THIS-FILE --cover 0.9 --exclude {roster} -o model.json
-# A history of few series needs a smaller --cover, a single series --belief pooled.
-# Until then it is a STAND-IN made of the interval alone, which `run` refuses without --accept-stand-in.
-model: stand-in
-"""
-
-_HELD_OUT = """\
-# It is fitted on the series that are not published, and holds for nine in ten of such series:
-#   quiltstream fit THIS-FILE --cover 0.9 --exclude {roster}
-# A history of few series needs a smaller --cover.
-model: model.json
-"""
-
-_ROSTER = """\
-# Every series of the file, in one group: a histogram of all, with the noise of a single series. Take out the lines of
-# series that are not published: a model is fitted on them. Without these two settings each series has a histogram.
-roster: {roster}
-group_by: group
-"""
-
-_REST = """\
-# The series that are published, in one group: a histogram of all, with the noise of a single series. The others of the
-# file are the history that the model is fitted on. Without these two settings each series has a histogram.
-roster: {roster}
-group_by: group
-"""
-
-_NO_ROSTER = """\
-# One histogram per series drowns in noise unless windows are long. A roster with the groups gives useful numbers:
-# roster: roster.csv  # columns: series, group
-# group_by: group
-"""
-
-_CATEGORIES = """\
-states:  # THE LABELS OF A LOOK AT THE DATA: they are public with this file, and stand in every released row
-  categories: [{}]
-  # other: other  # the state of every label that is not listed; left out: a reading with such a label is rejected
-"""
-
-_BINS = """\
-# bins: [{}]  # coarser bins: edges that are among those of the states
-"""
-
-_WITHOUT = """\
-  # THE NAMES IN without BECOME PUBLIC WITH THIS FILE: of columns {}.
-"""
-_NO_SERIES = "that are taken for no series. If one is, such as a person, take it out"
-_NO_TIMES = "that are no time of the day. If one is a person, rename it in the data"
-
-_RISES = """
-  # A GUESS: it rises and hardly falls, so it is a meter's counter, and a slot has what it rose since the last reading
-  # before it; a reading on a boundary belongs to the slot that ends there. If it is none, write the column's name
-  # alone."""
-
-_ZONE = ": a name such as Europe/London, see --timezone"
-
-_SIZES = """\
-  # every: 1d  # a divisor of size makes them slide
-  # size: day  # or week, month: of the calendar in slots.timezone, of 23 or 25 hours where its clock changes
-"""
-
-_OF_CALENDAR = """\
-  # or day, week, month: of the calendar in slots.timezone, of 23 or 25 hours where its clock changes; 1d is 24 hours
-"""
-
-#: Parts of every settings file that `init` writes.
-_BELIEF_TEXT = """\
-{states}
-# What is believed about missing cells: public (which are missing says nothing of the values),
-# state (missing is a state of its own) or {{break: 2h}} (independent after a longer gap).
-missing: public
-
-# What is believed about the data: the promise holds for series that are as the belief says, and for no others.
-{model}
-"""
-_PROMISE_TEXT = """\
-privacy:
-  epsilon: 1.0  # what all windows of this query together may tell about one slot of one series
-  mechanism: forward-backward  # left out: mqm-approx, for the same promise with several times more noise
-  guarantee: stream  # or window: every window calibrated alone
-  budget: 1.0  # of the domain: all queries over it together
-
-query: {query}
-domain: {domain}
-sink: {{{sink}: {output}}}
-ledger: sqlite:///{ledger}  # or postgresql+psycopg://...; keep it: without it the budget is lost
-"""
-
-_SOURCE_TEXT = """\
-# yaml-language-server: $schema={schema}
-# Written by `quiltstream init` from a look at {file}:
-#   quiltstream check THIS-FILE             says what is in the data, for your eyes only
-#   quiltstream fit THIS-FILE --cover 0.9 --exclude {roster} -o model.json     the belief, see model below
-#   quiltstream run --dry-run THIS-FILE     says what it will publish and cost, before any data is read
-#   quiltstream run THIS-FILE
-# Everything in this file is public. docs/settings.md explains every setting.
-
-source: {{{format}: {path}{layout}}}
-
-readings:
-{parts}{decimal}{measure}
-slots:  # at most one reading counts per series and slot, the latest
-  interval: {interval}
-  origin: {origin}
-  timezone: {zone}  # {zone_note}
-
-"""
-_WINDOWS_TEXT = """\
-# Which windows are published, for every series, also where there are no readings.
-windows:
-  size: {size}
-{sizes}  start: {start}
-  {stop_key} {stop}{stop_note}
-
-# Of this query alone, at no further cost:
-# by: hour  # a histogram for each hour of the day; or weekday, weekend, month, or several: [weekend, hour]
-{bins}
-{groups}
-"""
-_TEMPLATE = _SOURCE_TEXT + _BELIEF_TEXT + _WINDOWS_TEXT + _PROMISE_TEXT
-
-
-#: Slots where no series had two readings in the look, and edges that say nothing of the values.
-_UNSEEN_INTERVAL_US = 15 * 60 * 1_000_000
-_PLACEHOLDER_EDGES = (1.0, 10.0, 100.0, 1000.0)
-_PLACEHOLDERS = "PLACEHOLDERS, made without a look at the values: write round numbers that fit what is measured"
-#: Levels before the filter of a subscription that others notice: of MQTT 5, and two of EMQX.
-_NOT_ALONE = {"$share": 2, "$queue": 1, "$exclusive": 1}
-
-_OTHER_KINDS = "most are of another kind; other devices have a look by their topics, and a job, of their own"
-_MESSAGE_COUNTER = "it rises and hardly falls in the look: read as a meter's counter, whose rise in a slot is the value"
-
-
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The options of a look at messages."""
 
-    output: Path  # where the settings are to be; paths in them are relative to its folder
     messages: int  # how many are looked at, at most
     value: str | None = None  # path, or name, of the value; guessed if left out
     timezone: str = "UTC"  # of times without an offset, and of days
@@ -754,11 +819,6 @@ def _messages_of(heard: Sequence[tuple[Arrived, int]]) -> Messages:
         stamps_us=np.array([stamp for _, stamp in heard], dtype=np.int64),
         positions=np.arange(len(heard), dtype=np.int64),
     )
-
-
-_ADDRESS = re.compile(
-    r"(?:(?P<scheme>mqtts?)://)?(?:(?P<host>[^/@:\s\[\]]+)|\[(?P<six>[0-9a-fA-F:]+)\])(?::(?P<port>\d{1,5}))?"
-)
 
 
 def _broker(text: str) -> Broker:
@@ -897,86 +957,21 @@ def _message_said(look: MessageLook, whole: Readings, zone: str) -> tuple[tuple[
         register = whole.value.register_
         value = place_text(register) if register.name is None else register.name
     tallies = f"{look.read:,} with readings, {look.passed:,} passed over, {look.rejected:,} rejected"
-    return (
+    said = (
         ("recognised", look.called),
         ("payload", whole.payload_name + (f", {whole.compression}" if whole.compression else "")),
         ("series", f"{_said_place(whole.series)}, {look.names:,} seen"),
         ("time", f"{_said_place(whole.time)}{zoned}"),
         ("value", f"{value}, {look.unit or _NO_UNIT}"),
-        *([("counter", _MESSAGE_COUNTER)] if look.rises else []),
+        ("counter", _MESSAGE_COUNTER if look.rises else ""),
         ("interval", format_duration(look.interval_us) if look.interval_us else "not seen; 15min is a guess"),
         ("messages", f"{look.count:,}: {tallies}"),
-        *([("", _OTHER_KINDS)] if look.passed > look.read else []),
+        ("", _OTHER_KINDS if look.passed > look.read else ""),
     )
+    return tuple((name, text) for name, text in said if text)
 
 
 def _said_place(place: object) -> str:
     if place is None:
         return "as the preset says"
     return f"constant {place.constant}" if isinstance(place, Constant) else place_text(place)
-
-
-_MESSAGE_RISES = """\
-  # A GUESS: it hardly fell in the look, so it is a meter's counter, and a slot has what it rose since the last reading
-  # before it. If it is none, write the place inside register alone.
-"""
-
-_MESSAGE_STAND_IN = """\
-# Fit one on a history of series that are not published (docs/model.md), then write `model: model.json`.
-# Until then it is a STAND-IN made of the interval alone, which `run` refuses without --accept-stand-in.
-model: stand-in
-"""
-
-_LIVE = """\
-# What silence does: a source that sends nothing for an hour no longer holds its windows back, and their rows say
-# `silent`. Longer than the meters are ever away together; left out, silence waits for ever.
-live: {idle: 1h}
-"""
-
-_BATCH_OF_COUNTERS = """\
-# Counters in a folder are read by `quiltstream run` when the files are there; a live job reads them through Kafka.
-"""
-
-_MESSAGE_SOURCE_TEXT = """\
-# yaml-language-server: $schema={schema}
-# Written by `quiltstream init` from a look at {count} of {where}.
-# Of the messages it has names of fields, headers and levels of topics alone; no value of them.
-#   {trying}
-#                                           says what the mapping makes of messages, for your eyes only
-#   quiltstream run --dry-run THIS-FILE     says what it will publish and cost, before any data is read
-#   quiltstream {run} THIS-FILE
-# Everything in this file is public. docs/settings.md and docs/mappings.md explain every setting.
-
-source: {source}
-
-readings:
-{readings}{rises}
-slots:  # at most one reading counts per series and slot, the latest
-  interval: {interval}{interval_note}
-  timezone: {zone}  # {zone_note}
-
-"""
-_MESSAGE_WINDOWS_TEXT = """\
-# Which windows are published, for every series of the roster, also where there are no readings.
-windows: {{size: {size}, start: {start}, lateness: 15min}}  # start: the day of the latest reading in the look
-{live}
-# One histogram per series drowns in noise unless windows are long. A roster with the groups gives useful numbers:
-# roster: roster.csv  # columns: series, group
-# group_by: group
-
-"""
-_MESSAGE_TEMPLATE = _MESSAGE_SOURCE_TEXT + _BELIEF_TEXT + _MESSAGE_WINDOWS_TEXT + _PROMISE_TEXT
-
-_GATEWAY_TEMPLATE = """\
-# Written by `quiltstream init`: brings the messages of the broker into a folder, from which the job reads them.
-#   quiltstream gateway --check THIS-FILE
-#   quiltstream gateway THIS-FILE
-# docs/gateway.md explains every setting; with a password, user: NAME and password: {{env: MQTT_PASSWORD}}.
-mqtt:
-  host: {host}
-  port: {port}
-  client_id: quiltstream-{name}  # each gateway has its own, for ever
-{tls}forward:
-  topics: [{filter}]
-  to: {{folder: {{path: spool}}}}
-"""
