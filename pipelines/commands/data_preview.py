@@ -59,16 +59,24 @@ _TRIED = 2_000
 #: Names of columns: of series; of times, those of the day, and both ends of an interval; of values and labels.
 SERIES = re.compile(
     r"household|meter|house|person|customer|series|device|sensor|wearer|subject|participant|patient|^user|^id$|_id$"
-    r"|^lclid$|z(ä|ae)hler(?!stand)|z(ä|ae)hlpunkt|messstelle|kunde",
+    r"|^lclid$|z(ä|ae)hler(?!stand)|z(ä|ae)hlpunkt|messstelle|kunde"
+    r"|(?<![^\W_])(prm|pdl|ean\d*|(?-i:CUPS))(?![^\W_])|aansluiting",
     re.IGNORECASE,
 )
-TIME = re.compile(r"time|^ts$|date|stamp|epoch|when|zeit|datum", re.IGNORECASE)
-_HOUR = re.compile(r"^hour$|^time$|time_?of_?day", re.IGNORECASE)
+#: A meter, or what it counts.
+_COUNTS = re.compile(r"compteur|contador", re.IGNORECASE)
+_SERIES = re.compile(f"{SERIES.pattern}|{_COUNTS.pattern}", re.IGNORECASE)
+TIME = re.compile(
+    r"time|^ts$|date|stamp|epoch|when|zeit|datum|^stunde$|horodat|^heure$|fecha|^hora$|tijd", re.IGNORECASE
+)
+_HOUR = re.compile(r"^hour$|^time$|time_?of_?day|^(uhr)?zeit$|^stunde$|^heure$|^hora$|^tijd$", re.IGNORECASE)
+#: A time that is, where there is another one, not that of the reading.
+_UPDATE = re.compile(r"update", re.IGNORECASE)
 _BEGIN = re.compile(r"start|begin|from|onset", re.IGNORECASE)
 _END = re.compile(r"end|stop|until|finish|(^|_)to$", re.IGNORECASE)
 VALUE = re.compile(
-    r"kwh|_wh$|^wh$|kw$|power|watt|load|energy|consum|value|reading|(?<!ac)(?<!dis)count(?!y|ry)"
-    r"|verbrauch|energie|leistung|wert",
+    r"kwh|_wh$|^wh$|kw$|power|watt|load|energy|consum|value(?!r)|reading|(?<!ac)(?<!dis)count(?!y|ry)"
+    r"|verbrauch|[eé]nergie|leistung|wert|valeur|puissance|consommation|valor(?![ai])|verbruik",
     re.IGNORECASE,
 )
 _LABEL = re.compile(
@@ -76,12 +84,19 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _DIGITS = re.compile(r"\d+")
-UNITS = (
-    (re.compile(r"kwh", re.IGNORECASE), "kWh"),
-    (re.compile(r"(^|_)wh$", re.IGNORECASE), "Wh"),
-    (re.compile(r"(^|_)kw$", re.IGNORECASE), "kW"),
-    (re.compile(r"(^|_)w$|watt", re.IGNORECASE), "W"),
+#: Units of columns, by their names; of mW and MW the latter alone, as it is written.
+_UNITS = tuple(
+    (re.compile(form, re.IGNORECASE), unit)
+    for form, unit in (
+        (r"kwh", "kWh"),
+        (r"(?<![^\s_(\[])(?-i:MWh|MWH)(?![^\s)\]])", "MWh"),
+        (r"(?<![^\s_(\[])wh(?![^\s)\]])", "Wh"),
+        (r"(?<![^\s_(\[])(?-i:MW)(?![^\s)\]])", "MW"),
+        (r"(?<![^\s_(\[])kw(?![^\s)\]])", "kW"),
+        (r"(?<![^\s_(\[])w(?![^\s)\]])|watt", "W"),
+    )
 )
+_UNITS_OF_POWER = frozenset({"W", "kW", "MW"})
 #: Names that a message shows.
 _SHOWN = 10
 
@@ -105,6 +120,8 @@ _TIME_FORMATS = (
     "%Y/%m/%d %H:%M",
     "%m/%d/%Y %H",
     "%d/%m/%Y %H",
+    "%d.%m.%Y %H",
+    "%d-%m-%Y %H",
     "%Y-%m-%d %H",
     *_DIGIT_FORMATS.values(),
     *(f"%Y%m%dT%H%M{end}" for end in ("", "%z", "%S", "%S%z", "%S.%f", "%S.%f%z")),
@@ -274,8 +291,7 @@ def look_at(path: Path, value: str | None = None) -> Look:
     others = tuple(name for name in table.column_names if name not in taken)
     labels = () if seen.wide is not None else _label_columns(table, seen.time)
     runs = runs_of(codes, instants, numbers)
-    is_power = any(unit in ("W", "kW") and pattern.search(seen.value) for pattern, unit in UNITS)
-    rises = are_counters(runs, cleared=not is_power)  # power falls
+    rises = are_counters(runs, cleared=unit_of(seen.value) not in _UNITS_OF_POWER)  # power falls
     steps = np.concatenate([np.diff(run) for run in runs])
     values = steps[steps >= 0] if rises else seen.numbers
     named = "" if seen.labels else seen.value if seen.wide is None else f"{seen.value} {path.stem}"
@@ -288,7 +304,7 @@ def look_at(path: Path, value: str | None = None) -> Look:
         layout=first.layout,
         complete=first.complete and files == path,
         ambiguous=_exchanged(table, seen.time, seen.time_format),
-        unit=next((unit for pattern, unit in UNITS if any(map(pattern.search, named.split()))), ""),
+        unit=unit_of(named),
         times_us=np.sort(instants if seen.ends is None else np.concatenate([instants, seen.ends[known] - 1])),
         interval_us=_interval(path, codes, instants) if seen.ends is None else slot_of(seen.ends[known] - instants),
         values=values[np.isfinite(values)],
@@ -300,6 +316,11 @@ def look_at(path: Path, value: str | None = None) -> Look:
         no_time=0.0 if seen.wide is not None else float((seen.instants == -1).mean()),
         no_number=_no_number(written[seen.value].combine_chunks(), decimal) if is_long else 0.0,
     )
+
+
+def unit_of(name: str) -> str:
+    """The unit that is in the name of a column: at its end, in brackets or between blanks; empty if there is none."""
+    return next((unit for pattern, unit in _UNITS if pattern.search(name)), "")
 
 
 def _unpacked(path: Path) -> Path:
@@ -453,7 +474,7 @@ def _with_numbers(table: pa.Table, decimal: str, value: str | None, *, has_types
     texts = [
         name
         for name in table.column_names
-        if _is_text(table.column(name).type) and not any(names.search(name) for names in (SERIES, TIME, _LABEL))
+        if _is_text(table.column(name).type) and not any(names.search(name) for names in (_SERIES, TIME, _LABEL))
     ]
     for name in sorted(texts, key=lambda name: not VALUE.search(name)):
         is_named = VALUE.search(name) is not None
@@ -579,18 +600,18 @@ def _label(table: pa.Table, time: tuple[str, ...], value: str | None) -> str | N
         return value if value in table.column_names and _is_text(table[value].type) and value not in time else None
     labels = _label_columns(table, time)
     numbers = [name for name in _number_columns(table) if name not in time]
-    if any(VALUE.search(name) and not SERIES.search(name) for name in numbers):
+    if any(VALUE.search(name) and not _SERIES.search(name) for name in numbers):
         return None
     named = [name for name in labels if _LABEL.search(name)]
     if named:
         return named[0]
-    return labels[-1] if labels and all(SERIES.search(name) for name in numbers) else None
+    return labels[-1] if labels and all(_SERIES.search(name) for name in numbers) else None
 
 
 def _label_columns(table: pa.Table, without: tuple[str, ...]) -> list[str]:
     """Columns of texts of few values, but those that name series or the time of the day."""
     texts = [name for name in table.column_names if name not in without and _is_text(table[name].type)]
-    counts = {name: len(_texts(table, name)) for name in texts if not SERIES.search(name) and not _HOUR.search(name)}
+    counts = {name: len(_texts(table, name)) for name in texts if not _SERIES.search(name) and not _HOUR.search(name)}
     # one label tells nothing
     few = {name: count for name, count in counts.items() if 2 <= count <= _MOST_LABELS}  # noqa: PLR2004 - as said above
     return [name for name, count in few.items() if table.num_rows >= _ROWS_A_LABEL * count]
@@ -605,8 +626,18 @@ def _texts(table: pa.Table, name: str) -> tuple[str, ...]:
 def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
     others = [name for name in table.column_names if name not in time]
     texts = [name for name in others if _is_text(table[name].type) and not _HOUR.search(name)]
-    numbered = [name for name in others if pa.types.is_integer(table[name].type) and SERIES.search(name)]
-    return min([*texts, *numbered], key=lambda name: not SERIES.search(name), default=None)
+    whole = [name for name in others if pa.types.is_integer(table[name].type) and _SERIES.search(name)]
+    numbered = [name for name in whole if not unit_of(name) and not _is_counted(table, name, time)]
+    return min([*texts, *numbered], key=lambda name: not _SERIES.search(name), default=None)
+
+
+def _is_counted(table: pa.Table, name: str, time: tuple[str, ...]) -> bool:
+    """Whether whole numbers are what meters count rather than meters, as most of them, or their times, come once."""
+    if not _COUNTS.search(name):
+        return False
+    numbers = len(table[name].unique())
+    times = table.group_by(list(time)).aggregate([]).num_rows
+    return numbers > 1 and 2 * max(numbers, times) > table.num_rows
 
 
 def _series_of_floats(
@@ -618,7 +649,7 @@ def _series_of_floats(
         CommandError: there is one, and its type is no text or integer.
     """
     for name in table.column_names:
-        is_named = SERIES.search(name) and not VALUE.search(name) and name != value
+        is_named = _SERIES.search(name) and not VALUE.search(name) and name != value
         if not is_named or not pa.types.is_floating(table[name].type):
             continue
         rows = np.stack([_numbers(table, name), instants])
@@ -688,8 +719,7 @@ def _flatten(table: pa.Table) -> str:
 
 def _times_of(table: pa.Table) -> _Times | None:
     """The columns of the time, and how to read them; ``None`` if none looks like one."""
-    # a time is preferred to its day, where that does not do
-    for name in sorted(table.column_names, key=lambda name: (not TIME.search(name), _is_part(table, name))):
+    for name in sorted(table.column_names, key=partial(_preference, table)):
         kind = table[name].type
         if _has_days(table, name) and (times := _of_day(table, name)) is not None:
             return times
@@ -711,6 +741,12 @@ def _times_of(table: pa.Table) -> _Times | None:
             if unit is not None:
                 return _Times.read(table, (name,), unit=unit)
     return None
+
+
+def _preference(table: pa.Table, name: str) -> tuple[bool, ...]:
+    """What speaks against a column as the time, the worst first: its name, or that it has days, or updates, alone."""
+    is_part = _is_part(table, name)
+    return not TIME.search(name), is_part and not _hours(table, name), bool(_UPDATE.search(name)), is_part
 
 
 def _days_of(table: pa.Table) -> _Times | None:

@@ -48,8 +48,16 @@ from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
 if TYPE_CHECKING:
     from ..gateway.connection import Arrived
 
-WATTS = {"kWh": 3_600_000_000_000, "Wh": 3_600_000_000, "kW": 1_000, "W": 1}
-_ENERGY = ("kWh", "Wh")
+#: Watts in a unit of power; of one of energy, those of it in a slot of a microsecond.
+WATTS = {
+    "MWh": 3_600_000_000_000_000,
+    "kWh": 3_600_000_000_000,
+    "Wh": 3_600_000_000,
+    "MW": 1_000_000,
+    "kW": 1_000,
+    "W": 1,
+}
+_ENERGY = ("MWh", "kWh", "Wh")
 POWER_EDGES = (250.0, 500.0, 1000.0, 2000.0)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})

@@ -30,7 +30,18 @@ from ...transforms.payloads.decoder import PayloadDecoder, documents_of, shown
 from ...transforms.payloads.messages import Messages
 from ...transforms.payloads.parsing import parse_json_text, unpacked
 from ..errors import CommandError, ExitCode
-from .data_preview import COUNTER_RISES, EPOCHS, SERIES, TIME, UNITS, VALUE, are_counters, runs_of, slot_of, text_format
+from .data_preview import (
+    COUNTER_RISES,
+    EPOCHS,
+    SERIES,
+    TIME,
+    VALUE,
+    are_counters,
+    runs_of,
+    slot_of,
+    text_format,
+    unit_of,
+)
 
 __all__ = ["MessageLook", "look_at_messages"]
 
@@ -646,7 +657,7 @@ def _value(fields: _Fields, leaf: _Leaf, *, nth: bool = False) -> dict[str, Any]
         said["optional"] = True
     texts = [one for one in leaf.values if type(one) is str]
     more: dict[str, Any] = {"decimal": ","} if any("," in one for one in texts) else {}
-    unit = next((unit for form, unit in UNITS if form.search(leaf.name)), "")
+    unit = unit_of(leaf.name)
     near = (one for one in fields.leaves.values() if one.steps[:-1] == leaf.steps[:-1] and one.name in FIELDS)
     beside = next(near, None)
     if leaf.kind == "unit":
@@ -695,8 +706,8 @@ def _sifted(tester: _Tester, best: _Outcome, fields: _Fields) -> _Outcome:
 def _whole_payload(tester: _Tester, fields: _Fields) -> _Outcome | None:
     """Mappings of payloads that are numbers: a level of the topic says of what."""
     where = [{"topic": level, "equals": _likeliest(fields.words[level])[0]} for level in _measured(fields)[-1:]]
-    named = next((unit for one in where for form, unit in UNITS if form.search(str(one["equals"]))), None)
-    unit = {} if named is None else {"unit": named}
+    named = next((unit for one in where if (unit := unit_of(str(one["equals"])))), "")
+    unit = {"unit": named} if named else {}
     found: list[_Outcome] = []
     for series in _series(fields, ()):
         for value, more in (({"payload": True}, {}), ({"payload": True, "unit": True}, {"unit": fields.said_unit})):

@@ -22,7 +22,7 @@ import pytest
 
 from quiltstream.pipelines.commands.data_preview import slot_of
 from quiltstream.schemas.settings.job import Settings, read_settings
-from quiltstream.schemas.settings.places import RegisterValue
+from quiltstream.schemas.settings.places import Constant, RegisterValue
 
 from ..jobs import START, Done, call
 
@@ -766,6 +766,7 @@ NAMES = [
     ("mpan", ("19", "20", "a")),
     ("account", ("101", "102", "B1")),
     ("county", ("101", "102", "B1")),
+    ("valuer", ("101", "102", "B1")),
 ]
 
 
@@ -918,3 +919,95 @@ def test_a_single_fall_of_what_is_no_counter_makes_it_none(tmp_path: Path, name:
     rows = [f"m,{at.isoformat()},{20 + slot if slot < 95 else last}" for slot, at in enumerate(STEPS)]
     done = begun(tmp_path, f"meter,time,{name}", rows)
     assert (done.code, done.said("read as a meter's counter")) == (0, False), done.out
+
+
+@pytest.mark.parametrize(
+    ("header", "unit", "scale"),
+    [
+        ("énergie (Wh)", "Wh", 2),
+        ("Zählerstand [kWh]", "kWh", 2000),
+        ("Energie MWh", "MWh", 2_000_000),
+        ("load_MW", "MW", 1_000_000),
+        ("Leistung in kW", "kW", 1000),
+        ("puissance (W)", "W", 1),
+        ("P [kW] total", "kW", 1000),
+        ("power_mw", "", 1),  # may be milliwatts
+        ("flow", "", 1),
+    ],
+)
+def test_a_unit_is_taken_in_brackets_and_after_a_blank(tmp_path: Path, header: str, unit: str, scale: float) -> None:
+    made = described(tmp_path, "x.csv", lines(header=("meter", "time", header)))
+    assert made.readings is not None
+    assert (made.readings.unit, made.readings.scale) == (unit, scale)
+
+
+@pytest.mark.parametrize(
+    ("header", "hour"),
+    [
+        (("compteur", "Horodate", "valeur"), None),
+        (("PRM", "Horodatage", "puissance"), None),
+        (("Zählpunkt", "Uhrzeit", "Wirkleistung"), None),
+        (("aansluiting", "tijd", "verbruik"), None),
+        (("Zählpunkt", "Datum", "Wirkleistung"), "Uhrzeit"),
+        (("Zählpunkt", "Datum", "Verbrauch"), "Stunde"),
+        (("compteur", "date", "consommation"), "heure"),
+        (("CUPS", "fecha", "consumo"), "hora"),
+        (("contador", "fecha", "valor"), "hora"),
+        (("EAN18", "datum", "verbruik"), "tijd"),
+    ],
+)
+def test_names_of_columns_in_other_languages_are_known(
+    tmp_path: Path, header: tuple[str, str, str], hour: str | None
+) -> None:
+    series, time, measured = header
+    clock = "%H" if hour == "Stunde" else "%H:%M"
+    names = [time, *([] if hour is None else [hour]), "Position", measured, series]
+    rows = [
+        {
+            time: f"{at:%d.%m.%Y}" + (f" {at:%H:%M}" if hour is None else ""),
+            "Position": slot % 7,
+            measured: value(meter, slot),
+            series: 30_000_000_000_000 + meter,
+        }
+        | ({} if hour is None else {hour: at.strftime(clock)})
+        for meter in range(3)
+        for slot, at in list(enumerate(STEPS))[:: 2 if clock == "%H" else 1]
+    ]
+    done = begun(tmp_path, ";".join(names), (";".join(str(row[name]) for name in names) for row in rows))
+    assert done.code == 0, done.err
+    made = read_settings(tmp_path / "settings.yaml").readings
+    assert made is not None
+    assert (made.series, made.time, made.value) == (series, time if hour is None else [time, hour], measured)
+    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (found["readings"], found["series"], found["rejected"]) == (len(rows), 3, [])
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "series", "time", "measured"),
+    [
+        ("meter,time,counter", "m1,{at},{n}", "meter", "time", "counter"),
+        ("time,compteur", "{at},{n}", None, "time", "compteur"),
+        ("time,compteur,tension", "{at},{n},230", None, "time", "compteur"),
+        ("heure,contador,kwh", "{at},17,{n}", "contador", "heure", "kwh"),
+        ("meter_kwh,time", "{n},{at}", None, "time", "meter_kwh"),
+        ("update,meter,time,kwh", "{at}:01,m1,{at},{n}", "meter", "time", "kwh"),
+        ("update,meter,kwh", "{at},m1,{n}", "meter", "update", "kwh"),
+        ("update,meter,date,hour,kwh", "{at},m1,{day},{hour},{n}", "meter", ["date", "hour"], "kwh"),
+        ("heures_creuses,meter,time", "{big},m1,{at}", "meter", "time", "heures_creuses"),
+        ("time,cups,load", "{at},{few},{n}", None, "time", "load"),
+    ],
+)
+def test_ambiguous_names_of_columns_are_told_apart_by_what_is_in_them(
+    tmp_path: Path, header: str, row: str, series: str | None, time: str | list[str], measured: str
+) -> None:
+    rows = [
+        row.format(at=f"{at:%Y-%m-%dT%H:%M}", day=f"{at:%Y-%m-%d}", hour=at.hour, n=100 + n, big=10**9 + n, few=n % 3)
+        for n, at in enumerate(STEPS[::2])
+    ]
+    done = begun(tmp_path, header, rows)
+    assert done.code == 0, done.err
+    made = read_settings(tmp_path / "settings.yaml").readings
+    assert made is not None
+    named = made.value.register_.column if isinstance(made.value, RegisterValue) else made.value
+    only = None if isinstance(made.series, Constant) else made.series
+    assert (only, made.time, named) == (series, time, measured)
