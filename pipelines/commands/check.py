@@ -35,7 +35,7 @@ from ...transforms.common.batches import reading_columns
 from ...transforms.formats.rows import Decoded
 from ...transforms.payloads.decoder import Trial, Tried
 from ...transforms.payloads.messages import Messages, SourceAwayError
-from ...transforms.sources.files import ReadReadings
+from ...transforms.sources.files import ReadReadings, RegisterIncrements
 from ..console import facts, heading, listed, notes, paragraph, percent, plural, print_json, results, working
 from ..errors import CommandError, ExitCode
 from ..runners import read_source
@@ -68,6 +68,10 @@ _FEW_LOST = 0.01
 _MISSING = (-1, -9, -99, -999, -9999, 9999, 99999)
 _OFTEN, _SELDOM = 3, 0.001
 
+#: What to do about states without a reading.
+_OTHER_EDGES = "take edges out of states.edges so that each bin has readings, or fit with --belief pooled --smoothing 1"
+_OTHER_LABELS = "take labels without readings out of states.categories, or fit with --belief pooled --smoothing 1"
+
 #: Share of the readings in one bin at which the edges tell nothing of them.
 _CROWDED = 0.99
 
@@ -89,7 +93,8 @@ class Checked:
     files: int  # files that were read
     readings: int  # rows that are readings
     series: int  # distinct series among them
-    first: str | None  # instant of the earliest reading; ``None`` without readings
+    # instant of the earliest reading, of a counter as it stands in the data; ``None`` without readings
+    first: str | None
     last: str | None  # instant of the latest
     timezone: str  # zone of times without an offset
     fewest: int  # fewest readings of a series
@@ -130,6 +135,7 @@ class Gathered:
     rejects: dict[RejectReason, tuple[int, list[str]]]  # rows and first places by reason
     files: int  # files that were read
     moving: tuple[str, ...] = ()  # series that name more than one group
+    span: tuple[int, int] | None = None  # the earliest and latest time of the readings; ``None`` without readings
 
     def runs(self) -> Iterator[tuple[str, slice]]:
         """Each series with the place of its readings."""
@@ -188,10 +194,15 @@ def gather(source: ReadReadings) -> Gathered:
     rank[[found.numbers[name] for name in names]] = np.arange(len(names))
     series = rank[series] if len(series) else series
     order = np.lexsort((times, series))
+    # what a counter rises has times of its own
+    is_register = isinstance(source.by_series, RegisterIncrements)
+    as_held = (columns.times[columns.good] for columns in map(reading_columns, held))
+    stamps = np.concatenate([times[:0], *as_held]) if is_register else times
+    span = (int(stamps.min()), int(stamps.max())) if len(times) else None
     files = len({task.path for task in source.tasks})
     times_named = Counter(name for name, _ in found.groups)
     moving = tuple(sorted(name for name, count in times_named.items() if count > 1))
-    return Gathered(tuple(names), series[order], times[order], values[order], found.rejects, files, moving)
+    return Gathered(tuple(names), series[order], times[order], values[order], found.rejects, files, moving, span)
 
 
 def check(settings: Settings) -> Checked:
@@ -232,8 +243,8 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         files=data.files,
         readings=len(slots),
         series=len(data.names),
-        first=format_instant(int(data.times.min())) if len(slots) else None,
-        last=format_instant(int(data.times.max())) if len(slots) else None,
+        first=None if data.span is None else format_instant(data.span[0]),
+        last=None if data.span is None else format_instant(data.span[1]),
         timezone=settings.slots.timezone,
         fewest=int(numbers.min()),
         most=int(numbers.max()),
@@ -297,6 +308,12 @@ def _of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
         yield (
             f"the usual value of {_named(found.apart)} is more than {_APART:g} times, or less than a {_APART:g}th of, "
             "that of the others: look whether they are in another unit, such as W and kW"
+        )
+    empty = [label for label, share in found.bins.items() if share == 0]
+    if found.readings and empty:
+        yield (
+            f"no reading is in {', '.join(map(repr, empty))}: fit refuses a state that no history visits; "
+            + (_OTHER_LABELS if settings.space.categories else _OTHER_EDGES)
         )
     label, share = max(found.bins.items(), key=lambda pair: pair[1])
     if found.readings and share >= _CROWDED and not settings.space.categories:
@@ -401,12 +418,22 @@ def check_file(path: Path, *, as_json: bool) -> int:
     return found.code
 
 
+def _on_clock(zone: str, first: str | None, last: str | None) -> str:
+    """A span of instants as the clock of a zone shows them."""
+    if first is None or last is None:
+        return "none"
+    if zone != "UTC":
+        instants = (dt.datetime.fromisoformat(one.replace("Z", "+00:00")) for one in (first, last))
+        first, last = (instant.astimezone(time_zone(zone)).isoformat() for instant in instants)
+    return f"{first} to {last}"
+
+
 def show(console: Console, found: Checked) -> None:
     """Print what was found."""
     heading(console, "For the operator only, not to be published: exact statistics of the data")
     rows: list[tuple[str, Any]] = [
         ("readings", f"{found.readings:,} in {plural(found.files, 'file')}, of {found.series:,} series"),
-        ("span", f"{found.first} to {found.last}" if found.first else "none"),
+        ("span", _on_clock(found.timezone, found.first, found.last)),
         ("zone", f"times without an offset are read in {found.timezone}"),
         ("a series", f"has {found.fewest:,} to {found.most:,} readings"),
         ("apart", "unknown" if found.step is None else f"{format_duration(found.step)}, most often"),

@@ -102,6 +102,7 @@ _SHOWN = 10
 
 #: Formats of texts: of digits alone by how many there are, of times, of days, and of times of the day.
 _DIGIT_FORMATS = {12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+_TEN_DIGITS = "%y%m%d%H%M"
 _TIME_FORMATS = (
     "%d/%m/%Y %H:%M:%S",
     "%m/%d/%Y %H:%M:%S",
@@ -861,8 +862,21 @@ def text_format(texts: list[str], formats: tuple[str, ...] = ("", *_TIME_FORMATS
 def _digit_format(texts: list[str]) -> str | None:
     """The format of times of digits alone; ``None`` if they are not of its length, or it does not read them."""
     tried = _tried(texts)
+    if _are_minutes(texts):
+        return _TEN_DIGITS
     format_ = _DIGIT_FORMATS.get(len(tried[0])) if tried and len({*map(len, tried)}) == 1 else None
     return format_ if format_ is not None and _reads(tried, format_) else None
+
+
+def _are_minutes(texts: list[str]) -> bool:
+    """Whether all times of ten digits are of two digits of the year, and lie evenly so rather than as seconds."""
+    distinct = sorted({*texts} - {""})
+    if len(distinct) < 3 or {*map(len, distinct)} != {10}:  # noqa: PLR2004 - two steps at least
+        return False
+    stamps, seconds = _stamps(distinct, _TEN_DIGITS), np.array([*map(int, distinct)])
+    steps, steps_s = np.diff(stamps.stamp_us), np.diff(seconds)
+    even, even_s = ((lengths == most_frequent(lengths)).mean() for lengths in (steps, steps_s))
+    return bool(stamps.good.all()) and even > even_s
 
 
 def _exchanged(table: pa.Table, time: tuple[str, ...], format_: str | None) -> str | None:

@@ -89,6 +89,7 @@ _THOUSANDS = (
     "all values with a point have three digits after it, and the others have none and are below 1000: where the point "
     "separates thousands, write them without it"
 )
+_AS_MANY = "as many as the data fill"
 _AMBIGUOUS = "reads the times too: see which is right, and set time_format"
 _PUBLIC_LABELS = "; the settings make them public, and every released row has them"
 _PUBLIC_NAMES = (
@@ -451,8 +452,8 @@ class _Windows:
     def said(self, *, complete: bool) -> str:
         """What they are, for people; and how many, where every row was looked at."""
         if self.size in ("day", "week"):
-            return plural(self.count, self.size) if complete else f"{self.size}s"
-        return f"{self.count} of {self.size}" if complete else f"of {self.size}"
+            return plural(self.count, self.size) if complete else f"{self.size}s, {_AS_MANY}"
+        return f"{self.count} of {self.size}" if complete else f"of {self.size}, {_AS_MANY}"
 
 
 def _windows(look: Look, zone: str) -> _Windows:
@@ -600,7 +601,9 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zon
 def _said_series(look: Look) -> str:
     if look.wide == "series":
         return f"a wide table: {len(look.columns):,} columns from {look.value} on are a series each"
-    return "the whole file is one series" if look.series is None else f"column {look.series}, {look.names:,} seen"
+    if look.series is None:
+        return "the whole file is one series"
+    return f"column {look.series}, {look.names:,} seen" + ("" if look.complete else " in the first rows")
 
 
 def _said_time(look: Look, windows: _Windows, zone: str) -> str:

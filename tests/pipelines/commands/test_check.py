@@ -104,6 +104,51 @@ def test_a_counter_is_not_said_to_be_in_another_unit(tmp_path: Path) -> None:
     assert not any("readings.scale" in one for one in remarks)
 
 
+@pytest.mark.parametrize(
+    ("changes", "empty", "step"),
+    [
+        ({"states": {"edges": [250, 500, 1000, 2000, 9000], "unit": "W"}}, "'9000 W and above'", "take edges out of"),
+        ({"states": {"categories": ["sit", "walk", "swim"]}}, "'swim'", "take labels without readings out of"),
+    ],
+)
+def test_a_state_without_readings_is_reported_because_fit_refuses_it(
+    tmp_path: Path, changes: dict[str, Any], empty: str, step: str
+) -> None:
+    rows: list[Row] = readings(days=7)
+    if "categories" in changes["states"]:
+        changes = changes | {"readings": {"series": "meter", "time": "ts", "value": "kwh"}}
+        rows = [(home, stamp, "sit" if value < 0.3 else "walk") for home, stamp, value in rows]
+    made = job(tmp_path, rows, **changes)
+    (remark,) = found(made)["remarks"]
+    assert remark.startswith(f"no reading is in {empty}: fit refuses a state that no history visits; {step}")
+    assert remark.endswith(", or fit with --belief pooled --smoothing 1")
+    fit = "fit", made.settings, "-o", tmp_path / "model.json"
+    assert call(*fit, "--belief", "pooled").code == 2
+    assert call(*fit, "--belief", "pooled", "--smoothing", "1").code == 0
+
+
+@pytest.mark.parametrize(
+    ("zone", "span"),
+    [
+        ("UTC", "2024-03-01T00:15:00Z to 2024-03-08T23:45:00Z"),
+        ("Asia/Kolkata", "2024-03-01T00:15:00+05:30 to 2024-03-08T23:45:00+05:30"),
+    ],
+)
+def test_the_span_of_a_counter_is_that_of_its_readings_on_the_clock_of_the_zone(
+    tmp_path: Path, zone: str, span: str
+) -> None:
+    quarter = dt.timedelta(minutes=15)
+    stamps = [dt.datetime.fromisoformat(stamp) + quarter for _, stamp, _ in readings(homes=["m1"])]
+    rows: list[Row] = [("m1", f"{stamp:%Y-%m-%d %H:%M}", at) for at, stamp in enumerate(stamps)]
+    mapping = {"series": "meter", "time": "ts", "value": {"register": {"column": "kwh"}}, "unit": "kWh", "scale": 2000}
+    slots = {"interval": "30min", "origin": "2024-03-01", "timezone": zone}
+    made = job(tmp_path, rows, readings=mapping, slots=slots)
+    assert call("check", made.settings).said(f"span {span}")
+    utc = [dt.datetime.fromisoformat(one).timestamp() for one in span.replace("Z", "+00:00").split(" to ")]
+    said = found(made)
+    assert [dt.datetime.fromisoformat(said[one].replace("Z", "+00:00")).timestamp() for one in ("first", "last")] == utc
+
+
 def test_a_small_share_is_not_said_to_be_none(tmp_path: Path) -> None:
     rows = [*readings(days=7), ("m1", "2024-02-01T00:00Z", 0.1), ("x9", "2024-03-02T00:00Z", 0.1)]
     assert found(job(tmp_path, rows))["remarks"] == [

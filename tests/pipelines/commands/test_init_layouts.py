@@ -156,6 +156,24 @@ def test_times_that_no_run_reads_are_no_times(tmp_path: Path, stamp: str) -> Non
     assert (done.code, done.said("none of its columns, meter, time, kwh, looks like a time")) == (2, True), done.err
 
 
+@pytest.mark.parametrize(("minutes", "is_compact"), [(15, True), (60, True), (1440, True), (None, False)])
+def test_ten_digits_are_a_year_of_two_digits_or_seconds_by_which_lie_evenly(
+    tmp_path: Path, minutes: int | None, is_compact: bool
+) -> None:
+    stamps = [f"{START + slot * dt.timedelta(minutes=minutes or 0):%y%m%d%H%M}" for slot in range(40)]
+    if minutes is None:  # seconds that may be days and hours as well
+        stamps = [str(1_312_010_000 + 10 * slot) for slot in range(6)]
+    rows = [f"{name},{at},{slot % 4}" for name in "ab" for slot, at in enumerate(stamps)]
+    done = begun(tmp_path, "meter,time,watt", rows)
+    assert done.code == 0, done.err
+    made = read_settings(tmp_path / "settings.yaml").readings
+    assert made is not None
+    assert made.time_format == ("%y%m%d%H%M" if is_compact else None)
+    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (found["readings"], found["rejected"]) == (2 * len(stamps), [])
+    assert found["first"] == ("2024-03-01T00:00:00Z" if is_compact else "2011-07-30T07:13:20Z")
+
+
 DAY, STAMP = "%Y-%m-%d", "%Y-%m-%d %H:%M:%S"
 
 
@@ -1011,3 +1029,25 @@ def test_ambiguous_names_of_columns_are_told_apart_by_what_is_in_them(
     named = made.value.register_.column if isinstance(made.value, RegisterValue) else made.value
     only = None if isinstance(made.series, Constant) else made.series
     assert (only, made.time, named) == (series, time, measured)
+
+
+def test_what_is_counted_in_the_first_rows_alone_is_reported_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quiltstream.pipelines.commands.data_preview.ROWS", 150)
+    (tmp_path / "x.jsonl").write_text(
+        "".join(
+            json.dumps({"meter": METERS[meter], "time": at.isoformat(), "kwh": value(meter, slot)}) + "\n"
+            for meter in range(3)
+            for slot, at in enumerate(STEPS)
+        ),
+        encoding="utf-8",
+    )
+    done = call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml")
+    assert done.said("series column meter, 2 seen in the first rows")
+    assert done.said("windows of 1d, as many as the data fill")
+    assert done.said("roster.csv 3 series, in one group")
+    monkeypatch.undo()
+    done = call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml", "--force")
+    assert done.said("series column meter, 3 seen time")
+    assert done.said("windows 2 of 1d roster.csv")
