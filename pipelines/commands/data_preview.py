@@ -86,8 +86,8 @@ _LABEL = re.compile(
 _DIGITS = re.compile(r"\d+")
 #: Units of columns, by their names; of mW and MW the latter alone, as it is written.
 _UNITS = tuple(
-    (re.compile(form, re.IGNORECASE), unit)
-    for form, unit in (
+    (re.compile(name, re.IGNORECASE), unit)
+    for name, unit in (
         (r"kwh", "kWh"),
         (r"(?<![^\s_(\[])(?-i:MWh|MWH)(?![^\s)\]])", "MWh"),
         (r"(?<![^\s_(\[])wh(?![^\s)\]])", "Wh"),
@@ -613,9 +613,8 @@ def _label_columns(table: pa.Table, without: tuple[str, ...]) -> list[str]:
     """Columns of texts of few values, but those that name series or the time of the day."""
     texts = [name for name in table.column_names if name not in without and _is_text(table[name].type)]
     counts = {name: len(_texts(table, name)) for name in texts if not _SERIES.search(name) and not _HOUR.search(name)}
-    # one label tells nothing
-    few = {name: count for name, count in counts.items() if 2 <= count <= _MOST_LABELS}  # noqa: PLR2004 - as said above
-    return [name for name, count in few.items() if table.num_rows >= _ROWS_A_LABEL * count]
+    most = min(_MOST_LABELS, table.num_rows // _ROWS_A_LABEL)
+    return [name for name, count in counts.items() if 2 <= count <= most]  # noqa: PLR2004 - one label tells nothing
 
 
 def _texts(table: pa.Table, name: str) -> tuple[str, ...]:
