@@ -117,6 +117,7 @@ class Checked:
     filled: float | None
     silent: tuple[str, ...]  # series of the roster without a reading that counts
     remarks: tuple[str, ...]  # what to look at
+    left_out: tuple[str, ...] = ()  # what matches the patterns and holds nothing that is read, a line for each kind
 
     @property
     def code(self) -> ExitCode:
@@ -134,6 +135,7 @@ class Gathered:
     values: Floats  # in the unit of the edges, shape (n,)
     rejects: dict[RejectReason, tuple[int, list[str]]]  # rows and first places by reason
     files: int  # files that were read
+    left_out: tuple[str, ...] = ()  # what matches the patterns and holds nothing that is read, a line for each kind
     moving: tuple[str, ...] = ()  # series that name more than one group
     span: tuple[int, int] | None = None  # the earliest and latest time of the readings; ``None`` without readings
 
@@ -202,7 +204,17 @@ def gather(source: ReadReadings) -> Gathered:
     files = len({task.path for task in source.tasks})
     times_named = Counter(name for name, _ in found.groups)
     moving = tuple(sorted(name for name, count in times_named.items() if count > 1))
-    return Gathered(tuple(names), series[order], times[order], values[order], found.rejects, files, moving, span)
+    return Gathered(
+        tuple(names),
+        series[order],
+        times[order],
+        values[order],
+        found.rejects,
+        files,
+        source.left_out.lines,
+        moving,
+        span,
+    )
 
 
 def check(settings: Settings) -> Checked:
@@ -264,6 +276,7 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         filled=filled,
         silent=() if roster is None else tuple(name for name in roster.series if name not in heard),
         remarks=(),
+        left_out=data.left_out,
     )
     return replace(found, remarks=(*_of_values(found, settings, data), *_of_counts(found, settings, data)))
 
@@ -433,6 +446,7 @@ def show(console: Console, found: Checked) -> None:
     heading(console, "For the operator only, not to be published: exact statistics of the data")
     rows: list[tuple[str, Any]] = [
         ("readings", f"{found.readings:,} in {plural(found.files, 'file')}, of {found.series:,} series"),
+        *(("left out", line) for line in found.left_out),
         ("span", _on_clock(found.timezone, found.first, found.last)),
         ("zone", f"times without an offset are read in {found.timezone}"),
         ("a series", f"has {found.fewest:,} to {found.most:,} readings"),

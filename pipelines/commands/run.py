@@ -79,6 +79,7 @@ class Summary:
     cautions: tuple[str, ...]  # what is allowed and most likely not meant
     # tallies of readings and rejects, not to be published; ``None`` where the runner reports none
     operator_only: dict[str, Any] | None
+    left_out: tuple[str, ...] = ()  # what matches the source's patterns and holds nothing that is read, as above
 
     @property
     def code(self) -> ExitCode:
@@ -88,8 +89,9 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form; all that is for the operator only is in ``operator_only``."""
         found = asdict(self)
-        if told := found.pop("of_history"):
-            found["operator_only"] = (found["operator_only"] or {}) | {"of_history": told}
+        for name in ("of_history", "left_out"):
+            if told := found.pop(name):
+                found["operator_only"] = (found["operator_only"] or {}) | {name: told}
         return found
 
 
@@ -177,7 +179,7 @@ def publish(
         note_lost_history(plan, ready.unknown)
 
     after = on_record(plan.address, plan.domain.name, plan.query_name)
-    summary = summary_of(settings, histograms, before, after, tallies)
+    summary = replace(summary_of(settings, histograms, before, after, tallies), left_out=ready.source.left_out.lines)
     if tallies is None or runner_name(options_of(beam_options)) is not None:
         return summary  # a runner that tries a bundle again does not count what the first attempt drew
     return replace(summary, windows_drawn=tallies.get("windows-released", 0))
@@ -397,7 +399,7 @@ def show(console: Console, summary: Summary) -> None:
     heading(console, "What this rests on")
     notes(console, summary.assumptions)
     heading(console, OPERATOR)
-    facts(console, _tallies(summary.operator_only))
+    facts(console, [*_tallies(summary.operator_only), *(("left out", line) for line in summary.left_out)])
     notes(console, summary.of_history)
 
 

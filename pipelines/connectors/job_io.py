@@ -23,7 +23,7 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileSink
 from ...schemas.settings.job import Settings
 from ...store.address import StoreAddress
-from ...transforms.formats.paths import expand, is_local
+from ...transforms.formats.paths import SourceFileError, expand, is_local
 from ..errors import CommandError, ExitCode, failed_step
 
 __all__ = [
@@ -84,7 +84,7 @@ def job_paths(settings: Settings) -> list[JobPath]:
             where = settings.path(pattern)
             found.append(JobPath(field, where))
             if is_local(where):
-                with suppress(SettingsError):  # what is not there is said where it is read
+                with suppress(SettingsError, SourceFileError):  # what is not there is said where it is read
                     found += [JobPath(field, path) for path in expand([pattern], settings.path, field)]
     if settings.model_file is not None:
         found.append(JobPath("model", settings.model_file))

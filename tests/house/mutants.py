@@ -382,6 +382,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/sources/test_arriving_files.py",),
     ),
     Mutant(
+        name="windows close while a file or folder may not be read",
+        file="transforms/sources/arriving_files.py",
+        old="settled=not self._waiting and self.trouble is None)",
+        new="settled=not self._waiting)",
+        tests=("tests/transforms/sources/test_arriving_files.py",),
+    ),
+    Mutant(
+        name="a file that changes while a run reads it is taken as it comes",
+        file="transforms/sources/files.py",
+        old="        with unchanged(task.path, task.stamp):\n            yield from self._decode(task)",
+        new="        yield from self._decode(task)",
+        tests=("tests/transforms/sources/test_files.py::test_a_file_that_changes_after_it_was_found_is_an_error",),
+    ),
+    Mutant(
         name="a topic that was made anew is read by the consumer of the old one",
         file="transforms/kafka/source.py",
         old="        self._drop()\n        self._consume()\n        return anew",

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from ...schemas.settings.base import SettingsError
 from ..common.batches import is_text_type, whole
-from .paths import SourceFileError, is_local, open_bytes
+from .paths import SourceFileError, is_local, open_bytes, unopened
 from .rows import CellColumns, Columns, RawRows, missing_column
 
 #: Row groups up to so many batches are read whole; larger ones batch by batch.
@@ -28,7 +28,10 @@ def open_parquet(path: str, columns: Columns) -> pq.ParquetFile:
     Raises:
         SourceFileError: it is not a Parquet file.
     """
-    source = pa.OSFile(path) if is_local(path) else pa.PythonFile(open_bytes(path), mode="r")
+    try:
+        source = pa.OSFile(path) if is_local(path) else pa.PythonFile(open_bytes(path), mode="r")
+    except OSError as error:
+        raise unopened(path, error) from None
     try:
         schema = pq.read_schema(source)
         # a text that is repeated in every row of a page stands there once, also where it is long

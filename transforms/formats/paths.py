@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import errno
 import gzip
 import io
 import lzma
+import os
+import re
+import stat
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -31,6 +36,10 @@ _WILDCARDS = frozenset("*?[")
 
 class SourceFileError(QuiltstreamError, ValueError):
     """A file that cannot be read to its end. The message names the file and what to do, never what the file holds."""
+
+
+class NoRightsError(SourceFileError):
+    """A file that this user may not read now; it is whole as soon as the right is given."""
 
 
 def file_systems() -> Any:
@@ -50,50 +59,102 @@ def everywhere(path: str) -> str:
     return str(Path(path).absolute()) if is_local(path) else path
 
 
+@dataclass
+class Found:
+    """What paths and patterns find.
+
+    Attributes:
+        paths: the files; what is neither a file nor a folder, too.
+        closed: folders that may hold more files and cannot be listed, with the error.
+        dead: links that match and lead nowhere, or in a circle.
+        linked: links to folders below a wildcard: they are not followed.
+    """
+
+    paths: list[str] = field(default_factory=list[str])
+    closed: dict[str, OSError] = field(default_factory=dict[str, OSError])
+    dead: list[str] = field(default_factory=list[str])
+    linked: list[str] = field(default_factory=list[str])
+
+    def add(self, other: Found) -> None:
+        """Take over what another pattern finds; each path stands once, where it was first."""
+        self.paths = list(dict.fromkeys((*self.paths, *other.paths)))
+        self.closed |= other.closed
+        self.dead = list(dict.fromkeys((*self.dead, *other.dead)))
+        self.linked = list(dict.fromkeys((*self.linked, *other.linked)))
+
+
 def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str) -> list[str]:
-    """Find the files that paths and glob patterns name."""
-    found: dict[str, None] = {}
+    """Find the files that paths and glob patterns name; as :func:`find`."""
+    return find(patterns, resolve, setting).paths
+
+
+def find(patterns: Iterable[str], resolve: Callable[[str], str], setting: str) -> Found:
+    """Find the files that paths and glob patterns name, and what is left out.
+
+    Raises:
+        SettingsError: one names no file, or what is not read.
+        SourceFileError: a folder that may hold some of the files cannot be listed.
+    """
+    whole = Found()
     problems: list[str] = []
     for pattern in patterns:
         where = resolve(pattern)
         try:
-            paths = _matches(where)
+            found = _matches(where)
         except (ValueError, OSError) as error:
             problems.append(unreachable(setting, where, error))
             continue
-        problems += _mistakes(setting, where, paths)
-        found.update(dict.fromkeys(paths))
+        problems += _mistakes(setting, where, found)
+        whole.add(found)
     if problems:
         raise SettingsError(problems)
-    for path in found:
+    for path in whole.paths:
         if path.endswith(_OTHER_COMPRESSIONS):
             raise SettingsError(
                 f"{setting}: {path} is compressed in a way that is not read; use .gz, .bz2, .zip with one file in "
                 "it, or none"
             )
-    return list(found)
+    if whole.closed:
+        raise SourceFileError(
+            "\n".join(
+                f"{setting}: {unlisted(folder, error)}; give this user the right to list it and to open its files, or "
+                "write a pattern that leaves it out: releases without its readings would be final"
+                for folder, error in sorted(whole.closed.items())
+            )
+        )
+    return whole
 
 
-def _mistakes(setting: str, where: str, paths: Sequence[str]) -> list[str]:
+def unlisted(folder: str, error: OSError) -> str:
+    """What to say of a folder that cannot be listed."""
+    return f"the folder {folder} cannot be listed ({reason(error)})"
+
+
+def _mistakes(setting: str, where: str, found: Found) -> list[str]:
     """What is wrong with a path or pattern and what it finds, a line for each mistake."""
-    if paths:
-        endless_ones = [(path, what) for path in paths if is_local(path) and (what := endless(path)) is not None]
-        return [
-            f"{setting}: {where} matches {path}, which is no file that ends, but {what}; take it away, or write a "
-            "pattern that does not match it"
-            for path, what in endless_ones
-        ]
-    if is_local(where) and is_folder(where):
-        return [f"{setting}: {where} is a folder; name the files in it with a pattern such as {where.rstrip('/')}/*"]
     if is_local(where) and (what := endless(where)) is not None:
         return [
             f"{setting}: {where} is no file that ends, but {what}; copy what it gives into a file, or read a live "
             "job's standard input"
         ]
-    return [
-        f"{setting}: no file matches {where}; check the spelling (a relative path starts at the folder of the "
-        "settings file)"
-    ]
+    if found.paths:
+        endless_ones = [(path, what) for path in found.paths if is_local(path) and (what := endless(path)) is not None]
+        return [
+            f"{setting}: {where} matches {path}, which is no file that ends, but {what}; take it away, or write a "
+            "pattern that does not match it"
+            for path, what in endless_ones
+        ]
+    if found.closed:
+        return []  # the folder is why
+    if is_local(where) and is_folder(where):
+        return [f"{setting}: {where} is a folder; name the files in it with a pattern such as {where.rstrip('/')}/*"]
+    text = f"{setting}: no file matches {where}; check the spelling (a relative path starts at the folder of the "
+    text += "settings file)"
+    if found.dead:
+        text = f"{setting}: {found.dead[0]} is a link that leads nowhere; mend it, or name the file itself"
+    elif found.linked:
+        text = f"{setting}: {found.linked[0]} is a link to a folder, which is not followed; name the folder itself"
+    return [text]
 
 
 def unreachable(setting: str, path: str, error: Exception) -> str:
@@ -112,23 +173,151 @@ def is_elsewhere(path: str, setting: str) -> bool:
         raise SettingsError(unreachable(setting, path, error)) from None
 
 
-def present(patterns: Iterable[str]) -> list[str]:
+def present(patterns: Iterable[str]) -> Found:
     """The files that are there now under absolute paths or patterns, sorted; none is no mistake."""
-    found = {path for pattern in patterns for path in _matches(pattern)}
-    return sorted(path for path in found if not path.endswith(_OTHER_COMPRESSIONS))
+    whole = Found()
+    for pattern in patterns:
+        whole.add(_matches(pattern))
+    whole.paths = sorted(path for path in whole.paths if not path.endswith(_OTHER_COMPRESSIONS))
+    return whole
 
 
-def _matches(where: str) -> list[str]:
-    if is_local(where) and is_file(where):
-        return [where]  # a name with brackets in it is itself before it is a pattern
-    if is_local(where) and not _WILDCARDS & set(where):
-        return []  # Beam would walk through everything under a folder
-    # Beam lists no folder for a pattern that has a wildcard in its first part, so relative ones begin at this folder
-    here = "./" if is_local(where) and not Path(where).is_absolute() else ""
-    (result,) = file_systems().match([here + where])
-    paths = sorted(one.path.removeprefix(here) for one in result.metadata_list)
-    # no folders, and no links that lead nowhere
-    return [path for path in paths if not is_local(path) or is_file(path) or endless(path) is not None]
+def fixed_folder(pattern: str) -> str:
+    """The folder of a path or pattern on this machine, up to the first part that has a wildcard."""
+    return os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])  # noqa: PTH120 - keeps a dot at its beginning
+
+
+def _matches(where: str) -> Found:
+    if not is_local(where):
+        (result,) = file_systems().match([where])
+        return Found(sorted(one.path for one in result.metadata_list))
+    # a name with brackets in it is itself before it is a pattern
+    if is_file(where) or not _WILDCARDS & set(where):
+        found = Found()
+        _look_at(where, found)
+        return found
+    return _listed(where)
+
+
+def _listed(where: str) -> Found:
+    """What a pattern of this machine finds, by the rules of Beam's, which says nothing of folders it may not list."""
+    from apache_beam.io.filesystem import FileSystem  # noqa: PLC0415 - as above
+
+    # a relative pattern begins at this folder
+    here = "" if Path(where).is_absolute() else "./"
+    pattern = f"{here}{where}*" if where.endswith("/") else here + where
+    parts = pattern.split("/")
+    # what a file must match, and the folders at each depth
+    matching = [re.compile(FileSystem.translate_pattern("/".join(parts[: n + 1]))) for n in range(len(parts))]
+    deep = "**" in pattern
+
+    def may_hold(folder: str) -> bool:
+        depth = folder.count("/")
+        return deep or (depth < len(parts) - 1 and matching[depth].match(folder) is not None)
+
+    found, folders = Found(), [fixed_folder(pattern)]
+    while folders:
+        folder = folders.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders += [entry.path] if may_hold(entry.path) else []
+                    elif matching[-1].match(entry.path):
+                        _look_at(entry.path, found)
+                    elif entry.is_symlink() and may_hold(entry.path) and is_folder(entry.path):
+                        found.linked.append(entry.path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # there is none, or none any more
+        except OSError as error:
+            found.closed[folder.removeprefix(here)] = error
+    for paths in (found.paths, found.dead, found.linked):
+        paths[:] = sorted(path.removeprefix(here) for path in paths)
+    return found
+
+
+#: Errors at a path where nothing is.
+_NOTHING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
+
+
+def _look_at(path: str, found: Found) -> None:
+    """Note what is at a path of this machine; what cannot be found out is said when it is opened."""
+    try:
+        if not stat.S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116 - a name may hold NUL
+            found.paths.append(path)
+    except ValueError:
+        return
+    except OSError as error:
+        if error.errno not in _NOTHING:
+            found.paths.append(path)
+        elif os.path.islink(path):  # noqa: PTH114 - as above
+            found.dead.append(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a file is like at a moment; another one has another text.
+
+    Attributes:
+        text: its size, and the time of its last change.
+        size: bytes.
+        came_us: when it came, or changed; ``None`` where that is not known.
+    """
+
+    text: str
+    size: int
+    came_us: int | None
+
+
+def stamp_of(path: str) -> Stamp | None:
+    """What a file is like now; ``None`` if it is not there, or does not tell.
+
+    Raises:
+        NoRightsError: this user may not look at it.
+    """
+    if is_local(path):
+        try:
+            found = Path(path).stat()
+        except PermissionError as error:
+            raise unopened(path, error) from None
+        except OSError:
+            return None
+        # the time of a change of name or content, which cannot be set, and copying does not keep
+        return Stamp(f"{found.st_size}-{found.st_mtime_ns}", found.st_size, found.st_ctime_ns // 1_000)
+    with suppress(ValueError, OSError):  # those of Beam are of the latter
+        (match,) = file_systems().match([path])
+        for one in match.metadata_list:
+            changed = one.last_updated_in_seconds
+            return Stamp(f"{one.size_in_bytes}-{changed}", one.size_in_bytes, round(changed * 1e6) or None)
+    return None
+
+
+def is_changed(now: Stamp | None, noted: str | None) -> bool:
+    """Whether a file is another than it was; one that is gone was read to its end by who has it open."""
+    return now is not None and noted is not None and now.text != noted
+
+
+@contextmanager
+def unchanged(path: str, noted: str | None) -> Generator[None]:
+    """See that a file which is read in the block is what it was when its stamp was noted.
+
+    Raises:
+        SourceFileError: it is another; whatever was read of it is neither the old file nor the new one.
+    """
+    try:
+        yield
+    except SourceFileError:
+        _check_unchanged(path, noted)
+        raise
+    _check_unchanged(path, noted)
+
+
+def _check_unchanged(path: str, noted: str | None) -> None:
+    if is_changed(stamp_of(path), noted):
+        raise SourceFileError(
+            f"file {path} changed while it was read: its size or time is not what it was when the job began; nothing "
+            "was charged: wait until nothing writes to it, or read a copy, and run again"
+        )
 
 
 def open_bytes(path: str) -> BinaryIO:
@@ -138,9 +327,13 @@ def open_bytes(path: str) -> BinaryIO:
             return open_regular(Path(path))
         return file_systems().open(path, "application/octet-stream", compression_type="uncompressed")
     except OSError as error:
-        raise SourceFileError(
-            f"file {path} cannot be opened ({reason(error)}); check its permissions and that it is still there"
-        ) from None
+        raise unopened(path, error) from None
+
+
+def unopened(path: str, error: OSError) -> SourceFileError:
+    """A file that cannot be opened as an error that can be shown."""
+    kind = NoRightsError if isinstance(error, PermissionError) else SourceFileError
+    return kind(f"file {path} cannot be opened ({reason(error)}); check its permissions and that it is still there")
 
 
 def open_text(path: str, encoding: str = "utf-8") -> BinaryIO:

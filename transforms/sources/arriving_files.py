@@ -8,9 +8,9 @@ there. Standard input can be read once, by the process that has it.
 from __future__ import annotations
 
 import base64
-import glob
 import hashlib
 import json
+import logging
 import os
 import queue
 import sys
@@ -20,20 +20,29 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
 
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ..common.batches import Rejects
-from ..formats.paths import LONGEST_LINE, SourceFileError, is_local, present
+from ..formats.paths import (
+    LONGEST_LINE,
+    NoRightsError,
+    SourceFileError,
+    fixed_folder,
+    is_local,
+    present,
+    stamp_of,
+    unlisted,
+)
 from ..formats.rows import Decoded, RawRows
 from .contract import PartitionedSource, Reader, SourceBatch, source_batch_of
 from .files import FileDecoder
+
+#: Logs the files that are passed over, by their names: what they hold stands in no log.
+LOG = logging.getLogger("quiltstream.files")
 
 #: How files are cut into batches; another number makes half read files begin again.
 _CUT = 2
@@ -53,6 +62,9 @@ class ArrivingFiles(PartitionedSource):
     one that vanishes while it is being read. One that changes meanwhile is counted as damaged too and read from its
     beginning, once; after that it is read on, and each change is counted. Rows of windows that start before such a file
     came say that they may lack readings.
+
+    A file that this user may not open is tried again with every look, and the windows wait for it as they do for a
+    folder that cannot be listed; the others are read meanwhile.
 
     Attributes:
         decoder: how a file is read; ``batch_rows`` is also how much of it a batch holds, about.
@@ -94,6 +106,7 @@ class _FileReader(Reader):
         self._batches: Iterator[tuple[int, int, RawRows]] | None = None
         self._waiting: list[str] = []
         self._trouble: str | None = None
+        self._denied: dict[str, str] = {}
         self._came_us: int | None = None
         self._lost_us: int | None = at.get("lost")
         self._rows = source.decoder.rows(at.get("memory", ""))
@@ -105,24 +118,38 @@ class _FileReader(Reader):
             return self._resume(self._half)
         if not self._waiting:
             self._look()
-        return self._begin(self._waiting.pop()) if self._waiting else None
+        while self._waiting:
+            if (found := self._begin(self._waiting.pop())) is not None:
+                return found
+        return self._nothing()
 
     @property
     def trouble(self) -> str | None:
-        return self._trouble
+        denied = next(iter(self._denied.values()), None)
+        more = len(self._denied) - 1
+        return self._trouble or (f"{denied} (and {more:,} more files)" if denied and more > 0 else denied)
+
+    def _nothing(self) -> SourceBatch | None:
+        """A look that found nothing; while something cannot be read, it says nothing of how far the source has come."""
+        if self.trouble is None:
+            return None
+        return SourceBatch(self._position, settled=False, lost_us=self._lost_us)
 
     def _look(self) -> None:
         self._trouble = self._away()
         try:
-            there = present(self._source.patterns)
+            found = present(self._source.patterns)
         except OSError as error:
             self._trouble = f"the place of its files cannot be looked up ({type(error).__name__})"
             return
-        half = None if self._half is None else self._half.path
+        if self._trouble is None:
+            self._trouble = next((unlisted(*one) for one in sorted(found.closed.items())), None)
+        there, half = dict.fromkeys(found.paths), None if self._half is None else self._half.path
         self._waiting = [path for path in there if path not in self._done and path != half][::-1]
         # a file that is gone cannot come twice: what is kept does not grow with time
         if self._trouble is None:
             self._done.keep(there)
+            self._denied = {path: why for path, why in self._denied.items() if path in there}
 
     def check(self) -> bool:
         """Whether the folders of this machine can be listed; of others only the next look sees it."""
@@ -133,41 +160,50 @@ class _FileReader(Reader):
         for pattern in self._source.patterns:
             if not is_local(pattern):
                 continue
-            folder = Path(pattern).parent
-            while glob.has_magic(str(folder)):
-                folder = folder.parent
+            folder = fixed_folder(pattern)
             try:
                 os.scandir(folder).close()
             except (FileNotFoundError, NotADirectoryError):
                 return f"the folder {folder} is not there"
             except OSError as error:
-                return f"the folder {folder} cannot be listed ({type(error).__name__})"
+                return unlisted(folder, error)
         return None
 
-    def _begin(self, path: str) -> SourceBatch:
-        stamp, self._came_us = self._stamp(path)
+    def _begin(self, path: str) -> SourceBatch | None:
+        """The first batch of a file; ``None`` if this user may not open it now."""
+        try:
+            stamp, self._came_us = self._stamp(path)
+        except NoRightsError as error:
+            return self._wait_for(_Half(path, ""), [], str(error))
         if stamp is None:
-            return self._finish(path, [_damaged()])
+            return self._finish(path, [_lost(f"file {path} {_GONE}")])
         half = _Half(path, stamp)
         return self._next(half, self._raw(half), [])
 
-    def _resume(self, half: _Half) -> SourceBatch:
+    def _resume(self, half: _Half) -> SourceBatch | None:
         self._look()
-        stamp, came_us = self._stamp(half.path)
+        try:
+            stamp, came_us = self._stamp(half.path)
+        except NoRightsError as error:
+            return self._wait_for(half, [], str(error))
         if stamp != half.stamp:
             return self._changed(half, stamp, came_us)
         self._came_us = came_us
         return self._next(half, self._raw(half), [])
 
-    def _changed(self, half: _Half, stamp: str | None, came_us: int | None) -> SourceBatch:
+    def _changed(self, half: _Half, stamp: str | None, came_us: int | None) -> SourceBatch | None:
         """Read a file from its beginning, once, that is no longer what it was."""
         self._came_us = came_us
         if stamp is None or half.again:
-            return self._finish(half.path, [_damaged()])
+            why = _GONE if stamp is None else "has changed again"
+            return self._finish(half.path, [_lost(f"file {half.path} {why}: the rest of it is not read")])
         half = _Half(half.path, stamp, again=True)
-        return self._next(half, self._raw(half), [_damaged()])
+        damaged = _lost(f"file {half.path} changed while it was read, and is read from its beginning, once")
+        return self._next(half, self._raw(half), [damaged])
 
-    def _next(self, half: _Half, batches: Iterator[tuple[int, int, RawRows]], decoded: list[Decoded]) -> SourceBatch:
+    def _next(
+        self, half: _Half, batches: Iterator[tuple[int, int, RawRows]], decoded: list[Decoded]
+    ) -> SourceBatch | None:
         rows, ended = 0, False
         try:
             while rows < self._source.decoder.batch_rows:
@@ -178,26 +214,47 @@ class _FileReader(Reader):
                 decoded.append(self._rows.decode(raw))
                 rows += len(raw.positions) + len(raw.malformed)
                 half = replace(half, tasks=tasks, batches=number)
-        except (SettingsError, SourceFileError):
+        except NoRightsError as error:
+            return self._wait_for(half, decoded, str(error))
+        except (SettingsError, SourceFileError) as error:
             ended = True
-            decoded.append(_damaged())
+            # what a header holds instead of columns may be readings
+            unlike = f"file {half.path} has not the columns that the settings name"
+            why = str(error) if isinstance(error, SourceFileError) else unlike
+            decoded.append(_lost(f"{why}; it is passed over: send it again under another name"))
+        self._denied.pop(half.path, None)
         # of two files under one name no part may be taken for the whole of one; one that is gone can be read to its end
-        stamp, came_us = self._stamp(half.path)
+        stamp, came_us = None, None
+        with suppress(NoRightsError):
+            stamp, came_us = self._stamp(half.path)
         if stamp is not None and stamp != half.stamp:
             if not half.again:
                 return self._changed(half, stamp, came_us)
             # windows do not wait for a file that does not rest, and what was read of it is not lost
             half, self._came_us = replace(half, stamp=stamp), came_us
-            decoded.append(_damaged())
+            decoded.append(_lost(f"file {half.path} has changed again while it was read, and is read on"))
         if ended:
             return self._finish(half.path, decoded)
         self._half, self._batches = half, batches
         return self._source_batch(half.path, decoded, settled=False)
 
+    def _wait_for(self, half: _Half, decoded: list[Decoded], why: str) -> SourceBatch | None:
+        """Leave a file for the next look that this user may not open now, or go on in it then."""
+        if half.path not in self._denied:
+            LOG.warning("%s; it is tried again, and windows wait for it", why)
+        self._denied[half.path] = why
+        # others are read meanwhile, unless it was begun
+        begun = half.again or half.tasks or half.batches
+        self._half, self._batches = half if begun else None, None
+        if decoded:
+            return self._source_batch(half.path, decoded, settled=False)
+        return self._nothing() if begun else None
+
     def _finish(self, path: str, decoded: list[Decoded]) -> SourceBatch:
         self._half, self._batches = None, None
         self._done.add(path)
-        return self._source_batch(path, decoded, settled=not self._waiting)
+        self._denied.pop(path, None)
+        return self._source_batch(path, decoded, settled=not self._waiting and self.trouble is None)
 
     def _source_batch(self, path: str, decoded: list[Decoded], *, settled: bool) -> SourceBatch:
         if any(one.reason is RejectReason.DAMAGED_SOURCE for part in decoded for one in part.rejects):
@@ -226,27 +283,22 @@ class _FileReader(Reader):
             given = 0
 
     def _stamp(self, path: str) -> tuple[str | None, int | None]:
-        """What a file is like and when it came; ``None`` if it is not there, or does not tell."""
-        cut = f"{_CUT}-{self._source.decoder.batch_rows}"
-        if is_local(path):
-            with suppress(OSError):
-                found = Path(path).stat()
-                # the time of a change of name or content, which cannot be set, and copying does not keep
-                return f"{cut}-{found.st_size}-{found.st_mtime_ns}", found.st_ctime_ns // 1_000
+        """What a file is like, and how it is cut, and when it came; ``None`` if it is not there, or does not tell."""
+        found = stamp_of(path)
+        if found is None:
             return None, None
-        with suppress(BeamIOError, OSError):
-            (match,) = FileSystems.match([path])
-            for one in match.metadata_list:
-                changed = one.last_updated_in_seconds
-                return f"{cut}-{one.size_in_bytes}-{changed}", round(changed * 1e6) or None
-        return None, None
+        return f"{_CUT}-{self._source.decoder.batch_rows}-{found.text}", found.came_us
 
     def close(self) -> None:
         self._waiting, self._half, self._batches = [], None, None
 
 
-def _damaged() -> Decoded:
-    """A file that could not be read to its end."""
+_GONE = "is gone, or does not tell its size"
+
+
+def _lost(text: str) -> Decoded:
+    """A file that could not be read to its end, and the line of the log that says so."""
+    LOG.warning("%s", text.encode("utf-8", "backslashreplace").decode())
     return Decoded(None, 0, (Rejects(RejectReason.DAMAGED_SOURCE, np.array([-1], dtype=np.int64)),))
 
 

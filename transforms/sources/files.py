@@ -51,7 +51,7 @@ from ..formats import avro as avro_files
 from ..formats import csv as csv_files
 from ..formats import jsonl as jsonl_files
 from ..formats import parquet as parquet_files
-from ..formats.paths import SourceFileError, expand, open_bytes, open_text
+from ..formats.paths import SourceFileError, find, open_bytes, open_text, stamp_of, unchanged
 from ..formats.rows import (
     UNTIL,
     CellColumns,
@@ -95,10 +95,42 @@ class FileTask:
 
     Attributes:
         groups: for Parquet, the first row group, the one after the last, and the rows before them.
+        stamp: what the file was like when it was found, see :class:`~..formats.paths.Stamp`; ``None`` if unknown.
     """
 
     path: str
     groups: tuple[int, int, int] = (0, 0, 0)
+    stamp: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What matches the patterns of a source and holds nothing that is read.
+
+    Attributes:
+        dead: links that lead nowhere, or in a circle.
+        linked: links to folders below a wildcard.
+        empty: files of 0 bytes.
+    """
+
+    dead: tuple[str, ...] = ()
+    linked: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What to say of it, a line for each kind."""
+        kinds = (
+            (self.dead, "link that leads nowhere", "links that lead nowhere"),
+            (self.linked, "link to a folder, which is not followed", "links to folders, which are not followed"),
+            (self.empty, "empty file", "empty files"),
+        )
+        return tuple(
+            f"{len(paths):,} {one if len(paths) == 1 else many}: {', '.join(paths[:_SHOWN_LEFT_OUT])}"
+            + (" and others" if len(paths) > _SHOWN_LEFT_OUT else "")
+            for paths, one, many in kinds
+            if paths
+        )
 
 
 class HowRead(TypedDict, total=False):
@@ -248,8 +280,9 @@ _FOLLOWED = (
     "there, with quiltstream run without --live"
 )
 
-#: More problems than these are not listed.
+#: More problems than these are not listed, nor more files of a kind that is left out.
 _SHOWN_PROBLEMS = 20
+_SHOWN_LEFT_OUT = 3
 
 
 class DecodedReadings(NamedTuple):
@@ -273,6 +306,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
 
     Raises:
         SettingsError: a pattern names no file, a file lacks a column or cannot be read; one line for every mistake.
+        SourceFileError: a folder that may hold some of the files cannot be listed.
     """
 
     def __init__(
@@ -302,10 +336,13 @@ class ReadReadings(beam.PTransform[Any, Any]):
         self._decoder = decoder_of(source, readings, whole_series=self._by_series is not None, **how)
         self._tasks: list[FileTask] = []
         problems: list[str] = []
-        for path in expand(source.patterns, resolve, source.setting):
+        found = find(source.patterns, resolve, source.setting)
+        self._empty: list[str] = []
+        for path in found.paths:
             tasks, more = self._plan(path)
             self._tasks += tasks
             problems += more
+        self._left_out = LeftOut(tuple(found.dead), tuple(found.linked), tuple(self._empty))
         if len(problems) > _SHOWN_PROBLEMS:
             problems = [
                 *problems[:_SHOWN_PROBLEMS],
@@ -316,7 +353,13 @@ class ReadReadings(beam.PTransform[Any, Any]):
 
     def _plan(self, path: str) -> tuple[list[FileTask], tuple[str, ...]]:
         try:
-            return self._decoder.tasks(path), ()
+            # before anything of it is read: what changes from then on is noticed
+            stamp = stamp_of(path)
+            tasks = self._decoder.tasks(path)
+            if stamp is None:
+                return tasks, ()
+            self._empty += [path] if not stamp.size else []
+            return [replace(task, stamp=stamp.text) for task in tasks], ()
         except SettingsError as error:
             return [], error.problems
         except SourceFileError as error:
@@ -337,13 +380,23 @@ class ReadReadings(beam.PTransform[Any, Any]):
         """The parts that are read, each at once."""
         return tuple(self._tasks)
 
+    @property
+    def left_out(self) -> LeftOut:
+        """What matches the patterns and holds nothing that is read."""
+        return self._left_out
+
     def decoded(self) -> Iterator[tuple[str, Decoded]]:
-        """Decode every part here and now, without Beam, as the pipeline does; counters and intervals as they are."""
+        """Decode every part here and now, without Beam, as the pipeline does; counters and intervals as they are.
+
+        Raises:
+            SourceFileError: a file is damaged, or changed since it was found.
+        """
         rows = self._decoder.rows()
         for task in self._tasks:
             rows = self._decoder.rows() if self._decoder.in_order else rows
-            for raw in self._decoder.raw_rows(task):
-                yield task.path, rows.decode(raw)
+            with unchanged(task.path, task.stamp):
+                for raw in self._decoder.raw_rows(task):
+                    yield task.path, rows.decode(raw)
 
     def expand(self, input_or_inputs: PBegin) -> DecodedReadings:
         """Read every part; the parts are spread over the workers."""
@@ -398,8 +451,13 @@ class DecodeFiles(beam.DoFn):
         """Decode one part.
 
         Raises:
-            SourceFileError: the file is damaged, so that readings behind the damage are lost.
+            SourceFileError: the file is damaged, so that readings behind the damage are lost; or it changed since it
+                was found, and what was read of it is of none of its states.
         """
+        with unchanged(task.path, task.stamp):
+            yield from self._decode(task)
+
+    def _decode(self, task: FileTask) -> Iterator[Any]:
         if self._decoder.in_order:
             self._rows = self._decoder.rows()
         for decoded in read_ahead(map(self._rows.decode, self._decoder.raw_rows(task, self._parquet(task.path)))):

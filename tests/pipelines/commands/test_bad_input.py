@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,7 @@ import pytest
 from quiltstream.pipelines import data
 from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.states import StateSpace
+from quiltstream.transforms.sources.files import FileDecoder, FileTask
 
 from ..jobs import HOMES, call, job, readings, write_as, write_csv
 
@@ -163,6 +169,62 @@ def test_a_truncated_parquet_file_ends_with_exit_code_5_before_anything_is_on_re
     done = call("run", made.settings)
     assert done.code == 5, done.err
     assert done.said("is not a whole Parquet file")
+    assert not made.ledger.exists()
+
+
+@pytest.mark.assures("ledger", "A file that changes while a run reads it stops the run before anything is charged")
+def test_a_file_that_changes_while_it_is_read_ends_with_exit_code_5(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = job(tmp_path)
+    rows, path, read = FileDecoder.raw_rows, tmp_path / "readings.csv", list[str]()
+
+    def raw_rows(decoder: FileDecoder, task: FileTask, parquet: Any = None) -> Iterator[Any]:
+        yield from rows(decoder, task, parquet)
+        read.append(task.path)
+        os.truncate(path, path.stat().st_size - 3)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileDecoder, "raw_rows", raw_rows)
+        done = call("run", made.settings)
+    assert read
+    assert (done.code, done.said("readings.csv changed while it was read")) == (5, True), done.err
+    assert not made.sink.exists()
+    with closing(sqlite3.connect(made.ledger)) as ledger:
+        assert ledger.execute("SELECT COUNT(*) FROM quiltstream_charges").fetchone() == (0,)
+
+
+def test_what_matches_and_holds_nothing_is_named_for_the_operator_only(tmp_path: Path) -> None:
+    made = job(tmp_path, source={"csv": "readings*.csv"})
+    dead, empty = tmp_path / "readings-dead.csv", tmp_path / "readings-empty.csv"
+    dead.symlink_to("absent.csv")
+    empty.write_bytes(b"")
+    lines = [f"1 link that leads nowhere: {dead}", f"1 empty file: {empty}"]
+    assert json.loads(call("check", made.settings, "--json").out)["left_out"] == lines
+    done = call("run", made.settings, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["operator_only"]["left_out"] == lines
+    for command in ("check", "run"):
+        assert call(command, made.settings).said("1 link that leads nowhere:")
+
+
+def test_a_folder_that_may_not_be_listed_ends_with_exit_code_5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = job(tmp_path, source={"csv": "sites/*/*.csv"})
+    for name in ("a", "b"):
+        (tmp_path / "sites" / name).mkdir(parents=True)
+        write_csv(tmp_path / "sites" / name / "readings.csv", readings())
+    scandir = os.scandir
+
+    def refuse(folder: Any = ".") -> Any:
+        if str(folder).endswith("sites/b"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    for command in ("check", "run"):
+        done = call(command, made.settings)
+        assert done.code == 5, done.err
+        assert done.said("sites/b cannot be listed (Permission denied)")
     assert not made.ledger.exists()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import datetime as dt
+import errno
 import gzip
 import io
 import json
@@ -447,7 +448,7 @@ def test_a_relative_pattern_finds_files_from_its_first_part_on(tmp_path, monkeyp
         (tmp_path / name).write_bytes(b"")
     monkeypatch.chdir(tmp_path)
     for pattern, found in (("*.csv", ["a.csv", "b.csv"]), ("?.csv", ["a.csv", "b.csv"]), ("[b].csv", ["b.csv"])):
-        assert expand([pattern], str, "source.csv") == present([pattern]) == found
+        assert expand([pattern], str, "source.csv") == present([pattern]).paths == found
     for pattern in ("*/c.csv", "sub/*.csv", "s*/*.csv"):
         assert expand([pattern], str, "source.csv") == ["sub/c.csv"]
     assert expand([str(tmp_path / "*.csv")], str, "source.csv") == [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
@@ -462,7 +463,9 @@ def test_pipes_and_devices_are_refused_as_source_files(tmp_path):
     (tmp_path / "e.csv").symlink_to(tmp_path / "a.csv")
     (tmp_path / "f.csv").mkdir()
     # who follows a folder opens them, which is refused, and rejects them by their names
-    assert [Path(path).name for path in present([str(tmp_path / "*.csv")])] == ["a.csv", "b.csv", "c.csv", "e.csv"]
+    found = present([str(tmp_path / "*.csv")])
+    assert [Path(path).name for path in found.dead] == ["d.csv"]
+    assert [Path(path).name for path in found.paths] == ["a.csv", "b.csv", "c.csv", "e.csv"]
     for name, what in (("b.csv", "a pipe"), ("c.csv", "a device")):
         with pytest.raises(SettingsError, match=rf"source\.csv: .*{name} is no file that ends, but {what}"):
             expand([str(tmp_path / name)], str, "source.csv")
@@ -472,6 +475,82 @@ def test_pipes_and_devices_are_refused_as_source_files(tmp_path):
         told = str(raised.value)
         for name, what in (("b.csv", "a pipe"), ("c.csv", "a device")):
             assert f"matches {tmp_path / name}, which is no file that ends, but {what}; take it away" in told
+
+
+def refuse_listing(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
+    """Take the right to list some folders, which root has anyway."""
+    scandir = os.scandir
+
+    def refuse(folder: Any) -> Any:
+        if Path(folder).absolute() in folders:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+
+@pytest.mark.parametrize("pattern", ["*/*.csv", "[ab]/x.csv", "**/*.csv", "?/*"])
+def test_a_folder_below_a_wildcard_that_may_not_be_listed_is_named(tmp_path, monkeypatch, pattern):
+    for folder in ("a", "b", "b/deeper", "c"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.csv").write_text("id,ts,kwh\n")
+    monkeypatch.chdir(tmp_path)
+    refuse_listing(monkeypatch, tmp_path / "b")
+    for where, folder in ((pattern, "b"), (str(tmp_path / pattern), str(tmp_path / "b"))):
+        told = rf"source\.csv: the folder {folder} cannot be listed \(Permission denied\); give this user the right"
+        with pytest.raises(SourceFileError, match=told):
+            ReadReadings(FileSource(csv=where), READINGS)
+    assert str(tmp_path / "a" / "x.csv") in present([str(tmp_path / pattern)]).paths
+
+
+def test_a_folder_that_holds_no_match_need_not_be_listed(tmp_path, monkeypatch):
+    for folder in ("a", "a/deeper", "other"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "a" / "x.csv").write_text("id,ts,kwh\n")
+    refuse_listing(monkeypatch, tmp_path / "a" / "deeper", tmp_path / "other")
+    assert expand([str(tmp_path / "a*" / "*.csv")], str, "source.csv") == [str(tmp_path / "a" / "x.csv")]
+
+
+def test_missing_rights_are_told_and_not_called_a_spelling_mistake(tmp_path, monkeypatch):
+    (tmp_path / "x.csv").write_text("id,ts,kwh\n")
+    stat, name = os.stat, str(tmp_path / "x.csv")
+
+    def refuse(path: Any, *more: Any, **options: Any) -> Any:
+        if str(path) == name:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        return stat(path, *more, **options)
+
+    # a folder that may be listed and not entered, and one of which both is denied
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", refuse)
+        for pattern in ("*.csv", "x.csv"):
+            with pytest.raises(SettingsError, match=r"file .*x\.csv cannot be opened \(Permission denied\)"):
+                ReadReadings(FileSource(csv=str(tmp_path / pattern)), READINGS)
+    refuse_listing(monkeypatch, tmp_path)
+    with pytest.raises(SourceFileError, match=r"the folder .* cannot be listed \(Permission denied\)"):
+        ReadReadings(FileSource(csv=str(tmp_path / "*.csv")), READINGS)
+
+
+def test_dead_links_linked_folders_and_empty_files_are_counted_and_named(tmp_path):
+    data = tmp_path / "data"
+    for folder in (data / "a", tmp_path / "elsewhere"):
+        folder.mkdir(parents=True)
+        (folder / "x.csv").write_text("id,ts,kwh\n")
+    (data / "b").symlink_to(tmp_path / "elsewhere")
+    (data / "a" / "dead.csv").symlink_to(tmp_path / "absent")
+    (data / "a" / "loop.csv").symlink_to("loop.csv")
+    for number in range(5):
+        (data / "a" / f"{number}.csv").write_bytes(b"")
+    reading = ReadReadings(FileSource(csv=str(data / "*" / "*.csv")), READINGS)
+    assert reading.left_out.lines == (
+        f"2 links that lead nowhere: {data}/a/dead.csv, {data}/a/loop.csv",
+        f"1 link to a folder, which is not followed: {data}/b",
+        f"5 empty files: {data}/a/0.csv, {data}/a/1.csv, {data}/a/2.csv and others",
+    )
+    (data / "a" / "x.csv").unlink()
+    for name, what in (("a/dead.csv", "is a link that leads nowhere"), ("[b]/*.csv", "is a link to a folder")):
+        with pytest.raises(SettingsError, match=what):
+            ReadReadings(FileSource(csv=str(data / name)), READINGS)
 
 
 @pytest.mark.parametrize(

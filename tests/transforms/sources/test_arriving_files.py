@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,8 +41,15 @@ from .streams import HOUR, Estimator, calls, stamped
 
 
 def rest_of(reader: Reader) -> list[SourceBatch]:
-    """What a reader finds until nothing is there."""
-    return list(iter(reader.read, None))
+    """What a reader finds until nothing is there, or nothing can be read."""
+    found = iter(reader.read, None)
+    return list(takewhile(lambda piece: reader.trouble is None or piece.rows or piece.rejected, found))
+
+
+def holds(reader: Reader) -> bool:
+    """Whether a look finds nothing, and does not say that nothing is there, which would close windows."""
+    piece = reader.read()
+    return piece is not None and not (piece.rows or piece.rejected or piece.settled)
 
 
 def rejected(pieces: list[SourceBatch]) -> Counter[RejectReason]:
@@ -88,12 +97,10 @@ def test_a_folder_that_cannot_be_listed_is_reported_and_its_offsets_are_kept(
     def denied(*_: object) -> None:
         raise PermissionError
 
-    # what a folder without the right to list it looks like to a pattern
     with monkeypatch.context() as patch:
         patch.setattr("os.scandir", denied)
-        patch.setattr(arriving_files, "present", lambda _: [])
         assert not reader.check()
-        assert reader.read() is None
+        assert holds(reader)
         assert reader.trouble == f"the folder {inbox.folder} cannot be listed (PermissionError)"
     assert reader.check()
     assert reader.read() is None
@@ -109,7 +116,7 @@ def test_a_missing_parent_folder_of_a_pattern_is_reported(tmp_path: Path) -> Non
     feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "sites" / "*" / "in" / "*.jsonl"),))
     reader = feed.reader(0, BEGIN)
     assert not reader.check()
-    assert reader.read() is None
+    assert holds(reader)
     assert reader.trouble == f"the folder {tmp_path / 'sites'} is not there"
     (tmp_path / "sites").mkdir()
     assert reader.check()
@@ -450,7 +457,7 @@ def test_a_missing_folder_is_reported_and_its_read_files_are_not_reread(tmp_path
     assert [values(piece) for piece in rest_of(reader)] == [[0.0]]
     assert reader.trouble is None
     inbox.rename(tmp_path / "elsewhere")
-    assert reader.read() is None
+    assert holds(reader)
     assert reader.trouble == f"the folder {inbox} is not there"
     (tmp_path / "elsewhere").rename(inbox)
     (inbox / "1.jsonl").write_text(line(1), encoding="utf-8")
@@ -482,9 +489,117 @@ def test_a_failed_file_listing_is_reported_and_retried(tmp_path: Path, monkeypat
 
     with monkeypatch.context() as patched:
         patched.setattr(arriving_files, "present", away)
-        assert reader.read() is None
+        assert holds(reader)
         assert reader.trouble == "the place of its files cannot be looked up (PermissionError)"
     assert [values(piece) for piece in rest_of(reader)] == [[0.0]]
+
+
+def denied(monkeypatch: pytest.MonkeyPatch, *paths: Path) -> None:
+    """Take the right to list folders and to open files, which root has anyway."""
+    for module, name in ((os, "scandir"), (os, "open")):
+        real = getattr(module, name)
+
+        def refuse(path: Any, *more: Any, real: Any = real, **options: Any) -> Any:
+            if Path(path) in paths:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return real(path, *more, **options)
+
+        monkeypatch.setattr(module, name, refuse)
+
+
+@pytest.mark.assures("live", "Windows wait for a folder that may not be listed and for a file that may not be opened")
+def test_windows_wait_for_a_subfolder_that_may_not_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, name in enumerate(("a", "b")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.jsonl").write_text(line(number), encoding="utf-8")
+    reader = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*/*.jsonl"),)).reader(0, BEGIN)
+    with monkeypatch.context() as patch:
+        denied(patch, tmp_path / "b")
+        (piece,) = rest_of(reader)
+        assert (values(piece), piece.settled) == ([0.0], False)
+        assert reader.trouble == f"the folder {tmp_path / 'b'} cannot be listed (Permission denied)"
+        assert holds(reader)
+    (piece,) = rest_of(reader)
+    assert (values(piece), piece.settled, reader.trouble) == ([1.0], True, None)
+
+
+@pytest.mark.assures("live", "Windows wait for a folder that may not be listed and for a file that may not be opened")
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_a_file_that_may_not_be_opened_is_tried_again_and_windows_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, form: str
+) -> None:
+    for number in range(3):
+        large(form, tmp_path / f"{number}.{form}")
+    feed = ArrivingFiles(decoder(form), (str(tmp_path / f"*.{form}"),))
+    reader, path = feed.reader(0, BEGIN), tmp_path / f"1.{form}"
+    told = f"file {path} cannot be opened (Permission denied); check its permissions and that it is still there"
+    with monkeypatch.context() as patch:
+        denied(patch, path)
+        patch.setattr(pa, "OSFile", opened_like_others)
+        pieces = rest_of(reader)
+        # the others are read meanwhile
+        assert [Path(piece.rejects[0].column("source")[0].as_py()).name for piece in pieces if piece.rejects] == (
+            [] if form == "parquet" else ["0.jsonl", "2.jsonl"]
+        )
+        assert len(pieces) == 2
+        assert not any(piece.settled for piece in pieces)
+        assert not any(RejectReason.DAMAGED_SOURCE in piece.rejected for piece in pieces)
+        assert reader.trouble == told
+        assert holds(reader)
+        assert caplog.text.count(told) == 1
+        # another worker goes on from there
+        assert holds(feed.reader(0, pieces[-1].position))
+    (piece,) = rest_of(reader)
+    assert (piece.rows > 0, piece.settled, reader.trouble) == (True, True, None)
+
+
+def opened_like_others(path: str) -> Any:
+    """Arrow opens a file by itself."""
+    return pa.PythonFile(os.fdopen(os.open(path, os.O_RDONLY), "rb"), mode="r")
+
+
+def test_a_file_that_may_not_be_opened_any_more_is_gone_on_with_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "0.csv"
+    large("csv", path)
+    feed = in_pieces("csv", tmp_path)
+    whole = outcome(rest_of(feed.reader(0, BEGIN)))
+    first = feed.reader(0, BEGIN).read()
+    assert first is not None
+    reader = feed.reader(0, first.position)
+    with monkeypatch.context() as patch:
+        denied(patch, path)
+        assert holds(reader)
+        assert holds(reader)
+    assert outcome([first, *rest_of(reader)]) == whole
+
+
+def test_a_file_that_may_not_be_opened_and_is_taken_away_holds_no_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "0.jsonl"
+    path.write_text(line(0), encoding="utf-8")
+    reader = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),)).reader(0, BEGIN)
+    with monkeypatch.context() as patch:
+        denied(patch, path)
+        assert holds(reader)
+    path.unlink()
+    assert reader.read() is None
+    assert reader.trouble is None
+
+
+def test_a_damaged_file_is_one_line_of_the_log_by_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What a header holds instead of columns may be readings, which no log has."""
+    damaged("parquet", tmp_path / "0.parquet")
+    (tmp_path / "0.csv").write_text("secret,2024-01-01,7\n", encoding="utf-8")
+    for form in ("parquet", "csv"):
+        caplog.clear()
+        rest_of(ArrivingFiles(decoder(form), (str(tmp_path / f"*.{form}"),)).reader(0, BEGIN))
+        (said,) = [one.getMessage() for one in caplog.records if one.name == "quiltstream.files"]
+        assert str(tmp_path / f"0.{form}") in said
+        assert "it is passed over: send it again under another name" in said
+        assert "secret" not in said
 
 
 class Pipe:

@@ -6,11 +6,12 @@ import cProfile
 import csv
 import json
 import logging
+import os
 import pstats
 import random
 import tracemalloc
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,61 @@ def test_damage_stops_the_pipeline_and_the_message_holds_no_data(tmp_path):
     with pytest.raises(SourceFileError, match=r"x\.parquet is damaged in row groups 0 to 0") as caught:
         pipeline.run()
     assert "secret" not in str(caught.value)
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "cut": lambda path: os.truncate(path, path.stat().st_size - 7),
+    "added to": lambda path: path.write_bytes(path.read_bytes() + b"a,2013-01-02,1"),
+    "written over": lambda path: path.write_bytes(path.read_bytes()),
+    "replaced": lambda path: path.with_name("other").replace(path),
+}
+
+
+def several_tasks(form: str, path: Path) -> ReadReadings:
+    """A file that is read in parts where the format has some."""
+    table = pa.table({"id": ["a"] * 90, "ts": list(range(90)), "kwh": [1.0] * 90})
+    for one in (path, path.with_name("other")):
+        if form == "parquet":
+            pq.write_table(table, one, row_group_size=10)
+        else:
+            one.write_text("id,ts,kwh\n" + "a,2013-01-01,1\n" * 90)
+        os.utime(one, ns=(1, 1 if one == path else 2))
+    reading = ReadReadings(FileSource.model_validate({form: str(path)}), READINGS, batch_rows=4)
+    assert len(reading.tasks) == (3 if form == "parquet" else 1)
+    return reading
+
+
+@pytest.mark.assures("ledger", "A file that changes while a run reads it stops the run before anything is charged")
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_file_that_changes_after_it_was_found_is_an_error(
+    tmp_path: Path, form: str, change: Callable[[Path], object]
+) -> None:
+    """Each part is compared with what the file was for all of them, by the worker that reads it."""
+    path = tmp_path / f"x.{form}"
+    for reads in (0, 1, 2 if form == "parquet" else 1):
+        reading = several_tasks(form, path)
+        decoder = DecodeFiles(reading.decoder)
+        decoder.setup()
+        parts = (one for task in reading.tasks for one in decoder.process(task))
+        for _ in range(reads):
+            next(parts)
+        change(path)
+        with pytest.raises(SourceFileError, match=rf"x\.{form} changed while it was read: .*nothing was charged"):
+            list(parts)
+        decoder.teardown()
+        with pytest.raises(SourceFileError, match="changed while it was read"):
+            list(reading.decoded())
+
+
+def test_a_remote_file_that_changes_is_an_error_by_what_its_metadata_tell(tmp_path, monkeypatch):
+    monkeypatch.setattr(StubbornFileSystem, "root", str(tmp_path))
+    (tmp_path / "x.csv").write_text("id,ts,kwh\na,0,1\n")
+    reading = ReadReadings(FileSource(csv="stubborn://*.csv"), READINGS)
+    assert len(list(reading.decoded())) == 1
+    (tmp_path / "x.csv").write_text("id,ts,kwh\na,0,1\nb,1,2\n")
+    with pytest.raises(SourceFileError, match=r"file stubborn://x\.csv changed while it was read"):
+        list(reading.decoded())
 
 
 SLOT_S = 900
