@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 #: A request of Kafka for the versions that a broker knows, which it answers before authentication: length, number,
@@ -73,14 +73,25 @@ def wrong_port(servers: str, options: Mapping[str, Any]) -> str | None:
     """
     protocol = str(options.get("security.protocol", "PLAINTEXT")).upper()
     tls, sasl = protocol.endswith("SSL"), "SASL_" if protocol.startswith("SASL_") else ""
-    for server in servers.split(","):
-        host, _, port = server.strip().rpartition("://")[2].rpartition(":")
-        if not port.isdecimal():
-            continue
-        if (found := mismatch(host.strip("[]"), int(port), tls=tls, plain=speaks_kafka)) is not None:
+    for host, port in _places(servers):
+        if (found := mismatch(host, port, tls=tls, plain=speaks_kafka)) is not None:
             wanted = sasl + ("PLAINTEXT" if tls else "SSL")
             return f"{found}, and security.protocol is {protocol}: set it to {wanted}, or name another port"
     return None
+
+
+def serves(servers: str, options: Mapping[str, Any]) -> bool:
+    """Whether a broker's port answers, before it asks who connects, as ``security.protocol`` says; as above."""
+    tls = str(options.get("security.protocol", "PLAINTEXT")).upper().endswith("SSL")
+    return any((speaks_tls if tls else speaks_kafka)(host, port) for host, port in _places(servers))
+
+
+def _places(servers: str) -> Iterator[tuple[str, int]]:
+    """Hosts and ports of brokers, as far as they have one."""
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition("://")[2].rpartition(":")
+        if port.isdecimal():
+            yield host.strip("[]"), int(port)
 
 
 def _answer(host: str, port: int, question: bytes) -> bytes:
@@ -94,4 +105,4 @@ def _answer(host: str, port: int, question: bytes) -> bytes:
     return found
 
 
-__all__ = ["mismatch", "speaks_kafka", "speaks_mqtt", "speaks_tls", "wrong_port"]
+__all__ = ["mismatch", "serves", "speaks_kafka", "speaks_mqtt", "speaks_tls", "wrong_port"]

@@ -127,8 +127,30 @@ def test_a_broker_with_an_untrusted_certificate_authority_is_reported(broker: Ka
 def test_a_client_without_a_certificate_is_refused(broker: KafkaBroker) -> None:
     """Else the certificate of the other tests would show nothing."""
     nobody = {"security.protocol": "SSL", "ssl.ca.location": str(broker.folder / "ca.pem")}
-    with pytest.raises(KafkaUnavailableError):
+    with pytest.raises(KafkaUnavailableError, match="the broker asks for a client's certificate") as told:
         look(Cluster(broker.tls_servers, nobody), [broker.topic(1)])
+    assert not told.value.passing
+
+
+@pytest.mark.assures("brokers", "Kafka: what is wrong with security is told by its own cause, without a broker's words")
+def test_a_broker_that_asks_for_a_user_is_told_from_one_that_is_away(broker: KafkaBroker) -> None:
+    by_name = {"security.protocol": "SASL_PLAINTEXT", "sasl.username": USER, "sasl.password": PASSWORD}
+    scram, plain = {**by_name, "sasl.mechanism": "SCRAM-SHA-256"}, {**by_name, "sasl.mechanism": "PLAIN"}
+    for servers, given, said in (
+        (broker.sasl_servers, {}, "ends the connection at once: does it want SASL (security.protocol SASL_PLAINTEXT"),
+        (
+            broker.sasl_servers,
+            scram,
+            "does not offer the sasl.mechanism of the options; set one that it offers (PLAIN)",
+        ),
+        (broker.servers, plain, "the port does not ask who connects; set security.protocol to PLAINTEXT"),
+        ("no-such-host.invalid:9092", {}, "the name of a broker cannot be resolved"),
+        ("127.0.0.1:1", {}, "no broker answers"),
+    ):
+        with pytest.raises(KafkaUnavailableError) as told:
+            look(Cluster(servers, given), ["t"])
+        assert said in str(told.value)
+        assert PASSWORD not in str(told.value)
 
 
 @pytest.mark.assures("brokers", "Kafka: a mismatch of TLS between client and port names the setting")

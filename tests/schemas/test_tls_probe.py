@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from quiltstream.schemas.tls_probe import mismatch, speaks_kafka, speaks_mqtt, speaks_tls, wrong_port
+from quiltstream.schemas.tls_probe import mismatch, serves, speaks_kafka, speaks_mqtt, speaks_tls, wrong_port
 
 
 @contextmanager
@@ -92,6 +92,14 @@ def test_a_refused_connection_is_not_a_protocol_mismatch() -> None:
         place = one.getsockname()[:2]
         assert mismatch(*place, tls=False, plain=speaks_mqtt) is None
         assert mismatch(*place, tls=True, plain=speaks_mqtt) is None
+
+
+def test_a_broker_serves_if_a_port_answers_as_its_protocol_says() -> None:
+    with serving(by_kafka) as (host, plain), serving(by_tls) as (_, tls), serving(by_silence) as (_, silent):
+        for protocol, port in (("PLAINTEXT", plain), ("SASL_PLAINTEXT", plain), ("ssl", tls)):
+            assert serves(f"no-port, {host}:{silent}, x://{host}:{port}", {"security.protocol": protocol})
+        assert not serves(f"{host}:{tls},{host}:{silent}", {})
+        assert not serves(f"{host}:{plain}", {"security.protocol": "SSL"})
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,17 @@ own text by the error's name, because a broker's own text may quote anything.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import methodcaller
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...schemas.files import mend_reading, reason
 from ...schemas.settings.secrets import Option, SecretError, resolved
-from ...schemas.tls_probe import wrong_port
+from ...schemas.tls_probe import serves, wrong_port
 from ..sources.contract import BrokerUnavailableError
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ _AWAY = {
     "_TIMED_OUT_QUEUE": "no broker answered in time",
     "_MSG_TIMED_OUT": "no broker took a message in time",
     "REQUEST_TIMED_OUT": "no broker answered in time",
-    "_RESOLVE": "the name of a broker cannot be resolved",
+    "_RESOLVE": "the name of a broker cannot be resolved; check the name, and the name service",
     "_WAIT_COORD": "the group's coordinator does not answer yet",
     "COORDINATOR_LOAD_IN_PROGRESS": "the group's coordinator does not answer yet",
     "COORDINATOR_NOT_AVAILABLE": "the group's coordinator does not answer yet",
@@ -54,7 +57,11 @@ _WRONG = {
     "CLUSTER_AUTHORIZATION_FAILED": "the user may not do this at the cluster; ask for the right to it",
     "SASL_AUTHENTICATION_FAILED": "the broker does not accept user and password",
     "_AUTHENTICATION": "the broker does not accept user and password",
-    "UNSUPPORTED_SASL_MECHANISM": "the broker does not know the sasl.mechanism",
+    "UNSUPPORTED_SASL_MECHANISM": "the broker does not offer the sasl.mechanism of the options; set one that it offers",
+    "ILLEGAL_SASL_STATE": "the port does not ask who connects; set security.protocol to PLAINTEXT, or to SSL where it "
+    "speaks TLS, or name the port that does",
+    "alert about a certificate": "the broker asks for a client's certificate, or does not accept the one it is given; "
+    "set ssl.certificate.location and ssl.key.location",
     "_SSL": "the encrypted connection cannot be made; check certificates and security.protocol",
     "_INVALID_ARG": "an option is not one of librdkafka, or its value is none",
     "_BAD_COMPRESSION": "a batch cannot be unpacked, or has more bytes than receive.message.max.bytes then; raise that "
@@ -63,8 +70,21 @@ _WRONG = {
 }
 
 
+#: What a text of librdkafka's says that its error's name does not: the name of the error behind it. No text is shown.
+_BEHIND = (
+    (re.compile(r"Unsupported SASL mechanism"), "UNSUPPORTED_SASL_MECHANISM"),
+    (re.compile(r"Request not valid in current SASL state"), "ILLEGAL_SASL_STATE"),
+    (re.compile(r"\balert (?:\w+ )?(?:certificate|unknown ca)\b"), "alert about a certificate"),
+)
+
+#: Mechanisms of SASL, which are shown where a broker says that it offers them.
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER")
+
 #: Names of errors that a client has also where the port speaks something else than ``security.protocol`` says.
 SPEECHLESS = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_SSL"})
+
+#: Names of the errors that a client has where brokers end its connections.
+_ENDED = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN"})
 
 #: Options of a consumer that follows partitions.
 READING: Mapping[str, Any] = {
@@ -113,21 +133,47 @@ class KafkaAwayError(KafkaUnavailableError):
     """Brokers of Kafka, or their schema registry, did not answer for as long as a worker waits for them."""
 
 
+def _inner(error: Any) -> Any:
+    return error.args[0] if isinstance(error, Exception) and error.args else error
+
+
 def name_of(error: Any) -> str:
     """The name of an error of confluent-kafka, or of what one of its exceptions carries."""
-    inner: Any = error.args[0] if isinstance(error, Exception) and error.args else error
+    inner = _inner(error)
     return str(inner.name()) if callable(getattr(inner, "name", None)) else type(error).__name__
+
+
+def _text_of(error: Any) -> str:
+    """What librdkafka says of an error. It may quote anything: it is looked through and never shown."""
+    inner = _inner(error)
+    return str(inner.str()) if callable(getattr(inner, "str", None)) else str(inner)
+
+
+def _cause_name(error: Any) -> str:
+    """The name of an error, or of the one behind it that only its text tells."""
+    text = _text_of(error)
+    return next((name for pattern, name in _BEHIND if pattern.search(text)), name_of(error))
+
+
+def _is_unmade(error: Any) -> bool:
+    """Whether a connection could not be made, rather than ended."""
+    return re.search(r"\bConnect to |in state CONNECT\b", _text_of(error)) is not None
 
 
 def meaning_of(error: Any) -> str:
     """What an error means, without a word of the broker's own."""
-    name = name_of(error)
-    return _AWAY.get(name) or _WRONG.get(name) or f"Kafka says {name}"
+    name = _cause_name(error)
+    meaning = _AWAY.get(name) or _WRONG.get(name) or f"Kafka says {name}"
+    if name != "UNSUPPORTED_SASL_MECHANISM":
+        return meaning
+    said = re.findall(r"[\w-]+", _text_of(error).partition("supported mechanisms:")[2])
+    offered = [one for one in _MECHANISMS if one in said]
+    return f"{meaning} ({', '.join(offered)})" if offered else meaning
 
 
 def is_passing(error: Any) -> bool:
     """Whether an error may go away by itself."""
-    return name_of(error) not in _WRONG
+    return _cause_name(error) not in _WRONG
 
 
 def is_kafkas(error: BaseException) -> bool:
@@ -181,10 +227,53 @@ def _made(kind: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     try:
         return kind(dict(options), logger=LOG)
     except (_client().KafkaException, ValueError, TypeError) as error:
-        # the text of such an error quotes the value
+        # the text of such an error quotes the value; of what it says only names of options are repeated
+        named = [name for name in sorted({*options, *_OF_SASL}) if _names(_text_of(error), name)]
+        which = f": {', '.join(named)}" if named else ""
         raise KafkaUnavailableError(
-            f"the options of Kafka are refused ({name_of(error)}); check their names and values against librdkafka's"
+            f"the options of Kafka are refused ({name_of(error)}){which}; check their names and values against "
+            "librdkafka's"
         ) from None
+
+
+#: Options that an error may name where the settings lack them.
+_OF_SASL = ("sasl.mechanism", "sasl.password", "sasl.username")
+
+
+def _names(text: str, option: str) -> bool:
+    """Whether a text names an option, and not a longer one."""
+    found = re.search(rf"(?<![\w.]){re.escape(option)}(?!\.?\w)", text) is not None
+    return found or (option == "sasl.mechanism" and "Unsupported SASL mechanism" in text)
+
+
+#: Options that name files which librdkafka reads for TLS.
+_FILES = re.compile(r"ssl\.(?:ca|certificate|key|keystore|crl)\.location")
+
+
+def _check_files(given: Mapping[str, Any], shown: Mapping[str, Option]) -> None:
+    """See that the files of certificates and keys can be read: librdkafka says of one only that it failed.
+
+    Args:
+        given: the options with their secrets.
+        shown: the options as the settings have them: a path that is a secret there is not shown.
+
+    Raises:
+        KafkaUnavailableError: one cannot be.
+    """
+    if not str(given.get("security.protocol", "")).upper().endswith("SSL"):
+        return
+    for name, path in sorted(given.items()):
+        # instead of a file of authorities a folder can be named, and "probe" has librdkafka look for them
+        if not _FILES.fullmatch(name) or path == "probe" or Path(str(path)).is_dir():
+            continue
+        try:
+            Path(str(path)).open("rb").close()
+        except (OSError, ValueError) as error:
+            place = f" {path}" if shown.get(name) == path else ""
+            raise KafkaUnavailableError(
+                f"options.{name}: the file{place} cannot be read ({reason(error)}); "
+                f"{mend_reading(error, 'check its path, on every machine that reads it')}"
+            ) from None
 
 
 def topic_partition(topic: str, partition: int, offset: int) -> Any:
@@ -210,6 +299,7 @@ class Cluster:
         servers: HOST:PORT, with commas between.
         options: librdkafka's, secrets by their place.
         port: finds what is wrong with servers and options, see :func:`.tls_probe.wrong_port`; the tests' own.
+        probe: whether a broker's port answers, see :func:`.tls_probe.serves`; as above.
     """
 
     servers: str
@@ -218,11 +308,28 @@ class Cluster:
     producer: Callable[[Mapping[str, Any]], Any] = field(default=new_producer, repr=False)
     admin: Callable[[Mapping[str, Any]], Any] = field(default=new_admin, repr=False)
     port: Callable[[str, Mapping[str, Any]], str | None] = field(default=wrong_port, repr=False)
+    probe: Callable[[str, Mapping[str, Any]], bool] = field(default=serves, repr=False)
 
     @property
     def wrong_port(self) -> str | None:
         """What is wrong with the port and ``security.protocol``, if it is certain; this connects to the brokers."""
         return self.port(self.servers, self.options)
+
+    @property
+    def ended_at_once(self) -> str | None:
+        """What to look at where a port answers, and ends the connection of a client that does not say who it is.
+
+        The client says of that only that no broker answers. It is not certain: a broker that begins again does it too.
+        """
+        protocol = str(self.options.get("security.protocol", "PLAINTEXT")).upper()
+        if protocol.startswith("SASL_") or not self.probe(self.servers, self.options):
+            return None
+        wanted = "SASL_SSL" if protocol == "SSL" else "SASL_PLAINTEXT"
+        certificate = ", or a client's certificate (ssl.certificate.location)" if protocol == "SSL" else ""
+        return (
+            f"the port answers and ends the connection at once: does it want SASL (security.protocol {wanted}, with "
+            f"sasl.mechanism, sasl.username and sasl.password){certificate}?"
+        )
 
     def consume(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
         """A consumer."""
@@ -239,7 +346,8 @@ class Cluster:
     def _options(self, own: Mapping[str, Any], said: Callable[[Any], None] | None) -> dict[str, Any]:
         try:
             given = resolved(self.options)
-        except SecretError as error:
+            _check_files(given, self.options)
+        except (SecretError, KafkaUnavailableError) as error:
             raise KafkaUnavailableError(f"Kafka at {self.servers}: {error}") from None
         heard = {} if said is None else {"error_cb": said}
         return {**own, **given, "bootstrap.servers": self.servers, **heard}
@@ -247,7 +355,7 @@ class Cluster:
 
 def look(cluster: Cluster, topics: Iterable[str]) -> None:
     """See that topics are there; whether their messages may be read is known only when they are read."""
-    said: list[object] = []
+    said: list[Any] = []
     consumer = cluster.consume(LOOKING, said.append)
     try:
         errors = {topic: consumer.list_topics(topic, timeout=LOOK_S).topics[topic].error for topic in topics}
@@ -255,12 +363,19 @@ def look(cluster: Cluster, topics: Iterable[str]) -> None:
         if not is_kafkas(error):
             raise
         consumer.poll(0)  # the client passes on the reasons that it has when it is polled
-        found = [unavailable(f"brokers {cluster.servers}", one) for one in (*said, error)]
+        where = f"brokers {cluster.servers}"
+        found = [unavailable(where, one) for one in (*said, error)]
         lasting = next((one for one in found if not one.passing), None)
         # of a port that speaks something else the client says only that there is no answer
         if name_of(error) in SPEECHLESS and (wrong := cluster.wrong_port) is not None:
-            lasting = KafkaUnavailableError(f"brokers {cluster.servers}: {wrong}")
-        raise (lasting or found[-1]) from None
+            lasting = KafkaUnavailableError(f"{where}: {wrong}")
+        if lasting is not None:
+            raise lasting from None
+        made = {name_of(one) for one in (*said, error)} <= _ENDED and not any(map(_is_unmade, said))
+        if made and (ended := cluster.ended_at_once) is not None:
+            raise KafkaUnavailableError(f"{where}: {ended}", passing=True) from None
+        # what says more than that there is no answer comes before it
+        raise unavailable(where, next((one for one in said if name_of(one) not in SPEECHLESS), error)) from None
     finally:
         consumer.close()
     for topic, error in errors.items():

@@ -300,7 +300,8 @@ def test_an_unknown_librdkafka_option_is_reported_without_its_value():
     reader = made.reader(0, BEGIN)
     assert reader.read() is None
     assert reader.trouble == (
-        "the options of Kafka are refused (_INVALID_ARG); check their names and values against librdkafka's"
+        "the options of Kafka are refused (_INVALID_ARG): no.such.option; check their names and values against "
+        "librdkafka's"
     )
 
 

@@ -1,0 +1,180 @@
+"""What a client of Kafka says of wrong brokers, security and options, without a secret or a word of a broker's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from quiltstream.schemas.settings.secrets import FromEnvironment
+from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError, look, meaning_of
+
+from ...schemas.test_tls_probe import by_kafka, by_silence, by_tls, serving
+
+#: What librdkafka 2.11 says, with the broker's own words in it.
+SAID: dict[str, tuple[str, str]] = {
+    "a mechanism": (
+        "_AUTHENTICATION",
+        "sasl_plaintext://h:1/bootstrap: SASL SCRAM-SHA-256 mechanism handshake failed: Broker: Unsupported SASL "
+        "mechanism: broker's supported mechanisms: PLAIN,secret,SCRAM-SHA-512 (after 302ms in state AUTH_HANDSHAKE)",
+    ),
+    "no SASL": (
+        "_AUTHENTICATION",
+        "sasl_plaintext://h:1/bootstrap: SASL PLAIN mechanism handshake failed: Broker: Request not valid in current "
+        "SASL state: broker's supported mechanisms: secret (after 1ms in state AUTH_HANDSHAKE)",
+    ),
+    "a password": (
+        "_AUTHENTICATION",
+        "sasl_plaintext://h:1/bootstrap: SASL authentication error: Authentication failed: secret (after 326ms)",
+    ),
+    "no certificate": (
+        "_TRANSPORT",
+        "ssl://h:1/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate: SSL alert "
+        "number 42 (after 10ms in state APIVERSION_QUERY)",
+    ),
+    "no certificate by TLS 1.3": (
+        "_TRANSPORT",
+        "ssl://h:1/bootstrap: Receive failed: error:0A00045C:SSL routines::tlsv13 alert certificate required: secret",
+    ),
+    "a certificate of another authority": (
+        "_SSL",
+        "ssl://h:1/bootstrap: SSL handshake failed: error:0A000418:SSL routines::tlsv1 alert unknown ca: secret",
+    ),
+    "the broker's certificate": (
+        "_SSL",
+        "ssl://h:1/bootstrap: SSL handshake failed: error:0A000086:SSL routines::certificate verify failed: broker "
+        "certificate could not be verified, verify that ssl.ca.location is correctly configured",
+    ),
+    "a name": ("_RESOLVE", "no.such:1/bootstrap: Failed to resolve 'no.such:1': Name or service not known"),
+    "nobody": ("_TRANSPORT", "h:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused (after 0ms)"),
+}
+CLIENTS = "the broker asks for a client's certificate, or does not accept the one it is given"
+MEANT = {
+    "a mechanism": "does not offer the sasl.mechanism of the options; set one that it offers (PLAIN, SCRAM-SHA-512)",
+    "no SASL": "the port does not ask who connects; set security.protocol to PLAINTEXT, or to SSL",
+    "a password": "the broker does not accept user and password",
+    "no certificate": CLIENTS,
+    "no certificate by TLS 1.3": CLIENTS,
+    "a certificate of another authority": CLIENTS,
+    "the broker's certificate": "the encrypted connection cannot be made; check certificates",
+    "a name": "the name of a broker cannot be resolved; check the name",
+    "nobody": "no broker answers",
+}
+PASSING = {"a name", "nobody"}
+
+
+def error(name: str, text: str) -> KafkaError:
+    return KafkaError(getattr(KafkaError, name), text)
+
+
+class Unanswered:
+    """A consumer whose requests are not answered, and that has some errors when it is polled."""
+
+    def __init__(self, options: Mapping[str, Any], errors: list[KafkaError]) -> None:
+        self._told: Callable[[KafkaError], None] = options["error_cb"]
+        self._errors = errors
+
+    def list_topics(self, *_: Any, **__: Any) -> Any:
+        raise KafkaException(error("_TRANSPORT", "Failed to get metadata: Local: Broker transport failure"))
+
+    def poll(self, _: float) -> None:
+        for one in self._errors:
+            self._told(one)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def told_of(
+    errors: list[KafkaError], servers: str = "h:1", options: Mapping[str, Any] | None = None, **own: Any
+) -> KafkaUnavailableError:
+    cluster = Cluster(servers, options or {}, consumer=lambda given: Unanswered(given, errors), **own)
+    with pytest.raises(KafkaUnavailableError) as told:
+        look(cluster, ["t"])
+    return told.value
+
+
+@pytest.mark.assures("brokers", "Kafka: what is wrong with security is told by its own cause, without a broker's words")
+@pytest.mark.parametrize("kind", SAID)
+def test_a_cause_that_only_a_text_of_the_client_tells_has_its_own_sentence(kind: str) -> None:
+    said = error(*SAID[kind])
+    down = error("_ALL_BROKERS_DOWN", "1/1 brokers are down")
+    found = told_of([down, said, down], port=lambda *_: None, probe=lambda *_: True)
+    assert MEANT[kind] in str(found)
+    assert MEANT[kind] in meaning_of(KafkaException(said))
+    assert found.passing == (kind in PASSING)
+    assert "secret" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("talk", "options", "said"),
+    [
+        (by_kafka, {}, "does it want SASL (security.protocol SASL_PLAINTEXT, with sasl.mechanism, sasl.username and "),
+        (
+            by_tls,
+            {"security.protocol": "ssl"},
+            "SASL_SSL, with sasl.mechanism, sasl.username and sasl.password), or a ",
+        ),
+        (by_silence, {}, "no broker answers"),
+        (by_kafka, {"security.protocol": "SASL_PLAINTEXT"}, "no broker answers"),
+    ],
+    ids=["plain", "TLS", "silent", "who says who it is"],
+)
+def test_a_port_that_answers_and_ends_the_connection_is_told_from_one_without_an_answer(
+    talk: Callable[..., None], options: dict[str, Any], said: str
+) -> None:
+    down = error("_ALL_BROKERS_DOWN", "1/1 brokers are down")
+    broken = error("_TRANSPORT", "h:1/bootstrap: Send failed: Broken pipe (after 0ms in state UP)")
+    for errors in ([down], [broken, down]):
+        with serving(talk) as (host, port):
+            found = told_of(errors, f"{host}:{port}", options)
+        assert said in str(found)
+        assert found.passing, "a broker that begins again ends connections too"
+
+
+@pytest.mark.assures("brokers", "Kafka: an option that is refused is named, and its value is not")
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"security.protcol": "hunter2"}, "security.protcol"),
+        ({"fetch.min.bytes": "hunter2"}, "fetch.min.bytes"),
+        ({"security.protocol": "hunter2"}, "security.protocol"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "hunter2"}, "sasl.mechanism"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "sasl.password, sasl.username"),
+    ],
+)
+def test_an_option_that_is_refused_is_named_without_its_value(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(KafkaUnavailableError) as told:
+        look(Cluster("127.0.0.1:1", options), ["t"])
+    assert str(told.value) == (
+        f"the options of Kafka are refused (_INVALID_ARG): {named}; check their names and values against librdkafka's"
+    )
+
+
+@pytest.mark.parametrize("name", ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location"])
+def test_a_file_of_certificates_that_cannot_be_read_is_named_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path, options = str(tmp_path / "absent.pem"), {"security.protocol": "SSL"}
+    told = told_of([], options={**options, name: path}, port=lambda *_: None)
+    assert str(told) == (
+        f"Kafka at h:1: options.{name}: the file {path} cannot be read (No such file or directory); check its path, on "
+        "every machine that reads it"
+    )
+    monkeypatch.setenv("QS_TEST_PLACE", path)
+    told = told_of([], options={**options, name: FromEnvironment(env="QS_TEST_PLACE")}, port=lambda *_: None)
+    assert f"options.{name}: the file cannot be read" in str(told)
+    assert path not in str(told)
+
+
+def test_files_of_certificates_that_are_not_read_are_not_checked(tmp_path: Path) -> None:
+    for options in (
+        {"ssl.ca.location": str(tmp_path / "absent.pem")},
+        {"security.protocol": "SSL", "ssl.ca.location": "probe"},
+        {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path)},
+    ):
+        told = told_of([], options=options, port=lambda *_: None, probe=lambda *_: False)
+        assert str(told) == "brokers h:1: no broker answers"
