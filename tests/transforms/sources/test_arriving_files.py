@@ -553,6 +553,32 @@ def test_a_file_that_may_not_be_opened_is_tried_again_and_windows_wait(
     assert (piece.rows > 0, piece.settled, reader.trouble) == (True, True, None)
 
 
+def test_what_may_not_be_read_declares_no_window_and_is_no_backlog_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of windows that closed after it are not those of a backlog, either."""
+    for number, name in enumerate(("a", "b")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.jsonl").write_text(line((20 + 20 * number) * HOUR), encoding="utf-8")
+    pace = PollingPolicy(ORIGIN, lateness_us=HOUR, poll_s=0.01, stay_s=0.0)
+    source = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*/*.jsonl"),))
+    part = ReadPart(source, pace, now=lambda: ORIGIN + 72 * HOUR)
+    part.setup()
+    span: Restriction | None = part.initial_restriction(0)
+    estimator, until = Estimator(), list[int]()
+    for refused in (True, False):
+        with monkeypatch.context() as patch:
+            if refused:
+                denied(patch, tmp_path / "b")
+            for _ in range(3):
+                assert span is not None
+                made, span = calls(part, span, estimator)
+                until += [mark.until_us for one in made if (mark := punctuation_of(one)) is not None]
+        assert (not until) == refused
+    assert max(until) == ORIGIN + 39 * HOUR
+    part.teardown()
+
+
 def opened_like_others(path: str) -> Any:
     """Arrow opens a file by itself."""
     return pa.PythonFile(os.fdopen(os.open(path, os.O_RDONLY), "rb"), mode="r")
