@@ -123,7 +123,7 @@ def test_a_cause_that_only_a_text_of_the_client_tells_has_its_own_sentence(kind:
     ],
     ids=["plain", "TLS", "silent", "who says who it is"],
 )
-def test_a_port_that_answers_and_ends_the_connection_is_told_from_one_without_an_answer(
+def test_a_port_that_ends_connections_is_told_from_one_without_an_answer(
     talk: Callable[..., None], options: dict[str, Any], said: str
 ) -> None:
     down = error("_ALL_BROKERS_DOWN", "1/1 brokers are down")
