@@ -227,10 +227,10 @@ def _listed(where: str) -> Found:
                         _look_at(entry.path, found)
                     elif entry.is_symlink() and may_hold(entry.path) and is_folder(entry.path):
                         found.linked.append(entry.path)
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # there is none, or none any more
         except OSError as error:
-            found.closed[folder.removeprefix(here)] = error
+            # else there is no folder, or none any more
+            if error.errno not in _NOTHING:
+                found.closed[folder.removeprefix(here)] = error
     for paths in (found.paths, found.dead, found.linked):
         paths[:] = sorted(path.removeprefix(here) for path in paths)
     return found
