@@ -71,7 +71,7 @@ _TEXTS = {
     RejectReason.UNKNOWN_LABEL: "the label is none of states.categories: the cell stays without a reading",
     RejectReason.BAD_INTERVAL: "the interval ends before it begins, or more than 366 days after",
     RejectReason.NOT_IN_ROSTER: "the series is not in the roster",
-    RejectReason.GROUP_CONFLICT: "the row names another group than the roster does",
+    RejectReason.GROUP_CONFLICT: "the row names no group, or another one than the roster does",
     RejectReason.LATE: "the reading came after its windows had closed",
     RejectReason.DAMAGED_SOURCE: "a file of a live source could not be read to its end; what it held is lost",
     RejectReason.TOO_LARGE: "the message is larger than readings.max_bytes",

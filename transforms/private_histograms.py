@@ -181,7 +181,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
                 readings = _with_clock(readings, ReadLive(WallClock(), policy, grouped=grouped))
         else:
             most = plan.most_series if plan.roster is None else None
-            survey = readings | "Survey" >> beam.CombineGlobally(DiscoverSchedule(most))
+            survey = readings | "Survey" >> beam.CombineGlobally(DiscoverSchedule(most, grouped=grouped))
             registration = AsSingleton(survey | "Rehearse" >> beam.Map(lambda seen: register(plan, seen, trial=True)))
             seen = AsSingleton(survey)
         # a live source's series cannot be gathered first: they join when they are seen

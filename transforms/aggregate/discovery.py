@@ -32,9 +32,10 @@ class NothingCountsError(QuiltstreamError):
 class DiscoverSchedule(beam.CombineFn):
     """Record batches of readings to one :class:`Discovered`."""
 
-    def __init__(self, most: int | None = MOST_SERIES) -> None:
+    def __init__(self, most: int | None = MOST_SERIES, *, grouped: bool = False) -> None:
         super().__init__()
         self._most = most
+        self._grouped = grouped
 
     def _check(self, seen: Discovered) -> Discovered:
         if self._most is not None:
@@ -48,7 +49,7 @@ class DiscoverSchedule(beam.CombineFn):
     def add_input(self, mutable_accumulator: Discovered, element: pa.RecordBatch) -> Discovered:
         """Look at a batch."""
         seen = mutable_accumulator
-        columns = reading_columns(element, grouped="group" in element.schema.names)
+        columns = reading_columns(element, grouped=self._grouped)
         good = columns.good
         if not good.any():
             return seen

@@ -77,13 +77,17 @@ def reading_columns(batch: pa.RecordBatch, *, grouped: bool = False) -> ReadingC
             problems.append((reason, new))
             np.logical_or(taken, new, out=taken)
 
+    names, series = _names(columns["series"])
+    groups, group = _names(columns["group"]) if grouped else (None, None)
+    named = {"series": (names, series), "group": (groups, group)}
     for name, reason in _NULLS.items():
         if name in columns and columns[name].null_count:
             set_aside(columns[name].is_null().to_numpy(zero_copy_only=False), reason)
+        known, codes = named.get(name, (None, None))
+        if known is not None and codes is not None and (absent := are_absent(known)).any():
+            set_aside(absent[codes], reason)
     values = columns["value"].to_numpy(zero_copy_only=False)
     set_aside(~np.isfinite(values), RejectReason.NOT_FINITE)
-    names, series = _names(columns["series"])
-    groups, group = _names(columns["group"]) if grouped else (None, None)
     times = columns["time"].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return ReadingColumns(names, series, times, values, groups, group, tuple(problems))
 
@@ -106,13 +110,25 @@ def _column(batch: pa.RecordBatch, name: str) -> Any:
     kind = batch.schema.field(at).type
     text = pa.types.is_dictionary(expected) and is_text_type(kind.value_type if pa.types.is_dictionary(kind) else kind)
     if kind != expected and not text:
-        raise ReadingsError(f"readings.{name} is {kind}, and must be {expected}; cast the column before this transform")
+        then = "cast the column before this transform"
+        if name == "value":  # a code that is cast would be the number of another state
+            then += f"; or, where it has labels or codes of states.categories, give {_AS_TABLE}"
+        raise ReadingsError(f"readings.{name} is {kind}, and must be {expected}; {then}")
     column = batch.column(at)
     if isinstance(column, pa.DictionaryArray) and column.dictionary.null_count:
         # a null of the dictionary is not counted as one of the rows
         names = as_utf8(column.dictionary)
         column = pa.DictionaryArray.from_arrays(column.indices, names).dictionary_decode().dictionary_encode()
     return column
+
+
+#: What reads labels, which record batches do not hold.
+_AS_TABLE = "a table in place of the record batch: beam.Map(lambda batch: pa.Table.from_batches([batch]))"
+
+
+def are_absent(names: pa.Array) -> Bools:
+    """Which names are none, shape (n,): absent, empty, or blanks only."""
+    return pc.fill_null(pc.equal(pc.utf8_trim_whitespace(names), ""), fill_value=True).to_numpy(zero_copy_only=False)
 
 
 def finite_float(one: Any) -> float:

@@ -32,7 +32,7 @@ from ...schemas.settings.places import Constant, column_of
 from ...schemas.settings.secrets import PseudonymKey, Pseudonyms
 from ...schemas.slots import DAY_US, parse_instant
 from ...schemas.states import StateSpace
-from ..common.batches import Bools, Floats, Ints, Problem, Rejects, as_utf8, is_text_type, pc, truths
+from ..common.batches import Bools, Floats, Ints, Problem, Rejects, are_absent, as_utf8, is_text_type, pc, truths
 from .paths import is_utf8
 from .times import HIGHEST_US, LOWEST_US, Order, TimeReader
 
@@ -74,7 +74,7 @@ def read_names(column: pa.Array, empty: RejectReason) -> tuple[pa.DictionaryArra
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     names, broken = _as_text(encoded.dictionary)
     # the numbers of names that cannot be one; the dictionary is small next to the rows
-    absent = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(names), ""), fill_value=True).to_numpy(zero_copy_only=False)
+    absent = are_absent(names)
     indices = encoded.indices
     numbers = (indices.fill_null(0) if indices.null_count else indices).to_numpy(zero_copy_only=False)
     problems: list[Problem] = []
@@ -204,8 +204,11 @@ class Labels:
         return cls(space) if space.categories else None
 
     def read(self, column: pa.Array) -> tuple[Floats, list[Problem]]:
-        """The states of labels, shape (n,), and the rows without one; blanks around a label do not matter."""
-        labels, problems = read_names(column, RejectReason.MISSING_VALUE)
+        """The states of labels, shape (n,), and the rows without one; blanks around a label do not matter.
+
+        Numbers are labels by their digits, 1.0 as 1 is; a float that is no number is a missing label.
+        """
+        labels, problems = read_names(_numbered(column), RejectReason.MISSING_VALUE)
         each = labels.dictionary
         trimmed = pc.utf8_trim_whitespace(each)
         states = [self.space.state_of(label) for label in trimmed.to_pylist()]
@@ -220,6 +223,15 @@ class Labels:
             if bad.any()
         ]
         return np.array([state or 0 for state in states], dtype=np.float64)[at], problems
+
+
+def _numbered(column: pa.Array) -> pa.Array:
+    """A column of labels whose floats are all numbers, of a type that Arrow has dictionaries of."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not pa.types.is_floating(kind):
+        return column
+    floats = column.cast(pa.float32() if pa.types.is_float16(kind) else kind)
+    return pc.if_else(pc.is_nan(floats), pa.scalar(None, floats.type), floats)
 
 
 #: Spellings of a missing value that are no labels; "None" may be one, and a category of any spelling is one.

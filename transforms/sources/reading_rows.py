@@ -14,6 +14,7 @@ import datetime as dt
 import math
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from numbers import Real
 from typing import Any
 
@@ -27,10 +28,11 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
+from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
 from ...schemas.states import StateSpace
 from ..common.batches import ReadingsError, finite_float, is_text_type, whole
 from ..formats.paths import is_text
+from ..formats.rows import Labels
 from ..formats.times import TimeReader
 
 #: Readings gathered before a bundle ends.
@@ -96,7 +98,7 @@ class BatchRows(beam.DoFn):
 
     def __init__(self, times: TimeReader, space: StateSpace, *, grouped: bool) -> None:
         self._times = times
-        self._space = space
+        self._labels = Labels.of(space)
         self._schema = GROUPED_READING_SCHEMA if grouped else READING_SCHEMA
         self._held: list[tuple[Any, ...]] = []
         self._earliest = MAX_TIMESTAMP
@@ -126,6 +128,8 @@ class BatchRows(beam.DoFn):
     def _taken(self) -> tuple[pa.RecordBatch, Timestamp]:
         columns = dict(zip(self._schema.names, map(list, zip(*self._held, strict=True)), strict=True))
         columns["time"] = self._instants(columns["time"])
+        if self._labels is not None:
+            columns["value"] = _states(self._labels, pa.array(columns["value"], pa.utf8()))
         batch = pa.RecordBatch.from_arrays(
             [_array(column, self._schema.field(name).type) for name, column in columns.items()], schema=self._schema
         )
@@ -144,14 +148,8 @@ class BatchRows(beam.DoFn):
             kind = type(element).__name__
             raise _refused(f"of the type {kind} without the field {absent[0]}", self._schema)
         series, time, value, *group = found
-        return _name("series", series), _stamp(time), self._value(value), *(_name("group", one) for one in group)
-
-    def _value(self, value: Any) -> float | None:
-        """A value; of categories the number of the label's state, and a label that has none is rejected later."""
-        if not (self._space.categories and isinstance(value, str)):
-            return _number(value)
-        state = self._space.state_of(value.strip())
-        return -1.0 if state is None else float(state)
+        read = _number(value) if self._labels is None else _label(value)
+        return _name("series", series), _stamp(time), read, *(_name("group", one) for one in group)
 
     def _instants(self, stamps: list[dt.datetime | None]) -> pa.Array:
         """Instants of stamps with an offset and without one; null for what is none, which is tallied by its reason."""
@@ -190,10 +188,33 @@ class BatchRows(beam.DoFn):
                 raise _unit_unknown(str(value))
             utc, good = self._read(column)
             return pa.array(utc, pa.int64(), mask=~good).cast(pa.timestamp("us", tz="UTC"))
+        if name == "value" and self._labels is not None:
+            plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+            known = _is_text(plain) or any(one(plain) for one in _OF_LABELS)
+            texts = column if known else pa.array([_label(one) for one in column.to_pylist()], pa.utf8())
+            return _states(self._labels, texts)
         if name == "value":
             number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-            return column.cast(pa.float64(), safe=False) if number else [self._value(one) for one in column.to_pylist()]
+            return column.cast(pa.float64(), safe=False) if number else [_number(one) for one in column.to_pylist()]
         return [_name(name, one) for one in column.to_pylist()]
+
+
+#: Kinds of columns besides texts that hold labels, as :class:`.rows.Labels` reads them.
+_OF_LABELS = (
+    pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_null
+)  # fmt: skip
+
+
+def _states(labels: Labels, column: pa.Array) -> pa.Array:
+    """The numbers of the states of labels; null for a missing one, and -1, which is rejected later, for no state's."""
+    values, problems = labels.read(column)
+    missing = np.zeros(len(column), dtype=np.bool_)
+    for bad, reason in problems:
+        if reason is RejectReason.MISSING_VALUE:
+            missing |= bad
+        else:
+            values[bad] = -1.0
+    return pa.array(values, pa.float64(), mask=missing)
 
 
 def _array(column: Any, kind: pa.DataType) -> pa.Array:
@@ -269,7 +290,32 @@ def _number(value: Any) -> float | None:
         return finite_float(value)
     if _is_absent(value):
         return None
-    raise ReadingsError(
+    raise _no_value(value)
+
+
+def _label(value: Any) -> str | None:
+    """A label as a text; ``None`` for an absent one. A number is one by its digits, as it is in a column of a file."""
+    if isinstance(value, str):
+        return str(value) if is_text(value) else value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if (isinstance(value, Decimal) and value.is_nan()) or _is_absent(value):
+        return None
+    number: Any = value
+    if isinstance(value, (Real, Decimal, np.number, np.bool_)):
+        return _digits(number)
+    raise _no_value(value)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _digits(value: Any) -> str:
+    try:
+        return str(pa.scalar(value).cast(pa.utf8()).as_py())
+    except (pa.ArrowException, OverflowError):  # of another type than columns of files, or too large for it
+        whole = isinstance(value, int) and abs(value) < _LARGEST_NAME
+        return str(value) if whole else str(pa.scalar(finite_float(value)).cast(pa.utf8()).as_py())
+
+
+def _no_value(value: Any) -> ReadingsError:
+    return ReadingsError(
         f"readings.value is of the type {type(value).__name__}, and must be a number in the unit of states.edges, or "
         "a label where states.categories are named: map it to one, and a value that is absent to None"
     )

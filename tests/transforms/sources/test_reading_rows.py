@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import apache_beam as beam
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.pvalue import Row
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
@@ -20,14 +22,20 @@ from apache_beam.utils.timestamp import Timestamp
 
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.releases import releases_from_batch
+from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.job import Settings
+from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.states import StateSpace
 from quiltstream.transforms import PrivateHistograms, ReadingsError
 from quiltstream.transforms.aggregate.discovery import DiscoverSchedule
 from quiltstream.transforms.aggregate.rosters import first_sight
 from quiltstream.transforms.common.batches import reading_columns
+from quiltstream.transforms.formats.rows import Labels
 from quiltstream.transforms.formats.times import TimeReader
+from quiltstream.transforms.sources.files import ReadReadings
 from quiltstream.transforms.sources.reading_rows import BatchRows
+
+from ..formats.decoding import decoded_parts
 
 HOUR = dt.timedelta(hours=1)
 START = dt.datetime(2024, 3, 1, tzinfo=dt.timezone.utc)
@@ -234,12 +242,146 @@ def test_a_repeated_hour_follows_the_settings_and_a_skipped_hour_is_rejected(amb
 
 def test_labels_of_categories_are_the_numbers_of_their_states() -> None:
     space = StateSpace((), categories=("sleep", "walk"))
-    given = [row(value=one) for one in ("walk", " sleep ", "swim", 1)]
+    given = [row(value=one) for one in ("walk", " sleep ", "swim", 1, "half \ud800", None)]
     (batch,) = gathered(*given, space=space)
-    assert batch.column("value").to_pylist() == [1.0, 0.0, -1.0, 1.0]
+    assert batch.column("value").to_pylist() == [1.0, 0.0, -1.0, -1.0, -1.0, None]
     assert space.are_states(np.array([1.0, 0.0, -1.0, 1.0])).tolist() == [True, True, False, True]
     (batch,) = gathered(pl.DataFrame(given[:2]), space=space)
     assert batch.column("value").to_pylist() == [1.0, 0.0]
+
+
+CODES = StateSpace((), categories=("1", "0", "true", "0.5"))
+
+
+def outcomes(batch: pa.RecordBatch, space: StateSpace) -> list[str]:
+    """Of each row of a batch its state's label, or why it is rejected."""
+    found = reading_columns(batch)
+    reasons = {at: reason.value for reason, bad in found.problems for at in np.flatnonzero(bad).tolist()}
+    good = space.are_states(found.values)
+    return [
+        reasons.get(at) or (space.labels[int(value)] if good[at] else "unknown-label")
+        for at, value in enumerate(found.values.tolist())
+    ]
+
+
+def of_parquet(folder: Path, values: pa.Array, space: StateSpace) -> list[str]:
+    """The same of the rows of a file."""
+    pq.write_table(
+        pa.table({"series": ["m1"] * len(values), "time": [START] * len(values), "value": values}), folder / "x"
+    )
+    reader = ReadReadings(
+        FileSource(parquet=str(folder / "x")),
+        Readings(series="series", time="time", value="value"),
+        labels=Labels(space),
+    )
+    found: dict[int, str] = {}
+    for part in decoded_parts(reader):
+        for one in part.rejects:
+            found |= dict.fromkeys(one.positions.tolist(), one.reason.value)
+        if part.readings is not None:
+            assert part.rows is not None
+            found |= dict(zip(part.rows.tolist(), outcomes(part.readings, space), strict=True))
+    return [found[at] for at in sorted(found)]
+
+
+@pytest.mark.parametrize("other", [None, "else", "0"])
+@pytest.mark.parametrize(
+    ("values", "meant"),
+    [
+        ([1, 0, 7, None], ["1", "0", "unknown-label", "missing-value"]),
+        ([1.0, 0.0, 0.5, 1e16, None], ["1", "0", "0.5", "unknown-label", "missing-value"]),
+        (["1", " 0 ", "1.0", ""], ["1", "0", "unknown-label", "missing-value"]),
+    ],
+    ids=["int", "float", "text"],
+)
+def test_codes_have_the_same_states_in_rows_frames_tables_and_files(
+    tmp_path: Path, other: str | None, values: list[Any], meant: list[str]
+) -> None:
+    space = replace(CODES, other=other)
+    expected = [other if one == "unknown-label" and other else one for one in meant]
+    frame = pl.DataFrame({"series": ["m1"] * len(values), "time": [START] * len(values), "value": values})
+    table = frame.to_arrow()
+    at = table.schema.get_field_index("value")
+    coded = table.set_column(at, "value", table["value"].combine_chunks().dictionary_encode())
+    rows = [row(value=one) for one in values]
+    for given in (rows, [Row(**one) for one in rows], [frame], [table], [coded]):
+        (batch,) = gathered(*given, space=space)
+        assert outcomes(batch, space) == expected
+    assert of_parquet(tmp_path, table["value"], space) == expected
+
+
+def test_mixed_codes_and_booleans_are_labels_by_what_they_are() -> None:
+    values = [1, 1.0, np.int8(0), np.float32(0.5), Decimal(1), Fraction(1), True, np.array([True])[0], False]
+    values += [10**30, 10**400, 2**63, float("nan"), Decimal("NaN"), "1"]
+    (batch,) = gathered(*(row(value=one) for one in values), space=CODES)
+    unknown, missing = "unknown-label", "missing-value"
+    assert outcomes(batch, CODES) == [
+        *("1", "1", "0", "0.5", "1", "1", "true", "true", unknown),
+        *(unknown, unknown, unknown, missing, missing, "1"),
+    ]
+    flags = pa.table({"series": ["m1"] * 3, "time": [START] * 3, "value": [True, False, None]})
+    halves = pa.table({"series": ["m1"] * 2, "time": [START] * 2, "value": pa.array(np.array([1, np.nan], np.float16))})
+    assert outcomes(gathered(flags, space=CODES)[0], CODES) == ["true", unknown, missing]
+    assert outcomes(gathered(halves, space=CODES)[0], CODES) == ["1", missing]
+    with pytest.raises(ReadingsError, match=r"readings\.value is of the type list, and must be a number .* or a label"):
+        gathered(row(value=[1]), space=CODES)
+
+
+def test_a_float_of_a_file_that_is_no_number_is_a_missing_label(tmp_path: Path) -> None:
+    space = replace(CODES, other="else")
+    assert of_parquet(tmp_path, pa.array([1.0, float("nan"), 2.0]), space) == ["1", "missing-value", "else"]
+
+
+@pytest.mark.parametrize("kind", [pa.utf8(), pa.int64()])
+def test_a_record_batch_of_labels_is_refused_with_the_table_to_give(kind: pa.DataType) -> None:
+    batch = pa.record_batch(
+        [pa.array(["m1"]), pa.array([START], READING_SCHEMA.field("time").type), pa.array(["1"]).cast(kind)],
+        names=["series", "time", "value"],
+    )
+    with pytest.raises(ReadingsError, match=rf"readings\.value is {kind}, .* pa\.Table\.from_batches") as caught:
+        reading_columns(*gathered(batch, space=CODES))
+    assert "labels or codes of states.categories" in str(caught.value)
+    assert outcomes(gathered(pa.Table.from_batches([batch]), space=CODES)[0], CODES) == ["1"]
+
+
+@pytest.mark.parametrize("blank", ["", "  ", None])
+def test_a_name_of_blanks_only_is_absent_in_rows_and_record_batches(blank: str | None) -> None:
+    (batch,) = gathered(
+        row(series=blank, group="north"),
+        row(group=blank),
+        row(group="north"),
+        row(series=" m2", group="s"),
+        grouped=True,
+    )
+    for one in (batch, batch.set_column(0, "series", batch.column("series").cast(pa.utf8()))):
+        found = reading_columns(one, grouped=True)
+        assert {reason.value: bad.tolist() for reason, bad in found.problems} == {
+            "missing-series": [True, False, False, False],
+            "group-conflict": [False, True, False, False],
+        }
+        seen = DiscoverSchedule(grouped=True)
+        assert {name: group for name, (_, group) in seen.add_input(seen.create_accumulator(), one).groups.items()} == {
+            "m1": "north",
+            " m2": "s",
+        }
+        assert set(first_sight(found, found.good)) == {(" m2", "s"), ("m1", "north")}
+
+
+def test_record_batches_of_a_grouped_job_need_a_column_of_groups(tmp_path: Path) -> None:
+    """Nor does a column of that name matter where the job has no groups."""
+    (batch,) = gathered(row())
+    seen = DiscoverSchedule(grouped=True)
+    with pytest.raises(ReadingsError, match="a batch has no column 'group'; it needs group: dictionary"):
+        seen.add_input(seen.create_accumulator(), batch)
+    plain = Settings.parse(document(tmp_path) | {"most_error": 1e6, "group_by": "street"})
+    with (
+        pytest.raises(Exception, match="a batch has no column 'group'"),
+        beam.Pipeline(runner=FnApiRunner()) as pipeline,
+    ):
+        _ = pipeline | beam.Create([batch]) | PrivateHistograms(plain)
+    (grouped,) = gathered(row(group=None), grouped=True)
+    seen = DiscoverSchedule()
+    assert list(seen.add_input(seen.create_accumulator(), grouped).groups) == ["m1"]
 
 
 def test_groups_of_rows_are_kept() -> None:
