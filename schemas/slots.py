@@ -659,6 +659,36 @@ class SlotClasses:
             return np.array([len(window)], dtype=np.int64)
         return np.bincount(self.of(grid, window), minlength=len(self))
 
+    def at(self, utc_us: Ints) -> Ints:
+        """The class of each instant, from 0 up, shape (n,)."""
+        found = np.zeros(len(utc_us), dtype=np.int64)
+        if self.by:
+            local = local_of(self.timezone, utc_us)
+            for name in self.by:
+                found = found * len(_LABELS[name]) + _CLASS_OF[name](local)
+        return found
+
+    def borders(self, grid: SlotGrid, start: int, stop: int) -> Ints:
+        """The slots between two that are in another class than the one before them, rising."""
+        if not self.by:
+            return np.zeros(0, dtype=np.int64)
+        first_us, stop_us = grid.time_of(start), grid.time_of(stop)
+        # classes change at full hours of the local clock, and where the clock does
+        step = math.gcd(HOUR_US, *self._offsets(first_us, stop_us).tolist())
+        instants = np.arange(first_us // step * step, stop_us, step, dtype=np.int64)
+        turns = instants[np.flatnonzero(np.diff(self.at(instants))) + 1]
+        found = np.unique(-(-(turns - grid.origin_us) // grid.interval_us))
+        return found[(found > start) & (found < stop)]
+
+    def changes(self, grid: SlotGrid, start: int, stop: int) -> Ints:
+        """The slots between two with which the clock of the zone changes, rising."""
+        if self.timezone == "UTC":
+            return np.zeros(0, dtype=np.int64)
+        first, last = (min(max(_year_of(grid.time_of(one)), FIRST_YEAR), LAST_YEAR) for one in (start, stop))
+        instants, _ = offsets_between(self.timezone, first, last)
+        found = -(-(instants - grid.origin_us) // grid.interval_us)
+        return found[(found > start) & (found < stop)]
+
     def check_fits(self, grid: SlotGrid, states: int, first_us: int | None, stop_us: int | None) -> None:
         """See that every slot lies in its class as a whole, and that a histogram is not too long.
 
@@ -709,15 +739,14 @@ class SlotClasses:
         return offsets[begin : end + 1]
 
 
+def _year_of(time_us: int) -> int:
+    return int(np.datetime64(time_us, "us").astype("datetime64[Y]").astype(np.int64)) + 1970
+
+
 @lru_cache(maxsize=16)
 def _classes(classes: SlotClasses, grid: SlotGrid, window: Window) -> npt.NDArray[np.int16]:
     """:meth:`SlotClasses.of`; all shards of a window ask for the same, and windows may have many slots."""
     slots = np.arange(window.start, window.stop, dtype=np.int64)
-    found = np.zeros(len(slots), dtype=np.int64)
-    if classes.by:
-        local = local_of(classes.timezone, grid.time_of(slots))
-        for name in classes.by:
-            found = found * len(_LABELS[name]) + _CLASS_OF[name](local)
-    narrow = found.astype(np.int16)  # there are fewer than 2^15 combinations
+    narrow = classes.at(grid.time_of(slots)).astype(np.int16)  # there are fewer than 2^15 combinations
     narrow.setflags(write=False)
     return narrow

@@ -26,10 +26,11 @@ from ..privacy.models.markov_chain import ChainError
 from ..schemas.calendars import UNITS, Calendar
 from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
-from ..schemas.slots import Schedule, Window, format_duration, format_instant
+from ..schemas.slots import Schedule, format_duration, format_instant
 from ..store.address import StoreAddress
 from ..store.errors import QUERY_ADVICE, RegistrationConflict, StoreMissing
 from ..store.specs import Registration
+from .class_sizes import smallest_classes
 from .plan import Plan, choose
 
 if TYPE_CHECKING:
@@ -52,22 +53,23 @@ class Remedy:
 
 
 def fewest_slots(plan: Plan) -> int:
-    """Slots of the smallest class that the first window has; of the window, where there are no classes."""
-    slots = plan.classes.slots_of(plan.grid, _window(plan.schedule))
-    return int(slots[slots > 0].min())
+    """Slots of the smallest class that a window has; of the window, where there are no classes.
+
+    It is that of a year of the schedule's windows that has the largest error for its size (see :mod:`.class_sizes`).
+    """
+    return _hardest(plan)[1]
 
 
-def _window(schedule: Schedule) -> Window:
-    """The first window; where the start is to come from the data, one like it."""
-    if schedule.start is not None:
-        return schedule.window_at(schedule.first)
-    calendar = schedule.calendar
-    return schedule.window_at(0 if calendar is None else schedule.start_before(calendar.end))
+def _hardest(plan: Plan) -> tuple[int, int]:
+    """Slots of the window, and of its class, that have the largest error for their size."""
+    found = smallest_classes(plan.classes, plan.grid, plan.schedule)
+    return max(found, key=lambda one: plan.of_length(one[0]).noisy.mean_abs / one[1])
 
 
 def class_share(plan: Plan) -> float:
-    """Share of the first window's slots that its smallest class has; 1 where there are no classes."""
-    return fewest_slots(plan) / len(_window(plan.schedule))
+    """Share of a window's slots that the smallest class has; 1 where there are no classes."""
+    slots, fewest = _hardest(plan)
+    return fewest / slots
 
 
 def error_shares(plan: Plan, roster: Roster | None = None) -> npt.NDArray[np.float64]:
@@ -78,12 +80,12 @@ def error_shares(plan: Plan, roster: Roster | None = None) -> npt.NDArray[np.flo
     """
     roster = plan.roster if roster is None else roster
     members = np.ones(1, np.int64) if roster is None or not roster.entries else roster.members
-    return first_error(plan) * plan.histogram.size / (fewest_slots(plan) * members.astype(np.float64))
+    return count_error(plan) * plan.histogram.size / (fewest_slots(plan) * members.astype(np.float64))
 
 
-def first_error(plan: Plan) -> float:
-    """Expected error of a count of the first window, in cells."""
-    return plan.of_length(len(_window(plan.schedule))).noisy.mean_abs
+def count_error(plan: Plan) -> float:
+    """Expected error of a count of the window with the smallest class, in cells."""
+    return plan.of_length(_hardest(plan)[0]).noisy.mean_abs
 
 
 def noise_problem(plan: Plan) -> tuple[str, ...]:
@@ -92,12 +94,12 @@ def noise_problem(plan: Plan) -> tuple[str, ...]:
     worst, limit = float(shares.max()), plan.most_error
     if worst <= limit:
         return ()
-    cells = first_error(plan) / worst
+    cells = count_error(plan) / worst
     number = "" if len(shares) == 1 else f" in the smallest, {int((shares > limit).sum())} of {len(shares)} are above"
     unknown = plan.roster is None
     series = " of a single series, as no roster says how many there are" if unknown and plan.group_column else ""
     head = (
-        f"most_error is {limit:g}: the expected error of a count is {first_error(plan):,.4g} cells, "
+        f"most_error is {limit:g}: the expected error of a count is {count_error(plan):,.4g} cells, "
         f"{_percent(worst)} of an evenly filled bin of {cells:,.4g} cells{series}{number}. The noise drowns the "
         "counts, and the budget would be spent on it. What would help, each alone, and the error that it leaves:"
     )

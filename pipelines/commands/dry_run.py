@@ -31,7 +31,7 @@ from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, p
 from ...store.accounts import priced
 from ...store.errors import BudgetRefused, StoreError, enough_for
 from ...store.specs import Registration
-from ...transforms.checks import STAND_IN_TEXT, check_plan, error_shares, fewest_slots, first_error, noise_problem
+from ...transforms.checks import STAND_IN_TEXT, check_plan, count_error, error_shares, fewest_slots, noise_problem
 from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, make_plan
 from ...transforms.registration import register
@@ -338,7 +338,7 @@ class Forecast:
     # the noise of each length that windows of the schedule have; empty where all have the same
     by_length: tuple[NoiseOfLength, ...]
     epsilon_dp: float  # loss per slot of one histogram
-    # cells of the smallest histogram, of the class with the fewest slots in the first window, divided by the states;
+    # cells of the smallest histogram, of the class with the fewest slots in a window, divided by the states;
     # ``None`` without a roster
     cells_per_bin: float | None
     relative_error: float | None  # expected error over that number
@@ -427,7 +427,7 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False, history_lost
         by_length=NoiseOfLength.planned(plan),
         epsilon_dp=noisy.epsilon_dp,
         cells_per_bin=cells,
-        relative_error=None if cells is None else first_error(plan) / cells,
+        relative_error=None if cells is None else count_error(plan) / cells,
         schedule_loss=cost.loss,
         cost=cost,
         certified=bool(calibration.certificates),
