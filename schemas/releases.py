@@ -27,9 +27,10 @@ from .states import StateSpace
 
 RELEASE_VERSION = "1"
 
-#: What ``completeness`` says, from the best to the least: the source was read as it came; it was read again from its
-#: start; the window was closed while the source, or a partition of it, was silent before the window's end, so that what
-#: it sends later is late; the source may have lost readings of the window before they were read.
+#: What ``completeness`` says, from the best to the least: the source was read as it came; it was read from what it
+#: had kept when the job began, again or for the first time; the window was closed while the source, or a partition of
+#: it, was silent before the window's end, so that what it sends later is late; the source may have lost readings of the
+#: window before they were read.
 COMPLETENESS = LIVE, REPLAYED, SILENT, UNAVAILABLE = "live", "replayed", "silent", "unavailable"
 
 _QUILT = pa.struct([pa.field("left", pa.int64()), pa.field("right", pa.int64())])

@@ -196,7 +196,7 @@ class Punctuation:
     Attributes:
         after_us: the instant of the partition's last punctuation; windows that end by then were declared before.
         until_us: windows that end by this instant are complete.
-        replayed: whether the readings were read again from the start of the source, not as they arrived.
+        replayed: whether the readings were there when the job began, and are read again or late, not as they arrived.
         lost_us: windows that start before this instant may lack readings that the source has lost; ``None``: none.
         silent_us: windows that end after this instant closed without a silent source; ``None``: none.
         sent: (step, its last sequence number), of every step of the windows that are complete by this punctuation with
@@ -297,7 +297,7 @@ class WindowEnd:
     """A partition of the source declares a window complete, for one shard.
 
     Attributes:
-        replayed: whether the partition read the window again from its start.
+        replayed: whether the readings of the window were there when the job began.
         lost: whether the source may have lost readings of the window before the partition read them.
         silent: whether the window closed without a silent source.
         sent: (step, its last sequence number), of the steps of the window with any; ``None`` where batches have no

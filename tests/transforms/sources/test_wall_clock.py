@@ -9,7 +9,9 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.testing import test_stream
 
+from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.slots import Schedule
 from quiltstream.store.store import Store
@@ -58,6 +60,15 @@ def test_rows_of_an_endless_source_give_every_window(tmp_path: Path) -> None:
     assert on_record(job) == truth(frame, [(day * DAY, day * DAY + DAY) for day in range(4)], SERIES)
 
 
+def test_a_window_that_was_over_when_the_job_began_is_labelled_as_replayed(tmp_path: Path) -> None:
+    """The clock knows no positions of the source beside it, which may have been set back."""
+    job = live_settings(tmp_path)
+    run(job, Endless(batches(readings(4, seed=9), 500)), by_watermark=True)
+    with Store(PrivateHistograms(job).plan.address) as store:
+        rows = [row for batch in store.releases(job.domain, job.query) for row in releases_from_batch(batch)]
+    assert {row.completeness for row in rows} == {"replayed"}
+
+
 def test_batches_without_punctuations_are_refused_with_advice(tmp_path: Path) -> None:
     job, frame = live_settings(tmp_path), readings(4, seed=6)
     given = batches(frame, 500)
@@ -70,8 +81,6 @@ def test_batches_without_punctuations_are_refused_with_advice(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["FnApiRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner"])
 def test_a_runner_without_watermarks_is_refused_for_future_windows(tmp_path: Path, name: str) -> None:
-    over = PrivateHistograms(live_settings(tmp_path)).plan
-    check_watermarks(over, name)
     coming = PrivateHistograms(live_settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"})).plan
     check_watermarks(coming, "PrismRunner")
     with pytest.raises(SettingsError, match=f"runner: {name} ignores the watermark .* use PrismRunner"):
@@ -79,6 +88,24 @@ def test_a_runner_without_watermarks_is_refused_for_future_windows(tmp_path: Pat
     if name == "FnApiRunner":
         with pytest.raises(SettingsError, match="never be published"):
             run(live_settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"}), Endless([{}], dict[str, Any]))
+        assert not (tmp_path / "ledger.db").exists()
+
+
+@pytest.mark.parametrize("name", ["DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner"])
+def test_a_schedule_that_is_over_is_refused_on_direct_runners(tmp_path: Path, name: str) -> None:
+    """Beam's own message there is of a node of the graph that was not replaced."""
+    job = live_settings(tmp_path)
+    plan = PrivateHistograms(job).plan
+    for other in ("FnApiRunner", "PrismRunner", "FlinkRunner"):
+        check_watermarks(plan, other)
+    with pytest.raises(SettingsError, match=rf"runner: {name} cannot read the wall clock .* use FnApiRunner, as the"):
+        check_watermarks(plan, name)
+    if name == "BundleBasedDirectRunner":
+        pipeline = beam.Pipeline(runner=name)
+        stream: Any = pipeline | test_stream.TestStream().add_elements([{}]).advance_watermark_to_infinity()
+        rows = stream | beam.Map(lambda one: one).with_output_types(dict[str, Any])
+        with pytest.raises(SettingsError, match="a TestStream needs PrismRunner"):
+            _ = rows | PrivateHistograms(job)
         assert not (tmp_path / "ledger.db").exists()
 
 
