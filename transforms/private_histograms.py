@@ -18,7 +18,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from os import PathLike
+from typing import Any, NamedTuple, get_args
 
 import apache_beam as beam
 import pyarrow as pa
@@ -102,6 +103,14 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         **fields: Any,
     ) -> None:
         super().__init__()
+        _check_arguments(
+            settings,
+            noise,
+            even_if_empty=even_if_empty,
+            accept_noise=accept_noise,
+            accept_stand_in=accept_stand_in,
+            by_watermark=by_watermark,
+        )
         if (settings is None) == (not fields):
             raise SettingsError("settings: give either a Settings object or the fields as keyword arguments")
         given = model if isinstance(model, Model) else None
@@ -213,6 +222,28 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         )
 
 
+def _check_arguments(settings: Any, noise: Any, **flags: Any) -> None:
+    """Refuse arguments of other types, which an untyped pipeline may give: a text that says no is true.
+
+    Raises:
+        SettingsError: naming each.
+    """
+    problems: list[str] = []
+    if settings is not None and not isinstance(settings, Settings):
+        kind = type(settings).__name__
+        then = "PrivateHistograms(Settings.parse(...)), or its fields as keyword arguments, PrivateHistograms(**fields)"
+        if isinstance(settings, (str, PathLike)):
+            then = "PrivateHistograms(load_settings(path.read_text(), folder=path.parent)), where path is a Path"
+        problems.append(f"settings is of the type {kind}, and must be a Settings object: give {then}")
+    if noise not in get_args(Noise):
+        problems.append(f"noise is {noise!r}, and must be 'private', or in tests 'none': leave it out")
+    problems += [
+        f"{name} is {flag!r}, and must be True or False" for name, flag in flags.items() if type(flag) is not bool
+    ]
+    if problems:
+        raise SettingsError(problems)
+
+
 def _with_clock(readings: Any, clock: ReadLive) -> Any:
     """Readings with the declarations of a clock among them."""
     declared: Any = readings.pipeline | "Clock" >> clock
@@ -252,7 +283,12 @@ def _now_us() -> int:
 
 @dataclass(frozen=True)
 class WallClock(PartitionedSource):
-    """The wall clock."""
+    """The wall clock.
+
+    Its first declaration is of the windows that were over when the job began, which it declares replayed. It stands for
+    a source whose positions are unknown: what comes of such a window may have been read before, and a source that was
+    set back must not be said to be live.
+    """
 
     now: Callable[[], int] = _now_us
 

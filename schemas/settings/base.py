@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from ..calendars import UNITS
 from ..errors import QuiltstreamError
 from ..files import MOST_SETTINGS_BYTES, read_regular, reason
-from ..slots import parse_duration
+from ..slots import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -349,6 +349,8 @@ def _unusable(document: dict[str, Any]) -> list[str]:
 
 
 def _duration(text: Any) -> str:
+    if isinstance(text, dt.timedelta):  # from Python; files have none
+        text = format_duration(text // dt.timedelta(microseconds=1))
     if not isinstance(text, str):
         raise ValueError(f"duration {text!r} has no unit; write for example 30min or 7d")  # noqa: TRY004 - pydantic reports ValueErrors
     parse_duration(text)

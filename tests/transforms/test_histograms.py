@@ -242,6 +242,32 @@ def test_settings_are_given_once_as_an_object_or_as_fields(tmp_path):
         PrivateHistograms(settings(tmp_path, states={"edges": []}))
 
 
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (
+            {"settings": {"query": "q"}},
+            r"settings is of the type dict, .* PrivateHistograms\(Settings\.parse\(\.\.\.\)\)",
+        ),
+        (
+            {"settings": "job.yaml"},
+            r"settings is of the type str, .*load_settings\(path\.read_text\(\), folder=path\.parent\)",
+        ),
+        ({"settings": Path("job.yaml")}, r"load_settings\(path\.read_text\(\)"),
+        ({"noise": "gauss"}, r"noise is 'gauss', and must be 'private', or in tests 'none'"),
+        ({"noise": None}, r"noise is None"),
+        ({"accept_noise": "no"}, r"accept_noise is 'no', and must be True or False"),
+        ({"accept_stand_in": 1, "even_if_empty": None}, r"even_if_empty is None.*\n.*accept_stand_in is 1"),
+        ({"by_watermark": "true"}, r"by_watermark is 'true'"),
+    ],
+)
+def test_arguments_of_another_type_are_refused_by_name(tmp_path, said, message):
+    given: dict[str, Any] = {"settings": settings(tmp_path), **said}
+    with pytest.raises(SettingsError, match=message) as caught:
+        PrivateHistograms(**given)
+    assert "job.yaml" not in str(caught.value)  # a text may be the settings, with a password
+
+
 def test_fields_make_the_same_plan_as_a_settings_object(tmp_path):
     job = settings(tmp_path)
     fields = job.model_dump(by_alias=True, exclude_unset=True, exclude={"model"})

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 import pickle
 from pathlib import Path
 
@@ -178,3 +179,23 @@ def test_members_of_a_union_that_are_meant_as_much_are_told_in_one_line(setting:
     with pytest.raises(SettingsError) as caught:
         load_settings(change(before, given if setting == "model" else f"roster: {given}"))
     assert str(caught.value) == f"{setting}: give either {forms} (see `quiltstream init` for a commented example)"
+
+
+def test_a_duration_from_python_may_be_a_timedelta(tmp_path: Path) -> None:
+    given = {
+        "slots": {"interval": dt.timedelta(minutes=30)},
+        "states": {"edges": [1.0]},
+        "model": {"pi_min": 0.2, "gap": 0.5},
+        "windows": {"size": dt.timedelta(days=7), "every": dt.timedelta(days=1), "start": dt.date(2024, 3, 1)},
+        "missing": {"break": dt.timedelta(seconds=90)},
+        "privacy": {"epsilon": 1.0},
+        "query": "q",
+        "domain": "d",
+        "ledger": f"sqlite:///{tmp_path / 'ledger.db'}",
+    }
+    found = Settings.parse(given)
+    assert (found.slots.interval, found.windows.size, found.windows.every) == ("30min", "1w", "1d")
+    assert found.missing_rule == "break 90s"
+    for wrong in (dt.timedelta(0), dt.timedelta(days=-1)):
+        with pytest.raises(SettingsError, match=r"windows\.size: duration '.*' is not a positive whole number"):
+            Settings.parse({**given, "windows": {"size": wrong}})
