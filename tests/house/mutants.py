@@ -1041,8 +1041,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="the local clock of classes of slots is UTC",
         file="schemas/slots.py",
-        old="        local = local_of(classes.timezone, grid.time_of(slots))",
-        new="        local = grid.time_of(slots)",
+        old="            local = local_of(self.timezone, utc_us)",
+        new="            local = utc_us",
         tests=("tests/schemas/test_slot_classes.py",),
     ),
     Mutant(
