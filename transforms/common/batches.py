@@ -23,7 +23,7 @@ from apache_beam.coders import Coder
 from apache_beam.coders.typecoders import registry
 
 from ...schemas.errors import QuiltstreamError
-from ...schemas.readings import GROUPED_READING_SCHEMA, LETTER_SCHEMA, REJECT_SCHEMA, RejectReason
+from ...schemas.readings import GROUPED_READING_SCHEMA, LETTER_SCHEMA, READING_SCHEMA, REJECT_SCHEMA, RejectReason
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -104,9 +104,8 @@ def _column(batch: pa.RecordBatch, name: str) -> Any:
     at = batch.schema.get_field_index(name)
     expected = GROUPED_READING_SCHEMA.field(name).type
     if at < 0:
-        raise ReadingsError(
-            f"readings: a batch has no column {name!r}; it needs {name}: {expected} (schemas.READING_SCHEMA)"
-        )
+        schema = "schemas.READING_SCHEMA" if name in READING_SCHEMA.names else "schemas.readings.GROUPED_READING_SCHEMA"
+        raise ReadingsError(f"readings: a batch has no column {name!r}; it needs {name}: {expected} ({schema})")
     kind = batch.schema.field(at).type
     text = pa.types.is_dictionary(expected) and is_text_type(kind.value_type if pa.types.is_dictionary(kind) else kind)
     if kind != expected and not text:
