@@ -2,8 +2,8 @@
 
 ``private_histograms``, ``beam_yaml``, ``plan``
     the one composite transform, its form for Beam YAML, and the plan of a job: belief, noise, charges
-``checks``, ``class_sizes``, ``registration``
-    checks of a query that need no data, the smallest class of slots of its windows, and the query put on record
+``checks``, ``registration``
+    checks of a query that need no data, and the query put on record, with what settings leave to the readings
 ``sources``, ``kafka``, ``pubsub``
     where readings come from: files, standard input, other pipelines, topics, subscriptions
 ``formats``, ``payloads``

@@ -26,11 +26,10 @@ from ..privacy.models.markov_chain import ChainError
 from ..schemas.calendars import UNITS, Calendar
 from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
-from ..schemas.slots import Schedule, format_duration, format_instant
+from ..schemas.slots import Schedule, format_duration, format_instant, smallest_classes
 from ..store.address import StoreAddress
 from ..store.errors import QUERY_ADVICE, RegistrationConflict, StoreMissing
 from ..store.specs import Registration
-from .class_sizes import smallest_classes
 from .plan import Plan, choose
 
 if TYPE_CHECKING:
@@ -55,7 +54,8 @@ class Remedy:
 def fewest_slots(plan: Plan) -> int:
     """Slots of the smallest class that a window has; of the window, where there are no classes.
 
-    It is that of a year of the schedule's windows that has the largest error for its size (see :mod:`.class_sizes`).
+    It is that of a year of the schedule's windows that has the largest error for its size, see
+    :func:`~..schemas.slots.smallest_classes`.
     """
     return _hardest(plan)[1]
 

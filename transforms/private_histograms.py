@@ -35,7 +35,6 @@ from ..store.address import StoreAddress
 from ..store.specs import Noise, Registration
 from ..store.store import Store
 from .aggregate.collect import PIECES, CollectCells, GatherPanes, SortPanes, window_into
-from .aggregate.discovery import DiscoverSchedule, RegisterQuery, sum_tallies
 from .aggregate.encode import REJECTED, TALLIES, EncodeCells
 from .aggregate.ledger_access import BlockLog
 from .aggregate.release import (
@@ -48,7 +47,7 @@ from .aggregate.release import (
 )
 from .checks import check_hosts, check_modes, check_plan, check_watermarks
 from .plan import Plan, make_plan
-from .registration import register
+from .registration import DiscoverSchedule, RegisterQuery, register, sum_tallies
 from .sources.contract import PartitionedSource, Reader, SourceBatch
 from .sources.reader import PollingPolicy, ReadLive
 from .sources.reading_rows import batched

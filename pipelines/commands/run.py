@@ -24,12 +24,11 @@ from ...schemas.slots import format_instant
 from ...store.accounts import priced
 from ...store.errors import StoreError
 from ...store.store import Store
-from ...transforms.aggregate.discovery import NothingCountsError
 from ...transforms.checks import STAND_IN_TEXT, error_shares
 from ...transforms.common.batches import DECODED, OUTSIDE, READINGS, counter_name
 from ...transforms.plan import Plan, make_plan, model_of, open_ledger
 from ...transforms.private_histograms import PrivateHistograms
-from ...transforms.registration import NoReadingsError, register
+from ...transforms.registration import NoReadingsError, NothingCountsError, register
 from ...transforms.sources.files import ReadReadings
 from ..connectors.files import check_rejects, check_writable, labelled, released_ids, write_rejects, write_releases
 from ..connectors.job_io import SinkError, output_of, outputs_of, refuse_topics

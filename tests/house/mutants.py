@@ -701,7 +701,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="windows are charged although no reading counts",
-        file="transforms/aggregate/discovery.py",
+        file="transforms/registration.py",
         old="            if not whole:\n",
         new="            if held is not None and not whole:\n",
         tests=("tests/pipelines/commands/test_nothing_counts.py",),
@@ -793,8 +793,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="after a change a class about the marginals is believed",
         file="privacy/models/classes.py",
-        old='    if not belief.members:\n        raise ChainError(\n            f"a {type(belief).__name__} rests on',
-        new='    if not belief.members:\n        return belief\n        raise ChainError(\n            f"a {type(belief).__name__} rests on',
+        old="    if belief.any_start:\n        return belief\n",
+        new="    if belief.any_start or not belief.members:\n        return belief\n",
         tests=("tests/privacy/models/test_protocol.py",),
     ),
     Mutant(

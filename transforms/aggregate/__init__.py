@@ -8,6 +8,6 @@
     charge, noise and rows of record; how workers wait for a ledger, and log blocks beside the sink
 ``rosters``
     numbers of series, and the roster of a window
-``discovery``, ``transitions``
-    what settings leave to the data (schedule, series, groups); transition counts of every series
+``transitions``
+    transition counts of every series
 """

@@ -190,7 +190,7 @@ class BatchRows(beam.DoFn):
             return pa.array(utc, pa.int64(), mask=~good).cast(pa.timestamp("us", tz="UTC"))
         if name == "value" and self._labels is not None:
             plain = kind.value_type if pa.types.is_dictionary(kind) else kind
-            known = _is_text(plain) or any(one(plain) for one in _OF_LABELS)
+            known = is_text_type(plain) or any(one(plain) for one in _OF_LABELS)
             texts = column if known else pa.array([_label(one) for one in column.to_pylist()], pa.utf8())
             return _states(self._labels, texts)
         if name == "value":

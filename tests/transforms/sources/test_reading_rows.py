@@ -27,11 +27,11 @@ from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.states import StateSpace
 from quiltstream.transforms import PrivateHistograms, ReadingsError
-from quiltstream.transforms.aggregate.discovery import DiscoverSchedule
 from quiltstream.transforms.aggregate.rosters import first_sight
 from quiltstream.transforms.common.batches import reading_columns
 from quiltstream.transforms.formats.rows import Labels
 from quiltstream.transforms.formats.times import TimeReader
+from quiltstream.transforms.registration import DiscoverSchedule
 from quiltstream.transforms.sources.files import ReadReadings
 from quiltstream.transforms.sources.reading_rows import BatchRows
 
