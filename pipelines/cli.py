@@ -140,14 +140,17 @@ def ledger_budget(*, yes: bool, **given: Any) -> None:
 @click.argument("domain")
 @click.argument("path", metavar="MODEL", type=_FILE)
 @click.option("--from", "instant", metavar="INSTANT", help="Believe it alone from here on, not beside the others.")
+@click.option("--dry-run", "dry", is_flag=True, help="Say what it would cost, and change nothing.")
 @_YES
 def ledger_belief(*, yes: bool, **given: Any) -> None:
     r"""Let another belief join a domain's for the whole history, or follow it from an instant on.
 
-    Everything charged and promised is priced anew, and it is refused if that passes the budget.
+    Everything charged and promised is priced anew, and it is refused if that passes the budget. The loss before and
+    after is said before it is asked. MODEL is a file that fit wrote, or a YAML file with pi_min and gap by hand.
 
     \b
-    Example:
+    Examples:
+      quiltstream ledger belief settings.yaml london-feeder model-2.json --dry-run
       quiltstream ledger belief settings.yaml london-feeder model-2.json
     """
     from .commands.ledger import change_belief

@@ -99,13 +99,10 @@ def change_belief(connection: Connection, name: str, change: BeliefChange, note:
     change = as_protected(connection, row, replace(change, belief=plain(change.belief)))
     if domain.holds(change):
         say_again(connection, row, change)
-        lost = _lost(connection, row, domain)
-        return Changed(lost, lost, float(row["reserved_loss"]), float(row["reserved_loss"]))
+        return _priced(connection, row, domain, change)
     _check_first(connection, name, note)
-    _check_states(domain, change)
-    changed = replace(domain, changes=(*domain.changes, change))
-    found = _priced(connection, row, domain, changed)
-    values: dict[str, Any] = {"changes": changes_text(changed.changes)}
+    found = _priced(connection, row, domain, change)
+    values: dict[str, Any] = {"changes": changes_text((*domain.changes, change))}
     if found.after > found.before:
         # the entries say what was lost before
         values["merged_loss"] = max(found.after, float(row["merged_loss"] or 0.0))
@@ -119,6 +116,12 @@ def change_belief(connection: Connection, name: str, change: BeliefChange, note:
     if note is not None:
         note_estimate(connection, name, note)
     return found
+
+
+def priced_change(connection: Connection, name: str, change: BeliefChange) -> Changed:
+    """What :func:`change_belief` would answer or raise now; nothing is written, and no lock is taken."""
+    row = recorded_rows.domain_row(connection, name)
+    return _priced(connection, row, domain_from_row(row), replace(change, belief=plain(change.belief)))
 
 
 def succeed(
@@ -217,8 +220,13 @@ def _lost(connection: Connection, row: Row, domain: DomainSpec) -> float:
     return loss_of_spans(domain, charged_spans(connection, row))
 
 
-def _priced(connection: Connection, row: Row, domain: DomainSpec, changed: DomainSpec) -> Changed:
-    """What a change does to the account, if the budget allows it."""
+def _priced(connection: Connection, row: Row, domain: DomainSpec, change: BeliefChange) -> Changed:
+    """What a change does to the account, if the budget allows it; nothing, if it is on record."""
+    if domain.holds(change):
+        lost = _lost(connection, row, domain)
+        return Changed(lost, lost, float(row["reserved_loss"]), float(row["reserved_loss"]))
+    _check_states(domain, change)
+    changed = replace(domain, changes=(*domain.changes, change))
     try:
         after = _lost(connection, row, changed)
         reserved = loss_of(changed, promised(connection, row))

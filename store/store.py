@@ -31,6 +31,7 @@ from .domain_changes import (
     note_estimate,
     note_history_lost,
     note_source_ids,
+    priced_change,
     raise_budget,
     source_ids,
     succeed,
@@ -332,6 +333,15 @@ class Store:
             StoreError: the belief cannot be priced, or its slot lies before an earlier change.
         """
         return self._write(change_belief, domain, change, note)
+
+    def price_change(self, domain: str, change: BeliefChange) -> Changed:
+        """What :meth:`change_belief` would answer or raise now; nothing is put on record.
+
+        Raises:
+            BudgetRefused: what is charged or promised would pass the budget.
+            StoreError: the belief cannot be priced, or its slot lies before an earlier change.
+        """
+        return self._read(priced_change, domain, change)
 
     def succeed(
         self,

@@ -125,7 +125,7 @@ def choose(
             f"privacy.mechanism is {mechanism}, whose noise grows with the window and has no limit for an endless "
             "stream: set privacy.guarantee to window, or use a quilt mechanism"
         )
-    held = _held(method, given, states)
+    held = account_belief(method, given, states)
     made: list[Calibration] = []
     for length in lengths:
         found = method.anywhere(held, epsilon, length)
@@ -159,10 +159,14 @@ def _check_rare(bounds: MixingBounds, states: int) -> None:
         )
 
 
-def _held(method: Method, given: Belief, states: int) -> Belief:
+def account_belief(method: Method, given: Belief, states: int) -> Belief:
     """What the account believes: the model, with a start that is true in every slot, or the bounds of its chains.
 
     Windows begin anywhere, and a start that is known is true of one slot only.
+
+    Raises:
+        ChainError: the chains of the model have no bounds.
+        SettingsError: the method needs what the model does not say, or no chain has such bounds.
     """
     if method.reads == "directions":
         held = everywhere(given)
@@ -440,15 +444,30 @@ def loaded(given: str | Bounds, settings: Settings) -> Model:
     """
     if given != STAND_IN and not isinstance(given, Bounds):
         return Model.load(Path(settings.path(given)))
-    method = STAND_IN_METHOD
     if isinstance(given, Bounds):
-        method = "bounds given by hand"
-        try:
-            bounds = MixingBounds(given.pi_min, given.gap, kind=given.kind)
-        except ChainError as error:
-            raise SettingsError(f"model.{error}") from None
-    else:
-        bounds = stand_in(settings.grid.interval_us, settings.space.size)
+        return of_bounds(given)
+    return _of_any(stand_in(settings.grid.interval_us, settings.space.size), STAND_IN_METHOD)
+
+
+def of_bounds(given: Bounds, where: str = "model.") -> Model:
+    """The model of bounds given by hand.
+
+    Args:
+        given: the bounds.
+        where: what a message says before the name of one.
+
+    Raises:
+        SettingsError: no chain has such bounds.
+    """
+    try:
+        bounds = MixingBounds(given.pi_min, given.gap, kind=given.kind)
+    except ChainError as error:
+        raise SettingsError(f"{where}{error}") from None
+    return _of_any(bounds, "bounds given by hand")
+
+
+def _of_any(bounds: MixingBounds, method: str) -> Model:
+    """The model of bounds that hold for any states and any interval."""
     return Model(belief=bounds.to_dict(), states=None, interval_us=None, provenance=Provenance(method=method))
 
 

@@ -17,12 +17,14 @@ from typing import Any, Literal
 
 import click
 import pyarrow as pa
+from pydantic import ValidationError
 from rich.console import Console
 
 from ...privacy.accounting.theorems import TheoremBound
+from ...privacy.analysis.methods import METHODS
 from ...privacy.mechanisms.discrete_laplace import epsilon_dp_of
 from ...privacy.mechanisms.histogram import LaplaceHistogram, noisy_histogram
-from ...privacy.models.classes import from_any_start, mixing_bounds
+from ...privacy.models.classes import has_quilts
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.files import SQLITE_BEGIN, FileError, is_file, is_folder, open_regular, write_whole
@@ -30,19 +32,23 @@ from ...schemas.ledger import LedgerEntry
 from ...schemas.model_file import Model
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE
 from ...schemas.releases import rows_from_batch
+from ...schemas.settings.base import Explained, SettingsError, problems_of, read_document, read_text
 from ...schemas.settings.job import Settings, is_settings, read_settings
-from ...schemas.settings.model import EstimatedModel
+from ...schemas.settings.model import Bounds, EstimatedModel
 from ...schemas.slots import SlotGrid, format_instant, parse_instant
+from ...schemas.states import StateSpace
 from ...schemas.table_files import released_rows
 from ...store.accounts import check_loss, costs_alone, loss_of_spans, priced_anew, same_loss
 from ...store.address import StoreAddress
+from ...store.domain_changes import Changed
+from ...store.errors import BudgetRefused, StoreError
 from ...store.merge import merge as merge_ledgers
 from ...store.queries import DomainSummary
 from ...store.registration import SHARING
-from ...store.specs import TRANSITIONS, BeliefChange, DomainSpec, Registration, bins_of, first_difference
+from ...store.specs import TRANSITIONS, BeliefChange, Registration, bins_of, first_difference
 from ...store.store import Store
 from ...store.verification import Head, Verified
-from ...transforms.plan import make_plan
+from ...transforms.plan import account_belief, make_plan, of_bounds
 from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, paragraph, plural, print_json, results
 from ..errors import CommandError, ExitCode, writing
@@ -282,7 +288,11 @@ def verify(text: str, expected: Sequence[str], *, as_json: bool) -> None:
     """Read a whole ledger for damage and print the heads of its domains."""
     heads: dict[str, list[Head]] = {}
     for one in expected:
-        domain, _, head = one.rpartition("=")
+        domain, equals, head = one.rpartition("=")
+        if not equals:
+            raise CommandError(
+                f"--expect {one}: there is no `=` in it; give DOMAIN=HEAD as `quiltstream ledger verify` printed it"
+            )
         try:
             heads.setdefault(domain, []).append(Head.parse(head))
         except ValueError as error:
@@ -407,30 +417,43 @@ def _account(said: DomainSummary) -> str:
     return f"{text}; closed" if said.closed else text
 
 
-def change_belief(text: str, domain: str, path: Path, instant: str | None, *, ask: bool) -> None:
-    """Change a domain's belief after asking: from an instant on, or without one joined to the others for all time."""
-    model = Model.load(path)
+def change_belief(text: str, domain: str, path: Path, instant: str | None, *, ask: bool, dry: bool = False) -> None:
+    """Change a domain's belief after asking: from an instant on, or without one joined to the others for all time.
+
+    With ``dry`` print what it would cost and change nothing.
+    """
+    model = _model(path)
     with _open(text) as store:
         said = store.summary(domain)
-        held = store.registered(domain, said.queries[0].name) if said.queries else None
-        if held is None:
+        held = [one for query in said.queries if (one := store.registered(domain, query.name)) is not None]
+        if not held:
             raise CommandError(f"domain {domain!r} has no query on record, and so no belief that could change")
-        slot, zone = None, str(held.domain.reading.get("timezone", "UTC"))
+        spec = held[0].domain
+        slot, zone = None, str(spec.reading.get("timezone", "UTC"))
         if instant is not None:
-            slot = SlotGrid(**held.domain.grid).slot_at(parse_instant(instant, zone), "--from")
-        belief = _like(held.domain, model)
+            slot = SlotGrid(**spec.grid).slot_at(parse_instant(instant, zone), "--from")
+        belief = _like(held, model, path)
         origin = model.provenance
         kind: Literal["joined", "switched"] = "joined" if slot is None else "switched"
         change = BeliefChange(
             kind, belief, model.model_id, slot, origin.from_protected, origin.text, origin.series_hashes
         )
-        if ask:
-            how = "joins the others for the whole history" if slot is None else f"is believed alone from {instant} on"
-            _ask(
-                f"The belief of {path} {how}: everything charged and promised is priced anew, and this is never taken "
-                "back. Change it?"
-            )
-        done = store.change_belief(domain, change)
+        how = "joins the others for the whole history" if instant is None else f"is believed alone from {instant} on"
+        try:
+            # of the ledger as it is now: another process may charge before the answer, so the change itself prices it
+            # anew under the domain's lock, and is refused where the budget does not allow it then
+            price = _price(store.price_change(domain, change), said, _later(store, held, change))
+            if dry:
+                paragraph(results(), f"The belief of {path} {how}. {price} Nothing was changed.")
+                return
+            if ask:
+                _ask(f"The belief of {path} {how}. {price} This is never taken back. Change it?")
+            done = store.change_belief(domain, change)
+        except BudgetRefused as refusal:
+            later = _later(store, held, change)
+            if later is None:
+                raise
+            raise CommandError(f"{refusal}; the budget allows {later.text}", ExitCode.REFUSED) from refusal
     paragraph(
         results(),
         f"{domain}: the loss of everything charged was {done.before:.9g} and is {done.after:.9g}; with everything "
@@ -439,19 +462,102 @@ def change_belief(text: str, domain: str, path: Path, instant: str | None, *, as
     )
 
 
-def _like(domain: DomainSpec, model: Model) -> dict[str, object]:
-    """The model's belief in the form that the domain's account rests on: bounds, or the chains themselves."""
+def _price(cost: Changed, said: DomainSummary, later: _Later | None) -> str:
+    """What a change costs, in words, and the change from an instant on where that costs less."""
+    text = (
+        f"Everything charged costs {cost.before:.9g} epsilon now and {cost.after:.9g} then; with everything promised "
+        f"{cost.reserved_before:.9g} now and {cost.reserved_after:.9g} then, of a budget of {said.budget:g}, of which "
+        f"{max(0.0, said.budget - cost.reserved_after):.9g} stays free."
+    )
+    if later is None or later.cost.reserved_after >= cost.reserved_after:
+        return text
+    return f"{text} What costs less is {later.text}."
+
+
+@dataclass(frozen=True)
+class _Later:
+    """The change to a belief that is believed alone from the first window on that is not charged."""
+
+    instant: str
+    cost: Changed
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return (
+            f"--from {self.instant}, by which the old belief holds until then and this one alone from there on: "
+            f"{self.cost.after:.9g} for everything charged, {self.cost.reserved_after:.9g} with everything promised"
+        )
+
+
+def _later(store: Store, held: Sequence[Registration], change: BeliefChange) -> _Later | None:
+    """The same belief from the first window on without an entry; ``None`` where it cannot be, or is from an instant."""
+    if change.slot is not None:
+        return None
+    spec, slot = held[0].domain, max(map(store.next_start, held))
     try:
-        given, account = belief_from_dict(model.belief), belief_from_dict(domain.belief)
-        if not account.members and account.bounds is not None:
-            return mixing_bounds(given).to_dict()
-        if account.members and not given.members:
+        cost = store.price_change(spec.name, replace(change, kind="switched", slot=slot))
+    except (BudgetRefused, StoreError):
+        return None
+    return _Later(str(spec.instant(slot)), cost)
+
+
+def _model(path: Path) -> Model:
+    """The model of a file that ``fit`` wrote, or bounds given by hand in a YAML file.
+
+    Raises:
+        ModelError: the file cannot be used.
+        SettingsError: they are no bounds, or those of no chain.
+    """
+    if path.suffix.lower() not in _BY_HAND:
+        return Model.load(path)
+    text = read_text(path, "bounds")
+    try:
+        given = Bounds.model_validate(read_document(text, str(path)))
+    except ValidationError as error:
+        problems = [f"{path}: {problem}" for problem in problems_of(error, _OF_BOUNDS)]
+        raise SettingsError(problems) from None
+    return of_bounds(given, f"{path}: ")
+
+
+#: Endings of a file with bounds given by hand; a model file is JSON.
+_BY_HAND = (".yaml", ".yml")
+
+_EXAMPLE = "a file that holds `pi_min: 0.05` and `gap: 0.3`, each on a line"
+_OF_BOUNDS = Explained(_EXAMPLE, _EXAMPLE)
+
+#: What the account of a domain rests on, by what the mechanisms of its queries read.
+_RESTS = {"bounds": "bounds (pi_min, gap)", "chains": "chains"}
+
+#: What a model is made of where it gives neither.
+_WITHOUT = {"dobrushin-bounds": "total-variation bounds", "periodic-chain": "a chain with a daily rhythm"}
+
+
+def _like(held: Sequence[Registration], model: Model, path: Path) -> dict[str, object]:
+    """The model's belief as the account of a domain has it: as a new query of one of its mechanisms would register it.
+
+    An account holds beliefs of any kinds side by side. But a query by quilts is registered under bounds, or under
+    chains, and could not be registered under what joined in another form.
+    """
+    domain, labels = held[0].domain, {method.label: method for method in METHODS.values()}
+    methods = [labels[one.query.mechanism] for one in held if one.query.mechanism in labels]
+    method = next((one for one in methods if one.reads != "directions"), METHODS["forward-backward"])
+    states = StateSpace.from_dict(domain.states)
+    model.check_fits(states, domain.grid["interval_us"])
+    try:
+        given = belief_from_dict(model.belief)
+        given.check_interval(domain.grid["interval_us"])
+        lacking = not has_quilts(given) if method.reads == "bounds" else not given.members
+        if method.reads != "directions" and lacking:
+            kind = str(given.to_dict()["kind"])
+            rests = _WITHOUT.get(kind, _RESTS["bounds"] if given.bounds is not None else kind)
             raise CommandError(
-                "the account rests on chains, and the model names none: fit one by `quiltstream fit --belief pooled`"
+                f"domain {domain.name!r} rests on {_RESTS[method.reads]}, because a query of it is of {method.name}, "
+                f"and {path} on {rests}: fit a model with `quiltstream fit SETTINGS --belief pooled`"
             )
-        return (from_any_start(given) if account.any_start else given).to_dict()
+        return account_belief(method, given, states.size).to_dict()
     except ChainError as error:
-        raise CommandError(f"model: {error}") from error
+        raise CommandError(f"{path}: {error}") from error
 
 
 #: So many differences of one look are listed.

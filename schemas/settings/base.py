@@ -297,6 +297,24 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def read_text(path: Path, what: str = "settings") -> str:
+    """Read the text of a document.
+
+    Args:
+        path: its file.
+        what: what messages call it.
+
+    Raises:
+        SettingsError: the file cannot be read, or is no UTF-8.
+    """
+    try:
+        return read_regular(path, MOST_SETTINGS_BYTES).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SettingsError([f"{what} {path}: not UTF-8 from byte {error.start} on; save it as UTF-8"]) from None
+    except OSError as error:
+        raise SettingsError([f"{what} {path}: cannot be read ({reason(error)})"]) from None
+
+
 def read_document(text: str, name: str, explained: Explained = OF_JOBS) -> dict[str, Any]:
     """Read a YAML or JSON mapping as plain data.
 
@@ -446,8 +464,4 @@ class Document(Section):
         Raises:
             SettingsError: the file cannot be read, or a setting is wrong.
         """
-        try:
-            text = read_regular(path, MOST_SETTINGS_BYTES).decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise SettingsError([f"settings {path}: cannot be read ({reason(error)})"]) from None
-        return cls.load(text, folder=path.parent, name=str(path))
+        return cls.load(read_text(path), folder=path.parent, name=str(path))

@@ -116,7 +116,9 @@ def test_an_intact_ledger_is_verified_and_its_heads_verify_later_ledgers(ran: Jo
     assert done.said("is not on record as it was")
     done = call("ledger", "verify", ran.ledger, "--expect", "streets")
     assert done.code == 2
-    assert "--expect streets" in done.err
+    assert done.said("--expect streets: there is no `=` in it; give DOMAIN=HEAD"), done.err
+    done = call("ledger", "verify", ran.ledger, "--expect", str(head))
+    assert (done.code, done.said("there is no `=` in it")) == (2, True), done.err
 
 
 def test_a_mistyped_domain_of_a_head_is_named_as_such(ran: Job) -> None:
