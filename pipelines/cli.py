@@ -540,6 +540,7 @@ def run(
     was refused the exit code is 3.
 
     Before the first charge it stops with exit code 2 where the noise would drown the counts, and says what would help.
+    With --dry-run the exit code is that of the run, as far as it is known without the data, and else 0.
 
     With --live the source is followed as it grows, each window is published when it closes, and the sink is a folder
     or a topic.
@@ -555,15 +556,15 @@ def run(
       quiltstream run --live settings.yaml
       quiltstream run settings.yaml -- --direct_num_workers=2 --direct_running_mode=multi_processing
     """
-    if dry_run:
-        from .commands.dry_run import dry
-
-        dry(settings, beam_options, as_json=as_json, live=live, history_lost=history_lost)
-        return
     from ..schemas.settings.job import Accepted
 
     accepted = Accepted(noise=accept_noise, stand_in=accept_stand_in)
-    if live:
+    if dry_run:
+        from .commands.dry_run import dry
+
+        words = {"as_json": as_json, "live": live, "history_lost": history_lost}
+        code = dry(settings, beam_options, **words, accepted=accepted)
+    elif live:
         from .live.command import run_live
 
         code = run_live(settings, beam_options, as_json=as_json, history_lost=history_lost, accepted=accepted)

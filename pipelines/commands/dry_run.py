@@ -158,13 +158,24 @@ def cautions(settings: Settings, plan: Plan, *, endless: bool, now_us: int | Non
 class Course:
     """What ``run`` will do, by the settings and the ledger as they are now."""
 
-    code: ExitCode | None  # its exit code; ``None`` where that depends on data
+    code: ExitCode | None  # its exit code, with which the dry run ends, too; ``None`` where that depends on data
     text: str
     more: str = ""  # what becomes of a history that was lost, or what was not looked at
+
+    @classmethod
+    def stopped(cls, by: BaseException | str) -> Course:
+        """A run that stops before its first charge: by an error, or for want of words of the operator."""
+        if isinstance(by, str):
+            return cls(ExitCode.SETTINGS, f"{_STOPS}, unless it is run with {by}")
+        failure = explain(by)
+        return cls(failure.code, f"{_STOPS}: {failure.text}")
 
     def __str__(self) -> str:
         code = "" if self.code is None else f" (exit code {self.code.value})"
         return f"{self.text}{code}" + (f"; {self.more}" if self.more else "")
+
+
+_STOPS = "it stops before anything is charged"
 
 
 def course_of(
@@ -176,25 +187,25 @@ def course_of(
     live: bool,
     hopeless: bool,
     history_lost: bool,
+    accepted: Accepted,
 ) -> Course:
     """Find out what a run will do, by trying its registration in the ledger that is there; nothing is put on record."""
     before = on_record(plan.address, plan.domain.name, plan.query_name)
-    words = [word for word, needed in (("--accept-noise", hopeless and before.registration is None),
-                                       ("--accept-stand-in", plan.stand_in)) if needed]  # fmt: skip
+    noise = hopeless and before.registration is None and not accepted.noise
+    stand_in = plan.stand_in and not accepted.stand_in
+    words = [word for word, needed in (("--accept-noise", noise), ("--accept-stand-in", stand_in)) if needed]
     if words:
-        needed = " and ".join(words)
-        return Course(ExitCode.SETTINGS, f"it stops before anything is charged, unless it is run with {needed}")
+        return Course.stopped(" and ".join(words))
     try:
         look = _look_for_lost(settings, live=live)
     except (CommandError, SettingsError, StoreError) as error:
         if not (history_lost and isinstance(error, ReplacedError)):
-            failure = explain(error)
-            return Course(failure.code, f"it stops before anything is charged: {failure.text}")
+            return Course.stopped(error)
         look = "it goes on without the history that was lost (--history-lost), and marks the account for ever"
     try:
         check_ledger(plan.address, undone=True)
     except StoreError as error:
-        return Course(ExitCode.STORE, f"it stops before anything is charged: {error}")
+        return Course.stopped(error)
     found = _course(plan, account, admitted, before, live=live)
     return replace(found, more=look)
 
@@ -229,7 +240,7 @@ def _course(plan: Plan, account: Standing, admitted: int | None, before: OnRecor
     except BudgetRefused as error:
         return Course(ExitCode.REFUSED, f"nothing is published: {error}")
     except StoreError as error:
-        return Course(ExitCode.STORE, f"it stops before anything is charged: {error}")
+        return Course.stopped(error)
     return _course_of_record(made, len(before.complete))
 
 
@@ -372,8 +383,15 @@ class Forecast:
         return finite(found | {"operator_only": {"of_history": found.pop("of_history")}})
 
 
-def forecast(settings: Settings, plan: Plan, *, live: bool = False, history_lost: bool = False) -> Forecast:
-    """Say what a job will do."""
+def forecast(
+    settings: Settings,
+    plan: Plan,
+    *,
+    live: bool = False,
+    history_lost: bool = False,
+    accepted: Accepted = Accepted(),  # noqa: B008 - a frozen value
+) -> Forecast:
+    """Say what a job will do, with the words of the operator."""
     schedule, grid = plan.schedule, plan.grid
     noisiest = max((plan.of_length(slots) for slots in schedule.own_lengths), key=lambda one: one.scale)
     calibration = noisiest.calibration
@@ -436,7 +454,14 @@ def forecast(settings: Settings, plan: Plan, *, live: bool = False, history_lost
         hopeless=hopeless,
         stand_in=plan.stand_in,
         run=course_of(
-            settings, plan, account, allowed, live=endless, hopeless=bool(hopeless), history_lost=history_lost
+            settings,
+            plan,
+            account,
+            allowed,
+            live=endless,
+            hopeless=bool(hopeless),
+            history_lost=history_lost,
+            accepted=accepted,
         ),
         by_quilts=by_quilts(believed, plan.epsilon, calibration.length) if calibration.certificates else {},
         naive_loss=None if windows is None else windows * plan.epsilon,
@@ -662,9 +687,17 @@ def _budget(said: Forecast) -> str:
 
 
 def dry(
-    path: Path, beam_options: Sequence[str] = (), *, as_json: bool, live: bool = False, history_lost: bool = False
-) -> None:
-    """Say what a settings file would do, in a live run or in one that ends.
+    path: Path,
+    beam_options: Sequence[str] = (),
+    *,
+    as_json: bool,
+    live: bool = False,
+    history_lost: bool = False,
+    accepted: Accepted = Accepted(),  # noqa: B008 - a frozen value
+) -> int:
+    """Say what a settings file would do, in a live run or in one that ends; return the exit code of that run.
+
+    Where that depends on data it is 0.
 
     Beam is imported only where its options are given, or a model is estimated: it takes as long as all the rest.
     """
@@ -679,13 +712,14 @@ def dry(
 
         plan = active_query(settings, live=live).histograms.plan
     check_plan(plan, live=live or goes_on(settings))
-    said = forecast(settings, plan, live=live, history_lost=history_lost)
+    said = forecast(settings, plan, live=live, history_lost=history_lost, accepted=accepted)
     if beam_options and not _workers_here(beam_options, live=live):
         said = replace(said, cautions=(*said.cautions, Memory(settings).of_workers_elsewhere))
     if as_json:
         print_json(said.to_dict())
     else:
         show(results(), said)
+    return ExitCode.OK if said.run.code is None else said.run.code
 
 
 def _workers_here(beam_options: Sequence[str], *, live: bool) -> bool:

@@ -207,8 +207,8 @@ def test_a_ledger_on_a_read_only_mount_can_be_shown_and_not_changed(
     before = sorted((one.name, one.read_bytes()) for one in folder.iterdir())
     read_only_disk(monkeypatch)
     assert call("ledger", "show", folder / "ledger.db") == shown
-    assert call("run", "--dry-run", folder / "settings.yaml").code == 0
     for words in (
+        ("run", "--dry-run", folder / "settings.yaml"),
         ("ledger", "budget", folder / "ledger.db", "streets", "2", "--yes"),
         ("run", folder / "settings.yaml"),
     ):

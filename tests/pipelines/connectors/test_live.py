@@ -60,7 +60,13 @@ def test_a_job_over_files_imports_no_broker_and_no_payload_decoder(tmp_path: Pat
 
 def test_a_dry_run_imports_no_beam_and_help_nothing_of_the_mathematics(tmp_path: Path) -> None:
     one = job(tmp_path)
-    call = "from quiltstream.pipelines.cli import main\nmain({words!r}, standalone_mode=False)"
+    call = (
+        "from quiltstream.pipelines.cli import main\n"
+        "try:\n"
+        "    main({words!r}, standalone_mode=False)\n"
+        "except SystemExit as end:\n"
+        "    assert not end.code"
+    )
     modules = imported(call.format(words=["run", "--dry-run", str(one.settings)]), tmp_path)
     assert "quiltstream.privacy.accounting.ledger" in modules
     assert among(modules, ("apache_beam", "alembic", *CLIENTS)) == []
