@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .commands import Group, leave_at_exit
+from .commands import Group, leave_at_exit, runs_until_stopped
 
 if TYPE_CHECKING:
     from ..schemas.releases import Engine
@@ -556,6 +556,8 @@ def run(
       quiltstream run --live settings.yaml
       quiltstream run settings.yaml -- --direct_num_workers=2 --direct_running_mode=multi_processing
     """
+    if live and not dry_run:
+        runs_until_stopped()
     from ..schemas.settings.job import Accepted
 
     accepted = Accepted(noise=accept_noise, stand_in=accept_stand_in)
@@ -593,6 +595,8 @@ def gateway(settings: Path, *, check: bool) -> None:
       quiltstream gateway --check gateway.yaml
       quiltstream gateway gateway.yaml
     """
+    if not check:
+        runs_until_stopped()
     from .gateway import run as gateways
 
     if check:

@@ -48,6 +48,7 @@ class ExitCode(IntEnum):
     SOURCE = 5, "the input data could not be read, or no reading of them counts"
     SINK = 6, "the sink or the rejects could not be written, e.g. because the disk is full"
     STOPPED = 130, "stopped before it was done, by Ctrl-C or because a question was not answered by yes"
+    TERMINATED = 143, "stopped before it was done, by SIGTERM"
 
 
 _PACKAGE = "quiltstream."

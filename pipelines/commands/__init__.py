@@ -26,14 +26,16 @@ from __future__ import annotations
 import atexit
 import gc
 import logging
+import os
 import signal
 import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
@@ -114,7 +116,7 @@ def leave_at_exit() -> None:
 
 _DEBUG = "quiltstream.debug"
 
-#: Said after Ctrl-C; true of every command: those that write do so in whole transactions or whole files.
+#: Said after Ctrl-C and SIGTERM; true of every command: those that write do so in whole transactions or whole files.
 STOPPED = "stopped; what is on record stays: run the same command again and it goes on from there"
 
 
@@ -157,7 +159,7 @@ class Command(click.Command):
             if debug:
                 traceback.print_exc()
             failure = explain(error)
-            # a runner wraps Ctrl-C into an error of the step that it interrupted; an error with a code is printed
+            # a runner wraps a stop into an error of the step that it interrupted; an error with a code is printed
             if STOP_SIGNALS and failure.code is ExitCode.FAILURE:
                 _end_stopped()
             from ..console import printable  # noqa: PLC0415 - --help is quick without the console
@@ -171,33 +173,96 @@ class Command(click.Command):
 #: callback of an import; code that waits for long looks here as well.
 STOP_SIGNALS: list[int] = []
 
+#: What is done at such a signal, before it is raised.
+_AT_STOP: list[Callable[[], None]] = []
+
 
 def on_stop_signal(number: int, frame: FrameType | None) -> None:
-    """Note a signal, which raises a ``KeyboardInterrupt`` as Ctrl-C always does."""
+    """Note a signal, which raises a ``KeyboardInterrupt`` whichever it is, as Ctrl-C always does."""
     STOP_SIGNALS.append(number)
+    for one in _AT_STOP:
+        one()
     signal.default_int_handler(number, frame)
+
+
+#: The signals that stop a command, each with what Python does at one where nobody has said otherwise. A shell starts
+#: what runs in its background with Ctrl-C ignored, and that stays so.
+_USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 
 @contextmanager
 def _noted() -> Generator[None]:
-    """Note that Ctrl-C came."""
-    usual = threading.current_thread() is threading.main_thread() and (
-        signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
+    """Note that Ctrl-C or SIGTERM came."""
+    here = threading.current_thread() is threading.main_thread()
+    usual = [number for number, does in _USUAL.items() if here and signal.getsignal(number) is does]
     STOP_SIGNALS.clear()
-    if not usual:
-        yield
-        return
-    signal.signal(signal.SIGINT, on_stop_signal)
+    for number in usual:
+        signal.signal(number, on_stop_signal)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in usual:
+            signal.signal(number, _USUAL[number])
+
+
+#: Seconds between two looks for processes that are left.
+_AGAIN_S = 0.1
+
+
+@contextmanager
+def children_end_with_a_stop() -> Generator[None]:
+    """End the processes that are begun meanwhile when the command is stopped.
+
+    Beam waits for the workers that it began as processes of their own, and only Ctrl-C at a terminal reaches them.
+    """
+    before, over = set(_children()), threading.Event()
+
+    def end() -> None:
+        while not over.is_set():  # a thread of Beam may be about to begin another one
+            for pid in _children():
+                if pid not in before:
+                    with suppress(OSError):
+                        os.kill(pid, signal.SIGTERM)
+            over.wait(_AGAIN_S)
+
+    def at_stop() -> None:
+        threading.Thread(target=end, name="quiltstream-ending", daemon=True).start()
+
+    _AT_STOP.append(at_stop)
+    try:
+        yield
+    finally:
+        over.set()
+        _AT_STOP.remove(at_stop)
+
+
+def _children() -> list[int]:
+    """The processes that this one began, and those that they began, by Linux's list of them; elsewhere none."""
+    found, waiting = list[int](), [os.getpid()]
+    while waiting:
+        for path in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
+            with suppress(OSError):
+                begun = [int(pid) for pid in path.read_text(encoding="ascii").split()]
+                found += begun
+                waiting += begun
+    return found
+
+
+_UNTIL_STOPPED = "quiltstream.until-stopped"
+
+
+def runs_until_stopped() -> None:
+    """Note that the command goes on until it is stopped: a stop is then its usual end, whenever it comes."""
+    click.get_current_context().find_root().meta[_UNTIL_STOPPED] = True
 
 
 def _end_stopped() -> NoReturn:
     click.echo(STOPPED, err=True)
-    raise click.exceptions.Exit(ExitCode.STOPPED)
+    context = click.get_current_context(silent=True)
+    if context is not None and context.find_root().meta.get(_UNTIL_STOPPED):
+        raise click.exceptions.Exit(ExitCode.OK)
+    by_sigterm = STOP_SIGNALS[:1] == [signal.SIGTERM]
+    raise click.exceptions.Exit(ExitCode.TERMINATED if by_sigterm else ExitCode.STOPPED)
 
 
 class Group(click.Group):

@@ -38,7 +38,7 @@ from ..estimation import active_query
 from ..on_record import Memory, OnRecord, note_lost_history, on_record, with_ledger, with_newest
 from ..preflight import Word, check_command, preflight
 from ..runners import counters, new_pipeline, options_of, read_source, runner_name
-from . import settled
+from . import children_end_with_a_stop, settled
 from .dry_run import OPERATOR, Cost, NoiseOfLength, assumptions, left_to_data, of_history, of_units
 
 
@@ -230,8 +230,9 @@ def _finish(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int] | Non
     """Run to the end and tally. An error of writing says what is on record: the sink is written after all rows are."""
     settled()
     try:
-        result = pipeline.run()
-        result.wait_until_finish()
+        with children_end_with_a_stop():
+            result = pipeline.run()
+            result.wait_until_finish()
     except Exception as error:
         output = output_of(error, outputs_of(settings))
         if output is None:

@@ -1,9 +1,12 @@
-"""Ctrl-C ends a command with a sentence and a code of its own, wherever it comes."""
+"""Ctrl-C and SIGTERM end a command with a sentence and a code of its own, wherever they come."""
 
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Generator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +15,22 @@ import pytest
 from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
-from quiltstream.pipelines.commands import STOPPED, Command
+from quiltstream.pipelines.commands import STOPPED, Command, dry_run
 from quiltstream.pipelines.errors import CommandError, ExitCode
+from quiltstream.pipelines.gateway import run as gateways
+from quiltstream.pipelines.live import command
 
 from ...forked import COMMAND
-from ..jobs import fork, job, readings
+from ..jobs import call, fork, job, readings
 
-#: Ctrl-C comes when a step has its first readings, and the step takes its time.
+#: The signal comes when a step has its first readings, and the step takes its time.
 IN_A_STEP = f"""
-import os, signal, time
+import os, signal, sys, time
+number = int(sys.argv.pop(1))
 from quiltstream.transforms.aggregate.encode import EncodeCells
 meant = EncodeCells.process
 def process(self, *words, **named):
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), number)
     for _ in range(20):
         time.sleep(0.05)
     return meant(self, *words, **named)
@@ -41,10 +47,15 @@ def _listening() -> Generator[None]:  # pyright: ignore[reportUnusedFunction] - 
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_stopped_run_is_reported_and_the_next_run_resumes(tmp_path: Path) -> None:
+#: The exit code of each signal.
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_a_stopped_run_is_reported_and_the_next_run_resumes(tmp_path: Path, number: signal.Signals) -> None:
     made = job(tmp_path / "job", rows=readings(days=2))
-    done = fork("run", made.settings, cwd=tmp_path, program=IN_A_STEP)
-    assert (done.code, done.out) == (130, "")
+    done = fork(f"{number:d}", "run", made.settings, cwd=tmp_path, program=IN_A_STEP)
+    assert (done.code, done.out) == (CODES[number], "")
     # the program above imports Beam before the command can keep its remarks away
     assert [line for line in done.err.splitlines() if not line.startswith("WARNING:root:apitools")] == [STOPPED]
     again = fork("run", made.settings, cwd=tmp_path)
@@ -52,22 +63,89 @@ def test_a_stopped_run_is_reported_and_the_next_run_resumes(tmp_path: Path) -> N
     assert len(made.rows()) == 14
 
 
-def by_itself() -> None:
-    signal.raise_signal(signal.SIGINT)
+#: The same where steps run in workers that are processes of their own, which tell of themselves and of their begin.
+IN_WORKERS = f"""
+import os, signal, sys, threading, time
+from pathlib import Path
+from quiltstream.pipelines import commands
+folder, number = Path(sys.argv.pop(1)), int(sys.argv.pop(1))
+def stop():
+    while not len(begun := commands._children()) > 2:
+        time.sleep(0.05)
+    time.sleep(1)
+    (folder / "begun").write_text(" ".join(map(str, commands._children())))
+    os.kill(os.getpid(), number)
+threading.Thread(target=stop, daemon=True).start()
+{COMMAND}
+"""
 
 
-def within_a_step() -> None:
+@pytest.mark.parametrize("number", CODES)
+def test_a_stop_leaves_no_worker_that_is_a_process_of_its_own(tmp_path: Path, number: signal.Signals) -> None:
+    made = job(tmp_path / "job", rows=readings(days=8))
+    workers = ("--", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
+    words = (str(tmp_path), f"{number:d}", "run", str(made.settings), *workers)
+    done = fork(*words, cwd=tmp_path, program=IN_WORKERS)
+    assert done.code == CODES[number], done.err
+    begun = [int(pid) for pid in (tmp_path / "begun").read_text(encoding="ascii").split()]
+    assert len(begun) > 2
+    deadline = time.monotonic() + 10
+    while left := [pid for pid in begun if _runs(pid)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process runs: of one that ended, and that nobody has asked for, the command line is empty."""
+    with suppress(OSError):
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    return False
+
+
+def by_itself(number: int) -> None:
+    signal.raise_signal(number)
+
+
+def within_a_step(number: int) -> None:
     try:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
     except KeyboardInterrupt:
         raise RuntimeError("KeyboardInterrupt [while running 'Read/Decode']") from None
 
 
+@pytest.mark.parametrize("number", CODES)
 @pytest.mark.parametrize("body", [by_itself, within_a_step])
-def test_ctrl_c_is_distinguished_from_a_failure_that_a_runner_made_of_it(body: Callable[[], None]) -> None:
-    done = CliRunner().invoke(Command("trial", callback=body), [])
-    assert (done.exit_code, done.stdout, done.stderr) == (130, "", STOPPED + "\n")
+def test_a_stop_is_distinguished_from_a_failure_that_a_runner_made_of_it(
+    body: Callable[[int], None], number: signal.Signals
+) -> None:
+    done = CliRunner().invoke(Command("trial", callback=partial(body, number)), [])
+    assert (done.exit_code, done.stdout, done.stderr) == (CODES[number], "", STOPPED + "\n")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_a_stop_is_the_usual_end_of_a_live_run_also_while_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setattr(command, "read_settings", lambda _: signal.raise_signal(number))
+    done = call("run", "--live", tmp_path / "settings.yaml")
+    assert (done.code, done.out, done.err) == (0, "", STOPPED + "\n")
+    monkeypatch.setattr(gateways, "run_gateway", lambda _: signal.raise_signal(number))
+    assert call("gateway", tmp_path / "gateway.yaml").code == 0
+    # and not of a dry run of one
+    monkeypatch.setattr(dry_run, "read_settings", lambda _: signal.raise_signal(number))
+    assert call("run", "--live", "--dry-run", tmp_path / "settings.yaml").code == CODES[number]
+
+
+def test_a_signal_that_is_ignored_remains_ignored() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        done = CliRunner().invoke(Command("trial", callback=partial(by_itself, signal.SIGTERM)), [])
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (done.exit_code, done.stderr) == (0, "")
 
 
 def test_a_failure_without_ctrl_c_is_reported_as_a_failure() -> None:
