@@ -6,7 +6,7 @@ record, and tallies for the operator from Beam's counters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.slots import format_instant
 from ...store.accounts import priced
 from ...store.errors import StoreError
+from ...store.specs import Registration
 from ...store.store import Store
 from ...transforms.checks import STAND_IN_TEXT, error_shares
 from ...transforms.common.batches import DECODED, OUTSIDE, READINGS, counter_name
@@ -53,6 +54,8 @@ class Summary:
     # those of them whose first block this run drew, and no other job that ran at the same time; ``None`` where the
     # runner may count otherwise
     windows_drawn: int | None
+    rows_published: int  # rows of the windows whose rows are all on record now and were not before the run
+    rows_drawn: int | None  # how many of these this run drew, and no job before it or beside it; ``None`` likewise
     windows_completed: int  # those of them that were charged before the run
     windows_on_record: int  # windows whose rows were on record before
     windows_refused: int  # windows the budget refused, in this run or before
@@ -181,7 +184,9 @@ def publish(
     summary = replace(summary_of(settings, histograms, before, after, tallies), left_out=ready.source.left_out.lines)
     if tallies is None or runner_name(options_of(beam_options)) is not None:
         return summary  # a runner that tries a bundle again does not count what the first attempt drew
-    return replace(summary, windows_drawn=tallies.get("windows-released", 0))
+    return replace(
+        summary, windows_drawn=tallies.get("windows-released", 0), rows_drawn=tallies.get("rows-released", 0)
+    )
 
 
 class _Batch:
@@ -292,10 +297,12 @@ def summary_of(
         windows=len(schedule) if schedule.stop is not None else len(after.complete | after.refused),
         windows_published=len(after.complete - before.complete),
         windows_drawn=None,
+        rows_published=_rows(registration, after.complete - before.complete),
+        rows_drawn=None,
         windows_completed=len((after.complete - before.complete) & before.charged),
         windows_on_record=len(before.complete),
         windows_refused=len(after.refused),
-        rows=sum(len(registration.roster_of(schedule.window_at(start)).keys) for start in after.complete),
+        rows=_rows(registration, after.complete),
         sink="" if sink is None else settings.path(sink.path) if sink.is_files else sink.text,
         epsilon=plan.epsilon,
         loss_before=before.account.loss,
@@ -316,6 +323,12 @@ def summary_of(
         cautions=(*stand_in, *(one.text for one in after.account.shares), *of_units(settings)),
         operator_only=None if tallies is None else _operator(tallies, plan.domain.missing),
     )
+
+
+def _rows(registration: Registration, starts: Iterable[int]) -> int:
+    """How many rows windows have, of which each is given by its first slot."""
+    schedule = registration.query.schedule
+    return sum(len(registration.roster_of(schedule.window_at(start)).keys) for start in starts)
 
 
 #: Counters that only a live job has something to say by.
@@ -405,13 +418,18 @@ def show(console: Console, summary: Summary) -> None:
 
 def _windows(summary: Summary) -> str:
     of_them: list[str] = []
-    if summary.windows_published and summary.windows_drawn is not None:
-        of_them.append(f"{summary.windows_drawn:,} of them drawn by this job")
+    drawn, rows, part = summary.rows_drawn, summary.rows_published, ""
+    if summary.windows_published and drawn is not None:
+        if drawn == rows:
+            of_them.append(f"{summary.windows_published:,} of them drawn by this job")
+        else:  # a job before it, or beside it, drew parts of windows, too
+            part = f"; of their {rows:,} rows this job drew {drawn:,}"
     if summary.windows_completed:
         of_them.append(f"{summary.windows_completed:,} of them charged before it began")
     new = f"{summary.windows_published:,} newly on record" + (f" ({', '.join(of_them)})" if of_them else "")
     refused = f", {summary.windows_refused:,} refused" if summary.windows_refused else ""
-    return f"{new}, {summary.windows_on_record:,} on record before{refused}, of {summary.windows:,}"
+    before = f"{summary.windows_on_record:,} on record before{refused}, of {summary.windows:,}"
+    return f"{new}{part}; {before}" if part else f"{new}, {before}"
 
 
 def _tallies(operator: dict[str, Any] | None) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ import yaml
 
 from quiltstream.pipelines.commands.run import publish
 from quiltstream.schemas.settings.job import read_settings
+from quiltstream.store.specs import layout_of
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.registration import register
@@ -328,9 +329,28 @@ def test_windows_charged_by_an_incomplete_run_are_reported_by_the_next_one(tmp_p
     done = call("run", made.settings)
     assert done.code == 0, done.err
     assert done.said(
-        "7 newly on record (6 of them drawn by this job, 1 of them charged before it began), 0 on record before, of 7"
+        "7 newly on record (1 of them charged before it began); of their 14 rows this job drew 13; 0 on record before, "
+        "of 7"
     )
     assert "charged before" not in call("run", made.settings).out
+
+
+def test_a_run_after_a_killed_one_reports_the_rows_that_it_drew(tmp_path: Path) -> None:
+    """Of windows that are charged, also where the killed run drew the first block of each."""
+    made = job(tmp_path / "job")
+    histograms = PrivateHistograms(read_settings(made.settings))
+    registration = register(histograms.plan)
+    begun = [
+        one for one in drafts(histograms, registration) if one.shard == layout_of(registration, one.window).occupied[0]
+    ]
+    assert len(begun) == 5
+    with Store(histograms.plan.address, create=True) as store:
+        store.publish(registration, begun)
+    done = call("run", "--json", made.settings)
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert (said["windows_published"], said["windows_drawn"], said["windows_completed"]) == (7, 2, 5)
+    assert (said["rows_published"], said["rows_drawn"]) == (14, 9)
 
 
 @pytest.mark.parametrize(("missing", "told"), [("public", True), ({"break": "2h"}, True), ("state", False)])
