@@ -67,6 +67,7 @@ _CODES = {
     "BudgetExceeded": ExitCode.REFUSED,
     "BudgetRefused": ExitCode.REFUSED,
     "ExportError": ExitCode.SETTINGS,  # a word of the command line: the ledger is as it was
+    "AddressUnset": ExitCode.SETTINGS,  # as any other secret that is not there
     "StoreError": ExitCode.STORE,
     "SourceFileError": ExitCode.SOURCE,
     "NoReadingsError": ExitCode.SOURCE,

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..schemas.files import MOST_SECRET_BYTES, read_regular, reason
-from .errors import AddressError, StoreReplaced
+from .errors import AddressError, AddressUnset, StoreReplaced
 
 if TYPE_CHECKING:
     # a plan from a model file has no address, and SQLAlchemy takes as long as all of its imports
@@ -99,11 +99,14 @@ class StoreAddress:
         """The URL to connect to, filled in from this process's environment and files.
 
         Raises:
-            AddressError: a variable is not set, or the password's file cannot be read.
+            AddressUnset: variables are not set.
+            AddressError: the password's file cannot be read, or the path is relative.
         """
         from sqlalchemy.engine import URL  # noqa: PLC0415 - see above
 
         parsed = _parsed(self.url)
+        values = [one for value in parsed.query.values() for one in ([value] if isinstance(value, str) else value)]
+        _check_set(parsed.username, parsed.password, parsed.host, parsed.database, *values)
         query = {
             name: _filled(value) if isinstance(value, str) else tuple(_filled(one) for one in value)
             for name, value in parsed.query.items()
@@ -191,15 +194,24 @@ def _check_sqlite(parsed: URL) -> None:
 
 
 def _filled(text: str | None) -> str:
-    def value(match: re.Match[str]) -> str:
-        found = os.environ.get(match[1])
-        if not found:
-            raise AddressError(
-                f"ledger: the environment variable {match[1]} is not set in this process; set it on every worker"
-            )
-        return found
+    return _PART.sub(lambda match: os.environ[match[1]], text or "")
 
-    return _PART.sub(value, text or "")
+
+def _check_set(*texts: str | None) -> None:
+    """See that every variable of some parts of a URL is set.
+
+    Raises:
+        AddressUnset: some are not; all of these are named.
+    """
+    named = dict.fromkeys(name for text in texts for name in _PART.findall(str(text or "")))
+    missing = [name for name in named if not os.environ.get(name)]
+    if not missing:
+        return
+    variables, are, them = ("variable", "is", "it") if len(missing) == 1 else ("variables", "are", "them")
+    raise AddressUnset(
+        f"ledger: the environment {variables} {' and '.join(missing)} {are} not set in this process; set {them} on "
+        "every worker"
+    )
 
 
 def _first_line(path: Path) -> str:

@@ -21,6 +21,10 @@ class AddressError(StoreError):
     """The ledger's URL cannot be used on this machine."""
 
 
+class AddressUnset(AddressError):  # noqa: N818 - the name says what happened
+    """Variables that the ledger's URL names are not set in this process."""
+
+
 class StoreUnavailable(StoreError):  # noqa: N818 - the public name says what happened
     """The ledger cannot be reached or opened.
 

@@ -77,7 +77,7 @@ def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[
     tied = _tied(meant)
     for one in meant:
         union = (_member(one) or ())[:-1]
-        place = ".".join(_key(part) for part in (union if union in tied else one["loc"]) if str(part) not in _VARIANTS)
+        place = _place(part for part in (union if union in tied else one["loc"]) if str(part) not in _VARIANTS)
         place, message = place or "settings", one["msg"].removeprefix("Value error, ")
         if union in tied:
             line = f"{place}: give either {tied[union]} (see {explained.example})"
@@ -92,6 +92,10 @@ def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[
             given = "set" if place.startswith("ledger") else _shown(one["input"], section=section)
             if section:
                 message = "it is a section of settings: give it as {name: value, ...}, or leave it out"
+            if one["type"] == "string_type" and isinstance(one["input"], (bool, int, float, dt.date)):
+                message += "; put it in quotes"
+            elif one["type"] == "list_type" and isinstance(one["input"], (int, float)):
+                message += f"; write for example [{given}]"
             if place in _NEXT:
                 message += f"; {_NEXT[place]}"
             line = f"{place} is {given}: {message[:1].lower()}{message[1:]}"
@@ -167,6 +171,11 @@ def _without_credentials(line: str) -> str:
     before, _, behind = line.partition("://")
     _, found, host = behind.rpartition("@")
     return f"{before}://***@{host}" if found else line
+
+
+def _place(parts: Iterable[int | str]) -> str:
+    """Where a setting is: names with dots between them, and the number of an element of a list in brackets."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{_key(part)}" for part in parts).removeprefix(".")
 
 
 def _key(part: int | str) -> str:
@@ -346,16 +355,10 @@ def read_document(text: str, name: str, explained: Explained = OF_JOBS) -> dict[
 def _unusable(document: dict[str, Any]) -> list[str]:
     """Values that no setting can be: their kind is told with their place, and not they themselves."""
     problems: list[str] = []
-    waiting: list[tuple[str, Any]] = [("", document)]
-    while waiting and len(problems) < _MOST_TOLD:
-        place, value = waiting.pop()
-        if isinstance(value, dict):
-            for key, inside in value.items():
-                at = f"{place}.{_key(key)}".removeprefix(".")
-                waiting += [(at, inside), (f"a key of {place or 'settings'}", key)]
-        elif isinstance(value, list):
-            waiting += [(f"{place}.{number}", inside) for number, inside in enumerate(value)]
-        elif isinstance(value, str):
+    for place, value in _plain_values(document):
+        if len(problems) >= _MOST_TOLD:
+            break
+        if isinstance(value, str):
             if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
                 problems.append(f"{place} holds a NUL character or half of a surrogate pair; remove it")
         elif isinstance(value, int):
@@ -364,6 +367,41 @@ def _unusable(document: dict[str, Any]) -> list[str]:
         elif value is not None and not isinstance(value, (float, dt.date)):
             problems.append(f"{place} has a tag of YAML that no setting has; write it without")
     return problems
+
+
+def _plain_values(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every value and every key that holds no others, with its place."""
+    waiting: list[tuple[str, Any]] = [("", document)]
+    while waiting:
+        place, value = waiting.pop()
+        if isinstance(value, dict):
+            for key, inside in value.items():
+                at = f"{place}.{_key(key)}".removeprefix(".")
+                waiting += [(at, inside), (f"a key of {place or 'settings'}", key)]
+        elif isinstance(value, list):
+            waiting += [(f"{place}[{number}]", inside) for number, inside in enumerate(value)]
+        else:
+            yield place, value
+
+
+#: A part of a text that the environment would fill in.
+_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+
+
+def _check_filled(document: dict[str, Any], filled: frozenset[str]) -> None:
+    """Refuse what looks as if the environment filled it in and stays as it is written.
+
+    Raises:
+        SettingsError: it stands in another setting than those that are filled in.
+    """
+    problems = [
+        f"{place} holds {found[0]}, and {' and '.join(sorted(filled)) or 'no setting of this file'} "
+        f"{'alone is' if filled else 'is'} filled in from the environment; write the value itself"
+        for place, value in _plain_values(document)
+        if place not in filled and isinstance(value, str) and (found := _VARIABLE.search(value)) is not None
+    ]
+    if problems:
+        raise SettingsError(sorted(problems[:_MOST_TOLD]))
 
 
 def _duration(text: Any) -> str:
@@ -428,6 +466,8 @@ class Document(Section):
 
     #: where a message about a mistake sends its reader
     explained: ClassVar[Explained] = OF_JOBS
+    #: settings in which ``${NAME}`` is filled in from the environment of the process that uses them
+    filled: ClassVar[frozenset[str]] = frozenset()
     _folder: Path = PrivateAttr(default_factory=Path)
 
     @classmethod
@@ -441,6 +481,7 @@ class Document(Section):
         Raises:
             SettingsError: with one line for every mistake.
         """
+        _check_filled(document, cls.filled)
         try:
             settings = cls.model_validate(document)
         except ValidationError as error:

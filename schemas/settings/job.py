@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -324,6 +324,8 @@ class RosterColumn(Section):
 
 class Settings(Document):
     """A whole job. See ``docs/settings.md``; ``quiltstream schema`` prints the JSON Schema for editors."""
+
+    filled: ClassVar[frozenset[str]] = frozenset({"ledger"})
 
     source: FileSource | None = Field(default=None, description="left out where the readings come from a Beam pipeline")
     readings: Readings | None = None

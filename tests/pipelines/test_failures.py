@@ -11,7 +11,7 @@ from quiltstream.schemas.roster import RosterError
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.slots import parse_duration
 from quiltstream.schemas.states import StateSpace
-from quiltstream.store.errors import BudgetRefused, RegistrationConflict, StoreBusy, StoreError
+from quiltstream.store.errors import AddressUnset, BudgetRefused, RegistrationConflict, StoreBusy, StoreError
 from quiltstream.transforms.formats.paths import SourceFileError
 
 
@@ -25,6 +25,7 @@ from quiltstream.transforms.formats.paths import SourceFileError
         (BudgetRefused("q", 0.5, 0.75, 1.0), ExitCode.REFUSED),
         (StoreError("a"), ExitCode.STORE),
         (StoreBusy("a"), ExitCode.STORE),
+        (AddressUnset("a"), ExitCode.SETTINGS),
         (RegistrationConflict("q", "f", 1, 2, "x"), ExitCode.STORE),
         (SourceFileError("a"), ExitCode.SOURCE),
         (CommandError("a", ExitCode.STORE), ExitCode.STORE),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from quiltstream.store import StoreAddress
-from quiltstream.store.errors import AddressError
+from quiltstream.store.errors import AddressError, AddressUnset
 
 
 def test_a_password_is_never_shown() -> None:
@@ -80,6 +80,12 @@ def test_address_parts_are_read_from_the_environment_of_the_connecting_process(
         with pytest.raises(AddressError, match=f"DB_{name} is not set"):
             travelled.resolve()
         monkeypatch.setenv(f"DB_{name}", value)
+    for name in ("PASSWORD", "CERT"):
+        monkeypatch.delenv(f"DB_{name}")
+    with pytest.raises(AddressUnset, match="variables DB_PASSWORD and DB_CERT are not set in this process; set them"):
+        travelled.resolve()
+    for name in ("PASSWORD", "CERT"):
+        monkeypatch.setenv(f"DB_{name}", values[name])
     found = travelled.resolve()
     assert (found.username, found.password, found.host, found.port, found.database) == (
         "me",

@@ -52,6 +52,18 @@ def change(old: str, new: str) -> str:
         (change("30min", "30"), "slots.interval: duration 30 has no unit"),
         (change("timezone: UTC", "timezone: Mars"), "slots.timezone: timezone 'Mars' is unknown"),
         (change("250, 500", "500, 250"), "states.edges[1] is 250, not above"),
+        (
+            change("[250, 500, 1000, 2000]", "500"),
+            "states.edges is 500: input should be a valid list; write for example [500]",
+        ),
+        (change("250, 500", "250, wide"), "states.edges[1] is 'wide': input should be a valid number"),
+        (change("weekly-load", "yes"), "query is True: input should be a valid string; put it in quotes"),
+        (change("weekly-load", "2024-01-01"), "input should be a valid string; put it in quotes"),
+        (
+            change("weekly-load", "${Q}"),
+            "query holds ${Q}, and ledger alone is filled in from the environment; write the value itself",
+        ),
+        (change("data/feeder.parquet", '["${DATA}/*.parquet"]'), "source.parquet[0] holds ${DATA}, and ledger alone"),
         (change("forward-backward", "magic"), "privacy.mechanism is 'magic'"),
         (change("missing:  public", "missing: {break: 2x}"), "missing.break: duration '2x'"),
         (
@@ -80,6 +92,14 @@ def test_a_wrong_setting_is_named_with_its_value_and_limit(text, message):
     assert "hidden" not in str(caught.value)
     assert "instance of" not in str(caught.value)
     assert not str(caught.value).startswith("settings: windows.")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_settings_in_another_encoding_are_to_be_saved_as_utf_8(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(EXAMPLE.replace("weekly-load", "Stra\u00dfe"), encoding=encoding)
+    with pytest.raises(SettingsError, match=r"settings\.yaml: not UTF-8 from byte \d+ on; save it as UTF-8"):
+        read_settings(path)
 
 
 def test_every_mistake_is_reported_at_once():
