@@ -72,8 +72,8 @@ def test_an_open_start_has_the_smallest_class_of_windows_like_it() -> None:
     assert set(hours) == {28 * 24, 30 * 24, 31 * 24}
 
 
-def test_windows_of_minutes_are_checked_in_little_time() -> None:
-    """The windows of a minute of a year are half a million, and 8,784 of them are looked at, or fewer."""
+def test_windows_of_minutes_have_the_smallest_class_of_their_length() -> None:
+    """Half a million windows of a minute begin in a year; at most 8,784 of them are looked at."""
     grid = SlotGrid(MINUTE, parse_instant("2021-03-01"))
     for size in (1, 5, 7):
         for by in BY:
