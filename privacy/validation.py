@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from fractions import Fraction
-from typing import SupportsFloat, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
+import numpy.typing as npt
 
 from ..schemas.errors import QuiltstreamError
 
@@ -20,12 +22,21 @@ class PrivacyError(QuiltstreamError, ValueError):
     """A belief, a mechanism or an account that cannot do what it was asked for; subclasses say which and why."""
 
 
-#: Types that ``float`` takes, or that are numbers to Python, and that no caller means.
-NO_NUMBERS = (bool, np.bool_, str, bytes)
+#: Types that ``float`` takes, or that are numbers to Python, and that no caller means; of a complex number the
+#: imaginary part would be dropped.
+NO_NUMBERS = (bool, np.bool_, str, bytes, bytearray, complex, np.complexfloating)
+
+MOST_SLOTS = 2**53
+"""The longest window, and how far from slot 0 a window may lie: a float holds every whole number up to here."""
+
+LEAST_EPSILON = 2.0**-46
+"""The least loss that noise is calibrated for: a slot alone needs a scale of 1 / epsilon, and 2^46 is the largest."""
+
+_LONGEST_SHOWN = 2**64
 
 
-def positive(name: str, value: SupportsFloat, advice: str) -> float:
-    """Return ``value`` as a float that is finite and above zero.
+def number(name: str, value: SupportsFloat, advice: str) -> float:
+    """Return ``value`` as a float: infinite where it is too large for one.
 
     Args:
         name: What the message calls the argument.
@@ -34,35 +45,128 @@ def positive(name: str, value: SupportsFloat, advice: str) -> float:
 
     Raises:
         TypeError: If the value is not a number.
+    """
+    try:
+        if not isinstance(value, NO_NUMBERS) and not (isinstance(value, np.ndarray) and value.dtype.kind not in "iuf"):
+            return float(value)
+    except OverflowError:  # of a whole number or a fraction
+        return math.inf
+    except (TypeError, ValueError):  # no number, or an array of several
+        pass
+    raise TypeError(f"{name} must be a number, not {type(value).__name__}: {advice}")
+
+
+def positive(name: str, value: SupportsFloat, advice: str) -> float:
+    """Return ``value`` as a float that is finite and above zero.
+
+    Raises:
+        TypeError: If the value is not a number.
         ValueError: If it is not finite or not above zero.
     """
-    if isinstance(value, NO_NUMBERS):
-        raise TypeError(f"{name} must be a number, not {type(value).__name__}: {advice}")
-    try:
-        number = float(value)
-    except OverflowError:  # of a whole number or a fraction
-        number = math.inf
-    if not math.isfinite(number) or number <= 0:
-        raise ValueError(f"{name} is {number!r}, but must be finite and above 0: {advice}")
-    return number
+    found = number(name, value, advice)
+    if not math.isfinite(found) or found <= 0:
+        raise ValueError(f"{name} is {found!r}, but must be finite and above 0: {advice}")
+    return found
 
 
-def whole(name: str, value: SupportsIndex, advice: str, *, least: int | None = None) -> int:
-    """Return ``value`` as an int, at least ``least`` where that is given.
+def accepted_loss(epsilon: SupportsFloat) -> float:
+    """Return the epsilon that noise is calibrated for as a float; every calibration takes the same ones.
+
+    Raises:
+        TypeError: If it is not a number.
+        ValueError: If it is not finite, or below ``LEAST_EPSILON``.
+    """
+    advice = "give the loss you accept, for example 1.0"
+    found = positive("epsilon", epsilon, advice)
+    if found < LEAST_EPSILON:
+        raise ValueError(
+            f"epsilon is {found!r}, but must be at least 2^-46 = {LEAST_EPSILON:.3g}, for which noise can still be "
+            f"drawn: {advice}"
+        )
+    return found
+
+
+def whole(
+    name: str, value: SupportsIndex, advice: str, *, least: int | None = None, most: int | None = None
+) -> int:
+    """Return ``value`` as an int, at least ``least`` and at most ``most`` where these are given.
 
     Raises:
         TypeError: If the value is not a whole number.
-        ValueError: If it is below the least.
+        ValueError: If it is out of range.
     """
     if isinstance(value, bool):
         raise TypeError(f"{name} must be a whole number, not bool: {advice}")
     try:
-        number = operator.index(value)
+        found = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be a whole number, not {type(value).__name__}: {advice}") from None
-    if least is not None and number < least:
-        raise ValueError(f"{name} is {number}, but must be at least {least}: {advice}")
-    return number
+    if least is not None and found < least:
+        raise ValueError(f"{name} is {_shown(found)}, but must be at least {least}: {advice}")
+    if most is not None and found > most:
+        raise ValueError(f"{name} is {_shown(found)}, but must be at most {most}: {advice}")
+    return found
+
+
+def a_slot(name: str, value: SupportsIndex, advice: str, *, least: int = -MOST_SLOTS) -> int:
+    """Return the number of a slot, or of slots, as an int: at most ``MOST_SLOTS`` in absolute value.
+
+    Raises:
+        TypeError: If the value is not a whole number.
+        ValueError: If it is out of range.
+    """
+    return whole(name, value, advice, least=least, most=MOST_SLOTS)
+
+
+def _shown(value: int) -> str:
+    """A whole number, or how long it is where that is longer than a line."""
+    if abs(value) <= _LONGEST_SHOWN:
+        return str(value)
+    return f"a number of {value.bit_length()} bits"
+
+
+def listed(name: str, values: Iterable[Any], what: str, refusal: type[Exception] = TypeError) -> list[Any]:
+    """Return what can be iterated over as a list; text is no list.
+
+    Args:
+        name: What the message calls the argument.
+        values: What is listed.
+        what: What the list must be of, the last clause of the message.
+        refusal: The error, raised if the values are no list.
+    """
+    if isinstance(values, Iterable) and not isinstance(values, str | bytes):
+        return list(values)
+    raise refusal(f"{name} is a {type(values).__name__}, but must be a list of {what}")
+
+
+def numbers(name: str, values: npt.ArrayLike, advice: str = "check its shape") -> npt.NDArray[np.float64]:
+    """Return an array of floats of its own, of an array or of what numpy makes one of; nothing of it is dropped.
+
+    Raises:
+        TypeError: If the values are no numbers, or none of equal length, or if some are masked or complex.
+    """
+    wanted = f"{name} must be an array of numbers with rows of equal length"
+    if isinstance(values, np.ma.MaskedArray):
+        raise TypeError(f"{wanted}, not a masked array, whose mask would be dropped: fill it first")
+    try:
+        given = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
+        other = _other_than_numbers(given)
+        if other is None:
+            return np.array(given, dtype=np.float64)
+        wanted += f", not {'of ' if given.ndim else ''}{other}"
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise TypeError(f"{wanted}: {advice}")
+
+
+def _other_than_numbers(given: npt.NDArray[Any]) -> str | None:
+    """The type of what numpy would make a number of, or would not; None where all are numbers."""
+    if given.dtype.kind in "iuf":
+        return None
+    if given.dtype.kind != "O":
+        return given.dtype.name
+    no_number = (one for one in given.flat if isinstance(one, NO_NUMBERS) or not hasattr(one, "__float__"))
+    return next((type(one).__name__ for one in no_number), None)
 
 
 def float_above(value: float | Fraction) -> float:

@@ -101,9 +101,7 @@ from ..models.markov_chain import ChainError, MarkovChain
 from ..models.serialisation import Certified, Proof, check_belief
 from ..quilts.calibration import Calibration, target
 from ..quilts.influence import Quilt
-from ..validation import float_above, positive
-
-_EPSILON_ADVICE = "give the loss you accept, for example 1.0"
+from ..validation import accepted_loss, float_above, positive
 
 #: Gaps of the couplings, from the first to the last linearisation; the last is repeated.
 _TOLERANCES = (1e-4, 1e-7, 1e-9)
@@ -158,7 +156,7 @@ def endless(belief: Belief, epsilon: float) -> Endless:
         NotContracting: No density above 0 has a bound.
         ValueError: Epsilon is not finite and above 0.
     """
-    epsilon = positive("epsilon", epsilon, _EPSILON_ADVICE)
+    epsilon = accepted_loss(epsilon)
     found = tuple(calibrated(pair, epsilon) for pair in directions_of(belief))
     return Endless(min(one.density for one in found), found)
 
@@ -277,7 +275,7 @@ def lower_bound(chain: MarkovChain, epsilon: float) -> float:
     Returns:
         sigma; the limit that no calibration of Laplace noise can pass, as far as these outputs show it.
     """
-    epsilon = positive("epsilon", epsilon, _EPSILON_ADVICE)
+    epsilon = accepted_loss(epsilon)
     if epsilon > _MOST_TOLD:
         return 1 / epsilon  # a slot's own density is lost, and what others add is not followed
     vectors = _vectors(chain, epsilon)
@@ -487,7 +485,7 @@ def grid_density(belief: Belief, epsilon: float) -> float:
         NotContracting: No density above 0 has a bound.
         ValueError: Epsilon is not finite and above 0.
     """
-    epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
+    epsilon = accepted_loss(epsilon)
     carried = _carried_density(belief, epsilon)
     if carried and abs(max(one.loss for one in belief.certificates) - epsilon) <= ACCURACY * epsilon:
         # made for this target: what is computed below is at most as sharp
@@ -745,6 +743,7 @@ def certified(belief: Belief, epsilon: float = 1.0) -> Certified:
         NotContracting: No density above 0 has a bound.
         ValueError: Epsilon is not finite and above 0.
     """
+    epsilon = accepted_loss(epsilon)
     found = endless(belief, epsilon * (1 - _KEPT))
     pairs = zip(directions_of(belief), found.certificates, strict=True)
     kept, proofs = zip(*(_kept(pair, one, epsilon) for pair, one in pairs), strict=True)

@@ -12,8 +12,9 @@ from typing import Any
 from ..models.belief import Belief
 from ..models.classes import has_start
 from ..models.markov_chain import ChainError
+from ..models.serialisation import check_belief
 from ..quilts.influence import Bound
-from ..validation import float_above, positive, rounded_up, whole
+from ..validation import a_slot, accepted_loss, float_above, listed, positive, rounded_up
 from .charges import BudgetExceeded, Charge, Density, Run, Span, Timeline, outward
 from .forward_backward import around as around_of
 from .forward_backward import constant_loss, grid_density, on_grid
@@ -122,7 +123,8 @@ class Ledger:
             ValueError: If the budget is not finite and above 0, or a start is given for a belief that has none.
         """
         self._budget = None if budget is None else positive("budget", budget, "give the most that may be lost, or None")
-        self._start = None if start is None else whole("start", start, "give the slot at which the chain begins")
+        self._start = None if start is None else a_slot("start", start, "give the slot at which the chain begins")
+        check_belief(belief)
         if self._start is not None and not has_start(belief):
             raise ValueError(
                 f"start is {start}, but the belief holds at every slot: leave start out, it is for a chain with initial"
@@ -209,7 +211,7 @@ class Ledger:
             TypeError: If a slot is not a whole number.
             ValueError: If a charge is malformed.
         """
-        spans = [self._entering(*charge) for charge in charges]
+        spans = [self._entering(*charge) for charge in _triples(charges)]
         if len(spans) <= _ONE_BY_ONE:
             with ExitStack() as undo:
                 for span in spans:
@@ -239,7 +241,7 @@ class Ledger:
         made: Ledger = object.__new__(Ledger)
         made._budget, made._start, made._bound = None, self._start, self._bound
         made._spans, made._compacted = [], None
-        made._open(self._histories, Density().with_spans(self._checked(*charge) for charge in charges))
+        made._open(self._histories, Density().with_spans(self._checked(*charge) for charge in _triples(charges)))
         return made.loss
 
     def compact(self, horizon: int) -> None:
@@ -258,7 +260,7 @@ class Ledger:
             TypeError: If the horizon is not a whole number.
             ValueError: If the account has no budget.
         """
-        horizon = whole("horizon", horizon, "give the slot at which later charges may begin")
+        horizon = a_slot("horizon", horizon, "give the slot at which later charges may begin")
         if self._budget is None:
             raise ValueError("budget is None, but it bounds what later charges add to a compacted slot: give one")
         before = self._compacted
@@ -328,7 +330,7 @@ class Ledger:
             ValueError: If the slot lies before the start of the chain, an earlier change or the horizon, or the belief
                 has another number of states.
         """
-        slot = whole("slot", slot, "give the first slot whose transitions follow the new belief")
+        slot = a_slot("slot", slot, "give the first slot whose transitions follow the new belief")
         self._same_states(belief)
         if self._start is not None and slot < self._start:
             raise ValueError(
@@ -381,7 +383,7 @@ class Ledger:
             TypeError: If slots is not a whole number.
             ValueError: If slots is below 1, or a schedule begins before the chain.
         """
-        slots = whole("slots", slots, "give the length of the event in slots", least=1)
+        slots = a_slot("slots", slots, "give the length of the event in slots", least=1)
         return self._event_losses([self._started(schedule) for schedule in schedules])(slots)
 
     def longest_event(self, epsilon: float, schedules: Iterable[Schedule] = ()) -> int | None:
@@ -461,7 +463,7 @@ class Ledger:
                 mix.
             ValueError: If epsilon is not finite and above 0.
         """
-        epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
+        epsilon = accepted_loss(epsilon)
         found = min(self._density_of(belief, epsilon) for history in self._histories for belief in history.beliefs)
         if not math.isfinite(found):
             return found
@@ -629,8 +631,8 @@ class Ledger:
 
     def _checked(self, start: int, stop: int, epsilon_dp: float) -> Span:
         advice = "give the first slot and the slot after the last"
-        start = whole("start", start, advice)
-        stop = whole("stop", stop, advice, least=start + 1)
+        start = a_slot("start", start, advice)
+        stop = a_slot("stop", stop, advice, least=start + 1)
         if self._start is not None and start < self._start:
             raise ValueError(f"start is {start}, but the chain begins at slot {self._start}: charge later slots only")
         advice = "give L1 sensitivity over noise scale"
@@ -648,6 +650,7 @@ class Ledger:
         return schedule
 
     def _same_states(self, belief: Belief) -> None:
+        check_belief(belief)
         wanted = belief.states
         listed = [one.states for history in self._histories for _, one in history.segments]
         known = next((states for states in listed if states is not None), None)
@@ -662,6 +665,17 @@ class Ledger:
 
     def _fits(self, schedules: Sequence[Schedule]) -> bool:
         return self._budget is None or self._affordable(self.extended_loss(schedules))
+
+
+def _triples(charges: Iterable[Span]) -> list[Span]:
+    """Charges of which each is three values."""
+    triple = "three numbers: give the first slot, the slot after the last and the loss per slot"
+    found = listed("charges", charges, f"charges, each of {triple}")
+    for place, charge in enumerate(found):
+        values = len(listed(f"charges[{place}]", charge, triple))
+        if values != 3:  # noqa: PLR2004 - as the message says
+            raise TypeError(f"charges[{place}] has {values} values, but must be {triple}")
+    return found
 
 
 def _states(number: int | None) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..models.classes import FiniteClass, stated_chains
 from ..models.markov_chain import FloatArray, MarkovChain
-from ..validation import PrivacyError, positive, whole
+from ..validation import PrivacyError, accepted_loss, whole
 
 LONGEST_WINDOW = 20_000
 """The longest window for which the spectral norm of an influence matrix is computed."""
@@ -69,7 +69,7 @@ def group_dp(epsilon: float, lengths: SupportsIndex | Iterable[SupportsIndex]) -
         TypeError: If a length is not a whole number.
         ValueError: If there is no length, or a number is out of range.
     """
-    target = _target(epsilon)
+    target = accepted_loss(epsilon)
     advice = "give the slots of a chain"
     runs = lengths if isinstance(lengths, Iterable) else [lengths]
     slots = [whole("lengths", length, advice, least=1) for length in runs]
@@ -93,7 +93,7 @@ def entry_dp(epsilon: float) -> Baseline:
     Raises:
         ValueError: If epsilon is out of range.
     """
-    target = _target(epsilon)
+    target = accepted_loss(epsilon)
     notes = ("does not protect correlated slots: true only if all slots are independent of each other",)
     return Baseline(target, 1 / target, "entry-dp", None, protects_correlated=False, assumptions=notes)
 
@@ -141,7 +141,7 @@ def gk16(belief: MarkovChain | FiniteClass, epsilon: float, length: int) -> Base
         ValueError: If epsilon or length is out of range.
     """
     chains = stated_chains(belief, "an influence matrix")
-    target = _target(epsilon)
+    target = accepted_loss(epsilon)
     slots = _window(length)
     worst, norm = 0.0, 0.0
     for member, chain in enumerate(chains):
@@ -175,10 +175,6 @@ def gk16_influence(chain: MarkovChain, length: int) -> FloatArray:
     """
     before, after = _neighbours(chain, _window(length))
     return np.diag(before[1:], -1) + np.diag(after[:-1], 1)
-
-
-def _target(epsilon: float) -> float:
-    return positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
 
 
 def _window(length: int) -> int:

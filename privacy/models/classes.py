@@ -19,10 +19,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ..validation import NO_NUMBERS, float_above, positive
+from ..validation import float_above, listed, number, positive
 from .belief import Belief
 from .directions import STEPS, AnyStart, MixingCurve, Pair
-from .markov_chain import ChainError, FloatArray, MarkovChain
+from .markov_chain import ChainError, FloatArray, MarkovChain, chains_of
 
 GapKind = Literal["unknown", "multiplicative", "reversible"]
 
@@ -167,7 +167,8 @@ class _Listed:
     chains: tuple[MarkovChain, ...]
 
     def __init__(self, chains: Iterable[MarkovChain]) -> None:
-        members, name = tuple[Any, ...](chains), type(self).__name__
+        name = type(self).__name__
+        members = tuple(listed("chains", chains, "chains, each one MarkovChain: give [chain]", ChainError))
         if not members:
             raise ChainError(f"{name} got no chain: give at least one")
         other = next((one for one in members if not isinstance(one, MarkovChain)), None)
@@ -235,8 +236,10 @@ class AnyInitial(_Listed, Belief):
         ChainError: If there is none, if one is no transition matrix, or if they differ in their number of states.
     """
 
-    def __init__(self, transitions: Iterable[npt.ArrayLike]) -> None:
-        _Listed.__init__(self, (MarkovChain(transition) for transition in transitions))
+    def __init__(self, transitions: MarkovChain | Iterable[npt.ArrayLike | MarkovChain]) -> None:
+        given = [transitions] if isinstance(transitions, MarkovChain) else transitions
+        wanted = "transition matrices, or chains, whose start is not used: give [P], the matrices P[x][y] in a list"
+        _Listed.__init__(self, chains_of("transitions", listed("transitions", given, wanted, ChainError)))
 
     @property
     def any_start(self) -> bool:
@@ -479,11 +482,11 @@ def _member(data: Mapping[str, Any]) -> MarkovChain:
 
 
 def _interval(name: str, values: Any) -> tuple[float, float]:
-    advice = "give the least and the largest probability to stay"
+    advice = "give the least and the largest probability to stay, for example (0.8, 0.95)"
     try:
-        low, high = (math.nan if isinstance(value, NO_NUMBERS) else float(value) for value in values)
+        low, high = (number(name, value, advice) for value in values)
     except (TypeError, ValueError):
-        raise ChainError(f"{name} is {values!r}, but must be two numbers: {advice}") from None
+        raise ChainError(f"{name} is {values!r:.40}, but must be two numbers: {advice}") from None
     if not 0 <= low <= high <= 1:
         raise ChainError(f"{name} is ({low!r}, {high!r}), but must have 0 <= least <= largest <= 1: {advice}")
     return low + 0.0, high + 0.0

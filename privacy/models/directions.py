@@ -519,6 +519,8 @@ class OneNumber(Direction, Linear):
         value = self.value(density) if density > 0 else math.inf
         if not math.isfinite(value):
             raise NotContracting(f"the class has no bound at density {density:g}: use a smaller one")
+        if not density:
+            raise NotContracting("no density above 0 loses so little in double precision: use a larger epsilon")
         return np.asarray(value), np.asarray((value - self.value(density * (1 - _SMALL))) / (density * _SMALL))
 
     def holds(self, matrix: FloatArray, density: float, couplings: Couplings | None = None) -> bool:  # noqa: ARG002

@@ -60,7 +60,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..validation import NO_NUMBERS, whole
+from ..validation import listed, number, whole
 from .belief import Belief
 from .classes import two_states
 from .directions import STEPS, MixingCurve, Pair, PeriodicKernel, lost_variation
@@ -209,7 +209,7 @@ def _curve(name: str, given: Any) -> Curve:
     advice = "give a bound on the total variation after m slots for each m, for example {1: 0.8, 8: 0.3, 48: 0.01}"
     try:
         pairs = sorted(given.items() if isinstance(given, Mapping) else [(m, eta) for m, eta in given])
-        numbers = [(_steps(name, m), math.nan if isinstance(eta, NO_NUMBERS) else float(eta) + 0.0) for m, eta in pairs]
+        numbers = [(_steps(name, m), number(f"{name}: eta_{m}", eta, advice) + 0.0) for m, eta in pairs]
     except ChainError:
         raise
     except (TypeError, ValueError):

@@ -25,7 +25,7 @@ zero entry a small tau and takes it off the others of its row in proportion.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..validation import NO_NUMBERS, PrivacyError, positive
+from ..validation import PrivacyError, numbers, positive
 from .belief import Belief
 from .directions import Kernel, Pair
 
@@ -127,14 +127,9 @@ def _named(states: tuple[int, ...]) -> str:
 
 def _numbers(name: str, values: npt.ArrayLike) -> FloatArray:
     try:
-        given = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
-        # text and truth values would be converted, too
-        numbers = given.dtype.kind in "iuf" or not any(isinstance(one, NO_NUMBERS) for one in given.flat)
-        array = np.array(given, dtype=np.float64) if numbers else None
-    except (TypeError, ValueError):
-        array = None
-    if array is None:
-        raise ChainError(f"{name} must be an array of numbers with rows of equal length: check its shape") from None
+        array = numbers(name, values)
+    except TypeError as error:
+        raise ChainError(str(error)) from None
     bad = np.argwhere(~np.isfinite(array) | (array < 0))
     if bad.size:
         where = tuple(int(index) for index in bad[0])
@@ -391,6 +386,21 @@ class MarkovChain(Belief):
                 f"do not all reach each other, {names}{more}: leave out states that are never left or never entered, "
                 "merge rare bins, or smooth the counts"
             )
+
+
+def chains_of(name: str, given: Iterable[npt.ArrayLike | MarkovChain]) -> list[MarkovChain]:
+    """The members of an argument that lists transition matrices: a chain each; one that is a chain is taken as it is.
+
+    Raises:
+        ChainError: If one is neither.
+    """
+    found: list[MarkovChain] = []
+    for place, member in enumerate(given):
+        try:
+            found.append(member if isinstance(member, MarkovChain) else MarkovChain(member))
+        except ChainError as error:
+            raise ChainError(f"{name}[{place}]: {error}") from None
+    return found
 
 
 TAU = 1e-5

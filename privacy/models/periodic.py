@@ -15,7 +15,7 @@ The marginals are those that repeat after a period, and the kernels back in time
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import markov_chain
+from ..validation import listed
 from .belief import Belief
 from .directions import Pair, PeriodicKernel
 from .markov_chain import ChainError, FloatArray, MarkovChain, frozen
@@ -38,7 +39,7 @@ _MOST_SLOTS = 100_000
 class PeriodicChain(Belief):
     """A kernel for each slot of a period, and the marginals that repeat with it.
 
-    States that the steady state never has at a slot are impossible there: no secret is about them.
+    A slot may be given as a chain, of which its matrix is taken; its start is not used. States that the steady state never has at a slot are impossible there: no secret is about them.
 
     Attributes:
         transitions: Kernel from slot s to s + 1, shape (n, k, k), rows sum to 1; read-only.
@@ -49,28 +50,20 @@ class PeriodicChain(Belief):
 
     transitions: FloatArray
 
-    def __init__(self, transitions: npt.ArrayLike | list[Any]) -> None:
-        try:
-            given = list(transitions)  # pyright: ignore[reportArgumentType] - what is no sequence is refused below
-        except TypeError:
-            raise ChainError(
-                "transitions must be a list of matrices, one for each slot of the period: give it"
-            ) from None
+    def __init__(self, transitions: npt.ArrayLike | Iterable[npt.ArrayLike | MarkovChain]) -> None:
+        wanted = "transition matrices, one for each slot of the period: give P[x][y] of each slot"
+        given = listed("transitions", transitions, wanted, ChainError)
         if not 1 <= len(given) <= _MOST_SLOTS:
             raise ChainError(
                 f"transitions has {len(given)} matrices, but must have from 1 to {_MOST_SLOTS}: give one for each slot "
                 "of the day or week"
             )
-        kernels: list[FloatArray] = []
-        for slot, matrix in enumerate(given):
-            try:
-                kernels.append(MarkovChain(matrix).transition)
-            except ChainError as error:
-                raise ChainError(f"transitions[{slot}]: {error}") from None
-            if len(kernels[slot]) != len(kernels[0]):
+        kernels = [chain.transition for chain in markov_chain.chains_of("transitions", given)]
+        for slot, kernel in enumerate(kernels):
+            if len(kernel) != len(kernels[0]):
                 raise ChainError(
-                    f"transitions[{slot}] has {len(kernels[slot])} states and transitions[0] has {len(kernels[0])}: "
-                    "give all slots the same states"
+                    f"transitions[{slot}] has {len(kernel)} states and transitions[0] has {len(kernels[0])}: give all "
+                    "slots the same states"
                 )
         object.__setattr__(self, "transitions", frozen(np.stack(kernels)))
 

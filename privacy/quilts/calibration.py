@@ -60,7 +60,7 @@ from ..models.classes import MixingBounds, mixing_bounds, starts_stationary
 from ..models.directions import Certificate
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.serialisation import check_belief
-from ..validation import positive, whole
+from ..validation import a_slot, accepted_loss
 from .influence import MAX_LAGS, WALL, Bound, ChainNodes, IntArray, Nodes, PairLabel, Quilt, check_bound, closed_form
 
 _ROOM = 1e-12
@@ -457,10 +457,6 @@ def _cut(source: ChainNodes) -> str | None:
     return f"quilts wider than {source.tables.lags} slots to a side were not tried: less noise may do"
 
 
-_EPSILON_ADVICE = "give the loss you accept, for example 1.0"
-_MAX_LENGTH = 2**53
-
-
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """How much noise a release over one window, or over every window of an endless stream, needs.
@@ -508,7 +504,7 @@ def lemma_4_9_reach(bounds: MixingBounds, epsilon: float) -> int:
     Raises:
         ValueError: If epsilon is not finite and above 0.
     """
-    epsilon = positive("epsilon", epsilon, _EPSILON_ADVICE)
+    epsilon = accepted_loss(epsilon)
     # (e^x + 1) / (e^x - 1) = 1 / tanh(x / 2), which neither overflows nor cancels
     return 2 * math.ceil(-(math.log(math.tanh(epsilon / 12)) + math.log(bounds.pi_min)) / bounds.gap)
 
@@ -642,13 +638,7 @@ def target(epsilon: float, length: SupportsIndex | None) -> tuple[float, int | N
         ValueError: If one is out of range.
     """
     advice = "give the slots of a window, or None for an endless stream"
-    epsilon = positive("epsilon", epsilon, _EPSILON_ADVICE)
-    slots = None if length is None else whole("length", length, advice, least=1)
-    if slots is not None and slots > _MAX_LENGTH:
-        raise ValueError(f"length is {slots}, but must be at most {_MAX_LENGTH}: {advice}")
-    if math.isinf((slots or 1) / epsilon):
-        raise ValueError(f"epsilon is {epsilon!r}, for which no float holds the noise: {_EPSILON_ADVICE}")
-    return epsilon, slots
+    return accepted_loss(epsilon), None if length is None else a_slot("length", length, advice, least=1)
 
 
 def _exact(

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..models.joint_distribution import BayesianNetwork, NetworkError, log_marginal, log_sum
-from ..validation import positive, whole
+from ..validation import accepted_loss, whole
 
 LARGEST_SEARCH = 2**16
 """The most quilts that are enumerated for one variable."""
@@ -123,7 +123,7 @@ def network_quilts(
         NetworkError: If a variable is unknown, a quilt contains the node, or there are too many quilts.
         ValueError: If epsilon or size is out of range.
     """
-    target = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
+    target = accepted_loss(epsilon)
     found = [_scored(network, *parts, target) for parts in _candidates(network, node, quilts, size)]
     return tuple(sorted(found, key=lambda entry: (entry.score, len(entry.quilt))))
 
@@ -150,7 +150,7 @@ def network_mqm(
         NetworkError: If the class is empty, a variable is unknown, or there are too many quilts or too large tables.
         ValueError: If epsilon or size is out of range.
     """
-    target = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
+    target = accepted_loss(epsilon)
     members = list(networks) if isinstance(networks, Iterable) else [networks]
     if not members:
         raise NetworkError("networks is empty: give at least one")
