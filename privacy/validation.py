@@ -86,9 +86,7 @@ def accepted_loss(epsilon: SupportsFloat) -> float:
     return found
 
 
-def whole(
-    name: str, value: SupportsIndex, advice: str, *, least: int | None = None, most: int | None = None
-) -> int:
+def whole(name: str, value: SupportsIndex, advice: str, *, least: int | None = None, most: int | None = None) -> int:
     """Return ``value`` as an int, at least ``least`` and at most ``most`` where these are given.
 
     Raises:
@@ -125,7 +123,7 @@ def _shown(value: int) -> str:
     return f"a number of {value.bit_length()} bits"
 
 
-def listed(name: str, values: Iterable[Any], what: str, refusal: type[Exception] = TypeError) -> list[Any]:
+def as_list(name: str, values: Iterable[Any], what: str, refusal: type[Exception] = TypeError) -> list[Any]:
     """Return what can be iterated over as a list; text is no list.
 
     Args:
@@ -134,9 +132,38 @@ def listed(name: str, values: Iterable[Any], what: str, refusal: type[Exception]
         what: What the list must be of, the last clause of the message.
         refusal: The error, raised if the values are no list.
     """
-    if isinstance(values, Iterable) and not isinstance(values, str | bytes):
+    if isinstance(values, Iterable) and not isinstance(values, str | bytes) and getattr(values, "ndim", 1):
         return list(values)
     raise refusal(f"{name} is a {type(values).__name__}, but must be a list of {what}")
+
+
+def instance(name: str, value: object, *kinds: type, advice: str = "make one of it first") -> None:
+    """Refuse a value that is of none of some classes by a TypeError, which names them."""
+    if not isinstance(value, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"{name} is a {type(value).__name__}, but must be a {names}: {advice}")
+
+
+def choice(name: str, value: object, allowed: Iterable[str]) -> None:
+    """Refuse a value that is none of some names by a ValueError, which lists them."""
+    known = tuple(allowed)
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} is {value!r:.40}, but must be one of {', '.join(known)}")
+
+
+def as_array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return an array as it is, or what numpy makes of a list; its type and shape are for the caller to check.
+
+    Raises:
+        TypeError: If some entries are masked.
+        ValueError: If the rows differ in length.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, whose mask would be dropped: fill it first")
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise ValueError(f"{name} has rows of different lengths: give an array") from None
 
 
 def numbers(name: str, values: npt.ArrayLike, advice: str = "check its shape") -> npt.NDArray[np.float64]:
@@ -167,6 +194,11 @@ def _other_than_numbers(given: npt.NDArray[Any]) -> str | None:
         return given.dtype.name
     no_number = (one for one in given.flat if isinstance(one, NO_NUMBERS) or not hasattr(one, "__float__"))
     return next((type(one).__name__ for one in no_number), None)
+
+
+def power_exceeds(base: int, exponent: int, limit: int) -> bool:
+    """Whether a power of whole numbers is above a limit; it is not formed where it is far above."""
+    return base > 1 and (exponent >= limit.bit_length() or base**exponent > limit)
 
 
 def float_above(value: float | Fraction) -> float:

@@ -14,7 +14,7 @@ from ..models.classes import has_start
 from ..models.markov_chain import ChainError
 from ..models.serialisation import check_belief
 from ..quilts.influence import Bound
-from ..validation import a_slot, accepted_loss, float_above, listed, positive, rounded_up
+from ..validation import a_slot, accepted_loss, as_list, float_above, instance, positive, rounded_up
 from .charges import BudgetExceeded, Charge, Density, Run, Span, Timeline, outward
 from .forward_backward import around as around_of
 from .forward_backward import constant_loss, grid_density, on_grid
@@ -384,7 +384,7 @@ class Ledger:
             ValueError: If slots is below 1, or a schedule begins before the chain.
         """
         slots = a_slot("slots", slots, "give the length of the event in slots", least=1)
-        return self._event_losses([self._started(schedule) for schedule in schedules])(slots)
+        return self._event_losses(self._all_started(schedules))(slots)
 
     def longest_event(self, epsilon: float, schedules: Iterable[Schedule] = ()) -> int | None:
         """How many slots an event may have to lose at most epsilon by ``event_loss``.
@@ -396,7 +396,7 @@ class Ledger:
             ValueError: If epsilon is not finite and above 0, or a schedule begins before the chain.
         """
         epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
-        listed = [self._started(schedule) for schedule in schedules]
+        listed = self._all_started(schedules)
         if self._all(listed) <= epsilon or all(history.is_idle for history in self._histories):
             return None
         loss_of = self._event_losses(listed)
@@ -488,7 +488,7 @@ class Ledger:
         Raises:
             ValueError: If a schedule begins before the chain.
         """
-        listed, density = [self._started(schedule) for schedule in schedules], self._line.density()
+        listed, density = self._all_started(schedules), self._line.density()
         found = [
             self._least(part, *endless_loss(part.history, density, listed, part.behind), density, listed)
             for part in self._parts
@@ -513,6 +513,7 @@ class Ledger:
         Raises:
             ValueError: If a schedule begins before the chain.
         """
+        reserved = as_list("reserved", reserved, "schedules, each a Schedule")
         if self._budget is None or self._fits([*reserved, schedule]):
             return None
         low, high = 0, schedule.windows
@@ -641,7 +642,14 @@ class Ledger:
             raise ValueError(f"epsilon_dp is {number!r}, but must be at most {_MOST_DENSITY:g}: {advice}")
         return start, stop, number
 
+    def _all_started(self, schedules: Iterable[Schedule]) -> list[Schedule]:
+        return [self._started(schedule) for schedule in as_list("schedules", schedules, "schedules, each a Schedule")]
+
     def _started(self, schedule: Schedule) -> Schedule:
+        instance("schedule", schedule, Schedule)
+        a_slot("schedule.start", schedule.start, "give the schedule in slots of this domain")
+        if schedule.stop is not None:
+            a_slot("schedule.stop", schedule.stop, "give None for an endless schedule")
         for name, limit in (("chain begins", self._start), ("horizon is", self.horizon)):
             if limit is not None and schedule.start < limit:
                 raise ValueError(
@@ -670,9 +678,9 @@ class Ledger:
 def _triples(charges: Iterable[Span]) -> list[Span]:
     """Charges of which each is three values."""
     triple = "three numbers: give the first slot, the slot after the last and the loss per slot"
-    found = listed("charges", charges, f"charges, each of {triple}")
+    found = as_list("charges", charges, f"charges, each of {triple}")
     for place, charge in enumerate(found):
-        values = len(listed(f"charges[{place}]", charge, triple))
+        values = len(as_list(f"charges[{place}]", charge, triple))
         if values != 3:  # noqa: PLR2004 - as the message says
             raise TypeError(f"charges[{place}] has {values} values, but must be {triple}")
     return found

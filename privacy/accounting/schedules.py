@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
-from ..validation import positive, whole
+from ..validation import a_slot, as_list, positive, whole
 from .charges import Density
 
 _MAX_PERIOD = 4096
@@ -60,6 +60,8 @@ class Schedule:
             object.__setattr__(self, "stop", whole("stop", self.stop, advice, least=self.start))
         number = positive("epsilon_dp", self.epsilon_dp, "give 1 / sigma of the release")
         object.__setattr__(self, "epsilon_dp", number)
+        object.__setattr__(self, "ends", tuple(as_list("ends", self.ends, "slots")))
+        object.__setattr__(self, "densities", tuple(as_list("densities", self.densities, "losses per slot")))
         if self.ends:
             object.__setattr__(self, "ends", tuple(whole("ends", end, advice) for end in self.ends))
             self._check_ends()
@@ -79,7 +81,9 @@ class Schedule:
             )
         found = {positive("densities", density, "give 1 / sigma of each release") for density in {*self.densities}}
         if max(found) != self.epsilon_dp:
-            raise ValueError(f"epsilon_dp is {self.epsilon_dp:g}, but must be the largest density, {max(found):g}")
+            raise ValueError(
+                f"epsilon_dp is {self.epsilon_dp:g}, but must be the largest of densities, {max(found):g}: give that"
+            )
 
     @property
     def windows(self) -> int | None:
@@ -108,6 +112,7 @@ class Schedule:
 
         Of windows with ends of their own there are no more than these.
         """
+        windows = whole("windows", windows, "give how many windows")
         if self.ends and windows > 0:
             return self.ends[min(windows, len(self.ends)) - 1]
         return self.start + (windows - 1) * self.every + self.size if windows > 0 else self.start
@@ -137,6 +142,8 @@ class Schedule:
         Raises:
             ValueError: If the schedule is endless and no horizon is given.
         """
+        if horizon is not None:
+            horizon = a_slot("horizon", horizon, "give the slot at which an endless schedule is cut")
         rise = Fraction(self.epsilon_dp)
         count = self.windows
         if self.ends and count is not None:

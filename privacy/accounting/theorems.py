@@ -43,11 +43,11 @@ from typing import TypeAlias
 import numpy as np
 
 from ..models.belief import Belief
-from ..models.markov_chain import MarkovChain
+from ..models.markov_chain import MarkovChain, check_chain
 from ..quilts.calibration import Calibration
 from ..quilts.influence import Bound, Quilt, SidedInfluence
 from ..quilts.influence_curves import InfluenceCurve, table_curve
-from ..validation import PrivacyError, positive, whole
+from ..validation import PrivacyError, a_slot, as_list, instance, number, positive
 from .charges import OUTWARD, Span
 from .quilt_account import Pricer, WorstQuilt, prices_of
 
@@ -94,20 +94,24 @@ class QuiltRelease:
     method: str = "mqm-approx"
 
     def __post_init__(self) -> None:
-        start = whole("start", self.start, "give the first slot of the window")
+        start = a_slot("start", self.start, "give the first slot of the window")
         if self.stop is not None:
-            whole("stop", self.stop, "give the slot after the last", least=start + 1)
+            a_slot("stop", self.stop, "give the slot after the last", least=start + 1)
         positive("epsilon", self.epsilon, "give the epsilon of the release")
 
     @classmethod
     def of(cls, calibration: Calibration, start: int = 0) -> QuiltRelease:
         """The release that a calibration is for, from a slot on."""
+        instance("calibration", calibration, Calibration, advice="see mqm_approx")
+        start = a_slot("start", start, "give the first slot of the window")
         stop = None if calibration.length is None else start + calibration.length
         return cls(start, stop, calibration.epsilon, (calibration.quilt,), calibration.method)
 
 
 def _quilt_releases(theorem: str, releases: Sequence[QuiltRelease]) -> None:
-    if not releases:
+    for place, release in enumerate(as_list("releases", releases, "releases, each a QuiltRelease")):
+        instance(f"releases[{place}]", release, QuiltRelease, advice="see QuiltRelease.of")
+    if not len(releases):
         raise TheoremDoesNotApply(theorem, "at least 1 release(s)", "there are 0", "give the releases to compose")
     for release in releases:
         if not release.method.startswith(_QUILT_METHODS):
@@ -169,7 +173,9 @@ def two_segments(first: tuple[int, int, float], second: tuple[int, int, float], 
         TheoremDoesNotApply: If the segments are empty, overlap or are out of order, or an epsilon is not above 0.
     """
     name = "[SC17] Theorem 3.1"
-    for start, stop, epsilon in (first, second):
+    instance("influence", influence, SidedInfluence, advice="see sided_influence")
+    for what, segment in (("first", first), ("second", second)):
+        start, stop, epsilon = _segment(what, segment)
         if stop <= start or not (math.isfinite(epsilon) and epsilon > 0):
             raise TheoremDoesNotApply(
                 name,
@@ -186,6 +192,14 @@ def two_segments(first: tuple[int, int, float], second: tuple[int, int, float], 
         )
     ahead, back = edge_influence(influence, second[0] - first[1] + 1)
     return _either_side(first[2], second[2], ahead, back)
+
+
+def _segment(name: str, segment: tuple[int, int, float]) -> tuple[int, int, float]:
+    advice = "give the first slot, the slot after the last, and epsilon"
+    values = as_list(name, segment, f"three numbers: {advice}")
+    if len(values) != 3:  # noqa: PLR2004 - as the message says
+        raise TypeError(f"{name} has {len(values)} values, but must have three: {advice}")
+    return a_slot(name, values[0], advice), a_slot(name, values[1], advice), number(name, values[2], advice)
 
 
 def _either_side(first: float, second: float, ahead: float, back: float) -> float:
@@ -262,6 +276,9 @@ def nearly_independent(first: float, second: float, divergence: float) -> float:
         TheoremDoesNotApply: If an epsilon is not above 0, or E is not finite and at least 0.
     """
     name = "[SC17] Theorem 3.6"
+    advice = "give the epsilon of each segment and the divergence between them"
+    first, second = number("first", first, advice), number("second", second, advice)
+    divergence = number("divergence", divergence, advice)
     for epsilon in (first, second):
         if not (math.isfinite(epsilon) and epsilon > 0):
             raise TheoremDoesNotApply(name, "epsilons finite and above 0", f"one is {epsilon!r}", "check the releases")
@@ -285,7 +302,8 @@ def joint_divergence(chain: MarkovChain, gap: int) -> float:
         ChainError: If the chain is reducible.
         ValueError: If the gap is not at least 1, or the chain has a fixed start.
     """
-    gap = whole("gap", gap, "give the slots from the end of one segment to the start of the other", least=1)
+    check_chain("chain", chain)
+    gap = a_slot("gap", gap, "give the slots from the end of one segment to the start of the other", least=1)
     if chain.initial is not None:
         raise ValueError("the chain has a fixed initial distribution: E is for a chain that starts stationary")
     power = np.linalg.matrix_power(chain.transition, gap)

@@ -49,7 +49,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..validation import float_above, positive, whole
+from ..validation import float_above, instance, number, positive, whole
 from .sampling import (
     LARGEST_DENOMINATOR,
     Entropy,
@@ -147,6 +147,8 @@ class DiscreteLaplace:
         Raises:
             EntropyError: see the class.
         """
+        for size in shape if isinstance(shape, tuple) else (shape,):
+            whole("shape", size, "give how many draws", least=0)
         source = SystemEntropy() if entropy is None else entropy
         noise = np.empty(shape, dtype=np.int64)
         fill(noise.reshape(-1), _ACCEPTED, lambda tried: _attempt(self.scale, tried, source), _LANES)
@@ -154,10 +156,12 @@ class DiscreteLaplace:
 
     def pmf(self, value: int) -> float:
         """Return P(Z = value)."""
+        value = whole("value", value, "give a whole number")
         return math.tanh(0.5 / self._real) * math.exp(-abs(value) / self._real)
 
     def cdf(self, value: int) -> float:
         """Return P(Z <= value)."""
+        value = whole("value", value, "give a whole number")
         return self._upper(-value) if value < 0 else 1.0 - self._upper(value + 1)
 
     def quantile(self, level: float) -> int:
@@ -166,7 +170,7 @@ class DiscreteLaplace:
         Raises:
             ValueError: the level is not strictly between 0 and 1.
         """
-        _check_level(level)
+        check_level(level)
         with localcontext(_DIGITS):
             scale, share = self._decimal()
             if Decimal(level) > 1 - share:  # P(Z <= -1) = share * exp(-1/scale) < 1/2, P(Z <= 0) = 1 - that
@@ -184,11 +188,14 @@ class DiscreteLaplace:
         Raises:
             ValueError: the level is not strictly between 0 and 1.
         """
-        _check_level(level)
+        check_level(level)
         return self.passed_by(1 - Fraction(level))
 
     def passed_by(self, share: Fraction) -> int:
         """Return the smallest integer h with P(|Z| > h) <= share, which lies strictly between 0 and 1."""
+        instance("share", share, Fraction, advice="give for example Fraction(1, 20)")
+        if not 0 < share < 1:
+            raise ValueError(f"share is {_shown(share)}, but must be strictly between 0 and 1: give Fraction(1, 20)")
         with localcontext(_DIGITS):
             scale, upper = self._decimal()
             most = Decimal(share.numerator) / Decimal(share.denominator)
@@ -269,8 +276,9 @@ def _check_scale(scale: Fraction) -> None:
         )
 
 
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
+def check_level(level: float) -> None:
+    """Refuse a probability that is not strictly between 0 and 1, or no number."""
+    if not 0 < number("level", level, "0.95 is the usual one") < 1:
         raise ValueError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..validation import float_above, positive, whole
+from .discrete_laplace import check_level
 from .histogram import LARGEST_COUNT, check_counts
 from .sampling import (
     GEOMETRIC_END,
@@ -160,8 +161,7 @@ class ExponentialTopK:
         Raises:
             ValueError: The level is not strictly between 0 and 1.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
+        check_level(level)
         return math.ceil(math.log(self.bins / (1 - level)) / float(self._rate))
 
 

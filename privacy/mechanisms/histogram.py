@@ -18,13 +18,13 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
-from ..validation import whole
+from ..validation import numbers, whole
 from .discrete_laplace import DiscreteLaplace, ZeroSumLaplace, epsilon_dp_of, rational_scale
 from .sampling import Entropy
 
@@ -342,7 +342,8 @@ def check_counts(counts: NDArray[np.int64], bins: int | None = None) -> None:
         TypeError: the type is not int64.
         ValueError: the shape or the range is wrong. No count is named in a message.
     """
-    if not isinstance(counts, np.ndarray):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+    # a masked array is one, too, and its mask would be dropped
+    if not isinstance(counts, np.ndarray) or isinstance(counts, np.ma.MaskedArray):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         raise TypeError(f"counts: the type is {type(counts).__name__}, the limit is a numpy array of int64")
     if counts.dtype != np.int64:
         raise TypeError(f"counts: the type is {counts.dtype}, the limit is int64: count cells, do not weigh them")
@@ -410,30 +411,36 @@ class LaplaceCount(_Noise):
         return noise
 
 
-def project_to_total(noisy: NDArray[Any], total: NDArray[Any]) -> NDArray[np.float64]:
+def project_to_total(noisy: ArrayLike, total: ArrayLike) -> NDArray[np.float64]:
     """Project every row onto {c >= 0, sum of c = total}, by least squares: post-processing, which costs no privacy.
 
     The solution has the form max(noisy - shift, 0); sorting a row gives the number of positive entries, and with it the
     shift, exactly (Held, Wolfe and Crowder 1974; Duchi et al. 2008, Figure 1).
 
     Args:
-        noisy: noisy counts, finite, shape (n, k) with k at least 1.
+        noisy: noisy counts, finite, shape (n, k) with k at least 1; or one row, shape (k,), with one total.
         total: the public number of cells counted in each row, shape (n,), finite and not negative.
 
     Returns:
-        float64, shape (n, k); rows sum to their totals up to rounding; a total of 0 gives zeros. The same input gives
-        the same bits.
+        float64, in the shape of noisy; rows sum to their totals up to rounding; a total of 0 gives zeros. The same
+        input gives the same bits.
 
     Raises:
+        TypeError: noisy or total is no array of numbers, and cannot be made one.
         ValueError: the shapes do not fit, or a value is not finite, or a total is negative.
     """
-    if noisy.ndim != _COUNT_AXES or noisy.shape[1] == 0:
-        raise ValueError(f"noisy: the shape is {noisy.shape}, and must be (rows, bins) with at least one bin")
-    rows, bins = noisy.shape
-    if total.shape != (rows,):
-        raise ValueError(f"total: the shape is {total.shape}, and must be ({rows},): one total per row of noisy")
-    budget = total.astype(np.float64)[:, np.newaxis]
-    values = noisy.astype(np.float64)
+    values, totals = numbers("noisy", noisy), numbers("total", total)
+    if values.ndim == 1 and totals.ndim == 0:
+        return project_to_total(values[np.newaxis], totals[np.newaxis])[0]
+    if values.ndim != _COUNT_AXES or values.shape[1] == 0:
+        raise ValueError(
+            f"noisy: the shape is {values.shape}, and must be (rows, bins) with at least one bin, or (bins,) with one "
+            "total"
+        )
+    rows, bins = values.shape
+    if totals.shape != (rows,):
+        raise ValueError(f"total: the shape is {totals.shape}, and must be ({rows},): one total per row of noisy")
+    budget = totals[:, np.newaxis]
     if not np.isfinite(values).all():
         raise ValueError("noisy: a value is not finite: pass the counts of a release")
     if not (np.isfinite(budget) & (budget >= 0)).all():

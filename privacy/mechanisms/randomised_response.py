@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..validation import float_above, positive, whole
+from ..validation import as_array, float_above, positive, whole
 from .histogram import check_counts
 from .sampling import LARGEST_DENOMINATOR, Entropy, SystemEntropy, uniform_below
 
@@ -132,6 +132,7 @@ class RandomisedResponse:
             TypeError: The states are not int64.
             ValueError: A state is out of range. No state is named in the message.
         """
+        states = as_array("states", states)
         if states.dtype != np.int64:
             raise TypeError(f"states: the type is {states.dtype}, the limit is int64: pass state numbers")
         # the values are secret and stay out of the message

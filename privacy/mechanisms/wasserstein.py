@@ -42,10 +42,10 @@ import numpy.typing as npt
 from numpy.typing import NDArray
 
 from ..models.classes import FiniteClass, stated_chains
-from ..models.joint_distribution import JointTable, Query, exact_chain, exact_distribution, exact_number
+from ..models.joint_distribution import JointTable, Query, check_table, exact_chain, exact_distribution, exact_number
 from ..models.markov_chain import MarkovChain, reachable
-from ..validation import NO_NUMBERS, PrivacyError, float_above, positive, whole
-from .discrete_laplace import DiscreteLaplace, rational_scale
+from ..validation import PrivacyError, as_list, float_above, number, positive, whole
+from .discrete_laplace import DiscreteLaplace, check_level, rational_scale
 from .histogram import check_counts
 from .sampling import Entropy
 
@@ -74,7 +74,8 @@ def wasserstein_infinity(
         ValueError: A probability that is none, a wrong sum, or arrays of different lengths.
     """
     first, second = exact_distribution("p", p), exact_distribution("q", q)
-    values = [exact_number(f"support[{place}]", value) for place, value in enumerate(support)]
+    given = as_list("support", support, "the values of the probabilities")
+    values = [exact_number(f"support[{place}]", value) for place, value in enumerate(given)]
     if not len(first) == len(second) == len(values):
         raise ValueError(
             f"p, q and support have {len(first)}, {len(second)} and {len(values)} entries, but must have as many: "
@@ -300,9 +301,11 @@ def wasserstein_of_table(belief: JointTable | Iterable[JointTable], query: Query
         TypeError: If a value of the query is not a number.
         ValueError: If the class is empty, or the query does not fit a table.
     """
-    tables = list(belief if isinstance(belief, Iterable) else belief.members)
+    tables = list(belief) if isinstance(belief, Iterable) else [belief]
     if not tables:
         raise ValueError("belief has no table: give at least one joint law")
+    for table in tables:
+        check_table("belief", table)
     worst = WassersteinDistance(0.0, None, None, None)
     largest = Fraction(0)
     for member, table in enumerate(tables):
@@ -386,7 +389,7 @@ class WassersteinMechanism:
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon, "give the loss you accept")
         # 0 is the one value that leaves the noise out: nothing that is merely false may
-        if type(self.distance) in NO_NUMBERS or self.distance != 0:
+        if number("distance", self.distance, "pass the value of wasserstein_of_count or wasserstein_of_table"):
             positive("distance", self.distance, "pass the value of wasserstein_of_count or wasserstein_of_table")
             self.scale  # noqa: B018 - refuses a scale that the noise refuses
 
@@ -416,6 +419,7 @@ class WassersteinMechanism:
 
     def half_width(self, level: float = 0.95) -> int:
         """Return the smallest h such that the noise lies within -h..h with probability `level`."""
+        check_level(level)
         return DiscreteLaplace(self.scale).half_width(level) if self.distance else 0
 
 

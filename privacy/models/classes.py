@@ -19,10 +19,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ..validation import float_above, listed, number, positive
+from ..validation import as_list, choice, float_above, instance, number, positive
 from .belief import Belief
 from .directions import STEPS, AnyStart, MixingCurve, Pair
-from .markov_chain import ChainError, FloatArray, MarkovChain, chains_of
+from .markov_chain import ChainError, FloatArray, MarkovChain, chains_of, check_chain
 
 GapKind = Literal["unknown", "multiplicative", "reversible"]
 
@@ -61,8 +61,10 @@ class MixingBounds(Belief):
     kind: GapKind = "unknown"
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(GapKind):
-            raise ChainError(f"kind is {self.kind!r}, but must be one of {', '.join(get_args(GapKind))}")
+        try:
+            choice("kind", self.kind, get_args(GapKind))
+        except ValueError as error:
+            raise ChainError(str(error)) from None
         _bound("pi_min", self.pi_min, MAX_PI_MIN, "give the rarest state a floor, or merge rare bins")
         _bound(f"gap of kind {self.kind}", self.gap, _MAX_GAP[self.kind], "merge rare bins, or smooth the counts")
         object.__setattr__(self, "pi_min", float(self.pi_min))
@@ -124,9 +126,11 @@ class MixingBounds(Belief):
         Raises:
             ChainError: If a chain is reducible, does not mix, or is not reversible though ``reversible`` is asked for.
         """
-        members = [chains] if isinstance(chains, MarkovChain) else list(chains)
+        members = [chains] if isinstance(chains, MarkovChain) else as_list("chains", chains, "chains: give [chain]")
         if not members:
             raise ChainError("MixingBounds.of got no chain: give at least one")
+        for place, chain in enumerate(members):
+            check_chain(f"chains[{place}]", chain)
         return cls(
             # a chain of one state has pi_min 1; any bound up to it is true
             pi_min=min(MAX_PI_MIN, *(chain.pi_min for chain in members)),
@@ -140,6 +144,7 @@ class MixingBounds(Belief):
         Bounds of unknown kind hold for a chain if either of its gaps is large enough. A reducible chain is never
         covered.
         """
+        check_chain("chain", chain)
         if not chain.is_irreducible or chain.pi_min < self.pi_min:
             return False
         by_product = self.kind != "reversible" and chain.gap >= self.gap
@@ -168,7 +173,7 @@ class _Listed:
 
     def __init__(self, chains: Iterable[MarkovChain]) -> None:
         name = type(self).__name__
-        members = tuple(listed("chains", chains, "chains, each one MarkovChain: give [chain]", ChainError))
+        members = tuple(as_list("chains", chains, "chains, each one MarkovChain: give [chain]", ChainError))
         if not members:
             raise ChainError(f"{name} got no chain: give at least one")
         other = next((one for one in members if not isinstance(one, MarkovChain)), None)
@@ -239,7 +244,7 @@ class AnyInitial(_Listed, Belief):
     def __init__(self, transitions: MarkovChain | Iterable[npt.ArrayLike | MarkovChain]) -> None:
         given = [transitions] if isinstance(transitions, MarkovChain) else transitions
         wanted = "transition matrices, or chains, whose start is not used: give [P], the matrices P[x][y] in a list"
-        _Listed.__init__(self, chains_of("transitions", listed("transitions", given, wanted, ChainError)))
+        _Listed.__init__(self, chains_of("transitions", as_list("transitions", given, wanted, ChainError)))
 
     @property
     def any_start(self) -> bool:
@@ -363,6 +368,7 @@ class BinaryInterval(Belief):
 
     def contains(self, chain: MarkovChain) -> bool:
         """Whether a chain lies in the class; its initial distribution does not matter."""
+        check_chain("chain", chain)
         if chain.states != self.states:
             return False
         first, second = float(chain.transition[0, 0]), float(chain.transition[1, 1])
@@ -419,6 +425,11 @@ def mixing_bounds(belief: Belief) -> MixingBounds:
             "forward_backward, or fit a model with --belief pooled"
         )
     return MixingBounds.of(belief.members)
+
+
+def check_mixing_bounds(bounds: object) -> None:
+    """Refuse what is no mixing bounds by a TypeError."""
+    instance("bounds", bounds, MixingBounds, advice="see mixing_bounds, which makes them of a belief")
 
 
 def has_quilts(belief: Belief) -> bool:

@@ -60,11 +60,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..validation import listed, number, whole
+from ..validation import NO_NUMBERS, as_list, instance, whole
 from .belief import Belief
 from .classes import two_states
 from .directions import STEPS, MixingCurve, Pair, PeriodicKernel, lost_variation
-from .markov_chain import ChainError, FloatArray, MarkovChain
+from .markov_chain import ChainError, FloatArray, MarkovChain, check_chain
 from .periodic import PeriodicChain
 
 Curve: TypeAlias = tuple[tuple[int, float], ...]
@@ -116,10 +116,13 @@ class DobrushinBounds(Belief):
             ChainError: A chain has a fixed start or no steady state, or none contracts within the steps; an m is out of
                 range.
         """
-        members = [chains] if isinstance(chains, MarkovChain | PeriodicChain) else list(chains)
+        one = isinstance(chains, MarkovChain | PeriodicChain)
+        members = [chains] if one else as_list("chains", chains, "chains: give [chain]")
         if not members:
             raise ChainError("DobrushinBounds.of got no chain: give at least one")
-        steps = sorted({_steps("steps", m) for m in steps})
+        steps = sorted({_steps("steps", m) for m in as_list("steps", steps, "slots m, for example (1, 8, 48)")})
+        if not steps:
+            raise ChainError("steps is empty: give the slots m of the curves, for example (1, 8, 48)")
         pairs = [contraction(one, steps) for one in members]
         forward, backward = (np.max([pair[side] for pair in pairs], axis=0).tolist() for side in (0, 1))
         return cls(zip(steps, forward, strict=True), zip(steps, backward, strict=True))
@@ -193,6 +196,7 @@ def contraction(chain: MarkovChain | PeriodicChain, steps: Sequence[int] = STEPS
     Raises:
         ChainError: The chain has a fixed start, or no unique steady state.
     """
+    instance("chain", chain, MarkovChain, PeriodicChain)
     if isinstance(chain, MarkovChain):
         if chain.initial is not None:
             raise ChainError(
@@ -209,7 +213,7 @@ def _curve(name: str, given: Any) -> Curve:
     advice = "give a bound on the total variation after m slots for each m, for example {1: 0.8, 8: 0.3, 48: 0.01}"
     try:
         pairs = sorted(given.items() if isinstance(given, Mapping) else [(m, eta) for m, eta in given])
-        numbers = [(_steps(name, m), number(f"{name}: eta_{m}", eta, advice) + 0.0) for m, eta in pairs]
+        numbers = [(_steps(name, m), math.nan if isinstance(eta, NO_NUMBERS) else float(eta) + 0.0) for m, eta in pairs]
     except ChainError:
         raise
     except (TypeError, ValueError):
@@ -273,6 +277,7 @@ class Neighbourhood(Belief):
         tau: Any = self.tau
         if isinstance(tau, bool) or not isinstance(tau, int | float) or not 0 <= tau <= 1:
             raise ChainError(f"tau is {tau!r:.40}, but must be a total variation from 0 to 1: give for example 0.01")
+        check_chain("chain", self.chain)
         if not self.chain.is_irreducible:
             raise ChainError(
                 "the chain is reducible: some state is left for ever, so its reversed rows are not known: merge rare "

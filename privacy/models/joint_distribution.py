@@ -47,8 +47,8 @@ from typing import SupportsFloat, SupportsIndex, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..validation import PrivacyError, whole
-from .markov_chain import EXACT_SUM, SUM_TOLERANCE, FloatArray, MarkovChain, frozen
+from ..validation import PrivacyError, as_array, as_list, instance, number, numbers, power_exceeds, whole
+from .markov_chain import EXACT_SUM, SUM_TOLERANCE, FloatArray, MarkovChain, check_chain, frozen
 
 LARGEST_JOINT = 2**17
 """The most databases that a table may list."""
@@ -83,7 +83,11 @@ class JointTable:
     def __init__(
         self, outcomes: Iterable[Iterable[SupportsIndex]], probabilities: Iterable[SupportsFloat | Fraction]
     ) -> None:
-        rows = tuple(tuple(whole("outcomes", state, "give states", least=0) for state in row) for row in outcomes)
+        given = as_list("outcomes", outcomes, "rows, each of one state per record")
+        rows = tuple(
+            tuple(whole("outcomes", state, "give states", least=0) for state in as_list("outcomes", row, "rows"))
+            for row in given
+        )
         weights = exact_distribution("probabilities", probabilities)
         if len(rows) != len(weights):
             raise ValueError(
@@ -108,7 +112,7 @@ class JointTable:
     @classmethod
     def from_array(cls, probabilities: npt.ArrayLike) -> JointTable:
         """Make the table of an array with one axis per record: entry [x1, x2, ...] is the probability of that row."""
-        array = np.asarray(probabilities)
+        array = as_array("probabilities", probabilities)
         return cls(np.ndindex(array.shape), array.ravel().tolist())
 
     @classmethod
@@ -119,10 +123,11 @@ class JointTable:
             ChainError: If the chain is meant to be stationary and is reducible.
             ValueError: If the length is out of range or there are too many sequences.
         """
-        slots = whole("length", length, "give the slots of a window", least=1)
-        if chain.states**slots > LARGEST_JOINT:
+        check_chain("chain", chain)
+        slots = whole("length", length, "give the slots of a window", least=1, most=LARGEST_JOINT)
+        if power_exceeds(chain.states, slots, LARGEST_JOINT):
             raise ValueError(
-                f"length is {slots}: a chain of {chain.states} states has {chain.states**slots} sequences of that "
+                f"length is {slots}: a chain of {chain.states} states has {chain.states}^{slots} sequences of that "
                 f"length, but at most {LARGEST_JOINT} are written out: give a shorter one"
             )
         start, rows = exact_chain(chain)
@@ -152,6 +157,7 @@ class JointTable:
 
     def states_of(self, record: int) -> tuple[int, ...]:
         """The states of a record that have positive probability, sorted."""
+        self._check_record(record)
         return tuple(
             sorted({row[record] for row, weight in zip(self.outcomes, self.weights, strict=True) if weight > 0})
         )
@@ -163,7 +169,10 @@ class JointTable:
             TypeError: If a value is not a number.
             ValueError: If a value is not finite, or a sequence has another length than the table.
         """
-        values = [query(row) for row in self.outcomes] if callable(query) else list(query)
+        if callable(query):
+            values = [query(row) for row in self.outcomes]
+        else:
+            values = as_list("query", query, "numbers, one for each row of the table")
         if len(values) != self.size:
             raise ValueError(
                 f"query has {len(values)} values, but the table has {self.size} rows: give one for each row"
@@ -183,8 +192,8 @@ class JointTable:
         Raises:
             ValueError: If the state has probability 0, or there is no such record.
         """
-        if not 0 <= record < self.records:
-            raise ValueError(f"record is {record}, but the table has the records 0 to {self.records - 1}")
+        self._check_record(record)
+        state = whole("state", state, "see states_of")
         masses: dict[Fraction, Fraction] = {}
         for row, weight, value in zip(self.outcomes, self.weights, self.values_of(values), strict=True):
             if row[record] == state and weight > 0:
@@ -194,6 +203,9 @@ class JointTable:
         total = sum(masses.values())
         support = tuple(sorted(masses))
         return support, tuple(masses[value] / total for value in support)
+
+    def _check_record(self, record: int) -> None:
+        whole("record", record, "give the number of a record", least=0, most=self.records - 1)
 
 
 def exact_chain(chain: MarkovChain) -> tuple[tuple[Fraction, ...], list[tuple[Fraction, ...]]]:
@@ -219,20 +231,13 @@ def exact_number(name: str, value: SupportsFloat | Fraction) -> Fraction:
         TypeError: If it is not a number.
         ValueError: If it is not finite.
     """
-    if isinstance(value, bool | str | bytes):
-        raise TypeError(f"{name} must be a number, not {type(value).__name__}: give an int, a float or a Fraction")
-    if isinstance(value, int | Fraction):
+    if isinstance(value, int | Fraction) and not isinstance(value, bool):
         return Fraction(value)
-    try:
-        number = float(value)
-    except TypeError:
-        raise TypeError(
-            f"{name} must be a number, not {type(value).__name__}: give an int, a float or a Fraction"
-        ) from None
-    if not math.isfinite(number):
-        raise ValueError(f"{name} is {number!r}, but must be finite: mend the entry")
-    simple = Fraction(number).limit_denominator(_SIMPLE)
-    return simple if abs(simple - Fraction(number)) <= _ROUNDING * abs(Fraction(number)) else Fraction(repr(number))
+    found = number(name, value, "give an int, a float or a Fraction")
+    if not math.isfinite(found):
+        raise ValueError(f"{name} is {found!r}, but must be finite: mend the entry")
+    simple = Fraction(found).limit_denominator(_SIMPLE)
+    return simple if abs(simple - Fraction(found)) <= _ROUNDING * abs(Fraction(found)) else Fraction(repr(found))
 
 
 def exact_distribution(name: str, values: Iterable[SupportsFloat | Fraction]) -> tuple[Fraction, ...]:
@@ -242,16 +247,19 @@ def exact_distribution(name: str, values: Iterable[SupportsFloat | Fraction]) ->
         TypeError: If an entry is not a number.
         ValueError: If there is no entry, an entry is no probability, or the sum is off by more than ``SUM_TOLERANCE``.
     """
-    row = [exact_number(f"{name}[{place}]", value) for place, value in enumerate(values)]
+    listing = as_list(name, values, "probabilities, one for each outcome")
+    row = [exact_number(f"{name}[{place}]", value) for place, value in enumerate(listing)]
     if not row:
         raise ValueError(f"{name} is empty, but must have at least one probability: give one for each outcome")
     for place, value in enumerate(row):
         if value < 0:
-            raise ValueError(f"{name}[{place}] is {float(value)!r}, but a probability is not negative: mend the entry")
+            raise ValueError(
+                f"{name}[{place}] is {number(name, value, '')!r}, but a probability is not negative: mend it"
+            )
     missing = 1 - sum(row)
     if abs(missing) > SUM_TOLERANCE:
         raise ValueError(
-            f"{name} sums to {float(1 - missing)!r}, but must sum to 1 within {SUM_TOLERANCE:g}: "
+            f"{name} sums to {number(name, 1 - missing, '')!r}, but must sum to 1 within {SUM_TOLERANCE:g}: "
             "divide it by its sum if that is what was meant"
         )
     row[max(range(len(row)), key=row.__getitem__)] += missing
@@ -309,9 +317,11 @@ class BayesianNetwork:
             NetworkError: If a parent is unknown or repeated, there is a cycle, a table is missing, or has the wrong
                 shape, or an entry that is no probability, or a wrong sum.
         """
+        instance("parents", parents, Mapping, advice="give the parents of each variable by its name")
+        instance("tables", tables, Mapping, advice="give the table of each variable by its name")
         if not parents:
             raise NetworkError("parents is empty, but a network has at least one variable: name one")
-        unknown = sorted(set(tables) ^ set(parents))
+        unknown = sorted(set(tables) ^ set(parents), key=str)
         if unknown:
             raise NetworkError(f"tables and parents differ in {', '.join(map(repr, unknown))}: give both for each")
         above = {name: _checked_parents(name, tuple(parents[name]), tuple(parents)) for name in parents}
@@ -339,7 +349,8 @@ class BayesianNetwork:
             ChainError: If the chain is meant to be stationary and is reducible.
             ValueError: If the length is out of range.
         """
-        slots = whole("length", length, "give the slots of a window", least=1)
+        check_chain("chain", chain)
+        slots = whole("length", length, "give the slots of a window", least=1, most=LARGEST_JOINT)
         names = [f"X{slot}" for slot in range(1, slots + 1)]
         start = chain.stationary if chain.initial is None else chain.initial
         return cls(
@@ -361,14 +372,17 @@ class BayesianNetwork:
         Raises:
             NetworkError: If it has not.
         """
-        if name not in self.tables:
-            raise NetworkError(f"variable {name!r} is not in the network: it has {', '.join(map(repr, self.names))}")
+        # what is no name may have no hash either
+        if not isinstance(name, str) or name not in self.tables:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise NetworkError(
+                f"variable {name!r:.40} is not in the network: it has {', '.join(map(repr, self.names))}"
+            )
         return name
 
     def ancestors(self, names: Iterable[str]) -> frozenset[str]:
         """Some variables with all variables above them."""
         found: set[str] = set()
-        stack = [self.checked(name) for name in names]
+        stack = [self.checked(name) for name in as_list("names", names, "names of variables")]
         while stack:
             name = stack.pop()
             if name not in found:
@@ -394,7 +408,7 @@ class BayesianNetwork:
         Raises:
             NetworkError: If a variable is unknown, or is given itself.
         """
-        known = {self.checked(other) for other in given}
+        known = {self.checked(other) for other in as_list("given", given, "names of variables")}
         if self.checked(name) in known:
             raise NetworkError(f"given contains the variable {name!r} itself: leave it out")
         opened = self.ancestors(known)
@@ -434,6 +448,16 @@ class BayesianNetwork:
         return JointTable.from_array(weights / weights.sum())
 
 
+def check_table(name: str, table: object) -> None:
+    """Refuse what is no table by a TypeError."""
+    instance(name, table, JointTable)
+
+
+def check_network(name: str, network: object) -> None:
+    """Refuse what is no network by a TypeError."""
+    instance(name, network, BayesianNetwork)
+
+
 def _checked_parents(name: str, found: tuple[str, ...], names: Iterable[str]) -> tuple[str, ...]:
     for parent in found:
         if parent not in names:
@@ -460,9 +484,9 @@ def _sorted(parents: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
 
 def _table(name: str, values: npt.ArrayLike, parents: list[int]) -> FloatArray:
     try:
-        array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise NetworkError(f"table of {name!r} must be an array of numbers: check its shape") from None
+        array = numbers(f"table of {name!r}", values)
+    except TypeError as error:
+        raise NetworkError(str(error)) from None
     if array.ndim != len(parents) + 1 or list(array.shape[:-1]) != parents or not array.size:
         raise NetworkError(
             f"table of {name!r} has shape {array.shape}, but must have one axis per parent, of {parents} states, and "

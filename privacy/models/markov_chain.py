@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..validation import PrivacyError, numbers, positive
+from ..validation import PrivacyError, instance, numbers, positive
 from .belief import Belief
 from .directions import Kernel, Pair
 
@@ -388,19 +388,25 @@ class MarkovChain(Belief):
             )
 
 
+def check_chain(name: str, chain: object) -> None:
+    """Refuse what is no chain by a TypeError."""
+    instance(name, chain, MarkovChain)
+
+
 def chains_of(name: str, given: Iterable[npt.ArrayLike | MarkovChain]) -> list[MarkovChain]:
     """The members of an argument that lists transition matrices: a chain each; one that is a chain is taken as it is.
 
     Raises:
         ChainError: If one is neither.
     """
-    found: list[MarkovChain] = []
-    for place, member in enumerate(given):
+
+    def chain(place: int, member: npt.ArrayLike | MarkovChain) -> MarkovChain:
         try:
-            found.append(member if isinstance(member, MarkovChain) else MarkovChain(member))
+            return member if isinstance(member, MarkovChain) else MarkovChain(member)
         except ChainError as error:
             raise ChainError(f"{name}[{place}]: {error}") from None
-    return found
+
+    return [chain(place, member) for place, member in enumerate(given)]
 
 
 TAU = 1e-5
@@ -421,6 +427,7 @@ def smooth_zeros(chain: MarkovChain, tau: float = TAU) -> MarkovChain:
         ChainError: If tau times the zeros of some row leaves nothing for the others.
         ValueError: If tau is not finite and above 0.
     """
+    check_chain("chain", chain)
     tau = positive("tau", tau, "1e-5 is the value of the paper")
     empty = chain.transition == 0
     taken = empty.sum(axis=1) * tau

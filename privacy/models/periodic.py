@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..validation import as_list
 from . import markov_chain
-from ..validation import listed
 from .belief import Belief
 from .directions import Pair, PeriodicKernel
 from .markov_chain import ChainError, FloatArray, MarkovChain, frozen
@@ -39,7 +39,9 @@ _MOST_SLOTS = 100_000
 class PeriodicChain(Belief):
     """A kernel for each slot of a period, and the marginals that repeat with it.
 
-    A slot may be given as a chain, of which its matrix is taken; its start is not used. States that the steady state never has at a slot are impossible there: no secret is about them.
+    A slot may be given as a chain, of which the matrix is taken; its start is not used.
+
+    States that the steady state never has at a slot are impossible there: no secret is about them.
 
     Attributes:
         transitions: Kernel from slot s to s + 1, shape (n, k, k), rows sum to 1; read-only.
@@ -52,7 +54,7 @@ class PeriodicChain(Belief):
 
     def __init__(self, transitions: npt.ArrayLike | Iterable[npt.ArrayLike | MarkovChain]) -> None:
         wanted = "transition matrices, one for each slot of the period: give P[x][y] of each slot"
-        given = listed("transitions", transitions, wanted, ChainError)
+        given = as_list("transitions", transitions, wanted, ChainError)
         if not 1 <= len(given) <= _MOST_SLOTS:
             raise ChainError(
                 f"transitions has {len(given)} matrices, but must have from 1 to {_MOST_SLOTS}: give one for each slot "

@@ -56,7 +56,7 @@ from typing import NamedTuple, SupportsIndex, TypeAlias
 import numpy as np
 
 from ..models.belief import Belief
-from ..models.classes import MixingBounds, mixing_bounds, starts_stationary
+from ..models.classes import MixingBounds, check_mixing_bounds, mixing_bounds, starts_stationary
 from ..models.directions import Certificate
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.serialisation import check_belief
@@ -505,6 +505,7 @@ def lemma_4_9_reach(bounds: MixingBounds, epsilon: float) -> int:
         ValueError: If epsilon is not finite and above 0.
     """
     epsilon = accepted_loss(epsilon)
+    check_mixing_bounds(bounds)
     # (e^x + 1) / (e^x - 1) = 1 / tanh(x / 2), which neither overflows nor cancels
     return 2 * math.ceil(-(math.log(math.tanh(epsilon / 12)) + math.log(bounds.pi_min)) / bounds.gap)
 

@@ -55,10 +55,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..models.belief import Belief
-from ..models.classes import MixingBounds
-from ..models.markov_chain import ChainError, FloatArray, MarkovChain, frozen, reachable
+from ..models.classes import MixingBounds, check_mixing_bounds
+from ..models.markov_chain import ChainError, FloatArray, MarkovChain, check_chain, frozen, reachable
 from ..models.serialisation import check_belief
-from ..validation import whole
+from ..validation import choice, numbers, whole
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.intp]
@@ -359,7 +359,8 @@ def lemma_4_8(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
         bounds: The class of chains.
         lags: Distances d in slots, any shape.
     """
-    faded = -bounds.gap / 2 * np.asarray(lags, dtype=np.float64)
+    check_mixing_bounds(bounds)
+    faded = -bounds.gap / 2 * numbers("lags", lags)
     return _twice_artanh(np.exp(faded - math.log(bounds.pi_min)), faded, bounds)
 
 
@@ -385,7 +386,8 @@ def spectral_influence(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
         bounds: The class of chains; its ``rho`` minds which kind of gap it holds.
         lags: Distances d in slots, any shape.
     """
-    lags = np.asarray(lags, dtype=np.float64)
+    check_mixing_bounds(bounds)
+    lags = numbers("lags", lags)
     # rho is known through 1 - g only: a gap within rounding of 1 must not make it 0
     rho = math.sqrt(min(1.0, bounds.rho**2 + _RHO_ROOM))
     faded = lags * math.log(rho)
@@ -412,8 +414,7 @@ def closed_form(bounds: MixingBounds, lags: npt.ArrayLike, bound: Bound = "lemma
 
 def check_bound(bound: str) -> None:
     """Refuse a name that is none of a closed form, by a ValueError."""
-    if bound not in get_args(Bound):
-        raise ValueError(f"bound is {bound!r}, but must be one of {', '.join(get_args(Bound))}")
+    choice("bound", bound, get_args(Bound))
 
 
 def mixing_influence(
@@ -427,6 +428,7 @@ def mixing_influence(
         bound: Which closed form.
         stationary: Whether all chains start in their stationary distribution, which makes the left side f, too.
     """
+    lags = whole("lags", lags, "give how many slots to look ahead", least=1, most=MAX_LAGS)
     single = closed_form(bounds, np.arange(1, lags + 1), bound)[np.newaxis, :]
     start = "a stationary start" if stationary else "whatever its initial distribution"
     return SidedInfluence(
@@ -491,6 +493,7 @@ def chain_influence(chain: MarkovChain, member: int = 0, *, any_initial: bool = 
     Raises:
         ChainError: If the chain is to start stationary and is reducible.
     """
+    check_chain("chain", chain)
     free = any_initial or chain.initial is not None
     basis = (
         f"one chain of {chain.states} states with {'any initial' if free else 'its stationary'} distribution"
@@ -558,7 +561,6 @@ def _union(members: Iterable[SidedInfluence], basis: str) -> SidedInfluence:
 _NO_QUILTS = "a belief without quilts: what slots tell about each other is bounded in both directions of time instead"
 
 
-@lru_cache(maxsize=8)
 def sided_influence(belief: Belief, bound: Bound = "lemma-4.8") -> SidedInfluence:
     """The tables of any belief, up to where they fall below the resolution or reach the longest table allowed.
 
@@ -576,6 +578,11 @@ def sided_influence(belief: Belief, bound: Bound = "lemma-4.8") -> SidedInfluenc
     """
     check_bound(bound)
     check_belief(belief)
+    return _tables_of(belief, bound)
+
+
+@lru_cache(maxsize=8)
+def _tables_of(belief: Belief, bound: Bound) -> SidedInfluence:
     if belief.members:
         tables = [
             chain_influence(chain, member, any_initial=belief.any_start) for member, chain in enumerate(belief.members)

@@ -52,10 +52,12 @@ import numpy as np
 
 from ..models.belief import Belief
 from ..models.markov_chain import ChainError, FloatArray, frozen
-from ..validation import positive, whole
+from ..validation import a_slot, as_list, number, numbers, positive, whole
 from .influence import SidedInfluence, sided_influence
 
 _MAX_WORK = 2**28
+_MOST_COORDINATES = 2**14
+"""Of a Gaussian series: its kernel matrix then takes 2 GB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +76,16 @@ class InfluenceCurve:
     basis: str
 
     def __post_init__(self) -> None:
-        values = np.array(self.values, dtype=np.float64)
+        values = numbers("values", self.values)
         if values.ndim != 1 or not len(values) or np.isnan(values).any() or (values < 0).any():
             raise ValueError(
                 "values must be a(1), a(2), ..., each at least 0 and at least one of them: check the curve"
             )
         if (values[1:] > values[:-1]).any():
             at = int(np.flatnonzero(values[1:] > values[:-1])[0]) + 1
-            raise ValueError(f"a({at + 1}) is above a({at}), but more slots inside tell no more: take running minima")
+            raise ValueError(
+                f"values: a({at + 1}) is above a({at}), but more slots inside tell no more: take running minima"
+            )
         object.__setattr__(self, "values", frozen(values))
 
     @property
@@ -112,7 +116,7 @@ class InfluenceCurve:
         sums = np.arange(1, self.size + 1) * epsilon_dp + self.values
         at = int(np.argmin(sums))
         if length is not None:
-            length = whole("length", length, "give the number of entries, or None", least=1)
+            length = a_slot("length", length, "give the number of entries, or None", least=1)
             if length * epsilon_dp <= sums[at]:
                 return length, 0.0
         return at + 1, float(self.values[at])
@@ -140,7 +144,7 @@ class InfluenceCurve:
         found = (epsilon - self.values) / np.arange(1, self.size + 1)
         best = float(found.max())
         if length is not None:
-            best = max(best, epsilon / whole("length", length, "give the number of entries, or None", least=1))
+            best = max(best, epsilon / a_slot("length", length, "give the number of entries, or None", least=1))
         if best <= 0:
             raise ChainError(
                 f"a(b) is nowhere below epsilon {epsilon!r} up to b = {self.size}; the least is {self.values[-1]!r}: "
@@ -158,7 +162,8 @@ class InfluenceCurve:
         Raises:
             ValueError: If there is no release, or one is out of range.
         """
-        return composed_points([(self.best(one, length), one) for one in releases])
+        losses = [positive("releases", one, "give losses per entry") for one in as_list("releases", releases, "losses")]
+        return composed_points([(self.best(one, length), one) for one in losses])
 
 
 def composed_points(points: Sequence[tuple[tuple[int, float], float]]) -> float:
@@ -186,7 +191,7 @@ def table_curve(belief: Belief | SidedInfluence, size: int | None = None) -> Inf
         ValueError: If the size is not at least 1.
     """
     tables = belief if isinstance(belief, SidedInfluence) else sided_influence(belief)
-    size = None if size is None else whole("size", size, "give the largest b", least=1)
+    size = None if size is None else whole("size", size, "give the largest b", least=1, most=_MAX_WORK)
     if not len(tables.left) or not tables.reach:
         return InfluenceCurve(np.zeros(size or 1), tables.basis)
     lags = min(tables.reach, max(1, math.isqrt(_MAX_WORK // len(tables.left))), size or tables.reach)
@@ -223,9 +228,9 @@ def binary_curve(p: float, q: float, size: int) -> InfluenceCurve:
         ValueError: If the size is not at least 1.
     """
     for name, value in (("p", p), ("q", q)):
-        if not 0 <= value < 1:
+        if not 0 <= number(name, value, "give the probability to stay") < 1:
             raise ChainError(f"{name} is {value!r}, but must be in [0, 1): a state that is never left does not mix")
-    size = whole("size", size, "give the largest b", least=1)
+    size = whole("size", size, "give the largest b", least=1, most=_MAX_WORK)
     factor = p + q - 1
     if factor == -1:
         raise ChainError("p and q are 0: the chain is periodic and never mixes; make a state keep some weight")
@@ -281,7 +286,7 @@ def gaussian_curve(length: int, scale: float, gamma: float, delta: float, size: 
         ValueError: If an argument is out of range, the regions do not tile the range, or the kernel matrix is too ill
             conditioned for double precision.
     """
-    length = whole("length", length, "give the number of coordinates", least=1)
+    length = whole("length", length, "give the number of coordinates", least=1, most=_MOST_COORDINATES)
     scale = positive("scale", scale, "give l of the kernel")
     gamma = positive("gamma", gamma, "give the largest absolute value")
     delta = positive("delta", delta, "give the width of a region")
@@ -291,7 +296,7 @@ def gaussian_curve(length: int, scale: float, gamma: float, delta: float, size: 
             f"delta is {delta!r}, but 2 gamma = {2 * gamma!r} must be a whole number of regions: "
             f"use for example {2 * gamma / max(1, count)!r}"
         )
-    size = length if size is None else whole("size", size, "give the largest b", least=1)
+    size = length if size is None else whole("size", size, "give the largest b", least=1, most=_MAX_WORK)
     edges = np.linspace(-gamma, gamma, count + 1)
     positions = np.arange(length)
     matrix = np.exp(-(np.subtract.outer(positions, positions) ** 2) / scale)

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..models.joint_distribution import BayesianNetwork, NetworkError, log_marginal, log_sum
-from ..validation import accepted_loss, whole
+from ..models.joint_distribution import BayesianNetwork, NetworkError, check_network, log_marginal, log_sum
+from ..validation import accepted_loss, as_list, instance, whole
 
 LARGEST_SEARCH = 2**16
 """The most quilts that are enumerated for one variable."""
@@ -86,7 +86,8 @@ def max_influence(network: BayesianNetwork, node: str, quilt: Iterable[str]) -> 
     Raises:
         NetworkError: If a variable is unknown, the node is in its own quilt, or exact inference is too large.
     """
-    known = tuple(dict.fromkeys(quilt))
+    check_network("network", network)
+    known = tuple(network.checked(name) for name in dict.fromkeys(as_list("quilt", quilt, "names of variables")))
     if network.checked(node) in known:
         raise NetworkError(f"quilt contains the variable {node!r} that it is to hide: leave it out")
     if not known:
@@ -124,6 +125,7 @@ def network_quilts(
         ValueError: If epsilon or size is out of range.
     """
     target = accepted_loss(epsilon)
+    check_network("network", network)
     found = [_scored(network, *parts, target) for parts in _candidates(network, node, quilts, size)]
     return tuple(sorted(found, key=lambda entry: (entry.score, len(entry.quilt))))
 
@@ -154,6 +156,9 @@ def network_mqm(
     members = list(networks) if isinstance(networks, Iterable) else [networks]
     if not members:
         raise NetworkError("networks is empty: give at least one")
+    for member, network in enumerate(members):
+        check_network(f"networks[{member}]", network)
+    instance("quilts", {} if quilts is None else quilts, Mapping, advice="give the quilts of variables by their names")
     given = {} if quilts is None else dict(quilts)
     found: list[NetworkCalibration] = []
     for member, network in enumerate(members):
@@ -198,7 +203,10 @@ def _candidates(
             chosen for count in range(min(most, len(others)) + 1) for chosen in itertools.combinations(others, count)
         ]
     else:
-        sets = list(dict.fromkeys([(), *(tuple(dict.fromkeys(quilt)) for quilt in quilts)]))
+        wanted = "quilts, each a list of names"
+        given = (as_list("quilts", one, "names of variables") for one in as_list("quilts", quilts, wanted))
+        named = (tuple(dict.fromkeys(network.checked(name) for name in one)) for one in given)
+        sets = list(dict.fromkeys([(), *named]))
     found: list[_Parts] = []
     smaller: dict[tuple[str, ...], list[frozenset[str]]] = {}
     for chosen in sets:
