@@ -123,7 +123,7 @@ def _shown(value: int) -> str:
     return f"a number of {value.bit_length()} bits"
 
 
-def as_list(name: str, values: Iterable[Any], what: str, refusal: type[Exception] = TypeError) -> list[Any]:
+def as_list(name: str, values: object, what: str, refusal: type[Exception] = TypeError) -> list[Any]:
     """Return what can be iterated over as a list; text is no list.
 
     Args:

@@ -97,7 +97,7 @@ from ..models.directions import (
     certify,
     largest_between,
 )
-from ..models.markov_chain import ChainError, MarkovChain
+from ..models.markov_chain import ChainError, MarkovChain, check_chain
 from ..models.serialisation import Certified, Proof, check_belief
 from ..quilts.calibration import Calibration, target
 from ..quilts.influence import Quilt
@@ -276,6 +276,7 @@ def lower_bound(chain: MarkovChain, epsilon: float) -> float:
         sigma; the limit that no calibration of Laplace noise can pass, as far as these outputs show it.
     """
     epsilon = accepted_loss(epsilon)
+    check_chain("chain", chain)
     if epsilon > _MOST_TOLD:
         return 1 / epsilon  # a slot's own density is lost, and what others add is not followed
     vectors = _vectors(chain, epsilon)
@@ -324,6 +325,7 @@ def least_loss(chain: MarkovChain, density: float) -> float:
         chain: Stationary and irreducible.
         density: Loss per slot of the releases, finite and above 0.
     """
+    check_chain("chain", chain)
     density = min(positive("density", density, "give the loss per slot of the releases"), _MOST_DENSITY)
     few = chain.states <= _ALL_VECTORS
     return float(_least_loss(chain, _all_vectors(chain.states) if few else _thresholds(chain.states), density).max())

@@ -79,7 +79,7 @@ class Schedule:
             raise ValueError(
                 f"densities are {len(self.densities)}, but {len(self.ends)} windows have ends: give each one density"
             )
-        found = {positive("densities", density, "give 1 / sigma of each release") for density in {*self.densities}}
+        found = {positive("densities", density, "give 1 / sigma of each release") for density in self.densities}
         if max(found) != self.epsilon_dp:
             raise ValueError(
                 f"epsilon_dp is {self.epsilon_dp:g}, but must be the largest of densities, {max(found):g}: give that"

@@ -39,7 +39,7 @@ import numpy.typing as npt
 
 from ..models.classes import FiniteClass, stated_chains
 from ..models.markov_chain import FloatArray, MarkovChain
-from ..validation import float_above, positive, whole
+from ..validation import as_list, choice, float_above, instance, positive, power_exceeds, whole
 
 Statistic = Literal["histogram", "count", "transitions"]
 
@@ -84,8 +84,7 @@ class AuditRelease:
         start = whole("start", self.start, "give the first slot of the window, from 0", least=0)
         whole("stop", self.stop, "give the slot after the last", least=start + 1)
         positive("scale", self.scale, "give the scale of the noise")
-        if self.statistic not in get_args(Statistic):
-            raise ValueError(f"statistic is {self.statistic!r}, but must be one of {', '.join(get_args(Statistic))}")
+        choice("statistic", self.statistic, get_args(Statistic))
         if (self.statistic == "count") != (self.state is not None):
             raise ValueError(
                 f"state is {self.state!r} for the statistic {self.statistic}: a count needs the state it counts, "
@@ -145,8 +144,10 @@ def exact_loss(chain: MarkovChain | FiniteClass, length: int, releases: Iterable
         ValueError: If a window or state lies outside, or there is more to enumerate than the limits allow.
     """
     members = stated_chains(chain, "an audit by enumeration")
-    length = whole("length", length, "give the number of slots", least=1)
-    listed = tuple(releases)
+    length = whole("length", length, "give the number of slots", least=1, most=MAX_SEQUENCES)
+    listed = tuple(as_list("releases", releases, "releases, each an AuditRelease"))
+    for place, release in enumerate(listed):
+        instance(f"releases[{place}]", release, AuditRelease)
     _check(listed, length, members[0].states)
     return max((_audit(one, member, length, listed) for member, one in enumerate(members)), key=lambda one: one.loss)
 
@@ -161,9 +162,9 @@ def _check(releases: Sequence[AuditRelease], length: int, states: int) -> None:
             raise ValueError(
                 f"releases[{number}] counts state {release.state}, but the chain has {states} states: count one of them"
             )
-    if states**length > MAX_SEQUENCES:
+    if power_exceeds(states, length, MAX_SEQUENCES):
         raise ValueError(
-            f"length is {length}: {states} states have {states**length} sequences, but at most {MAX_SEQUENCES} are "
+            f"length is {length}: {states} states have {states}^{length} sequences, but at most {MAX_SEQUENCES} are "
             "enumerated: audit a shorter chain"
         )
 

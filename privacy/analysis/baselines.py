@@ -18,8 +18,8 @@ from typing import SupportsIndex
 import numpy as np
 
 from ..models.classes import FiniteClass, stated_chains
-from ..models.markov_chain import FloatArray, MarkovChain
-from ..validation import PrivacyError, accepted_loss, whole
+from ..models.markov_chain import FloatArray, MarkovChain, check_chain
+from ..validation import PrivacyError, a_slot, accepted_loss, as_list, whole
 
 LONGEST_WINDOW = 20_000
 """The longest window for which the spectral norm of an influence matrix is computed."""
@@ -71,8 +71,8 @@ def group_dp(epsilon: float, lengths: SupportsIndex | Iterable[SupportsIndex]) -
     """
     target = accepted_loss(epsilon)
     advice = "give the slots of a chain"
-    runs = lengths if isinstance(lengths, Iterable) else [lengths]
-    slots = [whole("lengths", length, advice, least=1) for length in runs]
+    runs = as_list("lengths", lengths, "lengths") if isinstance(lengths, Iterable) else [lengths]
+    slots = [a_slot("lengths", length, advice, least=1) for length in runs]
     if not slots:
         raise ValueError("lengths is empty, but there must be at least one chain: give its slots")
     notes = ("any dependence within a chain of slots",)
@@ -173,6 +173,7 @@ def gk16_influence(chain: MarkovChain, length: int) -> FloatArray:
         ChainError: If the chain is meant to be stationary and is reducible.
         ValueError: If length is out of range.
     """
+    check_chain("chain", chain)
     before, after = _neighbours(chain, _window(length))
     return np.diag(before[1:], -1) + np.diag(after[:-1], 1)
 

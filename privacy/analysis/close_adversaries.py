@@ -36,8 +36,8 @@ import numpy as np
 from ..models.classes import FiniteClass
 from ..models.dobrushin import MOST_STEPS
 from ..models.joint_distribution import JointTable, log_sum
-from ..models.markov_chain import ChainError, FloatArray, MarkovChain, reachable
-from ..validation import positive, whole
+from ..models.markov_chain import ChainError, FloatArray, MarkovChain, check_chain, reachable
+from ..validation import a_slot, as_list, positive
 
 Kind = TypeVar("Kind")
 
@@ -84,7 +84,8 @@ def adversary_divergence(
         ValueError: If the class is empty, length is missing, superfluous or out of range, or tables differ in their
             records.
     """
-    members: list[MarkovChain | JointTable] = list(belief if isinstance(belief, Iterable) else belief.members)
+    given = belief if isinstance(belief, Iterable) else getattr(belief, "members", belief)
+    members: list[MarkovChain | JointTable] = as_list("belief", given, "chains, or of tables")
     if not members:
         raise ValueError("belief has no member: give at least one")
     if isinstance(adversary, JointTable):
@@ -93,7 +94,8 @@ def adversary_divergence(
         return min(_of_tables(adversary, _same(JointTable, member)) for member in members)
     if length is None:
         raise ValueError("length is missing, but chains are compared over a window: give its slots")
-    slots = whole("length", length, "give the slots of a window", least=1)
+    check_chain("adversary", adversary)
+    slots = a_slot("length", length, "give the slots of a window", least=1)
     return min(_of_chains(adversary, _same(MarkovChain, member), slots) for member in members)
 
 

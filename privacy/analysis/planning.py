@@ -56,7 +56,7 @@ from ..models.classes import everywhere, mixing_bounds
 from ..models.markov_chain import ChainError
 from ..models.serialisation import check_belief
 from ..quilts.influence import shared_powers
-from ..validation import positive, rounded_down, rounded_up, whole
+from ..validation import a_slot, as_list, choice, instance, number, positive, rounded_down, rounded_up, whole
 from .baselines import entry_dp
 from .methods import METHODS, Calibrated, Calibrator, Method
 
@@ -257,7 +257,7 @@ def compare_methods(
         ValueError: If an argument is out of range, whatever the method.
     """
     window = whole("window", window, _WINDOW_ADVICE, least=1)
-    bins = whole("bins", _bins(belief, bins), _BINS_ADVICE, least=1)
+    bins = a_slot("bins", _bins(belief, bins), _BINS_ADVICE, least=1)
     plans: list[Plan] = []
     others: list[NotApplicable] = []
     check_belief(belief)
@@ -323,12 +323,11 @@ class Planner:
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon, _EPSILON_ADVICE)
         whole("group", self.group, "give the number of series in a histogram", least=1)
-        whole("overlap", self.overlap, "give the number of windows that share a slot", least=1)
-        whole("multiplicity", self.multiplicity, "give the number of groups that a series is in", least=1)
+        a_slot("overlap", self.overlap, "give the number of windows that share a slot", least=1)
+        a_slot("multiplicity", self.multiplicity, "give the number of groups that a series is in", least=1)
         if not 0 < self.class_share <= 1:
             raise ValueError(f"class_share is {self.class_share:g}, but must be above 0 and at most 1: give a share")
-        if self.guarantee not in get_args(Guarantee):
-            raise ValueError(f"guarantee is {self.guarantee!r}, but must be one of {', '.join(get_args(Guarantee))}")
+        choice("guarantee", self.guarantee, get_args(Guarantee))
         if self.overlap > 1 and self.guarantee != "stream":
             raise ValueError(
                 f"overlap is {self.overlap}, but windows calibrated alone share nothing: use the guarantee stream"
@@ -342,7 +341,7 @@ class Planner:
             ValueError: If the window is out of range, or nothing is secret.
         """
         window = whole("window", window, _WINDOW_ADVICE, least=1)
-        bins = whole("bins", _bins(self.belief, self.bins), _BINS_ADVICE, least=1)
+        bins = a_slot("bins", _bins(self.belief, self.bins), _BINS_ADVICE, least=1)
         length = None if self.guarantee == "stream" else window
         calibration = self.calibrator(self.belief, self.epsilon, length)
         if not calibration.sigma > 0:
@@ -439,8 +438,7 @@ class Planner:
 
 
 def _known(method: str, methods: Mapping[str, Calibrator]) -> Calibrator:
-    if method not in methods:
-        raise ValueError(f"method is {method!r}, but must be one of {', '.join(methods)}")
+    choice("method", method, methods)
     return methods[method]
 
 
@@ -491,7 +489,7 @@ class AggregationRule:
 
     def __post_init__(self) -> None:
         whole("rule", self.members, "give the fewest members, for example 15/15", least=1)
-        if self.share is not None and not 0 < self.share <= 1:
+        if self.share is not None and not 0 < number("share", self.share, "give a share, for example 0.15") <= 1:
             raise ValueError(f"rule has the share {self.share:.4g}, but it must be above 0 and at most 1")
 
     @classmethod
@@ -501,6 +499,7 @@ class AggregationRule:
         Raises:
             ValueError: The text is no rule.
         """
+        instance("text", text, str, advice="give the fewest members, such as 10")
         match = re.fullmatch(r"\s*(\d{1,9})\s*(?:/\s*(\d{1,3}(?:\.\d{1,6})?)\s*%?\s*)?", text)
         if match is None or not int(match[1]) or (match[2] is not None and not 0 < float(match[2]) <= _PERCENT):
             raise ValueError(
@@ -584,8 +583,14 @@ class Odds:
     @classmethod
     def at(cls, epsilon: float, priors: Sequence[float] = (0.5,)) -> Odds:
         """The odds of an epsilon for some guesses, each above 0 and below 1."""
+        epsilon = number("epsilon", epsilon, _EPSILON_ADVICE)
+        given = [number("priors", p, "give a probability") for p in as_list("priors", priors, "probabilities")]
+        if not all(0 < p < 1 for p in given):
+            raise ValueError(f"priors are {given!r:.40}, but each must be above 0 and below 1: give for example 0.5")
+        if not epsilon >= 0:
+            raise ValueError(f"epsilon is {epsilon!r}, but must be at least 0: {_EPSILON_ADVICE}")
         # 1 / (1 + (1 - p) / p e^-epsilon) does not overflow
-        return cls(epsilon, tuple((p, 1 / (1 + (1 - p) / p * math.exp(-epsilon))) for p in priors))
+        return cls(epsilon, tuple((p, 1 / (1 + (1 - p) / p * math.exp(-epsilon))) for p in given))
 
     def __str__(self) -> str:
         texts = [
@@ -644,14 +649,14 @@ class Purpose:
         whole("overlap", self.overlap, "give the number of windows that share a slot", least=1)
         whole("multiplicity", self.multiplicity, "give the groups that a series is in", least=1)
         positive("error", self.error, "give the error you want, for example 5%")
-        for one in self.windows:
+        for one in as_list("windows", self.windows, "windows in slots"):
             whole("windows", one, "give whole slots", least=1)
-        for one in self.groups:
+        for one in as_list("groups", self.groups, "sizes of groups"):
             whole("groups", one, "give numbers of series", least=1)
-        for one in self.epsilons:
+        for one in as_list("epsilons", self.epsilons, "losses"):
             positive("epsilons", one, "give losses that you may accept, for example 0.5,1,2")
-        if self.mechanism is not None and self.mechanism not in METHODS:
-            raise ValueError(f"mechanism is {self.mechanism!r:.40}, but must be one of {', '.join(METHODS)}")
+        if self.mechanism is not None:
+            choice("mechanism", self.mechanism, METHODS)
 
     @property
     def shared(self) -> int:

@@ -65,11 +65,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..models.classes import MAX_PI_MIN, BinaryInterval, MixingBounds
-from ..models.markov_chain import FloatArray, MarkovChain, frozen
-from .transition_counts import EstimationError, TransitionCounts, check_table, name_states
+from ..models.markov_chain import FloatArray, MarkovChain, check_chain, frozen
+from ..validation import number
+from .transition_counts import EstimationError, TransitionCounts, name_states, table_of
 
 _HALVINGS = 80  # leaves 2**-80 of the posterior mean, given away outward
 _SLACK = 2.0**-40  # relative error allowed to the special functions, given away outward
@@ -109,6 +110,7 @@ class ConfidenceClass:
 
     def contains(self, chain: MarkovChain) -> bool:
         """Whether a chain lies in the region; its initial distribution does not matter."""
+        check_chain("chain", chain)
         return self.members.contains(chain)
 
     def binary(self) -> BinaryInterval:
@@ -152,7 +154,7 @@ class ConfidenceClass:
 
 
 def confidence_class(
-    counts: TransitionCounts | NDArray[np.int64], level: float = 0.95, *, floor: float = 0.0
+    counts: TransitionCounts | ArrayLike, level: float = 0.95, *, floor: float = 0.0
 ) -> ConfidenceClass:
     """The class of all chains that pooled transition counts allow at a level; proof of coverage in the module.
 
@@ -164,8 +166,7 @@ def confidence_class(
     Raises:
         EstimationError: If the counts, the level or the floor are out of range, or the counts contradict the floor.
     """
-    table = counts.pooled() if isinstance(counts, TransitionCounts) else counts
-    check_table(table)
+    table = counts.pooled() if isinstance(counts, TransitionCounts) else table_of(counts)
     return class_between(table, table, level, level, floor=floor)
 
 
@@ -192,11 +193,12 @@ def class_between(
     Raises:
         EstimationError: See `confidence_class`.
     """
-    k = check_table(least)
+    least = table_of(least)
+    k = len(least)
     for name, value in (("level", level), ("sampling_level", sampling_level)):
-        if not 0 < value < 1:
+        if not 0 < number(name, value, "0.95 is the usual one") < 1:
             raise EstimationError(f"{name}: {value} is not strictly between 0 and 1: 0.95 is the usual one")
-    if not 0 <= floor < 1 / k:
+    if not 0 <= number("floor", floor, "give a least transition probability, or 0 for none") < 1 / k:
         raise EstimationError(f"floor: {floor} is outside 0 to 1/k = {1 / k:.6g}: give a smaller one, or 0 for none")
     rest = tuple(table.sum(axis=1, keepdims=True) - table for table in (least, most)) if rests is None else rests
     cells = k if k <= 2 else k * k  # noqa: PLR2004 - the two entries of a row of two are one unknown

@@ -107,7 +107,7 @@ from ..models.belief import Belief
 from ..models.classes import MAX_PI_MIN, GapKind, MixingBounds, mixing_bounds, starts_stationary
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.serialisation import check_belief
-from ..validation import whole
+from ..validation import a_slot, as_array, instance, number, whole
 from .confidence import ConfidenceClass
 from .private_counts import NoisyCounts
 from .transition_counts import EstimationError, name_states
@@ -298,12 +298,12 @@ def spent_alpha(alpha: float, look: int | None) -> float:
     Raises:
         ValueError: If alpha is not strictly between 0 and 1, or look below 1.
     """
-    if not 0 < alpha < 1:
+    if not 0 < number("alpha", alpha, "0.001 is the usual one") < 1:
         raise ValueError(f"alpha: {alpha} is not strictly between 0 and 1: 0.001 is the usual one")
     if look is None:
         return float(alpha)
-    number = whole("look", look, "number the looks from 1", least=1)
-    return alpha / (number * (number + 1))
+    at = a_slot("look", look, "number the looks from 1", least=1)
+    return alpha / (at * (at + 1))
 
 
 def drift_test(
@@ -530,8 +530,10 @@ def _look_at(counts: Ints, scale: Fraction, totals: Ints | None, members: Ints, 
     released = check_released(counts, totals)
     DiscreteLaplace(scale)
     rows = len(released)
-    length = whole("slots", slots, "give the slots of the period", least=1)
-    number = whole("windows", windows, "give the releases that each row is the sum of", least=1)
+    length = a_slot("slots", slots, "give the slots of the period", least=1)
+    each = a_slot("windows", windows, "give the releases that each row is the sum of", least=1)
+    members = as_array("members", members)
+    totals = None if totals is None else as_array("totals", totals)
     if members.shape != (rows,) or not np.issubdtype(members.dtype, np.integer) or (members < 0).any():
         raise ValueError(f"members: they must be {rows} whole numbers, none negative: one for each row of counts")
     most = members.astype(np.int64) * length
@@ -545,7 +547,7 @@ def _look_at(counts: Ints, scale: Fraction, totals: Ints | None, members: Ints, 
         cells=float(sums.sum() if totals is None else totals.sum()),
         public=totals is not None,
         scale=scale,
-        draws=rows * number,
+        draws=rows * each,
         slots=length,
         full=int(members[full].sum()),
         partial=int(members[~full].sum()),
@@ -559,6 +561,8 @@ def check_released(counts: Ints, totals: Ints | None) -> Ints:
     Raises:
         ValueError: A shape, a type or a total is wrong.
     """
+    counts = as_array("counts", counts)
+    totals = None if totals is None else as_array("totals", totals)
     if counts.dtype != np.int64 or counts.ndim != 2 or counts.shape[1] == 0:  # noqa: PLR2004 - rows and states
         raise ValueError(
             f"counts: shape and type are {counts.shape} and {counts.dtype}, and must be (rows, states) and int64: pass "
@@ -598,6 +602,7 @@ def transition_drift_test(
         ValueError: If it has another number of states, or alpha is out of range.
     """
     spent = spent_alpha(alpha, look)
+    instance("released", released, NoisyCounts)
     known = released.confidence_class(1 - spent)
     boxes = _boxes(belief)
     if not boxes and not isinstance(belief, ConfidenceClass):
@@ -728,10 +733,11 @@ def bounds_of_released(
         EstimationError: If the rows show no pi_min above 0. No number of theirs is in the message.
         ValueError: If a shape, a type or the level is wrong.
     """
-    if not 0 < level < 1:
+    if not 0 < number("level", level, "0.95 is the usual one") < 1:
         raise EstimationError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
+    totals = as_array("totals", totals)
     released = check_released(counts, totals)
-    draws = len(released) * whole("windows", windows, "give the releases that each row is the sum of", least=1)
+    draws = len(released) * a_slot("windows", windows, "give the releases that each row is the sum of", least=1)
     rho = MixingBounds(MAX_PI_MIN, gap, kind).rho
     DiscreteLaplace(scale)
     sums, cells = released.sum(axis=0, dtype=np.float64), float(totals.sum(dtype=np.float64))

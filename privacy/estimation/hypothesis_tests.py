@@ -29,23 +29,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..models import markov_chain
 from ..models.markov_chain import MarkovChain
-from ..validation import whole
+from ..validation import a_slot, as_array, as_list, instance, whole
 from .transition_counts import (
     EstimationError,
     TransitionCounts,
     chain_from_counts,
-    check_table,
     name_states,
+    table_of,
     visited_states,
 )
 
+_MOST_STATES = 1024  # of which the table of triples takes 8 GB
 _AXES = 3
 
 
@@ -84,7 +85,7 @@ class TripleCounts:
     counts: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        counts = np.array(self.counts)
+        counts = as_array("counts", self.counts).copy()
         if counts.dtype != np.int64 or counts.ndim != _AXES or len(set(counts.shape)) != 1 or not counts.size:
             raise EstimationError(
                 f"counts: shape and type are {counts.shape} and {counts.dtype}, and must be (k, k, k) and int64"
@@ -101,10 +102,10 @@ class TripleCounts:
         Raises:
             EstimationError: A run is no row of states from 0 to k - 1. No value is in the message.
         """
-        k = whole("states", states, "give the number of bins", least=1)
+        k = whole("states", states, "give the number of bins", least=1, most=_MOST_STATES)
         total = np.zeros(k**3, dtype=np.int64)
-        for run in runs:
-            path = np.asarray(run)
+        for run in as_list("runs", runs, "rows of states"):
+            path = as_array("runs", run)
             if path.ndim != 1 or not np.issubdtype(path.dtype, np.integer):
                 raise EstimationError("runs: a run must be one row of whole numbers: pass the states of adjacent cells")
             if path.size and (int(path.min()) < 0 or int(path.max()) >= k):
@@ -119,6 +120,7 @@ class TripleCounts:
         Raises:
             EstimationError: they differ in their number of states.
         """
+        instance("other", other, TripleCounts)
         if self.states != other.states:
             raise EstimationError(f"counts: over {self.states} and {other.states} states: use the same bins")
         return TripleCounts(self.counts + other.counts)
@@ -136,6 +138,7 @@ def order_test(triples: TripleCounts) -> ChiSquare:
     P(z | y); sum over y of (r_y - 1)(c_y - 1) degrees, r_y and c_y the states seen before and after y: k (k - 1)^2 when
     all are (Billingsley 1961, section 5).
     """
+    instance("triples", triples, TripleCounts)
     counts = triples.counts.astype(np.float64)
     before, after = counts.sum(axis=2), counts.sum(axis=0)
     here = after.sum(axis=1)
@@ -151,7 +154,7 @@ def order_test(triples: TripleCounts) -> ChiSquare:
     )
 
 
-def homogeneity_test(first: NDArray[np.int64], second: NDArray[np.int64]) -> ChiSquare:
+def homogeneity_test(first: ArrayLike, second: ArrayLike) -> ChiSquare:
     """Do two parts of a history, such as its halves, follow the same chain?
 
     Pearson's test of homogeneity of every row of the two tables, added up: sum over the states left in both parts of
@@ -165,7 +168,8 @@ def homogeneity_test(first: NDArray[np.int64], second: NDArray[np.int64]) -> Chi
     Raises:
         EstimationError: A table has the wrong shape or a negative count.
     """
-    if check_table(first) != check_table(second):
+    first, second = table_of(first, "first"), table_of(second, "second")
+    if len(first) != len(second):
         raise EstimationError(f"counts: over {len(first)} and {len(second)} states: use the same bins")
     tables = np.stack([first, second]).astype(np.float64)
     left, entries = tables.sum(axis=2), tables.sum(axis=0)
@@ -184,7 +188,7 @@ def homogeneity_test(first: NDArray[np.int64], second: NDArray[np.int64]) -> Chi
     )
 
 
-def reversibility_test(counts: NDArray[np.int64]) -> ChiSquare:
+def reversibility_test(counts: ArrayLike) -> ChiSquare:
     """Is the chain reversible: n(x, y) = n(y, x) but for chance?
 
     The flows of any stationary chain balance at every state, so only what circulates can tell: the differences
@@ -206,7 +210,8 @@ def reversibility_test(counts: NDArray[np.int64]) -> ChiSquare:
     Raises:
         EstimationError: The shape or a count is wrong.
     """
-    k = check_table(counts)
+    counts = table_of(counts)
+    k = len(counts)
     upper = np.triu_indices(k, 1)
     both = (counts + counts.T)[upper]
     used = np.flatnonzero(both)
@@ -252,6 +257,7 @@ FEW_VISITS = 100
 """Below this number of visits a stationary probability has a relative standard error of 10 % or more."""
 
 
+@runtime_checkable
 class Coverage(Protocol):
     """A class of chains that can say which chains it holds, such as `MixingBounds`."""
 
@@ -301,6 +307,7 @@ class Diagnostics:
         Returns:
             Sentences, worst first; none for a sound history.
         """
+        few_visits = a_slot("few_visits", few_visits, "give a number of visits", least=0)
         if self.transitions == 0:
             return ("the history has no transition: it says nothing about the chain, give more data",)
         found: list[str] = []
@@ -343,7 +350,7 @@ class Diagnostics:
         return tuple(found)
 
 
-def diagnose(counts: NDArray[np.int64], visits: NDArray[np.int64] | None = None) -> Diagnostics:
+def diagnose(counts: ArrayLike, visits: ArrayLike | None = None) -> Diagnostics:
     """Describe the plug-in chain of pooled transition counts, without smoothing.
 
     Args:
@@ -357,11 +364,14 @@ def diagnose(counts: NDArray[np.int64], visits: NDArray[np.int64] | None = None)
     Raises:
         EstimationError: a shape or a count is wrong.
     """
-    k = check_table(counts)
+    counts = table_of(counts)
+    k = len(counts)
     left, entered = counts.sum(axis=1), counts.sum(axis=0)
-    seen = np.maximum(left, entered) if visits is None else visits
+    seen = np.maximum(left, entered) if visits is None else as_array("visits", visits)
     if seen.shape != (k,):
         raise EstimationError(f"visits: the shape is {seen.shape}, and must be ({k},): one number per state")
+    if not np.issubdtype(seen.dtype, np.integer):
+        raise EstimationError(f"visits: the type is {seen.dtype}, and must be of integers: count cells")
     if (seen < left).any() or (seen < entered).any():
         raise EstimationError("visits: a state has fewer visits than transitions: pass visits of the same history")
     visited = seen > 0
@@ -406,6 +416,8 @@ def outside(bounds: Coverage, counts: TransitionCounts) -> tuple[str, ...]:
     Returns:
         Names, sorted.
     """
+    instance("bounds", bounds, Coverage, advice="give a class that has `covers`")
+    instance("counts", counts, TransitionCounts)
     return tuple(
         name
         for name, table in zip(counts.series, counts.counts, strict=True)

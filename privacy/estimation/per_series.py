@@ -54,7 +54,7 @@ from ..models.classes import FiniteClass, MixingBounds
 from ..models.directions import STEPS, NotContracting
 from ..models.dobrushin import DobrushinBounds, contraction
 from ..models.markov_chain import ChainError, MarkovChain
-from ..validation import positive
+from ..validation import accepted_loss, instance, number
 from .transition_counts import EstimationError, TransitionCounts, chain_from_counts
 
 
@@ -76,9 +76,10 @@ def covering_class(counts: TransitionCounts, share: float, *, epsilon: float = 1
         EstimationError: If the share is out of range, there is no series, or too few series have a chain that mixes.
         ValueError: If epsilon is not finite and above 0.
     """
-    if not 0 < share <= 1:
+    instance("counts", counts, TransitionCounts)
+    if not 0 < number("share", share, "0.9 covers nine series of ten") <= 1:
         raise EstimationError(f"share: {share} is outside 0 to 1: 0.9 covers nine series of ten")
-    weight = -math.log(math.tanh(positive("epsilon", epsilon, "give the loss you accept") / 12))
+    weight = -math.log(math.tanh(accepted_loss(epsilon) / 12))
     total = len(counts.series)
     if not total:
         raise EstimationError("counts: there is no series: give the counts of at least one")
@@ -114,6 +115,8 @@ def series_class(counts: TransitionCounts, smoothing: float = 0.0, *, floor: flo
     Raises:
         EstimationError: If there is no series, or, without smoothing, some series never leaves a state.
     """
+    instance("counts", counts, TransitionCounts)
+    smoothing = number("smoothing", smoothing, f"1/k = {1 / counts.states:.3g} is a mild choice")
     if not counts.series:
         raise EstimationError("counts: there is no series: give the counts of at least one")
     if smoothing == 0 and (unknown := int((counts.counts.sum(axis=2) == 0).any(axis=1).sum())):
@@ -221,6 +224,7 @@ def contractions(
         ChainError: The pooled chain is reducible.
         EstimationError: There is no series, or a state that no series leaves.
     """
+    instance("counts", counts, TransitionCounts)
     if not counts.series:
         raise EstimationError("counts: there is no series: give the counts of at least one")
     if not (math.isfinite(pseudo_visits) and pseudo_visits > 0):

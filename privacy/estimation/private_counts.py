@@ -41,7 +41,7 @@ from ..mechanisms.discrete_laplace import DiscreteLaplace, epsilon_dp_of, ration
 from ..mechanisms.histogram import project_to_total
 from ..mechanisms.sampling import Entropy
 from ..models.markov_chain import FloatArray, MarkovChain
-from ..validation import positive, whole
+from ..validation import MOST_SLOTS, as_array, instance, number, positive, whole
 from .confidence import ConfidenceClass, class_between
 from .transition_counts import EstimationError, TransitionCounts
 
@@ -74,7 +74,7 @@ class NoisyCounts:
     stop: int
 
     def __post_init__(self) -> None:
-        table = np.array(self.table)
+        table = as_array("table", self.table).copy()
         if table.dtype != np.int64 or table.ndim != 2 or table.shape[0] != table.shape[1] or not table.size:  # noqa: PLR2004 - a table has two axes
             raise EstimationError(
                 f"table: shape and type are {table.shape} and {table.dtype}, and must be (k, k) and int64: pass the "
@@ -119,12 +119,14 @@ class NoisyCounts:
             EstimationError: The floor is out of range, or transitions is negative.
         """
         k = self.states
-        if not 0 < floor < 1 / k:
+        if not 0 < number("floor", floor, "give a least transition probability") < 1 / k:
             raise EstimationError(f"floor: {floor} is outside 0 to 1/k = {1 / k:.6g}: 1e-3/k = {1e-3 / k:.3g} is mild")
         if transitions is None:
             kept: FloatArray = np.maximum(self.table, 0).astype(np.float64)
         else:
-            total = whole("transitions", transitions, "give the public number of transitions, or None", least=0)
+            total = whole(
+                "transitions", transitions, "give the public number of transitions, or None", least=0, most=MOST_SLOTS
+            )
             kept = project_to_total(self.table.reshape(1, -1), np.array([total])).reshape(k, k)
         left = kept.sum(axis=1, keepdims=True)
         rows = np.divide(kept, left, out=np.full((k, k), 1 / k), where=left > 0)
@@ -146,7 +148,7 @@ class NoisyCounts:
         Raises:
             EstimationError: level or floor out of range, or the counts contradict the floor.
         """
-        if not 0 < level < 1:
+        if not 0 < number("level", level, "0.95 is the usual one") < 1:
             raise EstimationError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
         k = self.states
         share = (1 - level) / 2 / (2 * k * k)
@@ -216,6 +218,7 @@ def release_counts_at(
     """
     start = whole("start", start, "give the first slot of the history")
     stop = whole("stop", stop, "give the slot after the last", least=start + 1)
+    instance("counts", counts, TransitionCounts)
     if missing_state:
         _check_covered(counts, stop - start)
     noisy = DiscreteLaplace(scale).draw((counts.states, counts.states), entropy)

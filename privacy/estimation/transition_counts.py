@@ -16,11 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..models.markov_chain import MarkovChain
-from ..validation import PrivacyError, whole
+from ..validation import PrivacyError, as_array, as_list, instance, number, whole
 
+_MOST_STATES = 2**15  # of which one table takes 8 GB
 _CUBE = 3  # axes of the counts of several series: series, from, to
 _SHOWN = 8  # states named in one message
 
@@ -50,7 +51,10 @@ class TransitionCounts:
     visits: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        counts, visits = self.counts, self.visits
+        counts, visits = as_array("counts", self.counts), as_array("visits", self.visits)
+        names = as_list("series", self.series, "names, one for each series")
+        if not all(isinstance(name, str) for name in names):
+            raise EstimationError("series: a name is no text: give one name per series")
         if counts.dtype != np.int64 or visits.dtype != np.int64:
             raise EstimationError(
                 f"counts and visits: the types are {counts.dtype} and {visits.dtype}, and must be int64: count cells, "
@@ -60,19 +64,17 @@ class TransitionCounts:
             raise EstimationError(
                 f"counts and visits: the shapes are {counts.shape} and {visits.shape}, and must be (n, k, k) and (n, k)"
             )
-        if len(self.series) != counts.shape[0]:
-            raise EstimationError(
-                f"series: {len(self.series)} names for {counts.shape[0]} tables: give one name per series"
-            )
-        if len(set(self.series)) != len(self.series):
+        if len(names) != counts.shape[0]:
+            raise EstimationError(f"series: {len(names)} names for {counts.shape[0]} tables: give one name per series")
+        if len(set(names)) != len(names):
             raise EstimationError("series: a name occurs twice: add the counts of a series with merge")
         if (counts < 0).any() or (counts.sum(axis=2) > visits).any() or (counts.sum(axis=1) > visits).any():
             raise EstimationError(
                 "counts: a count is negative, or a state has more transitions than visits: every cell has at most one "
                 "successor and one predecessor"
             )
-        order = sorted(range(len(self.series)), key=self.series.__getitem__)
-        object.__setattr__(self, "series", tuple(self.series[index] for index in order))
+        order = sorted(range(len(names)), key=names.__getitem__)
+        object.__setattr__(self, "series", tuple(names[index] for index in order))
         for name, array in (("counts", counts), ("visits", visits)):
             kept = array[order]
             kept.setflags(write=False)
@@ -81,7 +83,7 @@ class TransitionCounts:
     @classmethod
     def empty(cls, states: int) -> TransitionCounts:
         """Return the counts of no series over `states` states, the neutral element of `merge`."""
-        k = whole("states", states, "give the number of bins", least=1)
+        k = whole("states", states, "give the number of bins", least=1, most=_MOST_STATES)
         return cls((), np.zeros((0, k, k), dtype=np.int64), np.zeros((0, k), dtype=np.int64))
 
     @classmethod
@@ -91,7 +93,9 @@ class TransitionCounts:
         Raises:
             EstimationError: there is no part, or the parts differ in their number of states.
         """
-        members = list(parts)
+        members = as_list("parts", parts, "TransitionCounts")
+        for part in members:
+            instance("parts", part, TransitionCounts)
         sizes = sorted({part.states for part in members})
         if len(sizes) != 1:
             raise EstimationError(f"parts: their numbers of states are {sizes}, and must be one: use the same bins")
@@ -112,6 +116,7 @@ class TransitionCounts:
         Raises:
             EstimationError: they differ in their number of states.
         """
+        instance("other", other, TransitionCounts)
         return TransitionCounts.merged((self, other))
 
     def subset(self, names: Iterable[str]) -> TransitionCounts:
@@ -120,7 +125,7 @@ class TransitionCounts:
         Raises:
             EstimationError: a name is not among the series; the message says how many.
         """
-        wanted = set(names)
+        wanted = {str(name) for name in as_list("names", names, "names of series")}
         missing = len(wanted.difference(self.series))
         if missing:
             raise EstimationError(f"names: {missing} of {len(wanted)} are not among the {len(self.series)} series")
@@ -161,7 +166,7 @@ class TransitionCounts:
 
 
 def chain_from_counts(
-    counts: NDArray[np.int64],
+    counts: ArrayLike,
     smoothing: float = 0.0,
     *,
     floor: float = 0.0,
@@ -187,7 +192,10 @@ def chain_from_counts(
         EstimationError: an argument out of range; or, without smoothing, a state that was never visited, or visited but
             never left, since its row is then unknown.
     """
-    k = check_table(counts)
+    counts = table_of(counts)
+    k = len(counts)
+    smoothing = number("smoothing", smoothing, f"1/k = {1 / k:.3g} is a mild choice")
+    floor = number("floor", floor, "give a least transition probability, or 0 for none")
     if not (math.isfinite(smoothing) and smoothing >= 0):
         raise EstimationError(f"smoothing: {smoothing} is negative or not finite: 1/k = {1 / k:.3g} is a mild choice")
     if not 0 <= floor < 1 / k:
@@ -201,21 +209,22 @@ def chain_from_counts(
     return MarkovChain((1 - k * floor) * transition + floor if floor else transition)
 
 
-def visited_states(counts: NDArray[np.int64]) -> NDArray[np.intp]:
+def visited_states(counts: ArrayLike) -> NDArray[np.intp]:
     """Return the states v that a transition leaves or enters, ascending; `counts[np.ix_(v, v)]` is their table."""
-    check_table(counts)
+    counts = table_of(counts)
     return np.flatnonzero(counts.sum(axis=0) + counts.sum(axis=1))
 
 
-def check_table(counts: NDArray[np.int64]) -> int:
-    """Return k of a table of shape (k, k) of whole numbers, none negative, or raise `EstimationError`."""
+def table_of(counts: ArrayLike, name: str = "counts") -> NDArray[np.int64]:
+    """Return a table of shape (k, k) of whole numbers, none negative, or raise `EstimationError`."""
+    counts = as_array(name, counts)
     if counts.ndim != _CUBE - 1 or counts.shape[0] != counts.shape[1] or counts.shape[0] == 0:
-        raise EstimationError(f"counts: the shape is {counts.shape}, and must be (k, k) with k at least 1")
+        raise EstimationError(f"{name}: the shape is {counts.shape}, and must be (k, k) with k at least 1")
     if not np.issubdtype(counts.dtype, np.integer):
-        raise EstimationError(f"counts: the type is {counts.dtype}, and must be of integers: count transitions")
+        raise EstimationError(f"{name}: the type is {counts.dtype}, and must be of integers: count transitions")
     if (counts < 0).any():
-        raise EstimationError("counts: a count is negative: pass transition counts")
-    return counts.shape[0]
+        raise EstimationError(f"{name}: a count is negative: pass transition counts")
+    return counts
 
 
 def _unknown_rows(counts: NDArray[np.int64], labels: Sequence[str] | None) -> str:

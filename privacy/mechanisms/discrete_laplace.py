@@ -148,7 +148,7 @@ class DiscreteLaplace:
             EntropyError: see the class.
         """
         for size in shape if isinstance(shape, tuple) else (shape,):
-            whole("shape", size, "give how many draws", least=0)
+            whole("shape", size, "give how many draws", least=0, most=LARGEST_SCALE)
         source = SystemEntropy() if entropy is None else entropy
         noise = np.empty(shape, dtype=np.int64)
         fill(noise.reshape(-1), _ACCEPTED, lambda tried: _attempt(self.scale, tried, source), _LANES)
@@ -156,12 +156,12 @@ class DiscreteLaplace:
 
     def pmf(self, value: int) -> float:
         """Return P(Z = value)."""
-        value = whole("value", value, "give a whole number")
+        value = whole("value", value, "draws lie between these limits", least=-_LARGEST, most=_LARGEST)
         return math.tanh(0.5 / self._real) * math.exp(-abs(value) / self._real)
 
     def cdf(self, value: int) -> float:
         """Return P(Z <= value)."""
-        value = whole("value", value, "give a whole number")
+        value = whole("value", value, "draws lie between these limits", least=-_LARGEST, most=_LARGEST)
         return self._upper(-value) if value < 0 else 1.0 - self._upper(value + 1)
 
     def quantile(self, level: float) -> int:

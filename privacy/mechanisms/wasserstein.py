@@ -301,7 +301,7 @@ def wasserstein_of_table(belief: JointTable | Iterable[JointTable], query: Query
         TypeError: If a value of the query is not a number.
         ValueError: If the class is empty, or the query does not fit a table.
     """
-    tables = list(belief) if isinstance(belief, Iterable) else [belief]
+    tables = as_list("belief", belief, "tables") if isinstance(belief, Iterable) else [belief]
     if not tables:
         raise ValueError("belief has no table: give at least one joint law")
     for table in tables:

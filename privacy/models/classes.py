@@ -417,6 +417,7 @@ def mixing_bounds(belief: Belief) -> MixingBounds:
     Raises:
         ChainError: If a chain is reducible or does not mix, or the class bounds neither pi_min nor a gap.
     """
+    instance("belief", belief, Belief)
     if (bounds := belief.bounds) is not None:
         return bounds
     if not belief.members:

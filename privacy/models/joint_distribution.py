@@ -205,7 +205,9 @@ class JointTable:
         return support, tuple(masses[value] / total for value in support)
 
     def _check_record(self, record: int) -> None:
-        whole("record", record, "give the number of a record", least=0, most=self.records - 1)
+        number = whole("record", record, "give the number of a record")
+        if not 0 <= number < self.records:
+            raise ValueError(f"record is {record}, but the table has the records 0 to {self.records - 1}")
 
 
 def exact_chain(chain: MarkovChain) -> tuple[tuple[Fraction, ...], list[tuple[Fraction, ...]]]:

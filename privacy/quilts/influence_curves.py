@@ -172,9 +172,13 @@ def composed_points(points: Sequence[tuple[tuple[int, float], float]]) -> float:
     Raises:
         ValueError: If there is no point.
     """
-    if not points:
-        raise ValueError("there is no release to compose: give at least one")
-    return math.fsum(slots * loss for (slots, _), loss in points) + max(influence for (_, influence), _ in points)
+    wanted = "((b, a(b)), loss per entry), one for each release"
+    if not (given := as_list("points", points, wanted)):
+        raise ValueError("points: there is no release to compose: give at least one")
+    try:
+        return math.fsum(slots * loss for (slots, _), loss in given) + max(influence for (_, influence), _ in given)
+    except (TypeError, ValueError):
+        raise TypeError(f"points must be numbers {wanted}: see best") from None
 
 
 def table_curve(belief: Belief | SidedInfluence, size: int | None = None) -> InfluenceCurve:
@@ -295,6 +299,11 @@ def gaussian_curve(length: int, scale: float, gamma: float, delta: float, size: 
         raise ValueError(
             f"delta is {delta!r}, but 2 gamma = {2 * gamma!r} must be a whole number of regions: "
             f"use for example {2 * gamma / max(1, count)!r}"
+        )
+    if count > _MOST_COORDINATES:
+        raise ValueError(
+            f"delta is {delta!r}, for which [-gamma, gamma] has {count:g} regions, but at most {_MOST_COORDINATES}: "
+            "a larger one"
         )
     size = length if size is None else whole("size", size, "give the largest b", least=1, most=_MAX_WORK)
     edges = np.linspace(-gamma, gamma, count + 1)

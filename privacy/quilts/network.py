@@ -87,7 +87,7 @@ def max_influence(network: BayesianNetwork, node: str, quilt: Iterable[str]) -> 
         NetworkError: If a variable is unknown, the node is in its own quilt, or exact inference is too large.
     """
     check_network("network", network)
-    known = tuple(network.checked(name) for name in dict.fromkeys(as_list("quilt", quilt, "names of variables")))
+    known = tuple(dict.fromkeys(network.checked(name) for name in as_list("quilt", quilt, "names of variables")))
     if network.checked(node) in known:
         raise NetworkError(f"quilt contains the variable {node!r} that it is to hide: leave it out")
     if not known:
@@ -153,7 +153,7 @@ def network_mqm(
         ValueError: If epsilon or size is out of range.
     """
     target = accepted_loss(epsilon)
-    members = list(networks) if isinstance(networks, Iterable) else [networks]
+    members = as_list("networks", networks, "networks") if isinstance(networks, Iterable) else [networks]
     if not members:
         raise NetworkError("networks is empty: give at least one")
     for member, network in enumerate(members):
