@@ -55,7 +55,7 @@ class Schedule:
         advice = "give the schedule in whole slots"
         object.__setattr__(self, "size", whole("size", self.size, advice, least=1))
         object.__setattr__(self, "every", whole("every", self.every, advice, least=1))
-        object.__setattr__(self, "start", whole("start", self.start, advice))
+        object.__setattr__(self, "start", a_slot("start", self.start, advice))
         if self.stop is not None:
             object.__setattr__(self, "stop", whole("stop", self.stop, advice, least=self.start))
         number = positive("epsilon_dp", self.epsilon_dp, "give 1 / sigma of the release")

@@ -98,6 +98,8 @@ class QuiltRelease:
         if self.stop is not None:
             a_slot("stop", self.stop, "give the slot after the last", least=start + 1)
         positive("epsilon", self.epsilon, "give the epsilon of the release")
+        for quilt in as_list("quilts", self.quilts, "quilts, each a Quilt"):
+            instance("quilts", quilt, Quilt)
 
     @classmethod
     def of(cls, calibration: Calibration, start: int = 0) -> QuiltRelease:

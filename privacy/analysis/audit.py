@@ -39,7 +39,7 @@ import numpy.typing as npt
 
 from ..models.classes import FiniteClass, stated_chains
 from ..models.markov_chain import FloatArray, MarkovChain
-from ..validation import as_list, choice, float_above, instance, positive, power_exceeds, whole
+from ..validation import a_slot, as_list, choice, float_above, instance, positive, power_exceeds, whole
 
 Statistic = Literal["histogram", "count", "transitions"]
 
@@ -81,8 +81,8 @@ class AuditRelease:
     state: int | None = None
 
     def __post_init__(self) -> None:
-        start = whole("start", self.start, "give the first slot of the window, from 0", least=0)
-        whole("stop", self.stop, "give the slot after the last", least=start + 1)
+        start = a_slot("start", self.start, "give the first slot of the window, from 0", least=0)
+        a_slot("stop", self.stop, "give the slot after the last", least=start + 1)
         positive("scale", self.scale, "give the scale of the noise")
         choice("statistic", self.statistic, get_args(Statistic))
         if (self.statistic == "count") != (self.state is not None):

@@ -41,7 +41,7 @@ from ..mechanisms.discrete_laplace import DiscreteLaplace, epsilon_dp_of, ration
 from ..mechanisms.histogram import project_to_total
 from ..mechanisms.sampling import Entropy
 from ..models.markov_chain import FloatArray, MarkovChain
-from ..validation import MOST_SLOTS, as_array, instance, number, positive, whole
+from ..validation import MOST_SLOTS, a_slot, as_array, instance, number, positive, whole
 from .confidence import ConfidenceClass, class_between
 from .transition_counts import EstimationError, TransitionCounts
 
@@ -80,8 +80,8 @@ class NoisyCounts:
                 f"table: shape and type are {table.shape} and {table.dtype}, and must be (k, k) and int64: pass the "
                 "released table"
             )
-        start = whole("start", self.start, "give the first slot of the history")
-        whole("stop", self.stop, "give the slot after the last", least=start + 1)
+        start = a_slot("start", self.start, "give the first slot of the history")
+        a_slot("stop", self.stop, "give the slot after the last", least=start + 1)
         DiscreteLaplace(self.scale)
         table.setflags(write=False)
         object.__setattr__(self, "table", table)
@@ -216,8 +216,8 @@ def release_counts_at(
         TypeError: If a slot is not a whole number.
         ValueError: If the scale is out of range, or the window is empty.
     """
-    start = whole("start", start, "give the first slot of the history")
-    stop = whole("stop", stop, "give the slot after the last", least=start + 1)
+    start = a_slot("start", start, "give the first slot of the history")
+    stop = a_slot("stop", stop, "give the slot after the last", least=start + 1)
     instance("counts", counts, TransitionCounts)
     if missing_state:
         _check_covered(counts, stop - start)

@@ -53,7 +53,7 @@ class RandomisedResponse:
     odds: Fraction
 
     def __post_init__(self) -> None:
-        whole("states", self.states, "give the number of states", least=2)
+        whole("states", self.states, "give the number of states", least=2, most=LARGEST_DENOMINATOR)
         if not isinstance(self.odds, Fraction):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
             raise TypeError(f"odds: {self.odds!r} is not a Fraction: use from_epsilon, or give Fraction(3)")
         if self.odds <= 1:

@@ -326,7 +326,7 @@ class BayesianNetwork:
         unknown = sorted(set(tables) ^ set(parents), key=str)
         if unknown:
             raise NetworkError(f"tables and parents differ in {', '.join(map(repr, unknown))}: give both for each")
-        above = {name: _checked_parents(name, tuple(parents[name]), tuple(parents)) for name in parents}
+        above = {name: _checked_parents(name, parents[name], tuple(parents)) for name in parents}
         order = _sorted(above)
         kept: dict[str, FloatArray] = {}
         for name in order:
@@ -460,7 +460,8 @@ def check_network(name: str, network: object) -> None:
     instance(name, network, BayesianNetwork)
 
 
-def _checked_parents(name: str, found: tuple[str, ...], names: Iterable[str]) -> tuple[str, ...]:
+def _checked_parents(name: str, given: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
+    found = tuple(as_list(f"parents of {name!r}", given, "names of variables"))
     for parent in found:
         if parent not in names:
             raise NetworkError(f"parents of {name!r}: {parent!r} is not a variable: add it, or mend the name")

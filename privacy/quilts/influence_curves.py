@@ -303,7 +303,7 @@ def gaussian_curve(length: int, scale: float, gamma: float, delta: float, size: 
     if count > _MOST_COORDINATES:
         raise ValueError(
             f"delta is {delta!r}, for which [-gamma, gamma] has {count:g} regions, but at most {_MOST_COORDINATES}: "
-            "a larger one"
+            "use a larger one"
         )
     size = length if size is None else whole("size", size, "give the largest b", least=1, most=_MAX_WORK)
     edges = np.linspace(-gamma, gamma, count + 1)

@@ -174,7 +174,7 @@ def test_a_chain_survives_pickle_and_its_plain_form():
     ("transitions", "said"),
     [
         ([], "0 matrices"),
-        (3, "list of matrices"),
+        (3, "transitions is a int, but must be a list of transition matrices"),
         ([[[0.5, 0.5], [0.5, 0.6]]], r"transitions\[0\]: transition row 1 sums to"),
         ([[[1.0]], [[0.5, 0.5], [0.5, 0.5]]], r"transitions\[1\] has 2 states and transitions\[0\] has 1"),
     ],

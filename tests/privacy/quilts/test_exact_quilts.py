@@ -410,7 +410,7 @@ def test_bad_arguments_are_refused_with_name_value_and_limit(method):
         method(chain, 1.0, 2.5)
     with pytest.raises(ValueError, match=r"length is 9007199254740993, but must be at most 9007199254740992"):
         method(chain, 1.0, 2**53 + 1)
-    with pytest.raises(ValueError, match=r"epsilon is 1e-307, for which no float holds the noise"):
+    with pytest.raises(ValueError, match=r"epsilon is 1e-307, but must be at least 2\^-46"):
         method(chain, 1e-307, 1000)
     for belief in (None, THETA1, np.eye(2), 0.5):
         with pytest.raises(TypeError, match=r"belief is a \w+, but must be one of MarkovChain, FiniteClass"):
