@@ -26,7 +26,7 @@ from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
 from quiltstream.privacy.accounting.quilt_account import prices_of
 from quiltstream.privacy.accounting.sweep import members_of
 from quiltstream.privacy.models.belief import Belief
-from quiltstream.privacy.quilts.influence import sided_influence
+from quiltstream.privacy.quilts.influence import sided_influence, tables_of
 
 STATES = 51
 
@@ -56,7 +56,7 @@ def milliseconds(work: Callable[[], Any]) -> float:
 
 def forget(belief: Belief) -> None:
     """Drop what the process remembers, so that every price is computed."""
-    sided_influence.cache_clear()
+    tables_of.cache_clear()
     prices_of.cache_clear()
     members_of.cache_clear()
     Ledger(belief)

@@ -578,11 +578,12 @@ def sided_influence(belief: Belief, bound: Bound = "lemma-4.8") -> SidedInfluenc
     """
     check_bound(bound)
     check_belief(belief)
-    return _tables_of(belief, bound)
+    return tables_of(belief, bound)
 
 
 @lru_cache(maxsize=8)
-def _tables_of(belief: Belief, bound: Bound) -> SidedInfluence:
+def tables_of(belief: Belief, bound: Bound) -> SidedInfluence:
+    """The same for a belief and a bound that have been checked: what has no hash is refused before."""
     if belief.members:
         tables = [
             chain_influence(chain, member, any_initial=belief.any_start) for member, chain in enumerate(belief.members)

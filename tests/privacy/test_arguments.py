@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -353,12 +354,13 @@ def test_a_ledger_refuses_slots_that_no_float_holds(slot):
 
 
 def test_a_charge_of_two_or_four_numbers_is_named_by_its_place():
-    for charges, said in (
+    wrong: list[tuple[Any, str]] = [
         ([(0, 5, 0.01), (0, 10)], r"charges\[1\] has 2 values, but must be three numbers: give the first slot"),
         ([(0, 10, 0.01, 1)], r"charges\[0\] has 4 values"),
         ([5], r"charges\[0\] is a int"),
         (5, "charges is a int, but must be a list of charges"),
-    ):
+    ]
+    for charges, said in wrong:
         for entered in (Ledger(BOUNDS).loss_of, Ledger(BOUNDS).replay):
             with pytest.raises(TypeError, match=said):
                 entered(charges)
@@ -382,11 +384,12 @@ def test_nothing_of_a_matrix_is_dropped_in_silence(made):
 
 def test_chains_may_stand_for_their_matrices():
     started = MarkovChain(MATRIX, [1, 0])
+    no_matrices: Any = BOUNDS
     assert AnyInitial([CHAIN]) == AnyInitial(CHAIN) == AnyInitial([MATRIX])
     assert mqm_exact(AnyInitial([started]), 1.0).sigma == mqm_exact(AnyInitial([MATRIX]), 1.0).sigma
     assert PeriodicChain([CHAIN, started]) == PeriodicChain([MATRIX, MATRIX])
     with pytest.raises(ChainError, match=r"transitions is a MixingBounds, but must be a list of transition matrices"):
-        AnyInitial(BOUNDS)
+        AnyInitial(no_matrices)
     with pytest.raises(ChainError, match=r"transitions\[0\]: transition has shape \(2,\)"):
         AnyInitial(MATRIX)
 
@@ -396,12 +399,15 @@ def test_lists_are_as_good_as_arrays_in_projections_and_estimates():
     projected = project_to_total(np.array(rows), np.array(totals))
     assert project_to_total(rows, totals).tobytes() == projected.tobytes()
     assert project_to_total(rows[1], 7).tobytes() == projected[1].tobytes()
-    table = TABLE.tolist()
+    table: Any = TABLE.tolist()
+    names: Any = ["a"]
+    visits: Any = [[100, 51]]
     assert estimation.chain_from_counts(table) == estimation.chain_from_counts(TABLE)
     assert estimation.diagnose(table, [100, 51]) == estimation.diagnose(TABLE, np.array([100, 51]))
-    assert estimation.TransitionCounts(["a"], [table], [[100, 51]]) == HISTORY
+    assert estimation.TransitionCounts(names, np.array([table]).tolist(), visits) == HISTORY
 
 
 def test_an_interval_that_is_none_is_answered_with_an_example():
+    one: Any = (0.4, 0.1)
     with pytest.raises(ChainError, match=r"stay_0 is 0.4, but must be two numbers: .*for example \(0.8, 0.95\)"):
-        BinaryInterval(0.4, 0.1)
+        BinaryInterval(*one)

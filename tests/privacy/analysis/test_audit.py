@@ -188,7 +188,7 @@ class TestWorkedCases:
         (lambda: exact_loss(BINARY, 0, []), r"length is 0, but must be at least 1"),
         (lambda: exact_loss(BINARY, 3, [AuditRelease(0, 4, 1.0)]), r"releases\[0\] ends at slot 4, but length is 3"),
         (lambda: exact_loss(BINARY, 3, [AuditRelease(0, 3, 1.0, "count", 2)]), r"counts state 2, but the chain has 2"),
-        (lambda: exact_loss(BINARY, 21, []), r"length is 21: 2 states have 2097152 sequences, but at most 1048576"),
+        (lambda: exact_loss(BINARY, 21, []), r"length is 21: 2 states have 2\^21 sequences, but at most 1048576"),
         (lambda: exact_loss(BINARY, 12, [AuditRelease(0, 12, 1.0)] * 4), r"audit fewer or shorter windows"),
     ],
 )
