@@ -244,7 +244,8 @@ class AnyInitial(_Listed, Belief):
     def __init__(self, transitions: MarkovChain | Iterable[npt.ArrayLike | MarkovChain]) -> None:
         given = [transitions] if isinstance(transitions, MarkovChain) else transitions
         wanted = "transition matrices, or chains, whose start is not used: give [P], the matrices P[x][y] in a list"
-        _Listed.__init__(self, chains_of("transitions", as_list("transitions", given, wanted, ChainError)))
+        chains = chains_of("transitions", as_list("transitions", given, wanted, ChainError))
+        _Listed.__init__(self, [one if one.initial is None else MarkovChain(one.transition) for one in chains])
 
     @property
     def any_start(self) -> bool:

@@ -385,8 +385,7 @@ def test_nothing_of_a_matrix_is_dropped_in_silence(made):
 def test_chains_may_stand_for_their_matrices():
     started = MarkovChain(MATRIX, [1, 0])
     no_matrices: Any = BOUNDS
-    assert AnyInitial([CHAIN]) == AnyInitial(CHAIN) == AnyInitial([MATRIX])
-    assert mqm_exact(AnyInitial([started]), 1.0).sigma == mqm_exact(AnyInitial([MATRIX]), 1.0).sigma
+    assert AnyInitial([CHAIN]) == AnyInitial(CHAIN) == AnyInitial([started]) == AnyInitial([MATRIX])
     assert PeriodicChain([CHAIN, started]) == PeriodicChain([MATRIX, MATRIX])
     with pytest.raises(ChainError, match=r"transitions is a MixingBounds, but must be a list of transition matrices"):
         AnyInitial(no_matrices)
