@@ -13,7 +13,6 @@ from ..models.belief import Belief
 from ..models.classes import has_start
 from ..models.markov_chain import ChainError
 from ..models.serialisation import check_belief
-from ..quilts.influence import Bound
 from ..validation import a_slot, accepted_loss, as_list, float_above, instance, positive, rounded_up
 from .charges import BudgetExceeded, Charge, Density, Run, Span, Timeline, outward
 from .forward_backward import around as around_of
@@ -69,11 +68,11 @@ class _Compacted:
 class _Part:
     """The account in one history: the sweep; quilts where one belief holds all along and nothing is compacted."""
 
-    def __init__(self, history: BeliefHistory, line: Timeline, bound: Bound, behind: Behind | None) -> None:
+    def __init__(self, history: BeliefHistory, line: Timeline, behind: Behind | None) -> None:
         self.history, self.behind = history, behind
         self.sweep = LossSweep(history, ends=(None if behind is None else behind.states, None))
         alone = behind is None and not history.changes
-        self.pricer: Pricer | None = prices_of(history.segments[0][1], bound) if alone else None
+        self.pricer: Pricer | None = prices_of(history.segments[0][1]) if alone else None
         if line.count:
             self.update(line, line.slots[0], line.slots[-1])
 
@@ -101,21 +100,13 @@ class Ledger:
         line.
     """
 
-    def __init__(
-        self,
-        belief: Belief,
-        budget: float | None = None,
-        *,
-        start: int | None = None,
-        bound: Bound = "lemma-4.8",
-    ) -> None:
+    def __init__(self, belief: Belief, budget: float | None = None, *, start: int | None = None) -> None:
         """Open an empty account.
 
         Args:
             belief: What is believed about the series.
             budget: The most the loss may reach; None for no limit.
             start: The slot at which a chain with a fixed initial distribution begins: charges before it are refused.
-            bound: The closed form of a quilt's influence under mixing bounds, as for ``mqm_approx``.
 
         Raises:
             ChainError: If a stationary chain is reducible.
@@ -129,10 +120,9 @@ class Ledger:
             raise ValueError(
                 f"start is {start}, but the belief holds at every slot: leave start out, it is for a chain with initial"
             )
-        self._bound: Bound = bound
         self._spans: list[Span] = []
         self._compacted: _Compacted | None = None
-        self._open((BeliefHistory([(None, belief)], self._bound),), Density())
+        self._open((BeliefHistory([(None, belief)]),), Density())
 
     def __repr__(self) -> str:
         budget = "" if self._budget is None else f", budget={self._budget:g}"
@@ -239,8 +229,7 @@ class Ledger:
     def loss_of(self, charges: Iterable[Span]) -> float:
         """The loss of these charges alone, under the same belief."""
         made: Ledger = object.__new__(Ledger)
-        made._budget, made._start, made._bound = None, self._start, self._bound
-        made._spans, made._compacted = [], None
+        made._budget, made._start, made._spans, made._compacted = None, self._start, [], None
         made._open(self._histories, Density().with_spans(self._checked(*charge) for charge in _triples(charges)))
         return made.loss
 
@@ -314,7 +303,7 @@ class Ledger:
                 f"the slots before {self._compacted.floor} are compacted, and a belief that is added "
                 "prices them, too: add it to an account that keeps them"
             )
-        return self._changed([*self._histories, BeliefHistory([(None, belief)], self._bound)], "the belief that joins")
+        return self._changed([*self._histories, BeliefHistory([(None, belief)])], "the belief that joins")
 
     def switch(self, slot: int, belief: Belief) -> float:
         """Declare that the transitions out of a public slot, and all later ones, follow another belief.
@@ -341,7 +330,7 @@ class Ledger:
         latest = max((change for history in self._histories for change in history.changes), default=None)
         if latest is not None and slot <= latest:
             raise ValueError(f"slot is {slot}, but the belief changes at slot {latest}: the next change comes later")
-        histories = [BeliefHistory([*history.segments, (slot, belief)], self._bound) for history in self._histories]
+        histories = [BeliefHistory([*history.segments, (slot, belief)]) for history in self._histories]
         return self._changed(histories, "the change of belief")
 
     def bounds(self) -> Mapping[str, TheoremBound]:
@@ -355,10 +344,10 @@ class Ledger:
 
         def alone(charges: Iterable[Span]) -> WorstQuilt:
             listed = list(charges)
-            found = (worst_by_quilts(belief, listed, self._bound) for belief in beliefs)
+            found = (worst_by_quilts(belief, listed) for belief in beliefs)
             return max(found, key=lambda one: one.loss)
 
-        theorems = theorem_bounds(self._spans, beliefs, alone, self._bound, changes=changes)
+        theorems = theorem_bounds(self._spans, beliefs, alone, changes=changes)
         quilts = TheoremBound(alone(self._spans).loss) if self._spans else TheoremBound(None, NOTHING)
         found = {"quilts": TheoremBound(None, CHANGES) if changes and self._spans else quilts, **theorems}
         return found if self._compacted is None else dict.fromkeys(found, TheoremBound(None, _FORGOTTEN))
@@ -449,7 +438,7 @@ class Ledger:
             if not history.changes:
                 belief = history.segments[0][1]
                 bounds.append(constant_loss(belief, on_grid(Fraction(density))))
-                bounds.append(outward(prices_of(belief, self._bound).ceiling(density)))
+                bounds.append(outward(prices_of(belief).ceiling(density)))
             found.append(min(bounds))
         return max(found)
 
@@ -538,7 +527,7 @@ class Ledger:
         self._line = Timeline(density, cuts={cut for history in histories for cut in history.cuts}, floor=floor)
         behinds = [None] * len(histories) if kept is None else kept.behind
         self._parts = tuple(
-            _Part(history, self._line, self._bound, behind) for history, behind in zip(histories, behinds, strict=True)
+            _Part(history, self._line, behind) for history, behind in zip(histories, behinds, strict=True)
         )
         self._top: Fraction = max([Fraction(0) if kept is None else kept.top, *self._line.levels])
         self._worst = self._decided()
@@ -589,7 +578,7 @@ class Ledger:
         except ValueError:
             found = 0.0
         try:
-            return max(found, density_by_quilts(belief, epsilon, self._bound))
+            return max(found, density_by_quilts(belief, epsilon))
         except ChainError:
             if not found:
                 raise

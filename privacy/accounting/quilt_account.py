@@ -41,7 +41,7 @@ import numpy.typing as npt
 
 from ..models.belief import Belief
 from ..models.markov_chain import ChainError, FloatArray
-from ..quilts.influence import Bound, Quilt, SidedInfluence, sided_influence
+from ..quilts.influence import Quilt, SidedInfluence, sided_influence
 from .charges import Density, Span, Timeline, outward
 from .schedules import Schedule, separated
 
@@ -436,13 +436,13 @@ def _clipped(line: Timeline, start: int, stop: int) -> tuple[tuple[int, float], 
 
 
 @lru_cache(maxsize=8)
-def prices_of(belief: Belief, bound: Bound = "lemma-4.8") -> Pricer:
-    """The prices of a belief's quilts, with the closed form of the influence under mixing bounds.
+def prices_of(belief: Belief) -> Pricer:
+    """The prices of a belief's quilts; under mixing bounds those of Lemma 4.8.
 
     Raises:
         ChainError: If a stationary chain is reducible.
     """
-    tables = sided_influence(belief, bound)
+    tables = sided_influence(belief)
     return Pricer(tables, undominated(tables.left, tables.right))
 
 
@@ -457,24 +457,22 @@ def worst_unless_above(pricer: Pricer, line: Timeline, slot: int, loss: float) -
     return account.rounded()
 
 
-def worst_by_quilts(belief: Belief, charges: Iterable[Span], bound: Bound = "lemma-4.8") -> WorstQuilt:
+def worst_by_quilts(belief: Belief, charges: Iterable[Span]) -> WorstQuilt:
     """The slot, pair and quilt that decide what charges lose together, the loss rounded outward.
 
     Raises:
         ChainError: If a stationary chain is reducible.
     """
-    return QuiltAccount(prices_of(belief, bound), Timeline(Density().with_spans(charges))).rounded()
+    return QuiltAccount(prices_of(belief), Timeline(Density().with_spans(charges))).rounded()
 
 
-def loss_by_quilts(
-    belief: Belief, charges: Iterable[Span] = (), schedules: Sequence[Schedule] = (), bound: Bound = "lemma-4.8"
-) -> float:
+def loss_by_quilts(belief: Belief, charges: Iterable[Span] = (), schedules: Sequence[Schedule] = ()) -> float:
     """What charges and schedules, endless ones included, lose together; epsilon, rounded outward.
 
     Raises:
         ChainError: If a stationary chain is reducible.
     """
-    return priced(prices_of(belief, bound), Density().with_spans(charges), schedules)
+    return priced(prices_of(belief), Density().with_spans(charges), schedules)
 
 
 def priced(pricer: Pricer, density: Density, schedules: Sequence[Schedule] = ()) -> float:
@@ -490,7 +488,7 @@ def priced(pricer: Pricer, density: Density, schedules: Sequence[Schedule] = ())
     return outward(max(QuiltAccount(pricer, line, view).worst().loss for line, view in views))
 
 
-def density_by_quilts(belief: Belief, epsilon: float, bound: Bound = "lemma-4.8") -> float:
+def density_by_quilts(belief: Belief, epsilon: float) -> float:
     """The largest density whose endless stream loses at most epsilon: the pairwise calibration.
 
     It is the min over pairs of the max over quilts of (epsilon - influence) / card, lowered until the ceiling agrees.
@@ -505,7 +503,7 @@ def density_by_quilts(belief: Belief, epsilon: float, bound: Bound = "lemma-4.8"
         ChainError: If no quilt within the reach has an influence below epsilon, as for a chain that does not mix.
         ValueError: If epsilon is not finite and above 0.
     """
-    pricer = prices_of(belief, bound)
+    pricer = prices_of(belief)
     tables = pricer.tables
     if not len(tables.left):
         return np.inf

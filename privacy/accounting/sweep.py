@@ -63,7 +63,7 @@ from ..models.directions import (
     variation,
 )
 from ..models.markov_chain import ChainError
-from ..quilts.influence import Bound, sided_influence
+from ..quilts.influence import sided_influence
 from ..validation import float_above
 from .charges import Density
 from .forward_backward import calibrated, directions_of
@@ -395,7 +395,7 @@ class Member:
 
 
 @lru_cache(maxsize=32)
-def members_of(belief: Belief, bound: Bound = "lemma-4.8") -> tuple[Member, ...]:
+def members_of(belief: Belief) -> tuple[Member, ...]:
     """The members of a belief, with a start that is true in every slot.
 
     Raises:
@@ -404,7 +404,7 @@ def members_of(belief: Belief, bound: Bound = "lemma-4.8") -> tuple[Member, ...]
     if belief.states == 1:  # nothing is secret
         return ()
     everyone = everywhere(belief)
-    tables = sided_influence(everyone, bound)
+    tables = sided_influence(everyone)
     members = np.array([number for number, _, _ in tables.pairs], dtype=np.intp)
     found: list[Member] = []
     for number, pair in enumerate(directions_of(everyone)):
@@ -811,7 +811,7 @@ class BeliefHistory:
     change a block ends at c, where the worst member of the other side counts.
     """
 
-    def __init__(self, segments: Sequence[tuple[int | None, Belief]], bound: Bound = "lemma-4.8") -> None:
+    def __init__(self, segments: Sequence[tuple[int | None, Belief]]) -> None:
         """Take the beliefs in order, each with the slot from which on it holds (None for the first).
 
         Raises:
@@ -821,7 +821,7 @@ class BeliefHistory:
         self.changes = tuple(start for start, _ in segments if start is not None)
         beliefs = (belief if start is None else from_any_start(belief) for start, belief in segments)
         self.beliefs = tuple(beliefs)
-        self.members = tuple(members_of(belief, bound) for belief in self.beliefs)
+        self.members = tuple(members_of(belief) for belief in self.beliefs)
 
     @property
     def is_idle(self) -> bool:

@@ -45,7 +45,7 @@ import numpy as np
 from ..models.belief import Belief
 from ..models.markov_chain import MarkovChain, check_chain
 from ..quilts.calibration import Calibration
-from ..quilts.influence import Bound, Quilt, SidedInfluence
+from ..quilts.influence import Quilt, SidedInfluence
 from ..quilts.influence_curves import InfluenceCurve, table_curve
 from ..validation import PrivacyError, a_slot, as_list, instance, number, positive
 from .charges import OUTWARD, Span
@@ -393,12 +393,7 @@ class _Account:
 
 
 def theorem_bounds(
-    spans: Sequence[Span],
-    beliefs: Sequence[Belief],
-    alone: Alone,
-    bound: Bound = "lemma-4.8",
-    *,
-    changes: bool,
+    spans: Sequence[Span], beliefs: Sequence[Belief], alone: Alone, *, changes: bool
 ) -> Mapping[str, TheoremBound]:
     """Every theorem's bound on the loss of an account under beliefs held side by side, or why it does not apply.
 
@@ -406,7 +401,7 @@ def theorem_bounds(
     """
     if not spans or changes:
         return {name: TheoremBound(None, CHANGES if spans else NOTHING) for name in _THEOREMS}
-    account = _Account(tuple(spans), [prices_of(belief, bound) for belief in beliefs], alone)
+    account = _Account(tuple(spans), [prices_of(belief) for belief in beliefs], alone)
     return {name: _bound_of(theorem, account) for name, theorem in _THEOREMS.items()}
 
 

@@ -561,36 +561,31 @@ def _union(members: Iterable[SidedInfluence], basis: str) -> SidedInfluence:
 _NO_QUILTS = "a belief without quilts: what slots tell about each other is bounded in both directions of time instead"
 
 
-def sided_influence(belief: Belief, bound: Bound = "lemma-4.8") -> SidedInfluence:
+def sided_influence(belief: Belief) -> SidedInfluence:
     """The tables of any belief, up to where they fall below the resolution or reach the longest table allowed.
 
     A class that names neither chains nor bounds has no quilt: its entries are infinite. Ending a table early only takes
-    quilts away, so every loss computed from it stays an upper bound.
-
-    Args:
-        belief: What is believed about the series.
-        bound: The closed form under mixing bounds; of no effect for beliefs that name chains.
+    quilts away, so every loss computed from it stays an upper bound. Mixing bounds give the closed form of Lemma 4.8;
+    `mixing_influence` has the others.
 
     Raises:
         ChainError: If a stationary chain is reducible.
         TypeError: If it is no belief.
-        ValueError: If there is no bound of that name.
     """
-    check_bound(bound)
     check_belief(belief)
-    return tables_of(belief, bound)
+    return tables_of(belief)
 
 
 @lru_cache(maxsize=8)
-def tables_of(belief: Belief, bound: Bound) -> SidedInfluence:
-    """The same for a belief and a bound that have been checked: what has no hash is refused before."""
+def tables_of(belief: Belief) -> SidedInfluence:
+    """The same for a belief that has been checked: what has no hash is refused before."""
     if belief.members:
         tables = [
             chain_influence(chain, member, any_initial=belief.any_start) for member, chain in enumerate(belief.members)
         ]
         return tables[0] if len(tables) == 1 or belief.states == 1 else _union(tables, belief.words)
     if belief.bounds is not None:
-        return mixing_influence(belief.bounds, min(MAX_LAGS, lemma_4_8_reach(belief.bounds)), bound)
+        return mixing_influence(belief.bounds, min(MAX_LAGS, lemma_4_8_reach(belief.bounds)))
     nothing = np.full((1, 1), np.inf)
     return SidedInfluence(left=nothing, right=nothing, pairs=(), basis=_NO_QUILTS)
 
