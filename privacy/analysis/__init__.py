@@ -36,13 +36,10 @@ if TYPE_CHECKING:
     from .planning import NotApplicable as NotApplicable
     from .planning import Odds as Odds
     from .planning import Plan as Plan
+    from .planning import Planner as Planner
     from .planning import Purpose as Purpose
     from .planning import Utility as Utility
     from .planning import analyse_utility as analyse_utility
-    from .planning import compare_methods as compare_methods
     from .planning import plan_release as plan_release
-    from .planning import plan_table as plan_table
-    from .planning import smallest_group as smallest_group
-    from .planning import smallest_window as smallest_window
 else:
     __getattr__, __dir__, __all__ = lazy_imports(__name__)

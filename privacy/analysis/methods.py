@@ -258,7 +258,7 @@ _TABLE = (
 )
 
 METHODS: Mapping[str, Method] = MappingProxyType({one.name: one for one in _TABLE})
-"""Every method by name, as `compare_methods` sets them side by side.
+"""Every method by name, as `Planner.compare` sets them side by side.
 
 entry-dp does not protect correlated slots: it is the line to compare with.
 """

@@ -1,24 +1,25 @@
 """Planning: what a release will be worth, before any data is read.
 
+The error of a histogram is its noise, and the law of that is known: discrete Laplace of scale 2 sigma in every bin, or,
+where the total of a row is public, the law that keeps the total (`FixedTotalHistogram`). So the mean absolute error of
+a bin is E|Z| and that of k bins in L1 is k E|Z|, for any data. It is set against the cells that the histogram counts,
+window times group. Everything follows from the belief, the windows and the group sizes, which are public; no account
+is opened.
+
+`Planner` has the plan of one method, the smallest group, window or epsilon for a wanted error, and all methods side by
+side:
+
 >>> from quiltstream.privacy.models.classes import MixingBounds
 >>> london = MixingBounds(pi_min=0.0305228, gap=0.39007)  # 60 homes pooled, 5 bands of power, half-hourly
->>> day = plan_release(london, epsilon=1.0, window=48, bins=5)
->>> round(day.sigma, 1), round(day.relative_error, 1)
-(84.4, 17.6)
->>> week = plan_release(london, epsilon=1.0, window=336, group=30, bins=5)
->>> round(week.relative_error, 3)
-0.084
->>> smallest_group(london, epsilon=1.0, window=336, bins=5, target=0.05).group
-51
+>>> homes = Planner(london, epsilon=1.0, group=30, bins=5)
+>>> week = homes.at(window=336)
+>>> round(week.sigma, 1), round(week.relative_error, 3)
+(84.4, 0.084)
+>>> homes.smallest_group(target=0.05, window=336).group, homes.smallest_window(target=0.05).window
+(51, 563)
 
-The error of a histogram is its noise, discrete Laplace of scale 2 sigma in every bin, and the law of that is known: the
-mean absolute error of a bin is E|Z|, that of the whole histogram in L1 is k E|Z|, for any data. It is set against the
-number of cells that the histogram counts, window times group. Where the total of a row is public, a job draws noise
-that keeps it (`FixedTotalHistogram`); ``total_is_public`` plans with that law. The projection onto the known total,
-published beside the counts, is nearer to the truth in L2, by an amount that depends on the data; it is not counted
-here.
-
-For a belief and a purpose: which mechanism, how much error, and what the numbers mean to the protected.
+`analyse_utility` has all that a purpose asks, noise as a job calibrates it (`Method.anywhere`), and what its epsilons
+mean to the protected:
 
 >>> from quiltstream.privacy.models.markov_chain import MarkovChain
 >>> chain = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
@@ -28,21 +29,18 @@ For a belief and a purpose: which mechanism, how much error, and what the number
 >>> print(Odds.at(1.0))
 a guess of 50% becomes at most 73.2%
 
-No data are read and no account is opened: everything follows from the belief, the windows and the group sizes, which
-are public. Noise is that of `Planner`, calibrated as a job calibrates it (`Method.anywhere`). A rule of aggregation,
-such as 15/15, is checked against numbers that the operator gives; what it says of a largest share is a fact about the
-data, for the operator alone.
+The estimate that is published beside the counts, projected onto a known total, is nearer to the truth in L2 by an
+amount that depends on the data; it is not counted here.
 """
 
 from __future__ import annotations
 
-import html
 import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -62,20 +60,32 @@ from .methods import METHODS, Calibrated, Calibrator, Method
 
 Guarantee = Literal["stream", "window"]
 
+#: Longest window that is looked for, in slots: 190 years of minutes.
 LARGEST_WINDOW = 10**8
-"""Longest window that is looked for, in slots: 190 years of minutes."""
+
+#: Largest epsilon that is tried for a wanted error: odds of 10^43 are no secret.
+LARGEST_EPSILON = 100.0
+
+#: Losses for which the longest event is said, and for which an epsilon is put as odds; and guesses whose odds are said.
+WITHIN = (1.0, 2.0, 4.0)
+_PRIORS = (0.01, 0.1, 0.5, 0.9)
+
+#: Epsilons and groups of the table of errors.
+_EPSILONS = (0.5, 1.0, 2.0)
+_GROUPS = (1, 10, 30, 100, 1000)
 
 _WINDOW_ADVICE = "give the slots of a window"
 _BINS_ADVICE = "give the number of bins"
 _EPSILON_ADVICE = "give the loss you accept, for example 1.0"
 _TARGET_ADVICE = "give the relative error you accept, for example 0.05"
 
-LARGEST_EPSILON = 100.0
-"""Largest epsilon that is tried for a wanted error: odds of 10^43 are no secret."""
-
 #: How near to the target an epsilon is close enough, how far a step goes beyond the line, and how many steps there are
 #: before the interval is halved; and the least step while one end of the interval is not known.
 _CLOSE, _STEP, _STEPS, _LEAP = 0.99, 1.003, 6, 3.0
+
+_PERCENT = 100
+
+_HEAD = ("mechanism", "sigma", "error a bin", "of an even bin", "95% within", "smallest window", "smallest group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +134,6 @@ class Plan:
         return self.mechanism.mean_abs
 
     @property
-    def bin_std(self) -> float:
-        """Standard deviation of one bin, in cells."""
-        return self.mechanism.std
-
-    @property
     def l1_error(self) -> float:
         """Expected L1 error of the histogram, in cells: bins times `bin_error`."""
         return self.bins * self.bin_error
@@ -169,121 +174,24 @@ def plan_release(
     total_is_public: bool = False,
     methods: Mapping[str, Calibrator] = METHODS,
 ) -> Plan:
-    """Say what a release will be worth.
-
-    Args:
-        belief: What is believed about every series.
-        epsilon: Target.
-        window: Slots of a window.
-        group: Series added up in one histogram; the noise stays, the counts grow (theory section 8, item 3).
-        bins: Bins of the histogram; the states of the belief where left out.
-        method: Name of a calibration in ``methods``.
-        guarantee: ``stream`` calibrates for an endless stream of windows, ``window`` for each window alone.
-        overlap: Windows that share a slot, size over step; only with ``stream``.
-        total_is_public: Whether every cell is counted, or which are is public: the noise then keeps the total.
-        methods: The calibrations to choose from.
+    """Say what a release will be worth: `Planner.at` of the window, with the arguments of `Planner`.
 
     Raises:
         ChainError: If the method has no noise for this belief.
         ValueError: If an argument is out of range.
     """
-    known = _known(method, methods)
-    return Planner(belief, epsilon, group, bins, method, guarantee, overlap, total_is_public, known).at(window)
-
-
-def smallest_group(
-    belief: Belief,
-    epsilon: float,
-    window: int,
-    *,
-    target: float,
-    bins: int | None = None,
-    method: str = "mqm-approx",
-    guarantee: Guarantee = "stream",
-    overlap: int = 1,
-    total_is_public: bool = False,
-    methods: Mapping[str, Calibrator] = METHODS,
-) -> Plan:
-    """The plan with the fewest series a group whose relative error is at most the target.
-
-    Raises:
-        ChainError: If the method has no noise for this belief.
-        ValueError: If an argument is out of range.
-    """
-    planner = Planner(belief, epsilon, 1, bins, method, guarantee, overlap, total_is_public, _known(method, methods))
-    return planner.smallest_group(target, window)
-
-
-def smallest_window(
-    belief: Belief,
-    epsilon: float,
-    *,
-    target: float,
-    group: int = 1,
-    bins: int | None = None,
-    method: str = "mqm-approx",
-    guarantee: Guarantee = "stream",
-    overlap: int = 1,
-    total_is_public: bool = False,
-    methods: Mapping[str, Calibrator] = METHODS,
-) -> Plan:
-    """The plan with the shortest window whose relative error is at most the target, see `Planner.smallest_window`.
-
-    Raises:
-        ChainError: If the method has no noise for this belief.
-        ValueError: If an argument is out of range, or no window of up to `LARGEST_WINDOW` slots will do.
-    """
-    known = _known(method, methods)
-    return Planner(belief, epsilon, group, bins, method, guarantee, overlap, total_is_public, known).smallest_window(
-        target
+    planner = Planner(
+        belief,
+        epsilon,
+        group=group,
+        bins=bins,
+        method=method,
+        guarantee=guarantee,
+        overlap=overlap,
+        total_is_public=total_is_public,
+        methods=methods,
     )
-
-
-def compare_methods(
-    belief: Belief,
-    epsilon: float,
-    window: int,
-    *,
-    group: int = 1,
-    bins: int | None = None,
-    guarantee: Guarantee = "stream",
-    overlap: int = 1,
-    total_is_public: bool = False,
-    methods: Mapping[str, Calibrator] = METHODS,
-) -> tuple[Plan | NotApplicable, ...]:
-    """The same release under every method: the least noise first, and last those that do not apply, with the reason.
-
-    Raises:
-        ValueError: If an argument is out of range, whatever the method.
-    """
-    window = whole("window", window, _WINDOW_ADVICE, least=1)
-    bins = a_slot("bins", _bins(belief, bins), _BINS_ADVICE, least=1)
-    plans: list[Plan] = []
-    others: list[NotApplicable] = []
-    check_belief(belief)
-    for name, calibrator in methods.items():
-        planner = Planner(belief, epsilon, group, bins, name, guarantee, overlap, total_is_public, calibrator)
-        try:
-            plans.append(planner.at(window))
-        except ValueError as error:  # of the method: the arguments have been checked
-            others.append(NotApplicable(name, str(error)))
-    plans.sort(key=lambda one: one.sigma)
-    return (*plans, *others)
-
-
-def plan_table(plans: Iterable[Plan | NotApplicable]) -> str:
-    """A plain-text table of plans, one line each, and below it what each of them assumes."""
-    head = ("method", "sigma", "per bin", "95 %", "L1", "L1/cells")
-    lines: list[tuple[str, ...]] = [head]
-    notes: list[str] = []
-    for one in plans:
-        if isinstance(one, NotApplicable):
-            notes.append(f"{one.method}: does not apply: {one.reason}")
-            continue
-        numbers = (one.sigma, one.bin_error, float(one.half_width()), one.l1_error)
-        lines.append((one.method, *(f"{number:.1f}" for number in numbers), f"{one.relative_error:.1%}"))
-        notes.append(f"{one.method}: {'; '.join(one.calibration.assumptions)}")
-    return "\n".join([aligned(lines), *notes])
+    return planner.at(window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,32 +201,33 @@ class Planner:
     Attributes:
         belief: What is believed about every series.
         epsilon: Target.
-        group: Series added up in one histogram.
+        group: Series added up in one histogram; the noise stays, the counts grow (theory section 8, item 3).
         bins: Bins of the histogram; the states of the belief where left out.
-        method: Name of the calibration.
-        guarantee: ``stream`` or ``window``.
-        overlap: Windows that share a slot; only with ``stream``.
-        total_is_public: Whether the noise keeps the total.
-        calibrator: The calibration.
+        method: Name of a calibration in ``methods``.
+        guarantee: ``stream`` calibrates for an endless stream of windows, ``window`` for each window alone.
+        overlap: Windows that share a slot, size over step; only with ``stream``.
+        total_is_public: Whether every cell is counted, or which are is public: the noise then keeps the total.
         multiplicity: Groups that a series is in, each with a histogram.
         class_share: Share of a window's slots in the smallest class of slots that has a histogram of its own.
+        methods: The calibrations to choose from, by name.
 
     Raises:
         TypeError: If a number is of another type.
-        ValueError: If one is out of range.
+        ValueError: If one is out of range, or there is no such method.
     """
 
     belief: Belief
     epsilon: float
-    group: int
-    bins: int | None
-    method: str
-    guarantee: Guarantee
-    overlap: int
-    total_is_public: bool
-    calibrator: Calibrator
+    _: KW_ONLY
+    group: int = 1
+    bins: int | None = None
+    method: str = "mqm-approx"
+    guarantee: Guarantee = "stream"
+    overlap: int = 1
+    total_is_public: bool = False
     multiplicity: int = 1
     class_share: float = 1.0
+    methods: Mapping[str, Calibrator] = field(default_factory=lambda: METHODS, hash=False)
 
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon, _EPSILON_ADVICE)
@@ -328,6 +237,7 @@ class Planner:
         if not 0 < self.class_share <= 1:
             raise ValueError(f"class_share is {self.class_share:g}, but must be above 0 and at most 1: give a share")
         choice("guarantee", self.guarantee, get_args(Guarantee))
+        choice("method", self.method, self.methods)
         if self.overlap > 1 and self.guarantee != "stream":
             raise ValueError(
                 f"overlap is {self.overlap}, but windows calibrated alone share nothing: use the guarantee stream"
@@ -343,7 +253,7 @@ class Planner:
         window = whole("window", window, _WINDOW_ADVICE, least=1)
         bins = a_slot("bins", _bins(self.belief, self.bins), _BINS_ADVICE, least=1)
         length = None if self.guarantee == "stream" else window
-        calibration = self.calibrator(self.belief, self.epsilon, length)
+        calibration = self.methods[self.method](self.belief, self.epsilon, length)
         if not calibration.sigma > 0:
             raise ValueError(
                 f"{self.method} finds nothing secret under this belief, so there is no noise to plan: check the "
@@ -363,6 +273,27 @@ class Planner:
             mechanism=kind.from_sigma(bins, calibration.sigma * share),
             class_share=self.class_share,
         )
+
+    def compare(self, window: int) -> tuple[Plan | NotApplicable, ...]:
+        """The same release under every method: the least noise first, and last those that do not apply, with reasons.
+
+        Raises:
+            TypeError: If the belief is none.
+            ValueError: If the window or the bins are out of range, whatever the method.
+        """
+        window = whole("window", window, _WINDOW_ADVICE, least=1)
+        whole("bins", _bins(self.belief, self.bins), _BINS_ADVICE, least=1)
+        check_belief(self.belief)
+        plans: list[Plan] = []
+        others: list[NotApplicable] = []
+        for name in self.methods:
+            planner = replace(self, method=name)
+            try:
+                plans.append(planner.at(window))
+            except ValueError as error:  # of the method: the arguments have been checked
+                others.append(NotApplicable(name, str(error)))
+        plans.sort(key=lambda plan: plan.sigma)
+        return (*plans, *others)
 
     def smallest_group(self, target: float, window: int) -> Plan:
         """The plan with the fewest series a group whose relative error is at most the target.
@@ -437,11 +368,6 @@ class Planner:
         raise AssertionError  # the steps do not end by themselves
 
 
-def _known(method: str, methods: Mapping[str, Calibrator]) -> Calibrator:
-    choice("method", method, methods)
-    return methods[method]
-
-
 def _three_digits_up(value: float) -> float:
     """The number rounded up to three digits."""
     unit = Fraction(10) ** (math.floor(math.log10(value)) - 2)
@@ -459,16 +385,6 @@ def _bins(belief: Belief, bins: int | None) -> int:
 def _least(error: float, share: Fraction) -> int:
     """The least n with error / n <= share, exact for the floats given."""
     return max(1, math.ceil(Fraction(error) / share))
-
-
-#: Losses for which the longest event is said, and for which an epsilon is put as odds.
-WITHIN = (1.0, 2.0, 4.0)
-
-_PRIORS = (0.01, 0.1, 0.5, 0.9)
-_EPSILONS = (0.5, 1.0, 2.0)
-_GROUPS = (1, 10, 30, 100, 1000)
-
-_PERCENT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -787,15 +703,6 @@ class Utility:
     def __str__(self) -> str:
         return mechanism_table(self)
 
-    def _repr_html_(self) -> str:
-        """A table of the mechanisms, for notebooks."""
-        head = "".join(f"<th>{html.escape(one)}</th>" for one in _HEAD)
-        rows = [
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(one)) + "</tr>"
-            for one in self.mechanisms
-        ]
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-
 
 @shared_powers()
 def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
@@ -871,9 +778,6 @@ def per_window(belief: Belief, purpose: Purpose) -> PerWindow:
         at_most=ledger.extended_loss([schedule]),
         at_least=max(least, default=None),
     )
-
-
-_HEAD = ("mechanism", "sigma", "error a bin", "of an even bin", "95% within", "smallest window", "smallest group")
 
 
 def cells(one: MechanismUtility) -> tuple[str, ...]:
@@ -952,15 +856,15 @@ def _planner(belief: Belief, purpose: Purpose, method: Method) -> Planner:
     return Planner(
         belief,
         purpose.epsilon,
-        purpose.group,
-        purpose.bins,
-        method.name,
-        purpose.guarantee,
-        purpose.overlap if purpose.guarantee == "stream" else 1,
-        purpose.total_is_public,
-        lru_cache(maxsize=256)(method.anywhere),
-        purpose.multiplicity,
-        purpose.class_share,
+        group=purpose.group,
+        bins=purpose.bins,
+        method=method.name,
+        guarantee=purpose.guarantee,
+        overlap=purpose.overlap if purpose.guarantee == "stream" else 1,
+        total_is_public=purpose.total_is_public,
+        multiplicity=purpose.multiplicity,
+        class_share=purpose.class_share,
+        methods={method.name: lru_cache(maxsize=256)(method.anywhere)},
     )
 
 

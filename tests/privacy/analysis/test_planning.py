@@ -16,11 +16,8 @@ from quiltstream.privacy.analysis.planning import (
     LARGEST_WINDOW,
     NotApplicable,
     Plan,
-    compare_methods,
+    Planner,
     plan_release,
-    plan_table,
-    smallest_group,
-    smallest_window,
 )
 from quiltstream.privacy.mechanisms.discrete_laplace import ZeroSumLaplace
 from quiltstream.privacy.models import ChainError, DobrushinBounds
@@ -70,7 +67,7 @@ def test_the_errors_are_moments_of_the_discrete_law(sigma, window, group, bins, 
     scale = 2 * sigma * overlap
     error = mean_and_moment(scale, 1)
     assert found.bin_error == pytest.approx(error, rel=1e-8)
-    assert found.bin_std == pytest.approx(math.sqrt(mean_and_moment(scale, 2)), rel=1e-8)
+    assert found.mechanism.std == pytest.approx(math.sqrt(mean_and_moment(scale, 2)), rel=1e-8)
     assert found.l1_error == pytest.approx(bins * error, rel=1e-8)
     assert found.relative_error == pytest.approx(bins * error / (window * group), rel=1e-8)
     inside = found.half_width(0.9)
@@ -124,7 +121,7 @@ class TestSmallest:
     )
     def test_group_is_the_least_that_reaches_the_target(self, target, window, bins, guarantee):
         kind = "stream" if guarantee == "s" else "window"
-        found = smallest_group(QUICK, 1.0, window, target=target, bins=bins, guarantee=kind)
+        found = Planner(QUICK, 1.0, bins=bins, guarantee=kind).smallest_group(target, window)
         assert found.relative_error <= target * (1 + 1e-12)
         if found.group > 1:
             less = plan_release(QUICK, 1.0, window, group=found.group - 1, bins=bins, guarantee=kind)
@@ -134,7 +131,7 @@ class TestSmallest:
     @settings(max_examples=60, deadline=None)
     @given(target=st.floats(0.05, 3), group=st.integers(1, 40), bins=st.integers(2, 20), overlap=st.integers(1, 3))
     def test_window_of_a_stream_is_the_least_that_reaches_the_target(self, target, group, bins, overlap):
-        found = smallest_window(QUICK, 1.0, target=target, group=group, bins=bins, overlap=overlap)
+        found = Planner(QUICK, 1.0, group=group, bins=bins, overlap=overlap).smallest_window(target)
         assert found.relative_error <= target * (1 + 1e-12)
         if found.window > 1:
             less = plan_release(QUICK, 1.0, found.window - 1, group=group, bins=bins, overlap=overlap)
@@ -143,7 +140,7 @@ class TestSmallest:
     @settings(max_examples=30, deadline=None)
     @given(target=st.floats(0.1, 3), group=st.integers(1, 40), epsilon=st.sampled_from([0.5, 1.0, 4.0]))
     def test_window_alone_is_the_least_of_all_shorter_ones(self, target, group, epsilon):
-        found = smallest_window(QUICK, epsilon, target=target, group=group, bins=3, guarantee="window")
+        found = Planner(QUICK, epsilon, group=group, bins=3, guarantee="window").smallest_window(target)
         assert found.relative_error <= target * (1 + 1e-12)
         for window in range(1, min(found.window, 40)):
             shorter = plan_release(QUICK, epsilon, window, group=group, bins=3, guarantee="window")
@@ -157,10 +154,9 @@ class TestSmallest:
         def over_all(belief, epsilon, length=None):  # noqa: ARG001 - the interface of a calibration
             return calibration(10**9 if length is None else length / epsilon)
 
+        planner = Planner(QUICK, 1.0, group=4, bins=3, guarantee="window", method="all", methods={"all": over_all})
         with pytest.raises(ValueError, match=rf"target is 0\.1, but with all .* up to {LARGEST_WINDOW} slots"):
-            smallest_window(
-                QUICK, 1.0, target=0.1, group=4, bins=3, guarantee="window", method="all", methods={"all": over_all}
-            )
+            planner.smallest_window(0.1)
 
 
 def test_methods_are_set_side_by_side_the_least_noise_first():
@@ -168,18 +164,16 @@ def test_methods_are_set_side_by_side_the_least_noise_first():
         raise ChainError("no quilt is usable: merge rare bins")
 
     methods = {"mqm-approx": mqm_approx, "loud": fixed(1000.0), "none": none, "quiet": fixed(1.0)}
-    found = compare_methods(LONDON, 1.0, 336, group=30, bins=5, methods=methods)
+    found = Planner(LONDON, 1.0, group=30, bins=5, methods=methods).compare(336)
     assert [one.method for one in found] == ["quiet", "mqm-approx", "loud", "none"]
     assert found[-1] == NotApplicable("none", "no quilt is usable: merge rare bins")
-    text = plan_table(found)
-    assert len(text.splitlines()) == 1 + 3 + 4
-    assert "quiet: for the test" in text
-    assert "none: does not apply: no quilt is usable" in text
-    assert f"{plan_release(LONDON, 1.0, 336, group=30, bins=5).relative_error:.1%}" in text.splitlines()[2]
+    assert found[1] == plan_release(LONDON, 1.0, 336, group=30, bins=5)
+    assert isinstance(found[0], Plan)
+    assert found[0].calibration.assumptions == ("for the test",)
 
 
 def test_the_quilt_mechanisms_stand_in_their_order():
-    found = [one.method for one in compare_methods(CHAIN, 1.0, 1000, guarantee="window")]
+    found = [one.method for one in Planner(CHAIN, 1.0, guarantee="window").compare(1000)]
     quilts = ["pairwise", "mqm-exact", "mqm-approx-spectral", "mqm-approx"]
     sigma = {name: plan_release(CHAIN, 1.0, 1000, method=name, guarantee="window").sigma for name in quilts}
     assert list(sigma.values()) == sorted(sigma.values())
@@ -195,7 +189,7 @@ def test_a_belief_without_a_secret_has_no_noise_to_plan():
 
 def test_every_method_known_by_name_gives_a_plan_or_a_reason():
     for guarantee in ("stream", "window"):
-        found = compare_methods(CHAIN, 1.0, 100, guarantee=guarantee)
+        found = Planner(CHAIN, 1.0, guarantee=guarantee).compare(100)
         assert {one.method for one in found} == set(METHODS)
         assert any(isinstance(one, Plan) and one.method == "mqm-approx" and one.bins == 2 for one in found)
 
@@ -219,11 +213,11 @@ def test_every_method_known_by_name_gives_a_plan_or_a_reason():
             r"method is 'magic', but must be one of mqm-approx",
         ),
         (lambda: plan_release(LONDON, 1.0, 48, bins=5, guarantee="day"), r"guarantee is 'day'"),  # pyright: ignore[reportArgumentType]
-        (lambda: smallest_group(LONDON, 1.0, 48, bins=5, target=0), r"target is 0\.0"),
-        (lambda: smallest_window(LONDON, 1.0, bins=5, target=math.nan), r"target is nan"),
-        (lambda: smallest_window(LONDON, 1.0, bins=5, target=0.1, method="magic"), r"method is 'magic'"),
-        (lambda: compare_methods(LONDON, 1.0, 0, bins=5), r"window is 0"),
-        (lambda: compare_methods(LONDON, 1.0, 48), r"bins is left out"),
+        (lambda: Planner(LONDON, 1.0, bins=5).smallest_group(0, 48), r"target is 0\.0"),
+        (lambda: Planner(LONDON, 1.0, bins=5).smallest_window(math.nan), r"target is nan"),
+        (lambda: Planner(LONDON, 1.0, bins=5, method="magic"), r"method is 'magic'"),
+        (lambda: Planner(LONDON, 1.0, bins=5).compare(0), r"window is 0"),
+        (lambda: Planner(LONDON, 1.0).compare(48), r"bins is left out"),
     ],
 )
 def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
@@ -240,7 +234,7 @@ def test_the_states_of_the_belief_are_the_bins():
 
 def test_a_class_without_quilts_is_planned_by_the_methods_that_read_it():
     belief = DobrushinBounds(forward={1: 0.8, 4: 0.35, 16: 0.02}, backward={1: 0.85, 4: 0.4, 16: 0.03})
-    plans = {plan.method: plan for plan in compare_methods(belief, 1.0, window=336, bins=5)}
+    plans = {plan.method: plan for plan in Planner(belief, 1.0, bins=5).compare(336)}
     assert [name for name, plan in plans.items() if isinstance(plan, Plan)] == ["entry-dp", "forward-backward"]
     reason = plans["mqm-exact"]
     assert isinstance(reason, NotApplicable)
@@ -255,12 +249,16 @@ def test_a_plan_with_a_public_total_uses_the_noise_law_of_sum_zero():
             plan_release(LONDON, 1.0, 336, group=30, bins=bins, total_is_public=public) for public in (False, True)
         )
         law = ZeroSumLaplace(plain.mechanism.scale, bins)
-        assert (kept.bin_error, kept.bin_std, kept.half_width(0.95)) == (law.mean_abs, law.std, law.half_width(0.95))
+        assert (kept.bin_error, kept.mechanism.std, kept.half_width(0.95)) == (
+            law.mean_abs,
+            law.std,
+            law.half_width(0.95),
+        )
         assert kept.half_width() == pytest.approx(share * plain.half_width(), rel=0.01)
         assert kept.sigma == plain.sigma
         assert kept.mechanism.epsilon_dp == plain.mechanism.epsilon_dp
     few, fewer = (
-        smallest_group(LONDON, 1.0, 336, bins=2, target=0.05, total_is_public=public).group for public in (False, True)
+        Planner(LONDON, 1.0, bins=2, total_is_public=public).smallest_group(0.05, 336).group for public in (False, True)
     )
     assert few / 2 <= fewer <= few / 2 + 1
     with pytest.raises(ValueError, match="bins is 1"):
