@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .drift import bounds_of_released as bounds_of_released
     from .drift import drift_test as drift_test
     from .drift import spent_alpha as spent_alpha
-    from .drift import transition_drift_test as transition_drift_test
     from .hypothesis_tests import ChiSquare as ChiSquare
     from .hypothesis_tests import Diagnostics as Diagnostics
     from .hypothesis_tests import TripleCounts as TripleCounts

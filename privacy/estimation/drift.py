@@ -1,4 +1,4 @@
-"""Drift tests: whether released histograms or transitions contradict the belief in force; which beliefs they allow.
+"""Drift of released histograms: whether they contradict the belief in force, and which bounds they allow.
 
 >>> import numpy as np
 >>> belief = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
@@ -12,8 +12,11 @@ False
 
 *What it can find.* A histogram shows how much time is spent in each state, so what can be seen is a share that no chain
 of the belief explains. It does not show transitions: a chain that mixes more slowly and spends its time as before is
-not found here, and that is the drift that costs most. `transition_drift_test` looks at a released table of
-transitions, which does show it; such a table is a release of its own, and charged.
+not found, and that is the drift that costs most.
+
+*The hypothesis.* Every series follows some chain of the belief, not necessarily the same one, and series are
+independent of each other; which cells are missing does not depend on the states. So a class has drifted only if no
+mixture of its members gives such counts.
 
 *False alarms.* For every state and side, Chernoff's bound on what was counted, with the exponential moments of the
 noise and of the worst chains of the belief (below): no normal approximation, so an alarm has probability at most
@@ -21,31 +24,6 @@ noise and of the worst chains of the belief (below): no normal approximation, so
 below. If one looks again and again, each look has its alpha, and looks are not independent: give ``look``, and look
 number j spends alpha / (j (j + 1)) of it, so that all looks for ever have alpha together (the union bound needs no
 independence). Without it, alpha is that of one look.
-
-*The hypothesis.* Every series follows some chain of the belief, not necessarily the same one, and series are
-independent of each other; which cells are missing does not depend on the states. So a class has drifted only if no
-mixture of its members gives such counts.
-
-*A released table of transitions.*
-
->>> table = np.array([[90_000, 10_000], [10_000, 40_000]])  # with noise
->>> released = NoisyCounts(table, Fraction(80), 0, 150_001)
->>> transition_drift_test(MarkovChain([[0.9, 0.1], [0.2, 0.8]]), released).drifted
-False
->>> slow = transition_drift_test(MarkovChain([[0.8, 0.2], [0.4, 0.6]]), released)  # the same shares
->>> slow.drifted, slow.state
-(True, 0)
-
-The table has a confidence class, noise included, that misses the chain of the history with probability alpha at most
-(:mod:`.confidence`). The belief has drifted if none of its members can lie in there. The table must be a release of its
-own, charged to the ledger; judging it costs nothing more. All series are taken to follow *one* chain, unlike in
-`drift_test`.
-
-*Bounds.* Of `MixingBounds` two consequences are judged. No state is rarer than pi_min: the class knows the largest
-stationary share of each state. And no state holds on longer than the gap allows: f = 1_y - pi(y) has the
-autocorrelation <f, P f> / <f, f> = 1 - (1 - P(y, y)) / (1 - pi(y)), at most rho, and that rises with P(y, y) and falls
-with pi(y), so that the least of it over the class is known. A chain that mixes slowly without holding on to any state,
-like a wide circle, is not found.
 
 *How far a count of cells strays from its mean.* A released count of state y is the number of cells in y plus integer
 noise. Both are handled by exponential moments, which multiply where things are independent, and Chernoff's bound
@@ -107,14 +85,19 @@ from ..models.belief import Belief
 from ..models.classes import MAX_PI_MIN, GapKind, MixingBounds, mixing_bounds, starts_stationary
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.serialisation import check_belief
-from ..validation import a_slot, as_array, instance, number, whole
+from ..validation import a_slot, as_array, number, whole
 from .confidence import ConfidenceClass
-from .private_counts import NoisyCounts
 from .transition_counts import EstimationError, name_states
+
+Ints = NDArray[np.int64]
 
 #: Exponents beyond this decide nothing and overflow.
 _MOST_TILT = 50.0
 
+#: Counts nearer to what is expected than this many standard deviations are not tried: they decide nothing.
+_NEAR = 2.0
+
+#: Steps of a bisection and exponents of a bound of pi_min.
 _HALVINGS = 60
 _TILTS = 300
 
@@ -258,12 +241,6 @@ def _applied(step: FloatArray, times: int, start: FloatArray) -> tuple[FloatArra
     return found, logs
 
 
-Ints = NDArray[np.int64]
-
-_NEAR = 2.0
-"""Counts nearer to what is expected than this many standard deviations are not tried: they decide nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class Drift:
     """The outcome of one look.
@@ -271,10 +248,9 @@ class Drift:
     Attributes:
         judged: Whether the belief could be judged at all.
         drifted: Whether the released numbers contradict it.
-        state: The state that says so most clearly, or, without drift, the one that is furthest off; of a table of
-            transitions the state that is left. None where nothing was judged.
-        share: Its share of the cells as released, noise included; of a table, the share of the transition that is
-            furthest off. NaN where nothing was judged, as for the next two.
+        state: The state that says so most clearly, or, without drift, the one that is furthest off. None where nothing
+            was judged.
+        share: Its share of the cells as released, noise included. NaN where nothing was judged, as for the next two.
         expected: The nearest share that the belief allows.
         z: Distance of the two in standard deviations of noise and sampling together, for the reader; it decides
             nothing.
@@ -348,11 +324,11 @@ def drift_test(
     try:
         null = _hypothesis(belief, looked.states, whole("before", before, "give the slots before it", least=0))
     except (ChainError, EstimationError) as error:
-        return unjudged(spent, str(error))
+        return _unjudged(spent, str(error))
     if looked.full + looked.partial == 0 or looked.cells <= 0:
-        return unjudged(spent, "no cell was counted")
+        return _unjudged(spent, "no cell was counted")
     if null.rho >= 1 and null.loose(looked)[0]:
-        return unjudged(
+        return _unjudged(
             spent,
             "cells are missing, or their number is not public, or the belief is a class, and P P* may be reducible: "
             "rho is 1, and bounds nothing",
@@ -475,7 +451,7 @@ def _hypothesis(belief: Belief | ConfidenceClass, states: int, before: int) -> _
         if (shares := belief.stationary_range(states)) is not None:
             return _any_start(*shares, found, before, states)
         chains = belief.members
-    same_states(chains[0].states, states)
+    _same_states(chains[0].states, states)
     shares = np.array([chain.stationary for chain in chains])
     rho = max(chain.rho for chain in chains)
     stationary = starts_stationary(belief)
@@ -490,7 +466,7 @@ def _hypothesis(belief: Belief | ConfidenceClass, states: int, before: int) -> _
 
 
 def _any_start(low: FloatArray, high: FloatArray, bounds: MixingBounds, before: int, states: int) -> _Hypothesis:
-    same_states(len(low), states)
+    _same_states(len(low), states)
     return _Hypothesis(low, high, bounds.rho, _excess(bounds.pi_min, bounds.rho, before), before)
 
 
@@ -498,7 +474,7 @@ def _excess(pi_min: float, rho: float, before: int) -> float:
     return rho**before * math.sqrt(max(0.0, 1 / pi_min - 1)) if pi_min > 0 else math.inf
 
 
-def same_states(believed: int, released: int) -> None:
+def _same_states(believed: int, released: int) -> None:
     """Refuse a belief over another number of states.
 
     Raises:
@@ -511,7 +487,7 @@ def same_states(believed: int, released: int) -> None:
         )
 
 
-def unjudged(alpha: float, why: str) -> Drift:
+def _unjudged(alpha: float, why: str) -> Drift:
     """The outcome where nothing can be said."""
     nothing = math.nan
     return Drift(
@@ -527,7 +503,7 @@ def unjudged(alpha: float, why: str) -> Drift:
 
 
 def _look_at(counts: Ints, scale: Fraction, totals: Ints | None, members: Ints, slots: int, windows: int) -> _Look:
-    released = check_released(counts, totals)
+    released = _check_released(counts, totals)
     DiscreteLaplace(scale)
     rows = len(released)
     length = a_slot("slots", slots, "give the slots of the period", least=1)
@@ -555,7 +531,7 @@ def _look_at(counts: Ints, scale: Fraction, totals: Ints | None, members: Ints, 
     )
 
 
-def check_released(counts: Ints, totals: Ints | None) -> Ints:
+def _check_released(counts: Ints, totals: Ints | None) -> Ints:
     """Released counts of shape (n, k) and their totals of shape (n,), or an error that names no number of them.
 
     Raises:
@@ -573,114 +549,6 @@ def check_released(counts: Ints, totals: Ints | None) -> Ints:
     ):
         raise ValueError(f"totals: they must be {len(counts)} whole numbers, none negative: one for each row of counts")
     return counts
-
-
-_COMPATIBLE = "the released transitions do not contradict the belief"
-_FLOOR = 1e-9
-"""Of the point estimate, which is only shown."""
-
-
-def transition_drift_test(
-    belief: Belief | ConfidenceClass, released: NoisyCounts, *, alpha: float = 1e-3, look: int | None = None
-) -> Drift:
-    """Judge a released table of transitions against a belief.
-
-    Args:
-        belief: The belief in force; see the module for `MixingBounds`.
-        released: The table.
-        alpha: Probability of a false alarm, at most.
-        look: Number of the look, from 1, if one looks repeatedly; see the module.
-
-    Returns:
-        The outcome. ``state`` is left by the transition that is furthest off, whose estimated probability is ``share``;
-        for `MixingBounds` it is the state that is rarest or holds on longest, ``share`` its estimated stationary share
-        or autocorrelation, and ``z`` is NaN.
-
-    Raises:
-        ChainError: If it names neither chains nor bounds.
-        TypeError: If the belief is none.
-        ValueError: If it has another number of states, or alpha is out of range.
-    """
-    spent = spent_alpha(alpha, look)
-    instance("released", released, NoisyCounts)
-    known = released.confidence_class(1 - spent)
-    boxes = _boxes(belief)
-    if not boxes and not isinstance(belief, ConfidenceClass):
-        return _judge_bounds(mixing_bounds(belief), released, known, spent)
-    same_states(len(boxes[0][0]), released.states)
-    outcomes = [_against(low, high, released, known, spent) for low, high in boxes]
-    return min(outcomes, key=lambda outcome: (outcome.drifted, abs(outcome.z)))
-
-
-def _boxes(belief: Belief | ConfidenceClass) -> tuple[tuple[FloatArray, FloatArray], ...]:
-    """Ends of the transition probabilities: of every chain, or of the class; () where bounds are all that is known."""
-    if isinstance(belief, ConfidenceClass):
-        return ((belief.lower, belief.upper),)
-    check_belief(belief)
-    return belief.transition_ranges
-
-
-def _against(low: FloatArray, high: FloatArray, released: NoisyCounts, known: ConfidenceClass, alpha: float) -> Drift:
-    apart = (known.lower > high) | (known.upper < low)
-    table = released.table.astype(np.float64)
-    left = table.sum(axis=1, keepdims=True)
-    seen = np.broadcast_to(left > 0, table.shape)
-    shares = np.divide(table, left, out=(low + high) / 2, where=seen)
-    nearest = np.clip(shares, low, high)
-    noise = DiscreteLaplace(released.scale).std ** 2
-    spread = nearest * (1 - nearest) * np.maximum(left, 0)
-    spread += noise * ((1 - nearest) ** 2 + (released.states - 1) * nearest**2)
-    z = np.where(seen, (shares - nearest) * left / np.sqrt(spread), 0.0)
-    drifted = bool(apart.any())
-    worst = int(np.argmax(np.abs(z) + np.where(apart, 1e300, 0.0)))
-    state, entered = divmod(worst, released.states)
-    return Drift(
-        judged=True,
-        drifted=drifted,
-        state=state,
-        share=float(shares[state, entered]),
-        expected=float(nearest[state, entered]),
-        z=float(z[state, entered]),
-        alpha=alpha,
-        reason=f"transitions from state {state} to state {entered} are not as the belief has them"
-        if drifted
-        else _COMPATIBLE,
-    )
-
-
-def _judge_bounds(belief: MixingBounds, released: NoisyCounts, known: ConfidenceClass, alpha: float) -> Drift:
-    most = known.members.stationary_bounds()[1]
-    estimate = released.chain(floor=min(_FLOOR, 0.5 / released.states))
-    rarest = int(np.argmin(most))
-    held = _held(np.diag(known.lower), most)
-    slowest = int(np.argmax(held))
-    rare, slow = bool(most[rarest] < belief.pi_min), bool(held[slowest] > belief.rho)
-    state, limit, found, reason = (
-        slowest,
-        belief.rho,
-        _held(np.diag(estimate.transition), estimate.stationary),
-        _COMPATIBLE,
-    )
-    if rare:
-        state, limit, found, reason = rarest, belief.pi_min, estimate.stationary, f"state {rarest} is rarer than pi_min"
-    elif slow:
-        reason = f"state {slowest} holds on longer than the gap allows"
-    return Drift(
-        judged=True,
-        drifted=rare or slow,
-        state=state,
-        share=float(found[state]),
-        expected=limit,
-        z=math.nan,
-        alpha=alpha,
-        reason=reason,
-    )
-
-
-def _held(stay: FloatArray, share: FloatArray) -> FloatArray:
-    """Autocorrelation of each state, or a number below it; 0 for a state that may have all the cells."""
-    others = np.maximum(1 - share, 0)
-    return 1 - np.divide(1 - stay, others, out=np.ones_like(others), where=others > 0)
 
 
 def bounds_of_released(
@@ -736,7 +604,7 @@ def bounds_of_released(
     if not 0 < number("level", level, "0.95 is the usual one") < 1:
         raise EstimationError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
     totals = as_array("totals", totals)
-    released = check_released(counts, totals)
+    released = _check_released(counts, totals)
     draws = len(released) * a_slot("windows", windows, "give the releases that each row is the sum of", least=1)
     rho = MixingBounds(MAX_PI_MIN, gap, kind).rho
     DiscreteLaplace(scale)

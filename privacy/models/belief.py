@@ -93,11 +93,6 @@ class Belief(ABC):
         named = "one transition matrix" if count == 1 else f"each of {count} transition matrices"
         return f"{named} of {self.states} states"
 
-    @property
-    def transition_ranges(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
-        """Least and largest transition matrix of each member, shape (k, k) each; () where none are known."""
-        return tuple((chain.transition, chain.transition) for chain in self.members)
-
     def stationary_range(self, states: int) -> tuple[FloatArray, FloatArray] | None:  # noqa: ARG002 - for classes of any number
         """Least and largest stationary probability of each of k states, shape (k,) each; None: those of the members."""
         return None

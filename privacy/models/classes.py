@@ -346,18 +346,6 @@ class BinaryInterval(Belief):
             f"probability {other_low:g} to {other_high:g}"
         )
 
-    @property
-    def transition_ranges(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
-        """One range, that of both rows."""
-        stay = np.array([self.stay_0, self.stay_1])
-        low, high = stay[:, 0], stay[:, 1]
-        return (
-            (
-                np.array([[low[0], 1 - high[0]], [1 - high[1], low[1]]]),
-                np.array([[high[0], 1 - low[0]], [1 - low[1], high[1]]]),
-            ),
-        )
-
     def stationary_range(self, states: int) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002 - it has two
         """From the corners of the two intervals."""
         low, high = (_share_of_first(self.stay_0[one], self.stay_1[1 - one]) for one in (0, 1))

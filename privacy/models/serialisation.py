@@ -124,11 +124,6 @@ class Certified(Belief):
         """Those of the belief."""
         return self.belief.words
 
-    @property
-    def transition_ranges(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
-        """Those of the belief."""
-        return self.belief.transition_ranges
-
     def stationary_range(self, states: int) -> tuple[FloatArray, FloatArray] | None:
         """That of the belief."""
         return self.belief.stationary_range(states)
