@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from .hypothesis_tests import order_test as order_test
     from .hypothesis_tests import outside as outside
     from .hypothesis_tests import reversibility_test as reversibility_test
-    from .per_series import covering_class as covering_class
-    from .per_series import series_class as series_class
+    from .per_series import Contractions as Contractions
+    from .per_series import contractions as contractions
     from .private_counts import NoisyCounts as NoisyCounts
     from .private_counts import release_counts as release_counts
     from .transition_counts import EstimationError as EstimationError

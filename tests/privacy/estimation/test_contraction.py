@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from quiltstream.privacy import MarkovChain
+from quiltstream.privacy import MarkovChain, MixingBounds
 from quiltstream.privacy.accounting import endless
 from quiltstream.privacy.estimation import EstimationError, TransitionCounts
+from quiltstream.privacy.estimation.hypothesis_tests import outside
 from quiltstream.privacy.estimation.per_series import contractions, rank_of
 from quiltstream.privacy.models import ChainError, DobrushinBounds
 
 from ..homes import moves, runs_by_home
+
+pytestmark = pytest.mark.assures("theory", "The contraction class of a share of the series")
 
 
 def counts_of(tables):
@@ -36,6 +39,12 @@ def homes(shared_data):
 @pytest.fixture(scope="module")
 def history(homes):
     return contractions(counts_of(homes[::2]))
+
+
+def test_sixty_homes_are_not_one_chain(homes):
+    pooled = np.sum(homes, axis=0)
+    bounds = MixingBounds.of(MarkovChain(pooled / pooled.sum(axis=1, keepdims=True)))
+    assert len(outside(bounds, counts_of(homes))) == 53
 
 
 def test_the_class_of_28_of_30_homes_needs_the_printed_noise(history):

@@ -1,0 +1,51 @@
+"""The repair of zeros in transition matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quiltstream.privacy import MarkovChain
+from quiltstream.privacy.models import ChainError
+from quiltstream.privacy.models.markov_chain import TAU, smooth_zeros
+
+from ..strategies import transitions
+
+pytestmark = pytest.mark.assures("theory", "[BHGKM] D.2, transition matrices with zeros")
+
+
+@settings(max_examples=80, deadline=None)
+@given(matrix=transitions(zeros=True), tau=st.floats(1e-8, 0.2))
+def test_zeros_are_filled_and_the_rest_keeps_its_proportions(matrix, tau):
+    chain = MarkovChain(matrix)
+    found = smooth_zeros(chain, tau)
+    for before, after in zip(chain.transition, found.transition, strict=True):
+        zeros = before == 0
+        assert after[zeros] == pytest.approx(tau, rel=1e-12)
+        assert after[~zeros] == pytest.approx(before[~zeros] * (1 - tau * zeros.sum()), rel=1e-12)
+    assert found.is_irreducible
+    if (matrix > 0).all():
+        assert found == chain
+
+
+def test_the_value_of_the_paper_is_the_default_and_the_start_is_kept():
+    chain = MarkovChain([[0.5, 0.5, 0], [0, 1, 0], [0.2, 0.3, 0.5]], [0.2, 0.3, 0.5])
+    found = smooth_zeros(chain)
+    assert TAU == 1e-5
+    assert found.transition[1].tolist() == pytest.approx([1e-5, 1 - 2e-5, 1e-5])
+    assert found.initial is not None
+    assert found.initial.tolist() == [0.2, 0.3, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (lambda: smooth_zeros(MarkovChain(np.eye(3)), 0.0), ValueError, r"tau is 0\.0"),
+        (lambda: smooth_zeros(MarkovChain(np.eye(3)), 0.5), ChainError, r"tau is 0\.5, and row 0 has 2 zeros"),
+    ],
+)
+def test_bad_input_is_refused_with_argument_value_and_limit(wrong, error, message):
+    with pytest.raises(error, match=message):
+        wrong()
