@@ -119,6 +119,45 @@ _MOST_TOLD = 500.0
 #: States up to which every vector of the lower bound is tried.
 _ALL_VECTORS = 12
 
+#: Densities above this one are taken as this one, where e^density is followed.
+_MOST_DENSITY = 30.0
+
+#: A change, as a share, that is rounding.
+_ROUNDING = 1e-13
+
+#: Binary digits of a density on the grid.
+_DIGITS = 13
+
+#: Densities that are tried from the calibrated one down; each step is twice the one before, 1.6 % all together.
+_MOST_TURNS = 8
+
+#: States up to which the map is computed exactly for a charge.
+_EXACT_STATES = 12
+
+#: A density above which no number is computed: there a slot alone has lost more than any budget.
+_LARGEST = 3.0
+
+#: A loss between two states above which their ratio is not followed; far above any budget.
+_MOST_LOSS = 100.0
+
+#: By how much the matrix is raised, as a share of the density, until couplings prove it.
+_EXCESS = (3e-8, 1e-6, 2e-5)
+
+#: What a loss may differ by, as a share, where another processor computes it: its couplings end in other digits, and
+#: may need the next larger excess.
+ACCURACY = 1e-4
+
+METHOD = "forward-backward"
+
+#: Sigma is raised by this relative amount, so that 1 / sigma stays on the density that is certified.
+_ROOM = 2.0**-40
+
+#: States up to which the lower bound is computed along the way.
+_BOUNDED_STATES = 12
+
+#: By how much a certificate that is kept lies below what was found: another processor ends in other digits.
+_KEPT = 1e-6
+
 
 @dataclass(frozen=True, eq=False)
 class Endless:
@@ -310,10 +349,6 @@ def _density_of_vector(chain: MarkovChain, vector: FloatArray, epsilon: float, h
     return high
 
 
-#: Densities above this one are taken as this one, where e^density is followed.
-_MOST_DENSITY = 30.0
-
-
 def least_loss(chain: MarkovChain, density: float) -> float:
     """Epsilon that an endless stream of raw counts with Laplace noise loses at least, by the outputs of `lower_bound`.
 
@@ -384,34 +419,6 @@ def _perron(kernel: FloatArray, weights: FloatArray) -> FloatArray:
         if (np.abs(vectors - before) <= _ROUNDING * vectors).all():
             break
     return vectors / vectors.max(axis=1, keepdims=True)
-
-
-#: A change, as a share, that is rounding.
-_ROUNDING = 1e-13
-
-
-#: Binary digits of a density on the grid.
-_DIGITS = 13
-
-#: Densities that are tried from the calibrated one down; each step is twice the one before, 1.6 % all together.
-_MOST_TURNS = 8
-
-#: States up to which the map is computed exactly for a charge.
-_EXACT_STATES = 12
-
-#: A density above which no number is computed: there a slot alone has lost more than any budget.
-_LARGEST = 3.0
-
-#: A loss between two states above which their ratio is not followed; far above any budget.
-_MOST_LOSS = 100.0
-
-#: By how much the matrix is raised, as a share of the density, until couplings prove it.
-_EXCESS = (3e-8, 1e-6, 2e-5)
-
-
-#: What a loss may differ by, as a share, where another processor computes it: its couplings end in other digits, and
-#: may need the next larger excess.
-ACCURACY = 1e-4
 
 
 def on_grid(density: Fraction) -> float:
@@ -669,15 +676,6 @@ def around(belief: Belief, density: float) -> float:
     return math.nextafter(max(sides, default=math.inf), math.inf)
 
 
-METHOD = "forward-backward"
-
-#: Sigma is raised by this relative amount, so that 1 / sigma stays on the density that is certified.
-_ROOM = 2.0**-40
-
-#: States up to which the lower bound is computed along the way.
-_BOUNDED_STATES = 12
-
-
 def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | None = None) -> Calibration:
     """Noise by the forward-backward account (Cao and others, TKDE 2018, for any windows in any overlap).
 
@@ -728,10 +726,6 @@ def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | Non
         lower_bound=_least(belief, epsilon) if slots is None else None,
         certificates=certificates_at(belief, density),
     )
-
-
-#: By how much a certificate that is kept lies below what was found: another processor ends in other digits.
-_KEPT = 1e-6
 
 
 def certified(belief: Belief, epsilon: float = 1.0) -> Certified:

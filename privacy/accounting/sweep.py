@@ -1,12 +1,12 @@
-"""The forward-backward account of any schedule, finite or without an end.
+"""The forward-backward account of any schedule, finite or without an end, by sweeps over runs of equal density.
 
 With d(t) the loss per slot and P_t the kernel out of slot t, for every two states x, x' possible at slot t
 
     F_t[x,x'] = d(t) + L(P_t(x,.), P_t(x',.); F_{t+1}),   0 behind the last charged slot,
 
 B_t alike against the clock, and the loss at slot t is F_t + B_t - d(t), the largest over x, x' and all slots between
-the first and the last charge, those of density 0 included (:mod:`.forward_backward` has the proof). This module bounds
-each F_t from above by the least of what follows; minima of bounds are bounds, and the map is monotone.
+the first and the last charge, those of density 0 included (:mod:`.forward_backward` has the proof). Each F_t is bounded
+from above by the least of what follows; minima of bounds are bounds, and the map is monotone.
 
 *Couplings that are held.* Any coupling of two rows proves a bound on L for every matrix ahead. Those that are optimal
 for the endless stream that loses 1 are computed once for a belief and hold for every schedule.
@@ -20,16 +20,31 @@ threshold sets of the two rows, of probability p and q: the corners of their hul
 *Settled runs.* In a run of equal density d, a matrix V with d + L(P; V) <= V that is not below the values ahead bounds
 all slots further on in the run: by induction over the slots.
 
+*Schedules without an end.* From some slot on their density is periodic. Sweep one period back from nothing charged
+ahead, again and again, until the state changes little, and raise it: if one more period takes the raised state to a
+state that is nowhere above it, it bounds what lies ahead of every period, for every horizon, by induction. The same
+against the clock bounds what lies behind a period, once what was there before lies below it. So the slots up to such a
+period, and those of one period between two such states, are all slots there are.
+
 Values near V are raised to it, so that what a run reveals depends on the densities alone and never falls when one of
 them rises. Every result is rounded up.
 
-What schedules without an end cost: sweeps that begin in a state which repeats itself.
+*The types*, from a belief to a loss::
 
-From some slot on the density of endless schedules is periodic. Sweep one period back from nothing charged ahead, again
-and again, until the state changes little, and raise it: if one more period takes the raised state to a state that is
-nowhere above it, it bounds what lies ahead of every period, for every horizon, by induction. The same against the clock
-bounds what lies behind a period, once what was there before lies below it. So the slots up to such a period, and those
-of one period between two such states, are all slots there are.
+    BeliefHistory     beliefs one after the other
+      Member          one chain, or class of one number, of a belief
+        Way           one direction of time of it: couplings held, Blocks; Leap for Blocks of total variations
+        Sweeper       what runs come to along a Way
+          Course      a run of one density from the State ahead of it -> Tails of its slots, State behind it
+          Level       V, where a Course settles
+    LossSweep         all runs of an account from both sides: Tails ahead + Tails behind + d -> Worst
+    Behind            the States with which a sweep begins at the first slot that is kept
+
+>>> from quiltstream.privacy.models.markov_chain import MarkovChain
+>>> week = Density().with_spans([(0, 48, 0.05), (24, 72, 0.05)])
+>>> worst = loss_of(MarkovChain([[0.9, 0.1], [0.4, 0.6]]), week)
+>>> round(worst.loss, 4), worst.slot
+(0.3119, 35)
 """
 
 from __future__ import annotations
@@ -108,6 +123,21 @@ _LEAST_STRIDE = 6
 #: Slots of a run for which there is room at first.
 _CHUNK = 64
 
+#: Slots that stand for a run without end.
+_FAR = 2**40
+
+#: Periods that are swept at most until the state repeats.
+_MOST_PERIODS = 512
+
+#: By how much a state that a period repeats is raised; the first that is proved counts.
+_STREAM_RAISES = (2.0**-17, 2.0**-12, 2.0**-8, 2.0**-4)
+
+#: Times that a raised state is brought in line with what a period makes of it.
+_MOST_TRIES = 4
+
+#: Where runs begin, and at last where the last one ends; and their densities.
+Line: TypeAlias = tuple[list[int], list[float]]
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Leap:
@@ -168,8 +198,7 @@ class Blocks:
                 half, far = ahead / 2, np.minimum(self.odds, 1e300) / 2
                 start = 2 * (np.logaddexp(0.0, half + far) - np.logaddexp(half, far))
                 least = np.where(np.isinf(self.odds), least, np.minimum(least, start))
-        # the logarithms that are subtracted are no larger than what lies ahead
-        return least * _UP + _ADD * (1 + min(top, 1e3))
+        return least * _UP + _slack(top)
 
     @cached_property
     def is_curve(self) -> bool:
@@ -214,6 +243,34 @@ class Blocks:
             start = 2 * (np.logaddexp(0.0, half + far) - np.logaddexp(half, far))
             start = np.where(np.isinf(ahead), self.odds, np.where(np.isinf(self.odds), np.inf, start))
         return np.minimum(np.minimum(np.minimum(sets, start), ahead), self.caps)
+
+
+def _slack(top: float) -> float:
+    """What is added to L for rounding: the logarithms that are subtracted are no larger than what lies ahead."""
+    return _ADD * (1 + min(top, 1e3))
+
+
+def _curve_bound(eta: FloatArray, grown: FloatArray, caps: FloatArray | None, mass: FloatArray) -> FloatArray:
+    """The least over blocks of total variations of mass + L, L as `Blocks.bound` has it for one corner with q = 0.
+
+    Without `_slack`, which is the same for all blocks.
+
+    Args:
+        eta: Total variations, shape (m, ...).
+        grown: exp(F) - 1 of the largest entry F behind each block, alike.
+        caps: Influence of each lag, alike; None where there is none.
+        mass: Density of each block but its first slot, alike.
+
+    Returns:
+        Shape (...); infinite where there is no block.
+    """
+    revealed = eta * grown
+    np.log1p(revealed, out=revealed)
+    if caps is not None:
+        np.minimum(revealed, caps, out=revealed)
+    revealed *= _UP
+    revealed += mass
+    return revealed.min(axis=0, initial=np.inf)
 
 
 def _corners(points: FloatArray) -> FloatArray:
@@ -690,14 +747,9 @@ class Course:
         rise = self._rise
         np.add(self._masses[first], rise, out=self._masses[first + 1 : last + 1])
         ends = leap.ends + first
-        bounds = leap.eta * self._grown[ends]
-        np.log1p(bounds, out=bounds)
-        if leap.caps is not None:
-            np.minimum(bounds, leap.caps, out=bounds)
-        bounds *= _UP
-        bounds += self._masses[first:last] - self._masses[1:][ends]
-        least = bounds.min(axis=0, initial=np.inf)
-        add = _ADD * (1 + min(self._most, 1e3))
+        mass = self._masses[first:last] - self._masses[1:][ends]
+        least = _curve_bound(leap.eta, self._grown[ends], leap.caps, mass)
+        add = _slack(self._most)
         least += add
         # F is at most d more than what is ahead: the block of one slot
         least[0] = min(least[0], self._largest[first - 1])
@@ -726,10 +778,8 @@ class Course:
         places = at - blocks.steps
         mass = self._masses[at] - self._masses[places + 1]
         if self._is_curve:
-            # as Blocks.bound has it, for one corner with q = 0
-            bounds = np.minimum(np.log1p(blocks.above[:, 0] * self._grown[places]), blocks.caps)
-            most = float(self._largest[places].max())
-            return np.asarray(float((mass + bounds * _UP).min()) + _ADD * (1 + min(most, 1e3)) + self._density)
+            tail = float(_curve_bound(blocks.above[:, 0], self._grown[places], blocks.caps, mass))
+            return np.asarray(tail + _slack(float(self._largest[places].max())) + self._density)
         known = self._state.known + at - self._longest
         if known < self._longest:
             mass = np.where(blocks.steps <= known, mass, np.inf)
@@ -1044,20 +1094,6 @@ def loss_of(belief: Belief, density: Density) -> Worst:
         ChainError: If a stationary chain is reducible.
     """
     return endless_loss(BeliefHistory([(None, belief)]), density, [])[0]
-
-
-#: Slots that stand for a run without end.
-_FAR = 2**40
-
-#: Periods that are swept at most until the state repeats.
-_MOST_PERIODS = 512
-_STREAM_RAISES = (2.0**-17, 2.0**-12, 2.0**-8, 2.0**-4)
-
-#: Times that a raised state is brought in line with what a period makes of it.
-_MOST_TRIES = 4
-
-Line: TypeAlias = tuple[list[int], list[float]]
-"""Where runs begin, and at last where the last one ends; and their densities."""
 
 
 @dataclass(frozen=True, eq=False)

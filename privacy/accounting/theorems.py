@@ -1,7 +1,7 @@
-"""Composition theorems of the sources, each with its conditions checked, and their bounds for an account.
+"""Composition theorems of the sources: each with its conditions checked, and its bound for the charges of an account.
 
 A theorem whose condition does not hold refuses by ``TheoremDoesNotApply``, which names the theorem, the condition, the
-value that breaks it, and the next step. The ledger needs none of them and is never above any of them.
+value that breaks it, and the next step.
 
 >>> from quiltstream.privacy.models.classes import MixingBounds
 >>> from quiltstream.privacy.quilts.calibration import mqm_approx
@@ -12,11 +12,9 @@ value that breaks it, and the next step. The ledger needs none of them and is ne
 >>> distant_segments(day, QuiltRelease.of(mqm_approx(bounds, epsilon=0.5, length=400), start=800))
 1.0
 
-What the theorems say about the charges of an account, beside the ledger's own number.
-
-Each bound is computed from the same belief and influence tables, with the quilts' loss of a charge (or segment)
-alone as the epsilon that the theorem composes. So the quilts are never above any of them, and the ledger never
-above the quilts:
+The ledger needs none of them and is never above any of them. For an account (`theorem_bounds`) each theorem composes
+the quilts' loss of a charge, or of a segment, alone, from the same belief and influence tables. So the quilts are never
+above any of them, and the ledger never above the quilts:
 
 - [SC17] 3.7 and [SWC17] 4.4, sums: the rule is subadditive. Take on each side the nearer of two ends: its influence is
   the larger of the two, its mass at most that of either.
@@ -52,6 +50,17 @@ from .charges import OUTWARD, Span
 from .quilt_account import Pricer, WorstQuilt, prices_of
 
 _QUILT_METHODS = ("mqm", "pairwise")
+
+_OUTWARD = 4 * OUTWARD
+
+#: Why there is no bound on an account without charges.
+NOTHING = "does not apply: nothing is charged"
+
+#: Why there is none where the belief changes.
+CHANGES = "does not apply: it is about one belief, and the belief changes at a slot"
+
+#: The worst slot of some charges alone by the quilts, rounded outward.
+Alone: TypeAlias = Callable[[Iterable[Span]], WorstQuilt]
 
 
 class TheoremDoesNotApply(PrivacyError):  # noqa: N818 - the public name says what happened
@@ -313,14 +322,6 @@ def joint_divergence(chain: MarkovChain, gap: int) -> float:
         return float(np.abs(np.log(power / chain.stationary[np.newaxis, :])).max())
 
 
-_OUTWARD = 4 * OUTWARD
-NOTHING = "does not apply: nothing is charged"
-"""Why there is no bound on an account without charges."""
-
-CHANGES = "does not apply: it is about one belief, and the belief changes at a slot"
-"""Why there is none where the belief changes."""
-
-
 @dataclass(frozen=True, slots=True)
 class TheoremBound:
     """What one theorem says.
@@ -336,10 +337,6 @@ class TheoremBound:
 
 class _Silent(Exception):  # noqa: N818 - what a theorem is
     """Why a theorem says nothing about an account."""
-
-
-Alone: TypeAlias = Callable[[Iterable[Span]], WorstQuilt]
-"""The worst slot of some charges alone by the quilts, rounded outward."""
 
 
 @dataclass(frozen=True, slots=True)

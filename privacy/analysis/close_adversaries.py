@@ -1,9 +1,9 @@
-"""Beliefs near the class: what a release costs against one that is not in it ([SWC17] section 2.4), or slower.
+"""Beliefs near the class: what releases cost against a belief outside it, and which beliefs forget more slowly.
 
-Let M be epsilon-Pufferfish private for a class Theta. Against a belief theta' outside it, M is (epsilon + 2 Delta)-
-Pufferfish private, where Delta is the least over theta in Theta of the largest, over secrets s, of the two conditional
-max-divergences D(P(X | s, theta') || P(X | s, theta)) and D(P(X | s, theta) || P(X | s, theta')), with
-D(p || q) = max over x of log p(x) / q(x).
+*Another belief* ([SWC17] section 2.4). Let M be epsilon-Pufferfish private for a class Theta. Against a belief theta'
+outside it, M is (epsilon + 2 Delta)-Pufferfish private, where Delta is the least over theta in Theta of the largest,
+over secrets s, of the two conditional max-divergences D(P(X | s, theta') || P(X | s, theta)) and
+D(P(X | s, theta) || P(X | s, theta')), with D(p || q) = max over x of log p(x) / q(x).
 
 Proof: P(w | s, theta') <= e^Delta P(w | s, theta) <= e^{Delta + epsilon} P(w | s', theta) <= e^{2 Delta + epsilon}
 P(w | s', theta').
@@ -14,9 +14,9 @@ P(w | s', theta').
 >>> round(adversary_epsilon(1.0, near, model, length=5), 4)
 1.2927
 
-*Slower series.* A belief promises that a series forgets: what a slot tells about another one fades with the distance.
-If series forget more slowly than believed, everything published costs more than the account says, without a limit that
-the account knows. Pricing the same charges under slower beliefs says how much depends on that speed.
+*Slower series.* What a slot tells about another one fades with the distance, as fast as the belief says. Where series
+forget more slowly, everything published costs more than the account says, and (epsilon + 2 Delta) grows with the
+length. The same charges priced under slower beliefs (`slowed`) show how much rests on that speed.
 
 >>> slowed({"kind": "markov-chain", "transition": [[0.9, 0.1], [0.4, 0.6]], "initial": None}, 2)["transition"]
 [[0.95, 0.05], [0.2, 0.8]]
@@ -46,6 +46,8 @@ _OUTWARD = 1e-12
 
 #: Points of a curve that are slowed, at most.
 _POINTS = 100
+
+Form = dict[str, Any]
 
 
 @overload
@@ -215,9 +217,6 @@ def _plus(first: FloatArray, second: FloatArray) -> FloatArray:
     with np.errstate(invalid="ignore"):
         total = first + second
     return np.where(np.isnan(total), -math.inf, total)
-
-
-Form = dict[str, Any]
 
 
 def slowed(belief: Mapping[str, Any], factor: float) -> Form | None:

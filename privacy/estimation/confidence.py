@@ -76,6 +76,10 @@ _HALVINGS = 80  # leaves 2**-80 of the posterior mean, given away outward
 _SLACK = 2.0**-40  # relative error allowed to the special functions, given away outward
 _SHOWN = 3
 
+_ULP = 2.0**-52
+_ROUNDS = 100
+_ROOM = 1e-9  # how far the ends of a row may miss a sum of 1 by rounding
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ConfidenceClass:
@@ -248,11 +252,6 @@ def mixture_ends(hits: NDArray[np.int64], misses: NDArray[np.int64], threshold: 
         near, far = np.where(inside, middle, near), np.where(inside, far, middle)
     # without hits, or misses, the likelihood rises all the way to the end
     return np.where(c == 0, 0.0, far[0]), np.where(m == 0, 1.0, far[1])
-
-
-_ULP = 2.0**-52
-_ROUNDS = 100
-_ROOM = 1e-9  # how far the ends of a row may miss a sum of 1 by rounding
 
 
 @dataclass(frozen=True, eq=False, slots=True)

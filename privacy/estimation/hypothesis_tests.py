@@ -49,6 +49,9 @@ from .transition_counts import (
 _MOST_STATES = 1024  # of which the table of triples takes 8 GB
 _AXES = 3
 
+#: Below this number of visits a stationary probability has a relative standard error of 10 % or more.
+FEW_VISITS = 100
+
 
 @dataclass(frozen=True, slots=True)
 class ChiSquare:
@@ -251,10 +254,6 @@ def _outcome(
         hypothesis=hypothesis,
         conditions=conditions,
     )
-
-
-FEW_VISITS = 100
-"""Below this number of visits a stationary probability has a relative standard error of 10 % or more."""
 
 
 @runtime_checkable

@@ -75,6 +75,9 @@ _ROUNDING = 1e-9
 _RAREST = 1e-9
 """Of what may go wrong less often than that no transform tells enough, and a bound takes its place."""
 
+Counts = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True, slots=True)
 class HistogramNoise:
@@ -206,10 +209,6 @@ def _transform(
         return one**chosen
     joint = np.fft.irfft(one**chosen, size) * np.fft.irfft(one ** (noise.bins - chosen), size)
     return np.fft.rfft(joint / joint.sum()).real
-
-
-Counts = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

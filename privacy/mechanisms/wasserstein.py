@@ -51,6 +51,19 @@ from .sampling import Entropy
 
 Number: TypeAlias = int | Fraction
 
+#: The longest window whose laws are formed in whole numbers.
+LARGEST_EXACT = 256
+
+_WORK = np.dtype(np.longdouble)
+
+#: Products whose logarithm stays above this keep their relative accuracy.
+_LEAST_LOG = 0.9 * math.log(2) * float(np.finfo(_WORK).minexp)
+
+Reals: TypeAlias = npt.NDArray[np.floating[Any]]
+
+#: The largest product of states and slots for which the laws of a count are formed.
+LARGEST_PROGRAMME = 4096
+
 
 def wasserstein_infinity(
     p: Iterable[SupportsFloat | Fraction],
@@ -108,16 +121,6 @@ def quantile_distance(
         largest = max(largest, abs(p_support[here] - q_support[there]))
         supply -= moved
         demand -= moved
-
-
-LARGEST_EXACT = 256
-"""The longest window whose laws are formed in whole numbers."""
-
-_WORK = np.dtype(np.longdouble)
-_LEAST_LOG = 0.9 * math.log(2) * float(np.finfo(_WORK).minexp)
-"""Products whose logarithm stays above this keep their relative accuracy."""
-
-Reals: TypeAlias = npt.NDArray[np.floating[Any]]
 
 
 class StateCounts:
@@ -258,10 +261,6 @@ def _reach(p: tuple[Reals, Reals], q: tuple[Reals, Reals], error: float) -> tupl
     high = np.where(positive, np.minimum(sure, last) - counts, 0)
     low = np.where(positive, np.minimum(possible, last) - counts, 0)
     return max(0, int(low.max())), max(0, int(high.max()))
-
-
-LARGEST_PROGRAMME = 4096
-"""The largest product of states and slots for which the laws of a count are formed."""
 
 
 class NotComposable(PrivacyError):  # noqa: N818 - the name says what the mechanism is

@@ -67,6 +67,17 @@ _ROOM = 1e-12
 _ITEMS = 2**20
 _CELLS = 2**20
 
+_FIRST_LAGS = 64
+
+#: A bound this close, relatively, to what is reached counts as reached.
+_REACHED = 1e-12
+
+#: The same for the slots behind the first ones of a chain that is not stationary.
+_CLOSE = 1e-9
+
+_EPSILON_ADVICE = "give the loss you accept, for example 1.0"
+_MAX_LENGTH = 2**53
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -302,13 +313,6 @@ class _Setwise:
 
 
 Search: TypeAlias = Callable[[Nodes, float, int], Found]
-
-_FIRST_LAGS = 64
-_REACHED = 1e-12
-"""A bound this close, relatively, to what is reached counts as reached."""
-
-_CLOSE = 1e-9
-"""The same for the slots behind the first ones of a chain that is not stationary."""
 
 
 @dataclass(frozen=True, slots=True)

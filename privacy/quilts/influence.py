@@ -72,6 +72,41 @@ _LN2 = float(np.log(2.0))
 _POWERS_BLOCK = 2**15
 _FIRST = 64
 
+#: Tables end where every influence is at most this: further quilts cannot lower a loss by more than twice as much.
+RESOLUTION = 1e-12
+
+#: Longest closed-form table.
+MAX_LAGS = 2**22
+
+#: Longest table of a chain.
+MAX_CHAIN_LAGS = 20_000
+
+#: Most entries of one side of a chain's table.
+MAX_ENTRIES = 2**24
+
+#: Which closed form stands for the influence under mixing bounds.
+Bound = Literal["lemma-4.8", "spectral"]
+
+_BLOCK = 64
+_LOOK_BACK = 1024
+_STALLED = 0.999
+_RHO_ROOM = 2.0**-48
+
+#: What double precision may lose of e^{-g d/2} / pi_min and its like, for each unit of their logarithms.
+_SHARE_ROOM = 2.0**-50
+
+#: Member of the class, state x, state x'.
+PairLabel: TypeAlias = tuple[int, int, int]
+
+_NO_QUILTS = "a belief without quilts: what slots tell about each other is bounded in both directions of time instead"
+
+#: Stands for an infinite influence: large enough for every target, small enough to add and to multiply.
+WALL = 1e150
+
+_MOST_SUPPORTS = 16
+_MOST_SETS = 4096
+_SUPPORT_ENTRIES = 2**25
+
 
 class PowerTables:
     """The two tables of one matrix, for lags 1, 2, ... as far as they are asked for.
@@ -290,33 +325,6 @@ class Quilt:
         back = "to the start" if self.left is None else f"{self.left} slots back"
         ahead = "to the end" if self.right is None else f"{self.right} slots ahead"
         return f"{back}, {ahead}"
-
-
-RESOLUTION = 1e-12
-"""Tables end where every influence is at most this: further quilts cannot lower a loss by more than twice as much."""
-
-MAX_LAGS = 2**22
-"""Longest closed-form table."""
-
-MAX_CHAIN_LAGS = 20_000
-"""Longest table of a chain."""
-
-MAX_ENTRIES = 2**24
-"""Most entries of one side of a chain's table."""
-
-Bound = Literal["lemma-4.8", "spectral"]
-"""Which closed form stands for the influence under mixing bounds."""
-
-_BLOCK = 64
-_LOOK_BACK = 1024
-_STALLED = 0.999
-_RHO_ROOM = 2.0**-48
-
-#: What double precision may lose of e^{-g d/2} / pi_min and its like, for each unit of their logarithms.
-_SHARE_ROOM = 2.0**-50
-
-PairLabel: TypeAlias = tuple[int, int, int]
-"""Member of the class, state x, state x'."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -558,9 +566,6 @@ def _union(members: Iterable[SidedInfluence], basis: str) -> SidedInfluence:
     )
 
 
-_NO_QUILTS = "a belief without quilts: what slots tell about each other is bounded in both directions of time instead"
-
-
 def sided_influence(belief: Belief) -> SidedInfluence:
     """The tables of any belief, up to where they fall below the resolution or reach the longest table allowed.
 
@@ -588,13 +593,6 @@ def tables_of(belief: Belief) -> SidedInfluence:
         return mixing_influence(belief.bounds, min(MAX_LAGS, lemma_4_8_reach(belief.bounds)))
     nothing = np.full((1, 1), np.inf)
     return SidedInfluence(left=nothing, right=nothing, pairs=(), basis=_NO_QUILTS)
-
-
-WALL = 1e150
-"""Stands for an infinite influence: large enough for every target, small enough to add and to multiply."""
-_MOST_SUPPORTS = 16
-_MOST_SETS = 4096
-_SUPPORT_ENTRIES = 2**25
 
 
 @dataclass(frozen=True, eq=False, slots=True)

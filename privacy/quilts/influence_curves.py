@@ -2,24 +2,26 @@
 
 a(b) is the least max-influence of a quilt with b slots inside. Any mechanism that is eps_dp-differentially private in
 every entry is (b eps_dp + a(b))-Pufferfish private for every b: take the quilt of b slots, group privacy inside.
+Mechanisms at different points of one curve compose ([BHGKM] Theorem 6.2).
 
 >>> curve = binary_curve(0.9, 0.8, size=60)
 >>> round(curve.epsilon(0.05), 4)
 1.087
 >>> round(curve.epsilon_dp(1.0), 6)
 0.044846
-
-Mechanisms at different points of one curve compose ([BHGKM] Theorem 6.2):
-
 >>> round(curve.composed([0.05, 0.05]), 4) < 2 * round(curve.epsilon(0.05), 4)
 True
+>>> curve = gaussian_curve(length=40, scale=2.0, gamma=2.0, delta=0.5, size=12)
+>>> curve.values.round(3).tolist()[-4:]
+[0.0, 0.0, 0.0, 0.0]
 
-The influence curve of a Gaussian series with secrets that are regions ([BHGKM] section 5).
+*Chains.* `table_curve` reads the curve of any belief off its influence tables; `binary_curve` has the closed form of a
+chain of two states.
 
-X_1 .. X_T is Gaussian with mean 0 and covariance exp(-(j - k)^2 / l). A secret is that X_i lies in one of the regions
-of width delta into which [-gamma, gamma] is cut. The b coordinates nearest to i may differ between two secrets; the
-others, the farthest, are the set F of low influence. Values are truncated: X_F lies in [-gamma, gamma], and given X_F =
-x the secret coordinate has its conditional Gaussian law, of mean m = w.x and variance s^2, restricted to [-gamma,
+*Gaussian series.* X_1 .. X_T has mean 0 and covariance exp(-(j - k)^2 / l). A secret is that X_i lies in one of the
+regions of width delta into which [-gamma, gamma] is cut. The b coordinates nearest to i may differ between two secrets;
+the others, the farthest, are the set F of low influence. Values are truncated: X_F lies in [-gamma, gamma], and given
+X_F = x the secret coordinate has its conditional Gaussian law, of mean m = w.x and variance s^2, restricted to [-gamma,
 gamma]; the coordinates in between may follow any law given these.
 
 By Bayes the influence of a pair of regions A, B is the largest
@@ -36,10 +38,6 @@ the symmetrised law is proportional to exp(-x^2 / 2 s^2) cosh(m x / s^2), whose 
     a(b) = max over A above B of rho(M) - min over m in {0, M} of log (P(A|m) + P(A|-m)) / (P(B|m) + P(B|-m)),
 
 an upper bound for every symmetric law of X_F on the box, and exact for a pair of mirrored regions.
-
->>> curve = gaussian_curve(length=40, scale=2.0, gamma=2.0, delta=0.5, size=12)
->>> curve.values.round(3).tolist()[-4:]
-[0.0, 0.0, 0.0, 0.0]
 """
 
 from __future__ import annotations
@@ -55,9 +53,16 @@ from ..models.markov_chain import ChainError, FloatArray, frozen
 from ..validation import a_slot, as_list, number, numbers, positive, whole
 from .influence import SidedInfluence, sided_influence
 
+#: Pairs times lags squared of the tables that a curve is read off, at most.
 _MAX_WORK = 2**28
 _MOST_COORDINATES = 2**14
 """Of a Gaussian series: its kernel matrix then takes 2 GB."""
+
+#: Condition of a kernel matrix up to which double precision carries it.
+_WORST_CONDITION = 1e10
+
+#: How far 2 gamma / delta may miss a whole number by rounding.
+_WHOLE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,10 +272,6 @@ def _binary_influence(rare: float, factor: float, lags: int) -> tuple[FloatArray
             down = np.log1p(-power) - np.log1p(leaves)
             found.append(np.maximum(up, down))
     return found[0], found[1]
-
-
-_WORST_CONDITION = 1e10
-_WHOLE = 1e-9
 
 
 def gaussian_curve(length: int, scale: float, gamma: float, delta: float, size: int | None = None) -> InfluenceCurve:
