@@ -20,13 +20,10 @@ what was published before.
 >>> all(certify(pair, one) for pair, one in zip(directions_of(chain), found.certificates))
 True
 
-What releases cost whose density no slot exceeds: one number of the belief and of the largest density.
-
-F >= d + L(P; F) is monotone in the density, so the certificate of an endless stream at density D covers every schedule
-that has at most D in every slot: any windows in any overlap and order, for any horizon, later ones chosen by what was
-published before. Slots without releases are covered, too. A chain with a
-fixed start is one of those with any start. Of a finite class every series may follow another member; F and B are of the
-same.
+*Any schedule below a density.* F >= d + L(P; F) is monotone in the density, so the certificate of an endless stream at
+density D covers every schedule that has at most D in every slot: any windows in any overlap and order, for any horizon,
+later ones chosen by what was published before. Slots without releases are covered, too. A chain with a fixed start is
+one of those with any start. Of a finite class every series may follow another member; F and B are of the same.
 
 *One float for each state of an account.* Densities are rounded up to 13 binary digits, by at most 1 in 4096, and a
 number is computed for the rounded one alone. So the same releases in any order, and a sum of densities that stays below
@@ -43,19 +40,18 @@ the exact map takes seconds there and a charge must not wait for it; `endless` c
 >>> round(1 / density, 3), 0.9995 < constant_loss(bounds, density) <= 1.0
 (12.962, True)
 
-How long an event is protected: what releases cost for a secret of several slots in a row.
-
-*Theorem* (the one-slot case is Cao, Yoshikawa, Xiao, Xiong, TKDE 2018, extended to any windows). Two paths a and b
-that are both possible over the slots s..t differ in some of them; d is the density of a slot, F and B are the forward
-and backward loss. Everything published is at most e^loss times as likely under a as under b, with
+*An event*, a secret of several slots in a row (the one-slot case is Cao, Yoshikawa, Xiao, Xiong, TKDE 2018, extended to
+any windows). Two paths a and b that are both possible over the slots s..t differ in some of them; d is the density of a
+slot, F and B are the forward and backward loss. Everything published is at most e^loss times as likely under a as under
+b, with
 
     loss = sum of d over the slots where the paths differ + (F_t - d_t)[a_t, b_t] + (B_s - d_s)[a_s, b_s].
 
-*Proof.* h is the likelihood of everything published, V(past, path) its mean given all slots up to t. Given the path,
+Proof. h is the likelihood of everything published, V(past, path) its mean given all slots up to t. Given the path,
 what follows depends on its last state alone, so V(past, a) = sum over y of P_t(a_t, y) V(past, a, y). Changing the
 path costs e^d a slot where it differs, for every y; and G(y) = V(past, b, y) obeys F_{t+1}, so the mean over row a_t
 is at most e^{L(P_t rows; F_{t+1})} = e^{F_t - d_t} times the mean over row b_t. What lies before depends on the first
-state alone, and past -> V(past, b) obeys the backward recursion in the same way.
+state alone, and past -> V(past, b) obeys the backward recursion in the same way. QED.
 
 At a certificate of the largest density D no F_t - d_t is above F - D, nor any B_s - d_s above B - D, and F and B are
 those of one member. So no event of m slots loses more than m D + max(F - D) + max(B - D), the largest over the

@@ -91,15 +91,10 @@ def _stream(table: FloatArray, density: float) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What lies on one side of a run.
+    """What lies on one side of a run."""
 
-    Attributes:
-        runs: Length and density of the runs in sight, outward.
-        total: Sum of the density over everything on this side; infinite where it never matters.
-    """
-
-    runs: tuple[tuple[int, float], ...]
-    total: float
+    runs: tuple[tuple[int, float], ...]  # length and density of the runs in sight, outward
+    total: float  # sum of the density over everything on this side; infinite where it never matters
 
     def costs(self, table: FloatArray, density: float, offsets: IntArray) -> FloatArray:
         """Cost of the end at each lag for slots of that density, so many slots within the run.
@@ -291,19 +286,12 @@ def _losses(run: RunInSight, left: FloatArray, right: FloatArray, offsets: IntAr
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Which slots are priced.
+    """Which slots are priced."""
 
-    Attributes:
-        first: The slots from this one on, where a run must begin; None for all.
-        stop: The slots before this one, where a run must end; None for all.
-        open_left: Whether the account goes on before its first run without end.
-        open_right: Whether it goes on behind its last run without end.
-    """
-
-    first: int | None = None
-    stop: int | None = None
-    open_left: bool = False
-    open_right: bool = False
+    first: int | None = None  # the slots from this one on, where a run must begin; None for all
+    stop: int | None = None  # the slots before this one, where a run must end; None for all
+    open_left: bool = False  # whether the account goes on before its first run without end
+    open_right: bool = False  # whether it goes on behind its last run without end
 
 
 def _views(density: Density, schedules: Sequence[Schedule], sight: int) -> list[tuple[Timeline, View]]:

@@ -141,38 +141,24 @@ Line: TypeAlias = tuple[list[int], list[float]]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Leap:
-    """Slots that are followed at once, and the blocks of each that bound anything.
+    """Slots that are followed at once, and the blocks of each that bound anything."""
 
-    Attributes:
-        slots: 1, 2, ..., as many as the shortest block has.
-        ends: The slot behind each block, from the first of the slots, shape (blocks, slots).
-        eta: Total variations, one number a block, shape (blocks, slots): a loop over whole rows is the faster one.
-        caps: Influence, alike; None where there is none.
-    """
-
-    slots: npt.NDArray[np.intp]
-    ends: npt.NDArray[np.intp]
+    slots: npt.NDArray[np.intp]  # 1, 2, ..., as many as the shortest block has
+    ends: npt.NDArray[np.intp]  # the slot behind each block, from the first of the slots, shape (blocks, slots)
+    # total variations, one number a block, shape (blocks, slots): a loop over whole rows is the faster one
     eta: FloatArray
-    caps: FloatArray | None
+    caps: FloatArray | None  # influence, alike; None where there is none
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Bounds on L over blocks of some slots, from the largest entry of the matrix ahead.
+    """Bounds on L over blocks of some slots, from the largest entry of the matrix ahead."""
 
-    Attributes:
-        steps: Slots of each block, rising, the first is 1; shape (m,).
-        above: Probabilities p of the corners, shape (m, corners).
-        below: Probabilities q, alike.
-        odds: C of an unknown start, shape (m,); infinite where there is none.
-        caps: Influence of each lag, whatever lies ahead, shape (m,); infinite where there is none.
-    """
-
-    steps: npt.NDArray[np.intp]
-    above: FloatArray
-    below: FloatArray
-    odds: FloatArray
-    caps: FloatArray
+    steps: npt.NDArray[np.intp]  # slots of each block, rising, the first is 1; shape (m,)
+    above: FloatArray  # probabilities p of the corners, shape (m, corners)
+    below: FloatArray  # probabilities q, alike
+    odds: FloatArray  # C of an unknown start, shape (m,); infinite where there is none
+    caps: FloatArray  # influence of each lag, whatever lies ahead, shape (m,); infinite where there is none
 
     @property
     def longest(self) -> int:
@@ -375,21 +361,14 @@ def _useful(transition: FloatArray) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """One direction of time of one member.
+    """One direction of time of one member."""
 
-    Attributes:
-        blocks: Bounds over blocks.
-        shared: What the couplings leave in place, over q, shape (pairs, k); None where no couplings are held.
-        moved: What they move, over q, shape (pairs, k, k).
-        pairs: The pairs of states, as two index arrays.
-        factor: Rounding of theta, outward.
-    """
-
-    blocks: Blocks
+    blocks: Blocks  # bounds over blocks
+    # what the couplings leave in place, over q, shape (pairs, k); None where no couplings are held
     shared: FloatArray | None = None
-    moved: FloatArray | None = None
-    pairs: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]] | None = None
-    factor: float = 1.0
+    moved: FloatArray | None = None  # what they move, over q, shape (pairs, k, k)
+    pairs: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]] | None = None  # the pairs of states, as two index arrays
+    factor: float = 1.0  # rounding of theta, outward
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -518,19 +497,12 @@ def _curve(direction: Kernel) -> MixingCurve:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What lies ahead of a run, seen along a way.
+    """What lies ahead of a run, seen along a way."""
 
-    Attributes:
-        matrix: F of the next slot.
-        largest: Largest entries of F of the next slots, the nearest last, shape (longest block,).
-        densities: Their densities, alike.
-        known: How many of the next slots are known; a block may not end behind them.
-    """
-
-    matrix: FloatArray
-    largest: FloatArray
-    densities: FloatArray
-    known: int
+    matrix: FloatArray  # F of the next slot
+    largest: FloatArray  # largest entries of F of the next slots, the nearest last, shape (longest block,)
+    densities: FloatArray  # their densities, alike
+    known: int  # how many of the next slots are known; a block may not end behind them
 
     @cached_property
     def key(self) -> tuple[bytes, bytes, bytes, int]:
@@ -562,17 +534,11 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Tails:
-    """What the slots of a run reveal beyond their own density, along a way.
+    """What the slots of a run reveal beyond their own density, along a way."""
 
-    Attributes:
-        near: Of the slots nearest to what lies ahead, nearest first, shape (slots, *shape).
-        far: Of all others.
-        leaving: The state that the next run sees.
-    """
-
-    near: FloatArray
-    far: FloatArray
-    leaving: State
+    near: FloatArray  # of the slots nearest to what lies ahead, nearest first, shape (slots, *shape)
+    far: FloatArray  # of all others
+    leaving: State  # the state that the next run sees
 
 
 class Sweeper:
@@ -797,17 +763,11 @@ class Course:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """The matrix V of an endless run of equal density.
+    """The matrix V of an endless run of equal density."""
 
-    Attributes:
-        matrix: V.
-        longest: Slots of the longest block that its proof takes.
-        excess: By how much it was raised.
-    """
-
-    matrix: FloatArray
-    longest: int
-    excess: float
+    matrix: FloatArray  # V
+    longest: int  # slots of the longest block that its proof takes
+    excess: float  # by how much it was raised
 
     def raised(self, matrix: FloatArray) -> FloatArray:
         """A matrix with entries that are a little below those of V raised to them."""
@@ -838,19 +798,12 @@ def _with_own(tail: FloatArray, density: float) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """The slot that decides a loss.
+    """The slot that decides a loss."""
 
-    Attributes:
-        loss: Epsilon, rounded up.
-        slot: None where nothing is lost, and where all slots are bounded together.
-        quilt: Whether the quilts' account is the smaller one, and this is its worst slot.
-        density: The largest density, where it bounds all slots together.
-    """
-
-    loss: float = 0.0
-    slot: int | None = None
-    quilt: bool = False
-    density: float | None = None
+    loss: float = 0.0  # epsilon, rounded up
+    slot: int | None = None  # None where nothing is lost, and where all slots are bounded together
+    quilt: bool = False  # whether the quilts' account is the smaller one, and this is its worst slot
+    density: float | None = None  # the largest density, where it bounds all slots together
 
 
 class BeliefHistory:
@@ -1098,15 +1051,10 @@ def loss_of(belief: Belief, density: Density) -> Worst:
 
 @dataclass(frozen=True, eq=False)
 class Behind:
-    """What lies behind the first slot that is kept.
+    """What lies behind the first slot that is kept."""
 
-    Attributes:
-        slot: That slot.
-        states: What its sweep from behind begins with, by member.
-    """
-
-    slot: int
-    states: Sequence[State]
+    slot: int  # that slot
+    states: Sequence[State]  # what its sweep from behind begins with, by member
 
 
 def endless_loss(

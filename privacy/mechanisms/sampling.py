@@ -12,10 +12,9 @@ and 2. Two things differ from the text without changing any probability, to spen
 
 The tests enumerate the bits behind each of these functions, at array size 1, and compare the exact laws.
 
-Where random bits come from: the operating system, read at the moment of use.
-
-Nothing here keeps state. A generator that lives in an object is copied by fork and by pickle, and two workers then draw
-the same "independent" noise; bits that are read from the system at each call cannot be shared by accident.
+Random bits are read from the operating system at the moment of use, and nothing here keeps state. A generator that
+lives in an object is copied by fork and by pickle, and two workers then draw the same "independent" noise; bits that
+are read from the system at each call cannot be shared by accident.
 
 >>> bool(SystemEntropy().bits(3, 4).max() < 8)
 True

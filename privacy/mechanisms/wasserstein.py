@@ -7,19 +7,17 @@
 >>> round(float(mechanism.scale), 6)
 2.0
 
-The infinite Wasserstein distance of two laws on the line.
-
-W_inf(p, q) is the least w such that p can be turned into q without moving any mass further than w. On the line the
-monotone coupling is optimal, so W_inf is the largest distance between the two quantile functions ([SWC17] section 3).
+*The distance.* W_inf(p, q) is the least w such that p can be turned into q without moving any mass further than w. On
+the line the monotone coupling is optimal, so W_inf is the largest distance between the two quantile functions ([SWC17]
+section 3).
 
 >>> wasserstein_infinity([0.2, 0.225, 0.5, 0.075, 0], [0, 0.075, 0.5, 0.225, 0.2], range(5))
 2.0
 
-The law of how often a chain visits one state, given its state in one slot.
-
-P(N = n, X_i = x) is a sum over sequences, but only the slot, the state and the number of visits so far matter: a
-dynamic programme over (slot, state, count) carries it forward to slot i, another one carries P(visits after i | X_i)
-backward, and the two are convolved ([SWC17] Algorithm 1 needs these laws for every slot and state).
+*The laws* of how often a chain visits one state, given its state in one slot. P(N = n, X_i = x) is a sum over
+sequences, but only the slot, the state and the number of visits so far matter: a dynamic programme over (slot, state,
+count) carries it forward to slot i, another one carries P(visits after i | X_i) backward, and the two are convolved
+([SWC17] Algorithm 1 needs these laws for every slot and state).
 
 The distance of two such laws is a whole number that jumps where cumulative sums meet, so it is decided exactly. Most
 sums are far apart: floats with a bound on their relative error settle those. Where some are too close to tell, the

@@ -236,20 +236,14 @@ def load_bound(
 
 @dataclass(frozen=True, slots=True)
 class Coupled:
-    """Couplings of pairs of rows, nearly optimal.
+    """Couplings of pairs of rows, nearly optimal."""
 
-    Attributes:
-        mass: gamma without the part that both rows share, shape (n, k, k).
-        theta: The bound that each proves up to rounding, shape (n,).
-        weights: Dual weights of the columns, which sum to at most 1, shape (n, k): the derivative of theta by W[y,z] is
-            ``weights[z] * mass[y,z] / q[z]``.
-        gap: How far each theta is from optimal at most, shape (n,).
-    """
-
-    mass: FloatArray
-    theta: FloatArray
+    mass: FloatArray  # gamma without the part that both rows share, shape (n, k, k)
+    theta: FloatArray  # the bound that each proves up to rounding, shape (n,)
+    # dual weights of the columns, which sum to at most 1, shape (n, k): the derivative of theta by W[y,z] is
+    # ``weights[z] * mass[y,z] / q[z]``
     weights: FloatArray
-    gap: FloatArray
+    gap: FloatArray  # how far each theta is from optimal at most, shape (n,)
 
 
 def couple(p: FloatArray, q: FloatArray, ratios: FloatArray, tolerance: float = 1e-9) -> Coupled:

@@ -26,13 +26,12 @@ never below a block of a after a block of b, whose fixed point is not below the 
 >>> bounds.covers(chain), round(1 / endless(bounds, 1.0).density, 3)
 (True, 3.539)
 
-Every chain near a given one, also one that changes in time.
+*Neighbourhoods.* Every chain near a given one, also one that changes in time, is such a class. At every slot t the
+kernel of a member from t to t + 1 has all its rows within tau of those of P in total variation, and the kernel from t
+back to t - 1, under the marginals that the member has, all its rows within tau of those of P*. The second does not
+follow from the first: a tau on P alone moves the reversed rows by far more.
 
-At every slot t the kernel of a member from t to t + 1 has all its rows within tau of those of P in total variation, and
-the kernel from t back to t - 1, under the marginals that the member has, all its rows within tau of those of P*. The
-second does not follow from the first: a tau on P alone moves the reversed rows by far more.
-
-Its account has one number for each direction, by the contraction of m steps (this module):
+Its curves follow:
 
     eta_m of a member <= eta_m(P) + 2 tau (1 + eta_1(P) + ... + eta_{m-1}(P))
 
@@ -43,7 +42,6 @@ Proof. Let K_1 ... K_m be kernels of a member. From a state x,
 The mean of rows of K_j - P has mass 0 and a total variation of at most tau, and P^{m-j} shrinks that by eta_{m-j}(P);
 so each of two laws m slots on is within tau (1 + ... + eta_{m-1}(P)) of that of P. The same holds back in time. QED.
 
->>> from quiltstream.privacy.accounting import endless
 >>> near = Neighbourhood(MarkovChain([[0.9, 0.1], [0.4, 0.6]]), 0.05)
 >>> [round(1 / endless(Neighbourhood(near.chain, tau), 1.0).density, 2) for tau in (0.0, 0.01, 0.05)]
 [3.74, 3.95, 5.03]

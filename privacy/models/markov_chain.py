@@ -7,16 +7,12 @@
 0.75
 
 A chain may be reducible or periodic when it is made: with a fixed start that can be what is meant. What needs an
-irreducible chain (the stationary distribution and all that follows from it) says so when it is asked for.
+irreducible chain (the stationary distribution and all that follows from it) says so when it is asked for. Which states
+reach which, and in what period, is read off the positive entries alone, so the answers are exact; no eigenvalue is
+compared with 1.
 
-The shape of a transition matrix: which states reach which, in what period.
-
-Everything here reads only which entries are positive, so the answers are exact; no eigenvalue is compared with 1.
-
-Transition matrices with zeros: the repair of [BHGKM] appendix D.2.
-
-A zero makes the quilts that it touches unusable, and enough of them a chain that does not mix. The repair gives every
-zero entry a small tau and takes it off the others of its row in proportion.
+*Zeros* ([BHGKM] appendix D.2). A zero makes the quilts that it touches unusable, and enough of them a chain that does
+not mix. The repair gives every zero entry a small tau and takes it off the others of its row in proportion.
 
 >>> smooth_zeros(MarkovChain([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.25, 0.25, 0.5]]), tau=0.01).transition.tolist()
 [[0.495, 0.495, 0.01], [0.01, 0.495, 0.495], [0.25, 0.25, 0.5]]

@@ -12,12 +12,10 @@
 >>> round(pairwise(chain, epsilon=1.0, length=100).sigma, 4)
 12.9341
 
-The best quilt is found by Dinkelbach's iteration on separable sides. The score of a quilt is card / (epsilon -
-influence). With influence L(a) + R(b) and card (a - 1/2) + (b - 1/2), the sign of ``card - sigma * (epsilon -
-influence)`` is decided by two minimisations apart, one per side; the least sigma that some quilt reaches is the root of
-their sum. Every step costs one pass over the lags, never one over all pairs of lags.
-
-Which slot of a window, or of an endless stream, decides, and how many lags must be looked at to know.
+*The best quilt of a slot* is found by Dinkelbach's iteration on separable sides. The score of a quilt is card /
+(epsilon - influence). With influence L(a) + R(b) and card (a - 1/2) + (b - 1/2), the sign of ``card - sigma * (epsilon
+- influence)`` is decided by two minimisations apart, one per side; the least sigma that some quilt reaches is the root
+of their sum. Every step costs one pass over the lags, never one over all pairs of lags.
 
 *Lags.* A quilt with at least sigma epsilon slots inside scores no better than sigma, so once tables reach that far no
 more lags can matter. They are made 64, 128, ... at a time until they do.
@@ -29,12 +27,10 @@ bound is above the largest noise so far is halved.
 *Any other start.* The first slots are looked at one by one, all behind them are bounded together, and there are more
 first slots until the bound no longer decides, or is close to what the slots behind really need.
 
-The slot, and with pairwise quilts the secret pair, that needs most noise.
-
-Set-wise ([SWC17] Algorithms 2 and 3): sigma = max over slots of min over quilts of card / (epsilon - e), the quilt's
-influence e being the largest over all pairs. Pairwise: sigma = max over slots and pairs of min over quilts, each pair
-with a quilt of its own. By max-min <= min-max it is never more; the proof of the mechanism looks at one secret pair at
-a time, so it may choose its quilt for it.
+*The slot, and with pairwise quilts the pair, that needs most noise.* Set-wise ([SWC17] Algorithms 2 and 3): sigma = max
+over slots of min over quilts of card / (epsilon - e), the quilt's influence e being the largest over all pairs.
+Pairwise: sigma = max over slots and pairs of min over quilts, each pair with a quilt of its own. By max-min <= min-max
+it is never more; the proof of the mechanism looks at one secret pair at a time, so it may choose its quilt for it.
 
 *Lazily.* A slot (or a slot and pair) whose sigma is at most the largest so far needs no solution: one quilt that shows
 it is enough. Every quilt found is tried on all that are left, and only the one that fares worst is solved next.
@@ -317,19 +313,12 @@ Search: TypeAlias = Callable[[Nodes, float, int], Found]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What decides the noise of one chain.
+    """What decides the noise of one chain."""
 
-    Attributes:
-        found: The quilt, with its score.
-        node: The slot, from 1; None for a stream.
-        lags: How far quilts were tried.
-        slack: Why less noise may do, one sentence; None where it may not.
-    """
-
-    found: Found
-    node: int | None
-    lags: int
-    slack: str | None = None
+    found: Found  # the quilt, with its score
+    node: int | None  # the slot, from 1; None for a stream
+    lags: int  # how far quilts were tried
+    slack: str | None = None  # why less noise may do, one sentence; None where it may not
 
 
 def decide(

@@ -597,26 +597,18 @@ def tables_of(belief: Belief) -> SidedInfluence:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Nodes:
-    """Slots of a window, and what each of their quilts tells about each secret pair.
+    """Slots of a window, and what each of their quilts tells about each secret pair."""
 
-    Attributes:
-        right: Influence on the slot b later, shape (lags, pairs).
-        lefts: Left tables, shape (lags, pairs) each, by the set of states that the earlier slot may be in; the first is
-            for all states.
-        starts: Term of the slot, shape (nodes, pairs); -infinite where the pair is no secret pair.
-        before: Slots of the window before each node, shape (nodes,); infinite where there is no end within reach.
-        after: The same behind it.
-        trivial: Slots inside the empty quilt at most; infinite for a stream.
-        supports: Which left table is for the j-th slot, from 0; empty where it is the first for all.
-    """
-
-    right: FloatArray
+    right: FloatArray  # influence on the slot b later, shape (lags, pairs)
+    # left tables, shape (lags, pairs) each, by the set of states that the earlier slot may be in; the first is for all
+    # states
     lefts: tuple[FloatArray, ...]
-    starts: FloatArray
+    starts: FloatArray  # term of the slot, shape (nodes, pairs); -infinite where the pair is no secret pair
+    # slots of the window before each node, shape (nodes,); infinite where there is no end within reach
     before: FloatArray
-    after: FloatArray
-    trivial: float
-    supports: IntArray
+    after: FloatArray  # the same behind it
+    trivial: float  # slots inside the empty quilt at most; infinite for a stream
+    supports: IntArray  # which left table is for the j-th slot, from 0; empty where it is the first for all
 
     @property
     def lags(self) -> int:
