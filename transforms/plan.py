@@ -38,6 +38,7 @@ from ..privacy.models.classes import MixingBounds, everywhere, has_quilts, mixin
 from ..privacy.models.markov_chain import ChainError
 from ..privacy.models.serialisation import belief_from_dict
 from ..privacy.quilts.calibration import Calibration
+from ..privacy.validation import LEAST_EPSILON
 from ..schemas.model_file import STAND_IN_METHOD, Model, Provenance
 from ..schemas.roster import MOST_SERIES, Roster
 from ..schemas.settings.base import SettingsError
@@ -524,11 +525,16 @@ def make_plan(
         only = settings.readings.series
         roster = Roster.of([only.constant]) if isinstance(only, Constant) else None
     guarantee = settings.privacy.guarantee
+    if (epsilon := settings.privacy.epsilon) < LEAST_EPSILON:
+        raise SettingsError(
+            f"privacy.epsilon is {epsilon:g}, but must be at least {LEAST_EPSILON:.3g}, for which noise can still be "
+            "drawn; write a larger epsilon, for example 1.0"
+        )
     chosen = choose(
         settings.privacy.mechanism,
         model.belief,
         states=space.size,
-        epsilon=settings.privacy.epsilon,
+        epsilon=epsilon,
         window=schedule.lengths,
         guarantee=guarantee,
         interval_us=grid.interval_us,
@@ -540,7 +546,7 @@ def make_plan(
     except ValueError:
         fit = "smaller" if calibration.sigma * share < 1 else "larger"
         raise SettingsError(
-            f"privacy.epsilon is {settings.privacy.epsilon:g}: the noise for it has no whole numbers of 64 bits; "
+            f"privacy.epsilon is {epsilon:g}: the noise for it has no whole numbers of 64 bits; "
             f"write a {fit} epsilon, for example 1.0"
         ) from None
     domain = DomainSpec(

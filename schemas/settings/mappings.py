@@ -405,7 +405,7 @@ def check_message(readings: Readings, group: str | None) -> None:
         path = one.place.steps
         if path is not None and len(levels_of([path])) > deepest:
             raise ValueError(
-                f"readings.where.{number} is {one.place.text}, which runs over an array that neither series, time nor "
+                f"readings.where[{number}] is {one.place.text}, which runs over an array that neither series, time nor "
                 "value runs over, so a reading would come once for each element that it holds for; ask for one "
                 "element ([0]), or for a field outside the array"
             )
@@ -420,7 +420,7 @@ def payload_paths(readings: Readings, group: str | None) -> list[Steps]:
     places: dict[str, object] = {f"readings.{name}": getattr(readings, name) for name in ("series", "time", "value")}
     if group is not None:
         places["group_by"] = readings.attributes.get(group, group)
-    places |= {f"readings.where.{number}": one.place for number, one in enumerate(readings.where)}
+    places |= {f"readings.where[{number}]": one.place for number, one in enumerate(readings.where)}
     return [steps for setting, place in places.items() for steps in _paths_at(setting, place)]
 
 

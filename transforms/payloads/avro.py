@@ -671,7 +671,7 @@ def _checked(number: int, schema: dict[str, Any]) -> int:
         return schema_fingerprint(schema)
     except Exception as error:  # noqa: BLE001 - whatever fastavro says of a schema, it is none
         raise SettingsError(
-            f"readings.avro_schemas.{number} is no Avro schema ({type(error).__name__}); give the writer's schema"
+            f"readings.avro_schemas[{number}] is no Avro schema ({type(error).__name__}); give the writer's schema"
         ) from None
 
 

@@ -820,9 +820,9 @@ def test_operators_read_avro_as_they_read_json():
         ({"value": {"path": "a[name]"}}, "[name] stands behind [fields] only"),
         ({"value": {"path": "a[fields][name].b"}}, "nothing is inside a name"),
         ({"value": {"register": {"path": "a", "stamp": True}}}, "stamp is of no counter"),
-        ({"where": [{"path": "a"}]}, "where.0: say exactly one of equals, differs and exists; 0 are given"),
+        ({"where": [{"path": "a"}]}, "where[0]: say exactly one of equals, differs and exists; 0 are given"),
         ({"where": [{"path": "a", "equals": 1, "exists": True}]}, "2 are given"),
-        ({"where": [{"equals": 1}]}, "where.0: name exactly one of"),
+        ({"where": [{"equals": 1}]}, "where[0]: name exactly one of"),
         ({"where": [{"path": "a[", "equals": 1}]}, "'a[' is no path"),
     ],
 )  # fmt: skip
