@@ -293,7 +293,7 @@ def test_one_flipped_bit_of_the_fingerprint_is_detected():
 
 def test_schemas_of_the_settings_must_be_schemas():
     bad = json.loads('[{"type": "nothing"}]')
-    with pytest.raises(SettingsError, match=r"avro_schemas\.0 is no Avro schema"):
+    with pytest.raises(SettingsError, match=r"avro_schemas\[0\] is no Avro schema"):
         PayloadDecoder(SINGLE.model_copy(update={"avro_schemas": bad})).check()
 
 

@@ -851,7 +851,7 @@ def test_paths_over_different_arrays_are_refused_before_any_message(document: di
 @pytest.mark.parametrize("path", ["tags[*]", "r[*].tags[*]", "r[*].tags[fields].k"])
 def test_a_condition_that_would_multiply_readings_is_refused_before_any_message(path: str):
     condition = [{"path": "v", "exists": True}, {"path": path, "equals": "a"}]
-    with pytest.raises(SettingsError, match=r"readings\.where\.1 is path .* series, time nor value runs over"):
+    with pytest.raises(SettingsError, match=r"readings\.where\[1\] is path .* series, time nor value runs over"):
         PayloadDecoder(mapping(value="v" if path == "tags[*]" else "r[*].v", where=condition)).check()
     good = mapping(value="r[*].v", where=[{"path": "r[*].tags[0]", "equals": "a"}])
     assert values(good, one(r=[{"v": 1, "tags": ["a", "a"]}, {"v": 2, "tags": []}])) == ([1.0], [])
