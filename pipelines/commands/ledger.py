@@ -24,7 +24,7 @@ from ...privacy.accounting.theorems import TheoremBound
 from ...privacy.analysis.methods import METHODS
 from ...privacy.mechanisms.discrete_laplace import epsilon_dp_of
 from ...privacy.mechanisms.histogram import LaplaceHistogram, noisy_histogram
-from ...privacy.models.classes import has_quilts
+from ...privacy.models.classes import from_any_start, has_quilts
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.files import SQLITE_BEGIN, FileError, is_file, is_folder, open_regular, write_whole
@@ -433,6 +433,8 @@ def change_belief(text: str, domain: str, path: Path, instant: str | None, *, as
         if instant is not None:
             slot = SlotGrid(**spec.grid).slot_at(parse_instant(instant, zone), "--from")
         belief = _like(held, model, path)
+        if slot is not None:
+            _check_alone(belief, path)
         origin = model.provenance
         kind: Literal["joined", "switched"] = "joined" if slot is None else "switched"
         change = BeliefChange(
@@ -520,6 +522,19 @@ def _model(path: Path) -> Model:
     return of_bounds(given, f"{path}: ")
 
 
+def _check_alone(belief: dict[str, object], path: Path) -> None:
+    """Refuse a belief that may join the others but not follow them."""
+    try:
+        from_any_start(belief_from_dict(belief))
+    except ChainError:
+        kind = str(belief["kind"])
+        raise CommandError(
+            f"--from: {path} is of {_WITHOUT.get(kind, kind)}, and their proof rests on how often the series are in "
+            "each state, which is not known after a change; leave --from out, so that the belief joins the others, or "
+            "fit a model with `quiltstream fit SETTINGS --belief pooled` or `--belief series`"
+        ) from None
+
+
 #: Endings of a file with bounds given by hand; a model file is JSON.
 _BY_HAND = (".yaml", ".yml")
 
@@ -530,7 +545,11 @@ _OF_BOUNDS = Explained(_EXAMPLE, _EXAMPLE)
 _RESTS = {"bounds": "bounds (pi_min, gap)", "chains": "chains"}
 
 #: What a model is made of where it gives neither.
-_WITHOUT = {"dobrushin-bounds": "total-variation bounds", "periodic-chain": "a chain with a daily rhythm"}
+_WITHOUT = {
+    "dobrushin-bounds": "total-variation bounds",
+    "neighbourhood": "the neighbourhood of a chain",
+    "periodic-chain": "a chain with a daily rhythm",
+}
 
 
 def _like(held: Sequence[Registration], model: Model, path: Path) -> dict[str, object]:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from quiltstream.pipelines.cli import main
 from quiltstream.pipelines.commands import ledger as commands
 from quiltstream.privacy import DobrushinBounds, MarkovChain, MixingBounds
+from quiltstream.privacy.models import Neighbourhood
 from quiltstream.privacy.models.belief import Belief
 from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.slots import parse_duration
@@ -24,6 +25,7 @@ EDGES = {"states": {"edges": [500], "unit": "W"}}
 #: Believed in the place of ``BOUNDS`` it costs more.
 SLOWER = "pi_min: 0.05\ngap: 0.2\n"
 BOUNDS = {"pi_min": 0.05, "gap": 0.3}
+CHAIN = MarkovChain([[0.8, 0.2], [0.3, 0.7]])
 CURVES = DobrushinBounds(forward={1: 0.8, 4: 0.35, 16: 0.02}, backward={1: 0.85, 4: 0.4, 16: 0.03})
 
 
@@ -116,7 +118,7 @@ def test_a_cheaper_change_from_an_instant_is_named_where_there_is_one(tmp_path: 
     assert beliefs(tight) == 2
 
 
-@pytest.mark.parametrize("belief", [CURVES, MarkovChain([[0.8, 0.2], [0.3, 0.7]])], ids=["curves", "chain"])
+@pytest.mark.parametrize("belief", [CURVES, CHAIN], ids=["curves", "chain"])
 def test_an_account_of_bounds_by_forward_backward_holds_the_belief_of_a_model(tmp_path: Path, belief: Belief) -> None:
     """As the model has it, so that a query calibrated for it can be registered."""
     made = ran(tmp_path, mechanism="forward-backward", budget=20.0)
@@ -128,6 +130,21 @@ def test_an_account_of_bounds_by_forward_backward_holds_the_belief_of_a_model(tm
     assert beliefs(made) == 2
 
 
+@pytest.mark.parametrize("belief", [CURVES, Neighbourhood(CHAIN, 0.01)], ids=["curves", "neighbourhood"])
+def test_a_belief_about_the_marginals_may_join_and_not_follow(tmp_path: Path, belief: Belief) -> None:
+    made = ran(tmp_path, mechanism="forward-backward", budget=20.0)
+    words = ("ledger", "belief", made.ledger, "streets", model(tmp_path / "model.json", belief))
+    refused = call(*words, "--from", "2024-03-08T00:00:00Z", "--yes")
+    assert refused.code == 2
+    assert refused.said(
+        "their proof rests on how often the series are in each state, which is not known after a change"
+    )
+    assert refused.said("leave --from out, so that the belief joins the others"), refused.err
+    assert beliefs(made) == 1
+    assert "--from" not in call(*words, "--dry-run").out
+    assert call(*words, "--yes").code == 0
+
+
 def test_a_query_by_quilts_keeps_its_account_on_the_bounds_of_a_model(tmp_path: Path) -> None:
     made = ran(tmp_path)
     refused = call("ledger", "belief", made.ledger, "streets", model(tmp_path / "curves.json", CURVES), "--dry-run")
@@ -137,12 +154,11 @@ def test_a_query_by_quilts_keeps_its_account_on_the_bounds_of_a_model(tmp_path: 
         "curves.json on total-variation bounds: fit a model with `quiltstream fit SETTINGS --belief pooled`",
     ):
         assert refused.said(text), refused.err
-    chain = MarkovChain([[0.8, 0.2], [0.3, 0.7]])
-    assert call("ledger", "belief", made.ledger, "streets", model(tmp_path / "a.json", chain), "--yes").code == 0
+    assert call("ledger", "belief", made.ledger, "streets", model(tmp_path / "a.json", CHAIN), "--yes").code == 0
     with Store(f"sqlite:///{made.ledger}") as store:
         held = store.registered("streets", "daily")
         assert held is not None
-        assert held.domain.beliefs[1][0] == MixingBounds.of(chain).to_dict()
+        assert held.domain.beliefs[1][0] == MixingBounds.of(CHAIN).to_dict()
 
 
 @pytest.mark.parametrize(
