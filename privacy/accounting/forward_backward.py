@@ -184,12 +184,12 @@ def endless(belief: Belief, epsilon: float) -> Endless:
 
     Args:
         belief: What is believed about a series; a finite class holds for series that follow different members.
-        epsilon: Target, finite and above 0.
+        epsilon: Target, finite and at least 2^-46.
 
     Raises:
         ChainError: The belief has a fixed start.
         NotContracting: No density above 0 has a bound.
-        ValueError: Epsilon is not finite and above 0.
+        ValueError: Epsilon is not finite, or below 2^-46.
     """
     epsilon = accepted_loss(epsilon)
     found = tuple(calibrated(pair, epsilon) for pair in directions_of(belief))
@@ -305,7 +305,7 @@ def lower_bound(chain: MarkovChain, epsilon: float) -> float:
 
     Args:
         chain: Stationary and irreducible.
-        epsilon: Target, finite and above 0.
+        epsilon: Target, finite and at least 2^-46.
 
     Returns:
         sigma; the limit that no calibration of Laplace noise can pass, as far as these outputs show it.
@@ -488,7 +488,7 @@ def grid_density(belief: Belief, epsilon: float) -> float:
     Raises:
         ChainError: The belief is a chain that does not mix.
         NotContracting: No density above 0 has a bound.
-        ValueError: Epsilon is not finite and above 0.
+        ValueError: Epsilon is not finite, or below 2^-46.
     """
     epsilon = accepted_loss(epsilon)
     carried = _carried_density(belief, epsilon)
@@ -681,7 +681,7 @@ def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | Non
 
     Args:
         belief: A chain, or a class; a fixed start is replaced by any start, which is true in every slot.
-        epsilon: Target, finite and above 0.
+        epsilon: Target, finite and at least 2^-46.
         length: Slots of the window. What covers an endless stream covers a window; a window that is shorter than the
             account needs has the noise of group privacy, length / epsilon.
 
@@ -733,7 +733,7 @@ def certified(belief: Belief, epsilon: float = 1.0) -> Certified:
     Raises:
         ChainError: The belief has a fixed start, or does not mix.
         NotContracting: No density above 0 has a bound.
-        ValueError: Epsilon is not finite and above 0.
+        ValueError: Epsilon is not finite, or below 2^-46.
     """
     epsilon = accepted_loss(epsilon)
     found = endless(belief, epsilon * (1 - _KEPT))

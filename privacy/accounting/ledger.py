@@ -450,7 +450,7 @@ class Ledger:
         Raises:
             ChainError: If neither the forward-backward account nor a quilt has a bound, as for a chain that does not
                 mix.
-            ValueError: If epsilon is not finite and above 0.
+            ValueError: If epsilon is not finite, or below 2^-46.
         """
         epsilon = accepted_loss(epsilon)
         found = min(self._density_of(belief, epsilon) for history in self._histories for belief in history.beliefs)

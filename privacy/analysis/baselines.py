@@ -62,7 +62,7 @@ def group_dp(epsilon: float, lengths: SupportsIndex | Iterable[SupportsIndex]) -
     belief in which the chains are independent, whatever happens inside them.
 
     Args:
-        epsilon: Target, finite and above 0.
+        epsilon: Target, finite and at least 2^-46.
         lengths: Slots of the window, or of each of the independent chains that it falls into.
 
     Raises:
@@ -88,7 +88,7 @@ def entry_dp(epsilon: float) -> Baseline:
     slots are independent, and is here to show what a claim of "epsilon" without a belief about correlation means.
 
     Args:
-        epsilon: Target, finite and above 0.
+        epsilon: Target, finite and at least 2^-46.
 
     Raises:
         ValueError: If epsilon is out of range.
@@ -131,7 +131,7 @@ def gk16(belief: MarkovChain | FiniteClass, epsilon: float, length: int) -> Base
 
     Args:
         belief: A chain with a fixed or stationary start, or a finite class of them (the worst member decides).
-        epsilon: Target, finite and above 0.
+        epsilon: Target, finite and at least 2^-46.
         length: Slots of the window, at most `LONGEST_WINDOW`.
 
     Raises:

@@ -495,7 +495,7 @@ def lemma_4_9_reach(bounds: MixingBounds, epsilon: float) -> int:
     In a window of at least 8 a* slots the middle slot decides, with a quilt {X_{i-a}, X_{i+b}} of a + b <= 4 a*.
 
     Raises:
-        ValueError: If epsilon is not finite and above 0.
+        ValueError: If epsilon is not finite, or below 2^-46.
     """
     epsilon = accepted_loss(epsilon)
     check_mixing_bounds(bounds)
@@ -519,7 +519,7 @@ def mqm_approx(belief: Belief, epsilon: float, length: int | None = None, *, bou
 
     Args:
         belief: Mixing bounds; any other belief is reduced to the bounds that hold for its chains.
-        epsilon: Target, finite and above 0.
+        epsilon: Target, finite and at least 2^-46.
         length: Slots of the window; None for an endless stream, whose every slot then stays within epsilon for ever
             if all its windows are released with this noise (theory of the ledger).
         bound: ``lemma-4.8``, or ``spectral``, which counts the slot before once instead of twice where all chains start
@@ -590,7 +590,7 @@ def mqm_exact(belief: Belief, epsilon: float, length: int | None = None, *, lite
     Args:
         belief: A chain, or a class of chains, whose largest noise is taken. A fixed initial distribution is that of the
             first slot of the window.
-        epsilon: Target, finite and above 0.
+        epsilon: Target, finite and at least 2^-46.
         length: Slots of the window; None for an endless stream. No slot of a stream is its chain's first, so a chain
             with a fixed start, like ``AnyInitial``, then has the influence that holds at every slot for every start.
         literal: Whether to count states that are impossible at the slot before, as the numbers printed in [SWC17] do;
@@ -613,7 +613,7 @@ def pairwise(belief: Belief, epsilon: float, length: int | None = None) -> Calib
 
     Args:
         belief: A chain, or a class of chains, as for ``mqm_exact``.
-        epsilon: Target, finite and above 0.
+        epsilon: Target, finite and at least 2^-46.
         length: Slots of the window; None for an endless stream.
 
     Raises:

@@ -115,7 +115,7 @@ def network_quilts(
     Args:
         network: The network.
         node: The variable.
-        epsilon: Target, finite and above 0.
+        epsilon: Target, finite and at least 2^-46.
         quilts: The sets X_Q to try; None for all of them. The empty one is always tried: its remote variables are
             those independent of the node, and where there are none it is the trivial quilt of score n / epsilon.
         size: Where all are tried, the most variables of one quilt; None for no limit.
@@ -144,7 +144,7 @@ def network_mqm(
 
     Args:
         networks: One network, or those of a class Theta.
-        epsilon: Target, finite and above 0.
+        epsilon: Target, finite and at least 2^-46.
         quilts: For each variable the sets X_Q to try; variables that are left out, and None, try all sets.
         size: Where all are tried, the most variables of one quilt; None for no limit.
 
