@@ -35,6 +35,7 @@ from ..privacy.estimation.hypothesis_tests import outside
 from ..privacy.estimation.private_counts import SENSITIVITY, NoisyCounts, release_counts_at
 from ..privacy.estimation.transition_counts import EstimationError, TransitionCounts
 from ..privacy.mechanisms.discrete_laplace import DiscreteLaplace, epsilon_dp_of, rational_scale
+from ..privacy.models.belief import Belief
 from ..privacy.models.classes import MixingBounds, mixing_bounds
 from ..privacy.models.markov_chain import ChainError
 from ..privacy.models.serialisation import belief_from_dict
@@ -553,17 +554,21 @@ def _streams(due: _Due) -> list[Priced]:
 
 
 def _held(domain: DomainSpec, found: MixingBounds, slot: int | None = None) -> bool:
-    """Whether the account holds all chains that some bounds allow, for the whole history or from a slot on."""
+    """Whether the account holds all chains that some bounds allow, for the whole history or from a slot on.
+
+    Only bounds do: those of a chain, or of another class, allow chains that are not believed.
+    """
     for history in domain.histories:
         first = 0 if slot is None else sum(since is not None and since <= slot for since, _ in history)
-        if all(_covers(mixing_bounds(belief_from_dict(belief)), found) for _, belief in history[first:]):
+        if all(_covers(belief_from_dict(belief), found) for _, belief in history[first:]):
             return True
     return False
 
 
-def _covers(belief: MixingBounds, found: MixingBounds) -> bool:
-    """Whether every chain that some bounds allow is allowed by others."""
-    return found.pi_min >= belief.pi_min and found.rho <= belief.rho
+def _covers(belief: Belief, found: MixingBounds) -> bool:
+    """Whether a belief is bounds that allow every chain that others allow."""
+    own = belief.bounds
+    return own is not None and own == belief and found.pi_min >= own.pi_min and found.rho <= own.rho
 
 
 def _with_room(plan: Plan) -> Plan:

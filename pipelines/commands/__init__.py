@@ -215,14 +215,14 @@ def children_end_with_a_stop() -> Generator[None]:
 
     Beam waits for the workers that it began as processes of their own, and only Ctrl-C at a terminal reaches them.
     """
-    before, over = set(_children()), threading.Event()
+    # what an older child begins meanwhile is its own
+    before, over = frozenset(_children()), threading.Event()
 
     def end() -> None:
         while not over.is_set():  # a thread of Beam may be about to begin another one
-            for pid in _children():
-                if pid not in before:
-                    with suppress(OSError):
-                        os.kill(pid, signal.SIGTERM)
+            for pid in _children(before):
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGTERM)
             over.wait(_AGAIN_S)
 
     def at_stop() -> None:
@@ -236,13 +236,16 @@ def children_end_with_a_stop() -> Generator[None]:
         _AT_STOP.remove(at_stop)
 
 
-def _children() -> list[int]:
-    """The processes that this one began, and those that they began, by Linux's list of them; elsewhere none."""
+def _children(others: frozenset[int] = frozenset()) -> list[int]:
+    """The processes that this one began, and those that they began, by Linux's list of them; elsewhere none.
+
+    Some others, and what they began, are left out.
+    """
     found, waiting = list[int](), [os.getpid()]
     while waiting:
         for path in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
             with suppress(OSError):
-                begun = [int(pid) for pid in path.read_text(encoding="ascii").split()]
+                begun = [pid for word in path.read_text(encoding="ascii").split() if (pid := int(word)) not in others]
                 found += begun
                 waiting += begun
     return found

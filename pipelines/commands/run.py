@@ -28,8 +28,8 @@ from ...store.store import Store
 from ...transforms.checks import STAND_IN_TEXT, error_shares
 from ...transforms.common.batches import DECODED, OUTSIDE, READINGS, counter_name
 from ...transforms.plan import Plan, make_plan, model_of, open_ledger
-from ...transforms.private_histograms import PrivateHistograms
-from ...transforms.registration import NoReadingsError, NothingCountsError, register
+from ...transforms.private_histograms import NothingCountsError, PrivateHistograms
+from ...transforms.registration import NoReadingsError, register
 from ...transforms.sources.files import ReadReadings
 from ..connectors.files import check_rejects, check_writable, labelled, released_ids, write_rejects, write_releases
 from ..connectors.job_io import SinkError, output_of, outputs_of, refuse_topics

@@ -701,7 +701,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="windows are charged although no reading counts",
-        file="transforms/registration.py",
+        file="transforms/private_histograms.py",
         old="            if not whole:\n",
         new="            if held is not None and not whole:\n",
         tests=("tests/pipelines/commands/test_nothing_counts.py",),

@@ -37,6 +37,8 @@ FUNCTIONS = {"match", "fullmatch", "search", "finditer", "findall", "sub", "spli
 MADE = {
     # the name of a project and of a topic, in the settings of the operator
     ("schemas.settings.connectors", "fullmatch"),
+    # the name of an option of Kafka, escaped, in a text of its client
+    ("transforms.kafka.client", "search"),
 }
 
 

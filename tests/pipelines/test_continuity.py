@@ -434,7 +434,7 @@ OPENINGS: dict[str, Opened | None] = {
     "transforms/plan.py:open_ledger": lambda _, plan: plan.opened() and registration.register(plan),
     "transforms/private_histograms.py:policy_of": _clock,
     "transforms/checks.py:_held": lambda _, plan: checks.check_ends(plan),
-    "transforms/registration.py:RegisterQuery": None,  # on a worker, as those below
+    "transforms/private_histograms.py:RegisterQuery": None,  # on a worker, as those below
     "transforms/registration.py:register": lambda _, plan: registration.register(plan),
     # on workers: the stores of a plan, which test_workers_refuse_another_ledger_than_that_of_their_plan pickles
     "transforms/aggregate/release.py:ChargeAndCount": None,

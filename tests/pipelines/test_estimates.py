@@ -13,10 +13,13 @@ import pytest
 from quiltstream.pipelines import estimation
 from quiltstream.pipelines.drift import published_between
 from quiltstream.pipelines.live import command
+from quiltstream.privacy import BinaryInterval, DobrushinBounds, MarkovChain, MixingBounds
 from quiltstream.privacy.models import belief_from_dict, mixing_bounds
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.slots import Window
+from quiltstream.store.specs import BeliefChange
 
+from ..store.samples import domain
 from .estimate_jobs import (
     DAY,
     day_of,
@@ -361,3 +364,22 @@ def test_a_command_adds_or_switches_to_another_belief(tmp_path: Path) -> None:
     small = call("ledger", "belief", one.settings, "nowhere", model, "--yes")
     assert small.code != 0
     assert small.said("'nowhere' is not on record")
+
+
+@pytest.mark.assures("estimates", "An estimate joins unless bounds of the account hold it")
+def test_only_bounds_of_the_account_hold_an_estimate() -> None:
+    """A chain on record is one of those that its bounds allow, and another class is not all of them."""
+    chain = MarkovChain([[0.9, 0.1], [0.1, 0.9]])
+    found = mixing_bounds(chain)
+    wider = MixingBounds(found.pi_min / 2, found.gap / 2, kind=found.kind)
+    for belief, holds in (
+        (wider, True),
+        (found, True),
+        (chain, False),
+        (BinaryInterval((0.5, 0.95), (0.5, 0.95)), False),
+        (DobrushinBounds.of(chain), False),
+    ):
+        joined = BeliefChange("joined", belief.to_dict(), "another")
+        narrow = MixingBounds(0.45, 0.9).to_dict()
+        assert estimation._held(domain(belief=narrow, changes=(joined,)), found) is holds
+        assert estimation._held(domain(belief=belief.to_dict()), found) is holds

@@ -209,11 +209,12 @@ def _listed(where: str) -> Found:
     parts = pattern.split("/")
     # what a file must match, and the folders at each depth
     matching = [re.compile(FileSystem.translate_pattern("/".join(parts[: n + 1]))) for n in range(len(parts))]
-    deep = "**" in pattern
+    # from the part on that stands for any depth every folder may hold one
+    deep = next((n for n, part in enumerate(parts) if "**" in part), len(parts))
 
     def may_hold(folder: str) -> bool:
         depth = folder.count("/")
-        return deep or (depth < len(parts) - 1 and matching[depth].match(folder) is not None)
+        return depth >= deep or (depth < len(parts) - 1 and matching[depth].match(folder) is not None)
 
     found, folders = Found(), [fixed_folder(pattern)]
     while folders:

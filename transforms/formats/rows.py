@@ -19,6 +19,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from typing import Any, Protocol
 
@@ -32,7 +33,19 @@ from ...schemas.settings.places import Constant, column_of
 from ...schemas.settings.secrets import PseudonymKey, Pseudonyms
 from ...schemas.slots import DAY_US, parse_instant
 from ...schemas.states import StateSpace
-from ..common.batches import Bools, Floats, Ints, Problem, Rejects, are_absent, as_utf8, is_text_type, pc, truths
+from ..common.batches import (
+    Bools,
+    Floats,
+    Ints,
+    Problem,
+    Rejects,
+    are_absent,
+    as_utf8,
+    finite_float,
+    is_text_type,
+    pc,
+    truths,
+)
 from .paths import is_utf8
 from .times import HIGHEST_US, LOWEST_US, Order, TimeReader
 
@@ -228,10 +241,25 @@ class Labels:
 def _numbered(column: pa.Array) -> pa.Array:
     """A column of labels whose floats are all numbers, of a type that Arrow has dictionaries of."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_decimal(kind):
+        return pa.array([None if one is None else decimal_digits(one) for one in column.to_pylist()], pa.utf8())
     if not pa.types.is_floating(kind):
         return column
     floats = column.cast(pa.float32() if pa.types.is_float16(kind) else kind)
-    return pc.if_else(pc.is_nan(floats), pa.scalar(None, floats.type), floats)
+    # -0.0 is 0
+    return pc.if_else(pc.is_nan(floats), pa.scalar(None, floats.type), pc.add(floats, pa.scalar(0.0, floats.type)))
+
+
+def decimal_digits(value: Decimal) -> str:
+    """A decimal number as a label: its digits without zeros at the end, as of 1.0; long ones have those of a float."""
+    if not value.is_finite() or abs(value.adjusted()) > _MOST_DIGITS:
+        return str(finite_float(value))
+    text = f"{value:f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text) if value else "0"
+
+
+#: Digits of a decimal number, before or behind its mark, that are written out as a label.
+_MOST_DIGITS = 40
 
 
 #: Spellings of a missing value that are no labels; "None" may be one, and a category of any spelling is one.

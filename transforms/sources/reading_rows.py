@@ -32,7 +32,7 @@ from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectRe
 from ...schemas.states import StateSpace
 from ..common.batches import ReadingsError, finite_float, is_text_type, whole
 from ..formats.paths import is_text
-from ..formats.rows import Labels
+from ..formats.rows import Labels, decimal_digits
 from ..formats.times import TimeReader
 
 #: Readings gathered before a bundle ends.
@@ -300,7 +300,11 @@ def _label(value: Any) -> str | None:
     if (isinstance(value, Decimal) and value.is_nan()) or _is_absent(value):
         return None
     number: Any = value
-    if isinstance(value, (Real, Decimal, np.number, np.bool_)):
+    if isinstance(value, Decimal):
+        return decimal_digits(value)
+    if isinstance(value, (float, np.floating)) and value == 0:
+        return _digits(abs(number))  # -0.0 is 0
+    if isinstance(value, (Real, np.number, np.bool_)):
         return _digits(number)
     raise _no_value(value)
 

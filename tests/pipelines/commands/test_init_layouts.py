@@ -509,7 +509,7 @@ def test_a_table_with_a_column_for_each_half_hour_is_detected(tmp_path: Path, cl
     found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
     assert (found["readings"], found["series"], found["rejected"], found["silent"]) == (288, 3, [], [])
     assert found["last"] == last
-    assert call("run", "--dry-run", tmp_path / "settings.yaml").code == 0
+    assert call("run", "--dry-run", "--accept-noise", "--accept-stand-in", tmp_path / "settings.yaml").code == 0
 
 
 def as_columns(names: list[str], *, delimiter: str, decimal: str) -> str:

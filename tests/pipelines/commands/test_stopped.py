@@ -186,3 +186,30 @@ def test_ctrl_c_before_a_command_starts_has_the_same_exit_code(
     for words in (["demo"], ["ledger", "show", "ledger.db"]):
         done = CliRunner().invoke(main, words)
         assert (done.exit_code, done.stdout, done.stderr) == (130, "", STOPPED + "\n")
+
+
+OLDER = """
+import subprocess, sys, time
+from pathlib import Path
+from quiltstream.pipelines import commands
+folder = Path(sys.argv.pop(1))
+older = subprocess.Popen(["sh", "-c", f"while [ ! -e {folder}/go ]; do sleep 0.05; done; sleep 600"])
+with commands.children_end_with_a_stop():
+    (folder / "go").touch()
+    own = subprocess.Popen(["sleep", "600"])
+    while len(commands._children()) < 3:
+        time.sleep(0.05)
+    for one in commands._AT_STOP:
+        one()
+    own.wait(10)
+    time.sleep(0.5)
+    (folder / "left").write_text(str(len(commands._children())))
+for pid in commands._children():
+    commands.os.kill(pid, 15)
+"""
+
+
+def test_a_stop_leaves_what_an_older_process_begins_alone(tmp_path: Path) -> None:
+    done = fork(str(tmp_path), cwd=tmp_path, program=OLDER)
+    assert done.code == 0, done.err
+    assert (tmp_path / "left").read_text(encoding="ascii") == "2"

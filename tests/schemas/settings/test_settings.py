@@ -75,7 +75,7 @@ def change(old: str, new: str) -> str:
         (change("2013-12-31", "2013-01-02"), "no whole window of 336 slots fits"),
         (EXAMPLE + "query: again\n", "settings: a setting stands twice at line 15"),
         (change("epsilon: 1.0", "epsilon: true"), "privacy.epsilon: True is not a number"),
-        (change("edges: [250", "edges: [true"), "states.edges.0: True is not a number"),
+        (change("edges: [250", "edges: [true"), "states.edges[0]: True is not a number"),
         (change("ledger:   sqlite:///out/ledger.db", "ledger: ['postgresql://u:hidden@h/db']"), "ledger is set: "),
         (change("group_by: feeder", "group_by: {file: groups.csv}"), "group_by and roster both name a file"),
         (

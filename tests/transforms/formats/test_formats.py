@@ -509,6 +509,8 @@ def test_a_folder_that_holds_no_match_need_not_be_listed(tmp_path, monkeypatch):
     (tmp_path / "a" / "x.csv").write_text("id,ts,kwh\n")
     refuse_listing(monkeypatch, tmp_path / "a" / "deeper", tmp_path / "other")
     assert expand([str(tmp_path / "a*" / "*.csv")], str, "source.csv") == [str(tmp_path / "a" / "x.csv")]
+    for pattern in ("a*/**", "[ab]/**/*.csv", "a/**/*.csv"):
+        assert [*present([str(tmp_path / pattern)]).closed] == [str(tmp_path / "a" / "deeper")]
 
 
 def test_missing_rights_are_told_and_not_called_a_spelling_mistake(tmp_path, monkeypatch):

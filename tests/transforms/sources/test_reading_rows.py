@@ -31,7 +31,7 @@ from quiltstream.transforms.aggregate.rosters import first_sight
 from quiltstream.transforms.common.batches import reading_columns
 from quiltstream.transforms.formats.rows import Labels
 from quiltstream.transforms.formats.times import TimeReader
-from quiltstream.transforms.registration import DiscoverSchedule
+from quiltstream.transforms.private_histograms import DiscoverSchedule
 from quiltstream.transforms.sources.files import ReadReadings
 from quiltstream.transforms.sources.reading_rows import BatchRows
 
@@ -325,6 +325,25 @@ def test_mixed_codes_and_booleans_are_labels_by_what_they_are() -> None:
     assert outcomes(gathered(halves, space=CODES)[0], CODES) == ["1", missing]
     with pytest.raises(ReadingsError, match=r"readings\.value is of the type list, and must be a number .* or a label"):
         gathered(row(value=[1]), space=CODES)
+
+
+@pytest.mark.parametrize("kind", [Decimal, float, np.float32])
+def test_equal_numbers_are_one_label_whichever_comes_first(kind: Any, tmp_path: Path) -> None:
+    """A worker remembers none by the spelling of another."""
+    space = StateSpace((), categories=("0", "1", "10", "2.5"))
+    texts = ["-0.0", "0.00", "0", "1.00", "1", "10.0", "2.50", "2.5", "-0"]
+    for spelt in (texts, texts[::-1]):
+        values = [kind(one) for one in spelt]
+        expected = [space.categories[(0.0, 1.0, 10.0, 2.5).index(abs(float(one)))] for one in spelt]
+        (batch,) = gathered(*(row(value=one) for one in values), space=space)
+        assert outcomes(batch, space) == expected
+        column = pa.array(values, pa.decimal128(6, 2)) if kind is Decimal else pa.array(np.array(values))
+        assert of_parquet(tmp_path, column, space) == expected
+
+
+def test_a_decimal_of_very_many_digits_is_no_label() -> None:
+    (batch,) = gathered(*(row(value=Decimal(one)) for one in ("1e1000000", "-1e-1000000", "1e60")), space=CODES)
+    assert outcomes(batch, CODES) == ["unknown-label"] * 3
 
 
 def test_a_float_of_a_file_that_is_no_number_is_a_missing_label(tmp_path: Path) -> None:
