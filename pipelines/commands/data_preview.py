@@ -60,7 +60,7 @@ _TRIED = 2_000
 SERIES = re.compile(
     r"household|meter|house|person|customer|series|device|sensor|wearer|subject|participant|patient|^user|^id$|_id$"
     r"|^lclid$|z(ä|ae)hler(?!stand)|z(ä|ae)hlpunkt|messstelle|kunde"
-    r"|(?<![^\W_])(prm|pdl|ean\d*|(?-i:CUPS))(?![^\W_])|aansluiting",
+    r"|(?<![^\W_])(prm|pdl|ean\d{0,18}|(?-i:CUPS))(?![^\W_])|aansluiting",
     re.IGNORECASE,
 )
 #: A meter, or what it counts.
@@ -247,6 +247,11 @@ class _Times:
         for problem in problems:
             instants = np.where(problem.rows, -1, instants)
         return cls(columns, instants, format_ or None, unit)
+
+
+def is_name_of_series(name: str) -> bool:
+    """Whether a column or field is called as what has readings: a meter, a home, a person."""
+    return SERIES.search(name) is not None
 
 
 def format_of(path: Path) -> FileFormat:

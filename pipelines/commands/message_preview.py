@@ -33,10 +33,10 @@ from ..errors import CommandError, ExitCode
 from .data_preview import (
     COUNTER_RISES,
     EPOCHS,
-    SERIES,
     TIME,
     VALUE,
     are_counters,
+    is_name_of_series,
     runs_of,
     slot_of,
     text_format,
@@ -526,7 +526,7 @@ def _rank(name: str, forms: Sequence[re.Pattern[str]]) -> int:
 
 
 def _value_rank(leaf: _Leaf) -> int | None:
-    is_other = leaf.kind is None or _time_of(leaf) is not None or SERIES.search(leaf.name)
+    is_other = leaf.kind is None or _time_of(leaf) is not None or is_name_of_series(leaf.name)
     return None if is_other else _rank(leaf.name, _VALUES)
 
 
@@ -578,7 +578,7 @@ def _series(fields: _Fields, inside: Steps | None) -> list[Any]:
     def rank(leaf: _Leaf) -> int | None:
         plain = all(type(one) in (str, int) for one in leaf.values)
         plain = plain and (inside is None or inside[: len(leaf.arrays)] == leaf.arrays)
-        named = bool(SERIES.search(leaf.name) or _ID.search(leaf.name)) or leaf.steps[-2:-1] == ("tags",)
+        named = is_name_of_series(leaf.name) or bool(_ID.search(leaf.name)) or leaf.steps[-2:-1] == ("tags",)
         steady = plain and named and not _OF_MESSAGE.search(leaf.name)
         return 0 if steady and len(leaf.documents) >= _FEW * fields.documents else None
 
