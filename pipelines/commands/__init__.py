@@ -185,8 +185,8 @@ def on_stop_signal(number: int, frame: FrameType | None) -> None:
     signal.default_int_handler(number, frame)
 
 
-#: The signals that stop a command, each with what Python does at one where nobody has said otherwise. A shell starts
-#: what runs in its background with Ctrl-C ignored, and that stays so.
+#: The signals that stop a command, and Python's own handler of each. A shell starts a command in its background with
+#: Ctrl-C ignored: a signal with another handler keeps it.
 _USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 

@@ -1,4 +1,4 @@
-"""A CSV file as ``init`` looks at it: its encoding, delimiter and decimal mark, and the rows that Arrow reads by them.
+"""``init`` takes encoding, delimiter and decimal mark from the first lines of a CSV file, and reads its rows by them.
 
 Arrow's own texts quote what they could not read, and its callbacks print theirs, so nothing reaches it that it cannot
 decode.

@@ -30,6 +30,7 @@ from ...schemas.files import is_file, is_folder, open_regular, reason
 from ...schemas.readings import RejectReason
 from ...schemas.settings.connectors import FileFormat
 from ...schemas.slots import DAY_US
+from ...transforms.common.batches import is_text_type
 from ...transforms.formats.avro import whole_records
 from ...transforms.formats.paths import SourceFileError, open_text
 from ...transforms.formats.rows import MISSING, clock_columns, clock_times, read_values
@@ -480,7 +481,7 @@ def _with_numbers(table: pa.Table, decimal: str, value: str | None, *, has_types
     texts = [
         name
         for name in table.column_names
-        if _is_text(table.column(name).type) and not any(names.search(name) for names in (_SERIES, TIME, _LABEL))
+        if is_text_type(table.column(name).type) and not any(names.search(name) for names in (_SERIES, TIME, _LABEL))
     ]
     for name in sorted(texts, key=lambda name: not VALUE.search(name)):
         is_named = VALUE.search(name) is not None
@@ -531,7 +532,7 @@ def _wide_series(table: pa.Table) -> _Seen | None:
     if times is None:
         return None
     others = table.drop_columns(list(times.columns))
-    if any(map(_is_text, others.schema.types)):
+    if any(map(is_text_type, others.schema.types)):
         return None  # of a name, most likely
     numbers = _number_columns(others, or_empty=True)
     stems = Counter(_DIGITS.sub("#", name.strip()) for name in numbers)
@@ -603,7 +604,7 @@ def _labelled(table: pa.Table, times: _Times, label: str) -> _Seen:
 def _label(table: pa.Table, time: tuple[str, ...], value: str | None) -> str | None:
     """The column of labels: texts of few values, by its name, or because nothing is measured."""
     if value is not None:
-        return value if value in table.column_names and _is_text(table[value].type) and value not in time else None
+        return value if value in table.column_names and is_text_type(table[value].type) and value not in time else None
     labels = _label_columns(table, time)
     numbers = [name for name in _number_columns(table) if name not in time]
     if any(VALUE.search(name) and not _SERIES.search(name) for name in numbers):
@@ -616,7 +617,7 @@ def _label(table: pa.Table, time: tuple[str, ...], value: str | None) -> str | N
 
 def _label_columns(table: pa.Table, without: tuple[str, ...]) -> list[str]:
     """Columns of texts of few values, but those that name series or the time of the day."""
-    texts = [name for name in table.column_names if name not in without and _is_text(table[name].type)]
+    texts = [name for name in table.column_names if name not in without and is_text_type(table[name].type)]
     counts = {name: len(_texts(table, name)) for name in texts if not _SERIES.search(name) and not _HOUR.search(name)}
     most = min(_MOST_LABELS, table.num_rows // _ROWS_A_LABEL)
     return [name for name, count in counts.items() if 2 <= count <= most]  # noqa: PLR2004 - one label tells nothing
@@ -630,7 +631,7 @@ def _texts(table: pa.Table, name: str) -> tuple[str, ...]:
 
 def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
     others = [name for name in table.column_names if name not in time]
-    texts = [name for name in others if _is_text(table[name].type) and not _HOUR.search(name)]
+    texts = [name for name in others if is_text_type(table[name].type) and not _HOUR.search(name)]
     whole = [name for name in others if pa.types.is_integer(table[name].type) and _SERIES.search(name)]
     numbered = [name for name in whole if not unit_of(name) and not _is_counted(table, name, time)]
     return min([*texts, *numbered], key=lambda name: not _SERIES.search(name), default=None)
@@ -694,10 +695,6 @@ def _no_number(column: pa.Array, decimal: str) -> float:
     return sum(float(problem.rows.mean()) for problem in problems if problem.reason is RejectReason.NOT_A_NUMBER)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
 def _is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
@@ -730,7 +727,7 @@ def _times_of(table: pa.Table) -> _Times | None:
             return times
         if _is_time(kind):
             return _Times.read(table, (name,))
-        if _is_text(kind):
+        if is_text_type(kind):
             hours = _hours(table, name)
             days = ("%Y%m%d",) if TIME.search(name) and not hours else ()
             for columns in ((name,), *((name, hour) for hour in hours)):
@@ -761,7 +758,7 @@ def _days_of(table: pa.Table) -> _Times | None:
         if _is_time(kind):
             return _Times.read(table, (name,))
         is_number = pa.types.is_integer(kind) and TIME.search(name)
-        if _is_text(kind) or is_number:
+        if is_text_type(kind) or is_number:
             formats = ("%Y%m%d",) if is_number else ("", *_DAY_FORMATS, *_TIME_FORMATS)
             format_ = text_format(_joined(table, (name,)), formats)
             if format_ is not None:
@@ -780,7 +777,7 @@ def _is_part(table: pa.Table, name: str) -> bool:
 
 def _has_days(table: pa.Table, name: str) -> bool:
     """Whether a column has days, or midnights, alone."""
-    if not (_is_time(table[name].type) or _is_text(table[name].type)):
+    if not (_is_time(table[name].type) or is_text_type(table[name].type)):
         return False
     some = table.select([name]).take(np.arange(0, len(table), max(1, len(table) // _TRIED)))
     texts = _tried(_joined(some, (name,)))
@@ -813,7 +810,7 @@ def _of_day(table: pa.Table, day: str) -> _Times | None:
 def _hours(table: pa.Table, day: str) -> list[str]:
     """Columns beside that of a day that may be the time of the day, by their names and types."""
     kinds = {name: table[name].type for name in table.column_names if _is_hour(name, day)}
-    may_be = (pa.types.is_integer, pa.types.is_time, _is_text)
+    may_be = (pa.types.is_integer, pa.types.is_time, is_text_type)
     return [name for name, kind in kinds.items() if any(is_kind(kind) for is_kind in may_be)]
 
 
@@ -826,7 +823,7 @@ def _is_naive(table: pa.Table, seen: _Seen) -> bool:
     if seen.time_unit is not None or not seen.time or seen.time[0] not in table.column_names:
         return seen.time_unit is None
     kind = table[seen.time[0]].type
-    if not _is_text(kind):
+    if not is_text_type(kind):
         return not (pa.types.is_timestamp(kind) and kind.tz is not None)
     stamps = _stamps(_tried(_joined(table, seen.time)), seen.time_format)
     return not stamps.zoned[stamps.good].any()

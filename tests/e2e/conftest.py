@@ -93,13 +93,19 @@ def prism() -> Path:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, prism: Path) -> Iterator[Bench]:
-    """An empty place for jobs on Prism; whatever was started in it is ended."""
+def bench_kind() -> type[Bench]:
+    """The kind of ``bench``; a module with one of its own has another fixture of this name."""
     from .live_bench import Bench  # noqa: PLC0415 - after its asserts were registered above
 
+    return Bench
+
+
+@pytest.fixture
+def bench(tmp_path: Path, prism: Path, bench_kind: type[Bench]) -> Iterator[Bench]:
+    """An empty place for jobs on Prism; whatever was started in it is ended."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    made = Bench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
+    made = bench_kind(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
     yield made
     made.close()
 

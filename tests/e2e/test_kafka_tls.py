@@ -132,7 +132,7 @@ def test_a_client_without_a_certificate_is_refused(broker: KafkaBroker) -> None:
     assert not told.value.passing
 
 
-@pytest.mark.assures("brokers", "Kafka: what is wrong with security is told by its own cause, without a broker's words")
+@pytest.mark.assures("brokers", "Messages about Kafka's security name the cause and quote no broker")
 def test_a_broker_that_asks_for_a_user_is_told_from_one_that_is_away(broker: KafkaBroker) -> None:
     by_name = {"security.protocol": "SASL_PLAINTEXT", "sasl.username": USER, "sasl.password": PASSWORD}
     scram, plain = {**by_name, "sasl.mechanism": "SCRAM-SHA-256"}, {**by_name, "sasl.mechanism": "PLAIN"}

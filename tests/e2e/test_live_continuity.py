@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,6 @@ from quiltstream.store import Store
 
 from ..examined import Tally, every
 from .live_bench import DAY, Bench, Running, day_of, readings, truth
-from .prism import prism_arguments
 
 DAYS = 6
 
@@ -34,13 +33,8 @@ class VolumeBench(Bench):
 
 
 @pytest.fixture
-def bench(tmp_path: Path, prism: Path) -> Iterator[VolumeBench]:
-    """An empty place for jobs; whatever was started in it is ended."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    made = VolumeBench(tmp_path / "job", prism_arguments(prism), {"TMPDIR": str(temporary)})
-    yield made
-    made.close()
+def bench_kind() -> type[Bench]:
+    return VolumeBench
 
 
 def moved(bench: VolumeBench) -> None:

@@ -161,7 +161,7 @@ def test_the_pool_forks_workers_of_different_hash_seeds_in_turn_and_ends_them() 
         assert seeds == [[b"PYTHONHASHSEED=1"], [b"PYTHONHASHSEED=2"]]
     finally:
         processes.close()
-    # whoever takes over a process whose parent is gone may take a moment to notice its end
+    # the process that adopts one whose parent is gone may take a moment to notice its end
     deadline = time.monotonic() + 60
     while any(alive(pid) for pid in [*starters, *workers]):
         assert time.monotonic() < deadline

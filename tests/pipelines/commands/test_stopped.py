@@ -96,7 +96,7 @@ def test_a_stop_leaves_no_worker_that_is_a_process_of_its_own(tmp_path: Path, nu
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process runs: of one that ended, and that nobody has asked for, the command line is empty."""
+    """Whether a process runs. The command line of one that ended is empty until its parent takes its exit code."""
     with suppress(OSError):
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     return False

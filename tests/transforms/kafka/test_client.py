@@ -97,7 +97,7 @@ def told_of(
     return told.value
 
 
-@pytest.mark.assures("brokers", "Kafka: what is wrong with security is told by its own cause, without a broker's words")
+@pytest.mark.assures("brokers", "Messages about Kafka's security name the cause and quote no broker")
 @pytest.mark.parametrize("kind", SAID)
 def test_a_cause_that_only_a_text_of_the_client_tells_has_its_own_sentence(kind: str) -> None:
     said = error(*SAID[kind])
