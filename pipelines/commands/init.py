@@ -824,7 +824,7 @@ def _messages_of(heard: Sequence[tuple[Arrived, int]]) -> Messages:
     """Messages of a broker as a job has them; those that the broker had kept with the header that a gateway writes."""
     return Messages(
         payloads=[one.payload for one, _ in heard],
-        topics=[one.name.decode("utf-8", "replace") for one, _ in heard],
+        topics=[one.topic for one, _ in heard],
         keys=[None] * len(heard),
         headers=[(("mqtt-retain", b"1"),) if one.retain else () for one, _ in heard],
         stamps_us=np.array([stamp for _, stamp in heard], dtype=np.int64),

@@ -6,7 +6,7 @@ bounded, and may be lost with the process: the broker sends it again.
 ``run``
     the command: its parts from the settings, with passwords and certificates
 ``connection``
-    the MQTT connection and its packets; a look at what a broker sends, for ``init``
+    the MQTT connection; a look at what a broker sends, for ``init``
 ``forward``, ``delivery``
     messages to a delivery target: a folder or a Kafka topic
 ``publish_back``

@@ -3,13 +3,20 @@
 Everything happens in :meth:`Connection.turn`, in the thread that calls it: no message comes while the owner is not
 ready for one, and the number of the connection cannot change between a look at it and an acknowledgement.
 
-PUBLISH packets are parsed here. The library refuses some strings that MQTT 5 allows and brokers pass on, and breaks on
-what it does not know; a packet that a client cannot parse ends its connection, the broker sends it again, and so for
-ever. So a packet counts as broken only where its topic, quality of service or packet id cannot be read. A message whose
-properties cannot be parsed is :attr:`Arrived.malformed`: it has a packet id, and can be acknowledged like any other.
-The library has no public way to do this: ``_packet_handle``, which it calls with each whole packet in ``_in_packet``,
-is replaced, and ``_send_pubrec`` is used. A version without them is refused at the start, one that does not call them
-at its first message.
+The library refuses some properties that MQTT 5 allows and brokers pass on, such as a string with U+FEFF. It ends the
+connection without a packet id that could be acknowledged, and the broker sends the message again in the next one. That
+one is therefore made with MQTT 3.1.1, in which messages have no properties. The session of a client id is the same one
+(tried with Mosquitto 2.0.11). After a minute MQTT 5 is used again, as soon as every message is acknowledged.
+
+In a connection of MQTT 3.1.1 messages have no content type. The broker learns neither the receive maximum nor the
+largest packet of the session: its own limit bounds how many messages are under way, and a packet that is too large is
+read before it is dropped. The session does not expire until MQTT 5 is used again. Where it has to be subscribed anew,
+retained messages come again. Each change of the version repeats the messages under way, with the DUP flag. A session
+without filters only publishes and stays with MQTT 5, because its rows would lose their id.
+
+Subscriptions ask for QoS 1. A session can have one of QoS 2 from another client of its id. The library answers such a
+message with PUBREC before it is delivered, and the broker does not send it again: it is lost with the process, or with
+a change of the version.
 """
 
 from __future__ import annotations
@@ -32,244 +39,40 @@ from ..errors import CommandError, ExitCode
 
 __all__ = [
     "FAILURE",
-    "PRIVATE",
-    "PRIVATE_KEYS",
-    "PUBLISH",
-    "PUBREL",
     "UNREADABLE",
     "Arrived",
     "Backoff",
     "BrokerError",
     "Connection",
-    "PacketError",
     "Session",
     "lasting",
     "listen",
-    "made_client",
     "optional_library",
-    "packet_id",
     "paho",
-    "publish_of",
     "row_properties",
 ]
-
-#: The kinds of packets, in the upper half of their first byte.
-PUBLISH, PUBREL = 0x30, 0x60
-
-#: Bytes of a variable byte integer at most.
-_MOST = 4
-_CONTENT_TYPE = 0x03
-
-#: Bytes of the properties of a PUBLISH that have a fixed width: format, expiry, topic alias.
-_WIDTHS = {0x01: 1, 0x02: 4, 0x23: 2}
-
-#: Strings or bytes that follow one another in those that say their length: content type, response topic, correlation
-#: data, user property.
-_PARTS = {_CONTENT_TYPE: 1, 0x08: 1, 0x09: 1, 0x26: 2}
-_SUBSCRIPTION = 0x0B
-
-
-class PacketError(QuiltstreamError):
-    """A packet whose message cannot be identified: the stream is not MQTT 5."""
 
 
 class Arrived(NamedTuple):
     """A message of the broker.
 
     Attributes:
-        name: its topic as bytes.
-        payload: the body; of a malformed message all that follows its packet id.
+        topic: its topic, or empty where that is no UTF-8.
+        payload: the body.
         mid: its packet id; 0 with QoS 0.
         qos: 0, 1 or 2.
         dup: whether the broker says that it may have sent it before.
         retain: whether the broker had kept it for new subscribers.
-        content_type: what the publisher says the body is, or empty.
-        malformed: whether its properties cannot be read.
+        content_type: what the publisher says the body is, or empty; always empty by MQTT 3.1.1.
     """
 
-    name: bytes
+    topic: str
     payload: bytes
     mid: int
     qos: int
     dup: bool
     retain: bool
     content_type: str = ""
-    malformed: bool = False
-
-    @property
-    def topic(self) -> str:
-        """Its topic.
-
-        Raises:
-            UnicodeDecodeError: it is no UTF-8.
-        """
-        return self.name.decode()
-
-
-def publish_of(command: int, packet: bytes) -> Arrived:
-    """Read a PUBLISH packet.
-
-    Args:
-        command: its first byte.
-        packet: what follows its remaining length.
-
-    Raises:
-        PacketError: it has no topic, quality of service or packet id that it could be acknowledged by.
-
-    >>> publish_of(0x32, bytes([0, 1]) + b"t" + bytes([0, 7, 0]) + b"body").payload
-    b'body'
-    """
-    qos = command >> 1 & 3
-    at = 2 + int.from_bytes(packet[:2], "big")
-    name, behind = packet[2:at], at + 2 * (qos > 0)
-    if len(packet) < max(2, behind) or qos == 3:  # noqa: PLR2004 - two bits, of which MQTT uses three values
-        raise PacketError
-    mid = int.from_bytes(packet[at:behind], "big")
-    if qos and not mid:
-        raise PacketError
-    flags = bool(command & 8), bool(command & 1)
-    try:
-        size, start = _integer(packet, behind, len(packet))
-        end = start + size
-        kind = _content_type(packet, start, end)
-    except ValueError:
-        return Arrived(name, packet[behind:], mid, qos, *flags, malformed=True)
-    return Arrived(name, packet[end:], mid, qos, *flags, kind)
-
-
-def packet_id(packet: bytes) -> int:
-    """The packet id of a packet that begins with it.
-
-    Raises:
-        PacketError: it has none.
-    """
-    found = int.from_bytes(packet[:2], "big")
-    if len(packet) < 2 or not found:  # noqa: PLR2004 - its bytes
-        raise PacketError
-    return found
-
-
-def _content_type(packet: bytes, at: int, end: int) -> str:
-    """The first content type among the properties; all others are passed over, whatever they hold.
-
-    Raises:
-        ValueError: they cannot be read.
-    """
-    found: bytes | None = None
-    if end > len(packet):
-        raise ValueError
-    while at < end:
-        name, start = _integer(packet, at, end)
-        at = _behind(packet, name, start, end)
-        if name == _CONTENT_TYPE and found is None:
-            found = packet[start + 2 : at]
-    text = (found or b"").decode()
-    if "\0" in text:
-        raise ValueError
-    return text
-
-
-def _behind(packet: bytes, name: int, at: int, end: int) -> int:
-    """Where a property of that name ends which begins there.
-
-    Raises:
-        ValueError: not before the end, or there is none of that name in a PUBLISH.
-    """
-    if name in _WIDTHS:
-        at += _WIDTHS[name]
-    elif name == _SUBSCRIPTION:
-        _, at = _integer(packet, at, end)
-    elif name in _PARTS:
-        for _ in range(_PARTS[name]):
-            at += 2 + int.from_bytes(packet[at : at + 2], "big")
-    else:
-        raise ValueError
-    if at > end:
-        raise ValueError
-    return at
-
-
-def _integer(packet: bytes, at: int, end: int) -> tuple[int, int]:
-    """A variable byte integer and where it ends.
-
-    Raises:
-        ValueError: it does not end, or not there.
-    """
-    value = 0
-    for place in range(_MOST):
-        if at + place >= end:
-            break
-        byte = packet[at + place]
-        value |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:  # noqa: PLR2004 - its top bit says that more follows
-            return value, at + place + 1
-    raise ValueError
-
-
-#: The parts of the library that are not public: methods of its client, and keys of what it has read.
-PRIVATE = ("_packet_handle", "_send_pubrec")
-PRIVATE_KEYS = ("command", "packet")
-_UNKNOWN = (
-    "the gateway does not know this version of paho-mqtt, and would be stopped by messages that it cannot read; "
-    "install one that it was tried with: pip install 'paho-mqtt==2.2.*'"
-)
-
-
-def made_client(
-    mqtt: Any, on_message: Callable[[Arrived], None], is_own: Callable[[Exception], bool], **options: Any
-) -> Any:
-    """A client that no message of the broker can stop.
-
-    Args:
-        mqtt: the library, as :func:`paho` gives it.
-        on_message: called with each message.
-        is_own: whether an error was raised by what the library calls back; it is raised, while any other means that a
-            packet cannot be read, which ends the connection as a protocol error.
-        options: of the library's client.
-
-    Raises:
-        CommandError: the library is of a version that is not known.
-    """
-    known = all(callable(getattr(mqtt.Client, name, None)) for name in PRIVATE)
-    client: Any = _class(mqtt, on_message, is_own)(**options) if known else None
-    if not set(PRIVATE_KEYS) <= set(getattr(client, "_in_packet", ())):
-        raise CommandError(_UNKNOWN)
-    client.on_message = _unexpected
-    return client
-
-
-def _class(mqtt: Any, arrived: Callable[[Arrived], None], is_own: Callable[[Exception], bool]) -> Any:
-    class Client(mqtt.Client):
-        def _packet_handle(self) -> Any:
-            command, packet = self._in_packet["command"], self._in_packet["packet"]
-            kind = command & 0xF0
-            try:
-                if kind == PUBLISH:
-                    message = publish_of(command, bytes(packet))
-                elif kind == PUBREL:
-                    # the message itself went on before it was answered
-                    return self.ack(packet_id(packet), 2)
-                else:
-                    return super()._packet_handle()
-            except PacketError:
-                return mqtt.MQTTErrorCode.MQTT_ERR_PROTOCOL
-            except Exception as error:
-                if is_own(error):
-                    raise
-                return mqtt.MQTTErrorCode.MQTT_ERR_PROTOCOL
-            arrived(message)
-            return mqtt.MQTTErrorCode.MQTT_ERR_SUCCESS
-
-        def received(self, packet: int) -> None:
-            """Acknowledge a message of QoS 2: it is had, and may be forgotten when the broker says so."""
-            self._send_pubrec(packet)
-
-    return Client
-
-
-def _unexpected(*_: Any) -> None:
-    """What the library calls with a message that it has read itself."""
-    raise CommandError(_UNKNOWN)
 
 
 def optional_library(name: str, extra: str) -> Any:
@@ -299,9 +102,9 @@ def paho() -> Any:
     client = optional_library("paho.mqtt.client", "mqtt")
     return SimpleNamespace(
         Client=client.Client,
+        MQTTv311=client.MQTTv311,
         MQTTv5=client.MQTTv5,
         CallbackAPIVersion=optional_library("paho.mqtt.enums", "mqtt").CallbackAPIVersion,
-        MQTTErrorCode=optional_library("paho.mqtt.enums", "mqtt").MQTTErrorCode,
         PacketTypes=optional_library("paho.mqtt.packettypes", "mqtt").PacketTypes,
         Properties=optional_library("paho.mqtt.properties", "mqtt").Properties,
         SubscribeOptions=optional_library("paho.mqtt.subscribeoptions", "mqtt").SubscribeOptions,
@@ -398,10 +201,17 @@ _STABLE_S = 5.0
 #: Connections in a row that were shorter, after which it is said why that may be.
 _SHORT = 3
 
-#: Connections in a row that ended with a packet that is no MQTT, after which it is left to an operator, and seconds of
-#: a connection after which the next such packet is the first of a row again.
+#: Connections in a row that ended with a packet that cannot be read, after which it is left to an operator, and
+#: seconds of a connection after which the next such packet is the first of a row again.
 _UNREADABLE = 5
 _CALM_S = 600.0
+
+_NOT_READ = "sent what the MQTT library cannot read"
+
+#: Seconds from one try to return from MQTT 3.1.1 to MQTT 5 to the next, and for how many of them at most nothing is
+#: read, so that what is unacknowledged can come to an end also under load.
+_PLAIN_S = 60.0
+_DRAIN_S = 5.0
 _CONNECT_S = 10.0
 
 #: Seconds from one probe of what the port speaks to the next.
@@ -485,8 +295,11 @@ class Connection:
         self._closing = False
         self._short = 0
         self._unreadable = 0
+        self._refused = False
         self._raised: Exception | None = None
-        self._twice: set[int] = set()
+        self._plain = False
+        self._subscriptions_kept = False
+        self._unacknowledged: set[int] = set()
         self._wrong: str | None = None
         self._last_misc = 0.0
         self._port: str | None = None
@@ -531,7 +344,10 @@ class Connection:
             seconds = min(seconds, max(0.0, self._due - time.monotonic()))
             poll.poll(max(1.0, seconds * 1_000))
             return
-        reading = room is None or room()
+        if self._draining and not self._unacknowledged and not client.want_write():
+            self._return()
+            return
+        reading = self._may_read(room)
         events = (select.POLLIN if reading else 0) | (select.POLLOUT if client.want_write() else 0)
         poll.register(sock.fileno(), events)
         pending = reading and isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
@@ -542,6 +358,8 @@ class Connection:
         elif event & (select.POLLERR | select.POLLHUP):
             # held back and the other end is gone: nothing more is to be read from there
             client.disconnect()
+        # another one if that has ended the connection with a packet that cannot be read
+        client = self._client
         if client.want_write():
             client.loop_write()
         now = time.monotonic()
@@ -550,13 +368,10 @@ class Connection:
             client.loop_misc()
         self._check()
 
-    def ack(self, packet: int) -> None:
+    def ack(self, packet: int, qos: int) -> None:
         """Acknowledge a message of the present connection; it is written with the next turn."""
-        if packet in self._twice:
-            self._twice.discard(packet)
-            self._client.received(packet)
-        else:
-            self._client.ack(packet, 1)
+        self._unacknowledged.discard(packet)
+        self._client.ack(packet, qos)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool, properties: Any = None) -> int:
         """Publish with QoS 1, while :attr:`connected`; the packet id that ``on_sent`` is called with.
@@ -585,13 +400,14 @@ class Connection:
 
     def _made(self) -> Any:
         mqtt, session = self._mqtt, self._session
-        client = made_client(
-            mqtt,
-            self._message,
-            lambda error: error is self._raised,
+        self._begun = False
+        client = mqtt.Client(
             callback_api_version=mqtt.CallbackAPIVersion.VERSION2,
             client_id=session.client_id,
-            protocol=mqtt.MQTTv5,
+            protocol=mqtt.MQTTv311 if self._plain else mqtt.MQTTv5,
+            clean_session=session.expiry == 0 if self._plain else None,
+            # else the library itself goes on to MQTT 3.1 at a broker that does not take 3.1.1
+            reconnect_on_failure=False,
             manual_ack=True,
         )
         client.connect_timeout = _CONNECT_S
@@ -603,6 +419,7 @@ class Connection:
         client.on_disconnect = self._noting(self._disconnected)
         client.on_subscribe = self._noting(self._subscribed)
         client.on_publish = self._noting(self._published)
+        client.on_message = self._noting(self._message)
         # with these set, packets are collected for the next turn instead of written one by one where they arise
         client.on_socket_register_write = _nothing
         client.on_socket_unregister_write = _nothing
@@ -615,6 +432,8 @@ class Connection:
         try:
             if self._begun:
                 self._client.reconnect()
+            elif self._plain:
+                self._client.connect(session.host, session.port, keepalive=session.keepalive)
             else:
                 properties = self._mqtt.Properties(self._mqtt.PacketTypes.CONNECT)
                 properties.SessionExpiryInterval = session.expiry
@@ -627,7 +446,6 @@ class Connection:
                     clean_start=session.expiry == 0,
                     properties=properties,
                 )
-                self._begun = True
         except ssl.SSLCertVerificationError as error:
             raise BrokerError(
                 f"{self.where}: its certificate is not accepted ({error.verify_message}); look at mqtt.tls.ca and "
@@ -674,16 +492,54 @@ class Connection:
         self._due = time.monotonic() + wait
         _LOG.warning("%s %s; trying again in %.1f s (try %d)", self.where, why, wait, self._backoff.tries)
 
+    @property
+    def _draining(self) -> bool:
+        """Whether MQTT 3.1.1 is to be left as soon as nothing is unacknowledged."""
+        age = time.monotonic() - self._since
+        return self._plain and self.ready and age >= _PLAIN_S and age % _PLAIN_S < _DRAIN_S
+
+    def _may_read(self, room: Callable[[], bool] | None) -> bool:
+        return not self._draining and (room is None or room())
+
+    def _return(self) -> None:
+        """Leave MQTT 3.1.1; the next turn connects by MQTT 5."""
+        _LOG.info("%s: connecting by MQTT 5 again", self.where)
+        client = self._client
+        client.on_disconnect = None
+        client.disconnect()
+        client.loop_write()
+        _close(client)
+        self.connected = self.ready = False
+        self._unreadable = 0
+        self._due = 0.0
+        self._change(plain=False)
+
+    def _change(self, *, plain: bool) -> None:
+        """Go on with a new client of the library, by MQTT 3.1.1 or MQTT 5."""
+        self._plain = plain
+        self._client = self._made()
+
     def _read(self, room: Callable[[], bool] | None) -> None:
-        read = self._client.loop_read
+        client = self._client
         for _ in range(_BATCH):
             before = self._packets
-            read()
-            if self._packets == before or (room is not None and not room()):
+            try:
+                client.loop_read()
+            except Exception as error:
+                if error is self._raised:
+                    raise
+                # the library has not ended the connection, and would read the same packet for ever
+                _LOG.warning("%s: the MQTT library raised %s", self.where, type(error).__name__)
+                client.on_disconnect = None
+                _close(client)
+                self._ended(unreadable=True)
+                return
+            if self._packets == before or not self._may_read(room):
                 return
 
     def _connected(self, client: Any, _: Any, flags: Any, reason: Any, __: Any) -> None:
-        if reason.value >= FAILURE:
+        self._refused = reason.value >= FAILURE
+        if self._refused:
             self._fail(reason, "does not take the connection")
             return
         # before the library publishes once more what the old connection did not confirm: the owner does that itself,
@@ -704,15 +560,20 @@ class Connection:
         else:
             _LOG.info("%s: connected", self.where)
         self._unanswered = {}
-        self._twice.clear()
+        self._unacknowledged.clear()
+        self._subscriptions_kept &= flags.session_present
+        if not (self._plain and self._subscriptions_kept):
+            self._subscribe(client)
+        self.ready = not self._unanswered
+
+    def _subscribe(self, client: Any) -> None:
         if self._session.unsubscribe:
             client.unsubscribe(list(self._session.unsubscribe))
         handling = 1 if self._session.send_retained else 2
         for filter_ in self._session.filters:
-            options = self._mqtt.SubscribeOptions(qos=1, retainHandling=handling)
-            _, number = client.subscribe([(filter_, options)])
+            asked = 1 if self._plain else self._mqtt.SubscribeOptions(qos=1, retainHandling=handling)
+            _, number = client.subscribe([(filter_, asked)])
             self._unanswered[number] = filter_
-        self.ready = not self._unanswered
 
     def _subscribed(self, client: Any, _: Any, number: int, reasons: Sequence[Any], __: Any) -> None:
         filter_ = self._unanswered.pop(number, "")
@@ -722,7 +583,7 @@ class Connection:
                 client.disconnect()
                 return
         if not self._unanswered:
-            self.ready = True
+            self.ready = self._subscriptions_kept = True
             _LOG.info("%s: subscribed to %d topic filter(s)", self.where, len(self._session.filters))
 
     def _noting(self, call: Callable[..., None]) -> Callable[..., None]:
@@ -737,12 +598,20 @@ class Connection:
 
         return noted
 
-    def _message(self, message: Arrived) -> None:
+    def _message(self, _: Any, __: Any, message: Any) -> None:
         self._packets += 1
-        if message.qos == 2:  # noqa: PLR2004 - which we never ask for, but a session may have it from somebody else
-            self._twice.add(message.mid)
-        if self._on_message is not None:
-            self._on_message(message)
+        if message.qos:
+            self._unacknowledged.add(message.mid)
+        if self._on_message is None:
+            return
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            topic = ""
+        kind = getattr(message.properties, "ContentType", "")
+        self._on_message(
+            Arrived(topic, bytes(message.payload), message.mid, message.qos, message.dup, message.retain, kind)
+        )
 
     def _published(self, _: Any, __: Any, packet: int, reason: Any, ___: Any) -> None:
         if reason.value >= FAILURE:
@@ -752,31 +621,47 @@ class Connection:
             self._on_sent(packet)
 
     def _disconnected(self, _: Any, __: Any, flags: Any, reason: Any, ___: Any) -> None:
-        was_ready, self.ready, self.connected = self.ready, False, False
-        unreadable = reason.value == UNREADABLE and not flags.is_disconnect_packet_from_server
-        calm = was_ready and time.monotonic() - self._since >= _CALM_S
-        self._unreadable = unreadable + (0 if calm or not unreadable else self._unreadable)
+        by_server = flags.is_disconnect_packet_from_server
+        if by_server:
+            self._fail(reason, "ended the connection")
+        # the library gives the same reason where the broker does not take the connection
+        self._ended(unreadable=reason.value == UNREADABLE and not by_server and not self._refused)
+
+    def _ended(self, *, unreadable: bool) -> None:
+        was_ready, was_connected, was_plain = self.ready, self.connected, self._plain
+        self.ready = self.connected = self._refused = False
+        seconds = time.monotonic() - self._since
+        if (was_ready and seconds >= _CALM_S) or (was_connected and not unreadable):
+            self._unreadable = 0
+        self._unreadable += unreadable
         if self._unreadable >= _UNREADABLE:
             self._wrong = (
-                f"{self.where} sends what is no packet of MQTT 5 ({_UNREADABLE} connections in a row ended with it); "
+                f"{self.where} sends what cannot be read as MQTT ({_UNREADABLE} connections in a row ended with it); "
                 "look at mqtt.host and mqtt.port, at the broker and at what stands between. Messages stay at the broker"
             )
-        if flags.is_disconnect_packet_from_server:
-            self._fail(reason, "ended the connection")
         if was_ready:
-            self._short += 1
-            if time.monotonic() - self._since >= _STABLE_S:
-                self._short = 0
+            self._short = 0 if seconds >= _STABLE_S else self._short + 1
+            if not self._short:
                 self._backoff.reset()
-        port = None if was_ready or self._closing or self._wrong is not None else self._wrong_port()
+        if was_plain and not was_connected:
+            # it may not take MQTT 3.1.1
+            self._change(plain=False)
+        elif unreadable:
+            self._change(plain=bool(self._session.filters))
+        port = None if was_connected or self._closing or self._wrong is not None else self._wrong_port()
         if self._wrong is not None or self._closing:
             return
+        if was_connected and self._plain and not was_plain:
+            # at once, also for an owner that is not patient
+            self._due = 0.0
+            _LOG.warning("%s %s; connecting by MQTT 3.1.1, which has no properties", self.where, _NOT_READ)
+        else:
+            self._later(port or (_NOT_READ if unreadable else self._why(was_ready=was_ready)))
+
+    def _why(self, *, was_ready: bool) -> str:
+        """How a connection ended in which everything could be read."""
         why = "is not there any more" if was_ready else "ended the connection before it was set up"
-        if port is not None:
-            why = port
-        elif unreadable:
-            why = "sent what is no packet of MQTT 5"
-        elif not was_ready and self._session.tls is not None:
+        if not was_ready and self._session.tls is not None:
             # since TLS 1.3 a client's certificate is judged when its handshake is over, and the library swallows why
             why += ": does it want a certificate, or another one, as mqtt.tls.cert?"
         elif self._short >= _SHORT:
@@ -784,7 +669,7 @@ class Connection:
             why += (
                 f", soon after the connection was made, as before: does another client use {self._session.client_id!r}?"
             )
-        self._later(why)
+        return why
 
     def _fail(self, reason: Any, what: str) -> None:
         """Note a reason code that stays; say one that may pass."""
@@ -793,6 +678,12 @@ class Connection:
             self._wrong = f"{self.where} {what} ({reason}): {advice}"
         elif reason.value:
             _LOG.warning("%s %s (%s)", self.where, what, reason)
+
+
+def _close(client: Any) -> None:
+    """Close the socket of a client that is not used any more."""
+    if (sock := client.socket()) is not None:
+        sock.close()
 
 
 def _nothing(*_: Any) -> None:
@@ -834,8 +725,8 @@ def listen(session: Session, most: int, seconds: float) -> list[tuple[Arrived, i
     def take(message: Arrived) -> None:
         nonlocal held
         if message.qos:
-            connection.ack(message.mid)
-        if len(heard) < most and held < _MOST_BYTES and not message.malformed:
+            connection.ack(message.mid, message.qos)
+        if len(heard) < most and held < _MOST_BYTES and message.topic:
             held += len(message.payload)
             heard.append((message, time.time_ns() // 1_000))
 

@@ -29,6 +29,7 @@ _BUSY_S = 0.002
 class _Flight(NamedTuple):
     epoch: int
     packet: int
+    qos: int
     size: int
     topic: str
     length: int
@@ -102,20 +103,13 @@ class Forward:
         tally.received += 1
         tally.duplicates += message.dup
         tally.unconfirmed += message.qos == 0
-        payload = message.payload
-        try:
-            topic = message.topic
-        except UnicodeDecodeError:
-            topic = ""
+        topic, payload = message.topic, message.payload
         if not topic:
             # the bytes of the topic may name a meter that is to have a pseudonym
             self._drop(Dropped.BAD_TOPIC, "", message)
             return
         if self._names is not None:
             topic = self._names.of(topic)
-        if message.malformed:
-            self._drop(Dropped.BAD_PROPERTIES, topic, message)
-            return
         if message.retain and not self._retained:
             self._drop(Dropped.RETAINED, topic, message)
             return
@@ -125,11 +119,16 @@ class Forward:
         taken = _taken(topic, message)
         self._number += 1
         number, size = self._number, taken.size
-        packet = message.mid if message.qos else 0
         if not self._flights:
             self._stall.moved()
         self._flights[number] = _Flight(
-            self._epoch, packet, size, topic, len(payload), taken if self._rejects.wants_content else None
+            self._epoch,
+            message.mid,
+            message.qos,
+            size,
+            topic,
+            len(payload),
+            taken if self._rejects.wants_content else None,
         )
         self._held += size
         if self._waiting or not self._target.offer(number, taken):
@@ -185,22 +184,20 @@ class Forward:
     def _answered(self, number: int, line: Connection) -> None:
         flight = self._flights.pop(number)
         self._held -= flight.size
-        if not flight.packet:
+        if not flight.qos:
             return
         if flight.epoch == line.epoch and line.connected:
-            line.ack(flight.packet)
+            line.ack(flight.packet, flight.qos)
             self._tally.acknowledged += 1
         else:
             self._tally.stale += 1
 
     def _drop(self, reason: Dropped, topic: str, message: Arrived) -> None:
         self._tally.dropped[reason] += 1
-        # where the body of a malformed message begins is not sure
-        wanted = self._rejects.wants_content and not message.malformed
-        content = _content(_taken(topic, message)) if wanted else None
+        content = _content(_taken(topic, message)) if self._rejects.wants_content else None
         self._rejects.add(reason, topic.encode(), len(message.payload), content)
         if message.qos and self._line is not None:
-            self._line.ack(message.mid)
+            self._line.ack(message.mid, message.qos)
             self._tally.acknowledged += 1
 
     def _finish(self, line: Connection, patience: float) -> None:

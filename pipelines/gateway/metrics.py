@@ -39,7 +39,6 @@ class Dropped(str, Enum):
     TOO_LARGE = "too-large"
     RETAINED = "retained"
     BAD_TOPIC = "bad-topic"
-    BAD_PROPERTIES = "bad-properties"
     REFUSED = "refused-by-next-hop"
     NO_RELEASE = "no-release"
     CHANGED = "changed-release"

@@ -1094,4 +1094,18 @@ MUTANTS: tuple[Mutant, ...] = (
         new="found[0].stop",
         tests=("tests/transforms/sources/test_wall_clock.py",),
     ),
+    Mutant(
+        name="a message that the MQTT library refuses comes by MQTT 5 again",
+        file="pipelines/gateway/connection.py",
+        old="self._change(plain=bool(self._session.filters))",
+        new="self._change(plain=False)",
+        tests=("tests/pipelines/gateway/test_unreadable_packets.py",),
+    ),
+    Mutant(
+        name="MQTT 3.1.1 is left with messages that are not acknowledged",
+        file="pipelines/gateway/connection.py",
+        old="if self._draining and not self._unacknowledged and",
+        new="if self._draining and",
+        tests=("tests/pipelines/gateway/test_unreadable_packets.py",),
+    ),
 )

@@ -315,7 +315,7 @@ def test_the_command_that_tries_a_mapping_gives_messages_as_they_are(
     body: str, filter_: str, ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A telegram has several lines, of which ``--topics`` would make a message each."""
-    heard = [(Arrived(filter_.replace("+", "m1").encode(), body.encode(), 0, 0, dup=False, retain=False), NOON_US)]
+    heard = [(Arrived(filter_.replace("+", "m1"), body.encode(), 0, 0, dup=False, retain=False), NOON_US)]
     monkeypatch.setattr("quiltstream.pipelines.gateway.connection.listen", lambda *_: heard)
     gateway = tmp_path / "gateway.yaml"
     gateway.write_text(

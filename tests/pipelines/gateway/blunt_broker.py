@@ -1,10 +1,10 @@
-"""A broker in a thread that says what a test wants, byte for byte, and notes what is answered."""
+"""Brokers in a thread that say what a test wants, byte for byte, and note what is answered."""
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from .threaded_broker import ThreadedBroker, packets
@@ -34,10 +34,20 @@ def packet(first: int, body: bytes) -> bytes:
 
 
 def publish(
-    number: int, properties: bytes = b"", payload: bytes = b"1", topic: bytes = b"meters/m1", first: int = 0x32
+    number: int,
+    properties: bytes | None = b"",
+    payload: bytes = b"1",
+    topic: bytes = b"meters/m1",
+    first: int = 0x32,
 ) -> bytes:
-    """A PUBLISH packet with QoS 1."""
-    return packet(first, text(topic) + number.to_bytes(2, "big") + integer(len(properties)) + properties + payload)
+    """A PUBLISH packet with QoS 1, of MQTT 5 or, without properties (``None``), of MQTT 3.1.1."""
+    told = b"" if properties is None else integer(len(properties)) + properties
+    return packet(first, text(topic) + number.to_bytes(2, "big") + told + payload)
+
+
+def level(connect: bytes) -> int:
+    """The version of MQTT that a CONNECT packet asks for: 4 for 3.1.1, or 5; 0 for a probe of the port."""
+    return connect[6] if connect.startswith(text("MQTT")) else 0
 
 
 class BluntBroker(ThreadedBroker):
@@ -45,16 +55,26 @@ class BluntBroker(ThreadedBroker):
 
     Args:
         says: what it sends behind its answer to the subscription, or to the connection if there is none.
+        plain: what it sends instead by MQTT 3.1.1; ``None``: it ends such a connection.
         subscribed: whether it waits for a subscription.
         instead: sent in place of all this when a connection is there.
 
     Attributes:
+        versions: the version of each connection, as :func:`level` gives it.
         answers: packets of each connection that are no CONNECT, SUBSCRIBE or DISCONNECT, as (first byte, packet id).
     """
 
-    def __init__(self, says: Sequence[bytes], *, subscribed: bool = True, instead: bytes = b"") -> None:
+    def __init__(
+        self,
+        says: Sequence[bytes],
+        plain: Sequence[bytes] | None = None,
+        *,
+        subscribed: bool = True,
+        instead: bytes = b"",
+    ) -> None:
+        self.versions: list[int] = []
         self.answers: list[list[tuple[int, int]]] = []
-        self._says = b"".join(says)
+        self._says = {5: b"".join(says)} | ({} if plain is None else {4: b"".join(plain)})
         self._subscribed = subscribed
         self._instead = instead
         super().__init__()
@@ -76,8 +96,71 @@ class BluntBroker(ThreadedBroker):
         for first, body in packets(peer):
             kind = first[0] & 0xF0
             if kind == CONNECT:
-                peer.sendall(self._instead or packet(CONNACK, b"\0\0\0") + (b"" if self._subscribed else self._says))
+                version = level(body)
+                if version:
+                    self.versions.append(version)
+                if self._instead:
+                    peer.sendall(self._instead)
+                elif version not in self._says:
+                    return
+                else:
+                    connack = packet(CONNACK, bytes(self.versions[-1] - 2))
+                    peer.sendall(connack + (b"" if self._subscribed else self._says[self.versions[-1]]))
             elif kind == SUBSCRIBE:
-                peer.sendall(packet(SUBACK, body[:2] + b"\0\1") + self._says)
+                told = b"\0\1" if self.versions[-1] == 5 else b"\1"
+                peer.sendall(packet(SUBACK, body[:2] + told) + self._says[self.versions[-1]])
             elif len(body) > 1:
                 answers.append((first[0], int.from_bytes(body[:2], "big")))
+
+
+class KeepingBroker(ThreadedBroker):
+    """Has one session over both versions of MQTT, and sends in each connection what is not acknowledged.
+
+    Args:
+        messages: the properties of each message, by its packet id, which is also its body.
+
+    Attributes:
+        versions: the version of each connection, as :func:`level` gives it.
+        subscribed: in which of them there was a subscription.
+        waiting: messages that are not acknowledged.
+    """
+
+    def __init__(self, messages: Mapping[int, bytes]) -> None:
+        self.versions: list[int] = []
+        self.subscribed: list[int] = []
+        self.waiting = dict(messages)
+        super().__init__()
+
+    def wait(self, true: Callable[[], bool], turn: Callable[[], object]) -> None:
+        """Turn a connection until something is so."""
+        until = time.monotonic() + 20
+        while not true():
+            assert time.monotonic() < until, (self.versions, self.waiting)
+            turn()
+
+    def talk(self, peer: socket.socket) -> None:
+        """Send what is not acknowledged."""
+        with suppress(OSError):
+            self._talk(peer)
+
+    def _talk(self, peer: socket.socket) -> None:
+        for first, body in packets(peer):
+            kind = first[0] & 0xF0
+            if kind == CONNECT:
+                self.versions.append(level(body))
+                had = bool(self.subscribed)
+                peer.sendall(packet(CONNACK, bytes([had, 0, 0])[: self.versions[-1] - 2]) + self._sent() * had)
+            elif kind == SUBSCRIBE:
+                had = bool(self.subscribed)
+                self.subscribed.append(len(self.versions))
+                told = bytes([0, 1]) if self.versions[-1] == 5 else bytes([1])
+                peer.sendall(packet(SUBACK, body[:2] + told) + self._sent() * (not had))
+            elif kind == PUBACK:
+                self.waiting.pop(int.from_bytes(body[:2], "big"), None)
+
+    def _sent(self) -> bytes:
+        plain = self.versions[-1] != 5
+        return b"".join(
+            publish(number, None if plain else properties, b"%d" % number)
+            for number, properties in self.waiting.items()
+        )

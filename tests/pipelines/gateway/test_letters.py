@@ -98,7 +98,7 @@ def test_a_dead_letter_contains_the_message_and_its_line_does_not(
     [
         (incoming(1, SECRET), Dropped.TOO_LARGE),
         (incoming(1, SECRET, retain=True), Dropped.RETAINED),
-        (incoming(1, SECRET, b"\xff"), Dropped.BAD_TOPIC),
+        (incoming(1, SECRET, ""), Dropped.BAD_TOPIC),
     ],
 )
 def test_every_dropped_message_has_a_dead_letter_and_no_content_without_a_key(
@@ -118,13 +118,6 @@ def test_every_dropped_message_has_a_dead_letter_and_no_content_without_a_key(
     for one in (tmp_path / "without").iterdir():
         assert SECRET not in one.read_bytes()
         assert base64.b64encode(SECRET) not in one.read_bytes()
-
-
-def test_a_message_with_inseparable_body_and_properties_has_no_dead_letter(tmp_path: Path) -> None:
-    way = Way(tmp_path)
-    way.turns(incoming(1, SECRET, malformed=True))
-    (line,) = way.lines()
-    assert (line["reason"], line["position"], line["letter"]) == ("bad-properties", 1, None)
 
 
 @pytest.mark.assures(
