@@ -1158,7 +1158,8 @@ def _periodic(history: BeliefHistory, before: Line, repeated: Line, states: Sequ
     worst = _swept_line(history, repeated, (behind, ahead))
     # periods come to the line until what lies behind one is nowhere above what repeats itself
     count = 0
-    while count <= _MOST_PERIODS and before[1]:
+    reach = max(_reach(state, repeated) for state in behind)
+    while count <= max(_MOST_PERIODS, 2 * reach) and before[1]:
         line = _appended(before, repeated, count)
         sweep = LossSweep(history, ends=(states, None))
         sweep.update(*line, np.inf, line[0][0], line[0][-1])
@@ -1166,6 +1167,11 @@ def _periodic(history: BeliefHistory, before: Line, repeated: Line, states: Sequ
             return max(worst, _swept_line(history, line, (states, ahead)), key=lambda one: one.loss)
         count = 2 * count + 1
     return Worst(np.inf) if before[1] else worst
+
+
+def _reach(state: State, repeated: Line) -> int:
+    """Periods that the longest block reaches over, and one more."""
+    return len(state.largest) // (repeated[0][-1] - repeated[0][0]) + 1
 
 
 def _appended(line: Line, repeated: Line, times: int) -> Line:
@@ -1191,8 +1197,7 @@ def _repeating(history: BeliefHistory, part: int, repeated: Line, *, ahead: bool
                 state = sweeper.tails(state, density, length).leaving
             return state
 
-        # the blocks reach back over several periods
-        least = sweeper.way.blocks.longest // (slots[-1] - slots[0]) + 1
+        least = _reach(state, repeated)
         for turn in range(max(_MOST_PERIODS, least)):
             before, state = state, swept(state)
             if not np.isfinite(state.matrix).all():
@@ -1230,9 +1235,11 @@ def _raised(values: FloatArray, excess: float) -> FloatArray:
 
 
 def _below(states: Sequence[State], others: Sequence[State]) -> bool:
+    """Whether each state proves all that another does: no entry is above it, and blocks may end as far from it."""
     return all(
         bool((one.matrix <= other.matrix).all() and (one.largest <= other.largest).all())
         and bool((one.densities <= other.densities).all())
+        and one.known >= other.known
         for one, other in zip(states, others, strict=True)
     )
 

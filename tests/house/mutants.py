@@ -784,6 +784,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/privacy/accounting/test_belief_changes.py",),
     ),
     Mutant(
+        name="a stream repeats itself before its blocks reach back as far",
+        file="privacy/accounting/sweep.py",
+        old="        and one.known >= other.known\n",
+        new="",
+        tests=("tests/privacy/accounting/test_belief_changes.py",),
+    ),
+    Mutant(
         name="after a change a start is taken as stationary",
         file="privacy/accounting/sweep.py",
         old="(belief if start is None else from_any_start(belief) for start, belief in segments)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import BudgetExceeded, FiniteClass, Ledger, MarkovChain, MixingBounds, Schedule
@@ -195,6 +195,34 @@ def test_the_loss_of_an_endless_schedule_across_a_switch_equals_its_windows():
         assert 1 - 1e-3 < ledger.ceiling(density) <= 1
         assert ledger.loss_of([(0, 600, density)]) <= 1
         assert Ledger(before).density_for(1.0) >= density
+
+
+@settings(max_examples=25)
+@given(
+    beliefs=st.lists(
+        st.one_of(
+            st.builds(MixingBounds, st.floats(0.05, 0.5), st.floats(0.25, 2.0)),
+            st.sampled_from([FAST, SLOW, FiniteClass([FAST, SLOW])]),
+        ),
+        min_size=2,
+        max_size=3,
+    ),
+    changes=st.lists(st.integers(1, 120), min_size=2, max_size=2, unique=True).map(sorted),
+    size=st.integers(1, 12),
+    every=st.integers(1, 12),
+    density=st.floats(0.01, 0.05),
+)
+@example(beliefs=[MixingBounds(0.15, 0.4), MixingBounds(0.1, 0.3)], changes=[88, 89], size=10, every=10, density=0.0448)
+def test_an_endless_schedule_across_switches_loses_no_less_than_a_part_of_it(beliefs, changes, size, every, density):
+    """Right after a switch blocks of the new belief reach back to it and no further: a stream does not settle there."""
+    ledger = Ledger(beliefs[0])
+    for slot, belief in zip(changes, beliefs[1:], strict=False):
+        ledger.switch(slot, belief)
+    density /= -(-size // every)
+    endless = ledger.extended_loss([Schedule(size, every, 0, None, density)])
+    parts = [ledger.extended_loss([Schedule(size, every, 0, every * n + size, density)]) for n in (2, 5, 15, 40, 900)]
+    assert max(parts) <= endless * (1 + TINY)
+    assert endless <= max(parts) * (1 + 1e-2) or endless > 4
 
 
 ONE_STATE, ANY_NUMBER = MarkovChain([[1.0]]), MixingBounds(0.2, 0.5)
