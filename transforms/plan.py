@@ -17,7 +17,7 @@ nothing about correlated slots: it costs what one release of its density loses u
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -491,76 +491,31 @@ def stand_in(interval_us: int, states: int) -> MixingBounds:
     return MixingBounds(min(_PI_MIN, 1 / (2 * states)), gap)
 
 
-def make_plan(
-    settings: Settings,
-    model: Model | None = None,
-    *,
-    noise: Noise = "private",
-    read: Callable[[str], str] | None = None,
-) -> Plan:
+def make_plan(settings: Settings, model: Model | None = None, *, noise: Noise = "private") -> Plan:
     """Calibrate a query and check everything that can be checked without data.
 
     Args:
         settings: the job.
         model: the belief; read from the settings if left out.
         noise: a hook of the tests, which no setting reaches.
-        read: how a path of the settings is resolved; by the settings' own folder if left out.
 
     Raises:
         SettingsError: a setting does not fit another.
         ModelError: the model cannot be used, or is about other states or slots.
         ChainError: the mechanism has no noise for the belief, for example because P P* is reducible.
     """
-    locate = settings.path if read is None else read
     model = model_of(settings) if model is None else model
-    grid, space, schedule = settings.grid, settings.space, settings.schedule
+    grid, space, schedule, privacy = settings.grid, settings.space, settings.schedule, settings.privacy
     model.check_fits(space, grid.interval_us)
     _check_widths(grid, space, schedule)
     if space.size < 2:  # noqa: PLR2004 - a single bin holds every value
         raise SettingsError("states.edges is empty: a single bin says nothing about the values; give at least one edge")
-
-    roster = read_roster(settings, locate)
-    model = label_model(settings, model, locate)
-    if roster is None and settings.group_by is None and settings.readings is not None:
-        only = settings.readings.series
-        roster = Roster.of([only.constant]) if isinstance(only, Constant) else None
-    guarantee = settings.privacy.guarantee
-    if (epsilon := settings.privacy.epsilon) < LEAST_EPSILON:
-        raise SettingsError(
-            f"privacy.epsilon is {epsilon:g}, but must be at least {LEAST_EPSILON:.3g}, for which noise can still be "
-            "drawn; write a larger epsilon, for example 1.0"
-        )
-    chosen = choose(
-        settings.privacy.mechanism,
-        model.belief,
-        states=space.size,
-        epsilon=epsilon,
-        window=schedule.lengths,
-        guarantee=guarantee,
-        interval_us=grid.interval_us,
-    )
-    calibration = chosen.calibration
-    share = (schedule.overlap if guarantee == "stream" else 1) * (1 if roster is None else roster.multiplicity)
-    try:
-        scale = _scale_of(space, calibration.sigma * share)
-    except ValueError:
-        fit = "smaller" if calibration.sigma * share < 1 else "larger"
-        raise SettingsError(
-            f"privacy.epsilon is {epsilon:g}: the noise for it has no whole numbers of 64 bits; "
-            f"write a {fit} epsilon, for example 1.0"
-        ) from None
-    domain = DomainSpec(
-        name=settings.domain,
-        grid=grid.to_dict(),
-        states=space.to_dict(),
-        belief=chosen.belief,
-        model_id=model.model_id,
-        guarantee=guarantee,
-        budget=settings.budget,
-        missing=settings.missing_rule,
-        reading=_reading(settings),
-        shares_with=tuple(settings.shares_series_with),
-    )
+    roster = read_roster(settings)
+    if roster is None and settings.group_by is None:
+        roster = constant_roster(settings)
+    model = label_model(settings, model)
+    chosen = _chosen(settings, model)
+    share = (schedule.overlap if privacy.guarantee == "stream" else 1) * (1 if roster is None else roster.multiplicity)
     return Plan(
         grid=grid,
         space=space,
@@ -568,12 +523,12 @@ def make_plan(
         schedule=schedule,
         roster=roster,
         group_column=settings.group_by if roster is None and isinstance(settings.group_by, str) else None,
-        domain=domain,
+        domain=_domain(settings, model, chosen.belief),
         query_name=settings.query,
-        calibration=calibration,
+        calibration=chosen.calibration,
         share=share,
-        scale=scale,
-        epsilon=settings.privacy.epsilon,
+        scale=_drawable_scale(space, chosen.calibration.sigma * share, privacy.epsilon),
+        epsilon=privacy.epsilon,
         shards=settings.shards,
         model=model,
         noise=noise,
@@ -581,10 +536,63 @@ def make_plan(
         by=settings.classes.by,
         most_series=settings.most_series,
         most_windows=settings.windows.most,
-        mechanism=settings.privacy.mechanism,
+        mechanism=privacy.mechanism,
         most_error=settings.most_error,
         accepted=settings.accepted,
         lengths=chosen.lengths,
+    )
+
+
+def constant_roster(settings: Settings) -> Roster | None:
+    """The roster of a source that is one series: its name is in the settings."""
+    series = None if settings.readings is None else settings.readings.series
+    return Roster.of([series.constant]) if isinstance(series, Constant) else None
+
+
+def _chosen(settings: Settings, model: Model) -> Chosen:
+    """What the mechanism of the settings makes of a model."""
+    privacy = settings.privacy
+    if privacy.epsilon < LEAST_EPSILON:
+        raise SettingsError(
+            f"privacy.epsilon is {privacy.epsilon:g}, but must be at least {LEAST_EPSILON:.3g}, for which noise can "
+            "still be drawn; write a larger epsilon, for example 1.0"
+        )
+    return choose(
+        privacy.mechanism,
+        model.belief,
+        states=settings.space.size,
+        epsilon=privacy.epsilon,
+        window=settings.schedule.lengths,
+        guarantee=privacy.guarantee,
+        interval_us=settings.grid.interval_us,
+    )
+
+
+def _drawable_scale(space: StateSpace, sigma: float, epsilon: float) -> Fraction:
+    """The exact scale of noise that can be drawn."""
+    try:
+        return _scale_of(space, sigma)
+    except ValueError:
+        fit = "smaller" if sigma < 1 else "larger"
+        raise SettingsError(
+            f"privacy.epsilon is {epsilon:g}: the noise for it has no whole numbers of 64 bits; "
+            f"write a {fit} epsilon, for example 1.0"
+        ) from None
+
+
+def _domain(settings: Settings, model: Model, belief: dict[str, Any]) -> DomainSpec:
+    """What goes on record for the domain, under the belief of its account."""
+    return DomainSpec(
+        name=settings.domain,
+        grid=settings.grid.to_dict(),
+        states=settings.space.to_dict(),
+        belief=belief,
+        model_id=model.model_id,
+        guarantee=settings.privacy.guarantee,
+        budget=settings.budget,
+        missing=settings.missing_rule,
+        reading=_reading(settings),
+        shares_with=tuple(settings.shares_series_with),
     )
 
 

@@ -23,17 +23,15 @@ from ...privacy.accounting.schedules import Schedule
 from ...privacy.analysis.methods import METHODS, by_quilts
 from ...privacy.mechanisms.histogram import FixedTotalHistogram, HistogramMechanism
 from ...privacy.models.serialisation import belief_from_dict
-from ...schemas.roster import Roster
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Accepted, Settings, read_settings
-from ...schemas.settings.places import Constant
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, parse_duration, said_duration
 from ...store.accounts import priced
 from ...store.errors import BudgetRefused, StoreError, enough_for
 from ...store.specs import Registration
 from ...transforms.checks import STAND_IN_TEXT, check_plan, count_error, error_shares, fewest_slots, noise_problem
 from ...transforms.formats.paths import is_local
-from ...transforms.plan import Plan, make_plan
+from ...transforms.plan import Plan, constant_roster, make_plan
 from ...transforms.registration import register
 from ..connectors.job_io import check_apart, refuse_topics
 from ..console import facts, finite, heading, lines, notes, number, plural, print_json, results
@@ -396,7 +394,7 @@ def forecast(
     noisiest = max((plan.of_length(slots) for slots in schedule.own_lengths), key=lambda one: one.scale)
     calibration = noisiest.calibration
     endless = live or goes_on(settings)
-    roster = _constant(settings) if plan.roster is None else plan.roster
+    roster = constant_roster(settings) if plan.roster is None else plan.roster
     noisy = noisiest.noisy
     most = 1 if roster is None else roster.multiplicity
     if schedule.start is None:
@@ -500,15 +498,9 @@ def left_to_data(plan: Plan, settings: Settings, *, live: bool = False) -> tuple
     left = {
         "windows.start": plan.schedule.start is None,
         "windows.stop": plan.schedule.stop is None and not live,
-        "roster": plan.roster is None and _constant(settings) is None,
+        "roster": plan.roster is None and constant_roster(settings) is None,
     }
     return tuple(name for name, open_ in left.items() if open_)
-
-
-def _constant(settings: Settings) -> Roster | None:
-    """The roster of a source that is one series: its name is in the settings."""
-    series = None if settings.readings is None else settings.readings.series
-    return Roster.of([series.constant]) if isinstance(series, Constant) else None
 
 
 _MISSING = {

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -649,14 +649,11 @@ def read_settings(path: Path) -> Settings:
     return Settings.read(path)
 
 
-def read_roster(
-    settings: Settings, locate: Callable[[str], str] | None = None, *, grouped: bool = True
-) -> Roster | None:
+def read_roster(settings: Settings, *, grouped: bool = True) -> Roster | None:
     """Read the roster's file.
 
     Args:
         settings: the job.
-        locate: how a path of the settings is resolved; by the settings' own folder if left out.
         grouped: whether to read the groups too.
 
     Returns:
@@ -666,22 +663,22 @@ def read_roster(
         RosterError: the file cannot be read, or lacks a column or a name.
         SettingsError: the key of the pseudonyms is not where the settings say.
     """
-    roster = _as_written(settings, locate, grouped=grouped)
+    roster = _as_written(settings, grouped=grouped)
     if roster is None or settings.readings is None or settings.readings.pseudonyms is None:
         return roster
     names = under_pseudonyms(settings, [series for series, _ in roster.entries])
     return Roster(tuple(zip(names, (group for _, group in roster.entries), strict=True)), roster.awaits)
 
 
-def _as_written(settings: Settings, locate: Callable[[str], str] | None, *, grouped: bool) -> Roster | None:
+def _as_written(settings: Settings, *, grouped: bool) -> Roster | None:
     file = settings.roster_file
     if file is None:
         return None
-    path = Path((settings.path if locate is None else locate)(file.file))
+    path = Path(settings.path(file.file))
     return Roster.read(path, series=file.series, group=file.group if grouped else None, most=settings.most_series)
 
 
-def label_model(settings: Settings, model: Model, locate: Callable[[str], str] | None = None) -> Model:
+def label_model(settings: Settings, model: Model) -> Model:
     """The model of a job with pseudonyms, marked if it may have been estimated from the series that it protects.
 
     A model that was fitted before there were pseudonyms knows real names. These are compared where a roster's file has
@@ -693,7 +690,7 @@ def label_model(settings: Settings, model: Model, locate: Callable[[str], str] |
     readings, origin = settings.readings, model.provenance
     if readings is None or readings.pseudonyms is None or origin.from_protected or not origin.series_hashes:
         return model
-    roster = _as_written(settings, locate, grouped=False)
+    roster = _as_written(settings, grouped=False)
     if roster is not None and origin.used(roster.series) == 0:
         return model
     return replace(model, provenance=replace(origin, from_protected=True))
