@@ -86,6 +86,9 @@ class _Scope:
         return self.start, self.stop
 
 
+#: Shards into which the series are cut.
+_SHARDS = 8
+
 #: Series that a shard may have beyond twice its part of them.
 _SPARE = 64
 
@@ -241,20 +244,18 @@ class SeriesPaths(beam.PTransform[Any, Any]):
     None in its place where there are more than ``MOST_PATHS`` series, or one of more than ``MOST_SLOTS`` slots.
     """
 
-    def __init__(
-        self, grid: SlotGrid, space: StateSpace, *, start: int | None = None, stop: int | None = None, shards: int = 8
-    ) -> None:
+    def __init__(self, grid: SlotGrid, space: StateSpace, *, start: int | None = None, stop: int | None = None) -> None:
         super().__init__()
         if space.size > np.iinfo(np.int8).max:
             raise ValueError(f"space has {space.size} states, but may have at most 127: merge bins")
-        self._grid, self._space, self._scope, self._shards = grid, space, _Scope(start, stop), shards
+        self._grid, self._space, self._scope = grid, space, _Scope(start, stop)
 
     def expand(self, input_or_inputs: Any) -> Any:
         """A ``PCollection`` of one element."""
         return (
             input_or_inputs
-            | "Split" >> beam.ParDo(_SplitSeries(self._grid, self._space, self._shards, self._scope))
-            | "Keep" >> beam.CombinePerKey(_KeepPaths(self._space, self._scope, None, self._shards))
+            | "Split" >> beam.ParDo(_SplitSeries(self._grid, self._space, _SHARDS, self._scope))
+            | "Keep" >> beam.CombinePerKey(_KeepPaths(self._space, self._scope))
             | "Values" >> beam.Values()
             | "Unite" >> beam.CombineGlobally(_united)
         )
@@ -299,7 +300,7 @@ class EstimateTransitions(beam.PTransform[Any, Any]):
         start: int | None = None,
         stop: int | None = None,
         series: Sequence[str] | None = None,
-        shards: int = 8,
+        shards: int = _SHARDS,
         most: int | None = None,
     ) -> None:
         super().__init__()
