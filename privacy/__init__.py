@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .accounting.ledger import Ledger as Ledger
     from .accounting.schedules import Schedule as Schedule
     from .analysis.audit import exact_loss as exact_loss
-    from .analysis.planning import plan_release as plan_release
+    from .analysis.planning import Planner as Planner
     from .mechanisms.histogram import LaplaceHistogram as LaplaceHistogram
     from .mechanisms.histogram import project_to_total as project_to_total
     from .models.classes import AnyInitial as AnyInitial

@@ -40,6 +40,5 @@ if TYPE_CHECKING:
     from .planning import Purpose as Purpose
     from .planning import Utility as Utility
     from .planning import analyse_utility as analyse_utility
-    from .planning import plan_release as plan_release
 else:
     __getattr__, __dir__, __all__ = lazy_imports(__name__)

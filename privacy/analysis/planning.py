@@ -161,39 +161,6 @@ class NotApplicable:
     reason: str
 
 
-def plan_release(
-    belief: Belief,
-    epsilon: float,
-    window: int,
-    *,
-    group: int = 1,
-    bins: int | None = None,
-    method: str = "mqm-approx",
-    guarantee: Guarantee = "stream",
-    overlap: int = 1,
-    total_is_public: bool = False,
-    methods: Mapping[str, Calibrator] = METHODS,
-) -> Plan:
-    """Say what a release will be worth: `Planner.at` of the window, with the arguments of `Planner`.
-
-    Raises:
-        ChainError: If the method has no noise for this belief.
-        ValueError: If an argument is out of range.
-    """
-    planner = Planner(
-        belief,
-        epsilon,
-        group=group,
-        bins=bins,
-        method=method,
-        guarantee=guarantee,
-        overlap=overlap,
-        total_is_public=total_is_public,
-        methods=methods,
-    )
-    return planner.at(window)
-
-
 @dataclass(frozen=True, slots=True)
 class Planner:
     """All that a plan needs but the window.

@@ -20,6 +20,7 @@ from quiltstream.privacy import (
     MarkovChain,
     MixingBounds,
     PeriodicChain,
+    Planner,
     Schedule,
     accounting,
     analysis,
@@ -32,7 +33,6 @@ from quiltstream.privacy import (
     mqm_approx,
     mqm_exact,
     pairwise,
-    plan_release,
     project_to_total,
     quilts,
 )
@@ -247,8 +247,8 @@ CASES = {
     "entry_dp": (analysis.entry_dp, {"epsilon": 1.0}),
     "gk16_influence": (analysis.gk16_influence, {"chain": CHAIN, "length": 5}),
     "adversary_divergence": (analysis.adversary_divergence, {"adversary": OTHER, "belief": CHAIN, "length": 3}),
-    "plan_release": (
-        plan_release,
+    "Planner.at": (
+        lambda window, **given: Planner(**given).at(window),
         {
             "belief": CHAIN,
             "epsilon": 1.0,

@@ -17,7 +17,6 @@ from quiltstream.privacy.analysis.planning import (
     NotApplicable,
     Plan,
     Planner,
-    plan_release,
 )
 from quiltstream.privacy.mechanisms.discrete_laplace import ZeroSumLaplace
 from quiltstream.privacy.models import ChainError, DobrushinBounds
@@ -61,8 +60,8 @@ def mean_and_moment(scale, power):
     overlap=st.integers(1, 4),
 )
 def test_the_errors_are_moments_of_the_discrete_law(sigma, window, group, bins, overlap):
-    found = plan_release(
-        LONDON, 1.0, window, group=group, bins=bins, method="x", overlap=overlap, methods={"x": fixed(sigma)}
+    found = Planner(LONDON, 1.0, group=group, bins=bins, method="x", overlap=overlap, methods={"x": fixed(sigma)}).at(
+        window
     )
     scale = 2 * sigma * overlap
     error = mean_and_moment(scale, 1)
@@ -95,7 +94,7 @@ def chernoff(scale, samples, error):
 @pytest.mark.parametrize(("window", "group", "bins"), [(336, 30, 5), (48, 1, 5), (1, 1, 2)])
 def test_drawn_releases_have_the_planned_error(window, group, bins):
     """Chernoff's bound holds for any number of draws, so the false-alarm rate is at most 1e-9 without approximation."""
-    found = plan_release(LONDON, 1.0, window, group=group, bins=bins)
+    found = Planner(LONDON, 1.0, group=group, bins=bins).at(window)
     repeats = 1_600_000 // bins
     counts = np.zeros((repeats, bins), dtype=np.int64)
     counts[:, 0] = found.cells
@@ -108,7 +107,7 @@ def test_drawn_releases_have_the_planned_error(window, group, bins):
 
 
 def test_the_stated_sizes_are_reproduced():
-    day, week = plan_release(LONDON, 1.0, 48, bins=5), plan_release(LONDON, 1.0, 336, group=30, bins=5)
+    day, week = Planner(LONDON, 1.0, bins=5).at(48), Planner(LONDON, 1.0, group=30, bins=5).at(336)
     assert day.sigma == pytest.approx(84.4445, abs=0.01)
     assert day.relative_error > 10  # one home's day drowns
     assert week.relative_error == pytest.approx(0.08, abs=0.005)
@@ -124,9 +123,9 @@ class TestSmallest:
         found = Planner(QUICK, 1.0, bins=bins, guarantee=kind).smallest_group(target, window)
         assert found.relative_error <= target * (1 + 1e-12)
         if found.group > 1:
-            less = plan_release(QUICK, 1.0, window, group=found.group - 1, bins=bins, guarantee=kind)
+            less = Planner(QUICK, 1.0, group=found.group - 1, bins=bins, guarantee=kind).at(window)
             assert less.relative_error > target * (1 - 1e-12)
-        assert found == plan_release(QUICK, 1.0, window, group=found.group, bins=bins, guarantee=kind)
+        assert found == Planner(QUICK, 1.0, group=found.group, bins=bins, guarantee=kind).at(window)
 
     @settings(max_examples=60, deadline=None)
     @given(target=st.floats(0.05, 3), group=st.integers(1, 40), bins=st.integers(2, 20), overlap=st.integers(1, 3))
@@ -134,7 +133,7 @@ class TestSmallest:
         found = Planner(QUICK, 1.0, group=group, bins=bins, overlap=overlap).smallest_window(target)
         assert found.relative_error <= target * (1 + 1e-12)
         if found.window > 1:
-            less = plan_release(QUICK, 1.0, found.window - 1, group=group, bins=bins, overlap=overlap)
+            less = Planner(QUICK, 1.0, group=group, bins=bins, overlap=overlap).at(found.window - 1)
             assert less.relative_error > target * (1 - 1e-12)
 
     @settings(max_examples=30, deadline=None)
@@ -143,7 +142,7 @@ class TestSmallest:
         found = Planner(QUICK, epsilon, group=group, bins=3, guarantee="window").smallest_window(target)
         assert found.relative_error <= target * (1 + 1e-12)
         for window in range(1, min(found.window, 40)):
-            shorter = plan_release(QUICK, epsilon, window, group=group, bins=3, guarantee="window")
+            shorter = Planner(QUICK, epsilon, group=group, bins=3, guarantee="window").at(window)
             assert shorter.relative_error > target * (1 - 1e-12)
 
     def test_window_alone_has_noise_that_does_not_fall_with_its_length(self):
@@ -167,7 +166,7 @@ def test_methods_are_set_side_by_side_the_least_noise_first():
     found = Planner(LONDON, 1.0, group=30, bins=5, methods=methods).compare(336)
     assert [one.method for one in found] == ["quiet", "mqm-approx", "loud", "none"]
     assert found[-1] == NotApplicable("none", "no quilt is usable: merge rare bins")
-    assert found[1] == plan_release(LONDON, 1.0, 336, group=30, bins=5)
+    assert found[1] == Planner(LONDON, 1.0, group=30, bins=5).at(336)
     assert isinstance(found[0], Plan)
     assert found[0].calibration.assumptions == ("for the test",)
 
@@ -175,7 +174,7 @@ def test_methods_are_set_side_by_side_the_least_noise_first():
 def test_the_quilt_mechanisms_stand_in_their_order():
     found = [one.method for one in Planner(CHAIN, 1.0, guarantee="window").compare(1000)]
     quilts = ["pairwise", "mqm-exact", "mqm-approx-spectral", "mqm-approx"]
-    sigma = {name: plan_release(CHAIN, 1.0, 1000, method=name, guarantee="window").sigma for name in quilts}
+    sigma = {name: Planner(CHAIN, 1.0, method=name, guarantee="window").at(1000).sigma for name in quilts}
     assert list(sigma.values()) == sorted(sigma.values())
     assert found.index("mqm-approx") < found.index("group-dp")
     assert found[0] == "entry-dp"
@@ -184,7 +183,7 @@ def test_the_quilt_mechanisms_stand_in_their_order():
 def test_a_belief_without_a_secret_has_no_noise_to_plan():
     one_state = MarkovChain([[1.0]])
     with pytest.raises(ValueError, match="mqm-exact finds nothing secret under this belief"):
-        plan_release(one_state, 1.0, 10, method="mqm-exact")
+        Planner(one_state, 1.0, method="mqm-exact").at(10)
 
 
 def test_every_method_known_by_name_gives_a_plan_or_a_reason():
@@ -197,22 +196,22 @@ def test_every_method_known_by_name_gives_a_plan_or_a_reason():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: plan_release(LONDON, 0, 48, bins=5), r"epsilon is 0\.0, but must be finite and above 0"),
-        (lambda: plan_release(LONDON, math.inf, 48, bins=5), r"epsilon is inf"),
-        (lambda: plan_release(LONDON, 1.0, 0, bins=5), r"window is 0, but must be at least 1"),
-        (lambda: plan_release(LONDON, 1.0, 48, bins=0), r"bins is 0, but must be at least 1"),
-        (lambda: plan_release(LONDON, 1.0, 48), r"bins is left out, but MixingBounds has no states"),
-        (lambda: plan_release(LONDON, 1.0, 48, bins=5, group=0), r"group is 0, but must be at least 1"),
-        (lambda: plan_release(LONDON, 1.0, 48, bins=5, overlap=0), r"overlap is 0"),
+        (lambda: Planner(LONDON, 0, bins=5).at(48), r"epsilon is 0\.0, but must be finite and above 0"),
+        (lambda: Planner(LONDON, math.inf, bins=5).at(48), r"epsilon is inf"),
+        (lambda: Planner(LONDON, 1.0, bins=5).at(0), r"window is 0, but must be at least 1"),
+        (lambda: Planner(LONDON, 1.0, bins=0).at(48), r"bins is 0, but must be at least 1"),
+        (lambda: Planner(LONDON, 1.0).at(48), r"bins is left out, but MixingBounds has no states"),
+        (lambda: Planner(LONDON, 1.0, bins=5, group=0).at(48), r"group is 0, but must be at least 1"),
+        (lambda: Planner(LONDON, 1.0, bins=5, overlap=0).at(48), r"overlap is 0"),
         (
-            lambda: plan_release(LONDON, 1.0, 48, bins=5, overlap=2, guarantee="window"),
+            lambda: Planner(LONDON, 1.0, bins=5, overlap=2, guarantee="window").at(48),
             r"overlap is 2, but windows .* alone",
         ),
         (
-            lambda: plan_release(LONDON, 1.0, 48, bins=5, method="magic"),
+            lambda: Planner(LONDON, 1.0, bins=5, method="magic").at(48),
             r"method is 'magic', but must be one of mqm-approx",
         ),
-        (lambda: plan_release(LONDON, 1.0, 48, bins=5, guarantee="day"), r"guarantee is 'day'"),  # pyright: ignore[reportArgumentType]
+        (lambda: Planner(LONDON, 1.0, bins=5, guarantee="day").at(48), r"guarantee is 'day'"),  # pyright: ignore[reportArgumentType]
         (lambda: Planner(LONDON, 1.0, bins=5).smallest_group(0, 48), r"target is 0\.0"),
         (lambda: Planner(LONDON, 1.0, bins=5).smallest_window(math.nan), r"target is nan"),
         (lambda: Planner(LONDON, 1.0, bins=5, method="magic"), r"method is 'magic'"),
@@ -226,10 +225,10 @@ def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
 
 
 def test_the_states_of_the_belief_are_the_bins():
-    assert plan_release(CHAIN, 1.0, 100).bins == 2
-    assert plan_release(FiniteClass([CHAIN]), 1.0, 100).bins == 2
+    assert Planner(CHAIN, 1.0).at(100).bins == 2
+    assert Planner(FiniteClass([CHAIN]), 1.0).at(100).bins == 2
     with pytest.raises(ValueError, match="MixingBounds has no states"):
-        plan_release(LONDON, 1.0, 100)
+        Planner(LONDON, 1.0).at(100)
 
 
 def test_a_class_without_quilts_is_planned_by_the_methods_that_read_it():
@@ -239,14 +238,14 @@ def test_a_class_without_quilts_is_planned_by_the_methods_that_read_it():
     reason = plans["mqm-exact"]
     assert isinstance(reason, NotApplicable)
     assert "DobrushinBounds names none" in reason.reason
-    assert plan_release(belief, 1.0, 336, bins=5, method="forward-backward") == plans["forward-backward"]
+    assert Planner(belief, 1.0, bins=5, method="forward-backward").at(336) == plans["forward-backward"]
 
 
 def test_a_plan_with_a_public_total_uses_the_noise_law_of_sum_zero():
     """Bands and errors of the conditioned law, and not of the plain one: half for two bins, 0.77 for five."""
     for bins, share in ((2, 0.5), (5, 0.767), (51, 0.973)):
         plain, kept = (
-            plan_release(LONDON, 1.0, 336, group=30, bins=bins, total_is_public=public) for public in (False, True)
+            Planner(LONDON, 1.0, group=30, bins=bins, total_is_public=public).at(336) for public in (False, True)
         )
         law = ZeroSumLaplace(plain.mechanism.scale, bins)
         assert (kept.bin_error, kept.mechanism.std, kept.half_width(0.95)) == (
@@ -262,4 +261,4 @@ def test_a_plan_with_a_public_total_uses_the_noise_law_of_sum_zero():
     )
     assert few / 2 <= fewer <= few / 2 + 1
     with pytest.raises(ValueError, match="bins is 1"):
-        plan_release(LONDON, 1.0, 336, bins=1, total_is_public=True)
+        Planner(LONDON, 1.0, bins=1, total_is_public=True).at(336)
