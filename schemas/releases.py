@@ -440,11 +440,6 @@ def release_batch(
     return pa.RecordBatch.from_arrays([columns[f.name] for f in RELEASE_SCHEMA], schema=RELEASE_SCHEMA)
 
 
-def batch_from_releases(releases: Sequence[Release]) -> pa.RecordBatch:
-    """Write releases as a record batch of ``RELEASE_SCHEMA``."""
-    return pa.RecordBatch.from_pylist([r.to_dict() for r in releases], schema=RELEASE_SCHEMA)
-
-
 def rows_from_batch(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """Plain rows of a batch, with instants as integers: the form of Avro and of :meth:`Release.from_dict`."""
     for name in ("window_start", "window_stop"):
@@ -454,7 +449,7 @@ def rows_from_batch(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
 
 
 def releases_from_batch(batch: pa.RecordBatch | pa.Table) -> list[Release]:
-    """The inverse of :func:`batch_from_releases`."""
+    """The releases of a batch of ``RELEASE_SCHEMA``."""
     return [Release.from_dict(row) for row in rows_from_batch(batch)]
 
 

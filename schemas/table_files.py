@@ -140,24 +140,19 @@ def in_one(table: pa.Table) -> Parts:
     return lambda: iter((table,))
 
 
-def write_rows(path: str | Path, format_: FileFormat, table: pa.Table, form: RowForm = RELEASES) -> None:
+def write_parts(path: str | Path, format_: FileFormat, parts: Parts, form: RowForm) -> None:
     """Write a file on this machine, whole or not at all; a file of that name is replaced, a missing folder made.
 
     Args:
         path: where.
         format_: how.
-        table: the rows, in any order.
+        parts: the rows as sorted tables, of which no more than a few are held at a time.
         form: what they are.
 
     Raises:
         FileError: something else than a regular file is there.
         OSError: the file cannot be written.
     """
-    write_parts(path, format_, in_one(form.sorted(table)), form)
-
-
-def write_parts(path: str | Path, format_: FileFormat, parts: Parts, form: RowForm) -> None:
-    """The same from sorted tables, of which no more than a few are held at a time."""
     with whole_file(Path(path), private=form.private) as part, part.open("wb") as file:
         write_stream(file, format_, parts, form)
 
@@ -237,7 +232,7 @@ def _marker(parts: Iterable[pa.Table]) -> bytes:
 
 
 def read_rows(path: str | Path, form: RowForm) -> pa.Table:
-    """Read a file that :func:`write_rows` wrote; its first bytes say which format it has."""
+    """Read a file that :func:`write_parts` wrote; its first bytes say which format it has."""
     with open_regular(Path(path)) as file:
         return rows_in(file.read(), form)
 

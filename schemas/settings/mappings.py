@@ -131,24 +131,6 @@ def with_recipe(given: dict[str, Any]) -> dict[str, Any]:
     return added | {field: value for field, value in given.items() if value is not None}
 
 
-def recipes_page() -> str:
-    """The recipes as a page shows them: a table by the names that people search for, and what each says."""
-    rows = [
-        f"| {', '.join(one.called)} | [`{one.name}`](#{one.name}) | {_asked(one)} |"
-        for one in sorted(RECIPES.values(), key=lambda one: one.called[0].lower())
-    ]
-    parts = ["\n".join(["| you have | `preset` | you name |", "| --- | --- | --- |", *rows])]
-    for one in RECIPES.values():
-        topic = f" Topics: `{one.topic}`." if one.topic else ""
-        said = yaml.safe_dump({"readings": dict(one.readings)}, sort_keys=False, allow_unicode=True, width=110)
-        parts.append(f"### {one.name}\n\n{one.about}{topic}\n\n```yaml\n{said}```")
-    return "\n\n".join(parts) + "\n"
-
-
-def _asked(recipe: Recipe) -> str:
-    return ", ".join(f"`{part}`" for part in recipe.missing) or "nothing"
-
-
 PAYLOADS = (
     "json",
     "ndjson",
@@ -626,6 +608,5 @@ __all__ = [
     "check_message",
     "check_readings",
     "payload_paths",
-    "recipes_page",
     "with_recipe",
 ]

@@ -29,11 +29,11 @@ import yaml
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings.connectors import FileFormat
-from quiltstream.schemas.table_files import write_rows
 from quiltstream.store import Store, StoreMissing
 from quiltstream.store.errors import UnknownNameError
 
 from ..examined import Examined, Span, every, examine, on_record
+from ..released import write_rows
 from ..transforms.truth import cells, histograms
 from .stamped import left, unstamped
 from .starting import Started, start_live

@@ -19,10 +19,10 @@ import pytest
 
 from quiltstream.pipelines.commands.run import publish
 from quiltstream.schemas.settings.job import read_settings
-from quiltstream.schemas.table_files import write_rows
 from quiltstream.store import Store, tables
 from quiltstream.transforms import PrivateHistograms
 
+from ..released import write_rows
 from ..store.forging import reseal
 from . import live_bench
 from .live_bench import Bench, day_of, readings, truth

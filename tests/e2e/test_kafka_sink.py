@@ -8,12 +8,12 @@ from collections import Counter
 
 import pytest
 
-from quiltstream.schemas.releases import batch_from_releases
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka.sink import Sender, Topic, read_ids
 from quiltstream.transforms.sinks import release_messages
 
 from ..deploy.flink_files import FLINK, run
+from ..released import batch_from_releases
 from ..transforms.test_sinks import ROWS, release
 from .conftest import missing
 from .installed import installed

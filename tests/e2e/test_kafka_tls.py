@@ -13,7 +13,6 @@ import pytest
 
 from quiltstream.pipelines.connectors.kafka import patiently
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.schemas.releases import batch_from_releases
 from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError, look
 from quiltstream.transforms.kafka.sink import Topic, look_to_write, read_ids
@@ -21,6 +20,7 @@ from quiltstream.transforms.kafka.source import KafkaPartitions
 from quiltstream.transforms.sinks import release_messages
 from quiltstream.transforms.sources.contract import BEGIN
 
+from ..released import batch_from_releases
 from ..transforms.kafka.contract import pieces_until, read
 from ..transforms.kafka.messages import JsonMessages, reading
 from ..transforms.test_sinks import ROWS

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from quiltstream.schemas.readings import RejectReason
-from quiltstream.schemas.releases import batch_from_releases
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.table_files import RELEASES
 from quiltstream.transforms.kafka.client import KafkaUnavailableError
@@ -32,6 +31,7 @@ from quiltstream.transforms.sinks import release_messages
 from quiltstream.transforms.sources.contract import BEGIN, SourceBatch
 from quiltstream.transforms.sources.progress import Heartbeat
 
+from ..released import batch_from_releases
 from ..transforms.kafka.contract import pieces_until, rows
 from ..transforms.kafka.fake import FakeBroker
 from ..transforms.kafka.messages import ORIGIN

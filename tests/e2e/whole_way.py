@@ -25,12 +25,12 @@ from quiltstream.pipelines.commands.run import publish
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings.job import read_settings
-from quiltstream.schemas.table_files import write_rows
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 
 from ..deploy.flink_files import FLINK
 from ..examined import Examined, examine
+from ..released import write_rows
 from .flink import FlinkCluster
 from .flink_bench import FlinkBench
 from .gateway_job import GatewayProcess

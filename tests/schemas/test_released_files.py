@@ -16,8 +16,9 @@ from quiltstream.schemas import read_releases
 from quiltstream.schemas.files import FileError
 from quiltstream.schemas.releases import RELEASE_AVRO, TIDY_SCHEMA, rows_from_batch, tidy
 from quiltstream.schemas.settings.connectors import FileFormat
-from quiltstream.schemas.table_files import released_rows, write_rows
+from quiltstream.schemas.table_files import released_rows
 
+from ..released import write_rows
 from .test_releases import make_batch, make_classed
 
 FORMATS: tuple[FileFormat, ...] = ("parquet", "avro", "jsonl", "csv")

@@ -17,13 +17,14 @@ from quiltstream.schemas.releases import (
     RELEASE_AVRO,
     RELEASE_SCHEMA,
     Release,
-    batch_from_releases,
     release_batch,
     release_ids,
     releases_from_batch,
     rows_from_batch,
     tidy,
 )
+
+from ..released import batch_from_releases
 
 HEADER = {
     "domain": "homes",

@@ -22,11 +22,12 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from quiltstream.schemas import table_files
 from quiltstream.schemas.readings import REJECT_SCHEMA
-from quiltstream.schemas.releases import RELEASE_SCHEMA, Release, batch_from_releases, releases_from_batch
-from quiltstream.schemas.table_files import RELEASES, read_rows, write_parts, write_rows
+from quiltstream.schemas.releases import RELEASE_SCHEMA, Release, releases_from_batch
+from quiltstream.schemas.table_files import RELEASES, read_rows, write_parts
 from quiltstream.transforms.sinks import REJECTS, WriteRows, read_releases
 
 from ..forked import forker
+from ..released import batch_from_releases, write_rows
 from .stubborn import StubbornFileSystem
 
 FORMATS: list[Any] = ["parquet", "csv", "jsonl", "avro"]
@@ -183,12 +184,12 @@ def test_the_file_mode_follows_the_umask(tmp_path):
 WRITER = """
 import sys
 import pyarrow as pa
-from quiltstream.schemas.table_files import write_rows
+from quiltstream.schemas.table_files import in_one, write_parts
 from quiltstream.transforms.sinks import REJECTS
 columns = [["x"] * 5000, [sys.argv[2]] * 5000, list(range(5000)), [None] * 5000]
 table = pa.table(columns, schema=REJECTS.schema)
 for _ in range(15):
-    write_rows(sys.argv[1], "jsonl", table, REJECTS)
+    write_parts(sys.argv[1], "jsonl", in_one(REJECTS.sorted(table)), REJECTS)
 """
 
 

@@ -19,11 +19,11 @@ from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.releases import releases_from_batch
-from quiltstream.schemas.table_files import write_rows
 from quiltstream.store import tables
 from quiltstream.store.store import Store
 from quiltstream.transforms.sinks import read_releases
 
+from ...released import write_rows
 from ...store.forging import reseal
 from ..jobs import Job, call, job
 

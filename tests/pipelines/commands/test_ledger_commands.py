@@ -19,11 +19,11 @@ from click.testing import CliRunner
 from quiltstream.pipelines.cli import main
 from quiltstream.pipelines.commands import ledger as commands
 from quiltstream.schemas.settings.connectors import FileFormat
-from quiltstream.schemas.table_files import write_rows
 from quiltstream.store.accounts import priced_anew
 from quiltstream.store.store import Store
 from quiltstream.transforms.sinks import read_releases
 
+from ...released import write_rows
 from ..jobs import Job, call, job
 
 

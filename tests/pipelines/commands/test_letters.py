@@ -16,11 +16,11 @@ from quiltstream.pipelines.connectors.live import live_sinks
 from quiltstream.schemas.dead_letters import Letters, decoded_key, new_keys, seal
 from quiltstream.schemas.readings import REJECT_SCHEMA
 from quiltstream.schemas.settings.job import read_settings
-from quiltstream.schemas.table_files import write_rows
 from quiltstream.transforms.common.batches import with_dead_letter_columns
 from quiltstream.transforms.payloads.messages import Messages, with_letters
 from quiltstream.transforms.sinks import DEAD_LETTERS, WriteDeadLetters, WriteRejects, reject_messages
 
+from ...released import write_rows
 from ..jobs import call, job
 
 PAYLOADS = [b'{"half', b"\xff\xfe", "Stra\u00dfe".encode()]

@@ -19,8 +19,8 @@ import pytest
 from quiltstream.privacy.estimation.released_histograms import HistogramNoise, half_width
 from quiltstream.schemas.noise_laws import ZERO_SUM
 from quiltstream.schemas.releases import RELEASE_SCHEMA, tidy
-from quiltstream.schemas.table_files import write_rows
 
+from ...released import write_rows
 from ..jobs import call
 
 HOUR = 3_600_000_000

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from quiltstream.schemas.readings import RejectReason
-from quiltstream.schemas.releases import RELEASE_AVRO, batch_from_releases
+from quiltstream.schemas.releases import RELEASE_AVRO
 from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.schemas.table_files import RELEASES, in_one, write_stream
 from quiltstream.transforms.common.batches import Rejects, reject_batch
@@ -28,6 +28,7 @@ from quiltstream.transforms.payloads.messages import Messages, rejects_of
 from quiltstream.transforms.sinks import SendReleases, reject_messages, release_messages, single_object_head
 from quiltstream.transforms.sources.progress import Heartbeat
 
+from ...released import batch_from_releases
 from ..test_sinks import ROWS
 
 BATCH = batch_from_releases(ROWS)

@@ -17,7 +17,6 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from quiltstream.schemas.readings import LETTER_SCHEMA, REJECT_SCHEMA
-from quiltstream.schemas.releases import batch_from_releases
 from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.schemas.table_files import RELEASES
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
@@ -26,6 +25,7 @@ from quiltstream.transforms.kafka.sink import Sender, Topic
 from quiltstream.transforms.sinks import DEAD_LETTERS, SendReleases, reject_messages, release_messages
 from quiltstream.transforms.sources.progress import Heartbeat
 
+from ...released import batch_from_releases
 from ..test_sinks import ROWS
 from .fake import FakeBroker
 

@@ -17,7 +17,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.schemas.settings.mappings import NAMED, RECIPES, Readings, recipes_page
+from quiltstream.schemas.settings.mappings import NAMED, RECIPES, Readings
 from quiltstream.schemas.settings.places import RegisterValue
 from quiltstream.schemas.slots import SlotGrid, parse_instant
 from quiltstream.transforms.payloads import PayloadDecoder
@@ -99,10 +99,25 @@ def test_settings_override_the_recipe():
     assert Readings.model_validate({"preset": "tasmota", "where": []}).where == []
 
 
+def page_of_recipes() -> str:
+    """A table by the names that people search for, and what each recipe says."""
+    rows = [
+        f"| {', '.join(one.called)} | [`{one.name}`](#{one.name}) | "
+        f"{', '.join(f'`{part}`' for part in one.missing) or 'nothing'} |"
+        for one in sorted(RECIPES.values(), key=lambda one: one.called[0].lower())
+    ]
+    parts = ["\n".join(["| you have | `preset` | you name |", "| --- | --- | --- |", *rows])]
+    for one in RECIPES.values():
+        topic = f" Topics: `{one.topic}`." if one.topic else ""
+        said = yaml.safe_dump({"readings": dict(one.readings)}, sort_keys=False, allow_unicode=True, width=110)
+        parts.append(f"### {one.name}\n\n{one.about}{topic}\n\n```yaml\n{said}```")
+    return "\n\n".join(parts) + "\n"
+
+
 def test_the_page_of_recipes_is_that_of_the_folder(repository: Path):
     page = (repository / "docs" / "recipes.md").read_text(encoding="utf-8")
     shown = page.split("<!-- generated: recipes -->\n")[1].split("<!-- end: recipes -->")[0]
-    assert shown == recipes_page(), "put what recipes_page() returns between the marks of docs/recipes.md"
+    assert shown == page_of_recipes(), "put what page_of_recipes() returns between the marks of docs/recipes.md"
 
 
 @pytest.mark.assures("payloads", "Damaged messages of every recipe raise nothing, and each counts once")
