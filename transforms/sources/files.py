@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import io
 import zlib
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -177,88 +178,64 @@ class FileDecoder:
             SettingsError: it lacks a column.
             SourceFileError: it cannot be read.
         """
-        if self.format == "parquet":
-            with self._parquet(path, None) as file:
-                columns = self._columns_of(file.schema_arrow.names, path)
-                parquet_files.check_columns(file.schema_arrow, path, columns)
-                rows = file.metadata.num_rows + 1 if self.in_order else _TASK_BATCHES * self._lines(columns.cells)
-                return [FileTask(path, groups) for groups in parquet_files.row_groups(file, rows)]
-        if self.format == "avro":
-            with open_bytes(path) as stream:
-                avro_files.check_columns(stream, path, self.rows().columns)
-        else:
-            with open_text(path, self.encoding) as stream:
-                if self.format == "jsonl":
-                    jsonl_files.check_columns(stream, path, self.rows().columns)
-                elif (columns := self._csv_columns(path)) is None or not (
-                    csv_files.check_columns(stream, path, columns, self.delimiter)
-                ):
-                    return []
-        return [FileTask(path)]
+        return _FORMATS[self.format](self).tasks(path)
 
     def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:
         """Parse a part of the source."""
-        if self.format == "parquet":
-            with self._parquet(task.path, parquet) as file:
-                columns = self._columns_of(file.schema_arrow.names, task.path)
-                rows = self._lines(columns.cells)
-                yield from _with_cells(
-                    parquet_files.parquet_rows(file, task.path, columns, task.groups, rows), columns.cells
-                )
-            return
-        block_bytes = self.batch_rows * _LINE_BYTES
-        if self.format == "csv":
-            yield from self._csv_rows(task.path, block_bytes)
-            return
-        columns = self.rows().columns
-        with open_bytes(task.path) if self.format == "avro" else open_text(task.path, self.encoding) as stream:
-            if self.format == "avro":
-                yield from avro_files.avro_rows(stream, task.path, columns, self.batch_rows)
-            else:
-                yield from jsonl_files.jsonl_rows(stream, task.path, columns, block_bytes)
-
-    def _csv_rows(self, path: str, block_bytes: int) -> Iterator[RawRows]:
-        columns = self._csv_columns(path)
-        if columns is None:
-            return
-        block_bytes = self.batch_rows * _CELL_BYTES if columns.cells else block_bytes
-        with open_text(path, self.encoding) as stream:
-            yield from _with_cells(
-                csv_files.csv_rows(stream, path, columns, self.delimiter, block_bytes), columns.cells
-            )
+        return _FORMATS[self.format](self).rows(task, parquet)
 
     def raw_lines(self, data: bytes, name: str) -> Iterator[RawRows]:
         """Parse whole lines of text, CSV with its header first."""
-        stream, size = io.BytesIO(data), len(data) + 1
-        if self.format != "csv":
-            yield from jsonl_files.jsonl_rows(stream, name, self.rows().columns, size)
-            return
-        header = None if self.readings.wide is None else csv_files.header_of(io.BytesIO(data), name, self.delimiter)
-        columns = self._columns_of(header or [], name)
-        yield from _with_cells(csv_files.csv_rows(stream, name, columns, self.delimiter, size), columns.cells)
+        return (_Csv if self.format == "csv" else _Jsonl)(self).lines(data, name)
 
-    def _csv_columns(self, path: str) -> Columns | None:
-        """The columns of a file, whose header is read only where it says what they are; none where it has no line."""
-        if self.readings.wide is None:
-            return self.rows().columns
-        with open_text(path, self.encoding) as stream:
-            header = csv_files.header_of(stream, path, self.delimiter)
-        return None if header is None else self._columns_of(header, path)
+
+class _Format(ABC):
+    """How a decoder checks and parses the files of a format."""
+
+    def __init__(self, decoder: FileDecoder) -> None:
+        self._decoder = decoder
+        self._columns = decoder.rows().columns
+
+    @abstractmethod
+    def tasks(self, path: str) -> list[FileTask]:
+        """See :meth:`FileDecoder.tasks`."""
+
+    @abstractmethod
+    def rows(self, task: FileTask, opened: Any) -> Iterator[RawRows]:
+        """Parse a part; of Parquet by the file that is open already, if one is."""
 
     def _columns_of(self, header: Sequence[str], path: str) -> Columns:
-        columns = self.rows().columns
-        if self.readings.wide is None:
-            return columns
-        return replace(columns, cells=wide_columns(self.readings.wide, columns, header, path))
+        wide = self._decoder.readings.wide
+        if wide is None:
+            return self._columns
+        return replace(self._columns, cells=wide_columns(wide, self._columns, header, path))
 
-    def _lines(self, cells: CellColumns | None) -> int:
-        """Lines that hold the readings of a batch, about."""
-        return max(1, self.batch_rows // (1 if cells is None else len(cells.names)))
+
+class _Parquet(_Format):
+    def tasks(self, path: str) -> list[FileTask]:
+        with self._file(path, None) as file:
+            columns = self._columns_of(file.schema_arrow.names, path)
+            parquet_files.check_columns(file.schema_arrow, path, columns)
+            in_order = self._decoder.in_order
+            rows = file.metadata.num_rows + 1 if in_order else _TASK_BATCHES * self._batch_rows(columns.cells)
+            return [FileTask(path, groups) for groups in parquet_files.row_groups(file, rows)]
+
+    def rows(self, task: FileTask, opened: Any) -> Iterator[RawRows]:
+        with self._file(task.path, opened) as file:
+            columns = self._columns_of(file.schema_arrow.names, task.path)
+            rows = self._batch_rows(columns.cells)
+            yield from _with_cells(
+                parquet_files.parquet_rows(file, task.path, columns, task.groups, rows), columns.cells
+            )
+
+    def _batch_rows(self, cells: CellColumns | None) -> int:
+        """Rows that hold the readings of a batch, about."""
+        return max(1, self._decoder.batch_rows // (1 if cells is None else len(cells.names)))
 
     @contextmanager
-    def _parquet(self, path: str, opened: Any) -> Generator[Any]:
-        """The Parquet file that is open already, or one for this use only."""
-        file = parquet_files.open_parquet(path, self.rows().columns) if opened is None else opened
+    def _file(self, path: str, opened: Any) -> Generator[Any]:
+        """The file that is open already, or one for this use only."""
+        file = parquet_files.open_parquet(path, self._columns) if opened is None else opened
         try:
             yield file
         finally:
@@ -266,9 +243,70 @@ class FileDecoder:
                 parquet_files.close_parquet(file)
 
 
+class _Avro(_Format):
+    def tasks(self, path: str) -> list[FileTask]:
+        with open_bytes(path) as stream:
+            avro_files.check_columns(stream, path, self._columns)
+        return [FileTask(path)]
+
+    def rows(self, task: FileTask, opened: Any) -> Iterator[RawRows]:  # noqa: ARG002 - as above
+        with open_bytes(task.path) as stream:
+            yield from avro_files.avro_rows(stream, task.path, self._columns, self._decoder.batch_rows)
+
+
+class _Jsonl(_Format):
+    def tasks(self, path: str) -> list[FileTask]:
+        with open_text(path, self._decoder.encoding) as stream:
+            jsonl_files.check_columns(stream, path, self._columns)
+        return [FileTask(path)]
+
+    def rows(self, task: FileTask, opened: Any) -> Iterator[RawRows]:  # noqa: ARG002 - as above
+        size = self._decoder.batch_rows * _LINE_BYTES
+        with open_text(task.path, self._decoder.encoding) as stream:
+            yield from jsonl_files.jsonl_rows(stream, task.path, self._columns, size)
+
+    def lines(self, data: bytes, name: str) -> Iterator[RawRows]:
+        return jsonl_files.jsonl_rows(io.BytesIO(data), name, self._columns, len(data) + 1)
+
+
+class _Csv(_Format):
+    def tasks(self, path: str) -> list[FileTask]:
+        columns, decoder = self._columns_in(path), self._decoder
+        if columns is None:
+            return []
+        with open_text(path, decoder.encoding) as stream:
+            return [FileTask(path)] if csv_files.check_columns(stream, path, columns, decoder.delimiter) else []
+
+    def rows(self, task: FileTask, opened: Any) -> Iterator[RawRows]:  # noqa: ARG002 - as above
+        columns, decoder = self._columns_in(task.path), self._decoder
+        if columns is None:
+            return
+        with open_text(task.path, decoder.encoding) as stream:
+            size = decoder.batch_rows * (_CELL_BYTES if columns.cells else _LINE_BYTES)
+            rows = csv_files.csv_rows(stream, task.path, columns, decoder.delimiter, size)
+            yield from _with_cells(rows, columns.cells)
+
+    def lines(self, data: bytes, name: str) -> Iterator[RawRows]:
+        columns, delimiter = self._columns, self._decoder.delimiter
+        if self._decoder.readings.wide is not None:
+            columns = self._columns_of(csv_files.header_of(io.BytesIO(data), name, delimiter) or [], name)
+        rows = csv_files.csv_rows(io.BytesIO(data), name, columns, delimiter, len(data) + 1)
+        return _with_cells(rows, columns.cells)
+
+    def _columns_in(self, path: str) -> Columns | None:
+        """The columns of a file, whose header is read only where it says what they are; none where it has no line."""
+        if self._decoder.readings.wide is None:
+            return self._columns
+        with open_text(path, self._decoder.encoding) as stream:
+            header = csv_files.header_of(stream, path, self._decoder.delimiter)
+        return None if header is None else self._columns_of(header, path)
+
+
 def _with_cells(rows: Iterator[RawRows], cells: CellColumns | None) -> Iterator[RawRows]:
     return rows if cells is None else (replace(one, cells=cells) for one in rows)
 
+
+_FORMATS: dict[FileFormat, type[_Format]] = {"parquet": _Parquet, "avro": _Avro, "jsonl": _Jsonl, "csv": _Csv}
 
 REJECTED = "rejected"
 #: Items that may lie ready, so that memory stays bounded.
