@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
@@ -113,6 +113,16 @@ _BEAT_S = 10.0
 
 def _now_us() -> int:
     return time.time_ns() // 1_000
+
+
+class _Watermark(NamedTuple):
+    """The watermark of a partition after a look, before the end of the schedule bounds it."""
+
+    state: PartitionState
+    watermark_us: int
+    settled: bool
+    # how far sources had come by themselves that are not waited for
+    behind: list[int | None]
 
 
 class ReadPart(beam.DoFn, RestrictionProvider):
@@ -334,28 +344,10 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             known = [one for one in (before.latest_us, latest) if one is not None]
             after = replace(after, position=batch.position, latest_us=max(known, default=None), heard_us=now)
             after = replace(after, lost_us=batch.lost_us)
-        clock = before.clock_us
-        # how far sources had come by themselves that are not waited for
-        behind: list[int | None] = []
         if sources is None:
-            settled = batch is None or batch.settled
-            if settled and after.latest_us is not None:
-                # a stamp of the future must not close the windows of today
-                clock = max(clock, min(after.latest_us, now) - policy.lateness_us)
-            if batch is None and policy.idle_us is not None:
-                behind = [clock]
-                after, clock = self._silent(after, clock, now, policy.idle_us)
+            after, clock, settled, behind = self._watermark_of_one(after, batch, now)
         else:
-            settled = all(one is Reach.END for one in sources.values()) if batch is None else batch.settled
-            said = None
-            if batch is not None and batch.source is not None and (latest is not None or batch.speaks(now)):
-                said = (batch.source, latest)
-            heard = activity_of(before.sources, sources, now, said, idle_us=policy.idle_us, look_us=policy.look_us)
-            silent = left_out(heard, sources, now_us=now, idle_us=policy.idle_us)
-            behind = [None if one is None else min(one, now) - policy.lateness_us for one in silent.values()]
-            come = watermark_of(heard, sources, now_us=now, lateness_us=policy.lateness_us, idle_us=policy.idle_us)
-            clock = clock if come is None else max(clock, come)
-            after = replace(after, sources=heard)
+            after, clock, settled, behind = self._watermark_of_several(after, batch, sources, latest, now)
         if ended and policy.end_us is not None:
             clock = max(clock, min(policy.end_us, now))
         if policy.end_us is not None:
@@ -363,22 +355,61 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             clock = max(before.clock_us, min(clock, policy.end_us))
         over = ended or (policy.end_us is not None and clock >= policy.end_us)
         after = replace(after, clock_us=clock, followed=before.followed or settled, over=over)
-        punctuation = None
-        if clock > before.clock_us:
-            silent_us = None if ended else min((before.clock_us if at is None else at for at in behind), default=None)
-            punctuation = Punctuation(
-                part,
-                self._source.parts,
-                before.clock_us,
-                clock,
-                replayed=not before.followed,
-                lost_us=after.lost_us,
-                silent_us=silent_us if silent_us is not None and silent_us < clock else None,
-            )
-            if policy.steps is not None and after.issued is not None:
-                sent, issued = after.issued.declare(policy.steps, clock)
-                after, punctuation = replace(after, issued=issued), replace(punctuation, run=issued.run, sent=sent)
-        return after, punctuation
+        if clock <= before.clock_us:
+            return after, None
+        silent_us = None if ended else min((before.clock_us if at is None else at for at in behind), default=None)
+        return self._declared(part, before, after, silent_us)
+
+    def _watermark_of_one(self, progress: PartitionState, batch: SourceBatch | None, now: int) -> _Watermark:
+        """The watermark of a partition that is one source."""
+        policy, clock = self._policy, progress.clock_us
+        settled = batch is None or batch.settled
+        if settled and progress.latest_us is not None:
+            # a stamp of the future must not close the windows of today
+            clock = max(clock, min(progress.latest_us, now) - policy.lateness_us)
+        if batch is not None or policy.idle_us is None:
+            return _Watermark(progress, clock, settled, [])
+        return _Watermark(*self._silent(progress, clock, now, policy.idle_us), settled, [clock])
+
+    def _watermark_of_several(
+        self,
+        progress: PartitionState,
+        batch: SourceBatch | None,
+        sources: Mapping[str, Reach],
+        latest: int | None,
+        now: int,
+    ) -> _Watermark:
+        """The watermark of a partition that mixes sources: that of the slowest that is waited for."""
+        policy = self._policy
+        settled = all(one is Reach.END for one in sources.values()) if batch is None else batch.settled
+        said = None
+        if batch is not None and batch.source is not None and (latest is not None or batch.speaks(now)):
+            said = (batch.source, latest)
+        heard = activity_of(progress.sources, sources, now, said, idle_us=policy.idle_us, look_us=policy.look_us)
+        silent = left_out(heard, sources, now_us=now, idle_us=policy.idle_us)
+        behind = [None if one is None else min(one, now) - policy.lateness_us for one in silent.values()]
+        come = watermark_of(heard, sources, now_us=now, lateness_us=policy.lateness_us, idle_us=policy.idle_us)
+        clock = progress.clock_us if come is None else max(progress.clock_us, come)
+        return _Watermark(replace(progress, sources=heard), clock, settled, behind)
+
+    def _declared(
+        self, part: int, before: PartitionState, after: PartitionState, silent_us: int | None
+    ) -> tuple[PartitionState, Punctuation]:
+        """The punctuation of a watermark that has moved, and its sequence numbers."""
+        clock, steps = after.clock_us, self._policy.steps
+        punctuation = Punctuation(
+            part,
+            self._source.parts,
+            before.clock_us,
+            clock,
+            replayed=not before.followed,
+            lost_us=after.lost_us,
+            silent_us=silent_us if silent_us is not None and silent_us < clock else None,
+        )
+        if steps is None or after.issued is None:
+            return after, punctuation
+        sent, issued = after.issued.declare(steps, clock)
+        return replace(after, issued=issued), replace(punctuation, run=issued.run, sent=sent)
 
     def _silent(self, progress: PartitionState, clock: int, now: int, idle_us: int) -> tuple[PartitionState, int]:
         """A look that has found nothing in a source that is one, and the clock after it."""
