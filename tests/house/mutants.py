@@ -318,9 +318,18 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a shard that comes twice counts twice",
         file="transforms/aggregate/release.py",
-        old="parts[bit] = max(parts.get(bit, counts), counts, key=",
-        new="parts[bit] = counts + parts[bit] if bit in parts else max((counts,), key=",
+        old="parts.setdefault(bit, counts)",
+        new="parts[bit] = counts + parts.get(bit, 0)",
         tests=("tests/transforms/aggregate/test_collect.py::test_a_repeated_shard_counts_once_in_a_sum",),
+    ),
+    Mutant(
+        name="the counts of a shard that comes twice decide which of them are kept",
+        file="transforms/aggregate/release.py",
+        old="parts.setdefault(bit, counts)",
+        new="parts[bit] = max(parts.get(bit, counts), counts, key=lambda found: found.tobytes())",
+        tests=(
+            "tests/transforms/aggregate/test_collect.py::test_no_cell_decides_which_of_two_complete_values_is_kept",
+        ),
     ),
     Mutant(
         name="a window is cut by the roster that a worker happens to know",

@@ -242,11 +242,15 @@ class SumTallies(beam.CombineFn):
 
 
 def together(one: Tally, other: Tally) -> Tally:
-    """Two tallies of a key in one."""
+    """Two tallies of a key in one: of a shard that both have, the histograms of the first.
+
+    Complete ones are the same, but where windows overlap and readings are late for one of them. A choice by the counts
+    would let one slot of a series decide which cells of other series count, and move a histogram by more than 2. Two
+    workers may choose differently; the store keeps the first row.
+    """
     parts = dict(one.parts)
     for bit, counts in other.parts.items():
-        # complete ones are the same; were they not, all workers would choose the same
-        parts[bit] = max(parts.get(bit, counts), counts, key=lambda found: (int(found.sum()), found.tobytes()))
+        parts.setdefault(bit, counts)
     return Tally(parts, one.needed | other.needed, least_complete(one.completeness, other.completeness))
 
 

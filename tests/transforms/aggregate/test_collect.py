@@ -21,7 +21,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.testing import test_stream
 from apache_beam.transforms.window import IntervalWindow, TimestampedValue
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quiltstream.privacy.models.serialisation import belief_from_dict
@@ -356,6 +356,28 @@ def test_no_early_pane_of_a_source_without_sequence_numbers_is_released(
         assert on_record(job) == {}
         run(monkeypatch, streamed(stretches, step_us=STEP, seed=72), job, tmp_path / "second")
     whole(job, [path.parent for path in tmp_path.glob("*/left")], frame, GROUPS, tally)
+
+
+@pytest.mark.assures("privacy", "No cell decides which of two complete values of a window is published")
+@given(
+    others=st.lists(st.lists(st.integers(250, 260), min_size=2, max_size=2), min_size=2, max_size=4),
+    other=st.booleans(),
+)
+@example(others=[[255, 100], [100, 255]], other=True)
+def test_no_cell_decides_which_of_two_complete_values_is_kept(others: list[list[int]], other: bool) -> None:
+    """The values of a group differ in the cells of other series; one slot of a series moves the sum by 2 at most."""
+    first, second = 0, int(other)
+    sums: list[Any] = []
+    for state in (first, second):
+        tallies = [Tally({1: np.array([rest]) + np.eye(2, dtype=np.int64)[state]}, 1) for rest in others]
+        collect = SumTallies()
+        lifted = collect.merge_accumulators([collect.add_input(collect.create_accumulator(), one) for one in tallies])
+        one_by_one = collect.create_accumulator()
+        for tally in tallies:
+            one_by_one = collect.add_input(one_by_one, tally)
+        assert lifted.counts.tolist() == one_by_one.counts.tolist()
+        sums.append(lifted.counts)
+    assert np.abs(sums[0] - sums[1]).sum() == (0 if first == second else 2)
 
 
 @pytest.mark.assures("live", "A window that comes in one pane takes no state of a runner's at all")
