@@ -30,11 +30,11 @@ from ...schemas.files import is_file, is_folder, open_regular, reason
 from ...schemas.readings import RejectReason
 from ...schemas.settings.connectors import FileFormat
 from ...schemas.slots import DAY_US
-from ...transforms.common.batches import is_text_type
+from ...transforms.common.batches import HIGHEST_US, is_text_type
 from ...transforms.formats.avro import whole_records
 from ...transforms.formats.paths import SourceFileError, open_text
 from ...transforms.formats.rows import MISSING, clock_columns, clock_times, read_values
-from ...transforms.formats.times import HIGHEST_US, Stamps, TimePattern, TimeReader
+from ...transforms.formats.times import Stamps, TimePattern, TimeReader
 from ..errors import CommandError, ExitCode
 from .csv_preview import FEWEST_SERIES, Layout, batches_of, layout_of
 

@@ -360,6 +360,16 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/sources/test_reading_rows.py",),
     ),
     Mutant(
+        name="a time of a record batch that no calendar has is a reading",
+        file="transforms/common/batches.py",
+        old='if name == "time" and outside.any():',
+        new='if name == "time" and outside.all() and not outside.any():',
+        tests=(
+            "tests/transforms/sources/test_wall_clock.py::"
+            "test_a_time_that_no_calendar_has_is_rejected_by_an_endless_job",
+        ),
+    ),
+    Mutant(
         name="late readings count",
         file="transforms/aggregate/encode.py",
         old="keep &= ~late",

@@ -24,6 +24,11 @@ from apache_beam.coders.typecoders import registry
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import GROUPED_READING_SCHEMA, LETTER_SCHEMA, READING_SCHEMA, REJECT_SCHEMA, RejectReason
+from ...schemas.slots import parse_instant
+
+#: Instants outside are typing errors; inside, no arithmetic on microseconds overflows.
+LOWEST_US = parse_instant("1900-01-01")
+HIGHEST_US = parse_instant("2201-01-01") - 1
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -41,7 +46,7 @@ class ReadingColumns:
     Attributes:
         names: the series, Arrow text; a dictionary of another program may have one twice.
         series: position of each row's series in ``names``, shape (n,).
-        times: microseconds since the epoch, shape (n,).
+        times: microseconds since the epoch, shape (n,); of every row in the years 1900 to 2200.
         values: values, shape (n,); not finite only where ``problems`` says so.
         groups: the groups, likewise, or ``None``.
         group: position of each row's group in ``groups``, shape (n,), or ``None``.
@@ -79,16 +84,21 @@ def reading_columns(batch: pa.RecordBatch, *, grouped: bool = False) -> ReadingC
 
     names, series = _names(columns["series"])
     groups, group = _names(columns["group"]) if grouped else (None, None)
+    times = columns["time"].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    # of record batches nothing else has read the times
+    outside = (times < LOWEST_US) | (times > HIGHEST_US)
     named = {"series": (names, series), "group": (groups, group)}
     for name, reason in _NULLS.items():
         if name in columns and columns[name].null_count:
             set_aside(columns[name].is_null().to_numpy(zero_copy_only=False), reason)
+        if name == "time" and outside.any():
+            set_aside(outside, reason)
+            times = np.where(outside, 0, times)
         known, codes = named.get(name, (None, None))
         if known is not None and codes is not None and (absent := are_absent(known)).any():
             set_aside(absent[codes], reason)
     values = columns["value"].to_numpy(zero_copy_only=False)
     set_aside(~np.isfinite(values), RejectReason.NOT_FINITE)
-    times = columns["time"].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return ReadingColumns(names, series, times, values, groups, group, tuple(problems))
 
 

@@ -34,6 +34,8 @@ from ...schemas.settings.secrets import PseudonymKey, Pseudonyms
 from ...schemas.slots import DAY_US, parse_instant
 from ...schemas.states import StateSpace
 from ..common.batches import (
+    HIGHEST_US,
+    LOWEST_US,
     Bools,
     Floats,
     Ints,
@@ -47,7 +49,7 @@ from ..common.batches import (
     truths,
 )
 from .paths import is_utf8
-from .times import HIGHEST_US, LOWEST_US, Order, TimeReader
+from .times import Order, TimeReader
 
 #: Names whose pseudonyms are remembered, and the characters of these names; with more they are made again.
 _REMEMBERED, _CHARACTERS = 1 << 18, 1 << 24

@@ -30,8 +30,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...schemas.readings import RejectReason
-from ...schemas.slots import DAY_US, local_of, offsets_between, parse_instant
-from ..common.batches import Bools, Floats, Ints, Problem, as_utf8, is_text_type, pc, truths
+from ...schemas.slots import DAY_US, local_of, offsets_between
+from ..common.batches import HIGHEST_US, LOWEST_US, Bools, Floats, Ints, Problem, as_utf8, is_text_type, pc, truths
 
 _MONTH_NAMES = (
     *("january", "february", "march", "april", "may", "june"),
@@ -293,10 +293,6 @@ class LocalClock:
 
 #: Of rows with a doubled local time which are the second of the two: by row, stamp and clock change.
 Order = Callable[[Ints, Ints, Ints], Bools]
-
-#: Instants outside are typing errors; inside, no arithmetic on microseconds overflows.
-LOWEST_US = parse_instant("1900-01-01")
-HIGHEST_US = parse_instant("2201-01-01") - 1
 
 #: Units per second.
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}

@@ -107,6 +107,20 @@ def test_names_of_a_batch_are_text_in_every_layout_of_arrow(kind: pa.DataType) -
         assert found.names.type == pa.utf8()
 
 
+@pytest.mark.parametrize("year", [1899, 2201, None], ids=["too early", "too late", "beyond any calendar"])
+def test_times_of_a_record_batch_outside_the_calendar_are_rejects(year: int | None) -> None:
+    far = [-(2**63), 2**63 - 1]
+    stamps = far if year is None else [int(np.datetime64(f"{year}-06-01", "us").astype(np.int64))]
+    kind = READING_SCHEMA.field("time").type
+    columns = [pa.array(["b"] * (1 + len(stamps))), pa.array([0, *stamps], pa.int64()).cast(kind)]
+    batch = pa.RecordBatch.from_arrays([*columns, pa.array([1.0] * len(columns[0]))], ["series", "time", "value"])
+    found = reading_columns(batch)
+    assert {reason.value: bad.tolist() for reason, bad in found.problems} == {
+        "unparsable-time": [False, *(True for _ in stamps)]
+    }
+    assert found.times.tolist() == [0, *(0 for _ in stamps)]
+
+
 def test_rows_with_missing_fields_are_tallied_by_reason() -> None:
     given = [
         row(value=None),

@@ -7,15 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import polars as pl
 import pytest
+from apache_beam.pvalue import TaggedOutput
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.testing import test_stream
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
 
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.slots import Schedule
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.checks import check_watermarks
 from quiltstream.transforms.private_histograms import WallClock, policy_of
 from quiltstream.transforms.registration import register
@@ -77,6 +82,21 @@ def test_batches_without_punctuations_are_refused_with_advice(tmp_path: Path) ->
     assert on_record(job) == {}
     run(job, Endless(given), by_watermark=True)
     assert on_record(job) == truth(frame, [(day * DAY, day * DAY + DAY) for day in range(4)], SERIES)
+
+
+@pytest.mark.parametrize("instant", [-(2**63), 2**63 - 1])
+def test_a_time_that_no_calendar_has_is_rejected_by_an_endless_job(tmp_path: Path, instant: int) -> None:
+    plan = PrivateHistograms(live_settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"})).plan.opened()
+    (batch,) = batches(pl.DataFrame({"series": ["a", "b"], "time": [instant, ORIGIN], "value": [1.0, 1.0]}), 2)
+    encode = EncodeCells(plan, follow=True)
+    encode.setup()
+    encode.start_bundle()
+    found = [*encode.process(batch, register(plan), Timestamp(0)), *encode.finish_bundle()]
+    encode.teardown()
+    (reject,) = (one.value.value.to_pylist() for one in found if isinstance(one, TaggedOutput))
+    (block,) = (one.value[1] for one in found if isinstance(one, WindowedValue))
+    assert [one["reason"] for one in reject] == ["unparsable-time"]
+    assert (block.step, block.readings) == (0, 1)
 
 
 @pytest.mark.parametrize("name", ["FnApiRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner"])
