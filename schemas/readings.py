@@ -61,8 +61,8 @@ OF_VALUES = frozenset(
 )
 
 _TEXTS = {
-    RejectReason.MALFORMED_ROW: "the row or line could not be taken apart into columns",
-    RejectReason.MISSING_SERIES: "the series is empty",
+    RejectReason.MALFORMED_ROW: "the row or line could not be taken apart into columns, or an element lacks a field",
+    RejectReason.MISSING_SERIES: "the series is empty, or no text",
     RejectReason.UNPARSABLE_TIME: "the time is empty, not a time, or outside the years 1900 to 2200",
     RejectReason.NONEXISTENT_LOCAL_TIME: "the local time was skipped by a clock change",
     RejectReason.MISSING_VALUE: "the value is empty: the cell stays without a reading",

@@ -16,7 +16,6 @@ time are published (:mod:`.aggregate.collect`).
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -31,7 +30,6 @@ from apache_beam.transforms.window import GlobalWindows
 
 from ..schemas.errors import QuiltstreamError
 from ..schemas.model_file import Model
-from ..schemas.readings import RejectReason
 from ..schemas.roster import MOST_SERIES
 from ..schemas.roster import check_number as check_series
 from ..schemas.settings.base import SettingsError
@@ -53,9 +51,9 @@ from .aggregate.release import (
     SumTallies,
 )
 from .checks import check_hosts, check_modes, check_plan, check_watermarks
-from .common.batches import OUTSIDE, READINGS, counter_name, reading_columns
+from .common.batches import READINGS, counter_name, reading_columns
 from .plan import Plan, make_plan
-from .registration import Discovered, register
+from .registration import Discovered, Tally, register, sum_tallies, words_of
 from .sources.contract import PartitionedSource, Reader, SourceBatch
 from .sources.reader import PollingPolicy, ReadLive
 from .sources.reading_rows import batched
@@ -361,6 +359,8 @@ class DiscoverSchedule(beam.CombineFn):
         seen = mutable_accumulator
         columns = reading_columns(element, grouped=self._grouped)
         good = columns.good
+        rejected = {counter_name(reason): int(np.count_nonzero(bad)) for reason, bad in columns.problems}
+        seen.tally = sum_tallies((seen.tally, rejected, {READINGS: int(np.count_nonzero(good))}))
         if not good.any():
             return seen
         times, series = columns.times[good], columns.series[good]
@@ -389,24 +389,13 @@ class DiscoverSchedule(beam.CombineFn):
                 merged.extend(one.first_us, one.last_us)
             for series, (instant, group) in one.groups.items():
                 merged.sight(series, instant, group)
+            merged.tally = sum_tallies((merged.tally, one.tally))
             self._check(merged)
         return merged
 
     def extract_output(self, accumulator: Discovered) -> Discovered:
         """What was seen."""
         return accumulator
-
-
-Tally = dict[str, int]
-"""How many readings count, by the name of the operator's counter, and how many do not."""
-
-
-def sum_tallies(tallies: Iterable[Tally]) -> Tally:
-    """The sum of some tallies."""
-    total: Counter[str] = Counter()
-    for tally in tallies:
-        total.update(tally)
-    return dict(total)
 
 
 class RegisterQuery(beam.DoFn):
@@ -454,14 +443,8 @@ def _counted_by(held: Registration) -> tuple[object, ...]:
 
 
 def _nothing_counts(tally: Tally) -> str:
-    """What became of the readings, for the operator."""
-    found = [f"{tally[OUTSIDE]:,} before or after the windows"] if tally.get(OUTSIDE) else []
-    rejected = ((reason, tally.get(counter_name(reason))) for reason in RejectReason)
-    found += [f"{count:,} rejected: {reason.text}" for reason, count in rejected if count]
-    read = sum(tally.values())
-    said = f"of {read:,} that were read: {'; '.join(found)}" if read else "no row is a reading"
     return (
-        f"source: no reading counts in any window of any series ({said}), so nothing was charged or published; check "
-        "how readings tells to read the source, windows.start, windows.stop and roster, or run with --even-if-empty to "
-        "publish windows without readings"
+        f"source: no reading counts in any window of any series ({words_of(tally)}), so nothing was charged or "
+        "published; check how readings tells to read the source, windows.start, windows.stop and roster, or run with "
+        "--even-if-empty to publish windows without readings"
     )

@@ -7,11 +7,13 @@ names. They are put on record with the query, so a rerun over other data keeps t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ..schemas.errors import QuiltstreamError
+from ..schemas.readings import RejectReason
 from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
 from ..schemas.slots import format_instant
@@ -20,6 +22,28 @@ from ..store.specs import Registration
 from ..store.store import Store
 from .checks import check_number
 from .plan import Plan
+
+Tally = dict[str, int]
+"""How many readings count, by the name of the operator's counter, and how many do not."""
+
+
+def sum_tallies(tallies: Iterable[Tally]) -> Tally:
+    """The sum of some tallies."""
+    total: Counter[str] = Counter()
+    for tally in tallies:
+        total.update(tally)
+    return dict(total)
+
+
+def words_of(tally: Tally) -> str:
+    """What became of the readings, for the operator."""
+    from .common.batches import OUTSIDE, counter_name  # noqa: PLC0415 - with Beam, which a dry run does not import
+
+    found = [f"{tally[OUTSIDE]:,} before or after the windows"] if tally.get(OUTSIDE) else []
+    rejected = ((reason, tally.get(counter_name(reason))) for reason in RejectReason)
+    found += [f"{count:,} rejected: {reason.text}" for reason, count in rejected if count]
+    read = sum(tally.values())
+    return f"of {read:,} that were read: {'; '.join(found)}" if read else "no row is a reading"
 
 
 class NoReadingsError(QuiltstreamError):
@@ -32,11 +56,13 @@ class Discovered:
 
     Attributes:
         groups: series -> (instant, group) of its earliest reading, ties by the group's name.
+        tally: how many rows count, and how many do not, by the name of the operator's counter.
     """
 
     first_us: int | None = None
     last_us: int | None = None
     groups: dict[str, tuple[int, str]] = field(default_factory=dict)
+    tally: Tally = field(default_factory=dict)
 
     def extend(self, first_us: int, last_us: int) -> None:
         """Stretch the ends."""
@@ -61,8 +87,8 @@ def complete(plan: Plan, seen: Discovered) -> Plan:
         missing = [name for name, value in open_.items() if value is None]
         names = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
         raise NoReadingsError(
-            f"source: there is no reading to take {names} from, which the settings leave out; check the source and "
-            f"how readings tells to read it, or set {names}"
+            f"source: there is no reading to take {names} from, which the settings leave out ({words_of(seen.tally)}); "
+            f"check the source and how readings tells to read it, or set {names}"
         )
     try:
         schedule = replace(

@@ -1093,6 +1093,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/test_expected_error.py",),
     ),
     Mutant(
+        name="an irregular element counts as an absent one",
+        file="transforms/sources/reading_rows.py",
+        old="return (None,) * len(self._schema.names), irregular.reason",
+        new="return (None,) * len(self._schema.names), None",
+        tests=("tests/transforms/sources/test_reading_rows.py",),
+    ),
+    Mutant(
         name="a batch of rows lets the watermark pass its earliest one",
         file="transforms/sources/reading_rows.py",
         old="self._earliest = min(self._earliest, timestamp)",

@@ -11,7 +11,7 @@ without copying a column. Pickle would copy every buffer and, where a batch is a
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -82,6 +82,8 @@ def reading_columns(batch: pa.RecordBatch, *, grouped: bool = False) -> ReadingC
             problems.append((reason, new))
             np.logical_or(taken, new, out=taken)
 
+    for reason, bad in _given_reasons(batch):
+        set_aside(bad, reason)
     names, series = _names(columns["series"])
     groups, group = _names(columns["group"]) if grouped else (None, None)
     times = columns["time"].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
@@ -100,6 +102,26 @@ def reading_columns(batch: pa.RecordBatch, *, grouped: bool = False) -> ReadingC
     values = columns["value"].to_numpy(zero_copy_only=False)
     set_aside(~np.isfinite(values), RejectReason.NOT_FINITE)
     return ReadingColumns(names, series, times, values, groups, group, tuple(problems))
+
+
+#: Name of the column with the reason of a row that is rejected for what none of its other columns can say.
+_REASON = "quiltstream.reason"
+
+
+def with_reasons(batch: pa.RecordBatch, reasons: Sequence[RejectReason | None]) -> pa.RecordBatch:
+    """A batch of readings whose rows with a reason are rejects; the batch as it is where no row has one."""
+    if not any(reasons):
+        return batch
+    column = pa.array([None if one is None else one.value for one in reasons], pa.utf8())
+    schema = batch.schema.append(pa.field(_REASON, pa.utf8()))
+    return pa.RecordBatch.from_arrays([*batch.columns, column], schema=schema)
+
+
+def _given_reasons(batch: pa.RecordBatch) -> Iterator[tuple[RejectReason, Bools]]:
+    if (at := batch.schema.get_field_index(_REASON)) >= 0:
+        column = batch.column(at)
+        for reason in pc.drop_null(pc.unique(column)).to_pylist():
+            yield RejectReason(reason), truths(pc.equal(column, reason))
 
 
 _NULLS = {

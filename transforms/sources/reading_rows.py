@@ -3,14 +3,16 @@
 Data frames are those that give themselves as Arrow (``__arrow_c_stream__``), as polars and pandas from 2.2 on do; those
 of Beam become rows by ``to_pcollection``.
 
-Past here everything is Arrow. An element that is none of these, or lacks a field, is refused with what to map it to:
-where Beam knows the type of the elements, when the graph is built. Nothing but types and names of fields is said, never
-a value.
+Past here everything is Arrow. A type of elements that is none of these, or lacks a field, is refused with what to map
+it to where Beam knows it, when the graph is built. Later an element may be a message that anybody sent: one of another
+type is a reject, and the log says once of each type what to map it to. Nothing but types and names of fields is said,
+never a value.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import math
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -30,10 +32,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
 from ...schemas.states import StateSpace
-from ..common.batches import ReadingsError, finite_float, is_text_type, whole
+from ..common.batches import ReadingsError, finite_float, is_text_type, whole, with_reasons
 from ..formats.paths import is_text
 from ..formats.rows import Labels, decimal_digits
 from ..formats.times import TimeReader
+
+LOG = logging.getLogger("quiltstream.rows")
 
 #: Readings gathered before a bundle ends.
 _ROWS = 8_192
@@ -90,8 +94,25 @@ def _refused(what: str, schema: pa.Schema) -> ReadingsError:
     return ReadingsError(f"readings are {what}: {_TAKEN.format(fields=f'the fields {fields}', example=example)}")
 
 
+class _IrregularError(ReadingsError):
+    """An element, or a column of a frame, of a type that is not taken: why it is rejected."""
+
+    def __init__(self, message: str, reason: RejectReason) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@lru_cache(maxsize=256)
+def log_irregular(message: str, reason: str) -> None:
+    """Log what to map a type to, once in a process: there are few types and many elements."""
+    LOG.warning("%s; what is of such a type is rejected as %s", message, reason)
+
+
 class BatchRows(beam.DoFn):
     """Elements to record batches of readings; record batches pass as they are.
+
+    An element of a type that is not taken is a row with the reason why it is rejected; so are all rows of a frame with
+    such a column.
 
     A batch has the earliest timestamp of its elements, so that the watermark does not pass any of them.
     """
@@ -101,11 +122,12 @@ class BatchRows(beam.DoFn):
         self._labels = Labels.of(space)
         self._schema = GROUPED_READING_SCHEMA if grouped else READING_SCHEMA
         self._held: list[tuple[Any, ...]] = []
+        self._reasons: list[RejectReason | None] = []
         self._earliest = MAX_TIMESTAMP
 
     def start_bundle(self) -> None:
         """Nothing is kept from one bundle to the next."""
-        self._held, self._earliest = [], MAX_TIMESTAMP
+        self._held, self._reasons, self._earliest = [], [], MAX_TIMESTAMP
 
     def process(self, element: Any, timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
         """Take one element."""
@@ -114,7 +136,9 @@ class BatchRows(beam.DoFn):
         elif hasattr(element, "__arrow_c_stream__"):
             yield self._of_frame(pa.table(element))
         else:
-            self._held.append(self._row(element))
+            row, reason = self._row(element)
+            self._held.append(row)
+            self._reasons.append(reason)
             self._earliest = min(self._earliest, timestamp)
             if len(self._held) >= _ROWS:
                 yield TimestampedValue(*self._taken())
@@ -133,10 +157,19 @@ class BatchRows(beam.DoFn):
         batch = pa.RecordBatch.from_arrays(
             [_array(column, self._schema.field(name).type) for name, column in columns.items()], schema=self._schema
         )
-        at, self._held, self._earliest = self._earliest, [], MAX_TIMESTAMP
+        batch, at = with_reasons(batch, self._reasons), self._earliest
+        self.start_bundle()
         return batch, at
 
-    def _row(self, element: Any) -> tuple[Any, ...]:
+    def _row(self, element: Any) -> tuple[tuple[Any, ...], RejectReason | None]:
+        """The fields of a row, or none and why it is rejected."""
+        try:
+            return self._fields(element), None
+        except _IrregularError as irregular:
+            log_irregular(str(irregular), irregular.reason.value)
+            return (None,) * len(self._schema.names), irregular.reason
+
+    def _fields(self, element: Any) -> tuple[Any, ...]:
         names = self._schema.names
         if isinstance(element, Mapping):
             absent = [name for name in names if name not in element]
@@ -145,11 +178,13 @@ class BatchRows(beam.DoFn):
             absent = [name for name in names if not hasattr(element, name)]
             found = [] if absent else [getattr(element, name) for name in names]
         if absent:
-            kind = type(element).__name__
-            raise _refused(f"of the type {kind} without the field {absent[0]}", self._schema)
+            raise self._malformed(f"of the type {type(element).__name__} without the field {absent[0]}")
         series, time, value, *group = found
         read = _number(value) if self._labels is None else _label(value)
         return _name("series", series), _stamp(time), read, *(_name("group", one) for one in group)
+
+    def _malformed(self, what: str) -> _IrregularError:
+        return _IrregularError(str(_refused(what, self._schema)), RejectReason.MALFORMED_ROW)
 
     def _instants(self, stamps: list[dt.datetime | None]) -> pa.Array:
         """Instants of stamps with an offset and without one; null for what is none, which is tallied by its reason."""
@@ -170,12 +205,22 @@ class BatchRows(beam.DoFn):
         return utc, good
 
     def _of_frame(self, frame: pa.Table) -> pa.RecordBatch:
+        try:
+            return self._read_frame(frame)
+        except _IrregularError as irregular:
+            log_irregular(str(irregular), irregular.reason.value)
+            nothing = [pa.nulls(frame.num_rows, self._schema.field(name).type) for name in self._schema.names]
+            return with_reasons(
+                pa.RecordBatch.from_arrays(nothing, schema=self._schema), [irregular.reason] * frame.num_rows
+            )
+
+    def _read_frame(self, frame: pa.Table) -> pa.RecordBatch:
         absent = [name for name in self._schema.names if name not in frame.column_names]
         if absent:
-            raise _refused(f"a table without the column {absent[0]}", self._schema)
+            raise self._malformed(f"a table without the column {absent[0]}")
         doubled = [name for name in self._schema.names if frame.column_names.count(name) > 1]
         if doubled:
-            raise _refused(f"a table with several columns {doubled[0]}", self._schema)
+            raise self._malformed(f"a table with several columns {doubled[0]}")
         columns = {name: whole(frame.column(name)) for name in self._schema.names}
         arrays = [_array(self._column(name, columns[name]), self._schema.field(name).type) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -231,7 +276,7 @@ def _is_absent(value: Any) -> bool:
         return True
     try:
         return bool(value != value)  # noqa: PLR0124 - see above
-    except TypeError:
+    except (TypeError, ValueError, ArithmeticError):  # of several values, or of none that can be compared
         return True
 
 
@@ -264,10 +309,11 @@ def _micros(stamp: dt.datetime) -> int:
     return (stamp.replace(tzinfo=stamp.tzinfo or dt.timezone.utc) - _EPOCH) // dt.timedelta(microseconds=1)
 
 
-def _unit_unknown(kind: str) -> ReadingsError:
-    return ReadingsError(
+def _unit_unknown(kind: str) -> _IrregularError:
+    return _IrregularError(
         f"readings.time is of the type {kind}, whose unit is not known: give a datetime, an ISO 8601 text or a Beam "
-        "Timestamp"
+        "Timestamp",
+        RejectReason.UNPARSABLE_TIME,
     )
 
 
@@ -279,18 +325,21 @@ def _name(field: str, value: Any) -> str | None:
         return value if is_text(value) else None
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return str(int(value)) if abs(int(value)) < _LARGEST_NAME else None
-    raise ReadingsError(f"readings.{field} is of the type {type(value).__name__}, and must be a text: map it to one")
+    raise _IrregularError(
+        f"readings.{field} is of the type {type(value).__name__}, and must be a text: map it to one",
+        RejectReason.MISSING_SERIES if field == "series" else RejectReason.GROUP_CONFLICT,
+    )
 
 
 def _number(value: Any) -> float | None:
     """A value; ``None`` for an absent one. One that no float is large enough for is the largest."""
     if isinstance(value, Decimal) and value.is_nan():
         return math.nan
-    if not isinstance(value, bool) and isinstance(value, (Real, Decimal, np.number)):
+    if not isinstance(value, (bool, np.complexfloating)) and isinstance(value, (Real, Decimal, np.number)):
         return finite_float(value)
     if _is_absent(value):
         return None
-    raise _no_value(value)
+    raise _no_value(value, RejectReason.NOT_A_NUMBER)
 
 
 def _label(value: Any) -> str | None:
@@ -304,9 +353,9 @@ def _label(value: Any) -> str | None:
         return decimal_digits(value)
     if isinstance(value, (float, np.floating)) and value == 0:
         return _digits(abs(number))  # -0.0 is 0
-    if isinstance(value, (Real, np.number, np.bool_)):
+    if not isinstance(value, np.complexfloating) and isinstance(value, (Real, np.number, np.bool_)):
         return _digits(number)
-    raise _no_value(value)
+    raise _no_value(value, RejectReason.UNKNOWN_LABEL)
 
 
 @lru_cache(maxsize=4096, typed=True)
@@ -318,8 +367,9 @@ def _digits(value: Any) -> str:
         return str(value) if whole else str(pa.scalar(finite_float(value)).cast(pa.utf8()).as_py())
 
 
-def _no_value(value: Any) -> ReadingsError:
-    return ReadingsError(
+def _no_value(value: Any, reason: RejectReason) -> _IrregularError:
+    return _IrregularError(
         f"readings.value is of the type {type(value).__name__}, and must be a number in the unit of states.edges, or "
-        "a label where states.categories are named: map it to one, and a value that is absent to None"
+        "a label where states.categories are named: map it to one, and a value that is absent to None",
+        reason,
     )

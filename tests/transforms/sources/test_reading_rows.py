@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -33,7 +34,7 @@ from quiltstream.transforms.formats.rows import Labels
 from quiltstream.transforms.formats.times import TimeReader
 from quiltstream.transforms.private_histograms import DiscoverSchedule
 from quiltstream.transforms.sources.files import ReadReadings
-from quiltstream.transforms.sources.reading_rows import BatchRows
+from quiltstream.transforms.sources.reading_rows import BatchRows, log_irregular
 
 from ..formats.decoding import decoded_parts
 
@@ -65,6 +66,11 @@ def gathered(
     made.start_bundle()
     found = [one for element in elements for one in made.process(element, AT)]
     return [*found, *(one.value for one in made.finish_bundle())]
+
+
+def rejects(batch: pa.RecordBatch, *, grouped: bool = False) -> dict[str, list[bool]]:
+    """Which rows of a batch are rejected, by reason."""
+    return {reason.value: bad.tolist() for reason, bad in reading_columns(batch, grouped=grouped).problems}
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -157,16 +163,46 @@ def test_a_data_frame_is_read_as_its_rows(unit: Any, zone: str | None) -> None:
     ]
 
 
-def test_an_arrow_table_is_read_as_rows_and_refused_without_a_column() -> None:
+def test_an_arrow_table_is_read_as_rows() -> None:
     plain = gathered(*(row(series=name) for name in "ab"))[0]
     (batch,) = gathered(pa.Table.from_batches([plain, plain]))
     assert batch.to_pylist() == plain.to_pylist() * 2
-    with pytest.raises(ReadingsError, match="a table without the column value"):
-        gathered(pl.DataFrame({"series": ["a"], "time": ["2024-03-01"]}))
-    with pytest.raises(ReadingsError, match="a table with several columns value"):
-        gathered(pa.table([["a"], ["2024-03-01"], [1.0], [2.0]], names=["series", "time", "value", "value"]))
-    with pytest.raises(ReadingsError, match=r"readings\.value is of the type str"):
-        gathered(pl.DataFrame({"series": ["a"], "time": ["2024-03-01"], "value": ["17"]}))
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason", "message"),
+    [
+        (
+            pl.DataFrame({"series": ["a"] * 2, "time": ["2024-03-01"] * 2}),
+            "malformed-row",
+            "a table without the column value",
+        ),
+        (
+            pa.table([["a"] * 2, ["2024-03-01"] * 2, [1.0] * 2, [2.0] * 2], names=["series", "time", "value", "value"]),
+            "malformed-row",
+            "a table with several columns value",
+        ),
+        (
+            pl.DataFrame({"series": ["a"] * 2, "time": ["2024-03-01"] * 2, "value": ["17"] * 2}),
+            "not-a-number",
+            "readings.value is of the type str",
+        ),
+        (
+            pl.DataFrame({"series": ["a"] * 2, "time": [1709251200] * 2, "value": [1.0] * 2}),
+            "unparsable-time",
+            "readings.time is of the type int64, whose unit is not known",
+        ),
+    ],
+)
+def test_all_rows_of_a_frame_with_an_irregular_column_are_rejects(
+    frame: Any, reason: str, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_irregular.cache_clear()
+    irregular, good = gathered(frame, row())
+    assert rejects(irregular) == {reason: [True, True]}
+    assert rejects(good) == {}
+    assert message in caplog.text
+    assert caplog.text.count("rejected as") == 1
 
 
 def test_rows_with_unencodable_fields_are_tallied_by_reason() -> None:
@@ -337,8 +373,8 @@ def test_mixed_codes_and_booleans_are_labels_by_what_they_are() -> None:
     halves = pa.table({"series": ["m1"] * 2, "time": [START] * 2, "value": pa.array(np.array([1, np.nan], np.float16))})
     assert outcomes(gathered(flags, space=CODES)[0], CODES) == ["true", unknown, missing]
     assert outcomes(gathered(halves, space=CODES)[0], CODES) == ["1", missing]
-    with pytest.raises(ReadingsError, match=r"readings\.value is of the type list, and must be a number .* or a label"):
-        gathered(row(value=[1]), space=CODES)
+    (batch,) = gathered(row(value=[1]), row(value=1j), row(value="1"), space=replace(CODES, other="0"))
+    assert rejects(batch) == {unknown: [True, True, False]}
 
 
 @pytest.mark.parametrize("kind", [Decimal, float, np.float32])
@@ -436,23 +472,77 @@ def test_a_batch_has_the_earliest_instant_of_its_elements() -> None:
     assert list(made.finish_bundle()) == []
 
 
-@pytest.mark.parametrize(
-    ("element", "message"),
-    [
-        ("m1,2024,1.5", r"of the type str without the field series: .* dicts, beam\.Row, .* for example beam\.Map"),
-        (row(value="1.5"), r"readings\.value is of the type str, and must be a number in the unit of states\.edges"),
-        (row(value=True), r"readings\.value is of the type bool"),
-        (row(time=1709251200), r"readings\.time is of the type int, whose unit is not known"),
-        (row(series=1.5), r"readings\.series is of the type float, and must be a text"),
-        ({"series": "m1", "value": 1.5}, r"of the type dict without the field time"),
-        (("m1", START, 1.5), r"of the type tuple without the field series"),
-    ],
-)
-def test_another_element_is_refused_by_its_type_and_never_by_its_value(element: Any, message: str) -> None:
-    with pytest.raises(ReadingsError, match=message) as caught:
-        gathered(element)
-    assert "1.5" not in str(caught.value)
-    assert "1709251200" not in str(caught.value)
+IRREGULAR: list[tuple[Any, str, str]] = [
+    ("m1,2024,1.5", "malformed-row", r"of the type str without the field series: .* dicts, beam\.Row, .* beam\.Map"),
+    (row(value="1.5"), "not-a-number", r"readings\.value is of the type str, and must be a number in the unit of"),
+    (row(value=True), "not-a-number", r"readings\.value is of the type bool"),
+    (row(value={"a": 1.5}), "not-a-number", r"readings\.value is of the type dict"),
+    (row(value=1.5j), "not-a-number", r"readings\.value is of the type complex"),
+    (row(time=1709251200), "unparsable-time", r"readings\.time is of the type int, whose unit is not known"),
+    (row(series=1.5), "missing-series", r"readings\.series is of the type float, and must be a text"),
+    (row(series=["m1"]), "missing-series", r"readings\.series is of the type list"),
+    ({"series": "m1", "value": 1.5}, "malformed-row", r"of the type dict without the field time"),
+    ({"series": "m1", "time": START}, "malformed-row", r"of the type dict without the field value"),
+    (("m1", START, 1.5), "malformed-row", r"of the type tuple without the field series"),
+    (None, "malformed-row", r"of the type NoneType without the field series"),
+]
+
+
+@pytest.mark.parametrize(("element", "reason", "message"), IRREGULAR)
+def test_an_irregular_element_is_a_reject_and_its_type_is_logged_once(
+    element: Any, reason: str, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a sender sends never ends a job; its value is not in the log."""
+    log_irregular.cache_clear()
+    (batch,) = gathered(row(), element, element, row())
+    assert rejects(batch) == {reason: [False, True, True, False]}
+    assert DiscoverSchedule().add_input(DiscoverSchedule().create_accumulator(), batch).tally == {
+        "readings": 2,
+        f"rejected-{reason}": 2,
+    }
+    assert re.search(message, caplog.text)
+    assert caplog.text.count(f"rejected as {reason}") == 1
+    assert "1.5" not in caplog.text
+    assert "1709251200" not in caplog.text
+
+
+def test_a_group_of_another_type_is_a_reject() -> None:
+    (batch,) = gathered(row(group=["north"]), row(group="north"), grouped=True)
+    assert rejects(batch, grouped=True) == {"group-conflict": [True, False]}
+
+
+@pytest.mark.assures("payloads", "One element of another type in a pipeline of one's own is a reject and ends no job")
+def test_irregular_elements_reach_the_rejects_and_the_others_count(tmp_path: Path) -> None:
+    rows = [row(time=START + n * HOUR, value=float(n % 2)) for n in range(48)]
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        published: Any = (
+            pipeline
+            | beam.Create([*rows, *(one for one, _, _ in IRREGULAR)])
+            | beam.Map(lambda one: one).with_output_types(Any)
+            | PrivateHistograms(job(tmp_path), noise="none")
+        )
+        _ = published.releases | "Rows" >> beam.Map(_write, str(tmp_path / "rows"))
+        _ = published.rejected | "Rejects" >> beam.Map(_write, str(tmp_path / "rejects"))
+    tables = {
+        kind: [pa.ipc.open_file(one).read_all() for one in tmp_path.glob(f"{kind}*")] for kind in ("rows", "rejects")
+    }
+    counts = [list(one.counts) for table in tables["rows"] for one in releases_from_batch(table)]
+    assert counts == [[12, 12], [12, 12]]
+    found = [reason for table in tables["rejects"] for reason in table["reason"].to_pylist()]
+    assert sorted(found) == sorted(reason for _, reason, _ in IRREGULAR)
+
+
+@pytest.mark.parametrize("roster", [True, False], ids=["roster file", "roster from the data"])
+def test_a_run_of_irregular_elements_alone_ends_with_their_reasons(tmp_path: Path, roster: bool) -> None:
+    (tmp_path / "roster.csv").write_text("series\nm1\n", encoding="utf-8")
+    given = document(tmp_path) | {"most_error": 1e6} | ({"roster": str(tmp_path / "roster.csv")} if roster else {})
+    said = r"\(of 5 that were read: 5 rejected: the value is not a number: .*\)"
+    where = "no reading counts in any window of any series" if roster else "there is no reading to take roster from.*"
+    with (
+        pytest.raises(Exception, match=f"{where} {said}"),
+        beam.Pipeline(runner=FnApiRunner()) as pipeline,
+    ):
+        _ = pipeline | beam.Create([row(value="1.5")] * 5) | PrivateHistograms(Settings.parse(given))
 
 
 def document(folder: Path) -> dict[str, Any]:
@@ -507,7 +597,7 @@ def test_rows_give_the_releases_of_equal_record_batches(tmp_path: Path) -> None:
 
 
 def _write(batch: pa.RecordBatch, path: str) -> None:
-    name = f"{path}-{len(list(Path(path).parent.glob('rows*')))}"
+    name = f"{path}-{len(list(Path(path).parent.glob(f'{Path(path).name}*')))}"
     with pa.OSFile(name, "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)
 

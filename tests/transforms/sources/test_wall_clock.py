@@ -65,6 +65,17 @@ def test_rows_of_an_endless_source_give_every_window(tmp_path: Path) -> None:
     assert on_record(job) == truth(frame, [(day * DAY, day * DAY + DAY) for day in range(4)], SERIES)
 
 
+def test_an_irregular_element_of_an_endless_source_ends_nothing(tmp_path: Path) -> None:
+    job, frame = live_settings(tmp_path), readings(4, seed=15)
+    rows: list[Any] = [
+        {"series": name, "time": dt.datetime.fromtimestamp(time / 1e6, dt.timezone.utc), "value": value}
+        for name, time, value in frame.rows()
+    ]
+    rows[5:5] = [{"series": "a", "time": 5, "value": "150"}, {"series": ["a"]}, None, rows[0] | {"value": "150"}]
+    run(job, Endless(rows), by_watermark=True)
+    assert on_record(job) == truth(frame, [(day * DAY, day * DAY + DAY) for day in range(4)], SERIES)
+
+
 def test_a_window_that_was_over_when_the_job_began_is_labelled_as_replayed(tmp_path: Path) -> None:
     """The clock knows no positions of the source beside it, which may have been set back."""
     job = live_settings(tmp_path)
