@@ -50,7 +50,7 @@ class ReadingColumns:
         values: values, shape (n,); not finite only where ``problems`` says so.
         groups: the groups, likewise, or ``None``.
         group: position of each row's group in ``groups``, shape (n,), or ``None``.
-        problems: rows that are no readings, each with its reason once; the other columns hold anything there.
+        problems: rows that are no readings, each row and each reason once; the other columns hold anything there.
     """
 
     names: pa.Array
@@ -74,12 +74,13 @@ def reading_columns(batch: pa.RecordBatch, *, grouped: bool = False) -> ReadingC
     """Parse a batch into its columns."""
     columns = {name: _column(batch, name) for name in ("series", "time", "value", *(("group",) if grouped else ()))}
     taken = np.zeros(batch.num_rows, dtype=np.bool_)
-    problems: list[tuple[RejectReason, Bools]] = []
+    problems: dict[RejectReason, Bools] = {}
 
     def set_aside(bad: Bools, reason: RejectReason) -> None:
         new = bad & ~taken
         if new.any():
-            problems.append((reason, new))
+            # a time may be absent in one row and beyond the calendar in the next
+            problems[reason] = problems[reason] | new if reason in problems else new
             np.logical_or(taken, new, out=taken)
 
     for reason, bad in _given_reasons(batch):
@@ -101,7 +102,7 @@ def reading_columns(batch: pa.RecordBatch, *, grouped: bool = False) -> ReadingC
             set_aside(absent[codes], reason)
     values = columns["value"].to_numpy(zero_copy_only=False)
     set_aside(~np.isfinite(values), RejectReason.NOT_FINITE)
-    return ReadingColumns(names, series, times, values, groups, group, tuple(problems))
+    return ReadingColumns(names, series, times, values, groups, group, tuple(problems.items()))
 
 
 #: Name of the column with the reason of a row that is rejected for what none of its other columns can say.

@@ -127,6 +127,19 @@ def test_times_of_a_record_batch_outside_the_calendar_are_rejects(year: int | No
     assert found.times.tolist() == [0, *(0 for _ in stamps)]
 
 
+def test_rows_that_one_reason_rejects_in_two_ways_are_all_counted() -> None:
+    """A series may be absent or of another type, and a time absent or beyond the calendar."""
+    given = [row(series=None), row(series=[1]), row(series=" "), row(time=None), row(time=5), row()]
+    (batch,) = gathered(*given)
+    far = pa.array([0, 0, 0, None, 2**63 - 1, 0], pa.int64()).cast(batch.schema.field("time").type)
+    for one in (batch, batch.set_column(1, batch.schema.field("time"), far)):
+        assert rejects(one) == {
+            "missing-series": [True, True, True, False, False, False],
+            "unparsable-time": [False, False, False, True, True, False],
+        }
+        assert len(reading_columns(one).problems) == 2
+
+
 def test_rows_with_missing_fields_are_tallied_by_reason() -> None:
     given = [
         row(value=None),
