@@ -30,11 +30,13 @@ from apache_beam.transforms.window import GlobalWindows
 
 from ..schemas.errors import QuiltstreamError
 from ..schemas.model_file import Model
-from ..schemas.roster import MOST_SERIES
+from ..schemas.readings import RejectReason
+from ..schemas.roster import MOST_SERIES, Roster
 from ..schemas.roster import check_number as check_series
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Accepted, Settings
 from ..schemas.slots import parse_duration
+from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
 from ..store.errors import StoreError
 from ..store.specs import Noise, Registration
@@ -194,8 +196,8 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
                 policy = policy_of(plan, registration, self._lateness_us, runner)
                 readings = _with_clock(readings, ReadLive(WallClock(), policy, grouped=grouped))
         else:
-            most = plan.most_series if plan.roster is None else None
-            survey = readings | "Survey" >> beam.CombineGlobally(DiscoverSchedule(most, grouped=grouped))
+            discover = DiscoverSchedule(plan.most_series, grouped=grouped, roster=plan.roster, space=plan.space)
+            survey = readings | "Survey" >> beam.CombineGlobally(discover)
             registration = AsSingleton(survey | "Rehearse" >> beam.Map(lambda seen: register(plan, seen, trial=True)))
             seen = AsSingleton(survey)
         # a live source's series cannot be gathered first: they join when they are seen
@@ -338,16 +340,32 @@ class NothingCountsError(QuiltstreamError):
 
 
 class DiscoverSchedule(beam.CombineFn):
-    """Record batches of readings to one :class:`Discovered`."""
+    """Record batches of readings to one :class:`Discovered`, of those that may count.
 
-    def __init__(self, most: int | None = MOST_SERIES, *, grouped: bool = False) -> None:
+    Args:
+        most: how many series, each with a group, the data may have where they are the roster.
+        grouped: whether the readings name groups.
+        roster: the series, where they are given.
+        space: the states; readings of none do not count.
+    """
+
+    def __init__(
+        self,
+        most: int = MOST_SERIES,
+        *,
+        grouped: bool = False,
+        roster: Roster | None = None,
+        space: StateSpace | None = None,
+    ) -> None:
         super().__init__()
         self._most = most
         self._grouped = grouped
+        self._series = None if roster is None else frozenset(roster.series)
+        self._space = space
 
     def _check(self, seen: Discovered) -> Discovered:
-        if self._most is not None:
-            check_series(len(seen.groups), self._most, "source, whose series are the roster")
+        what = "series, each with a group that its readings name" if self._grouped else "series"
+        check_series(len(seen.spans), self._most, "source, whose series are the roster", what)
         return seen
 
     def create_accumulator(self) -> Discovered:
@@ -358,37 +376,43 @@ class DiscoverSchedule(beam.CombineFn):
         """Look at a batch."""
         seen = mutable_accumulator
         columns = reading_columns(element, grouped=self._grouped)
-        good = columns.good
-        rejected = {counter_name(reason): int(np.count_nonzero(bad)) for reason, bad in columns.problems}
-        seen.tally = sum_tallies((seen.tally, rejected, {READINGS: int(np.count_nonzero(good))}))
+        names, good, rejects = columns.names.to_pylist(), columns.good, dict(columns.problems)
+        if self._series is not None:
+            # one more, for a batch without any name
+            known = np.array([*(name in self._series for name in names), False])[columns.series]
+            rejects[RejectReason.NOT_IN_ROSTER], good = good & ~known, good & known
+        if self._space is not None and self._space.categories:
+            labelled = self._space.are_states(columns.values)
+            rejects[RejectReason.UNKNOWN_LABEL], good = good & ~labelled, good & labelled
+        tally = {counter_name(reason): int(np.count_nonzero(bad)) for reason, bad in rejects.items()}
+        seen.tally = sum_tallies((seen.tally, tally, {READINGS: int(np.count_nonzero(good))}))
         if not good.any():
             return seen
-        times, series = columns.times[good], columns.series[good]
-        seen.extend(int(times.min()), int(times.max()))
-        if self._most is None:
+        times, pairs = columns.times[good], columns.series[good]
+        if self._series is not None:
+            seen.extend((int(times.min()), int(times.max())))
             return seen
-        names = columns.names.to_pylist()
-        if columns.groups is None or columns.group is None:
-            for code in np.flatnonzero(np.bincount(series, minlength=len(names))).tolist():
-                seen.groups.setdefault(names[code], (0, ""))
-            return self._check(seen)
-        groups = columns.groups.to_pylist()
-        pairs = series * len(groups) + columns.group[good]
-        # one row per (series, group) pair: the first one when sorted by time
-        order = np.lexsort((times, pairs))
-        first = order[np.flatnonzero(np.diff(pairs[order], prepend=-1))]
-        for pair, instant in zip(pairs[first].tolist(), times[first].tolist(), strict=True):
-            seen.sight(names[pair // len(groups)], instant, groups[pair % len(groups)])
+        groups = [""]
+        if columns.groups is not None and columns.group is not None:
+            groups = columns.groups.to_pylist()
+            pairs = pairs * len(groups) + columns.group[good]
+        found, place = np.unique(pairs, return_inverse=True)
+        first, last = np.full((2, len(found)), times[0])
+        np.minimum.at(first, place, times)
+        np.maximum.at(last, place, times)
+        # a name that stands in a dictionary twice is sighted twice
+        for pair, *span in zip(found.tolist(), first.tolist(), last.tolist(), strict=True):
+            seen.sight(names[pair // len(groups)], groups[pair % len(groups)], (span[0], span[1]))
         return self._check(seen)
 
     def merge_accumulators(self, accumulators: Iterable[Discovered]) -> Discovered:
         """Unite what several workers saw."""
         merged = Discovered()
         for one in accumulators:
-            if one.first_us is not None and one.last_us is not None:
-                merged.extend(one.first_us, one.last_us)
-            for series, (instant, group) in one.groups.items():
-                merged.sight(series, instant, group)
+            if one.span is not None:
+                merged.extend(one.span)
+            for (series, group), span in one.spans.items():
+                merged.sight(series, group, span)
             merged.tally = sum_tallies((merged.tally, one.tally))
             self._check(merged)
         return merged

@@ -8,7 +8,7 @@ names. They are put on record with the query, so a rerun over other data keeps t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -16,7 +16,8 @@ from ..schemas.errors import QuiltstreamError
 from ..schemas.readings import RejectReason
 from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
-from ..schemas.slots import format_instant
+from ..schemas.slots import DAY_US, Schedule, format_instant
+from ..store.codec import now_us
 from ..store.errors import QUERY_ADVICE, RegistrationConflict
 from ..store.specs import Registration
 from ..store.store import Store
@@ -50,28 +51,49 @@ class NoReadingsError(QuiltstreamError):
     """The source has no reading, and the settings leave something to its readings."""
 
 
+Span = tuple[int, int]
+"""Instants of a first and a last reading, microseconds."""
+
+
 @dataclass(slots=True)
 class Discovered:
-    """What the readings say about themselves.
+    """What the readings that may count say about themselves.
 
     Attributes:
-        groups: series -> (instant, group) of its earliest reading, ties by the group's name.
-        tally: how many rows count, and how many do not, by the name of the operator's counter.
+        span: of the readings of the given roster; ``None`` where there are none, or no roster is given.
+        spans: (series, group) -> of its readings, where no roster is given; the group is empty where there are none.
+        tally: how many rows may count, and how many do not, by the name of the operator's counter.
     """
 
-    first_us: int | None = None
-    last_us: int | None = None
-    groups: dict[str, tuple[int, str]] = field(default_factory=dict)
+    span: Span | None = None
+    spans: dict[tuple[str, str], Span] = field(default_factory=dict)
     tally: Tally = field(default_factory=dict)
 
-    def extend(self, first_us: int, last_us: int) -> None:
-        """Stretch the ends."""
-        self.first_us = first_us if self.first_us is None else min(self.first_us, first_us)
-        self.last_us = last_us if self.last_us is None else max(self.last_us, last_us)
+    def extend(self, span: Span) -> None:
+        """Stretch the ends of the readings of the given roster."""
+        self.span = span if self.span is None else _stretched(self.span, span)
 
-    def sight(self, series: str, instant: int, group: str) -> None:
-        """Keep the earliest sighting of a series."""
-        self.groups[series] = min(self.groups.get(series, (instant, group)), (instant, group))
+    def sight(self, series: str, group: str, span: Span) -> None:
+        """Stretch the ends of the readings of a series that name a group."""
+        known = self.spans.get((series, group))
+        self.spans[series, group] = span if known is None else _stretched(known, span)
+
+    def members(self, away: Collection[str] = ()) -> tuple[dict[str, str], Span | None]:
+        """The group of each series, which is that of its earliest reading, ties by name, and the ends of what counts.
+
+        Readings that name another group of their series do not count, nor do those of series that stay away.
+        """
+        found: dict[str, tuple[int, str, int]] = {}
+        for (series, group), (first, last) in self.spans.items():
+            if series not in away:
+                one = (first, group, last)
+                found[series] = min(found.get(series, one), one)
+        ends = (min(one[0] for one in found.values()), max(one[2] for one in found.values())) if found else None
+        return {series: group for series, (_, group, _) in found.items()}, ends
+
+
+def _stretched(one: Span, other: Span) -> Span:
+    return min(one[0], other[0]), max(one[1], other[1])
 
 
 def complete(plan: Plan, seen: Discovered) -> Plan:
@@ -79,31 +101,50 @@ def complete(plan: Plan, seen: Discovered) -> Plan:
 
     Raises:
         NoReadingsError: there are no readings.
-        SettingsError: no whole window lies between the first and the last, or far too many do.
+        SettingsError: no whole window lies between the first and the last, far too many do, or one of them lies ahead.
     """
-    given = plan.schedule
-    if seen.first_us is None or seen.last_us is None:
-        open_ = {"roster": plan.roster, "windows.start": given.start, "windows.stop": given.stop}
+    given, roster = plan.schedule, plan.roster
+    groups, span = seen.members() if roster is None else ({}, seen.span)
+    if span is None:
+        open_ = {"roster": roster, "windows.start": given.start, "windows.stop": given.stop}
         missing = [name for name, value in open_.items() if value is None]
         names = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
         raise NoReadingsError(
             f"source: there is no reading to take {names} from, which the settings leave out ({words_of(seen.tally)}); "
             f"check the source and how readings tells to read it, or set {names}"
         )
+    _check_ahead(given, *span)
     try:
         schedule = replace(
             given,
-            start=plan.grid.slots_of(seen.first_us) if given.start is None else given.start,
-            stop=plan.grid.slots_of(seen.last_us) + 1 if given.stop is None else given.stop,
+            start=plan.grid.slots_of(span[0]) if given.start is None else given.start,
+            stop=plan.grid.slots_of(span[1]) + 1 if given.stop is None else given.stop,
         )
     except ValueError as error:
         raise SettingsError(f"{error}; the ends come from the first and the last reading") from error
     check_number(plan, schedule)
-    roster = plan.roster
     if roster is None:
         grouped = plan.group_column is not None
-        roster = Roster(tuple((name, group if grouped else None) for name, (_, group) in seen.groups.items()))
+        roster = Roster(tuple((name, group if grouped else None) for name, group in groups.items()))
     return plan.resolve(schedule, roster)
+
+
+def _check_ahead(given: Schedule, first_us: int, last_us: int) -> None:
+    """Refuse an end that comes from a reading of a time to come: its windows would be on record before they are over.
+
+    One wrong clock would fix the schedule for ever. The message has the day alone; the ends are taken as public.
+    """
+    ends = (("start", given.start, "first", first_us), ("stop", given.stop, "last", last_us))
+    latest = now_us() + DAY_US
+    problems = [
+        f"windows.{end} is left out, and the {which} reading that counts is of {format_instant(instant)[:10]}, more "
+        "than a day after this machine's clock: all windows up to there would go on record for ever, empty where they "
+        f"are not over. Set windows.{end}; or correct the clock that stamped it, or how readings tells to read times"
+        for end, slot, which, instant in ends
+        if slot is None and instant > latest
+    ]
+    if problems:
+        raise SettingsError(problems)
 
 
 def register(plan: Plan, seen: Discovered | None = None, *, trial: bool = False) -> Registration:

@@ -243,7 +243,9 @@ class Windows(Section):
     every: Duration | None = Field(default=None, description="from one start to the next; left out: size, tumbling")
     start: Instant | None = Field(default=None, description="start of the first window; left out: from the data")
     stop: Instant | None = Field(
-        default=None, description="end of the last window at the latest; left out: from the data, and never where live"
+        default=None,
+        description="end of the last window at the latest; left out: from the data, where these end no more than a day "
+        "after now, and never where live",
     )
     lateness: Duration | None = Field(
         default=None, description="how long a live window waits after its end for readings that come late"

@@ -719,6 +719,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_STORE,
     ),
     Mutant(
+        name="readings of series outside the roster stretch the schedule",
+        file="transforms/private_histograms.py",
+        old="good & ~known, good & known",
+        new="good & ~known, good",
+        tests=("tests/transforms/test_registration.py",),
+    ),
+    Mutant(
+        name="one wrong clock fixes the schedule for ever",
+        file="transforms/registration.py",
+        old="if slot is None and instant > latest",
+        new="if slot is None and instant < 0 < latest",
+        tests=("tests/transforms/test_registration.py",),
+    ),
+    Mutant(
         name="windows are charged although no reading counts",
         file="transforms/private_histograms.py",
         old="            if not whole:\n",

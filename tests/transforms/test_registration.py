@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from quiltstream.schemas.readings import GROUPED_READING_SCHEMA
+from quiltstream.schemas.roster import Roster, RosterError
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.slots import Schedule
+from quiltstream.schemas.states import StateSpace
 from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.specs import Registration
 from quiltstream.store.store import Store
+from quiltstream.transforms import registration
 from quiltstream.transforms.checks import check_ends
 from quiltstream.transforms.plan import Plan, make_plan
+from quiltstream.transforms.private_histograms import DiscoverSchedule
 from quiltstream.transforms.registration import Discovered, register
 
 HOUR_US = 3_600_000_000
 START = 1_356_998_400_000_000  # 2013-01-01T00:00Z
-HOMES = {"m1": (START, "north"), "m2": (START, "south")}
+HOMES = {"m1": "north", "m2": "south"}
 
 FULL = {"size": "1d", "start": "2013-01-02", "stop": "2013-01-08"}
 
@@ -41,11 +48,17 @@ def plan_of(folder: Path, windows: Mapping[str, Any], **changes: Any) -> Plan:
     return make_plan(Settings.parse(document | changes))
 
 
+def discovered(first_us: int, last_us: int, groups: Mapping[str, str]) -> Discovered:
+    """Series whose readings all lie between two instants, with and without a roster."""
+    span = (first_us, last_us)
+    return Discovered(span, dict.fromkeys(groups.items(), span))
+
+
 def registered(
     folder: Path, windows: Mapping[str, Any], seen: Discovered | None = None, **changes: Any
 ) -> Registration:
     """Register a query over readings from 2013-01-01 to 2013-01-10 at noon, or over what is said to be seen."""
-    seen = seen or Discovered(START, START + (9 * 24 + 12) * HOUR_US, dict(HOMES))
+    seen = seen or discovered(START, START + (9 * 24 + 12) * HOUR_US, HOMES)
     return register(plan_of(folder, windows, **changes), seen)
 
 
@@ -55,7 +68,7 @@ def days(held: Registration) -> tuple[float, float | None]:
     return schedule.first / 48, None if schedule.stop is None else schedule.covered.stop / 48
 
 
-LATER = Discovered(START + 72 * HOUR_US, START + 24 * 30 * HOUR_US, {"m3": (START, "north")})
+LATER = discovered(START + 72 * HOUR_US, START + 24 * 30 * HOUR_US, {"m3": "north"})
 
 
 @pytest.mark.parametrize(
@@ -189,3 +202,110 @@ def test_an_extension_is_counted_as_a_new_schedule_is(tmp_path: Path) -> None:
     check_ends(plan_of(tmp_path, FULL | {"stop": "2013-01-12"}))
     with pytest.raises(SettingsError, match=r"windows: from 2013-01-02T00:00:00Z to 9013-01-12T00:00:00Z"):
         check_ends(plan_of(tmp_path, FULL | {"stop": "9013-01-12"}))
+
+
+AHEAD = START + 40 * 24 * HOUR_US
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A clock of 2013-01-20, early in the morning."""
+    instant = START + (19 * 24 + 3) * HOUR_US
+    monkeypatch.setattr(registration, "now_us", lambda: instant)
+    return instant
+
+
+@pytest.mark.usefixtures("now")
+@pytest.mark.parametrize("roster", [True, False], ids=["roster file", "roster from the data"])
+@pytest.mark.parametrize(
+    ("windows", "first", "named"),
+    [
+        ({"size": "1d", "start": "2013-01-02"}, START, ["stop"]),
+        ({"size": "1d"}, START, ["stop"]),
+        ({"size": "1d"}, AHEAD - 1, ["start", "stop"]),
+        ({"size": "1d", "stop": "2013-03-08"}, AHEAD, ["start"]),
+    ],
+)
+def test_an_end_from_data_of_a_time_to_come_is_refused_before_any_record(
+    tmp_path: Path, windows: dict[str, str], first: int, named: list[str], roster: bool
+) -> None:
+    (tmp_path / "roster.csv").write_text("series\nm1\nm2\n", encoding="utf-8")
+    given: dict[str, Any] = {"roster": str(tmp_path / "roster.csv")} if roster else {}
+    seen = discovered(first, AHEAD, HOMES)
+    with pytest.raises(SettingsError) as refusal:
+        registered(tmp_path, windows, seen, **given)
+    lines = str(refusal.value).splitlines()
+    assert [end for end in ("start", "stop") if f"windows.{end} is left out" in str(refusal.value)] == named
+    assert all("2013-02-" in line and "00:00" not in line for line in lines if "is left out" in line)
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
+        assert store.queries() == []
+    # data that are meant to lie ahead have their ends in the settings
+    assert days(registered(tmp_path, {"size": "1d", "start": "2013-01-02", "stop": "2013-02-10"}, seen, **given)) == (
+        1,
+        40,
+    )
+    # nor does what comes later change what is on record
+    later = discovered(first, AHEAD + 9 * 24 * HOUR_US, HOMES)
+    assert days(registered(tmp_path, {"size": "1d"}, later, **given)) == (1, 40)
+
+
+def test_an_end_from_data_may_lie_a_day_ahead(tmp_path: Path, now: int) -> None:
+    """Clocks of meters differ a little, and stamps may be of the end of a slot."""
+    seen = discovered(START, now + 24 * HOUR_US, HOMES)
+    assert days(registered(tmp_path, {"size": "1d"}, seen)) == (0, 20)
+
+
+def batch(*rows: tuple[str, int, float, str]) -> pa.RecordBatch:
+    """Readings of (series, day, value, group)."""
+    series, at, values, groups = zip(*rows, strict=True)
+    columns = {
+        "series": pa.array(series).dictionary_encode(),
+        "time": pa.array([START + 24 * HOUR_US * day for day in at], pa.timestamp("us", tz="UTC")),
+        "value": pa.array(values, pa.float64()),
+        "group": pa.array(groups).dictionary_encode(),
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=GROUPED_READING_SCHEMA)
+
+
+LABELS = StateSpace((), categories=("off", "on"))
+
+
+@pytest.mark.parametrize(
+    ("how", "far"),
+    [
+        ({"roster": Roster.of(["m1", "m2"])}, ("stranger", 9, 1.0, "north")),
+        ({"roster": Roster.of(["m1", "m2"])}, ("stranger", -9, 1.0, "north")),
+        ({"space": LABELS}, ("m1", 9, 2.0, "north")),
+        ({"space": LABELS}, ("m1", -9, -1.0, "north")),
+        ({}, ("m1", 9, float("nan"), "north")),
+        ({"grouped": True}, ("m1", 9, 1.0, "south")),
+    ],
+    ids=["series", "series before", "label", "label before", "value", "group"],
+)
+def test_a_reading_that_does_not_count_has_no_say_in_the_ends(how: dict[str, Any], far: Any) -> None:
+    good = [("m1", 2, 1.0, "north"), ("m2", 5, 0.0, "south")]
+    discover = DiscoverSchedule(**how)
+    for parts in ([good, [far]], [[far], good], [[*good, far]]):
+        one_by_one = discover.create_accumulator()
+        for part in parts:
+            one_by_one = discover.add_input(one_by_one, batch(*part))
+        apart = [discover.add_input(discover.create_accumulator(), batch(*part)) for part in parts]
+        for seen in (one_by_one, discover.merge_accumulators(apart)):
+            _, ends = seen.members()
+            assert (seen.span or ends) == (START + 48 * HOUR_US, START + 120 * HOUR_US)
+
+
+def test_the_group_of_a_series_is_that_of_its_earliest_reading_in_any_order() -> None:
+    rows = [("m1", 7, 1.0, "late"), ("m1", 2, 1.0, "b"), ("m1", 2, 1.0, "a"), ("m1", 4, 1.0, "a")]
+    discover = DiscoverSchedule(grouped=True)
+    for order in permutations(rows):
+        parts = [discover.add_input(discover.create_accumulator(), batch(one)) for one in order]
+        groups, ends = discover.merge_accumulators(parts).members()
+        assert (groups, ends) == ({"m1": "a"}, (START + 48 * HOUR_US, START + 96 * HOUR_US))
+
+
+def test_names_of_groups_without_an_end_are_refused_as_series_are() -> None:
+    discover = DiscoverSchedule(3, grouped=True)
+    rows = [("m1", day, 1.0, f"g{day}") for day in range(4)]
+    with pytest.raises(RosterError, match=r"more than 3 series, each with a group .* the limit of most_series"):
+        discover.add_input(discover.create_accumulator(), batch(*rows))

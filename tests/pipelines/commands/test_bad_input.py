@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import errno
 import json
 import os
@@ -17,6 +18,7 @@ import pytest
 from quiltstream.pipelines import data
 from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.states import StateSpace
+from quiltstream.store.store import Store
 from quiltstream.transforms.sources.files import FileDecoder, FileTask
 
 from ..jobs import HOMES, call, job, readings, write_as, write_csv
@@ -430,6 +432,27 @@ def test_a_roster_without_the_column_is_refused_and_not_quoted(tmp_path: Path) -
     assert done.code == 2
     assert done.said("it has 2 columns, none of them 'avenue'")
     assert "street" not in done.err
+
+
+def test_a_stamp_of_a_year_to_come_freezes_no_schedule(tmp_path: Path) -> None:
+    ahead = f"{dt.datetime.now(dt.timezone.utc).year + 5}-03-01T00:00Z"
+    made = job(tmp_path, windows={"size": "1d", "start": "2024-03-01"})
+    write_csv(tmp_path / "readings.csv", [*readings(), ("stranger", ahead, 0.5), ("m1", ahead, 0.5)])
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said(f"windows.stop is left out, and the last reading that counts is of {ahead[:10]}, more than a day")
+    assert done.said("Set windows.stop")
+    assert "stranger" not in done.err
+    assert "m1" not in done.err
+    assert not made.sink.exists()
+    with Store(f"sqlite:///{made.ledger}") as store:
+        assert store.queries() == []
+    # of a series that is not in the roster it is one reject more
+    write_csv(tmp_path / "readings.csv", [*readings(), ("stranger", ahead, 0.5)])
+    done = call("run", made.settings, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["operator_only"]["rejected"] == {"not-in-roster": 1}
+    assert max(row.window_start for row in made.rows()) == 7 * 48 * HALF_HOUR_US + 1_709_251_200_000_000
 
 
 def test_series_outside_the_roster_are_rejected_and_tallied(tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ def test_a_null_in_the_dictionary_of_a_record_batch_is_an_absent_name() -> None:
     assert [(reason.value, bad.tolist()) for reason, bad in found.problems] == [("missing-series", [False, True, True])]
     assert found.names.to_pylist() == ["m1"]
     seen = DiscoverSchedule()
-    assert list(seen.add_input(seen.create_accumulator(), batch).groups) == ["m1"]
+    assert list(seen.add_input(seen.create_accumulator(), batch).members()[0]) == ["m1"]
 
 
 def test_a_name_that_stands_twice_in_a_dictionary_joins_with_one_group() -> None:
@@ -442,10 +442,8 @@ def test_a_name_of_blanks_only_is_absent_in_rows_and_record_batches(blank: str |
             "group-conflict": [False, True, False, False],
         }
         seen = DiscoverSchedule(grouped=True)
-        assert {name: group for name, (_, group) in seen.add_input(seen.create_accumulator(), one).groups.items()} == {
-            "m1": "north",
-            " m2": "s",
-        }
+        groups, _ = seen.add_input(seen.create_accumulator(), one).members()
+        assert groups == {"m1": "north", " m2": "s"}
         assert set(first_sight(found, found.good)) == {(" m2", "s"), ("m1", "north")}
 
 
@@ -463,7 +461,7 @@ def test_record_batches_of_a_grouped_job_need_a_column_of_groups(tmp_path: Path)
         _ = pipeline | beam.Create([batch]) | PrivateHistograms(plain)
     (grouped,) = gathered(row(group=None), grouped=True)
     seen = DiscoverSchedule()
-    assert list(seen.add_input(seen.create_accumulator(), grouped).groups) == ["m1"]
+    assert list(seen.add_input(seen.create_accumulator(), grouped).members()[0]) == ["m1"]
 
 
 def test_groups_of_rows_are_kept() -> None:
