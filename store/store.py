@@ -41,7 +41,7 @@ from .exports import has_keys, rows_of
 from .publishing import Publisher, check_drafts, check_windows
 from .queries import BlockName, BlockNumber, Charged, DomainSummary, Newest, NewestBlock
 from .recorded_rows import ChargedThrough
-from .registration import Also, Registrar, Sharing, check_apart, sharings
+from .registration import Also, Registrar, Sharing, check_apart, left_alone, sharings
 from .specs import BeliefChange, BlockToPublish, DomainSpec, QuerySpec, Record, Registration
 from .verification import Head, Verified, head_of, verify
 
@@ -311,6 +311,11 @@ class Store:
         with self._database().read() as connection:
             check_apart(connection, domain, series)
             return sharings(connection, domain.name, series, domain.shares_with)
+
+    def left_alone(self, domain: DomainSpec, series: Collection[str]) -> set[str]:
+        """Those of some series that may not join a domain, on record or not, because another one has them."""
+        with self._database().read() as connection:
+            return left_alone(connection, domain, series)
 
     def raise_budget(self, domain: str, budget: float) -> DomainSummary:
         """Raise a domain's budget, on record with its time; windows refused before stay refused.

@@ -7,6 +7,7 @@ names. They are put on record with the query, so a rerun over other data keeps t
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,8 @@ from ..store.specs import Registration
 from ..store.store import Store
 from .checks import check_number
 from .plan import Plan
+
+LOG = logging.getLogger("quiltstream.registration")
 
 Tally = dict[str, int]
 """How many readings count, by the name of the operator's counter, and how many do not."""
@@ -96,15 +99,20 @@ def _stretched(one: Span, other: Span) -> Span:
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def complete(plan: Plan, seen: Discovered) -> Plan:
+def complete(plan: Plan, seen: Discovered, away: Collection[str] = ()) -> Plan:
     """Fill in what a plan left to the data.
+
+    Args:
+        plan: the plan.
+        seen: what the data say.
+        away: series that stay out of a roster which is taken from the data.
 
     Raises:
         NoReadingsError: there are no readings.
         SettingsError: no whole window lies between the first and the last, far too many do, or one of them lies ahead.
     """
     given, roster = plan.schedule, plan.roster
-    groups, span = seen.members() if roster is None else ({}, seen.span)
+    groups, span = seen.members(away) if roster is None else ({}, seen.span)
     if span is None:
         open_ = {"roster": roster, "windows.start": given.start, "windows.stop": given.stop}
         missing = [name for name, value in open_.items() if value is None]
@@ -170,7 +178,16 @@ def register(plan: Plan, seen: Discovered | None = None, *, trial: bool = False)
         plan = plan.with_multiplicity(held.query.most)
         if plan.roster is None or not given:
             return _agree(put, plan, held, live=seen is None)
-    completed = plan if seen is None else complete(plan, seen)
+    away = set[str]() if seen is None else _away(store, plan, seen)
+    completed = plan if seen is None else complete(plan, seen, away)
+    if away and trial:  # said once of a run, which registers the same after it
+        LOG.warning(
+            "query %r: %d of the series of the data are in another domain of the ledger; they stay out of the roster, "
+            "and their readings are rejected as %s",
+            plan.query_name,
+            len(away),
+            RejectReason.NOT_IN_ROSTER.value,
+        )
     if completed.schedule.start is None:
         raise SettingsError("windows.start is needed before the readings are known; set it")
     # series that are left to a source that never ends join when they are first seen
@@ -179,6 +196,16 @@ def register(plan: Plan, seen: Discovered | None = None, *, trial: bool = False)
     made = put(plan.domain, query, plan.note, plan.also)
     # another job may have been first, with ends of its own
     return made if given or made.fresh else _agree(put, plan, made, live=seen is None)
+
+
+def _away(store: Store, plan: Plan, seen: Discovered) -> set[str]:
+    """The series of the data that another domain has: a sender may name any, and none of them ends the run.
+
+    Where all are, the domain is one under another name, and is refused as such when it is registered.
+    """
+    series = {name for name, _ in seen.spans} if plan.roster is None else set[str]()
+    away = store.left_alone(plan.domain, series) if series else series
+    return away if away != series else set()
 
 
 def _agree(put: Callable[..., Registration], plan: Plan, held: Registration, *, live: bool) -> Registration:

@@ -733,6 +733,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/test_registration.py",),
     ),
     Mutant(
+        name="a reading of a series of another domain ends the run",
+        file="transforms/registration.py",
+        old="return away if away != series else set()",
+        new="return set() if away != series else away",
+        tests=("tests/transforms/test_registration.py",),
+    ),
+    Mutant(
         name="windows are charged although no reading counts",
         file="transforms/private_histograms.py",
         old="            if not whole:\n",

@@ -16,7 +16,7 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.slots import Schedule
 from quiltstream.schemas.states import StateSpace
-from quiltstream.store.errors import RegistrationConflict
+from quiltstream.store.errors import RegistrationConflict, SharedSeries
 from quiltstream.store.specs import Registration
 from quiltstream.store.store import Store
 from quiltstream.transforms import registration
@@ -309,3 +309,39 @@ def test_names_of_groups_without_an_end_are_refused_as_series_are() -> None:
     rows = [("m1", day, 1.0, f"g{day}") for day in range(4)]
     with pytest.raises(RosterError, match=r"more than 3 series, each with a group .* the limit of most_series"):
         discover.add_input(discover.create_accumulator(), batch(*rows))
+
+
+def test_series_of_another_domain_stay_out_of_a_roster_from_the_data(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They have no say in the schedule's ends either; the domain that has them is as it was."""
+    windows = {"size": "1d"}
+    registered(tmp_path, windows, discovered(START, START + 72 * HOUR_US, {"m1": "north"}))
+    span = (START + 24 * HOUR_US, START + 96 * HOUR_US - 1)
+    theirs = (START, START + 900 * HOUR_US)
+    seen = Discovered(spans={("m1", "north"): theirs, ("m2", "south"): span, ("m3", "south"): span})
+    plan = plan_of(tmp_path, windows, domain="others")
+    trial = register(plan, seen, trial=True)
+    held = register(plan, seen)
+    assert held.query.roster.series == trial.query.roster.series == ("m2", "m3")
+    assert days(held) == days(trial) == (1, 4)
+    assert caplog.text.count("1 of the series of the data are in another domain") == 1
+    assert "m1" not in caplog.text
+    # where no series is left, it is the same domain under another name
+    alone = Discovered(spans={("m1", "north"): theirs})
+    with pytest.raises(SharedSeries, match="1 of its series is in domain 'homes'"):
+        register(plan_of(tmp_path, windows, domain="renamed"), alone)
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+        assert store.domains() == ("homes", "others")
+
+
+def test_series_that_the_settings_declare_shared_are_in_a_roster_from_the_data(tmp_path: Path) -> None:
+    windows = {"size": "1d"}
+    registered(tmp_path, windows)
+    other: dict[str, Any] = {
+        "domain": "gas",
+        "states": {"edges": [100.0], "unit": "W"},
+        "shares_series_with": ["homes"],
+    }
+    held = registered(tmp_path, windows, **other)
+    assert held.query.roster.series == ("m1", "m2")

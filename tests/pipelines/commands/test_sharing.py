@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.store.store import Store
+from quiltstream.transforms.sinks import read_releases
 
-from ..jobs import Done, call, job
+from ..jobs import Done, call, job, readings, write_csv
 
 TOGETHER = "what the two tell together is in no account"
 
@@ -54,6 +56,22 @@ def test_another_state_process_is_refused_until_the_settings_name_the_other_doma
     assert done.code == 4
     assert done.said("whose state process is another one (states.edges differs)")
     assert done.said("set shares_series_with: [streets]")
+
+
+def test_a_reading_of_another_domains_series_is_a_reject_without_a_roster(tmp_path: Path) -> None:
+    """A sender may name any series; live jobs leave these out as well."""
+    first = job(tmp_path)
+    assert call("run", first.settings).code == 0
+    rows = [(name.replace("m", "n"), stamp, value) for name, stamp, value in readings()]
+    write_csv(tmp_path / "others.csv", [*rows, ("m1", "2024-05-01T00:00Z", 0.5)])
+    open_ = {"roster": None, "group_by": None, "windows": {"size": "1d", "start": "2024-03-01"}}
+    done = call("run", settings(tmp_path, "others", domain="others", source={"csv": "others.csv"}, **open_), "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["operator_only"]["rejected"] == {"not-in-roster": 1}
+    assert "m1" not in done.out + done.err
+    found = releases_from_batch(read_releases(tmp_path / "others.parquet"))
+    assert {row.key for row in found} == {name for name, *_ in rows}
+    assert len(found) == 8 * 6  # the days of the honest readings
 
 
 def test_the_unaccounted_joint_loss_of_two_processes_is_reported_everywhere(folder: Path) -> None:
