@@ -680,7 +680,8 @@ def _codes(table: pa.Table, series: str | None) -> tuple[npt.NDArray[np.int64], 
 
 
 def _numbers(table: pa.Table, name: str, rows: slice = slice(None)) -> npt.NDArray[np.float64]:
-    return np.asarray(table[name].combine_chunks().cast(pa.float64()).fill_null(np.nan))[rows]
+    """A column as floats, to which integers beyond 2**53 such as nanoseconds since 1970 are rounded."""
+    return np.asarray(table[name].combine_chunks().cast(pa.float64(), safe=False).fill_null(np.nan))[rows]
 
 
 def _number_columns(table: pa.Table, *, or_empty: bool = False) -> list[str]:

@@ -7,6 +7,9 @@ import json
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import pytest
 
 from quiltstream.pipelines import data
@@ -107,6 +110,24 @@ def test_times_as_numbers_are_recognised_by_their_size(tmp_path: Path) -> None:
     assert settings.readings is not None
     assert (settings.readings.time_unit, settings.slots.interval) == ("ms", "1min")
     assert call("run", *ACCEPTED, tmp_path / "s.yaml").said("newly on record")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_whole_numbers_of_each_unit_since_1970_are_read_as_times(tmp_path: Path, unit: str, form: str) -> None:
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    stamps = [(1_704_067_200 + 1800 * slot) * per_second for slot in range(96)]
+    stamps[1:-1] = [stamp + 1 for stamp in stamps[1:-1]]  # of nanoseconds no float has these
+    table = pa.table({"meter": ["M1"] * 96, f"time_{unit}": stamps, "kwh": [0.1 + at % 5 for at in range(96)]})
+    path = tmp_path / f"x.{form}"
+    pq.write_table(table, path) if form == "parquet" else pa_csv.write_csv(table, path)
+    done = call("init", path, "-o", tmp_path / "s.yaml")
+    assert done.code == 0, done.err
+    settings = read_settings(tmp_path / "s.yaml")
+    assert settings.readings is not None
+    assert (settings.readings.time_unit, settings.slots.interval) == (unit, "30min")
+    found = json.loads(call("check", "--json", tmp_path / "s.yaml").out)
+    assert (found["readings"], found["first"], found["last"]) == (96, "2024-01-01T00:00:00Z", "2024-01-02T23:30:00Z")
 
 
 def test_an_existing_settings_file_is_kept_unless_forced(tmp_path: Path) -> None:
