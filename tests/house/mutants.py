@@ -501,6 +501,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/formats/test_avro.py::test_a_block_with_a_wrong_count_damages_its_file",),
     ),
     Mutant(
+        name="the rest of a quoted name with a line feed is a series of its own",
+        file="transforms/formats/csv.py",
+        old="None if _may_be_rest(one, form.delimiter) else _fields(one, form.delimiter)",
+        new="_fields(one, form.delimiter)",
+        tests=("tests/transforms/formats/test_csv.py::test_a_line_feed_in_a_quoted_name_makes_no_series",),
+    ),
+    Mutant(
         name="the columns of a wide table are given to each other's series",
         file="transforms/formats/rows.py",
         old="series = each.take(pa.array(np.repeat(np.arange(width), lines)))",

@@ -1,7 +1,8 @@
 """CSV files to raw rows: blocks that are in order go to Arrow at once, the others line by line without losing a line.
 
 A record is one line: quoted fields may hold delimiters and doubled quotes, but no line feed. So a quote that is never
-closed costs its own line and nothing after it, and every line has a number.
+closed costs its own line and nothing after it, and every line has a number. A line that closes a quote which it did not
+open is malformed, too: as the rest of a quoted name with a line feed it would be a reading of a series that is none.
 """
 
 from __future__ import annotations
@@ -176,7 +177,8 @@ def block_rows(block: LineBlock, form: CsvForm) -> Iterator[RawRows]:
         else:
             yield RawRows(columns, numbers[good], none)
     if single.any():
-        fields = [_fields(line.decode("utf-8"), form.delimiter) for line in lots.lines(single)]
+        texts = [line.decode("utf-8") for line in lots.lines(single)]
+        fields = [None if _may_be_rest(one, form.delimiter) else _fields(one, form.delimiter) for one in texts]
         whole = np.array([one is not None and len(one) == form.width for one in fields], dtype=np.bool_)
         kept = [one for one in fields if one is not None and len(one) == form.width]
         arrays = {name: pa.array([one[at] for one in kept], pa.utf8()) for name, at in form.at.items()}
@@ -192,6 +194,11 @@ def _fields(line: str, delimiter: str) -> list[str] | None:
         return next(csv.reader([line], delimiter=delimiter, strict=True), [])
     except csv.Error:
         return None
+
+
+def _may_be_rest(line: str, delimiter: str) -> bool:
+    """Whether a line is properly quoted if a quoted field began before it; a line that is so by itself never is."""
+    return line.count('"') % 2 == 1 and _fields(f'"{line}', delimiter) is not None
 
 
 def _in_order(data: bytes) -> bool:

@@ -56,6 +56,10 @@ def expected(lines: list[bytes]) -> list[Any]:
         (b'"a,2013-01-01T00:00Z,1', "malformed-row"),
         (b'5"x,"abc,2013-01-01T00:00Z,1', "malformed-row"),
         (b'"a"b,2013-01-01T00:00Z,1', "malformed-row"),
+        (b'1",2013-01-01T00:00Z,1', "malformed-row"),
+        (b'1 ""x"" y",2013-01-01T00:00Z,1', "malformed-row"),
+        (b'1,2013-01-01T00:00Z,1"', "malformed-row"),
+        (b'1",2013-01-01T00:00Z,"1"', "malformed-row"),
         (b"a\0,2013-01-01T00:00Z,1", "malformed-row"),
         (b"a\xff,2013-01-01T00:00Z,1", "malformed-row"),
         (b"a,2013-01-01T00:00Z\r,1", "malformed-row"),
@@ -120,6 +124,20 @@ def test_byte_order_mark_carriage_returns_and_quoted_headers_are_accepted():
     body = b'\r\n"id", ts,"kwh ", note\r\n\r\n"a,1",2013-01-01T00:00Z,1,"x ""y"" z"\r\n\r\nb,2013-01-01,"2",5" pipe\r\n'
     rows, rejects = decode_bytes(b"\xef\xbb\xbf" + body)
     assert rows == [("a,1", T0, 1.0), ("b", T0, 2.0)]
+    assert rejects == []
+
+
+@pytest.mark.parametrize("block_bytes", [7, 30, 1 << 20])
+def test_a_line_feed_in_a_quoted_name_makes_no_series(block_bytes):
+    data = HEADER + b'"m\n1",2013-01-01T00:00Z,0.5\r\n' + GOOD[0] + b'\n"m, ""n""\r\n1 ""x""",2013-01-01T00:00Z,0.5\n'
+    rows, rejects = decode_bytes(data + GOOD[1], block_bytes)
+    assert rows == expected(GOOD[:2])
+    assert rejects == [(line, "malformed-row") for line in (2, 3, 5, 6)]
+
+
+def test_quotes_within_a_field_are_characters_of_it():
+    rows, rejects = decode_bytes(HEADER + b'5" a,2013-01-01,1\nx"y"z,2013-01-01,2\n"5"" b",2013-01-01,3\n')
+    assert rows == [('5" a', T0, 1.0), ('5" b', T0, 3.0), ('x"y"z', T0, 2.0)]
     assert rejects == []
 
 
