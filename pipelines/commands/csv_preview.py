@@ -10,6 +10,7 @@ import codecs
 import csv
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ import pyarrow.csv as pa_csv
 from ...schemas.settings.connectors import Encoding
 from ...transforms.formats.paths import is_utf8, open_text
 from ...transforms.formats.rows import MISSING
+from ..console import plural
 from ..errors import CommandError, ExitCode
 
 #: Columns from which those that have one name but for its digits are said to be a series each.
@@ -80,6 +82,7 @@ def layout_of(path: Path, time: re.Pattern[str], hour: re.Pattern[str]) -> Layou
             ExitCode.SOURCE,
         )
     delimiter = max(_DELIMITERS, key=lambda delimiter: _columns(header, others, delimiter))
+    _check_first(path, header, others, delimiter)
     names, *rows = csv.reader([header, *others], delimiter=delimiter)
     if any(_DATA.fullmatch(name.strip()) for name in names) and not _are_numbered(names, time):
         raise CommandError(
@@ -123,6 +126,27 @@ def _columns(header: str, others: list[str], delimiter: str) -> int:
     """Columns that a delimiter makes of a file; 0 where its lines disagree, or where it makes one."""
     names, *widths = (len(row) for row in csv.reader([header, *others], delimiter=delimiter))
     return names if names > 1 and sum(width == names for width in widths) * 2 >= len(widths) else 0
+
+
+def _check_first(path: Path, header: str, others: list[str], delimiter: str) -> None:
+    """Check that some line has as many columns as the first one, which a remark above the names has not.
+
+    Raises:
+        CommandError: none has.
+    """
+    if not others or _width(header, delimiter) in {_width(line, delimiter) for line in others}:
+        return
+    usual = {one: Counter(_width(line, one) for line in others).most_common(1)[0][0] for one in _DELIMITERS}
+    delimiter = max(_DELIMITERS, key=lambda one: usual[one])
+    raise CommandError(
+        f"{path}: its first line has {plural(_width(header, delimiter), 'column')}, and the lines below it have "
+        f"{usual[delimiter]}; begin the file with a line of the names of all columns, and take away what is above it",
+        ExitCode.SOURCE,
+    )
+
+
+def _width(line: str, delimiter: str) -> int:
+    return len(next(csv.reader([line], delimiter=delimiter)))
 
 
 def _are_numbered(names: list[str], time: re.Pattern[str]) -> bool:
