@@ -34,7 +34,7 @@ _DELIMITERS = (",", ";", "\t", "|")
 _LONGEST_INTEGER = 19
 
 #: Numbers with a decimal comma, and with commas or points between thousands; and what is below a thousand.
-_WITH_COMMA = re.compile(r"[-+]?\d+(,\d+)?")
+_WITH_COMMA = re.compile(r"[-+]?(\d+|\d{1,3}([.'\u2019 \u00a0\u202f]\d{3})+)(,\d+)?")
 _COMMA_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
 _POINT_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+")
 _BELOW_THOUSAND = re.compile(r"[-+]?\d{1,3}")

@@ -30,7 +30,7 @@ from ...schemas.files import is_file, is_folder, open_regular, reason
 from ...schemas.readings import RejectReason
 from ...schemas.settings.connectors import FileFormat
 from ...schemas.slots import DAY_US
-from ...transforms.common.batches import HIGHEST_US, is_text_type
+from ...transforms.common.batches import HIGHEST_US, Problem, is_text_type
 from ...transforms.formats.avro import whole_records
 from ...transforms.formats.paths import SourceFileError, open_text
 from ...transforms.formats.rows import MISSING, clock_columns, clock_times, read_values
@@ -167,7 +167,13 @@ _DEVICE_SLOTS = tuple(
 _VARIED = 1.05
 
 #: What to do about values that are no number.
-NO_NUMBER = "where a mark stands between their thousands, as in 1,503 or 1'503, write them without it"
+NO_NUMBER = "where a mark stands between their thousands, as in 1,503, 1.503,5 or 1'503, write them without it"
+
+#: Numbers with points, commas, apostrophes or blanks between thousands, and another mark before decimals.
+_GROUPED = re.compile(
+    r"[-+]?[1-9]\d{0,2}((\.\d{3})+(,\d+)?|(,\d{3})+(\.\d+)?|(['\u2019 \u00a0\u202f]\d{3})+([.,]\d+)?)"
+)
+_GROUP_MARK = re.compile(r"[.,'\u2019 \u00a0\u202f]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +222,7 @@ class Look(_Columns):
     naive: bool  # whether the times have no offset and are no counts since 1970, so that a zone is to be named
     other_labels: tuple[str, ...]  # further columns of few texts
     no_time: float  # share of the rows whose time cannot be read; 0 of a wide table
-    no_number: float  # share of the rows whose value is there and no number; 0 of labels and of a wide table
+    no_number: float  # share of the values that are there and no number; 0 of labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +308,6 @@ def look_at(path: Path, value: str | None = None) -> Look:
     steps = np.concatenate([np.diff(run) for run in runs])
     values = steps[steps >= 0] if rises else seen.numbers
     named = "" if seen.labels else seen.value if seen.wide is None else f"{seen.value} {path.stem}"
-    is_long = seen.wide is None and not seen.labels
     return Look(
         **{column.name: getattr(seen, column.name) for column in fields(_Columns)},
         path=path,
@@ -321,7 +326,7 @@ def look_at(path: Path, value: str | None = None) -> Look:
         naive=_is_naive(table, seen),
         other_labels=tuple(name for name in labels if name in others and _times_of(table.select([name])) is None),
         no_time=0.0 if seen.wide is not None else float((seen.instants == -1).mean()),
-        no_number=_no_number(written[seen.value].combine_chunks(), decimal) if is_long else 0.0,
+        no_number=0.0 if seen.labels else _no_number(written, seen.columns or (seen.value,), decimal),
     )
 
 
@@ -490,6 +495,7 @@ def _with_numbers(table: pa.Table, decimal: str, value: str | None, *, has_types
         column = table.column(name).combine_chunks()
         numbers, problems = read_values(column, decimal=decimal)
         known = ~np.logical_or.reduce([problem.rows for problem in problems] or [np.zeros(len(numbers), dtype=bool)])
+        known |= _read_grouped(column, numbers, problems)
         missing = sum(problem.rows.sum() for problem in problems if problem.reason is RejectReason.MISSING_VALUE)
         least = (_HALF if is_named else _NEARLY_ALL) * (len(numbers) - missing)
         is_measured = known.any() and known.sum() >= least
@@ -500,6 +506,28 @@ def _with_numbers(table: pa.Table, decimal: str, value: str | None, *, has_types
         if is_measured:
             table = table.set_column(table.column_names.index(name), name, pa.array(numbers, mask=~known))
     return table
+
+
+def _read_grouped(column: pa.Array, numbers: npt.NDArray[np.float64], problems: list[Problem]) -> npt.NDArray[np.bool_]:
+    """Put numbers with marks between thousands, which a run rejects, in their rows; which rows these are."""
+    grouped = np.zeros(len(numbers), dtype=np.bool_)
+    for problem in problems:
+        if problem.reason is not RejectReason.NOT_A_NUMBER:
+            continue
+        texts = pc.dictionary_encode(column.filter(pa.array(problem.rows)))  # pyright: ignore[reportAttributeAccessIssue] - made at run time
+        each = np.array([_grouped_number(str(text).strip()) for text in texts.dictionary.to_pylist()], dtype=np.float64)
+        values = each[np.asarray(texts.indices)]
+        numbers[problem.rows] = values
+        grouped[problem.rows] = ~np.isnan(values)
+    return grouped
+
+
+def _grouped_number(text: str) -> float:
+    """A number with marks between thousands; not a number for any other text."""
+    mark = _GROUP_MARK.search(text)
+    if mark is None or not _GROUPED.fullmatch(text):
+        return np.nan
+    return float(text.replace(mark[0], "").replace(",", "."))
 
 
 def _wide_times(table: pa.Table) -> _Seen | None:
@@ -690,10 +718,12 @@ def _number_columns(table: pa.Table, *, or_empty: bool = False) -> list[str]:
     return [name for name, kind in kinds if _is_number(kind) or (or_empty and pa.types.is_null(kind))]
 
 
-def _no_number(column: pa.Array, decimal: str) -> float:
-    """The share of a column that is neither missing nor a number."""
-    _, problems = read_values(column, decimal=decimal)
-    return sum(float(problem.rows.mean()) for problem in problems if problem.reason is RejectReason.NOT_A_NUMBER)
+def _no_number(table: pa.Table, names: Sequence[str], decimal: str) -> float:
+    """The share of the cells of columns that are neither missing nor a number."""
+    texts = [table[name].combine_chunks() for name in names if is_text_type(table[name].type)]
+    problems = [problem for column in texts for problem in read_values(column, decimal=decimal)[1]]
+    lost = sum(int(problem.rows.sum()) for problem in problems if problem.reason is RejectReason.NOT_A_NUMBER)
+    return lost / max(len(names) * table.num_rows, 1)
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -20,6 +20,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
+from quiltstream.pipelines.commands import data_preview
 from quiltstream.pipelines.commands.data_preview import slot_of
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.schemas.settings.places import Constant, RegisterValue
@@ -769,6 +770,40 @@ def test_marks_between_thousands_are_mentioned(tmp_path: Path, thousand: str, be
     done = begun(tmp_path, "meter;time;watt", rows)
     assert done.code == 0, done.err
     assert done.said(said or "separates thousands") == (said is not None)
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "texts", "decimal", "lost", "largest"),
+    [
+        (";", ("0,10", "0,25", "1.234,50"), ",", "33.3%", 1234.5),
+        (";", ("0,10", "850,25", "1 234,50"), ",", "33.3%", 1234.5),
+        (";", ("2.100,00", "1.234,50", "12.001.234,5"), ",", "100.0%", 12_001_234.5),
+        (",", ('"0,10"', '"0,25"', '"1.234,50"'), ",", "33.3%", 1234.5),
+        (",", ("0.5", '"1,234.5"', '"3,234.5"'), ".", "66.7%", 3234.5),
+        (",", ("1'000.0", "2'500.5", "1'234'000"), ".", "100.0%", 1_234_000.0),
+        (",", ("10.0", "2\u2019500.5", "20.0"), ".", "33.3%", 2500.5),
+    ],
+)
+@pytest.mark.parametrize("name", ["kwh", "x"])
+def test_numbers_with_marks_between_thousands_are_no_categories(
+    tmp_path: Path, delimiter: str, texts: tuple[str, ...], decimal: str, lost: str, largest: float, name: str
+) -> None:
+    rows = [delimiter.join((METERS[0], at.isoformat(), texts[slot % 3])) for slot, at in enumerate(STEPS)]
+    done = begun(tmp_path, delimiter.join(("meter", "time", name)), rows)
+    assert done.code == 0, done.err
+    assert done.said(f"no number {lost} of it, rejected: where a mark stands between their thousands, as in 1,503,")
+    made = read_settings(tmp_path / "settings.yaml")
+    assert made.readings is not None
+    assert (made.readings.value, made.readings.decimal, made.states.categories) == (name, decimal, [])
+    found = data_preview.look_at(tmp_path / "x.csv")
+    assert (len(found.values), found.values.max()) == (96, largest)
+
+
+def test_cells_of_a_wide_table_that_are_no_number_are_mentioned(tmp_path: Path) -> None:
+    clock = [f"{hour:02}:00" for hour in range(24)]
+    rows = [";".join(["m", f"2024-03-{day:02}", *(["0,5"] * 23), "1.234,50"]) for day in range(1, 10)]
+    done = begun(tmp_path, ";".join(["meter", "date", *clock]), rows)
+    assert (done.code, done.said("no number 4.2% of it, rejected: where a mark")) == (0, True), done.err
 
 
 def test_hours_from_1_to_24_are_mentioned(tmp_path: Path) -> None:
