@@ -39,7 +39,7 @@ from ...transforms.sources.files import ReadReadings, RegisterIncrements
 from ..console import facts, heading, listed, notes, paragraph, percent, plural, print_json, results, working
 from ..errors import CommandError, ExitCode
 from ..runners import read_source
-from .data_preview import COUNTER_RISES, NO_NUMBER, most_frequent, rises_in, usual_step
+from .data_preview import ALIKE, COUNTER_RISES, NO_NUMBER, alike, most_frequent, rises_in, usual_step
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -278,7 +278,7 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         remarks=(),
         left_out=data.left_out,
     )
-    return replace(found, remarks=(*_of_values(found, settings, data), *_of_counts(found, settings, data)))
+    return replace(found, remarks=(*_of_values(found, settings, data), *_of_counts(found, settings, data, roster)))
 
 
 def _counters(data: Gathered) -> Iterator[str]:
@@ -371,8 +371,10 @@ def _stand_ins(settings: Settings, data: Gathered) -> Iterator[str]:
             )
 
 
-def _of_counts(found: Checked, settings: Settings, data: Gathered) -> Iterator[str]:
+def _of_counts(found: Checked, settings: Settings, data: Gathered, roster: Roster | None) -> Iterator[str]:
     """What to look at in what counts: contradictions, and what no window, roster or group has."""
+    if count := alike([*data.names, *([] if roster is None else roster.series)]):
+        yield f"{count:,} names of series {ALIKE}"
     if data.moving:
         yield (
             f"{_named(data.moving)} name{'s' if len(data.moving) == 1 else ''} more than one group: a run takes that "

@@ -9,9 +9,10 @@ import csv
 import glob
 import json
 import re
+import unicodedata
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
@@ -221,6 +222,7 @@ class Look(_Columns):
     without: tuple[str, ...]  # columns of a wide table that are none of its values
     naive: bool  # whether the times have no offset and are no counts since 1970, so that a zone is to be named
     other_labels: tuple[str, ...]  # further columns of few texts
+    alike: int  # names of series that differ from another one by blanks or the form of letters alone
     no_time: float  # share of the rows whose time cannot be read; 0 of a wide table
     no_number: float  # share of the values that are there and no number; 0 of labels
 
@@ -259,6 +261,19 @@ class _Times:
 def is_name_of_series(name: str) -> bool:
     """Whether a column or field is called as what has readings: a meter, a home, a person."""
     return SERIES.search(name) is not None
+
+
+#: What such names of series are.
+ALIKE = (
+    "differ from another one by blanks around it, or by the Unicode form of a letter, alone: each is a series of its "
+    "own, because names count by their characters; write each name in one way"
+)
+
+
+def alike(names: Iterable[str]) -> int:
+    """How many names are as another one without blanks around them and with composed letters (Unicode's form NFC)."""
+    forms = Counter(unicodedata.normalize("NFC", name.strip()) for name in set(names))
+    return sum(count for count in forms.values() if count > 1)
 
 
 def format_of(path: Path) -> FileFormat:
@@ -325,6 +340,7 @@ def look_at(path: Path, value: str | None = None) -> Look:
         without=() if seen.wide is None else others,
         naive=_is_naive(table, seen),
         other_labels=tuple(name for name in labels if name in others and _times_of(table.select([name])) is None),
+        alike=alike(_names_of(table, seen)),
         no_time=0.0 if seen.wide is not None else float((seen.instants == -1).mean()),
         no_number=0.0 if seen.labels else _no_number(written, seen.columns or (seen.value,), decimal),
     )
@@ -697,6 +713,14 @@ def _series_of_floats(
             )
         return name
     return None
+
+
+def _names_of(table: pa.Table, seen: _Seen) -> Iterable[str]:
+    """The names of the series, where they are texts."""
+    if seen.wide == "series":
+        return seen.columns
+    is_text = seen.series is not None and is_text_type(table[seen.series].type)
+    return (str(name) for name in table[seen.series].unique().to_pylist() if name is not None) if is_text else ()
 
 
 def _codes(table: pa.Table, series: str | None) -> tuple[npt.NDArray[np.int64], int]:

@@ -41,7 +41,7 @@ from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import listed, percent, plural
 from ..errors import CommandError, ExitCode, writing
 from ..runners import read_source
-from .data_preview import NO_NUMBER, Look
+from .data_preview import ALIKE, NO_NUMBER, Look
 from .message_preview import MessageLook, look_at_messages
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
 
@@ -582,6 +582,7 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zon
         not_used = f"also numeric: {others}: use --value, or readings.wide if each of them is a series of its own"
     said = {
         "series": _said_series(look),
+        "names": f"{look.alike:,} {ALIKE}" if look.alike else "",
         "time": _said_time(look, windows, zone),
         "no time": f"{percent(look.no_time)} of the rows, rejected: {_NO_TIME}" if look.no_time else "",
         "value": _said_value(look, scale, per_unit),

@@ -185,6 +185,27 @@ def test_series_outside_the_roster_and_silent_series_are_reported(tmp_path: Path
     assert (said["not_in_roster"], said["silent"]) == (96, ["m3"])
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("m1", " m1 ", "m2"), "2 names of series differ from another one by blanks around it"),
+        (("Z\u00e4hler", "Za\u0308hler", "m1 ", "m2"), "4 names of series differ from another one by blanks around it"),
+        (("m1", "M1", "m 1"), None),
+    ],
+    ids=["blanks", "letters and a roster", "others"],
+)
+def test_names_that_differ_by_blanks_or_the_form_of_letters_are_counted(
+    tmp_path: Path, names: tuple[str, ...], said: str | None
+) -> None:
+    rows = [(name, stamp, value) for name in names for _, stamp, value in readings(2, ["m"])]
+    made = job(tmp_path, rows)
+    remarks = [one for one in found(made)["remarks"] if "names of series" in one]
+    assert [one.split(",")[0] for one in remarks] == ([] if said is None else [said])
+    done = call("init", made.folder / "readings.csv", "-o", tmp_path / "other" / "settings.yaml")
+    assert done.code == 0, done.err
+    assert done.said("names 2 differ from another one by blanks around it") == (said is not None)
+
+
 @pytest.mark.parametrize(("zone", "is_doubled"), [("Europe/Berlin", True), ("UTC", False)])
 def test_an_hour_that_a_clock_set_back_doubles_is_noticed(tmp_path: Path, zone: str, is_doubled: bool) -> None:
     rows = [("m1", f"2024-10-27 0{hour}:{half}", 0.1 * at) for at, (hour, half) in enumerate(TWICE)]
