@@ -46,6 +46,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .calendars import Calendar
+from .errors import QuiltstreamError
 
 _UNITS_US = {
     "us": 1,
@@ -241,6 +242,10 @@ class Window:
         return f"[{self.start}, {self.stop})"
 
 
+class NoWholeWindowError(QuiltstreamError, ValueError):
+    """No whole window lies between the ends of a schedule."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """The published windows: ``[anchor + n * every, anchor + n * every + size)``, whole ones in ``[start, stop)``.
@@ -279,7 +284,7 @@ class Schedule:
         if self.calendar is not None:
             self._check_calendar(self.calendar)
         elif self.start is not None and self.stop is not None and self.stop - self.first < self.size:
-            raise ValueError(
+            raise NoWholeWindowError(
                 f"no whole window of {self.size} slots fits between slots {self.start} and {self.stop}; "
                 f"move windows.start or windows.stop apart or use a smaller windows.size"
             )
@@ -302,7 +307,7 @@ class Schedule:
         begin = calendar.number_of(self.first)
         end = calendar.number_of(calendar.end if self.stop is None else self.stop)
         if end <= begin:
-            raise ValueError(
+            raise NoWholeWindowError(
                 f"no whole {calendar.unit} of {calendar.timezone} lies between slots {self.start} and {self.stop}; "
                 "move windows.start or windows.stop apart or use a smaller windows.size"
             )

@@ -17,7 +17,7 @@ from ..schemas.errors import QuiltstreamError
 from ..schemas.readings import RejectReason
 from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
-from ..schemas.slots import DAY_US, Schedule, format_instant
+from ..schemas.slots import DAY_US, NoWholeWindowError, Schedule, format_duration, format_instant, parse_instant
 from ..store.codec import now_us
 from ..store.errors import QUERY_ADVICE, RegistrationConflict
 from ..store.specs import Registration
@@ -47,11 +47,17 @@ def words_of(tally: Tally) -> str:
     rejected = ((reason, tally.get(counter_name(reason))) for reason in RejectReason)
     found += [f"{count:,} rejected: {reason.text}" for reason, count in rejected if count]
     read = sum(tally.values())
-    return f"of {read:,} that were read: {'; '.join(found)}" if read else "no row is a reading"
+    if not read:
+        return "no row is a reading"
+    return f"of {read:,} that were read: {'; '.join(found)}" if found else f"{read:,} were read"
 
 
 class NoReadingsError(QuiltstreamError):
     """The source has no reading, and the settings leave something to its readings."""
+
+
+class NoWindowError(SettingsError):
+    """No whole window lies between the ends of a schedule, of which the readings give one or both."""
 
 
 Span = tuple[int, int]
@@ -109,7 +115,8 @@ def complete(plan: Plan, seen: Discovered, away: Collection[str] = ()) -> Plan:
 
     Raises:
         NoReadingsError: there are no readings.
-        SettingsError: no whole window lies between the first and the last, far too many do, or one of them lies ahead.
+        NoWindowError: no whole window lies between the first and the last.
+        SettingsError: far too many windows do, one of the two lies ahead, or those of a calendar cannot be had.
     """
     given, roster = plan.schedule, plan.roster
     groups, span = seen.members(away) if roster is None else ({}, seen.span)
@@ -128,6 +135,8 @@ def complete(plan: Plan, seen: Discovered, away: Collection[str] = ()) -> Plan:
             start=plan.grid.slots_of(span[0]) if given.start is None else given.start,
             stop=plan.grid.slots_of(span[1]) + 1 if given.stop is None else given.stop,
         )
+    except NoWholeWindowError as error:
+        raise NoWindowError(f"{_no_window(plan, *span)} ({words_of(seen.tally)})") from error
     except ValueError as error:
         raise SettingsError(f"{error}; the ends come from the first and the last reading") from error
     check_number(plan, schedule)
@@ -153,6 +162,30 @@ def _check_ahead(given: Schedule, first_us: int, last_us: int) -> None:
     ]
     if problems:
         raise SettingsError(problems)
+
+
+_YEAR_1971_US = parse_instant("1971-01-01")
+
+
+def _no_window(plan: Plan, first_us: int, last_us: int) -> str:
+    """Between which instants no window lies, and what to do."""
+    given = plan.schedule
+    window = f"window of {format_duration(given.size * plan.grid.interval_us)}"
+    if given.calendar is not None:
+        window = f"{given.calendar.unit} of {given.calendar.timezone}"
+    begin, end = f"the first reading, {format_instant(first_us)},", f"the last reading, {format_instant(last_us)}"
+    if given.start is not None:
+        begin = f"windows.start, {_instant(plan, given.start)},"
+    if given.stop is not None:
+        end = f"windows.stop, {_instant(plan, given.stop)}"
+    text = (
+        f"windows: no whole {window} lies between {begin} and {end}; use a smaller windows.size, or set windows.start "
+        "and windows.stop further apart"
+    )
+    of_data = [at for at, slot in ((first_us, given.start), (last_us, given.stop)) if slot is None]
+    if any(0 <= at < _YEAR_1971_US for at in of_data):
+        text += "; times in 1970: another unit, or day numbers of a spreadsheet?"
+    return text
 
 
 def register(plan: Plan, seen: Discovered | None = None, *, trial: bool = False) -> Registration:

@@ -29,7 +29,7 @@ from ...transforms.checks import STAND_IN_TEXT, error_shares
 from ...transforms.common.batches import DECODED, OUTSIDE, READINGS, counter_name
 from ...transforms.plan import Plan, make_plan, model_of, open_ledger
 from ...transforms.private_histograms import NothingCountsError, PrivateHistograms
-from ...transforms.registration import NoReadingsError, register
+from ...transforms.registration import NoReadingsError, NoWindowError, register
 from ...transforms.sources.files import ReadReadings
 from ..connectors.files import check_rejects, check_writable, labelled, released_ids, write_rejects, write_releases
 from ..connectors.job_io import SinkError, output_of, outputs_of, refuse_topics
@@ -172,7 +172,7 @@ def publish(
         with suppress(StoreError):
             _remember(memory, plan, underway=False)
         failure = explain(error)
-        if failure.kind not in {NoReadingsError.__name__, NothingCountsError.__name__}:
+        if failure.kind not in {one.__name__ for one in (NoReadingsError, NoWindowError, NothingCountsError)}:
             raise
         why = _nothing_read(settings, plan.group_column, beam_options)
         raise CommandError(f"{failure.text}\n{why}", failure.code) from error

@@ -23,7 +23,7 @@ from quiltstream.transforms import registration
 from quiltstream.transforms.checks import check_ends
 from quiltstream.transforms.plan import Plan, make_plan
 from quiltstream.transforms.private_histograms import DiscoverSchedule
-from quiltstream.transforms.registration import Discovered, register
+from quiltstream.transforms.registration import Discovered, NoWindowError, register
 
 HOUR_US = 3_600_000_000
 START = 1_356_998_400_000_000  # 2013-01-01T00:00Z
@@ -120,6 +120,18 @@ def test_one_given_end_or_width_that_is_not_on_record_is_refused_by_name(
         now = store.registered("homes", "load")
     assert now is not None
     assert now.query.schedule == before.query.schedule
+
+
+def test_a_calendar_without_a_whole_day_names_instants_and_rejects(tmp_path: Path) -> None:
+    seen = discovered(START, START + 20 * HOUR_US, {"m1": "", "m2": ""})
+    seen.tally = {"readings": 42, "rejected-not-a-number": 1_200}
+    with pytest.raises(NoWindowError) as refusal:
+        registered(tmp_path, {"size": "day"}, seen, slots={"interval": "30min", "timezone": "Europe/London"})
+    for part in (
+        "no whole day of Europe/London lies between the first reading, 2013-01-01T00:00:00Z, and the last reading,",
+        "(of 1,242 that were read: 1,200 rejected: the value is not a number",
+    ):
+        assert part in str(refusal.value)
 
 
 def test_a_later_end_alone_extends_the_schedule_as_both_ends_would(tmp_path: Path) -> None:

@@ -138,6 +138,35 @@ def test_a_source_of_only_rejects_is_reported_with_its_file_and_reasons(tmp_path
     assert not made.sink.exists()
 
 
+def test_ends_of_the_data_without_a_window_are_instants_with_the_rejects(tmp_path: Path) -> None:
+    rows = [(home, stamp, "1'000.0" if at % 48 > 9 else value) for at, (home, stamp, value) in enumerate(readings(1))]
+    made = job(tmp_path, rows, windows={"size": "1d"})
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said(
+        "windows: no whole window of 1d lies between the first reading, 2024-03-01T00:00:00Z, and the last"
+    )
+    assert done.said(
+        "reading, 2024-03-01T04:30:00Z; use a smaller windows.size, or set windows.start and windows.stop further apart"
+    )
+    assert done.said("readings.csv was read: 60 readings, and rows rejected: 228 rows: the value is not a number")
+    assert "slots" not in done.err
+    assert "1970" not in done.err
+    assert not made.sink.exists()
+
+
+@pytest.mark.parametrize("windows", [{"size": "1d"}, {"size": "1d", "start": "2024-03-01"}], ids=["no end", "a start"])
+def test_day_numbers_of_a_spreadsheet_are_called_times_in_1970(tmp_path: Path, windows: dict[str, str]) -> None:
+    rows = [(home, str(45_352 + at / 48), 0.5) for home in HOMES for at in range(96)]
+    made = job(
+        tmp_path, rows, windows=windows, readings={"series": "meter", "time": "ts", "time_unit": "s", "value": "kwh"}
+    )
+    done = call("run", made.settings)
+    assert done.code == 2
+    assert done.said("and the last reading, 1970-01-01T12:35:53")
+    assert done.said("times in 1970: another unit, or day numbers of a spreadsheet?")
+
+
 def test_a_half_binary_file_loses_only_its_damaged_lines(tmp_path: Path) -> None:
     made = job(tmp_path)
     path = tmp_path / "readings.csv"
