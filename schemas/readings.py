@@ -41,6 +41,7 @@ class RejectReason(str, Enum):
     NOT_IN_ROSTER = "not-in-roster"
     GROUP_CONFLICT = "group-conflict"
     LATE = "late"
+    AHEAD = "ahead"
     DAMAGED_SOURCE = "damaged-source"
     TOO_LARGE = "too-large"
     IMPLAUSIBLE_TIME = "implausible-time"
@@ -73,6 +74,7 @@ _TEXTS = {
     RejectReason.NOT_IN_ROSTER: "the series is not in the roster",
     RejectReason.GROUP_CONFLICT: "the row names no group, or another one than the roster does",
     RejectReason.LATE: "the reading came after its windows had closed",
+    RejectReason.AHEAD: "the reading came over a day before its windows, or their step, begin",
     RejectReason.DAMAGED_SOURCE: "a file of a live source could not be read to its end; what it held is lost",
     RejectReason.TOO_LARGE: "the message is larger than readings.max_bytes",
     RejectReason.IMPLAUSIBLE_TIME: "the time lies in 1970: a clock that was never set, or another unit than time_unit",

@@ -41,7 +41,7 @@ Range = tuple[int, int]
 
 _RUNS = 1 << 31
 
-#: No number for a step that begins more than a day ahead: wrong stamps must not fill the memory.
+#: Readings of a step that begins more than a day after they came are rejected: wrong stamps must not fill the memory.
 _AHEAD_US = 86_400_000_000
 
 
@@ -80,8 +80,12 @@ class Steps:
             return []
         lowest, highest = (self.number_of(int(one)) for one in (times.min(), times.max()))
         found = [lowest] if lowest == highest else np.unique(self.number_of(times)).tolist()
-        last = now_us + _AHEAD_US
-        return [step for step in found if self.over_us(step) > horizon_us and self.end_us(step - 1) <= last]
+        last_us = self.last_us(now_us)
+        return [step for step in found if self.over_us(step) > horizon_us and self.end_us(step) <= last_us]
+
+    def last_us(self, came_us: int) -> int:
+        """When the last step ends that readings may be of which came at an instant."""
+        return self.end_us(self.number_of(came_us + _AHEAD_US))
 
     def end_us(self, step: int) -> int:
         """When a step ends."""
@@ -130,7 +134,8 @@ class SequenceNumbers:
             batches: in the order in which they are sent.
             steps: of the windows.
             horizon_us: windows that end by this instant were declared complete; readings of these alone are late.
-            now_us: the wall clock. Readings more than a day ahead get no number: a window does not wait for them.
+            now_us: the wall clock. Readings of a step that begins more than a day later get no number: a window does
+                not wait for them.
         """
         sent = dict(self.sent)
         numbered: list[BatchNumbers] = []

@@ -401,6 +401,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/sources/test_arriving_files.py",),
     ),
     Mutant(
+        name="a stamp far ahead is kept until its window ends",
+        file="transforms/sources/reader.py",
+        old="kept = times < last_us",
+        new="kept = times == times",
+        tests=("tests/transforms/sources/test_live_batches.py",),
+    ),
+    Mutant(
         name="windows close while a file or folder may not be read",
         file="transforms/sources/arriving_files.py",
         old="settled=not self._waiting and self.trouble is None)",

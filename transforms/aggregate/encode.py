@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -28,11 +28,20 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ...schemas.files import keep_memory_private
-from ...schemas.readings import REJECT_SCHEMA, RejectReason
+from ...schemas.readings import RejectReason
 from ...schemas.slots import Schedule
 from ...store.specs import Registration
 from ...store.store import Store
-from ..common.batches import METRICS, OUTSIDE, READINGS, ReadingColumns, ReadingsError, counter_name, reading_columns
+from ..common.batches import (
+    METRICS,
+    OUTSIDE,
+    READINGS,
+    ReadingColumns,
+    ReadingsError,
+    counter_name,
+    decoded_reject_batch,
+    reading_columns,
+)
 from ..completeness import (
     MILLISECOND_US,
     BatchNumbers,
@@ -117,9 +126,6 @@ _DENSE = 0.5
 
 #: Seconds from one look for a newer roster to the next.
 _LOOK_S = 5.0
-
-#: Stands in the place of a reject of this step: readings have no position behind the decoder.
-_DECODED = "(after decoding)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,7 +465,9 @@ class EncodeCells(beam.DoFn):
         for reason, count in encoded.rejects.items():
             Metrics.counter(METRICS, counter_name(reason)).inc(count)
         if encoded.rejects:
-            yield TaggedOutput(REJECTED, WindowedValue(_reject_batch(encoded.rejects), encoded.at, (GlobalWindow(),)))
+            yield TaggedOutput(
+                REJECTED, WindowedValue(decoded_reject_batch(encoded.rejects), encoded.at, (GlobalWindow(),))
+            )
 
     def _count(self, encoded: EncodedBatch) -> None:
         counts = {READINGS: encoded.readings, OUTSIDE: encoded.outside}
@@ -554,17 +562,3 @@ def _sequence_ranges(tickets: list[tuple[int, int, int]]) -> _SequenceRanges:
 def _take(table: Ints, positions: Ints) -> Ints:
     """``table[positions]``, where an empty table means that every row has a problem anyway."""
     return table[positions] if len(table) else np.full(len(positions), -1, dtype=np.int64)
-
-
-def _reject_batch(rejects: dict[RejectReason, int]) -> pa.RecordBatch:
-    reasons: Iterable[str] = [reason.value for reason, count in rejects.items() for _ in range(count)]
-    rows = sum(rejects.values())
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(reasons, pa.utf8()),
-            pa.array([_DECODED] * rows, pa.utf8()),
-            pa.array(np.full(rows, -1, dtype=np.int64)),
-            pa.nulls(rows, pa.int64()),
-        ],
-        schema=REJECT_SCHEMA,
-    )

@@ -11,7 +11,7 @@ without copying a column. Pickle would copy every buffer and, where a batch is a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -318,6 +318,16 @@ def reject_batch(source: str, rejects: Sequence[Rejects]) -> pa.RecordBatch:
         ],
         schema=REJECT_SCHEMA,
     )
+
+
+#: Stands in the place of a reject of a reading: readings have no position behind the decoder.
+_DECODED = "(after decoding)"
+
+
+def decoded_reject_batch(rejects: Mapping[RejectReason, int]) -> pa.RecordBatch:
+    """Write how many readings were rejected for each reason as a batch of ``REJECT_SCHEMA``."""
+    nowhere = (Rejects(reason, np.full(count, -1, dtype=np.int64)) for reason, count in rejects.items())
+    return reject_batch(_DECODED, [*nowhere])
 
 
 def with_dead_letter_columns(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -30,8 +30,8 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from ...schemas.files import keep_memory_private
-from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
-from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name
+from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
+from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name, decoded_reject_batch
 from ..completeness import (
     BatchNumbers,
     Punctuation,
@@ -461,9 +461,26 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             Metrics.counter(METRICS, PASSED_OVER).inc(batch.passed)
         if ahead := batch.ahead(self._now()):
             self._ahead.inc(ahead)
-        for readings, given in zip(batch.batches, tickets, strict=True):
+        for whole, given in zip(batch.batches, tickets, strict=True):
+            readings = whole if self._policy.steps is None else self._within(whole, batch, self._policy.steps)
+            if count := whole.num_rows - readings.num_rows:
+                reason = RejectReason.AHEAD
+                Metrics.counter(METRICS, counter_name(reason)).inc(count)
+                rejected = decoded_reject_batch({reason: count})
+                yield TaggedOutput(REJECTED, TimestampedValue(rejected, _timestamp(horizon_us)))
             said = with_horizon(readings, horizon_us, on_record_us=on_record_us, numbers=given)
             yield TimestampedValue(said, _timestamp(horizon_us))
+
+    def _within(self, readings: pa.RecordBatch, batch: SourceBatch, steps: Steps) -> pa.RecordBatch:
+        """The readings but those of a step that begins over a day after they came.
+
+        A runner would keep the cells of such a step until its window ends. The time of arrival is the later one of two
+        clocks, this machine's and the broker's, so that one clock that is behind loses nothing.
+        """
+        last_us = steps.last_us(max(self._now(), batch.came_us or 0))
+        times = readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        kept = times < last_us
+        return readings if kept.all() else readings.filter(pa.array(kept))
 
     def _advance(self, part: int, estimator: Any, progress: PartitionState) -> None:
         clock = progress.clock_us

@@ -7,11 +7,13 @@ from dataclasses import replace
 import polars as pl
 import pyarrow as pa
 import pytest
+from apache_beam.pvalue import TaggedOutput
 
 from quiltstream.schemas.readings import READING_SCHEMA, RejectReason
 from quiltstream.transforms.common.batches import RecordBatchCoder
 from quiltstream.transforms.completeness import (
     Punctuation,
+    Steps,
     horizon_of,
     on_record_of,
     punctuation_batch,
@@ -312,3 +314,30 @@ def test_batches_of_a_live_source_keep_their_schema():
     batch = with_horizon(batches(readings(1, seed=3), 10)[0], 5)
     assert batch.schema.remove_metadata() == READING_SCHEMA
     assert isinstance(batch, pa.RecordBatch)
+
+
+@pytest.mark.parametrize("came", [None, -50, 50])
+def test_readings_of_a_step_that_begins_over_a_day_after_they_came_are_rejects(came):
+    steps = Steps(ORIGIN, 6 * HOUR)
+    part = ReadPart(ArrivingFiles(decoder(), ("x",)), PollingPolicy(ORIGIN, steps=steps), now=lambda: ORIGIN + 8 * HOUR)
+    part.setup()
+    begun = part.initial_restriction(0).start
+    # an instant of a step that has begun by then counts, and the clock that is behind decides nothing
+    latest = 36 if came is None or came < 8 else 78
+    hours = [-100, 7, latest - 1, latest, 87_600, latest]
+    frame = pl.DataFrame({"series": list("aaabbb"), "time": [ORIGIN + one * HOUR for one in hours], "value": [1.0] * 6})
+    taken = SourceBatch("x", settled=True, batches=tuple(batches(frame, 6)), rows=6, latest_us=ORIGIN + 87_600 * HOUR)
+    taken = replace(taken, came_us=None if came is None else ORIGIN + came * HOUR)
+    given, _ = part._ticketed(0, begun, taken)
+    rejected, kept = part._rows(taken, given, ORIGIN, None)
+    assert isinstance(rejected, TaggedOutput)
+    assert (
+        rejected.value.value.to_pylist()
+        == [{"reason": "ahead", "source": "(after decoding)", "position": -1, "size": None}] * 3
+    )
+    assert kept.value.column("time").cast(pa.int64()).to_pylist() == [ORIGIN + one * HOUR for one in hours[:3]]
+    # where the windows are not known, it is not known either when they begin
+    blind = ReadPart(ArrivingFiles(decoder(), ("x",)), PollingPolicy(ORIGIN), now=lambda: ORIGIN + 8 * HOUR)
+    blind.setup()
+    (all_kept,) = blind._rows(taken, [None], ORIGIN, None)
+    assert all_kept.value.num_rows == 6
