@@ -26,6 +26,11 @@ READING_SCHEMA = pa.schema(
 GROUPED_READING_SCHEMA = READING_SCHEMA.append(pa.field("group", _NAME, nullable=False))
 
 
+#: Characters of the name of a series or group. A longer one is none: a sender could repeat it for each of its readings,
+#: and the ledger keeps the names of series.
+LONGEST_NAME = 1_000
+
+
 class RejectReason(str, Enum):
     """Why a row or message of the input is not a reading. No reason depends on the size of a finite value."""
 
@@ -62,7 +67,8 @@ OF_VALUES = frozenset(
 )
 
 _TEXTS = {
-    RejectReason.MALFORMED_ROW: "the row or line could not be taken apart into columns, or an element lacks a field",
+    RejectReason.MALFORMED_ROW: "the row or line could not be taken apart into columns, an element lacks a field, or a "
+    f"name is longer than {LONGEST_NAME:,} characters",
     RejectReason.MISSING_SERIES: "the series is empty, or no text",
     RejectReason.UNPARSABLE_TIME: "the time is empty, not a time, or outside the years 1900 to 2200",
     RejectReason.NONEXISTENT_LOCAL_TIME: "the local time was skipped by a clock change",

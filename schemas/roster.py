@@ -24,6 +24,7 @@ import numpy.typing as npt
 from .digests import canonical_json, digest, stable_hashes
 from .errors import QuiltstreamError
 from .files import MOST_ROSTER_BYTES, mend_reading, open_table, reason
+from .readings import LONGEST_NAME
 
 KeyKind = Literal["series", "group"]
 
@@ -82,6 +83,11 @@ class Roster:
         if any(not series or group == "" for series, group in ordered):
             raise RosterError("roster: a series or group is an empty text; remove the row or name it")
         object.__setattr__(self, "entries", ordered)
+
+    @property
+    def emptied(self) -> Roster:
+        """The roster of the same kind without a series."""
+        return Roster((), self.kind)
 
     @property
     def kind(self) -> KeyKind:
@@ -188,7 +194,7 @@ class Roster:
             most: how many rows it may have.
 
         Raises:
-            RosterError: the file cannot be read, lacks a column or a name, or has more rows.
+            RosterError: the file cannot be read, lacks a column or a name, or has more rows or too long a name.
         """
         try:
             with open_table(path, MOST_ROSTER_BYTES) as file:
@@ -208,6 +214,11 @@ class Roster:
                 for number, row in enumerate(filter(None, reader), 1):
                     check_number(number, most, f"roster {path}", "rows")
                     cells = row if len(row) >= len(columns) else row + short
+                    if max(len(cells[names]), 0 if groups is None else len(cells[groups])) > LONGEST_NAME:
+                        raise RosterError(
+                            f"roster {path}: row {number} has a name of more than {LONGEST_NAME:,} characters, and "
+                            "readings of such a name are rejected; give the series or group a shorter one"
+                        )
                     entries[cells[names], None if groups is None else cells[groups]] = None
                 return cls(tuple(entries))
         except (OSError, UnicodeDecodeError, csv.Error) as error:

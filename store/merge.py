@@ -24,15 +24,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple, dataclass, field, replace
 from functools import reduce
 from graphlib import CycleError, TopologicalSorter
-from itertools import combinations, groupby, pairwise
+from itertools import accumulate, combinations, groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from ..schemas.digests import digest
+from ..schemas.roster import KeyKind, Roster
 from ..schemas.slots import Schedule
 from . import recorded_rows, tables
 from .accounts import ledger_of, loss_of, promised
@@ -215,6 +216,10 @@ class HeldDomain:
     created_us: int
 
 
+#: What a version names that was replaced before a window was charged with it.
+_EMPTY = frozenset(Roster((), kind).digest for kind in get_args(KeyKind))
+
+
 @dataclass(frozen=True, slots=True)
 class HeldRoster:
     """A version of a query's roster; ``joined`` are the series that no earlier version has, as recorded."""
@@ -224,10 +229,10 @@ class HeldRoster:
     joined: bytes
     created_us: int
 
-    @property
-    def content(self) -> tuple[int, str, bytes]:
-        """All but the time."""
-        return self.start, self.digest, self.joined
+    def agrees(self, other: HeldRoster, *, replaced: bool) -> bool:
+        """Whether another ledger has the same version; one that is replaced may have lost its roster in one of them."""
+        lost = replaced and not _EMPTY.isdisjoint((self.digest, other.digest))
+        return (self.start, self.joined) == (other.start, other.joined) and (lost or self.digest == other.digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,12 +317,16 @@ def merged_query(first: HeldQuery, second: HeldQuery) -> HeldQuery:
     # one may know of changes that the other has not seen yet
     fewer, more = sorted((first, second), key=lambda held: len(held.rosters))
     common = list(zip(fewer.rosters, more.rosters, strict=False))
-    if found is None and any(one.content != other.content for one, other in common):
+    lowest = [*accumulate((one.start for one in reversed(more.rosters)), min)][::-1]
+    replaced = [later <= one.start for one, later in zip(more.rosters, lowest[1:], strict=False)] + [False]
+    if found is None and not all(
+        one.agrees(other, replaced=gone) for (one, other), gone in zip(common, replaced, strict=False)
+    ):
         found = ("roster", roster_text(first.spec.roster), roster_text(second.spec.roster))
     if found is not None:
         name = f"query {first.spec.name!r} of domain {first.domain.name!r}"
         raise MergeConflict(name, found[0], found[1:], (first.ledger, second.ledger))
-    rosters = [replace(one, created_us=min(one.created_us, other.created_us)) for one, other in common]
+    rosters = [replace(other, created_us=min(one.created_us, other.created_us)) for one, other in common]
     return replace(
         first,
         spec=replace(more.spec, schedule=_longer(first.spec.schedule, second.spec.schedule)),

@@ -389,24 +389,39 @@ def add_version(connection: Connection, known: Row, held: QuerySpec, roster: Ros
 
     Series keep the numbers that they have, and those that join are numbered after them, in the order of their names:
     workers that know different versions count the same cells under the same numbers.
+
+    A version that the new one replaces holds for no window, and no window was charged with it. Where the new one has
+    all that it had, it names the empty roster from then on, or each series that joins would leave a whole roster
+    behind; the names that joined with it stay, because they number the series.
     """
     versions = tables.roster_versions
     earlier = recorded_rows.versions_of(connection, known)
-    if earlier:
-        series = {name for one in earlier for name in codec.names_from_bytes(one["joined"])}
-    else:
-        series = set(held.roster.series)
+    if not earlier:
         first = {"roster_id": known["roster_id"], "start": held.schedule.first, "created_us": known["created_us"]}
-        put(connection, versions, first | {"query_id": known["id"], "joined": codec.names_bytes(held.roster.series)})
+        first |= {"query_id": known["id"], "joined": codec.names_bytes(held.roster.series)}
+        earlier = [put(connection, versions, first)]
+    series = {name for one in earlier for name in codec.names_from_bytes(one["joined"])}
     number = roster_id(connection, roster)
     new = [name for name in roster.series if name not in series]
     values = {"query_id": known["id"], "roster_id": number, "start": start, "joined": codec.names_bytes(new)}
     put(connection, versions, values | {"created_us": now_us()})
-    alter(connection, tables.queries, known["id"], roster_id=number, version_rows=(len(earlier) or 1) + 1)
+    alter(connection, tables.queries, known["id"], roster_id=number, version_rows=len(earlier) + 1)
+    last = earlier[-1]
+    if held.roster.series and last["start"] >= start and set(held.roster.entries) <= set(roster.entries):
+        alter(connection, versions, last["id"], roster_id=roster_id(connection, held.roster.emptied))
+        _remove_unnamed(connection, last["roster_id"])
+
+
+def _remove_unnamed(connection: Connection, number: int) -> None:
+    """Remove a roster that nothing on record names; the ledger's own row is locked."""
+    naming = (tables.queries, tables.roster_versions, tables.flagged_charges, tables.charges)
+    named = (sa.exists().where(one.c.roster_id == number) for one in naming)
+    connection.execute(tables.rosters.delete().where(tables.rosters.c.id == number, *(~one for one in named)))
 
 
 def roster_id(connection: Connection, roster: Roster) -> int:
     """The number of a roster on record, which is put there if it is not."""
+    recorded_rows.meta_row(connection, lock=True)  # or another job could remove it before it is named here
     rosters, digest = tables.rosters, roster.digest
     values = {"digest": digest, "series": len(roster.series), "entries": roster.packed, "created_us": now_us()}
     insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(rosters)

@@ -19,15 +19,16 @@ end in ``_rows``: :mod:`.integrity` makes and checks them.
     with the time and both values. And every model that a job estimated, with what became of it; and the id of a topic
     that a job reads, when it is first seen and when it is another one.
 ``quiltstream_rosters``
-    Rosters by digest: the series and groups, compressed. A charge names the roster it was made for.
+    Rosters by digest: the series and groups, compressed. A charge names the roster it was made for. One that nothing
+    names any more is removed.
 ``quiltstream_queries``
     One row a query: the fields that are frozen, the schedule, the shards, the roster and the header of its rows. The
     roster is the one of all windows that have no charge yet. ``belief``: for which of the domain's beliefs its noise
     was calibrated, 0 for the first. ``successor``: the query that goes on where this one was ended.
 ``quiltstream_roster_versions``
     Only for queries whose roster was ever changed: one row a version, the first included, in their order. ``start``:
-    first slot of the first window it is for; a later version from the same start on replaces it. ``joined``: the
-    series that no earlier version has, compressed. Rows are only ever added.
+    first slot of the first window it is for; a later version from the same start on replaces it. Where that one has all
+    its entries, it names the empty roster from then on. ``joined``: the series that no earlier version has, compressed.
 ``quiltstream_reservations``
     The parts of a query's schedule that budget is reserved for: windows inside ``[start, stop)``. A second part exists
     only after an extension or a raised budget.

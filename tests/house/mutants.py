@@ -346,6 +346,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/store/test_rosters.py",),
     ),
     Mutant(
+        name="a roster that another query names is removed",
+        file="store/registration.py",
+        old="(tables.queries, tables.roster_versions, tables.flagged_charges, tables.charges)",
+        new="()",
+        tests=("tests/store/test_rosters.py",),
+    ),
+    Mutant(
+        name="a roster that was replaced before a charge stays on record",
+        file="store/registration.py",
+        old="        _remove_unnamed(connection, last",
+        new="        _ = (connection, last",
+        tests=("tests/store/test_rosters.py",),
+    ),
+    Mutant(
         name="a reading behind the last year of a calendar has a slot",
         file="transforms/aggregate/encode.py",
         old="            return schedule.calendar.end\n",

@@ -51,6 +51,10 @@ def test_a_roster_file_is_read_by_its_columns(tmp_path):
     path.write_bytes("series;group\nMüller;north\n".encode("latin-1"))
     with pytest.raises(RosterError, match=r"cannot be read as CSV .*; save it as UTF-8 with commas"):
         Roster.read(path)
+    path.write_text(f"series,group\nm1,north\n{'m' * 1_000},{'g' * 1_001}\n", encoding="utf-8")
+    assert len(Roster.read(path).series) == 2
+    with pytest.raises(RosterError, match=r"roster\.csv: row 2 has a name of more than 1,000 characters"):
+        Roster.read(path, group="group")
     path.write_text("series;group\nm1;north\n", encoding="utf-8")
     with pytest.raises(RosterError, match="it has 1 column, none of them 'series': put commas between them, or name"):
         Roster.read(path)

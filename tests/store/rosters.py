@@ -56,6 +56,12 @@ def charged(store: Store) -> list[tuple[int, str]]:
         return [(row.window_start, row.digest) for row in rows]
 
 
+def recorded(store: Store) -> list[str]:
+    """Digests of all rosters on record."""
+    with store._database().read() as connection:
+        return sorted(connection.scalars(sa.select(tables.rosters.c.digest)))
+
+
 def rows_of(store: Store) -> list[dict[str, Any]]:
     return [row for batch in store.releases("homes", "weekly") for row in batch.to_pylist()]
 
@@ -118,6 +124,46 @@ class RosterContract(OnLedger):
         assert held.series == (*SERIES, "x", "a")
         assert [len(version.roster.series) for version in held.versions] == [5, 6]
         assert "x" not in held.roster_of(windows_of(held)[1]).series
+
+    def test_series_that_join_one_by_one_leave_no_roster_that_nothing_names(self, store: Store) -> None:
+        held = store.register(domain(), query())
+        windows = windows_of(held)
+        store.publish(held, drafts(held, windows[:1]))
+        stale = store.join(held, [("x0", None)])
+        for number in range(1, 9):
+            held = store.join(held, [(f"x{number}", None)])
+        joined = Roster.of([*SERIES, *(f"x{number}" for number in range(9))])
+        # of the first window, of what was replaced, and the newest
+        assert recorded(store) == sorted(one.digest for one in (Roster.of(SERIES), Roster.of(SERIES).emptied, joined))
+        assert (held.revision, held.series) == (9, (*SERIES, *joined.series[-9:]))
+        assert [held.roster_of(window) for window in windows] == [Roster.of(SERIES)] + [joined] * 5
+        # a worker that read a version before it was replaced is told the newest one
+        store.charge_windows(held, windows[1:2])
+        with pytest.raises(RosterChanged):
+            store.publish(stale, drafts(stale, windows[1:2]))
+        assert store.current(stale) == held
+        store.publish(held, drafts(held, windows[1:3]))
+        held = store.join(store.join(held, [("y", None)]), [("z", None)])
+        assert joined.digest in recorded(store)
+        assert len(recorded(store)) == 4
+        # a change that takes something away leaves what was declared before it
+        held = store.register(domain(), query(roster=JOINED))
+        held = store.register(domain(), query(roster=LEFT))
+        assert {LEFT.digest, JOINED.digest} <= set(recorded(store))
+        store.publish(held, drafts(held))
+        assert charged(store)[1][1] == joined.digest
+        assert store.verify().defects == ()
+
+    def test_a_roster_that_another_query_names_stays_when_series_join(self, store: Store) -> None:
+        first, second = (store.register(domain(), query(name)) for name in ("weekly", "daily"))
+        for number in range(5):
+            first, second = (store.join(one, [(f"x{number}", None)]) for one in (first, second))
+            assert first.query.roster == second.query.roster
+        first = store.join(first, [("y", None)])
+        assert recorded(store) == sorted(
+            one.digest for one in (first.query.roster, first.query.roster.emptied, second.query.roster)
+        )
+        assert store.registered("homes", "daily") == second
 
     def test_a_roster_of_other_groups_is_for_later_windows_and_keeps_groups_a_series(self, store: Store) -> None:
         pairs = [(name, "north" if name < "m3" else "south") for name in SERIES]

@@ -129,6 +129,28 @@ def test_a_roster_changed_in_one_ledger_holds_unless_the_other_used_the_old_one(
     assert not (tmp_path / "no.db").exists()
 
 
+def test_ledgers_agree_on_a_version_that_joins_replaced_in_one_of_them(tmp_path: Path) -> None:
+    first = fill(tmp_path / "a.db", windows=2)
+    joins(first, "x")
+    second = Path(shutil.copy(first, tmp_path / "b.db"))
+    joins(second, "y", "z")
+    for number, order in enumerate(((first, second), (second, first))):
+        both = united(tmp_path / f"{number}.db", *order)
+        assert content(both) == content(second)
+    # where the version was charged, its rows would not be those of the query
+    fill(first, windows=3, roster=Roster.of([*SERIES, "x"]))
+    with pytest.raises(StoreError, match="a roster that another had changed"):
+        united(tmp_path / "no.db", first, second)
+
+
+def joins(path: Path, *names: str) -> None:
+    with Store(address(path), create=False) as store:
+        for name in names:
+            held = store.registered("homes", "weekly")
+            assert held is not None
+            store.join(held, [(name, None)])
+
+
 def replace_fresh(held: Registration | None) -> Registration | None:
     return None if held is None else replace(held, fresh=False)
 

@@ -23,7 +23,14 @@ from apache_beam.coders import Coder
 from apache_beam.coders.typecoders import registry
 
 from ...schemas.errors import QuiltstreamError
-from ...schemas.readings import GROUPED_READING_SCHEMA, LETTER_SCHEMA, READING_SCHEMA, REJECT_SCHEMA, RejectReason
+from ...schemas.readings import (
+    GROUPED_READING_SCHEMA,
+    LETTER_SCHEMA,
+    LONGEST_NAME,
+    READING_SCHEMA,
+    REJECT_SCHEMA,
+    RejectReason,
+)
 from ...schemas.slots import parse_instant
 
 #: Instants outside are typing errors; inside, no arithmetic on microseconds overflows.
@@ -98,8 +105,10 @@ def reading_columns(batch: pa.RecordBatch, *, grouped: bool = False) -> ReadingC
             set_aside(outside, reason)
             times = np.where(outside, 0, times)
         known, codes = named.get(name, (None, None))
-        if known is not None and codes is not None and (absent := are_absent(known)).any():
-            set_aside(absent[codes], reason)
+        if known is not None and codes is not None:
+            for bad, why in ((are_long(known), RejectReason.MALFORMED_ROW), (are_absent(known), reason)):
+                if bad.any():
+                    set_aside(bad[codes], why)
     values = columns["value"].to_numpy(zero_copy_only=False)
     set_aside(~np.isfinite(values), RejectReason.NOT_FINITE)
     return ReadingColumns(names, series, times, values, groups, group, tuple(problems.items()))
@@ -161,6 +170,11 @@ _AS_TABLE = "a table in place of the record batch: beam.Map(lambda batch: pa.Tab
 def are_absent(names: pa.Array) -> Bools:
     """Which names are none, shape (n,): absent, empty, or blanks only."""
     return pc.fill_null(pc.equal(pc.utf8_trim_whitespace(names), ""), fill_value=True).to_numpy(zero_copy_only=False)
+
+
+def are_long(names: pa.Array) -> Bools:
+    """Which names are longer than a name may be, shape (n,)."""
+    return truths(pc.greater(pc.utf8_length(names), LONGEST_NAME))
 
 
 def finite_float(one: Any) -> float:

@@ -42,6 +42,7 @@ from ..common.batches import (
     Problem,
     Rejects,
     are_absent,
+    are_long,
     as_utf8,
     finite_float,
     is_text_type,
@@ -88,6 +89,9 @@ def read_names(column: pa.Array, empty: RejectReason) -> tuple[pa.DictionaryArra
     """Read a column of names: the names, shape (n,), and the rows without one, whose reason is ``empty``."""
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     names, broken = _as_text(encoded.dictionary)
+    if (long := are_long(names)).any():
+        # the dictionary goes with the rows that are kept
+        names, broken = pc.if_else(pa.array(long), "", names), broken | long
     # the numbers of names that cannot be one; the dictionary is small next to the rows
     absent = are_absent(names)
     indices = encoded.indices

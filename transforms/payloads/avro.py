@@ -42,12 +42,12 @@ import pyarrow as pa
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from ...schemas.errors import QuiltstreamError
-from ...schemas.readings import RejectReason
+from ...schemas.readings import LONGEST_NAME, RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.places import Steps
 from ..common.batches import Bools, Floats, Ints
 from ..formats.avro import BYTES, RECORDS, TIMES, Shapes, bare, plain_times
-from .columns import FIELDS, GROUP, LONGEST_NAME, LONGEST_TEXT, SERIES, TIME, VALUE
+from .columns import FIELDS, GROUP, LONGEST_TEXT, SERIES, TIME, VALUE
 from .parsing import Parsed, ParsedColumns, parse_each
 
 Bytes = npt.NDArray[np.uint8]

@@ -27,15 +27,13 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from ...schemas.readings import RejectReason
+from ...schemas.readings import LONGEST_NAME, RejectReason
 from ...schemas.settings.places import Constant, Place
 from ..common.batches import Bools, Ints, finite_float
 from ..formats.paths import is_text
 from ..formats.rows import RawRows
 from .messages import Headers, Messages
 
-#: A longer name is no name: a message could repeat it for each of its readings.
-LONGEST_NAME = 1_000
 #: Longer texts of times and values are none.
 LONGEST_TEXT = 100
 

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...schemas.readings import RejectReason
+from ...schemas.readings import LONGEST_NAME, RejectReason
 from ...schemas.settings.mappings import Readings, payload_paths
 from ...schemas.settings.places import (
     Condition,
@@ -51,7 +51,6 @@ from ...schemas.settings.places import (
 from ..common.batches import Bools, Ints, finite_float
 from .columns import (
     GROUP,
-    LONGEST_NAME,
     LONGEST_TEXT,
     SERIES,
     TIME,

@@ -261,6 +261,33 @@ def test_a_null_in_the_dictionary_of_a_record_batch_is_an_absent_name() -> None:
     assert list(seen.add_input(seen.create_accumulator(), batch).members()[0]) == ["m1"]
 
 
+def test_a_name_longer_than_the_limit_is_a_reject_from_any_source(tmp_path: Path) -> None:
+    names = ["m" * 1_000, "\N{GREEK SMALL LETTER MU}" * 1_000, "m" * 1_001, "m" * 1_000_000, "", "m1"]
+    times = pa.array([START] * 6, READING_SCHEMA.field("time").type)
+    columns = [pa.array(names).dictionary_encode(), times, pa.array([1.0] * 6)]
+    groups = pa.array(["g", "g" * 1_001, "g", "g" * 1_001, "g", "g"]).dictionary_encode()
+    found = reading_columns(pa.RecordBatch.from_arrays(columns, READING_SCHEMA.names))
+    long = [("malformed-row", [False] * 2 + [True] * 2 + [False] * 2), ("missing-series", [False] * 4 + [True, False])]
+    assert [(reason.value, bad.tolist()) for reason, bad in found.problems] == long
+    found = reading_columns(pa.RecordBatch.from_arrays([*columns, groups], GROUPED_READING_SCHEMA.names), grouped=True)
+    assert found.good.tolist() == [True, False, False, False, False, True]
+    for kind in ("jsonl", "csv", "parquet"):
+        path = tmp_path / f"x.{kind}"
+        table = pl.DataFrame({"series": names, "time": ["2013-01-01T00:00:00Z"] * 6, "value": [1.0] * 6})
+        {"jsonl": table.write_ndjson, "csv": table.write_csv, "parquet": table.write_parquet}[kind](path)
+        source = FileSource.model_validate({kind: str(path)})
+        parts = decoded_parts(ReadReadings(source, Readings(series="series", time="time", value="value")))
+        first = 2 if kind == "csv" else 1
+        rejects = {
+            reject.reason.value: (reject.positions - first).tolist() for part in parts for reject in part.rejects
+        }
+        assert rejects == {"malformed-row": [2, 3], "missing-series": [4]}
+        read = [part.readings.column("series") for part in parts if part.readings is not None]
+        assert [name for one in read for name in one.to_pylist()] == [names[0], names[1], names[5]]
+        # what is rejected does not go with what is kept
+        assert max(len(name) for one in read for name in one.dictionary.to_pylist()) == 1_000
+
+
 def test_a_name_that_stands_twice_in_a_dictionary_joins_with_one_group() -> None:
     """Arrow allows it; a live job would put the series on record in two groups, and reject its readings in both."""
     names = pa.DictionaryArray.from_arrays(pa.array([1, 0, 2], pa.int32()), pa.array(["m1", "m1", "m2"]))

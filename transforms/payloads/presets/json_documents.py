@@ -29,8 +29,8 @@ from typing import Any
 import orjson
 
 from ....schemas.errors import QuiltstreamError
-from ....schemas.readings import RejectReason
-from ..columns import LONGEST_NAME, RowList, plain
+from ....schemas.readings import LONGEST_NAME, RejectReason
+from ..columns import RowList, plain
 from ..messages import Messages
 from ..parsing import Parsed, Parser, parse_json
 

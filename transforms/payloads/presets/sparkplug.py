@@ -31,8 +31,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from ....schemas.readings import RejectReason
-from ..columns import LONGEST_NAME, RowList, text_of, topics
+from ....schemas.readings import LONGEST_NAME, RejectReason
+from ..columns import RowList, text_of, topics
 from ..messages import Bounded, Messages
 from ..parsing import KINDS, ProtobufFields, protobuf_class
 from .json_documents import Wanted

@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ....schemas.readings import RejectReason
+from ....schemas.readings import LONGEST_NAME, RejectReason
 from ....schemas.settings.base import SettingsError
-from ..columns import LONGEST_NAME, RowList
+from ..columns import RowList
 from ..parsing import Parsed
 from .json_documents import MalformedError, Wanted
 
