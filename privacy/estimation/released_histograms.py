@@ -38,15 +38,26 @@ independent discrete Laplace variables, the sum of m counts out of k that sum to
 p_m(s) p_{k-m}(-s). Both laws are convolved by fast Fourier transform, on a lattice whose step is 1 up to a scale of
 512; for wider noise the step is coarser, and a half-width is rounded up by one step.
 
-*Other weights* (a mean, a difference of shares). The law of S is symmetric and, up to the rounding to whole numbers,
-log-concave: that of Z_i is, on the hyperplane of sum zero, too; marginals and sums of log-concave laws are log-concave
-(Prekopa 1973). So X = |S| has a survival function G with log G concave, G(0) = 1, and (Barlow and Marshall 1964)
+*Other weights* (a mean, a difference of shares). S is symmetric, so P(|S| > h) = 2 P(S > h), and every weight is known,
+hence M(z) = E exp(z S): for independent counts, with r = exp(-1 / scale), each has the factor
 
-    P(X >= t) <= exp(-u)   for   t = std u / sqrt(2 (1 - exp(-u) (1 + u))).
+    E exp(z w Z) = (1 - r)^2 / ((1 - r e^{zw}) (1 - r e^{-zw})),
 
-Proof: let w = u / t. If G(t) > exp(-u), then log G(x) >= (x / t) log G(t) > -w x for 0 < x < t, so E X^2 is at least
-the integral of 2 x G(x) over 0..t, hence above 2 (1 - exp(-u) (1 + u)) / w^2 = std^2, a contradiction. For 95 % that
-is 2.37 standard deviations, where a normal law has 1.96 and a single Laplace variable 2.12.
+and under sum zero M(z) is the mean over u in 0..2 pi of the product of these factors at z w + i u, divided by the mean
+at z = 0. Let U be the sum of n uniform variables on [-c/n, c/n], independent of S. Where S > h, S + U > h - c, so
+
+    P(S > h) <= P(S + U > x),   x = h - c,
+
+and for any t > 0 with M(t) finite and any L > 0, with z_m = t + 2 pi i m / L (Abate and Whitt 1992),
+
+    1/L  sum over all whole m of  M(z_m) E exp(z_m U) exp(-z_m x) / z_m
+        =  sum over all whole j of  exp(-t j L) P(S + U > x - j L)  >=  P(S + U > x).
+
+Proof: exp(t y) P(S + U > y) has the Fourier transform M(z) E exp(zU) / z, and Poisson's formula says the equality. The
+term j = 0 is the one sought, and none is negative. QED. Of the left side the terms beyond |m| = D are at most
+M(t) exp(-t x) / (n pi) (cosh(t c / n) / X)^n in sum, X = 2 pi D c / (n L), because |M(z)| <= M(t) and
+|sinh(z c / n)| <= cosh(t c / n); they are added. Nothing is said of densities, which discrete noise does not have.
+Noise of sum zero and a scale above 16 or so is on a coarser lattice here, too: a half-width has one step of it more.
 """
 
 from __future__ import annotations
@@ -57,6 +68,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +85,34 @@ _ROUNDING = 1e-9
 """By how much the sums of a transform may be off; a half-width covers so much more than it must."""
 
 _RAREST = 1e-9
-"""Of what may go wrong less often than that no transform tells enough, and a bound takes its place."""
+"""Of what may go wrong less often than that no transform of the law itself tells enough."""
+
+_FINE_WEIGHTED = 32
+"""The same for noise of sum zero under m different weights, over the root of m, at most 16; work grows with both."""
+
+_LEAST = 1e-300
+"""Added to a mean, so that it has a logarithm."""
+
+_AT_ONCE = 2**20
+"""Numbers of a product over exponents and angles."""
+
+_NARROWEST = 1 / 300
+"""Narrower noise is taken as this wide: its moments are larger, and no exponential overflows."""
+
+_TILT = 0.6
+"""The largest t of a sum, as a share of the exponents at which moments are finite."""
+
+_SMOOTHING = 150
+"""Chernoff's half-width is so many times c."""
+
+_UNIFORM = 8
+"""Uniform variables that U is the sum of."""
+
+_REST = 1e-3
+"""What the terms left out may be, as a share of what may go wrong."""
+
+_ALIAS = 6.0
+"""exp(-t L) is at most what may go wrong times exp of minus this."""
 
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -150,31 +189,117 @@ def half_width(noises: Sequence[HistogramNoise], weights: Sequence[float], level
 
     Returns:
         h with P(|S| <= h) >= level: a whole number, the smallest one up to the lattice, where all weights are 0 or 1.
-        Else by the spread of a log-concave density, and a step of the largest weight more, because noise is whole.
+        Else by the sum over moments, from 0.95 up some 2 % more than the least; noise of sum zero and a scale above 16
+        or so is on a coarser lattice, and h has one step of it more.
 
     Raises:
         ValueError: The level is out of range, or the weights do not fit.
     """
     if not 0 < level < 1:
         raise ValueError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
-    spread = std(noises, weights)
-    if spread == 0:
+    if std(noises, weights) == 0:
         return 0
-    if all(weight in {0, 1} for weight in weights):
-        if 1 - level < _RAREST:
-            return math.ceil(spread_factor(level) * spread) + 1
-        return _whole_half_width(frozenset(Counter(noises).items()), int(sum(weights)), level)
-    return spread_factor(level) * spread + max(map(abs, weights))
+    found = frozenset(Counter(noises).items())
+    if any(weight not in {0, 1} for weight in weights):
+        return _weighted_half_width(frozenset((*one, tuple(weights)) for one in found), level)
+    if 1 - level >= _RAREST:
+        return _whole_half_width(found, int(sum(weights)), level)
+    if len(noises) == 1 and sum(weights) == 1:
+        (noise,) = noises
+        law = DiscreteLaplace(noise.scale) if noise.law == INDEPENDENT else ZeroSumLaplace(noise.scale, noise.bins)
+        return law.half_width(level)
+    return math.floor(_weighted_half_width(frozenset((*one, tuple(weights)) for one in found), level))
 
 
-def spread_factor(level: float) -> float:
-    """How many standard deviations hold a symmetric log-concave variable with probability ``level``.
+@lru_cache(maxsize=4096)
+def _weighted_half_width(parts: frozenset[tuple[HistogramNoise, int, tuple[float, ...]]], level: float) -> float:
+    """The same for any weights, which may differ between so many histograms of each noise."""
+    sums = [_Sum.of(*part) for part in parts if part[0].law == INDEPENDENT or len(set(part[2])) > 1]
+    sums = [one for one in sums if one.weights.any()]
+    if not sums:
+        return 0.0
+    least = min(one.rate / np.abs(one.weights).max() for one in sums)
+    # both sides, and the rounding of the moments
+    miss = (1 - level) / 2 * (1 - 1e-6)
 
-    >>> round(spread_factor(0.95), 3)
-    2.368
+    def log_moments(z: NDArray[Any]) -> NDArray[Any]:
+        return sum((one.log_moments(z) for one in sums), np.zeros_like(z))
+
+    tilts = least * np.geomspace(1e-4, 0.999, 128)
+    chernoff = (log_moments(tilts) - math.log(miss)) / tilts
+    high = float(chernoff.min())
+    t, c = min(_TILT * least, float(tilts[chernoff.argmin()])), high / _SMOOTHING
+    period = (_ALIAS - math.log(miss)) / t
+    top = float(log_moments(np.array([t]))[0]) - math.log(_UNIFORM * math.pi)
+    # h is some two units of 1 / t below Chernoff's
+    cut_at = math.exp(max(0.0, top - t * high + 2 - math.log(_REST * miss)) / _UNIFORM)
+    z = t + 2j * np.pi / period * np.arange(math.ceil(cut_at * _UNIFORM * period / (2 * math.pi * c)) + 1)
+    piece = z * c / _UNIFORM
+    logs = log_moments(z) + _UNIFORM * np.log(np.sinh(piece) / piece) - np.log(z * period)
+    logs[1:] += math.log(2)
+    rest = top + _UNIFORM * math.log(math.cosh(t * c / _UNIFORM) / cut_at)
+    low = 0.0
+    while high - low > c / 16:
+        middle = (low + high) / 2
+        passed = float(np.exp(logs - z * (middle - c)).real.sum()) + math.exp(rest - t * (middle - c))
+        low, high = (low, middle) if passed <= miss else (middle, high)
+    return high + max(one.step for one in sums)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sum:
+    """The weighted sum of the noise of equal histograms.
+
+    Attributes:
+        weights: The distinct ones, in the middle of which 0 is where the noise sums to zero, shape (m,).
+        times: How often each weight occurs, shape (m,).
+        histograms: Their number.
+        rate: One over the scale of the noise, in steps of the lattice.
+        step: What one step of a coarser lattice may take the sum further; 0 on that of whole numbers.
+        kept: Whether the noise sums to zero.
     """
-    u = -math.log1p(-level)
-    return u / math.sqrt(2 * (1 - (1 - level) * (1 + u)))
+
+    weights: Floats
+    times: Counts
+    histograms: int
+    rate: float
+    step: float
+    kept: bool
+
+    @classmethod
+    def of(cls, noise: HistogramNoise, histograms: int, weights: Sequence[float]) -> _Sum:
+        distinct, times = np.unique(np.asarray(weights, dtype=np.float64), return_counts=True)
+        scale, kept = max(_NARROWEST, float(noise.scale)), noise.law == ZERO_SUM
+        if not kept:
+            return cls(distinct, times, histograms, 1 / scale, 0.0, kept)
+        step = max(1, math.ceil(scale / min(16.0, _FINE_WEIGHTED / math.sqrt(len(distinct)))))
+        distinct = step * (distinct - (distinct[0] + distinct[-1]) / 2)
+        off = 0.0 if step == 1 else float(distinct[-1] - distinct[0])
+        return cls(distinct, times, histograms, _coarse_rate(scale, step), off, kept)
+
+    def log_moments(self, z: NDArray[Any]) -> NDArray[Any]:
+        """Logarithm of E exp(z S), of any branch where z is complex; the real part of z is in the domain."""
+        at = np.multiply.outer(z, self.weights)
+        if not self.kept:
+            each = 2 * math.log(-math.expm1(-self.rate)) - np.log(-np.expm1(at - self.rate))
+            return self.histograms * ((each - np.log(-np.expm1(-at - self.rate))) @ self.times)
+        # the mean over so many angles is off by the chance that counts sum to so much instead of zero, some e^-30
+        share = min(_TILT, float(np.real(z).max() * np.abs(self.weights).max() / self.rate))
+        bins = self.times.sum()
+        angles = math.ceil(min(38 + 1.3 * bins, 60 + 0.6 * bins) / ((1 - share) * self.rate))
+        rows = max(1, _AT_ONCE // angles)
+        found = np.concatenate([self._mean(at[row : row + rows], angles) for row in range(0, len(at), rows)])
+        return self.histograms * np.log(found / self._mean(np.zeros((1, len(self.weights))), angles))
+
+    def _mean(self, at: NDArray[Any], angles: int) -> NDArray[Any]:
+        u, r = 2 * np.pi / angles * np.arange(angles), math.exp(-self.rate)
+        product = np.ones((len(at), angles), dtype=np.complex128)
+        for place, times in enumerate(self.times.tolist()):
+            one = np.multiply.outer(np.cosh(at[:, place]), np.cos(u))
+            one = one + 1j * np.multiply.outer(np.sinh(at[:, place]), np.sin(u))
+            product *= ((1 - r) ** 2 / (1 + r * r - 2 * r * one)) ** times
+        found = product.mean(axis=1) + _LEAST
+        return found if np.iscomplexobj(at) else np.real(found)
 
 
 @lru_cache(maxsize=4096)
@@ -202,13 +327,17 @@ def _transform(
     noise: HistogramNoise, chosen: int, step: int, angles: NDArray[np.float64], size: int
 ) -> NDArray[np.float64]:
     """The characteristic function of the sum of ``chosen`` counts, in units of ``step``; real, the law is symmetric."""
-    # of noise that is narrower than a step the variance is kept; sinh overflows above 710
-    r = math.exp(-2 * math.asinh(step * math.sinh(min(700.0, 1 / (2 * float(noise.scale))))))
+    r = math.exp(-_coarse_rate(float(noise.scale), step))
     one = (1 - r) ** 2 / (1 - 2 * r * np.cos(angles) + r * r)
     if noise.law == INDEPENDENT:
         return one**chosen
     joint = np.fft.irfft(one**chosen, size) * np.fft.irfft(one ** (noise.bins - chosen), size)
     return np.fft.rfft(joint / joint.sum()).real
+
+
+def _coarse_rate(scale: float, step: int) -> float:
+    """One over the scale in steps, at which the variance is kept; sinh overflows above 710."""
+    return 2 * math.asinh(step * math.sinh(min(700.0, 1 / (2 * scale))))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -426,8 +555,12 @@ def change(before: ReleasedHistogram, after: ReleasedHistogram, level: float = 0
     one = _indicator(len(before.counts), 0, 1)
     if before.total == after.total:
         return Shares(differences, half_width((*before.noises, *after.noises), one, level) / after.total)
-    spread = math.hypot(std(before.noises, one) / before.total, std(after.noises, one) / after.total)
-    return Shares(differences, spread_factor(level) * spread + 1 / min(before.total, after.total) if spread else 0.0)
+    parts = (
+        (noise, n, tuple(weight / total for weight in one))
+        for noises, total in ((before.noises, before.total), (after.noises, after.total))
+        for noise, n in Counter(noises).items()
+    )
+    return Shares(differences, _weighted_half_width(frozenset(parts), level))
 
 
 def _indicator(k: int, start: int, stop: int) -> list[int]:

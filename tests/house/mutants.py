@@ -1037,6 +1037,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/privacy/estimation/test_noise_sums.py",),
     ),
     Mutant(
+        name="a weighted sum of noise leaves out what smoothing takes",
+        file="privacy/estimation/released_histograms.py",
+        old="        passed = float(np.exp(logs - z * (middle - c))",
+        new="        passed = float(np.exp(logs - z * (middle + c))",
+        tests=("tests/privacy/estimation/test_noise_sums.py",),
+    ),
+    Mutant(
         name="of equal keys at the place of the last that is chosen all are chosen",
         file="privacy/mechanisms/sampling.py",
         old="    accepted = ends[:, 0] < ends[:, 1]",
