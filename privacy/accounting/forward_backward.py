@@ -109,6 +109,9 @@ _CLOSE = 5e-7
 
 _MOST_TRIES = 100
 
+#: Densities that are tried before the factor from one to the next is squared each time.
+_SLOW_TRIES = 8
+
 #: Epsilon above which the exponential of a density would overflow.
 _MOST_TOLD = 500.0
 
@@ -196,6 +199,7 @@ def endless(belief: Belief, epsilon: float) -> Endless:
     return Endless(min(one.density for one in found), found)
 
 
+@lru_cache(maxsize=256)
 def calibrated(pair: Pair, epsilon: float) -> Certificate:
     """The largest density of one member, with its certificate, up to a relative 1e-6.
 
@@ -479,15 +483,15 @@ def _carried(belief: Belief, density: float) -> tuple[Certificate, ...]:
 
 
 @lru_cache(maxsize=256)
-def grid_density(belief: Belief, epsilon: float) -> float:
-    """A density of the grid whose endless stream loses at most epsilon, 3 at most.
+def grid_density(belief: Belief, epsilon: float, above: float = 0.0) -> float:
+    """A density of the grid whose endless stream loses at most epsilon, 3 at most; none is sought up to `above`.
 
     Up to 3 no other is larger by more than 1 in 2000 where couplings prove it. Where a slot may lose less than some
     1e-5 total variations prove more than couplings of double precision: the larger of both densities is taken.
 
     Raises:
         ChainError: The belief is a chain that does not mix.
-        NotContracting: No density above 0 has a bound.
+        NotContracting: No density above the given one has a bound.
         ValueError: Epsilon is not finite, or below 2^-46.
     """
     epsilon = accepted_loss(epsilon)
@@ -501,10 +505,10 @@ def grid_density(belief: Belief, epsilon: float) -> float:
         return endless(everywhere(belief), epsilon).density
     if epsilon >= _LARGEST and constant_loss(belief, _LARGEST) * (1 + ACCURACY) <= epsilon:
         return max(_LARGEST, carried)
-    found = 0.0
+    found = above
     for form in dict.fromkeys((pairs, tuple((_curve(ahead), _curve(back)) for ahead, back in pairs))):
         found = max(found, _certified_density(belief, form, epsilon, above=found))
-    if found or carried:
+    if max(found, carried) > above:
         return max(found, carried)
     raise NotContracting(
         f"no certificate was found for epsilon {epsilon:g}: the chain mixes too slowly, or what a slot may lose is too "
@@ -649,8 +653,11 @@ def _certificate_above(direction: Kernel, density: float) -> FloatArray:
         matrix = influence + density * (1 + _EXCESS[-1])
         np.fill_diagonal(matrix, 0.0)
         return matrix
-    while density < _LARGEST:
-        density *= 1.25
+    for turn in range(_MOST_TRIES):
+        if density >= _LARGEST:
+            break
+        # from a density of no use, 1e-33 say, up to the largest in a few tries
+        density *= 1.25 ** max(1, 2 ** (turn - _SLOW_TRIES))
         found = _linearised(direction, density)
         if found is not None:
             return found
@@ -698,7 +705,8 @@ def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | Non
         return Calibration(epsilon, 0.0, none, None, 0.0, slots, METHOD, None, nothing)
     whole = math.inf if slots is None else slots / epsilon * (1 + _ROOM)
     try:
-        density = grid_density(belief, epsilon)
+        # below that group privacy has less noise
+        density = grid_density(belief, epsilon, 1 / whole)
     except (ChainError, NotContracting) as error:
         if slots is None:
             raise ChainError(

@@ -9,8 +9,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import AnyInitial, FiniteClass, MarkovChain, MixingBounds, mqm_exact, pairwise
+from quiltstream.privacy import (
+    AnyInitial,
+    FiniteClass,
+    MarkovChain,
+    MixingBounds,
+    forward_backward,
+    mqm_exact,
+    pairwise,
+)
 from quiltstream.privacy.accounting import directions_of, endless, lower_bound
+from quiltstream.privacy.accounting import forward_backward as forward_backward_module
 from quiltstream.privacy.models import AnyStart, ChainError, Kernel, MixingCurve, NotContracting, certify
 
 from .. import reference
@@ -196,3 +205,27 @@ def test_a_chance_that_is_0_by_rounding_leaves_the_odds_of_any_start_unbounded()
     gone = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
     assert not AnyStart.of([gone]).odds
     assert AnyStart.of([np.array([[0.9, 0.1], [0.4, 0.6]])]).odds
+
+
+@pytest.mark.parametrize("epsilon", [40.0, 1e-9])
+def test_a_window_has_group_privacy_where_a_density_is_of_no_use(monkeypatch, epsilon):
+    """The map is solved for a few densities at most, not for each of 340 from 1e-33 up."""
+    solved, approach = [], Kernel.approach
+
+    def counted(*given):
+        solved.append(given)
+        assert len(solved) < 60
+        return approach(*given)
+
+    monkeypatch.setattr(Kernel, "approach", counted)
+    found = forward_backward(MarkovChain([[1 - 1e-100, 1e-100], [0.5, 0.5]], [0.5, 0.5]), epsilon, 3)
+    assert found.sigma == pytest.approx(3 / epsilon, rel=1e-9)
+
+
+def test_a_certificate_is_sought_from_any_density_up_in_a_few_tries(monkeypatch):
+    tried = []
+    monkeypatch.setattr(forward_backward_module, "_linearised", lambda _, density: tried.append(density))
+    with pytest.raises(NotContracting, match="to begin with"):
+        forward_backward_module._certificate_above(Kernel(np.array([[1.0, 0.0], [0.5, 0.5]]), 2.0**-50), 1e-300)
+    assert len(tried) < 30
+    assert tried[-1] > 3
