@@ -104,6 +104,7 @@ _REVERSIBLE = 1e-10
 """How far, relatively, the flows of a reversible chain may differ from their transposes."""
 
 _SHOWN = 8
+_TOO_RARE = "a state is rarer than double precision can say: merge rare bins"
 
 
 class ChainError(PrivacyError):
@@ -263,9 +264,19 @@ class MarkovChain(Belief):
         accuracy.
 
         Raises:
-            ChainError: If the chain is reducible.
+            ChainError: If the chain is reducible, or a ratio of two probabilities is beyond every float.
         """
         self._need_irreducible("a unique stationary distribution")
+        try:
+            with np.errstate(over="raise", divide="raise", invalid="raise"):
+                weights = self._eliminated()
+        except FloatingPointError:
+            raise ChainError(_TOO_RARE) from None
+        if not np.isfinite(weights).all():  # a product of matrices need not raise
+            raise ChainError(_TOO_RARE)
+        return frozen(weights)
+
+    def _eliminated(self) -> FloatArray:
         work = self.transition.copy()
         for state in range(self.states - 1, 0, -1):
             work[:state, state] /= work[state, :state].sum()
@@ -275,7 +286,7 @@ class MarkovChain(Belief):
             weights[state] = weights[:state] @ work[:state, state]
             if weights[state] > _LARGE:
                 weights = np.ldexp(weights, -np.frexp(weights[state])[1])
-        return frozen(weights / weights.sum())
+        return weights / weights.sum()
 
     @property
     def pi_min(self) -> float:
@@ -364,8 +375,8 @@ class MarkovChain(Belief):
     def _held(self) -> FloatArray:
         """The stationary distribution, of which every probability is held to all digits."""
         weights = self.stationary
-        if not (weights >= LEAST_WEIGHT).all():  # nor are they where a sum has overflowed
-            raise ChainError("a state is rarer than double precision can say: merge rare bins")
+        if not (weights >= LEAST_WEIGHT).all():
+            raise ChainError(_TOO_RARE)
         return weights
 
     @cached_property

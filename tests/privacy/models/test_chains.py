@@ -37,6 +37,25 @@ def test_the_papers_first_chain_has_the_papers_gap_and_rarest_state():
     assert (chain.period, chain.gap_multiplicity, chain.is_reversible) == (1, 1, True)
 
 
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        [[0.5, 0.5], [5e-324, 1.0]],
+        [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [5e-324, 5e-324, 1.0]],
+        [[1 - 1e-200, 1e-200, 0, 0], [0.5, 0.5 - 1e-200, 1e-200, 0], [0, 0.5, 0.5, 1e-310], [0, 0, 0.5, 0.5]],
+    ],
+)
+def test_a_ratio_of_probabilities_beyond_every_float_is_refused(matrix):
+    chain = MarkovChain(matrix)
+    try:
+        found = chain.stationary
+    except ChainError as error:
+        assert "rarer than double precision" in str(error)  # noqa: PT017 - either is right
+    else:
+        assert np.isfinite(found).all()
+        assert found.sum() == pytest.approx(1.0)
+
+
 @settings(max_examples=60, deadline=None)
 @given(transitions())
 def test_the_gap_is_that_of_the_eigenvalues_of_p_times_its_reversal(matrix):
