@@ -122,6 +122,10 @@ def _named(states: tuple[int, ...]) -> str:
     return "{" + shown + (f", ... ({len(states)} states)" if len(states) > _SHOWN else "") + "}"
 
 
+def _labels(labels: list[Any]) -> str:
+    return ", ".join(str(one) for one in labels[:_SHOWN]) + (", ..." if len(labels) > _SHOWN else "")
+
+
 def _numbers(name: str, values: npt.ArrayLike) -> FloatArray:
     try:
         array = numbers(name, values)
@@ -149,6 +153,15 @@ def _distribution(name: str, row: FloatArray) -> FloatArray:
 
 
 def _transition(values: npt.ArrayLike) -> FloatArray:
+    columns, index = (getattr(values, axis, None) for axis in ("columns", "index"))
+    if columns is not None and index is not None:
+        to, states = list(columns), list(index)
+        # other labels are names of the rows alone, such as 0, 1, ...
+        if states != to and len(states) == len(to) and set(states) == set(to):
+            raise ChainError(
+                f"transition has rows {_labels(states)} and columns {_labels(to)}, but entries are taken by position: "
+                "give both in one order, as transition.loc[transition.columns] does"
+            )
     matrix = _numbers("transition", values)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:  # noqa: PLR2004 - a matrix has two axes
         raise ChainError(
@@ -173,6 +186,7 @@ class MarkovChain(Belief):
     """A chain (q, P): initial distribution and transition matrix ([SWC17] section 4.2).
 
     A row that sums to 1 within 1e-9 is accepted and divided by its sum; a row within 2**-50 of 1 is kept bit for bit.
+    A data frame is read by position, and refused where its index has the labels of its columns in another order.
 
     Attributes:
         transition: P, shape (k, k), rows sum to 1; read-only.

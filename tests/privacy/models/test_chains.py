@@ -142,6 +142,23 @@ def test_bad_matrices_are_refused_with_place_value_limit_and_next_step(transitio
     assert ": " in str(caught.value)
 
 
+class Frame:
+    """What a data frame shows of itself."""
+
+    def __init__(self, rows, index, columns):
+        self.rows, self.index, self.columns = np.array(rows), np.array(index), np.array(columns)
+
+    def __array__(self, dtype=None, copy=None):
+        return self.rows.astype(dtype)
+
+
+def test_a_data_frame_whose_rows_are_in_another_order_is_refused():
+    with pytest.raises(ChainError, match=r"rows on, off and columns off, on.*by position: .*one order"):
+        MarkovChain(Frame([[0.4, 0.6], [0.9, 0.1]], ["on", "off"], ["off", "on"]))
+    for index in (["off", "on"], [0, 1], ["from off", "from on"]):
+        assert MarkovChain(Frame(THETA1, index, ["off", "on"])) == MarkovChain(THETA1)
+
+
 def test_rows_within_the_tolerance_are_divided_by_their_sum():
     chain = MarkovChain([[0.5, 0.5 + 1e-10], [0.4, 0.6]])
     assert abs(chain.transition[0].sum() - 1) < 1e-15
