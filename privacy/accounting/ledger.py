@@ -214,7 +214,10 @@ class Ledger:
         return self.loss
 
     def would_cost(self, start: int, stop: int, epsilon_dp: float) -> float:
-        """What a charge would add to the loss; the ledger stays as it is, and no budget is asked.
+        """By how much a charge would raise the loss; the ledger stays as it is, and no budget is asked.
+
+        Returns:
+            The increase in epsilon, at least 0; not the loss after the charge, which is ``loss`` plus the increase.
 
         Raises:
             ValueError: As ``charge``.
