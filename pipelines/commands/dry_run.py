@@ -623,7 +623,9 @@ def _quilt(said: Forecast) -> str:
     if said.mechanism == METHODS["entry-dp"].label:
         return "none: a slot is hidden from itself only, and what its neighbours tell of it is in the loss below"
     if said.certified:
-        least = "" if said.lower_bound is None else f"; below sigma {said.lower_bound:.4f} no such noise would do"
+        least = ""
+        if said.lower_bound is not None:
+            least = f"; below sigma {said.lower_bound:.4f} no such noise would do for counts of every slot"
         return f"none: a certificate of the forward-backward account bounds every slot{least}"
     if left is None and right is None:
         why = "" if said.mechanism == "group-dp" else "the window is too short for one, so "

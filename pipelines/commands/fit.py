@@ -608,9 +608,10 @@ def _rank(cover: str, series: int) -> int:
 
 
 def _others(history: Contractions, exact: FloatArray, chosen: list[int]) -> dict[str, float | None]:
-    """What the kept series would need otherwise: by the quilts, and at least, by any Laplace noise in every count.
+    """What the kept series would need otherwise: by the quilts, and at least, by any Laplace noise.
 
-    The least is that of the slowest kept chain, which is in the class and in the list (:func:`lower_bound`).
+    The least is that of the slowest kept chain, which is in the class and in the list, for counts of every slot
+    (:func:`lower_bound`).
     """
     chains = [history.chains[at] for at in chosen]
     slowest = history.chains[max(chosen, key=lambda at: exact[at])]
@@ -713,8 +714,8 @@ def _show_covers(console: Console, model: Model, interval: str) -> None:
     others = found.get("others", {})
     if others.get("least") is not None:
         said["at least"] = (
-            f"below sigma {number(others['least'])} the slowest of the {rank} chains would lose more; for the list of "
-            f"them {_shown(others['own'])} is enough"
+            f"below sigma {number(others['least'])} the slowest of the {rank} chains would lose more by counts of "
+            f"every slot; for the list of them {_shown(others['own'])} is enough"
         )
     given = {"chains": "the list of these chains", "bounds": "bounds on pi_min and gap that hold them"}
     quilts = [

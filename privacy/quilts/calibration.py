@@ -466,8 +466,8 @@ class Calibration:
         pair: The secret pair that decides (member, x, x'): the one that has the influence; None where the method has
             one bound for all, or where nothing is secret.
         assumptions: What the number rests on, one sentence each.
-        lower_bound: A sigma below which raw counts of an endless stream lose more than epsilon, whatever the method;
-            None where none is known.
+        lower_bound: A sigma below which raw counts of every slot of an endless stream lose more than epsilon, whatever
+            the method; None where none is known.
         certificates: What proves the number, one for each member of the belief; () where the quilt does.
     """
 

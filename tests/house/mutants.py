@@ -796,6 +796,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/privacy/accounting/test_constant.py",),
     ),
     Mutant(
+        name="the lower bound counts its own slot twice",
+        file="privacy/accounting/forward_backward.py",
+        old="return density + sum(float(one[self.given]",
+        new="return 2 * density + sum(float(one[self.given]",
+        tests=("tests/privacy/accounting/test_forward_backward.py",),
+    ),
+    Mutant(
+        name="outputs of the lower bound never alternate",
+        file="privacy/accounting/forward_backward.py",
+        old="after=np.where(better, after, self.after)",
+        new="after=self.after",
+        tests=("tests/privacy/accounting/test_forward_backward.py",),
+    ),
+    Mutant(
         name="the map of the account is one step short",
         file="privacy/models/directions.py",
         old="(matrix.ravel()[self.places] - logarithm)",
