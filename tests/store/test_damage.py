@@ -110,6 +110,31 @@ def test_a_bit_flipped_anywhere_in_the_file_is_detected_or_has_no_effect(tmp_pat
     assert outcomes["without effect"] > FLIPS / 10, outcomes
 
 
+def test_a_flipped_bit_of_an_index_is_detected_or_has_no_effect(tmp_path: Path) -> None:
+    """A wrong row number in one gives a row twice in the place of another, as many rows as there are."""
+    path = tmp_path / "whole" / "ledger.db"
+    with Store(address(path), create=True) as store:
+        done, before = done_of(store, fill(store)), everything(store)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        pages = connection.execute("SELECT rootpage FROM sqlite_master WHERE type = 'index' AND name LIKE 'ix_%'")
+        ends = [page * size for (page,) in pages]
+    data = path.read_bytes()
+    # entries are written from the end of a page on
+    bits = [(end - back, bit) for end in ends for back in range(1, 25) for bit in range(8) if data[end - back]]
+    outcomes: Counter[str] = Counter()
+    for place, bit in some(bits, 8):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << bit
+        damaged = tmp_path / f"{place}-{bit}" / "ledger.db"
+        damaged.parent.mkdir()
+        damaged.write_bytes(flipped)
+        outcomes[begun_again(damaged, done, before, f"byte {place}, bit {bit}")] += 1
+        shutil.rmtree(damaged.parent)
+    assert outcomes["told"], outcomes
+
+
 def test_a_damaged_schema_text_is_reported_as_damage(tmp_path: Path) -> None:
     """SQLite's message quotes that text, and its driver cannot decode the message."""
     path = tmp_path / "ledger.db"
