@@ -603,7 +603,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a domain forgets how many of its rows there are",
         file="store/integrity.py",
-        old="    if len(rows) != expected:",
+        old="    if not found == len(rows) == expected:",
         new="    if len(rows) > expected:",
         tests=(
             "tests/store/test_sqlite_store.py::TestSqlite::test_a_removed_row_is_detected_and_nothing_is_drawn_or_charged_again",
