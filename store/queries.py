@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from ..privacy.accounting.charges import Span
 from ..schemas.digests import canonical_json
 from ..schemas.ledger import LedgerEntry
-from ..schemas.releases import release_ids
+from ..schemas.releases import COMPLETENESS, release_ids
 from ..schemas.slots import SlotGrid, Window
 from . import integrity, recorded_rows, tables
 from .accounts import Link
@@ -337,6 +337,18 @@ def _query_summary(connection: Connection, domain: Row, query: Row) -> QuerySumm
         admitted_stop=registration.admitted_stop,
         given_model=bool(query["given_model"]),
     )
+
+
+def completeness(connection: Connection, domain: str) -> dict[str, dict[str, int]]:
+    """How many windows of each query have rows of each completeness; one with shards of several counts for each."""
+    recorded_rows.domain_row(connection, domain)
+    windows = sa.func.count(releases.c.window_start.distinct())
+    counted = sa.select(releases.c.query_id, releases.c.completeness, windows)
+    found: dict[str, dict[str, int]] = {}
+    for _, query in recorded_rows.query_rows(connection, domain):
+        mine = counted.where(releases.c.query_id == query["id"]).group_by(releases.c.query_id, releases.c.completeness)
+        found[query["name"]] = dict.fromkeys(COMPLETENESS, 0) | {row[1]: row[2] for row in connection.execute(mine)}
+    return found
 
 
 def pages(registration: Registration, start: int | None) -> Iterator[list[Window]]:

@@ -302,6 +302,10 @@ class Store:
         """What a domain has spent and promised."""
         return self._read(queries.summary, domain)
 
+    def completeness(self, domain: str) -> dict[str, dict[str, int]]:
+        """How many windows of each query of a domain have rows of each completeness."""
+        return self._read(queries.completeness, domain)
+
     def check_apart(self, domain: DomainSpec, series: Collection[str]) -> tuple[Sharing, ...]:
         """What a domain, on record or not, will share with each other one when it has some series, without a change.
 

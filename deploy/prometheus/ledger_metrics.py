@@ -50,6 +50,7 @@ METRICS = {
     "flagged_charges": "Windows charged a second time elsewhere, as a merge found",
     "windows_charged": "Windows charged",
     "windows_refused": "Windows that the budget refused",
+    "windows_published": "Windows with rows, by what these say of their completeness",
     "admitted_until_seconds": "Windows that end after this are refused, seconds since 1970; absent where none will be",
     "window_due_seconds": "When the first window that is not on record ends, seconds since 1970",
 }
@@ -96,10 +97,13 @@ class LedgerLook:
             return {"up": [({}, 0.0)]}
 
     def _windows(self, store: Store, said: DomainSummary) -> Iterator[tuple[str, Sample]]:
+        published = store.completeness(said.name)
         for query in said.queries:
             labels = {"domain": said.name, "query": query.name}
             yield "windows_charged", (labels, float(query.charged))
             yield "windows_refused", (labels, float(query.refused))
+            for completeness, windows in published.get(query.name, {}).items():
+                yield "windows_published", (labels | {"completeness": completeness}, float(windows))
             held = store.registered(said.name, query.name)
             if held is None:
                 continue

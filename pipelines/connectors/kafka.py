@@ -370,6 +370,7 @@ class Topics(LiveSource):
             group=given.group,
             discover_s=parse_duration(given.discover) / 1e6,
             known={topic: KnownTopic(one.id, one.lost_us) for topic, one in (known or {}).items()},
+            missing_us=_missing_us(settings, pace),
         )
 
     def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> ReadLive:
@@ -403,15 +404,19 @@ def start_of(settings: Settings, given: KafkaSource, pace: PollingPolicy, lookba
         lookback_us: how much earlier the decoder must begin.
     """
     first = _first_of(settings, given)
-    grid, schedule = settings.grid, settings.schedule
-    # of the first missing window only the last slot lies behind the instant at which a run begins
-    window_us = grid.time_of(schedule.start_before(grid.slots_of(pace.begin_us) + 1))
-    if schedule.start is None or window_us <= grid.time_of(schedule.start):
+    schedule, window_us = settings.schedule, _missing_us(settings, pace)
+    if schedule.start is None or window_us <= settings.grid.time_of(schedule.start):
         return first
     if given.reread is None:
         return first if first.kind == "instant" else EARLIEST
     again = Start("instant", max(0, window_us - parse_duration(given.reread) - lookback_us))
     return max(first, again, key=lambda one: one.instant_us)
+
+
+def _missing_us(settings: Settings, pace: PollingPolicy) -> int:
+    """Start of the first missing window, of which only the last slot lies behind the instant at which a run begins."""
+    grid = settings.grid
+    return grid.time_of(settings.schedule.start_before(grid.slots_of(pace.begin_us) + 1))
 
 
 def _again(settings: Settings, start: Start, pace: PollingPolicy) -> Start:

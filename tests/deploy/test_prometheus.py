@@ -16,6 +16,7 @@ from quiltstream.pipelines.live.flink import flink_job
 from quiltstream.pipelines.live.watchdog import Cause, HealthMetrics, HealthReport
 from quiltstream.pipelines.runners import options_of
 from quiltstream.schemas.readings import RejectReason
+from quiltstream.schemas.releases import COMPLETENESS, UNAVAILABLE
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store.store import Store
 from quiltstream.transforms.plan import make_plan
@@ -128,6 +129,11 @@ def test_every_watchdog_cause_is_covered_by_exactly_one_alert() -> None:
             assert set(named) <= {cause.value for cause in Cause}
             told += named if how != "!~" else [cause.value for cause in Cause if cause.value not in named]
     assert sorted(told) == sorted(cause.value for cause in Cause)
+
+
+def test_every_completeness_in_the_rules_exists() -> None:
+    expressions = " ".join(rule["expr"] for rule in rules())
+    assert set(re.findall(r'completeness="([^"]+)"', expressions)) == {UNAVAILABLE}
 
 
 def test_every_rejection_reason_in_the_rules_exists() -> None:
@@ -244,6 +250,7 @@ def test_the_metrics_page_shows_the_values_of_the_ledger(tmp_path: Path) -> None
         f"flagged_charges{DOMAIN}": 0.0,
         f"windows_charged{QUERY}": 2.0,
         f"windows_refused{QUERY}": 0.0,
+        **{f'windows_published{QUERY[:-1]},completeness="{one}"}}': 2.0 * (one == "live") for one in COMPLETENESS},
     }
     assert 0 < said.loss <= 1.0
 

@@ -55,6 +55,7 @@ def _recorded(begin: float) -> dict[str, Callable[[int], float]]:
         f'{_LEDGER}flagged_charges{{domain="feeder"}}': lambda _: 0,
         f"{_LEDGER}windows_charged{_QUERY}": lambda m: m // 6,
         f"{_LEDGER}windows_refused{_QUERY}": lambda m: max(0, m - 50) // 6,
+        f'{_LEDGER}windows_published{_QUERY[:-1]},completeness="unavailable"}}': lambda m: float(m >= AWAY.stop),
         f"{_LEDGER}admitted_until_seconds{_QUERY}": lambda _: begin + 50 * 60,
         f"{_LEDGER}window_due_seconds{_QUERY}": lambda m: begin + 360 * (m // 6 + 1) - 400 - 600 * away(m),
         'scrape_duration_seconds{job="ledger"}': lambda m: 0.05 + 10 * away(m),

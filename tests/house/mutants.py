@@ -436,6 +436,15 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/sources/test_files.py::test_a_file_that_changes_after_it_was_found_is_an_error",),
     ),
     Mutant(
+        name="a run counts nothing of what retention deleted before its start",
+        file="transforms/kafka/partitions.py",
+        old="offset == first > 0 and not read",
+        new="False",
+        tests=(
+            "tests/transforms/kafka/test_source.py::TestFake::test_messages_removed_before_a_start_without_a_position_are_counted",
+        ),
+    ),
+    Mutant(
         name="a topic that was made anew is read by the consumer of the old one",
         file="transforms/kafka/source.py",
         old="        self._drop()\n        self._consume()\n        return anew",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from quiltstream.schemas.ledger import LEDGER_SCHEMA, LedgerEntry
-from quiltstream.schemas.releases import RELEASE_SCHEMA, releases_from_batch
+from quiltstream.schemas.releases import COMPLETENESS, RELEASE_SCHEMA, releases_from_batch
 from quiltstream.schemas.slots import Window
 from quiltstream.schemas.table_files import RELEASES, read_rows
 from quiltstream.store import Store, StoreError
 from quiltstream.store.exports import rows_of
-from quiltstream.store.specs import Registration
+from quiltstream.store.specs import BlockToPublish, NoisyBlock, Registration
 
 from .proofs import Registered, windows_of
 from .samples import SERIES, domain, drafts, query
@@ -47,6 +49,19 @@ class ReadingContract(Registered):
         assert list(store.missing(held)) == [p for p in everything if p != (windows_of(held)[2], occupied[0])]
         store.publish(held, drafts(held, shards=occupied))
         assert list(store.missing(held)) == []
+
+    def test_windows_are_counted_by_the_completeness_of_their_rows(self, store: Store) -> None:
+        held = store.register(domain(), query())
+        none = dict.fromkeys(COMPLETENESS, 0)
+        assert store.completeness("homes") == {"weekly": none}
+        windows = windows_of(held)
+        for window, said in zip(windows, ("live", "unavailable", "unavailable"), strict=False):
+
+            def drawn(one: BlockToPublish, said: str = said) -> NoisyBlock:
+                return replace(one.draw(), completeness=said)
+
+            store.publish(held, [replace(one, draw=partial(drawn, one)) for one in drafts(held, [window])])
+        assert store.completeness("homes") == {"weekly": none | {"live": 1, "unavailable": 2}}
 
     def test_the_rows_are_read_back_as_they_were_published(
         self, store: Store, registration: Registration, monkeypatch: pytest.MonkeyPatch

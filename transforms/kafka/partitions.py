@@ -88,11 +88,13 @@ class Begin(NamedTuple):
         offset: where it is read from.
         first: the oldest offset that is there.
         last_passed: the offset of the last message that an instant passes over, which says when all of these came.
+        cut: whether messages that the start does not leave out are not there any more.
     """
 
     offset: int
     first: int
     last_passed: int | None = None
+    cut: bool = False
 
 
 def begins(consumer: Any, places: Iterable[Partition], start: Start, timeout_s: float) -> dict[Partition, Begin]:
@@ -113,9 +115,12 @@ def begins(consumer: Any, places: Iterable[Partition], start: Start, timeout_s: 
         found = {place: end for place, (_, end) in ends.items()}
     begun: dict[Partition, Begin] = {}
     for place, (first, _) in ends.items():
-        offset = max(found.get(place, -1), first)
+        wanted_from = found.get(place, -1)
+        offset = max(wanted_from, first)
         passed = start.kind == "instant" and offset > first
-        begun[place] = Begin(offset, first, offset - 1 if passed else None)
+        # at the latest offset nothing is wanted of what was there; a group has read what lies before its offset
+        read = start.kind == "latest" or (start.kind == "group" and wanted_from >= first)
+        begun[place] = Begin(offset, first, offset - 1 if passed else None, offset == first > 0 and not read)
     return begun
 
 
@@ -209,6 +214,10 @@ class Gaps:
             self._open.discard(place)
             if came_us is not None:
                 self._until_us[place] = min(self._until_us[place], came_us)
+
+    def of_partition(self, place: Partition) -> int | None:
+        """The instant up to which a partition may not have been read in full; ``None`` without a gap."""
+        return self._until_us.get(place)
 
 
 def position_text(

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from ...schemas.readings import RejectReason
-from ...schemas.slots import parse_instant
+from ...schemas.slots import format_instant, parse_instant
 from ..common.batches import Rejects
 from ..formats.rows import Decoded
 from ..payloads.messages import Headers, MessageDecoder, Messages, SourceAwayError, rejects_of, sealed
@@ -101,10 +101,15 @@ def decoded_by(decoder: MessageDecoder, group: list[Any]) -> tuple[Messages, lis
     return messages, [*decoded, Decoded(None, 0, (bad,))]
 
 
+def lost_from(offset: int) -> Decoded:
+    """What says that messages of a partition are lost from an offset on: one reject."""
+    return Decoded(None, 0, (Rejects(RejectReason.DAMAGED_SOURCE, np.array([offset], dtype=np.int64)),))
+
+
 def lost_at(place: Partition, offset: int, position: str, until_us: int | None) -> SourceBatch:
-    """What says that messages of a partition are lost: one reject."""
-    name, damaged = partition_name(place), Rejects(RejectReason.DAMAGED_SOURCE, np.array([offset], dtype=np.int64))
-    lost = source_batch_of(name, [Decoded(None, 0, (damaged,))], position, settled=False)
+    """A batch of nothing else than that messages of a partition are lost."""
+    name = partition_name(place)
+    lost = source_batch_of(name, [lost_from(offset)], position, settled=False)
     return replace(lost, source=name, lost_us=until_us)
 
 
@@ -285,6 +290,8 @@ class KafkaPartitions(PartitionedSource):
         group: consumer group that a start names, or else whose offsets are committed for monitoring.
         discover_s: seconds from one look for new partitions to the next.
         known: what is on record of the topics, for a run that begins without a position.
+        missing_us: start of the first window that is not on record when a run begins: what came before it is not
+            missed where it is gone; ``None``: all that is gone is missed.
     """
 
     cluster: Cluster
@@ -295,6 +302,7 @@ class KafkaPartitions(PartitionedSource):
     group: str | None = None
     discover_s: float = 10.0
     known: Mapping[str, KnownTopic] = field(default_factory=dict[str, KnownTopic])
+    missing_us: int | None = None
 
     @property
     def parts(self) -> int:
@@ -322,6 +330,8 @@ class KafkaReader(Reader):
         self._floors: dict[Partition, int] = {}
         #: where the last message before the start is read, for its stamp alone
         self._passed: set[Partition] = set()
+        #: whose beginning is gone, until it is known what that cost
+        self._cut: set[Partition] = set()
         self._begun = bool(position)
         self._consumer: Any = None
         self._assigned = False
@@ -365,6 +375,7 @@ class KafkaReader(Reader):
             self._fetch()
             self._reached = {place: self._reach(place) for place in self._offsets}
             self._behind -= {place for place, reach in self._reached.items() if reach is Reach.END}
+            self._see_cut()
             self._see_open()
         if self._batches:
             return self._batches.popleft()
@@ -500,6 +511,8 @@ class KafkaReader(Reader):
             for place, begin in found.items():
                 self._offsets[place] = begin.offset
                 self._gaps.begun(place, begin, start, now_us)
+                if begin.cut:
+                    self._cut.add(place)
                 if not self._begun:
                     self._find_replaced(place, anew, now_us)
                 if begin.last_passed is not None:
@@ -613,6 +626,28 @@ class KafkaReader(Reader):
         self._drop()
         self._down, self._attempts.due = True, 0.0
 
+    def _see_cut(self) -> None:
+        """Count the partitions that lost their beginning and have no message behind it."""
+        for place in sorted(self._cut):
+            if self._reached.get(place) is Reach.END and self._is_missed(place):
+                self._batches.append(lost_at(place, 0, self._position, self._gaps.until_us))
+
+    def _is_missed(self, place: Partition) -> bool:
+        """Whether what a partition lost before the start may belong to a missing window; the log says so once."""
+        self._cut.discard(place)
+        until_us, missing_us = self._gaps.of_partition(place), self._source.missing_us
+        if until_us is None or (missing_us is not None and until_us <= missing_us):
+            return False
+        LOG.error(
+            "%s at %s: its messages before offset %d are not there any more; windows that start before %s may lack "
+            "readings by it",
+            partition_name(place),
+            self._source.cluster.servers,
+            self._offsets[place],
+            format_instant(until_us),
+        )
+        return True
+
     def _see_open(self) -> None:
         """See where a transaction is open: a partition ends there for readers, until it is over."""
         now, in_hand = time.monotonic(), {place for place, _ in self._groups}
@@ -699,6 +734,8 @@ class KafkaReader(Reader):
         for place in found:
             self._floors.pop(place, None)
             self._passed.discard(place)
+            # counted anew, with what else is lost
+            self._cut.discard(place)
             self._gaps.found(place, time.time_ns() // 1_000)
         # a runner may keep any of these positions: all of them are behind all of it
         position, until_us = self._position, self._gaps.until_us
@@ -724,6 +761,8 @@ class KafkaReader(Reader):
         if first < len(group):
             self._passed.discard(place)
             self._gaps.read(place, came_us(group[first : first + 1]))
+        if place in self._cut and self._is_missed(place):
+            decoded = [*decoded, lost_from(0)]
         self._offsets[place] = int(messages.positions[-1]) + 1
         if self._offsets[place] >= floor:
             self._floors.pop(place, None)
