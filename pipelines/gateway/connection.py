@@ -29,6 +29,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -172,6 +173,9 @@ _LASTING = {
     0xA2: "the broker does not allow wildcards; name each topic",
 }
 
+#: Those of them that may pass at a broker that took the same session before: its passwords or rights are being changed.
+_OF_LOGINS = frozenset({0x86, 0x87})
+
 #: From here on a code tells of a failure.
 FAILURE = 0x80
 
@@ -242,6 +246,7 @@ class Session:
         password: how we show it.
         tls: the context, or ``None`` for no TLS.
         patient: whether a connection that cannot be made, or ends, is made again for as long as it takes.
+        login: reads user and password anew, where the broker does not take them any more; ``None``: they stay.
     """
 
     host: str
@@ -258,6 +263,7 @@ class Session:
     password: str | None = None
     tls: ssl.SSLContext | None = None
     patient: bool = True
+    login: Callable[[], tuple[str | None, str | None]] | None = None
 
     def __repr__(self) -> str:
         """Without the password."""
@@ -278,6 +284,7 @@ class Connection:
         epoch: number of the connection; a packet id means something within one.
         reconnects: connections after the first.
         fresh: connections after the first for which the broker had no session.
+        refused: whether the broker, which took the session before, does not take user, password or filters now.
     """
 
     def __init__(
@@ -296,6 +303,8 @@ class Connection:
         self._short = 0
         self._unreadable = 0
         self._refused = False
+        self._accepted = False
+        self._advice: str | None = None
         self._raised: Exception | None = None
         self._plain = False
         self._subscriptions_kept = False
@@ -313,6 +322,7 @@ class Connection:
         self.epoch = 0
         self.reconnects = 0
         self.fresh = 0
+        self.refused = False
         self._client = self._made()
 
     @property
@@ -429,6 +439,10 @@ class Connection:
         if time.monotonic() < self._due:
             return
         session = self._session
+        if self.refused and session.login is not None:
+            # a file that is just being replaced may not be there: then the old ones stay
+            with suppress(CommandError):
+                self._client.username_pw_set(*session.login())
         try:
             if self._begun:
                 self._client.reconnect()
@@ -540,7 +554,7 @@ class Connection:
     def _connected(self, client: Any, _: Any, flags: Any, reason: Any, __: Any) -> None:
         self._refused = reason.value >= FAILURE
         if self._refused:
-            self._fail(reason, "does not take the connection")
+            self._fail(reason, "does not take the connection", login=True)
             return
         # before the library publishes once more what the old connection did not confirm: the owner does that itself,
         # and a message that is dropped later counts against the library's limit of messages under way for ever
@@ -565,6 +579,12 @@ class Connection:
         if not (self._plain and self._subscriptions_kept):
             self._subscribe(client)
         self.ready = not self._unanswered
+        if self.ready:
+            self._taken()
+
+    def _taken(self) -> None:
+        """The broker has taken login and filters."""
+        self._accepted, self.refused = True, False
 
     def _subscribe(self, client: Any) -> None:
         if self._session.unsubscribe:
@@ -579,11 +599,12 @@ class Connection:
         filter_ = self._unanswered.pop(number, "")
         for reason in reasons:
             if reason.value >= FAILURE:
-                self._fail(reason, f"does not take the subscription {filter_!r}")
+                self._fail(reason, f"does not take the subscription {filter_!r}", login=True)
                 client.disconnect()
                 return
         if not self._unanswered:
             self.ready = self._subscriptions_kept = True
+            self._taken()
             _LOG.info("%s: subscribed to %d topic filter(s)", self.where, len(self._session.filters))
 
     def _noting(self, call: Callable[..., None]) -> Callable[..., None]:
@@ -623,7 +644,7 @@ class Connection:
     def _disconnected(self, _: Any, __: Any, flags: Any, reason: Any, ___: Any) -> None:
         by_server = flags.is_disconnect_packet_from_server
         if by_server:
-            self._fail(reason, "ended the connection")
+            self._fail(reason, "ended the connection", login=True)
         # the library gives the same reason where the broker does not take the connection
         self._ended(unreadable=reason.value == UNREADABLE and not by_server and not self._refused)
 
@@ -656,7 +677,8 @@ class Connection:
             self._due = 0.0
             _LOG.warning("%s %s; connecting by MQTT 3.1.1, which has no properties", self.where, _NOT_READ)
         else:
-            self._later(port or (_NOT_READ if unreadable else self._why(was_ready=was_ready)))
+            self._later(port or (_NOT_READ if unreadable else self._advice or self._why(was_ready=was_ready)))
+        self._advice = None
 
     def _why(self, *, was_ready: bool) -> str:
         """How a connection ended in which everything could be read."""
@@ -671,10 +693,13 @@ class Connection:
             )
         return why
 
-    def _fail(self, reason: Any, what: str) -> None:
-        """Note a reason code that stays; say one that may pass."""
+    def _fail(self, reason: Any, what: str, *, login: bool = False) -> None:
+        """Note a reason code that stays; say one that may pass, as those of a login that was taken before."""
         advice = lasting(reason.value)
-        if advice is not None:
+        if login and self._accepted and reason.value in _OF_LOGINS:
+            self.refused = True
+            self._advice = f"{what} ({reason}), which it did before: {advice}"
+        elif advice is not None:
             self._wrong = f"{self.where} {what} ({reason}): {advice}"
         elif reason.value:
             _LOG.warning("%s %s (%s)", self.where, what, reason)

@@ -170,7 +170,7 @@ class Forward:
         while self._waiting and target.offer(*self._waiting[0]):
             self._waiting.popleft()
         tally.in_flight, tally.bytes_in_flight = len(self._flights), self._held
-        tally.reconnects, tally.sessions_lost = line.reconnects, line.fresh
+        tally.reconnects, tally.sessions_lost, tally.refused = line.reconnects, line.fresh, int(line.refused)
         if had:
             self._stall.moved()
         elif self._flights and (seconds := self._stall.to_report()) is not None:

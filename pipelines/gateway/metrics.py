@@ -58,6 +58,8 @@ class Tally:
         bytes_in_flight: bytes of these, about.
         reconnects: connections after the first.
         sessions_lost: connections after the first for which the broker had kept nothing.
+        refused: 1 while the broker does not take login or filters that it took before.
+        back_refused: the same of the connection of the way back.
         sent: releases that the broker has.
         known: releases that were not sent, because they had been.
         dropped: what goes no further, by reason.
@@ -72,6 +74,8 @@ class Tally:
     bytes_in_flight: int = 0
     reconnects: int = 0
     sessions_lost: int = 0
+    refused: int = 0
+    back_refused: int = 0
     sent: int = 0
     known: int = 0
     dropped: Counter[Dropped] = field(default_factory=Counter[Dropped])
@@ -126,6 +130,8 @@ _METRICS: Sequence[tuple[str, Literal["counter", "gauge"], str]] = (
     ("bytes_in_flight", "gauge", "Bytes of these, about"),
     ("reconnects", "counter", "Connections to the broker after the first"),
     ("sessions_lost", "counter", "Connections for which the broker had kept no session"),
+    ("refused", "gauge", "Whether the broker refuses a login or filters that it took before"),
+    ("back_refused", "gauge", "The same of the way back"),
     ("sent", "counter", "Releases that the broker has"),
     ("known", "counter", "Releases that were not sent again"),
 )

@@ -489,7 +489,7 @@ class Back:
         """
         try:
             while not stop():
-                outlet.turn(0)
+                self._turn(outlet, 0)
                 over = _until(stop, patience)
                 rows = self._new(self._on_disk(lambda: self._source.take(_WAIT_S), outlet, over) or [])
                 if self._published(outlet, rows, over) and self._on_disk(partial(self._noted, rows), outlet, over):
@@ -502,6 +502,10 @@ class Back:
         """The broker has a message, by its packet id."""
         self._under_way.pop(packet, None)
         self._stall.moved()
+
+    def _turn(self, outlet: Connection, wait_s: float) -> None:
+        outlet.turn(wait_s)
+        self._tally.back_refused = int(outlet.refused)
 
     def _noted(self, rows: Sequence[tuple[ReleasedRow, bool]]) -> bool:
         self._sent.add(row for row, _ in rows)
@@ -529,7 +533,7 @@ class Back:
             while time.monotonic() < again:
                 if over():
                     return None
-                outlet.turn(_BUSY_S)
+                self._turn(outlet, _BUSY_S)
 
     def _new(self, taken: list[bytes]) -> list[tuple[ReleasedRow, bool]]:
         """The rows that are to be sent, each with whether it is the newest of its topic."""
@@ -577,7 +581,7 @@ class Back:
                     properties=row_properties(row.release_id),
                 )
                 self._under_way[packet] = (row, newest)
-            outlet.turn(_BUSY_S)
+            self._turn(outlet, _BUSY_S)
             if not outlet.connected:
                 self._stall.moved()  # the connection says itself what it waits for
             elif (seconds := self._stall.to_report()) is not None:

@@ -166,16 +166,29 @@ def broker_of(broker: Broker, path_of: PathOf) -> dict[str, Any]:
     Raises:
         CommandError: a secret is missing, or a certificate cannot be read.
     """
+    user, password = _login(broker, path_of)
     return {
         "host": broker.host,
         "port": broker.port_in_use,
         "keepalive": int(seconds(broker.keepalive)),
-        "user": secret_of("mqtt.user", broker.user, path_of)
-        if isinstance(broker.user, (FromEnvironment, FromFile))
-        else broker.user,
-        "password": None if broker.password is None else secret_of("mqtt.password", broker.password, path_of),
+        "user": user,
+        "password": password,
         "tls": None if broker.tls is None else tls_context(broker.tls, path_of),
+        "login": partial(_login, broker, path_of),
     }
+
+
+def _login(broker: Broker, path_of: PathOf) -> tuple[str | None, str | None]:
+    """User and password.
+
+    Raises:
+        CommandError: a secret is missing.
+    """
+    user, password = broker.user, broker.password
+    return (
+        secret_of("mqtt.user", user, path_of) if isinstance(user, (FromEnvironment, FromFile)) else user,
+        None if password is None else secret_of("mqtt.password", password, path_of),
+    )
 
 
 def secret_of(name: str, secret: FromEnvironment | FromFile, path_of: PathOf) -> str:

@@ -86,6 +86,10 @@ class MosquittoBroker:
         """Kill it (``kill -9``): it writes nothing."""
         self._processes.kill("mosquitto")
 
+    def reload(self) -> None:
+        """Have it read its passwords and rights anew; whom it does not know any more it disconnects."""
+        os.kill(self.pid, signal.SIGHUP)
+
     def pause(self) -> None:
         """Hold it still, as a machine that swaps does: connections stay, nothing answers."""
         os.kill(self.pid, signal.SIGSTOP)

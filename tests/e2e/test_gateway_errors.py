@@ -48,10 +48,10 @@ def run() -> Iterator[Callable[..., GatewayProcess]]:
         one.close()
 
 
-def passwords(folder: Path) -> dict[str, str]:
+def passwords(folder: Path, password: str = PASSWORD) -> dict[str, str]:
     """A user for the broker, and what each user may do."""
     file, rights = folder / "passwords", folder / "rights"
-    subprocess.run(["mosquitto_passwd", "-b", "-c", file, "gateway", PASSWORD], check=True, capture_output=True)
+    subprocess.run(["mosquitto_passwd", "-b", "-c", file, "gateway", password], check=True, capture_output=True)
     rights.write_text("user gateway\ntopic read meters/#\ntopic write released/#\n", encoding="utf-8")
     file.chmod(0o600)
     return {"allow_anonymous": "false", "password_file": str(file), "acl_file": str(rights)}
@@ -79,6 +79,23 @@ def test_a_wrong_password_ends_the_gateway(broker: Broker, run: Callable[..., Ga
     assert "Error: MQTT broker 127.0.0.1" in gateway.log
     assert "look at mqtt.user and mqtt.password" in gateway.log or "not authorised" in gateway.log
     assert "something-else" not in gateway.log
+
+
+def test_a_password_that_is_changed_under_a_running_gateway_is_read_anew(
+    broker: Broker, run: Callable[..., GatewayProcess], tmp_path: Path
+) -> None:
+    one = broker(passwords(tmp_path))
+    settings = with_password(to_folder(one.port))
+    gateway = run(settings, {"secret": PASSWORD}, "subscribed to")
+    passwords(tmp_path, "another-password")
+    one.reload()
+    gateway.wait_until("refused", lambda: gateway.metrics()["refused"] == 1)
+    assert "which it did before: " in gateway.log
+    (gateway.folder / "secret").write_text("another-password\n", encoding="utf-8")
+    gateway.wait_until("taken", lambda: gateway.metrics()["refused"] == 0, 60)
+    assert gateway.log.count("subscribed to") == 2
+    assert gateway.stop() == 0
+    assert "another-password" not in gateway.log
 
 
 def test_a_prefix_that_may_not_be_written_to_ends_the_gateway(

@@ -22,7 +22,9 @@ from quiltstream.schemas.settings.gateway import Tls
 from quiltstream.schemas.settings.secrets import FromEnvironment, FromFile
 
 from ...schemas.test_tls_probe import by_mqtt, by_silence, by_tls, serving
+from .blunt_broker import CONNACK, CONNECT, SUBACK, SUBSCRIBE, packet
 from .deaf_broker import DeafBroker
+from .threaded_broker import ThreadedBroker, packets
 
 
 @given(st.floats(0, 1, exclude_max=True), st.integers(1, 2_000))
@@ -181,6 +183,76 @@ def test_a_refused_connection_that_stays_refused_ends_the_gateway(code: int) -> 
     assert connection.epoch == 0
     with pytest.raises(BrokerError, match=r"MQTT broker 127\.0\.0\.1:\d+ does not take the connection"):
         connection.turn(0.01)
+
+
+class PasswordBroker(ThreadedBroker):
+    """Takes a password, of which it is told; who has another one is not authorised.
+
+    Attributes:
+        password: what it takes.
+    """
+
+    def __init__(self) -> None:
+        self.password = b"old"
+        self._peers: list[socket.socket] = []
+        super().__init__()
+
+    def talk(self, peer: socket.socket) -> None:
+        for first, body in packets(peer):
+            kind = first[0] & 0xF0
+            if kind == CONNECT:
+                told = body.endswith(self.password)
+                if told:
+                    self._peers.append(peer)
+                peer.sendall(packet(CONNACK, bytes([0, 0 if told else 0x87, 0])))
+                if not told:
+                    return
+            elif kind == SUBSCRIBE:
+                peer.sendall(packet(SUBACK, body[:2] + b"\0\1"))
+
+    def change(self, password: bytes) -> None:
+        """Take another password, and end the connection of who had the old one, as Mosquitto does."""
+        self.password = password
+        self._peers[-1].sendall(packet(0xE0, b"\x87\0"))
+        self._peers[-1].shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.assures("gateway", "A login that the broker took before, and does not take now, is tried again for ever")
+@pytest.mark.parametrize("filters", [(), ("meters/+",)])
+def test_a_password_that_is_changed_while_the_gateway_runs_is_waited_for(
+    filters: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("paho.mqtt.client")
+    caplog.set_level("WARNING", "quiltstream.gateway")
+    broker, secrets = PasswordBroker(), ["old"]
+
+    def login() -> tuple[str, str]:
+        if not secrets:
+            raise CommandError("mqtt.password: the file is not there")
+        return "gateway", secrets[-1]
+
+    session = Session("127.0.0.1", broker.port, "c", user="gateway", password="old", filters=filters, login=login)  # noqa: S106 - of the test
+    connection = Connection(session)
+    connection._backoff.longest = 0.01
+
+    def until(true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 20
+        while not true():
+            assert time.monotonic() < deadline, caplog.text
+            connection.turn(0.01)
+
+    until(lambda: connection.ready)
+    broker.change(b"new")
+    secrets.clear()
+    until(lambda: caplog.text.count("does not take the connection") > 2)
+    assert "ended the connection (Not authorized), which it did before: not authorised; give this user" in caplog.text
+    assert connection.refused
+    secrets.append("new")
+    until(lambda: connection.ready)
+    assert not connection.refused
+    assert connection.epoch == 2
+    connection.close()
+    broker.close()
 
 
 def test_messages_unconfirmed_by_a_broken_connection_do_not_block_later_ones() -> None:

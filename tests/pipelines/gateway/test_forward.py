@@ -30,7 +30,7 @@ class FakeLine(Connection):
     """A connection that the test moves."""
 
     def __init__(self) -> None:  # makes no client
-        self.connected, self.epoch, self.reconnects, self.fresh = True, 1, 0, 0
+        self.connected, self.epoch, self.reconnects, self.fresh, self.refused = True, 1, 0, 0, False
         self.waiting: deque[Any] = deque()
         self.acked: list[tuple[int, int]] = []
         self.closed = False

@@ -386,7 +386,7 @@ class FakeOutlet(Connection):
     """A broker that confirms what the test lets it."""
 
     def __init__(self) -> None:  # makes no client
-        self.connected, self.epoch = True, 1
+        self.connected, self.epoch, self.refused = True, 1, False
         self.published: list[tuple[str, bytes, bool]] = []
         self.open: list[int] = []
         self.breaks: deque[int] = deque()
