@@ -43,6 +43,7 @@ from .errors import (
     StoreMisplaced,
     StoreMissing,
     StoreReadOnly,
+    StoreStandby,
     StoreUnavailable,
     UnknownNameError,
 )
@@ -504,6 +505,9 @@ class Database:
             self.accounts.clear()
             self.charged_through.clear()
             known = explained(error, self.address)
+            if isinstance(known, StoreStandby):
+                # the address may lead to the primary by now, and an open connection does not
+                self.disconnect()
             if self._known.store_id is not None and is_gone(error):
                 known = self._known.replaced("its database or its tables are not there any more")
             if known is None:
@@ -656,7 +660,11 @@ _POSTGRES: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (("28",), StoreUnavailable, "the server refused the login; check user and password"),
     (("3D000",), StoreUnavailable, "the server has no such database; create it first (createdb)"),
     (("42501",), StoreUnavailable, "this user may not use the tables or create them; grant it the right"),
-    (("25006",), StoreReadOnly, "the server takes no writes (a standby?); use the address of the primary"),
+    (
+        ("25006",),
+        StoreStandby,
+        "the server takes no writes (a standby, or a failover?); if that stays, use the address of the primary",
+    ),
     (("53100",), StoreFull, "there is no room left on the server's disk; make room"),
     (("53",), StoreAway, "the server is out of connections or memory; use fewer workers or a larger server"),
     (

@@ -64,6 +64,12 @@ class StoreReadOnly(StoreUnavailable):
     """The ledger cannot be written."""
 
 
+class StoreStandby(StoreReadOnly):
+    """The ledger's server takes no writes now: it is a standby, or was the primary until a failover."""
+
+    passing = True
+
+
 class StoreFull(StoreUnavailable):
     """There is no room left for the ledger."""
 

@@ -294,12 +294,14 @@ class SinkError(CommandError):
 
     Attributes:
         symptom: what went wrong, without the next step.
+        full: whether no room is left there.
     """
 
-    def __init__(self, symptom: str, then: str) -> None:
+    def __init__(self, symptom: str, then: str, *, full: bool = False) -> None:
         """Keep the symptom; the message has the next step, too."""
         super().__init__(f"{symptom}. {then}", ExitCode.SINK)
         self.symptom = symptom
+        self.full = full
 
 
 def outputs_of(settings: Settings) -> tuple[Output, ...]:
@@ -328,7 +330,8 @@ def is_full(error: BaseException) -> bool:
 
 def not_begun(output: Output, error: OSError) -> SinkError:
     """A job that cannot begin for want of room."""
-    return SinkError(output.failed(error), f"Nothing was charged by this run: {output.mend(error)}, and run again")
+    then = f"Nothing was charged by this run: {output.mend(error)}, and run again"
+    return SinkError(output.failed(error), then, full=True)
 
 
 @contextmanager
@@ -343,5 +346,7 @@ def filling(outputs: tuple[Output, ...]) -> Generator[None]:
     except OSError as error:
         sink = next(one for one in outputs if one.field == "sink")
         raise SinkError(
-            sink.failed(error), f"{sink.kept}: {sink.mend(error)}, and run again; it is given what it lacks first"
+            sink.failed(error),
+            f"{sink.kept}: {sink.mend(error)}, and run again; it is given what it lacks first",
+            full=sink.files and is_full(error),
         ) from error

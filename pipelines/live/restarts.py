@@ -1,9 +1,10 @@
 """When a live job that failed is begun again by itself, and what its runner's failure is called.
 
 A job that fails by itself is begun again a few times an hour. One that lacks what it needs, because a ledger, a broker
-or a cluster is away, waits for it without an end, and that is no restart. Nothing is lost or counted twice by either:
-the ledger of record says which windows are missing, and the source is read again for these. What would fail again in
-the same way is not tried again. No text of a runner is shown: it may quote data; known symptoms have names of our own.
+or a cluster is away or the disk of its sink is full, waits for it without an end, and that is no restart. Nothing is
+lost or counted twice by either: the ledger of record says which windows are missing, and the source is read again for
+these. What would fail again in the same way is not tried again. No text of a runner is shown: it may quote data; known
+symptoms have names of our own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...store.errors import StoreReplaced
-from ..connectors.job_io import Output, SinkError, output_of
+from ..connectors.job_io import Output, SinkError, is_full, output_of
 from ..console import plural
 from ..errors import AwayError, CommandError, ExitCode, Part, explain, failed_step
 from ..on_record import ReplacedError
@@ -113,9 +114,9 @@ def failure_of(  # noqa: PLR0911 - one for each kind of failure
 
 
 def _passing(error: CommandError, outputs: tuple[Output, ...]) -> CommandError:
-    """The same failure, or what it is where rows could not be written: somebody may make room."""
+    """The same failure, or what it is where rows could not be written."""
     if isinstance(error, SinkError):
-        return RunnerError(error.symptom, error.code, str(error))
+        return _without_room(error.symptom) if error.full else RunnerError(error.symptom, error.code, str(error))
     cause = error.__cause__ if isinstance(error, RunnerError) else None
     output = None if cause is None else output_of(cause, outputs)
     return error if cause is None or output is None else _undelivered(cause, output)
@@ -125,8 +126,15 @@ def _undelivered(error: BaseException, output: Output) -> CommandError:
     symptom = output.failed(error)
     if not output.files and _BROKER.search(str(error)):
         return AwayError(f"{symptom}: no broker took them", ExitCode.SINK, "sink")
+    if output.files and is_full(error):
+        return _without_room(symptom)
     then = f"{output.kept}: {output.mend(error)}, and run it again; what is missing is written then"
     return RunnerError(symptom, ExitCode.SINK, f"{symptom}. {then}")
+
+
+def _without_room(symptom: str) -> AwayError:
+    """A folder on a full disk is waited for: somebody makes room, and nothing else is wrong with the job."""
+    return AwayError(f"{symptom}: make room there", ExitCode.SINK, "sink")
 
 
 def _symptom(error: BaseException, text: str) -> str:

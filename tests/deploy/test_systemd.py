@@ -166,6 +166,16 @@ def test_the_checks_of_the_guide_need_no_unit_that_runs(tmp_path: Path) -> None:
     assert not (etc / "job" / "none.db").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "folder"), [("quiltstream-live", FOLDER), ("quiltstream-live@", FOLDER.parent / "home")]
+)
+def test_a_live_job_is_started_again_for_as_long_as_it_takes(name: str, folder: Path) -> None:
+    """A disk that is full at a start, or a password that was changed, may be mended a day later."""
+    unit = read_unit(name, folder=folder)
+    assert unit.one("StartLimitIntervalSec") == "0"
+    assert int(unit.one("RestartSec")) >= 30
+
+
 def test_the_guide_installs_existing_files_and_units() -> None:
     guide = text(ROOT / "docs" / "guides" / "one-machine.md")
     for line in re.findall(r"^\$ install --mode 644 (.*)$", guide, re.MULTILINE):

@@ -6,13 +6,14 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import NullPool, create_engine
 from sqlalchemy.engine import Connection, make_url
 
 from quiltstream.store import Store, StoreMissing, recorded_rows, tables
-from quiltstream.store.errors import ExportError, NotDurableError, StoreBusy, StoreReadOnly, StoreUnavailable
+from quiltstream.store.errors import ExportError, NotDurableError, StoreBusy, StoreStandby, StoreUnavailable
 
 from ..store.contract import StoreContract
 from ..store.proofs import prices
@@ -109,8 +110,27 @@ def test_a_domain_registered_between_two_lookups_is_locked(postgres_url: str, mo
 
 def test_a_read_only_server_is_reported(postgres_url: str) -> None:
     url = f"{postgres_url}&options=-cdefault_transaction_read_only%3Don"
-    with Store(url, create=True) as store, pytest.raises(StoreReadOnly, match="standby"):
+    with Store(url, create=True) as store, pytest.raises(StoreStandby, match="standby"):
         store.register(domain(), query())
+
+
+def test_a_server_that_takes_writes_again_is_used_by_a_new_connection(postgres_url: str) -> None:
+    """A session stays what it was when it began: one that was refused a write is not used again."""
+    plain = postgres_url.replace("postgresql+psycopg", "postgresql")
+    with psycopg.connect(plain, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE failed_over")
+        try:
+            with Store(postgres_url.replace("/quiltstream?", "/failed_over?"), create=True) as store:
+                held = store.register(domain(), query())
+                store.close()
+                connection.execute("ALTER DATABASE failed_over SET default_transaction_read_only = on")
+                for _ in range(2):
+                    with pytest.raises(StoreStandby):
+                        store.publish(held, drafts(held))
+                connection.execute("ALTER DATABASE failed_over RESET default_transaction_read_only")
+                assert len(store.publish(held, drafts(held))) == len(drafts(held))
+        finally:
+            connection.execute("DROP DATABASE failed_over WITH (FORCE)")
 
 
 def test_a_wrong_password_or_database_is_an_error_without_a_secret(

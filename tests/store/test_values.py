@@ -14,13 +14,16 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from sqlalchemy.exc import DBAPIError
 
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.releases import RELEASE_SCHEMA, releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
 from quiltstream.store import NoisyBlock, Record, Registration, Store, StoreDamaged, codec, errors, tables
+from quiltstream.store.address import StoreAddress
 from quiltstream.store.codec import block_bytes, block_from_bytes, roster_from_bytes
+from quiltstream.store.connection import explained
 from quiltstream.store.errors import BlockError
 from quiltstream.store.exports import rows_of
 from quiltstream.store.specs import TRANSITIONS, first_difference, layout_of, total_is_public
@@ -167,6 +170,29 @@ def test_the_layout_is_that_of_the_roster(shards: int) -> None:
 )
 def test_the_first_difference_is_named_with_its_path(recorded: Any, given: Any, expected: Any) -> None:
     assert first_difference(recorded, given) == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [
+        ("25006", errors.StoreStandby),
+        ("57P01", errors.StoreAway),
+        ("53100", errors.StoreFull),
+        ("28P01", errors.StoreUnavailable),
+    ],
+)
+def test_a_servers_error_code_decides_whether_a_job_waits(state: str, kind: type[errors.StoreUnavailable]) -> None:
+    class RefusedError(Exception):
+        sqlstate = state
+
+    found = explained(
+        DBAPIError("INSERT", {}, RefusedError("secret")), StoreAddress("postgresql+psycopg://host/ledger")
+    )
+    assert type(found) is kind
+    assert kind.passing is (state != "28P01")
+    assert f"(SQLSTATE {state})" in str(found)
+    assert ("the job stops" in str(found)) is not kind.passing
+    assert "secret" not in str(found)
 
 
 @pytest.mark.parametrize(

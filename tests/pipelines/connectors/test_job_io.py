@@ -15,15 +15,18 @@ from apache_beam.runners.runner import PipelineState
 
 from quiltstream.pipelines.connectors import files
 from quiltstream.pipelines.connectors.job_io import Output, SinkError, is_full
-from quiltstream.pipelines.errors import ExitCode
+from quiltstream.pipelines.errors import AwayError, ExitCode
 from quiltstream.pipelines.live import job as build
+from quiltstream.pipelines.live import restarts
 from quiltstream.pipelines.live.restarts import RunnerError, failure_of
+from quiltstream.schemas.table_files import write_parts
 from quiltstream.transforms import sinks
 
 from ..jobs import call, job
 from ..live_jobs import made, published, run
 
 SINK = Output("sink", "/there/releases", files=True)
+REJECTS = Output("rejects", "/there/rejects", files=True)
 
 #: What Beam makes of an error in a worker of another process.
 WRAPPED = "Traceback\nOSError: [Errno {}] Error writing bytes to file: secret [while running 'Sink/Write-ptransform-7']"
@@ -53,18 +56,19 @@ def test_a_full_disk_is_distinguished_from_other_errors(error: Exception, *, ful
     assert is_full(error) is full
 
 
-def test_a_worker_on_a_full_disk_restarts_the_job_and_the_folder_is_named() -> None:
-    error = RuntimeError(WRAPPED.format(errno.ENOSPC))
-    failure = failure_of(error, (SINK,))
-    assert isinstance(failure, RunnerError)
-    assert failure.code == ExitCode.SINK
-    assert failure.symptom == "sink: /there/releases could not be written, because no room is left on its disk"
-    assert "The rows are on record: make room there, or name another, and run it again" in str(failure)
+@pytest.mark.parametrize("output", [SINK, REJECTS], ids=lambda one: one.field)
+def test_a_job_waits_for_room_on_the_disk_of_a_worker_and_the_folder_is_named(output: Output) -> None:
+    error = RuntimeError(WRAPPED.format(errno.ENOSPC).replace("Sink", output.step))
+    failure = failure_of(error, (SINK, REJECTS))
+    assert isinstance(failure, AwayError)
+    assert (failure.code, failure.part) == (ExitCode.SINK, "sink")
+    said = f"{output.field}: {output.place} could not be written, because no room is left on its disk: make room there"
+    assert str(failure) == said
     # as it comes where the runner's handle was asked for what failed
     asked = failure_of(error)
     asked.__cause__ = error
     assert asked.code == ExitCode.FAILURE
-    assert str(failure_of(asked, (SINK,))) == str(failure)
+    assert str(failure_of(asked, (SINK, REJECTS))) == str(failure)
 
 
 def test_another_failure_of_the_write_step_has_its_own_kind_and_the_same_code() -> None:
@@ -80,9 +84,13 @@ def test_a_failure_of_another_step_is_not_attributed_to_the_sink() -> None:
 
 
 def test_a_sink_that_was_full_when_the_job_began_again_is_waited_for() -> None:
-    failure = failure_of(SinkError("sink: full", "Make room"))
+    failure = failure_of(SinkError("sink: full", "Make room", full=True))
+    assert isinstance(failure, AwayError)
+    assert (failure.code, failure.part, str(failure)) == (ExitCode.SINK, "sink", "sink: full: make room there")
+    # another error of the place does not pass by itself
+    failure = failure_of(SinkError("sink: broken", "Mend it"))
     assert isinstance(failure, RunnerError)
-    assert (failure.code, str(failure), failure.symptom) == (ExitCode.SINK, "sink: full. Make room", "sink: full")
+    assert (failure.code, str(failure), failure.symptom) == (ExitCode.SINK, "sink: broken. Mend it", "sink: broken")
 
 
 @pytest.mark.parametrize("live", [False, True])
@@ -126,23 +134,37 @@ def begun(options: PipelineOptions) -> beam.Pipeline:
     return Begun(runner=FnApiRunner(), options=options)
 
 
-def test_a_live_job_reports_a_full_disk_and_writes_undelivered_rows_later(
+def test_a_live_job_waits_for_room_on_its_sinks_disk_and_writes_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = made(tmp_path, live={"poll": "10ms", "restarts": 0})
     monkeypatch.setattr(build, "live_pipeline", begun)
-    with monkeypatch.context() as patched:
-        patched.setattr(sinks, "write_parts", no_room)
-        done = run(one, "--json")
-        assert done.code == 6
-        assert done.said(f"sink: {tmp_path}/releases could not be written, because no room is left on its disk")
-        assert done.said("The rows are on record: make room there, or name another")
-        # with blocks on record that have no file, it is full before the job begins
-        done = run(one, "--json")
-        assert done.code == 6
-        assert done.said("make room there, or name another, and run again; it is given what it lacks first")
-        assert "secret" not in done.err
+    monkeypatch.setattr(restarts, "_FIRST_WAIT_S", 0.001)
+    write, tries = write_parts, list[str]()
+
+    def full_for_a_while(path: str, *given: Any) -> None:
+        tries.append(path)
+        if len(tries) <= 4:
+            no_room()
+        write(path, *given)
+
+    monkeypatch.setattr(sinks, "write_parts", full_for_a_while)
     done = run(one, "--json")
     assert done.code == 0, done.err
-    summary = json.loads(done.out.splitlines()[-1])
-    assert len(published(one)) == summary["rows"] > 0
+    said = [json.loads(line) for line in done.out.splitlines()]
+    (waiting,) = [line["text"] for line in said if line["kind"] == "waiting"]
+    where = f"sink: {tmp_path}/releases could not be written, because no room is left on its disk"
+    assert waiting.startswith(f"{where}: make room there. The job waits")
+    assert "restart" not in {line["kind"] for line in said}
+    assert [line["text"] for line in said if line["kind"] == "resumed"] == ["the sink goes on"]
+    assert len(tries) > 4
+    assert len(published(one)) == said[-1]["rows"] > 0
+    # a first start does not wait: blocks on record have no file, and the disk is full before the job begins
+    next((tmp_path / "releases").iterdir()).unlink()
+    monkeypatch.setattr(sinks, "write_parts", no_room)
+    done = run(one, "--json")
+    assert done.code == 6
+    assert done.said(
+        "The rows are on record: make room there, or name another, and run again; it is given what it lacks"
+    )
+    assert "secret" not in done.err
