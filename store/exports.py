@@ -112,16 +112,24 @@ def _estimate(registration: Registration, block: NoisyBlock) -> npt.NDArray[np.f
 _FORMATS: dict[str, FileFormat] = {".parquet": "parquet", ".avro": "avro", ".jsonl": "jsonl"}
 
 
-def back_up(target: Path, address: StoreAddress, opened: Callable[[], AbstractContextManager[Any]]) -> None:
+def back_up(
+    target: Path,
+    address: StoreAddress,
+    opened: Callable[[], AbstractContextManager[Any]],
+    check: Callable[[], None],
+) -> None:
     """Copy an SQLite ledger, to which ``opened`` gives a connection, to a new file while jobs may be running.
 
     Raises:
         ExportError: the ledger is not SQLite, the file exists, or it cannot be written.
+        StoreError: by ``check``, which is called before anything is written.
     """
     if not address.is_sqlite:
         raise ExportError(f"ledger {address}: a server is backed up with its own tools; use pg_dump")
     if os.path.lexists(target):
         raise ExportError(f"{target}: it exists, and a backup never replaces a file; choose another name")
+    # a copy of damage would take the place of an earlier one that is whole
+    check()
     part = whole_file(target, private=True)
     with part as temporary, closing(sqlite3.connect(temporary)) as copy, opened() as source:
         try:

@@ -43,7 +43,7 @@ from .queries import BlockName, BlockNumber, Charged, DomainSummary, Newest, New
 from .recorded_rows import ChargedThrough
 from .registration import Also, Registrar, Sharing, check_apart, left_alone, sharings
 from .specs import BeliefChange, BlockToPublish, DomainSpec, QuerySpec, Record, Registration
-from .verification import Head, Verified, head_of, verify
+from .verification import Head, Verified, check_rows, head_of, verify
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -456,15 +456,16 @@ class Store:
         return exports.export(Path(path), (batch for pair in names for batch in self.releases(*pair)), RELEASES)
 
     def backup(self, path: Path | str) -> None:
-        """Copy an SQLite ledger to a new file while jobs may be running.
+        """Copy an SQLite ledger to a new file while jobs may be running; one that is damaged is not copied.
 
         A restored backup has forgotten what was charged after it: restore one only where nothing newer is left.
 
         Raises:
             ExportError: the ledger is not SQLite, the file exists, or it cannot be written.
+            StoreDamaged: something is not as it was written; an earlier backup may be whole.
         """
         database = self._database()
-        exports.back_up(Path(path), self._address, database.raw_sqlite)
+        exports.back_up(Path(path), self._address, database.raw_sqlite, self.check_rows)
 
     def check(self) -> None:
         """Read an SQLite file through for damage, if it is not very large; a server looks after its own files.
@@ -494,6 +495,14 @@ class Store:
         """
         with self._database().read() as connection:
             recorded_rows.check_all_blocks(connection, recorded_rows.domain_row(connection, domain))
+
+    def check_rows(self) -> None:
+        """Read every row for damage, and how the rows hang together: :meth:`verify` without the accounts' prices.
+
+        Raises:
+            StoreDamaged: something is not as it was written.
+        """
+        self._read(check_rows)
 
     def head(self, domain: str) -> Head:
         """What is on record of a domain now, in a few words to be kept elsewhere: see :meth:`verify`."""

@@ -9,8 +9,8 @@ published. No data is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -96,6 +96,18 @@ def files_of(text: str) -> list[JobPath | Path]:
 
 def _open(text: str) -> Store:
     return Store(address_of(text))
+
+
+@contextmanager
+def _to_decide(text: str) -> Generator[Store]:
+    """The ledger for a decision that is never taken back: every row of it is read.
+
+    Raises:
+        StoreDamaged: a row is not as it was written.
+    """
+    with _open(text) as store:
+        store.check_rows()
+        yield store
 
 
 @dataclass(frozen=True)
@@ -351,7 +363,7 @@ def _ask(question: str) -> None:
 
 def raise_budget(text: str, domain: str, budget: float, *, ask: bool) -> None:
     """Raise a domain's budget after asking."""
-    with _open(text) as store:
+    with _to_decide(text) as store:
         before = store.summary(domain)
         if ask and budget > before.budget:  # else the store refuses it, and there is nothing to decide
             _ask(
@@ -423,7 +435,7 @@ def change_belief(text: str, domain: str, path: Path, instant: str | None, *, as
     With ``dry`` print what it would cost and change nothing.
     """
     model = _model(path)
-    with _open(text) as store:
+    with _to_decide(text) as store:
         said = store.summary(domain)
         held = [one for query in said.queries if (one := store.registered(domain, query.name)) is not None]
         if not held:

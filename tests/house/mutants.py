@@ -1214,6 +1214,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/pipelines/gateway/test_unreadable_packets.py",),
     ),
     Mutant(
+        name="a gateway ends when its broker has changed its password",
+        file="pipelines/gateway/connection.py",
+        old="if login and self._accepted and",
+        new="if False and",
+        tests=("tests/pipelines/gateway/test_connection.py",),
+    ),
+    Mutant(
+        name="a damaged ledger is copied as a backup",
+        file="store/exports.py",
+        old="    check()\n",
+        new="",
+        tests=("tests/pipelines/commands/test_ledger_commands.py",),
+    ),
+    Mutant(
+        name="a full disk of a sink uses up a job's restarts",
+        file="pipelines/live/restarts.py",
+        old="    if output.files and is_full(error):\n        return _without_room(symptom)\n",
+        new="",
+        tests=("tests/pipelines/connectors/test_job_io.py",),
+    ),
+    Mutant(
         name="MQTT 3.1.1 is left with messages that are not acknowledged",
         file="pipelines/gateway/connection.py",
         old="if self._draining and not self._unacknowledged and",

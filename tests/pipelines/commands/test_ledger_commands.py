@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -143,6 +145,51 @@ def test_a_backup_is_a_ledger_and_never_replaces_a_file(ran: Job, tmp_path: Path
     assert done.said("it forgets every charge made after now")
     assert call("ledger", "show", copy).out == call("ledger", "show", ran.ledger).out
     assert call("ledger", "backup", ran.ledger, "-o", copy).code == 2
+
+
+FLIPPED = [
+    (
+        "releases",
+        "SELECT block FROM quiltstream_releases WHERE id = 1",
+        "UPDATE quiltstream_releases SET block = ? WHERE id = 1",
+    ),
+    (
+        "rosters",
+        "SELECT entries FROM quiltstream_rosters WHERE id = 1",
+        "UPDATE quiltstream_rosters SET entries = ? WHERE id = 1",
+    ),
+]
+
+
+@pytest.mark.assures("ledger", "A damaged ledger is not copied by `ledger backup`, and nothing is decided about it")
+@pytest.mark.parametrize(
+    "words",
+    [("backup", "-o", "copy.db"), ("budget", "streets", "7", "--yes"), ("belief", "streets", "bounds.yaml", "--yes")],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize(("table", "select", "update"), FLIPPED, ids=[table for table, *_ in FLIPPED])
+def test_a_flipped_bit_stops_a_backup_and_every_decision(
+    ran: Job,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    table: str,
+    select: str,
+    update: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bounds.yaml").write_text("pi_min: 0.2\ngap: 0.5\n", encoding="utf-8")
+    shutil.copy(ran.ledger, "ledger.db")
+    with closing(sqlite3.connect("ledger.db")) as connection, connection:
+        (body,) = connection.execute(select).fetchone()
+        connection.execute(update, [bytes([body[0] ^ 1]) + body[1:]])
+    done = call("ledger", words[0], "ledger.db", *words[1:])
+    assert done.code == 4, done.err
+    assert done.said(f"quiltstream_{table}, row 1")
+    assert done.said("is not what was written")
+    assert done.said("the record is damaged; restore the newest backup")
+    assert not Path("copy.db").exists()
+    assert call("ledger", "verify", "ledger.db").code == 4
 
 
 def test_a_budget_is_raised_after_confirmation_recorded_and_never_lowered(tmp_path: Path) -> None:
