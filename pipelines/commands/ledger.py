@@ -48,10 +48,11 @@ from ...store.registration import SHARING
 from ...store.specs import TRANSITIONS, BeliefChange, Registration, bins_of, first_difference
 from ...store.store import Store
 from ...store.verification import Head, Verified
-from ...transforms.plan import account_belief, make_plan, of_bounds
+from ...transforms.plan import account_belief, ledger_address, make_plan, of_bounds
 from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, paragraph, plural, print_json, results
 from ..errors import CommandError, ExitCode, writing
+from ..on_record import Memory, ReplacedError, Unknown, check_history
 
 #: So many entries are shown without ``--all``.
 _LAST = 10
@@ -100,12 +101,20 @@ def _open(text: str) -> Store:
 
 @contextmanager
 def _to_decide(text: str) -> Generator[Store]:
-    """The ledger for a decision that is never taken back: every row of it is read.
+    """The ledger for a decision that is never taken back: every row of it is read, and settings know which one it was.
 
     Raises:
         StoreDamaged: a row is not as it was written.
+        ReplacedError: it is not the ledger that the job of the settings had, or an older copy of it.
     """
-    with _open(text) as store:
+    settings = settings_of(text)
+    with Store(address_of(text) if settings is None else ledger_address(settings)) as store:
+        if settings is not None:
+            lost = Memory(settings).lost(history_lost=False)
+            try:
+                check_history(settings, Unknown(), lost)
+            except ReplacedError as error:
+                raise ReplacedError(f"{error}. Nothing was decided: that word is one of `quiltstream run`") from None
         store.check_rows()
         yield store
 

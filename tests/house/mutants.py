@@ -1228,6 +1228,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/pipelines/commands/test_ledger_commands.py",),
     ),
     Mutant(
+        name="a budget is raised in an older copy of the ledger",
+        file="pipelines/commands/ledger.py",
+        old="check_history(settings, Unknown(), lost)",
+        new="del lost",
+        tests=("tests/pipelines/test_continuity.py::test_nothing_is_decided_about_an_older_copy_that_settings_name",),
+    ),
+    Mutant(
         name="a full disk of a sink uses up a job's restarts",
         file="pipelines/live/restarts.py",
         old="    if output.files and is_full(error):\n        return _without_room(symptom)\n",

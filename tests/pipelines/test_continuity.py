@@ -229,6 +229,29 @@ def test_diverged_ledger_copies_of_two_jobs_are_detected_at_a_shared_output(tmp_
         assert store.summary(name).flagged_charges == 4
 
 
+@pytest.mark.parametrize("decision", [["budget", "{}", "streets", "7"], ["belief", "{}", "streets", "bounds.yaml"]])
+def test_nothing_is_decided_about_an_older_copy_that_settings_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decision: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = job(tmp_path)
+    Path("bounds.yaml").write_text("pi_min: 0.2\ngap: 0.5\n", encoding="utf-8")
+    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
+    assert call("run", made.settings).code == 0
+    call("ledger", "backup", made.ledger, "-o", tmp_path / "older.db")
+    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-08"})
+    assert call("run", made.settings).code == 0
+    lose(made)
+    shutil.copy(tmp_path / "older.db", made.ledger)
+    before = made.ledger.read_bytes()
+    done = call("ledger", *(word.format(made.settings) for word in decision), "--yes")
+    assert done.code == 4, done.err
+    assert done.said("is an older copy or a restored backup")
+    assert done.said("Nothing was decided")
+    assert call("run", made.settings).code == 4
+    assert made.ledger.read_bytes() == before
+
+
 def test_an_older_copy_does_not_overwrite_the_continuity_file(tmp_path: Path) -> None:
     """A live job's command brings its memory up to date every few seconds, also while the ledger is changed."""
     made = job(tmp_path)
@@ -453,6 +476,7 @@ OPENINGS: dict[str, Opened | None] = {
     ),
     "pipelines/report/__init__.py:write_report": None,  # ledgers that an operator names, as those below
     "pipelines/commands/ledger.py:_open": None,
+    "pipelines/commands/ledger.py:_to_decide": None,
     "pipelines/commands/ledger.py:merge": None,
     "pipelines/preflight.py:preflight": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),
     "pipelines/live/command.py:_fill_sink": lambda settings, plan: command._fill_sink(
