@@ -197,8 +197,9 @@ def _fields(line: str, delimiter: str) -> list[str] | None:
 
 
 def _may_be_rest(line: str, delimiter: str) -> bool:
-    """Whether a line is properly quoted if a quoted field began before it; a line that is so by itself never is."""
-    return line.count('"') % 2 == 1 and _fields(f'"{line}', delimiter) is not None
+    """Whether a quoted field that began before a line ends with the line's first field; a quoted line is none."""
+    first = line.partition(delimiter)[0]
+    return first.endswith('"') and first.count('"') % 2 == 1 and _fields(f'"{line}', delimiter) is not None
 
 
 def _in_order(data: bytes) -> bool:

@@ -32,7 +32,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
 from ...schemas.states import StateSpace
-from ..common.batches import ReadingsError, finite_float, is_text_type, whole, with_reasons
+from ..common.batches import ReadingsError, finite_float, is_text_type, whole, with_reasons, without_reasons
 from ..formats.paths import is_text
 from ..formats.rows import Labels, decimal_digits
 from ..formats.times import TimeReader
@@ -132,7 +132,7 @@ class BatchRows(beam.DoFn):
     def process(self, element: Any, timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
         """Take one element."""
         if isinstance(element, pa.RecordBatch):
-            yield element
+            yield without_reasons(element)
         elif hasattr(element, "__arrow_c_stream__"):
             yield self._of_frame(pa.table(element))
         else:
@@ -323,7 +323,7 @@ def _name(field: str, value: Any) -> str | None:
         return None
     if isinstance(value, str):
         return value if is_text(value) else None
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+    if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, *_NO_NUMBERS)):
         return str(int(value)) if abs(int(value)) < _LARGEST_NAME else None
     raise _IrregularError(
         f"readings.{field} is of the type {type(value).__name__}, and must be a text: map it to one",
@@ -331,11 +331,15 @@ def _name(field: str, value: Any) -> str | None:
     )
 
 
+#: What numpy counts among numbers, or whole ones, and no reading is.
+_NO_NUMBERS = (np.complexfloating, np.timedelta64)
+
+
 def _number(value: Any) -> float | None:
     """A value; ``None`` for an absent one. One that no float is large enough for is the largest."""
     if isinstance(value, Decimal) and value.is_nan():
         return math.nan
-    if not isinstance(value, (bool, np.complexfloating)) and isinstance(value, (Real, Decimal, np.number)):
+    if not isinstance(value, (bool, *_NO_NUMBERS)) and isinstance(value, (Real, Decimal, np.number)):
         return finite_float(value)
     if _is_absent(value):
         return None
@@ -353,7 +357,7 @@ def _label(value: Any) -> str | None:
         return decimal_digits(value)
     if isinstance(value, (float, np.floating)) and value == 0:
         return _digits(abs(number))  # -0.0 is 0
-    if not isinstance(value, np.complexfloating) and isinstance(value, (Real, np.number, np.bool_)):
+    if not isinstance(value, _NO_NUMBERS) and isinstance(value, (Real, np.number, np.bool_)):
         return _digits(number)
     raise _no_value(value, RejectReason.UNKNOWN_LABEL)
 

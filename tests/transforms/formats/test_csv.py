@@ -58,7 +58,7 @@ def expected(lines: list[bytes]) -> list[Any]:
         (b'"a"b,2013-01-01T00:00Z,1', "malformed-row"),
         (b'1",2013-01-01T00:00Z,1', "malformed-row"),
         (b'1 ""x"" y",2013-01-01T00:00Z,1', "malformed-row"),
-        (b'1,2013-01-01T00:00Z,1"', "malformed-row"),
+        (b'1,2013-01-01T00:00Z,1"', "not-a-number"),
         (b'1",2013-01-01T00:00Z,"1"', "malformed-row"),
         (b"a\0,2013-01-01T00:00Z,1", "malformed-row"),
         (b"a\xff,2013-01-01T00:00Z,1", "malformed-row"),
@@ -139,6 +139,9 @@ def test_quotes_within_a_field_are_characters_of_it():
     rows, rejects = decode_bytes(HEADER + b'5" a,2013-01-01,1\nx"y"z,2013-01-01,2\n"5"" b",2013-01-01,3\n')
     assert rows == [('5" a', T0, 1.0), ('5" b', T0, 3.0), ('x"y"z', T0, 2.0)]
     assert rejects == []
+    # only the first field of a line may be the rest of another one
+    rows, rejects = decode_bytes(b'kwh,ts,note,id\n1,2013-01-01,rack 19",pipe 3"\n2,2013-01-01,,rack 19"\n')
+    assert (rows, rejects) == ([('pipe 3"', T0, 1.0), ('rack 19"', T0, 2.0)], [])
 
 
 def test_the_last_line_may_lack_a_line_feed():

@@ -516,6 +516,8 @@ IRREGULAR: list[tuple[Any, str, str]] = [
     (row(value=True), "not-a-number", r"readings\.value is of the type bool"),
     (row(value={"a": 1.5}), "not-a-number", r"readings\.value is of the type dict"),
     (row(value=1.5j), "not-a-number", r"readings\.value is of the type complex"),
+    (row(value=np.timedelta64(1, "s")), "not-a-number", r"readings\.value is of the type timedelta64"),
+    (row(series=np.timedelta64(1, "s")), "missing-series", r"readings\.series is of the type timedelta64"),
     (row(time=1709251200), "unparsable-time", r"readings\.time is of the type int, whose unit is not known"),
     (row(series=1.5), "missing-series", r"readings\.series is of the type float, and must be a text"),
     (row(series=["m1"]), "missing-series", r"readings\.series is of the type list"),
@@ -542,6 +544,15 @@ def test_an_irregular_element_is_a_reject_and_its_type_is_logged_once(
     assert caplog.text.count(f"rejected as {reason}") == 1
     assert "1.5" not in caplog.text
     assert "1709251200" not in caplog.text
+
+
+@pytest.mark.parametrize("given", ["late", "xyz", 5, None])
+def test_a_record_batch_brings_no_reasons_of_its_own(given: Any) -> None:
+    (batch,) = gathered(row())
+    reasons = pa.array([given])
+    (taken,) = gathered(batch.append_column("quiltstream.reason", reasons).append_column("note", pa.array(["x"])))
+    assert taken.schema.names == [*batch.schema.names, "note"]
+    assert rejects(taken) == {}
 
 
 def test_a_group_of_another_type_is_a_reject() -> None:
