@@ -1156,17 +1156,33 @@ def _periodic(history: BeliefHistory, before: Line, repeated: Line, states: Sequ
     ahead = _repeating(history, last, repeated, ahead=True)
     behind = _repeating(history, last, repeated, ahead=False)
     worst = _swept_line(history, repeated, (behind, ahead))
+    if not before[1]:
+        return worst
+    sweep = LossSweep(history, ends=(states, None))
+    sweep.update(*before, np.inf, before[0][0], before[0][-1])
+    left = sweep.leaving(ahead=False)
     # periods come to the line until what lies behind one is nowhere above what repeats itself
-    count = 0
-    reach = max(_reach(state, repeated) for state in behind)
-    while count <= max(_MOST_PERIODS, 2 * reach) and before[1]:
-        line = _appended(before, repeated, count)
-        sweep = LossSweep(history, ends=(states, None))
-        sweep.update(*line, np.inf, line[0][0], line[0][-1])
-        if history.parts(line[0][-2])[1] == last and _below(sweep.leaving(ahead=False), behind):
+    periods = [_period(sweeper, repeated, ahead=False) for sweeper in history.sweepers(last, ahead=False)]
+    for count in range(max(_MOST_PERIODS, *(_reach(state, repeated) for state in behind)) + 1):
+        if _below(left, behind):
+            line = _appended(before, repeated, count)
             return max(worst, _swept_line(history, line, (states, ahead)), key=lambda one: one.loss)
-        count = 2 * count + 1
-    return Worst(np.inf) if before[1] else worst
+        left = [swept(state) for swept, state in zip(periods, left, strict=True)]
+    return Worst(np.inf)
+
+
+def _period(sweeper: Sweeper, repeated: Line, *, ahead: bool) -> Callable[[State], State]:
+    """What a period makes of a state."""
+    slots, densities = repeated
+    lengths = [stop - start for start, stop in pairwise(slots)]
+    order = list(zip(lengths, densities, strict=True))[:: -1 if ahead else 1]
+
+    def swept(state: State) -> State:
+        for length, density in order:
+            state = sweeper.tails(state, density, length).leaving
+        return state
+
+    return swept
 
 
 def _reach(state: State, repeated: Line) -> int:
@@ -1185,18 +1201,9 @@ def _appended(line: Line, repeated: Line, times: int) -> Line:
 
 def _repeating(history: BeliefHistory, part: int, repeated: Line, *, ahead: bool) -> list[State]:
     """A state of each member of a segment that a period takes to one nowhere above it."""
-    slots, densities = repeated
-    lengths = [stop - start for start, stop in pairwise(slots)]
-    order = list(zip(lengths, densities, strict=True))[:: -1 if ahead else 1]
     found: list[State] = []
     for sweeper in history.sweepers(part, ahead=ahead):
-        state = State.empty(sweeper.way)
-
-        def swept(state: State, sweeper: Sweeper = sweeper) -> State:
-            for length, density in order:
-                state = sweeper.tails(state, density, length).leaving
-            return state
-
+        state, swept = State.empty(sweeper.way), _period(sweeper, repeated, ahead=ahead)
         least = _reach(state, repeated)
         for turn in range(max(_MOST_PERIODS, least)):
             before, state = state, swept(state)
@@ -1205,7 +1212,7 @@ def _repeating(history: BeliefHistory, part: int, repeated: Line, *, ahead: bool
             change = float(np.abs(state.matrix - before.matrix).max())
             if turn >= least and change <= _STILL * float(state.matrix.max()):
                 break
-        found.append(_proved(state, swept, slots[-1] - slots[0]))
+        found.append(_proved(state, swept, repeated[0][-1] - repeated[0][0]))
     return found
 
 
