@@ -214,8 +214,8 @@ def half_width(noises: Sequence[HistogramNoise], weights: Sequence[float], level
 @lru_cache(maxsize=4096)
 def _weighted_half_width(parts: frozenset[tuple[HistogramNoise, int, tuple[float, ...]]], level: float) -> float:
     """The same for any weights, which may differ between so many histograms of each noise."""
-    sums = [_Sum.of(*part) for part in parts if part[0].law == INDEPENDENT or len(set(part[2])) > 1]
-    sums = [one for one in sums if one.weights.any()]
+    noisy = (one for one in parts if one[0].law == INDEPENDENT or (one[0].law == ZERO_SUM and len(set(one[2])) > 1))
+    sums = [one for one in (_Sum.of(*found) for found in noisy) if one.weights.any()]
     if not sums:
         return 0.0
     least = min(one.rate / np.abs(one.weights).max() for one in sums)

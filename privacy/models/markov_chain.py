@@ -154,7 +154,7 @@ def _distribution(name: str, row: FloatArray) -> FloatArray:
 
 def _transition(values: npt.ArrayLike) -> FloatArray:
     columns, index = (getattr(values, axis, None) for axis in ("columns", "index"))
-    if columns is not None and index is not None:
+    if columns is not None and index is not None and not callable(index):
         to, states = list(columns), list(index)
         # other labels are names of the rows alone, such as 0, 1, ...
         if states != to and len(states) == len(to) and set(states) == set(to):

@@ -214,6 +214,11 @@ def test_sums_without_noise_have_a_band_of_zero() -> None:
     assert half_width([], (1, 0, 0)) == 0
 
 
+def test_exact_counts_with_a_scale_add_nothing_to_a_weighted_band() -> None:
+    exact, kept = HistogramNoise(NO_NOISE, 5, Fraction(10)), HistogramNoise(ZERO_SUM, 5, Fraction(7))
+    assert half_width([exact, kept], [0, 1, 2, 3, 4]) == half_width([kept], [0, 1, 2, 3, 4])
+
+
 def test_an_invalid_noise_law_level_or_weight_is_refused() -> None:
     with pytest.raises(ValueError, match="noise_law is 'gaussian'"):
         HistogramNoise("gaussian", 3, Fraction(1))
