@@ -121,6 +121,7 @@ _ALL_VECTORS = 12
 
 #: Pairs of states for which outputs of the lower bound are sought, and attempts without a gain that end the search.
 _MOST_OUTPUTS = 150
+_FEW_OUTPUTS = 20
 _MOST_ATTEMPTS = 2
 
 #: Doublings of the slots of an output.
@@ -343,10 +344,10 @@ def lower_bound(chain: MarkovChain, epsilon: float) -> float:
     density = epsilon  # what the slot itself tells
     if epsilon > _MOST_TOLD:
         return 1 / density
-    # all vectors only once the thresholds have settled, because they take longer
-    for vectors in {len(some): some for some in (_thresholds(chain.states), _constant_vectors(chain.states))}.values():
+    # all vectors, and outputs for most pairs, only once fewer have settled, because they take longer
+    for vectors, pairs in ((_thresholds(chain.states), _FEW_OUTPUTS), (_constant_vectors(chain.states), _MOST_OUTPUTS)):
         for _ in range(_MOST_ROUNDS):
-            before, density = density, _worst_case(chain, density, vectors).density_of(epsilon, density)
+            before, density = density, _worst_case(chain, density, vectors, pairs).density_of(epsilon, density)
             if density >= before * (1 - _SETTLED):
                 break
     return 1 / density
@@ -439,23 +440,18 @@ class _WorstCase:
     def density_of(self, epsilon: float, high: float) -> float:
         """The density at which they tell epsilon, rounded up; at most one at which they tell more."""
         low = 0.0
-        for _ in range(60):
+        while high - low > _SETTLED * high / 16:
             middle = (low + high) / 2
-            if middle in (low, high):
-                break
-            if self.loss(middle) >= epsilon:
-                high = middle
-            else:
-                low = middle
+            low, high = (low, middle) if self.loss(middle) >= epsilon else (middle, high)
         return high
 
 
-def _worst_case(chain: MarkovChain, density: float, vectors: FloatArray) -> _WorstCase:
-    """The outputs found that tell most at a density; the search begins with each vector in every slot."""
+def _worst_case(chain: MarkovChain, density: float, vectors: FloatArray, most: int) -> _WorstCase:
+    """The outputs found that tell most at a density, for so many pairs; first each has one vector in every slot."""
     first, second = np.nonzero(~np.eye(chain.states, dtype=bool))
     sides = tuple(_Outputs.constant(kernel, vectors) for kernel in (chain.transition, chain.reversal))
     ahead, back = (logs[:, first] - logs[:, second] for logs in (side.logs(density) for side in sides))
-    kept = np.argsort(-(ahead.max(axis=0) + back.max(axis=0)), kind="stable")[:_MOST_OUTPUTS]
+    kept = np.argsort(-(ahead.max(axis=0) + back.max(axis=0)), kind="stable")[:most]
     pairs = first[kept], second[kept]
     sides = tuple(
         _Outputs.constant(side.kernel, vectors[told[:, kept].argmax(axis=0)])
