@@ -11,7 +11,7 @@ import csv
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -37,6 +37,12 @@ _LONGEST_INTEGER = 19
 _WITH_COMMA = re.compile(r"[-+]?(\d+|\d{1,3}([.'\u2019 \u00a0\u202f]\d{3})+)(,\d+)?")
 _COMMA_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
 _POINT_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+")
+#: Numbers that surely have marks between thousands: two of one kind, one of another kind than that before decimals, or
+#: an apostrophe or a blank.
+GROUPED = re.compile(
+    r"[-+]?[1-9]\d{0,2}((\.\d{3})+,\d+|(,\d{3})+\.\d+|(\.\d{3}){2,}|(,\d{3}){2,}"
+    r"|(['\u2019 \u00a0\u202f]\d{3})+([.,]\d+)?)"
+)
 _BELOW_THOUSAND = re.compile(r"[-+]?\d{1,3}")
 _DIGIT = re.compile(r"\d")
 _TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
@@ -60,13 +66,14 @@ class Layout:
     texts: tuple[str, ...] = ()  # columns that are text, though Arrow would take them for times or numbers
 
 
-def layout_of(path: Path, time: re.Pattern[str], hour: re.Pattern[str]) -> Layout:
+def layout_of(path: Path, time: re.Pattern[str], hour: re.Pattern[str], value: str | None = None) -> Layout:
     """Look at the beginning of a CSV file.
 
     Args:
         path: the file.
         time: finds names of columns of times.
         hour: finds names of columns of times of the day.
+        value: column whose numbers tell the decimal mark; all do if left out, or if there is none of that name.
     """
     with open_text(str(path)) as file:
         sample = file.read(_BYTES)
@@ -82,7 +89,9 @@ def layout_of(path: Path, time: re.Pattern[str], hour: re.Pattern[str]) -> Layou
             ExitCode.SOURCE,
         )
     delimiter = max(_DELIMITERS, key=lambda delimiter: _columns(header, others, delimiter))
-    _check_first(path, header, others, delimiter)
+    if not _columns(header, others, delimiter):
+        _check_ends(path, header, others)
+        _check_first(path, header, others, delimiter)
     names, *rows = csv.reader([header, *others], delimiter=delimiter)
     if any(_DATA.fullmatch(name.strip()) for name in names) and not _are_numbered(names, time):
         raise CommandError(
@@ -90,7 +99,8 @@ def layout_of(path: Path, time: re.Pattern[str], hour: re.Pattern[str]) -> Layou
             "for example meter,time,kwh",
             ExitCode.SOURCE,
         )
-    decimal = "," if _has_commas(rows, len(names), delimiter) else "."
+    telling = [at for at, name in enumerate(names) if name == value] or range(len(names))
+    decimal = "," if _has_commas(rows, len(names), telling, delimiter) else "."
     columns = ({row[at].strip() for row in rows if len(row) == len(names)} - {*MISSING} for at in range(len(names)))
     given = {name: cells for name, cells in zip(names, columns, strict=True) if cells}
     grouped = tuple(name for name, cells in given.items() if decimal == "." and _may_be_grouped(cells))
@@ -128,6 +138,24 @@ def _columns(header: str, others: list[str], delimiter: str) -> int:
     return names if names > 1 and sum(width == names for width in widths) * 2 >= len(widths) else 0
 
 
+def _check_ends(path: Path, header: str, others: list[str]) -> None:
+    """Check that the lines below the first one do not alone end with a delimiter.
+
+    Raises:
+        CommandError: they do.
+    """
+    for delimiter in _DELIMITERS:
+        width = _width(header, delimiter)
+        ends = [line for line in others if line.rstrip(" ").endswith(delimiter)]
+        longer = sum(_width(line, delimiter) == width + 1 for line in ends)
+        if width > 1 and longer and longer * 2 >= len(others):
+            raise CommandError(
+                f"{path}: its first line has {width} columns, and the lines below it end with a delimiter after as "
+                "many; end the first line with one, too, or take it away from the others",
+                ExitCode.SOURCE,
+            )
+
+
 def _check_first(path: Path, header: str, others: list[str], delimiter: str) -> None:
     """Check that some line has as many columns as the first one, which a remark above the names has not.
 
@@ -157,17 +185,19 @@ def _are_numbered(names: list[str], time: re.Pattern[str]) -> bool:
     return len(whole) >= FEWEST_SERIES and len(set(whole)) == len(whole) and are_names and any(map(time.search, others))
 
 
-def _has_commas(rows: list[list[str]], width: int, delimiter: str) -> bool:
-    """Whether some column has numbers with decimal commas.
+def _has_commas(rows: list[list[str]], width: int, telling: Iterable[int], delimiter: str) -> bool:
+    """Whether some of the columns that tell it has numbers with decimal commas.
 
     Groups of three digits may as well be thousands, but not between semicolons, which are there because the comma
-    is the decimal mark. Texts without a digit are marks of a missing value or an error.
+    is the decimal mark. Where one such group after a point may be decimals, the mark of most numbers counts. Texts
+    without a digit are marks of a missing value or an error.
     """
-    for at in range(width):
+    for at in telling:
         cells = [row[at].strip() for row in rows if len(row) == width and _DIGIT.search(row[at])]
         commas = [cell for cell in cells if "," in cell]
         are_thousands = delimiter != ";" and all(map(_COMMA_THOUSANDS.fullmatch, commas))
-        if commas and all(map(_WITH_COMMA.fullmatch, cells)) and not are_thousands:
+        points = [] if any(map(GROUPED.fullmatch, cells)) else [cell for cell in cells if "." in cell]
+        if len(commas) > len(points) and all(map(_WITH_COMMA.fullmatch, cells)) and not are_thousands:
             return True
     return False
 
@@ -175,7 +205,8 @@ def _has_commas(rows: list[list[str]], width: int, delimiter: str) -> bool:
 def _may_be_grouped(cells: set[str]) -> bool:
     """Whether all numbers with a point are as thousands are written, and all others whole and smaller."""
     points = {cell for cell in cells if _POINT_THOUSANDS.fullmatch(cell)}
-    return 0 < len(points) < len(cells) and all(map(_BELOW_THOUSAND.fullmatch, cells - points))
+    is_seen = len(points) < len(cells) or any(map(GROUPED.fullmatch, points))
+    return bool(points) and is_seen and all(map(_BELOW_THOUSAND.fullmatch, cells - points))
 
 
 def _are_texts(cells: set[str], *, is_hour: bool) -> bool:

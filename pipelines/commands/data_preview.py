@@ -29,15 +29,17 @@ import pyarrow.parquet as pq
 
 from ...schemas.files import is_file, is_folder, open_regular, reason
 from ...schemas.readings import RejectReason
+from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileFormat
 from ...schemas.slots import DAY_US
 from ...transforms.common.batches import HIGHEST_US, Problem, is_text_type
 from ...transforms.formats.avro import whole_records
+from ...transforms.formats.csv import csv_rows
 from ...transforms.formats.paths import SourceFileError, open_text
-from ...transforms.formats.rows import MISSING, clock_columns, clock_times, read_values
+from ...transforms.formats.rows import MISSING, Columns, clock_columns, clock_times, read_values
 from ...transforms.formats.times import Stamps, TimePattern, TimeReader
 from ..errors import CommandError, ExitCode
-from .csv_preview import FEWEST_SERIES, Layout, batches_of, layout_of
+from .csv_preview import FEWEST_SERIES, GROUPED, Layout, batches_of, layout_of
 
 #: Formats by the endings of files, and endings of packed files of text.
 FORMATS: dict[str, FileFormat] = {
@@ -57,6 +59,8 @@ PACKED = (".gz", ".bz2", ".zip")
 ROWS = 200_000
 _FEWEST_WIDE_ROWS, _CELLS_A_ROW = 200, 5
 _TRIED = 2_000
+#: Bytes that are parsed at once.
+_BLOCK = 1 << 20
 
 #: Names of columns: of series; of times, those of the day, and both ends of an interval; of values and labels.
 SERIES = re.compile(
@@ -167,13 +171,29 @@ _DEVICE_SLOTS = tuple(
 #: Stamps that vary make intervals shorter by no more than that.
 _VARIED = 1.05
 
-#: What to do about values that are no number.
-NO_NUMBER = "where a mark stands between their thousands, as in 1,503, 1.503,5 or 1'503, write them without it"
+#: Why lines of a CSV file are rejected as a whole, and what to do.
+MALFORMED = (
+    'give each as many columns as the first line has, and write a quote (") in a field as "", with the field in quotes'
+)
 
-#: Numbers with points, commas, apostrophes or blanks between thousands, and another mark before decimals.
-_GROUPED = re.compile(
+#: What to do about values that are no number, whatever they are, and where a mark of theirs may mean two things.
+NO_NUMBER = (
+    "where a mark stands between their thousands, as in 1.503,5 or 1'503, write them without it; where it stands "
+    "before decimals, set readings.decimal"
+)
+UNSURE = (
+    "a point or comma, as in 1.503, may stand before decimals or between thousands: see which; readings.decimal names "
+    "the mark before decimals"
+)
+_SURE = "marks stand between thousands, as in 1.503,5 or 1'503"
+_WRITE = "write its numbers with one mark before decimals, and without a mark between thousands"
+
+#: Numbers with points, commas, apostrophes or blanks between thousands, and another mark before decimals; and those
+#: with one point or comma, whatever it means.
+_MAY_BE_GROUPED = re.compile(
     r"[-+]?[1-9]\d{0,2}((\.\d{3})+(,\d+)?|(,\d{3})+(\.\d+)?|(['\u2019 \u00a0\u202f]\d{3})+([.,]\d+)?)"
 )
+_WITH_MARK = re.compile(r"[-+]?\d+[.,]\d+")
 _GROUP_MARK = re.compile(r"[.,'\u2019 \u00a0\u202f]")
 
 
@@ -225,6 +245,9 @@ class Look(_Columns):
     alike: int  # names of series that differ from another one by blanks or the form of letters alone
     no_time: float  # share of the rows whose time cannot be read; 0 of a wide table
     no_number: float  # share of the values that are there and no number; 0 of labels
+    unsure: bool  # whether the mark of some of them may be that before decimals
+    unread: tuple[str, ...]  # further columns of numbers, of which a run reads none because of their marks
+    malformed: float  # share of the lines of a CSV file that a run rejects as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +257,20 @@ class _FirstRows:
     table: pa.Table
     complete: bool  # whether these are all rows
     layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """A table whose numbers are of a type of numbers."""
+
+    table: pa.Table
+    unread: frozenset[str]  # columns of which a run reads no number, because of the marks in them
+    unsure: frozenset[str]  # columns with a point or comma that may stand before decimals or between thousands
+
+    def refusal(self, path: Path, names: Sequence[str]) -> CommandError:
+        """The error about columns that are unread."""
+        what = UNSURE if self.unsure.intersection(names) else _SURE
+        return CommandError(f"{path}: a run reads no number in {_listed(list(names))}: {what}; {_WRITE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +333,7 @@ def look_at(path: Path, value: str | None = None) -> Look:
     endings = path.suffixes[-2:] if path.suffix.lower() in PACKED else [path.suffix]
     files = given / f"*{''.join(endings)}" if is_folder(given) else given
     file_format = format_of(path)
-    first = _first_rows(path, file_format)
+    first = _first_rows(path, file_format, value)
     if not first.table.num_rows:
         raise CommandError(
             f"{path}: it has no rows to look at; give a file with a row for each reading"
@@ -305,10 +342,17 @@ def look_at(path: Path, value: str | None = None) -> Look:
         )
     has_types, decimal = file_format != "csv", first.layout.decimal
     written = _without_index(_with_single_names(path, first.table))
-    table = _with_numbers(written, decimal, value, has_types=has_types)
+    found = _with_numbers(written, decimal, value, has_types=has_types)
+    table = found.table
     may_be_wide = value is None and file_format in ("csv", "parquet")
     seen = may_be_wide and (_wide_times(table) or _wide_series(table))
-    seen = seen or _long(path, table, value, has_types=has_types)
+    seen = seen or _long(path, found, value, has_types=has_types)
+    malformed = _malformed(path, first.layout, seen.time[0]) if file_format == "csv" else 0.0
+    if malformed == 1:
+        raise CommandError(f"{path}: a run rejects every line of it: {MALFORMED}", ExitCode.SOURCE)
+    measured = [] if seen.labels else [name for name in seen.columns or (seen.value,) if _is_number(table[name].type)]
+    if measured and found.unread.issuperset(measured):
+        raise found.refusal(path, measured)
     if has_types and seen.time_format is not None and len(seen.time) == 1:
         _check_times(path, table, seen.time[0])
     known = (seen.instants >= 0) & (seen.instants <= HIGHEST_US)
@@ -335,7 +379,7 @@ def look_at(path: Path, value: str | None = None) -> Look:
         times_us=np.sort(instants if seen.ends is None else np.concatenate([instants, seen.ends[known] - 1])),
         interval_us=_interval(path, codes, instants) if seen.ends is None else slot_of(seen.ends[known] - instants),
         values=values[np.isfinite(values)],
-        others=tuple(name for name in others if _is_number(table[name].type)),
+        others=tuple(name for name in others if _is_number(table[name].type) and name not in found.unread),
         rises=rises,
         without=() if seen.wide is None else others,
         naive=_is_naive(table, seen),
@@ -343,6 +387,9 @@ def look_at(path: Path, value: str | None = None) -> Look:
         alike=alike(_names_of(table, seen)),
         no_time=0.0 if seen.wide is not None else float((seen.instants == -1).mean()),
         no_number=0.0 if seen.labels else _no_number(written, seen.columns or (seen.value,), decimal),
+        unsure=not found.unsure.isdisjoint(measured),
+        unread=tuple(name for name in others if name in found.unread),
+        malformed=malformed,
     )
 
 
@@ -373,10 +420,10 @@ def _first_file(path: Path) -> Path:
     return path
 
 
-def _first_rows(path: Path, file_format: FileFormat) -> _FirstRows:
+def _first_rows(path: Path, file_format: FileFormat, value: str | None) -> _FirstRows:
     try:
         open_regular(path).close()
-        layout = layout_of(path, TIME, _HOUR) if file_format == "csv" else Layout()
+        layout = layout_of(path, TIME, _HOUR, value) if file_format == "csv" else Layout()
         has_own_packing = file_format in ("parquet", "avro")
         with open_regular(path) if has_own_packing else open_text(str(path), layout.encoding) as file:
             read = {"parquet": _parquet, "csv": partial(batches_of, layout), "jsonl": _jsonl, "avro": _avro}[
@@ -401,6 +448,22 @@ def _first_rows(path: Path, file_format: FileFormat) -> _FirstRows:
             f"{path}: cannot be read as {file_format} ({reason(error)}); check the file and its ending", ExitCode.SOURCE
         ) from error
     return _FirstRows(table, is_complete, layout)
+
+
+def _malformed(path: Path, layout: Layout, column: str) -> float:
+    """The share of the first lines of a CSV file of which a run reads nothing, whatever columns it needs.
+
+    Where the file is damaged further down, it is that of the lines before.
+    """
+    columns = Columns(None, (column,), column, labels=True)
+    lines = lost = 0
+    with suppress(SettingsError, SourceFileError), open_text(str(path), layout.encoding) as file:
+        for rows in csv_rows(file, str(path), columns, layout.delimiter, _BLOCK):
+            lost += len(rows.malformed)
+            lines += len(rows.malformed) + len(rows.positions)
+            if lines >= ROWS:
+                break
+    return lost / max(lines, 1)
 
 
 def _plain(table: pa.Table) -> pa.Table:
@@ -492,13 +555,16 @@ def _without_index(table: pa.Table) -> pa.Table:
     return table.rename_columns([name or " " for name in table.column_names])
 
 
-def _with_numbers(table: pa.Table, decimal: str, value: str | None, *, has_types: bool) -> pa.Table:
+def _with_numbers(table: pa.Table, decimal: str, value: str | None, *, has_types: bool) -> _Numbers:
     """The table with numbers for values that are mostly numbers, beside marks of a missing one or of an error.
 
     What has digits and is none stays text: names of rooms and contracts, stages of sleep. A name of a measured value
     tells one from the other. Where none has, or for the column that is asked for, nearly all must be numbers and the
     marks without a digit; in a file whose columns have types, a text without marks and fractions is one on purpose.
+
+    A number that a run rejects for the marks in it counts as one, so that such numbers become no labels.
     """
+    unread, unsure = set[str](), set[str]()
     texts = [
         name
         for name in table.column_names
@@ -506,12 +572,14 @@ def _with_numbers(table: pa.Table, decimal: str, value: str | None, *, has_types
     ]
     for name in sorted(texts, key=lambda name: not VALUE.search(name)):
         is_named = VALUE.search(name) is not None
-        if not is_named and name != value and any(map(VALUE.search, _number_columns(table))):
+        if not is_named and name != value and any(map(VALUE.search, {*_number_columns(table)} - unread)):
             continue
         column = table.column(name).combine_chunks()
         numbers, problems = read_values(column, decimal=decimal)
         known = ~np.logical_or.reduce([problem.rows for problem in problems] or [np.zeros(len(numbers), dtype=bool)])
-        known |= _read_grouped(column, numbers, problems)
+        is_readable = known.any()
+        grouped, doubtful = _read_marked(column, numbers, problems)
+        known |= grouped | doubtful
         missing = sum(problem.rows.sum() for problem in problems if problem.reason is RejectReason.MISSING_VALUE)
         least = (_HALF if is_named else _NEARLY_ALL) * (len(numbers) - missing)
         is_measured = known.any() and known.sum() >= least
@@ -519,31 +587,50 @@ def _with_numbers(table: pa.Table, decimal: str, value: str | None, *, has_types
             marks = column.filter(pa.array(~known)).drop_null().to_pylist()
             on_purpose = has_types and not marks and not (numbers[known] % 1).any()
             is_measured = not on_purpose and not any(map(_DIGITS.search, marks))
-        if is_measured:
-            table = table.set_column(table.column_names.index(name), name, pa.array(numbers, mask=~known))
-    return table
+        if not is_measured:
+            continue
+        if doubtful.any():
+            unsure.add(name)
+        if not is_readable:
+            unread.add(name)
+        lost = ~(known & ~doubtful) if is_readable else ~known
+        table = table.set_column(table.column_names.index(name), name, pa.array(numbers, mask=lost))
+    return _Numbers(table, frozenset(unread), frozenset(unsure))
 
 
-def _read_grouped(column: pa.Array, numbers: npt.NDArray[np.float64], problems: list[Problem]) -> npt.NDArray[np.bool_]:
-    """Put numbers with marks between thousands, which a run rejects, in their rows; which rows these are."""
-    grouped = np.zeros(len(numbers), dtype=np.bool_)
+def _read_marked(
+    column: pa.Array, numbers: npt.NDArray[np.float64], problems: list[Problem]
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Put numbers that a run rejects for the marks in them in their rows.
+
+    Returns:
+        The rows with marks that surely stand between thousands, because they do so in some number of the column, and
+        those with a point or comma that may stand before decimals, each of shape (n,).
+    """
+    grouped, doubtful = np.zeros((2, len(numbers)), dtype=np.bool_)
     for problem in problems:
         if problem.reason is not RejectReason.NOT_A_NUMBER:
             continue
-        texts = pc.dictionary_encode(column.filter(pa.array(problem.rows)))  # pyright: ignore[reportAttributeAccessIssue] - made at run time
-        each = np.array([_grouped_number(str(text).strip()) for text in texts.dictionary.to_pylist()], dtype=np.float64)
-        values = each[np.asarray(texts.indices)]
-        numbers[problem.rows] = values
-        grouped[problem.rows] = ~np.isnan(values)
-    return grouped
+        encoded = pc.dictionary_encode(column.filter(pa.array(problem.rows)))  # pyright: ignore[reportAttributeAccessIssue] - made at run time
+        texts = [str(text).strip() for text in encoded.dictionary.to_pylist()]
+        marks = {_mark_of(text) for text in texts if GROUPED.fullmatch(text)}
+        is_grouped = [_mark_of(text) in marks and _MAY_BE_GROUPED.fullmatch(text) is not None for text in texts]
+        is_doubtful = [_WITH_MARK.fullmatch(text) is not None for text in texts]
+        each = [
+            float(text.replace(_mark_of(text) if sure else "", "").replace(",", ".")) if sure or doubt else np.nan
+            for text, sure, doubt in zip(texts, is_grouped, is_doubtful, strict=True)
+        ]
+        at = np.asarray(encoded.indices)
+        numbers[problem.rows] = np.array(each, dtype=np.float64)[at]
+        grouped[problem.rows] = np.array(is_grouped, dtype=np.bool_)[at]
+        doubtful[problem.rows] = np.array(is_doubtful, dtype=np.bool_)[at]
+    return grouped, doubtful & ~grouped
 
 
-def _grouped_number(text: str) -> float:
-    """A number with marks between thousands; not a number for any other text."""
+def _mark_of(text: str) -> str:
+    """The first mark in a number; empty where there is none."""
     mark = _GROUP_MARK.search(text)
-    if mark is None or not _GROUPED.fullmatch(text):
-        return np.nan
-    return float(text.replace(mark[0], "").replace(",", "."))
+    return "" if mark is None else mark[0]
 
 
 def _wide_times(table: pa.Table) -> _Seen | None:
@@ -595,20 +682,26 @@ def _wide_series(table: pa.Table) -> _Seen | None:
     )  # fmt: skip
 
 
-def _long(path: Path, table: pa.Table, value: str | None, *, has_types: bool) -> _Seen:
-    """A table with a row for each reading."""
+def _long(path: Path, found: _Numbers, value: str | None, *, has_types: bool) -> _Seen:
+    """A table with a row for each reading; what a run cannot read is taken for its value last."""
+    table = found.table
     times = _times_of(table)
     if times is None:
         raise CommandError(
             f"{path}: none of its columns, {_listed(table.column_names)}, looks like a time; {_flatten(table)}"
             "convert the file, or build the readings in a pipeline of your own (docs/guides/own-pipeline.md)"
         )
-    label = _label(table, times.columns, value)
+    label = _label(found, times.columns, value)
     if label is not None:
-        return _labelled(table, times, label)
+        return _labelled(found, times, label)
     series = _series(table, times.columns)
     series = series or _series_of_floats(path, table, times.instants, value, has_types=has_types)
+    series = series or _series_of_marked(found, times.instants, value)
     numbers = [name for name in _number_columns(table) if name not in {*times.columns, series}]
+    unread = [name for name in numbers if name in found.unread and value in (name, None)]
+    numbers = [name for name in numbers if name not in found.unread]
+    if unread and (value is not None or not numbers):
+        raise found.refusal(path, unread)
     if value is None and not numbers:
         raise CommandError(
             f"{path}: none of its columns, {_listed(table.column_names)}, holds numbers to measure; {_flatten(table)}"
@@ -627,8 +720,9 @@ def _long(path: Path, table: pa.Table, value: str | None, *, has_types: bool) ->
     )  # fmt: skip
 
 
-def _labelled(table: pa.Table, times: _Times, label: str) -> _Seen:
+def _labelled(found: _Numbers, times: _Times, label: str) -> _Seen:
     """A table with a row for each label: of an instant, or of an interval where there is an end."""
+    table = found.table
     starts = (_times_of(table.select([name])) for name in table.column_names if _BEGIN.search(name))
     begin = next((start for start in starts if start is not None), None)
     ends = (name for name in table.column_names if begin and _END.search(name) and name not in {*begin.columns, label})
@@ -637,6 +731,7 @@ def _labelled(table: pa.Table, times: _Times, label: str) -> _Seen:
         times = begin
     until = None if end is None else end.columns[0]
     series = _series(table.drop_columns([label, *([] if until is None else [until])]), times.columns)
+    series = series or _series_of_marked(found, times.instants, label)
     codes, names = _codes(table, series)
     return _Seen(
         series=series, names=names, time=times.columns, time_format=times.format, time_unit=times.unit, value=label,
@@ -645,12 +740,13 @@ def _labelled(table: pa.Table, times: _Times, label: str) -> _Seen:
     )  # fmt: skip
 
 
-def _label(table: pa.Table, time: tuple[str, ...], value: str | None) -> str | None:
-    """The column of labels: texts of few values, by its name, or because nothing is measured."""
+def _label(found: _Numbers, time: tuple[str, ...], value: str | None) -> str | None:
+    """The column of labels: texts of few values, by its name, or because nothing is measured that can be read."""
+    table = found.table
     if value is not None:
         return value if value in table.column_names and is_text_type(table[value].type) and value not in time else None
     labels = _label_columns(table, time)
-    numbers = [name for name in _number_columns(table) if name not in time]
+    numbers = [name for name in _number_columns(table) if name not in time and name not in found.unread]
     if any(VALUE.search(name) and not _SERIES.search(name) for name in numbers):
         return None
     named = [name for name in labels if _LABEL.search(name)]
@@ -702,9 +798,7 @@ def _series_of_floats(
         is_named = _SERIES.search(name) and not VALUE.search(name) and name != value
         if not is_named or not pa.types.is_floating(table[name].type):
             continue
-        rows = np.stack([_numbers(table, name), instants])
-        come_often = max(len(np.unique(numbers)) for numbers in rows) <= len(instants) / 2
-        if (rows[0] % 1).any() or not come_often or np.unique(rows, axis=1).shape[1] < len(instants):
+        if (_numbers(table, name) % 1).any() or not _tells_apart(table, name, instants):
             continue
         if has_types:
             raise CommandError(
@@ -713,6 +807,20 @@ def _series_of_floats(
             )
         return name
     return None
+
+
+def _series_of_marked(found: _Numbers, instants: npt.NDArray[np.int64], value: str | None) -> str | None:
+    """A column of numbers with marks, none of them read, that tells the rows of one time apart: texts to a run."""
+    names = (name for name in found.table.column_names if name in found.unread)
+    others = (name for name in names if name != value and not VALUE.search(name))
+    return next((name for name in others if _tells_apart(found.table, name, instants)), None)
+
+
+def _tells_apart(table: pa.Table, name: str, instants: npt.NDArray[np.int64]) -> bool:
+    """Whether numbers and times come often, and never the same two together."""
+    rows = np.stack([_numbers(table, name), instants])
+    come_often = max(len(np.unique(numbers)) for numbers in rows) <= len(instants) / 2
+    return come_often and np.unique(rows, axis=1).shape[1] == len(instants)
 
 
 def _names_of(table: pa.Table, seen: _Seen) -> Iterable[str]:

@@ -41,7 +41,7 @@ from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import listed, percent, plural
 from ..errors import CommandError, ExitCode, writing
 from ..runners import read_source
-from .data_preview import ALIKE, NO_NUMBER, Look
+from .data_preview import ALIKE, MALFORMED, NO_NUMBER, UNSURE, Look
 from .message_preview import MessageLook, look_at_messages
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
 
@@ -88,6 +88,9 @@ _NO_TIME = "see how they are written, and where hours go from 1 to 24, subtract 
 _THOUSANDS = (
     "all values with a point have three digits after it, and the others have none and are below 1000: where the point "
     "separates thousands, write them without it"
+)
+_NOT_READ = (
+    "numbers with marks that a run does not read; --value NAME sets readings.decimal by the column that it names alone"
 )
 _AS_MANY = "as many as the data fill"
 _AMBIGUOUS = "reads the times too: see which is right, and set time_format"
@@ -580,16 +583,19 @@ def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zon
     not_used = f"columns that are none of values: {others}; where one is, see readings.wide in the file"
     if is_long:
         not_used = f"also numeric: {others}: use --value, or readings.wide if each of them is a series of its own"
+    marks = UNSURE if look.unsure else NO_NUMBER
     said = {
+        "malformed": f"{percent(look.malformed)} of the lines, rejected: {MALFORMED}" if look.malformed else "",
         "series": _said_series(look),
         "names": f"{look.alike:,} {ALIKE}" if look.alike else "",
         "time": _said_time(look, windows, zone),
         "no time": f"{percent(look.no_time)} of the rows, rejected: {_NO_TIME}" if look.no_time else "",
         "value": _said_value(look, scale, per_unit),
-        "no number": f"{percent(look.no_number)} of it, rejected: {NO_NUMBER}" if look.no_number else "",
+        "no number": f"{percent(look.no_number)} of it, rejected: {marks}" if look.no_number else "",
         "thousands": _THOUSANDS if is_long and look.value in look.layout.grouped else "",
         "counter": "" if not look.rises else _COUNTER if is_long else _WIDE_COUNTER,
         "not used": not_used if others else "",
+        "not read": f"{listed(look.unread, _SHOWN)}: {_NOT_READ}" if look.unread else "",
         "labels": f"in {', '.join(look.other_labels[:_SHOWN])}: --value counts them" if look.other_labels else "",
         "made public": _PUBLIC_NAMES.format(len(look.without), listed(look.without, _SHOWN)) if look.without else "",
         "day or month": f"{look.ambiguous} {_AMBIGUOUS}" if look.ambiguous is not None else "",

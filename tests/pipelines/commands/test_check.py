@@ -94,6 +94,7 @@ def test_many_values_that_are_no_number_are_reported(tmp_path: Path, every: int,
     rows: list[Row] = [(m, t, '"1,503"' if at % every == 0 else v) for at, (m, t, v) in enumerate(readings(days=2))]
     remarks = [one for one in found(job(tmp_path, rows))["remarks"] if "no number" in one]
     assert [one.split(",")[0] for one in remarks] == ([f"{share} of the values are no number"] if share else [])
+    assert all("where it stands before decimals, set readings.decimal" in one for one in remarks)
 
 
 def test_a_counter_is_not_said_to_be_in_another_unit(tmp_path: Path) -> None:

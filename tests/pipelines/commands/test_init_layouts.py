@@ -760,6 +760,7 @@ def test_texts_among_the_numbers_are_marks_of_an_error(tmp_path: Path) -> None:
     [
         ("1'503", "703", "no number 33.3% of it, rejected: where a mark stands between their thousands"),
         ("1.503", "703", "thousands all values with a point have three digits after it"),
+        ("1.503", "1.234.703", "thousands all values with a point have three digits after it"),
         ("1.503", "0.703", None),
         ("1.503", "1.703", None),
         ("1503", "703", None),
@@ -777,10 +778,11 @@ def test_marks_between_thousands_are_mentioned(tmp_path: Path, thousand: str, be
     [
         (";", ("0,10", "0,25", "1.234,50"), ",", "33.3%", 1234.5),
         (";", ("0,10", "850,25", "1 234,50"), ",", "33.3%", 1234.5),
-        (";", ("2.100,00", "1.234,50", "12.001.234,5"), ",", "100.0%", 12_001_234.5),
+        (";", ("2.100,00", "1.234,50", "0,5"), ",", "66.7%", 2100.0),
+        (";", ("2.100", "1.234,50", "0,5"), ",", "66.7%", 2100.0),
         (",", ('"0,10"', '"0,25"', '"1.234,50"'), ",", "33.3%", 1234.5),
         (",", ("0.5", '"1,234.5"', '"3,234.5"'), ".", "66.7%", 3234.5),
-        (",", ("1'000.0", "2'500.5", "1'234'000"), ".", "100.0%", 1_234_000.0),
+        (",", ("10", "2'500.5", "1'234'000"), ".", "66.7%", 1_234_000.0),
         (",", ("10.0", "2\u2019500.5", "20.0"), ".", "33.3%", 2500.5),
     ],
 )
@@ -791,12 +793,122 @@ def test_numbers_with_marks_between_thousands_are_no_categories(
     rows = [delimiter.join((METERS[0], at.isoformat(), texts[slot % 3])) for slot, at in enumerate(STEPS)]
     done = begun(tmp_path, delimiter.join(("meter", "time", name)), rows)
     assert done.code == 0, done.err
-    assert done.said(f"no number {lost} of it, rejected: where a mark stands between their thousands, as in 1,503,")
+    assert done.said(f"no number {lost} of it, rejected: where a mark stands between their thousands, as in 1.503,5")
     made = read_settings(tmp_path / "settings.yaml")
     assert made.readings is not None
     assert (made.readings.value, made.readings.decimal, made.states.categories) == (name, decimal, [])
     found = data_preview.look_at(tmp_path / "x.csv")
     assert (len(found.values), found.values.max()) == (96, largest)
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "texts", "said"),
+    [
+        (";", ("3.503,5", "2.100,00"), "marks stand between thousands, as in 1.503,5 or 1'503"),
+        (";", ("12.345.678", "3.503.000"), "marks stand between thousands"),
+        (",", ("1'000.0", "1'234'000"), "marks stand between thousands"),
+        (";", ("3 503", "-12 100"), "marks stand between thousands"),
+        (",", ('"1,503"', '"2,100"'), "a point or comma, as in 1.503, may stand before decimals or between thousands"),
+    ],
+)
+@pytest.mark.parametrize(("name", "words"), [("kwh", ()), ("x", ()), ("x", ("--value", "x"))])
+def test_a_value_of_which_a_run_reads_no_number_is_refused(
+    tmp_path: Path, delimiter: str, texts: tuple[str, ...], said: str, name: str, words: tuple[str, ...]
+) -> None:
+    rows = [
+        delimiter.join((METERS[0], at.strftime("%d.%m.%Y %H:%M"), texts[slot % 2])) for slot, at in enumerate(STEPS)
+    ]
+    done = begun(tmp_path, delimiter.join(("meter", "time", name)), rows, *words)
+    assert (done.code, done.said(f"a run reads no number in {name}: {said}")) == (2, True), done.err
+    assert done.said("write its numbers with one mark before decimals, and without a mark between thousands")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
+
+
+def test_a_wide_table_of_which_a_run_reads_no_number_is_refused(tmp_path: Path) -> None:
+    rows = [";".join([at.isoformat(), *(["1.234,50"] * 4)]) for at in STEPS]
+    done = begun(tmp_path, "time;plug1;plug2;plug3;plug4", rows)
+    assert (done.code, done.said("a run reads no number in plug1, plug2, plug3, plug4: marks stand")) == (2, True)
+
+
+def test_a_column_of_which_a_run_reads_no_number_is_taken_last(tmp_path: Path) -> None:
+    rows = [f"m;{at.isoformat()};12.345.67{slot % 9};{('on', 'off')[slot % 2]}" for slot, at in enumerate(STEPS)]
+    done = begun(tmp_path, "meter;time;invoice;state", rows)
+    assert (done.code, done.said("value column state, 2 labels: off, on")) == (0, True), done.err
+    assert done.said("not read invoice: numbers with marks that a run does not read")
+    made = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (made["readings"], made["rejected"]) == (96, [])
+
+
+def test_numbers_with_a_point_are_not_taken_for_thousands_beside_decimal_commas(tmp_path: Path) -> None:
+    rows = [f"m;{at.isoformat()};2.32{slot % 9};1,{slot % 7}" for slot, at in enumerate(STEPS)]
+    done = begun(tmp_path, "meter;time;kwh;note", rows)
+    assert (done.code, done.said("value column note"), done.said("not read kwh: ")) == (0, True, True), done.err
+    assert (done.said("write them without"), done.said("--value NAME sets readings.decimal")) == (False, True)
+    done = begun(tmp_path, "meter;time;kwh;note", rows, "--value", "kwh", "--force")
+    assert (done.code, done.said("value column kwh, kWh"), done.said("no number")) == (0, True, False), done.err
+    made = read_settings(tmp_path / "settings.yaml")
+    assert made.readings is not None
+    assert (made.readings.value, made.readings.decimal) == ("kwh", ".")
+    assert data_preview.look_at(tmp_path / "x.csv", "kwh").values.max() == 2.328
+
+
+@pytest.mark.parametrize(
+    ("texts", "decimal", "lost", "largest"),
+    [
+        (("2.328", "1,5"), ".", "50.0%", 2.328),
+        (("2.328", "1.5", "1,5"), ".", "33.3%", 2.328),
+        (("2.328", "1,5", "2,5"), ",", "33.3%", 2.5),
+    ],
+)
+@pytest.mark.parametrize("name", ["kwh", "x"])
+def test_points_and_commas_in_one_column_are_not_advised_to_be_removed(
+    tmp_path: Path, texts: tuple[str, ...], decimal: str, lost: str, largest: float, name: str
+) -> None:
+    rows = [f"m;{at.isoformat()};{texts[slot % len(texts)]}" for slot, at in enumerate(STEPS)]
+    done = begun(tmp_path, f"meter;time;{name}", rows)
+    said = f"no number {lost} of it, rejected: a point or comma, as in 1.503, may stand before decimals or between"
+    assert (done.code, done.said(said)) == (0, True), done.err
+    assert (done.said("readings.decimal names the mark"), done.said("write them without")) == (True, False)
+    made = read_settings(tmp_path / "settings.yaml")
+    assert made.readings is not None
+    assert (made.readings.value, made.readings.decimal, made.states.categories) == (name, decimal, [])
+    assert data_preview.look_at(tmp_path / "x.csv").values.max() == largest
+
+
+@pytest.mark.parametrize(("name", "value"), [("x", "{}.5"), ("state", "s{}")])
+def test_names_of_series_may_be_grouped_digits(tmp_path: Path, name: str, value: str) -> None:
+    rows = [f"12.345.67{at};{time.isoformat()};{value.format(at)}" for time in STEPS for at in range(3)]
+    done = begun(tmp_path, f"flat;time;{name}", rows)
+    assert (done.code, done.said("series column flat, 3 seen")) == (0, True), done.err
+    assert json.loads(call("check", "--json", tmp_path / "settings.yaml").out)["readings"] == 288
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_lines_that_alone_end_with_a_delimiter_are_named(tmp_path: Path, delimiter: str) -> None:
+    rows = [line + delimiter for line in lines(delimiter=delimiter).splitlines()[1:]]
+    names = delimiter.join(("meter", "time", "kwh"))
+    done = begun(tmp_path, names, rows)
+    said = "its first line has 3 columns, and the lines below it end with a delimiter after as many; end the first line"
+    assert (done.code, done.said(said), done.said("above it")) == (5, True, False), done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
+    assert begun(tmp_path, names + delimiter, rows).code == 0
+
+
+def test_the_share_of_malformed_lines_is_said(tmp_path: Path) -> None:
+    rows = [f"{('pipe 3' + chr(34), 'pipe 4')[slot % 2]}\t{at.isoformat()}\t0.5" for slot, at in enumerate(STEPS)]
+    done = begun(tmp_path, "series\ttime\tkwh", rows)
+    assert (done.code, done.said("malformed 50.0% of the lines, rejected: give each as many columns")) == (0, True)
+    checked = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert [(one["reason"], one["rows"]) for one in checked["rejected"]] == [("malformed-row", 48)]
+    done = begun(tmp_path, "series\ttime\tkwh", [*rows[1::2], "pipe 4\t0.5"], "--force")
+    assert done.said("malformed 2.0% of the lines")
+    assert not begun(tmp_path, "series\ttime\tkwh", rows[1::2], "--force").said("of the lines, rejected")
+
+
+def test_a_file_of_malformed_lines_is_refused(tmp_path: Path) -> None:
+    done = begun(tmp_path, "series\ttime\tkwh", [f'pipe 3"\t{at.isoformat()}\t0.5' for at in STEPS])
+    assert (done.code, done.said("a run rejects every line of it: give each as many columns")) == (5, True), done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
 
 
 def test_cells_of_a_wide_table_that_are_no_number_are_mentioned(tmp_path: Path) -> None:
