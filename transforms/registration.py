@@ -213,7 +213,7 @@ def register(plan: Plan, seen: Discovered | None = None, *, trial: bool = False)
             return _agree(put, plan, held, live=seen is None)
     away = set[str]() if seen is None else _away(store, plan, seen)
     completed = plan if seen is None else complete(plan, seen, away)
-    if away and trial:  # said once of a run, which registers the same after it
+    if away and trial:  # a run registers the same once more, and the log has the line once
         LOG.warning(
             "query %r: %d of the series of the data are in another domain of the ledger; they stay out of the roster, "
             "and their readings are rejected as %s",

@@ -302,7 +302,7 @@ class Connection:
         self._closing = False
         self._short = 0
         self._unreadable = 0
-        self._refused = False
+        self._not_taken = False
         self._accepted = False
         self._advice: str | None = None
         self._raised: Exception | None = None
@@ -552,8 +552,8 @@ class Connection:
                 return
 
     def _connected(self, client: Any, _: Any, flags: Any, reason: Any, __: Any) -> None:
-        self._refused = reason.value >= FAILURE
-        if self._refused:
+        self._not_taken = reason.value >= FAILURE
+        if self._not_taken:
             self._fail(reason, "does not take the connection", login=True)
             return
         # before the library publishes once more what the old connection did not confirm: the owner does that itself,
@@ -646,11 +646,11 @@ class Connection:
         if by_server:
             self._fail(reason, "ended the connection", login=True)
         # the library gives the same reason where the broker does not take the connection
-        self._ended(unreadable=reason.value == UNREADABLE and not by_server and not self._refused)
+        self._ended(unreadable=reason.value == UNREADABLE and not by_server and not self._not_taken)
 
     def _ended(self, *, unreadable: bool) -> None:
         was_ready, was_connected, was_plain = self.ready, self.connected, self._plain
-        self.ready = self.connected = self._refused = False
+        self.ready = self.connected = self._not_taken = False
         seconds = time.monotonic() - self._since
         if (was_ready and seconds >= _CALM_S) or (was_connected and not unreadable):
             self._unreadable = 0

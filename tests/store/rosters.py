@@ -137,7 +137,7 @@ class RosterContract(OnLedger):
         assert recorded(store) == sorted(one.digest for one in (Roster.of(SERIES), Roster.of(SERIES).emptied, joined))
         assert (held.revision, held.series) == (9, (*SERIES, *joined.series[-9:]))
         assert [held.roster_of(window) for window in windows] == [Roster.of(SERIES)] + [joined] * 5
-        # a worker that read a version before it was replaced is told the newest one
+        # a worker that holds a replaced version gets the newest one with the refusal
         store.charge_windows(held, windows[1:2])
         with pytest.raises(RosterChanged):
             store.publish(stale, drafts(stale, windows[1:2]))

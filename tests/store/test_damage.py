@@ -99,13 +99,8 @@ def test_a_bit_flipped_anywhere_in_the_file_is_detected_or_has_no_effect(tmp_pat
         # half of them where something is written: much of a small file is empty
         place = chance.choice(written) if number % 2 else chance.randrange(len(data))
         bit = chance.randrange(8)
-        flipped = bytearray(data)
-        flipped[place] ^= 1 << bit
-        damaged = tmp_path / f"{number}" / "ledger.db"
-        damaged.parent.mkdir()
-        damaged.write_bytes(flipped)
-        outcomes[begun_again(damaged, done, before, f"seed {seed}: byte {place}, bit {bit}")] += 1
-        shutil.rmtree(damaged.parent)
+        with with_flipped(data, place, bit, tmp_path / f"{number}") as damaged:
+            outcomes[begun_again(damaged, done, before, f"seed {seed}: byte {place}, bit {bit}")] += 1
     assert outcomes["told"] > FLIPS / 10, outcomes
     assert outcomes["without effect"] > FLIPS / 10, outcomes
 
@@ -125,13 +120,8 @@ def test_a_flipped_bit_of_an_index_is_detected_or_has_no_effect(tmp_path: Path) 
     bits = [(end - back, bit) for end in ends for back in range(1, 25) for bit in range(8) if data[end - back]]
     outcomes: Counter[str] = Counter()
     for place, bit in some(bits, 8):
-        flipped = bytearray(data)
-        flipped[place] ^= 1 << bit
-        damaged = tmp_path / f"{place}-{bit}" / "ledger.db"
-        damaged.parent.mkdir()
-        damaged.write_bytes(flipped)
-        outcomes[begun_again(damaged, done, before, f"byte {place}, bit {bit}")] += 1
-        shutil.rmtree(damaged.parent)
+        with with_flipped(data, place, bit, tmp_path / f"{place}-{bit}") as damaged:
+            outcomes[begun_again(damaged, done, before, f"byte {place}, bit {bit}")] += 1
     assert outcomes["told"], outcomes
 
 
@@ -228,6 +218,18 @@ def within(more: int) -> Generator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@contextmanager
+def with_flipped(data: bytes, place: int, bit: int, folder: Path) -> Generator[Path]:
+    """A ledger of these bytes with one bit flipped, in a folder that is removed afterwards."""
+    flipped = bytearray(data)
+    flipped[place] ^= 1 << bit
+    folder.mkdir()
+    path = folder / "ledger.db"
+    path.write_bytes(flipped)
+    yield path
+    shutil.rmtree(folder)
 
 
 def begun_again(path: Path, done: Done, before: dict[str, object], what: str) -> str:

@@ -629,11 +629,11 @@ class KafkaReader(Reader):
     def _see_cut(self) -> None:
         """Count the partitions that lost their beginning and have no message behind it."""
         for place in sorted(self._cut):
-            if self._reached.get(place) is Reach.END and self._is_missed(place):
+            if self._reached.get(place) is Reach.END and self._notes_cut(place):
                 self._batches.append(lost_at(place, 0, self._position, self._gaps.until_us))
 
-    def _is_missed(self, place: Partition) -> bool:
-        """Whether what a partition lost before the start may belong to a missing window; the log says so once."""
+    def _notes_cut(self, place: Partition) -> bool:
+        """Note once what a partition lost before the start; whether it may belong to a missing window."""
         self._cut.discard(place)
         until_us, missing_us = self._gaps.of_partition(place), self._source.missing_us
         if until_us is None or (missing_us is not None and until_us <= missing_us):
@@ -761,7 +761,7 @@ class KafkaReader(Reader):
         if first < len(group):
             self._passed.discard(place)
             self._gaps.read(place, came_us(group[first : first + 1]))
-        if place in self._cut and self._is_missed(place):
+        if place in self._cut and self._notes_cut(place):
             decoded = [*decoded, lost_from(0)]
         self._offsets[place] = int(messages.positions[-1]) + 1
         if self._offsets[place] >= floor:

@@ -186,7 +186,7 @@ def test_a_refused_connection_that_stays_refused_ends_the_gateway(code: int) -> 
 
 
 class PasswordBroker(ThreadedBroker):
-    """Takes a password, of which it is told; who has another one is not authorised.
+    """The broker authorises clients with the password that it was given, and refuses all others.
 
     Attributes:
         password: what it takes.

@@ -58,7 +58,7 @@ BROKEN = {
 
 
 class Heard:
-    """A connection that acknowledges what it hears, unless it is told not to."""
+    """The connection acknowledges each message while ``answers`` is true."""
 
     def __init__(self, port: int, **about: Any) -> None:
         self.messages: list[Arrived] = []
