@@ -29,21 +29,13 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Released histograms of the keys that are in every window of a stretch, summed over its windows and classes.
+    """Released histograms of the keys that are in every window of a stretch, summed over its windows and classes."""
 
-    Attributes:
-        counts: noisy counts, int64, shape (n, k).
-        totals: cells counted, int64, shape (n,).
-        members: series that each key sums over, int64, shape (n,).
-        draws: draws of noise in each count at most: the windows of the stretch times the classes of slots.
-        slots: slots in the windows.
-    """
-
-    counts: Ints
-    totals: Ints
-    members: Ints
-    draws: int
-    slots: int
+    counts: Ints  # noisy counts, int64, shape (n, k)
+    totals: Ints  # cells counted, int64, shape (n,)
+    members: Ints  # series that each key sums over, int64, shape (n,)
+    draws: int  # draws of noise in each count at most: the windows of the stretch times the classes of slots
+    slots: int  # slots in the windows
 
 
 def published_between(store: Store, held: Registration, stretch: Window) -> Published | None:

@@ -73,15 +73,10 @@ from .on_record import series_of
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What came of an estimate.
+    """What came of an estimate."""
 
-    Attributes:
-        model: the model, its bounds lowered by the margin; ``None`` where nothing can be said.
-        reason: why nothing can be; without any number of the data.
-    """
-
-    model: Model | None
-    reason: str = ""
+    model: Model | None  # the model, its bounds lowered by the margin; ``None`` where nothing can be said
+    reason: str = ""  # why nothing can be; without any number of the data
 
 
 def first_estimate(settings: Settings, estimate: Estimate) -> Model:
@@ -326,19 +321,12 @@ _STEP, _MOST = 1.02, 4.0
 
 @dataclass(frozen=True)
 class ActiveQuery:
-    """The query that a job publishes now: the settings' own, or the successor that goes on for it.
+    """The query that a job publishes now: the settings' own, or the successor that goes on for it."""
 
-    Attributes:
-        settings: the settings with its name and its windows.
-        histograms: made from them, with its model and its noise.
-        until: slot at which the next estimate is due; ``None`` if none is.
-        ended: whether another one goes on already.
-    """
-
-    settings: Settings
-    histograms: PrivateHistograms
-    until: int | None
-    ended: bool = False
+    settings: Settings  # the settings with its name and its windows
+    histograms: PrivateHistograms  # made from them, with its model and its noise
+    until: int | None  # slot at which the next estimate is due; ``None`` if none is
+    ended: bool = False  # whether another one goes on already
 
     @property
     def until_us(self) -> int | None:
@@ -423,21 +411,13 @@ def decide(settings: Settings, now: ActiveQuery) -> tuple[Outcome, str]:
 
 @dataclass(frozen=True)
 class _Due:
-    """An estimate that is due.
+    """An estimate that is due."""
 
-    Attributes:
-        settings: as the job's file has them.
-        plan: of the query that went on until now.
-        store: the ledger.
-        held: that query on record.
-        slot: where the estimate is made.
-    """
-
-    settings: Settings
-    plan: Plan
-    store: Store
-    held: Registration
-    slot: int
+    settings: Settings  # as the job's file has them
+    plan: Plan  # of the query that went on until now
+    store: Store  # the ledger
+    held: Registration  # that query on record
+    slot: int  # where the estimate is made
 
     def note(self, outcome: Outcome, model: Model | None, name: str) -> Note:
         """What became of it, for the record."""
@@ -598,15 +578,10 @@ def _started(settings: Settings, start: str | Bounds) -> Model:
 
 @dataclass(frozen=True)
 class _Noted:
-    """What is on record of a query and its estimates.
+    """What is on record of a query and its estimates."""
 
-    Attributes:
-        estimates: all of the settings' query.
-        begun: start of the first window of the query without an entry.
-    """
-
-    estimates: tuple[Estimated, ...] = ()
-    begun: int | None = None
+    estimates: tuple[Estimated, ...] = ()  # all of the settings' query
+    begun: int | None = None  # start of the first window of the query without an entry
 
 
 def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _Noted, noise: Noise) -> ActiveQuery:

@@ -22,19 +22,12 @@ _TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """A metric with all its samples.
+    """A metric with all its samples."""
 
-    Attributes:
-        name: in full, with ``_total`` if it is a counter.
-        kind: its type.
-        about: its help.
-        samples: labels and value of each.
-    """
-
-    name: str
-    kind: Literal["counter", "gauge"]
-    about: str
-    samples: Sequence[tuple[Mapping[str, str], float]]
+    name: str  # in full, with ``_total`` if it is a counter
+    kind: Literal["counter", "gauge"]  # its type
+    about: str  # its help
+    samples: Sequence[tuple[Mapping[str, str], float]]  # labels and value of each
 
     @classmethod
     def single(cls, name: str, kind: Literal["counter", "gauge"], about: str, value: float) -> MetricFamily:

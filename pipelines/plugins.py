@@ -85,23 +85,17 @@ LOG = logging.getLogger("quiltstream.plugins")
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a client fetched at once.
+    """What a client fetched at once."""
 
-    Attributes:
-        messages: in their order; there may be none.
-        position: behind the last of them, as text.
-        settled: whether nothing more was there behind them.
-        came_us: when the last of them came, by the clock of what took it from the producers, in microseconds since
-            1970; ``None`` if only the producers say it.
-        lost_us: messages that came before this instant may be lost to this reader for ever, such as those whose
-            retention ended before they were read; ``None`` where none is. The source says it with the first messages
-            behind the loss, and the reader keeps it.
-    """
-
-    messages: Messages
-    position: str
-    settled: bool
+    messages: Messages  # in their order; there may be none
+    position: str  # behind the last of them, as text
+    settled: bool  # whether nothing more was there behind them
+    # when the last of them came, by the clock of what took it from the producers, in microseconds since 1970; ``None``
+    # if only the producers say it
     came_us: int | None = None
+    # messages that came before this instant may be lost to this reader for ever, such as those whose retention ended
+    # before they were read; ``None`` where none is. The source says it with the first messages behind the loss, and the
+    # reader keeps it
     lost_us: int | None = None
 
 
@@ -148,13 +142,9 @@ class MessageClient(ABC):
 
 @dataclass(frozen=True)
 class MessagePartitions(PartitionedSource):
-    """A source of messages in parts, each with positions of its own; a plain value that travels to any worker.
+    """A source of messages in parts, each with positions of its own; a plain value that travels to any worker."""
 
-    Attributes:
-        decoder: from messages to readings, as the settings say.
-    """
-
-    decoder: MessageDecoder
+    decoder: MessageDecoder  # from messages to readings, as the settings say
 
     @abstractmethod
     def client(self, part: int) -> MessageClient:
@@ -277,17 +267,11 @@ class MessageReader(Reader):
 
 @dataclass(frozen=True)
 class FollowedMessages(LiveSource):
-    """The live source of messages: inherit it, make the partitions, and say what must be there when a job begins.
+    """The live source of messages: inherit it, make the partitions, and say what must be there when a job begins."""
 
-    Attributes:
-        partitions: the source.
-        grouped: whether the settings take the group from the messages.
-        secrets: the places of the source's secrets.
-    """
-
-    partitions: MessagePartitions
-    grouped: bool
-    secrets: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    partitions: MessagePartitions  # the source
+    grouped: bool  # whether the settings take the group from the messages
+    secrets: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the places of the source's secrets
 
     def missing_secrets(self) -> list[str]:
         """A line for each secret of the settings that is not in this process."""

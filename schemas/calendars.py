@@ -53,21 +53,13 @@ Shifts = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Calendar:
-    """The bounds of local days, weeks or months, in slots of a grid; windows are numbered from 1970 on.
+    """The bounds of local days, weeks or months, in slots of a grid; windows are numbered from 1970 on."""
 
-    Attributes:
-        unit: what a window is.
-        timezone: name of the zone.
-        shifts: where days begin, as the zone data had it when the query was first planned.
-        interval_us: length of a slot, microseconds.
-        origin_us: start of slot 0, microseconds since 1970, UTC.
-    """
-
-    unit: Unit
-    timezone: str
-    shifts: Shifts
-    interval_us: int
-    origin_us: int = 0
+    unit: Unit  # what a window is
+    timezone: str  # name of the zone
+    shifts: Shifts  # where days begin, as the zone data had it when the query was first planned
+    interval_us: int  # length of a slot, microseconds
+    origin_us: int = 0  # start of slot 0, microseconds since 1970, UTC
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Calendar:
@@ -206,19 +198,12 @@ class Calendar:
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """Every bound of a calendar.
+    """Every bound of a calendar."""
 
-    Attributes:
-        first: number of the first window.
-        bounds: start of each window and the end of the last one, shape (n + 1,), never falling.
-        rests: microseconds from a bound's slot to the bound; 0 where a slot begins there.
-        lengths: slots that windows have, rising; those without any are none.
-    """
-
-    first: int
-    bounds: Ints
-    rests: Ints
-    lengths: tuple[int, ...]
+    first: int  # number of the first window
+    bounds: Ints  # start of each window and the end of the last one, shape (n + 1,), never falling
+    rests: Ints  # microseconds from a bound's slot to the bound; 0 where a slot begins there
+    lengths: tuple[int, ...]  # slots that windows have, rising; those without any are none
 
 
 @lru_cache(maxsize=32)

@@ -88,21 +88,13 @@ class LetterError(QuiltstreamError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What was rejected.
+    """What was rejected."""
 
-    Attributes:
-        payload: the body.
-        topic: where it came from.
-        stamp_us: the broker's time stamp, or when it was received, in microseconds since 1970; -1 without one.
-        key: the broker's key.
-        headers: the broker's headers.
-    """
-
-    payload: bytes
-    topic: str
-    stamp_us: int
-    key: bytes | None = None
-    headers: Sequence[tuple[str, bytes | None]] = ()
+    payload: bytes  # the body
+    topic: str  # where it came from
+    stamp_us: int  # the broker's time stamp, or when it was received, in microseconds since 1970; -1 without one
+    key: bytes | None = None  # the broker's key
+    headers: Sequence[tuple[str, bytes | None]] = ()  # the broker's headers
 
 
 def check_sealing(letters: Letters, setting: str, where: str) -> None:

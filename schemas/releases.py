@@ -256,15 +256,10 @@ TIDY_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the counts of a row are, in their order.
+    """What the counts of a row are, in their order."""
 
-    Attributes:
-        space: the bins.
-        classes: labels of the classes of slots; one empty text for a histogram of all slots.
-    """
-
-    space: StateSpace
-    classes: tuple[str, ...]
+    space: StateSpace  # the bins
+    classes: tuple[str, ...]  # labels of the classes of slots; one empty text for a histogram of all slots
 
     @classmethod
     def of(cls, space: StateSpace, classes: Sequence[str] | None) -> _Layout:
@@ -458,25 +453,15 @@ Engine = Literal["flink", "risingwave", "clickhouse"]
 
 @dataclass(frozen=True, slots=True)
 class _Sql:
-    """How an engine writes names and types, each with ``{}`` for what it is made of.
+    """How an engine writes names and types, each with ``{}`` for what it is made of."""
 
-    Attributes:
-        scalars: texts, whole numbers, numbers and truth values.
-        stamp: an instant.
-        array: a list.
-        struct: a record of named parts.
-        quote: around a name.
-        required: behind the type of a column that is never null.
-        nullable: a type whose values may be null; not of lists and records.
-    """
-
-    scalars: tuple[str, str, str, str]
-    stamp: str
-    array: str
-    struct: str
-    quote: str = "`"
-    required: str = ""
-    nullable: str = "{}"
+    scalars: tuple[str, str, str, str]  # texts, whole numbers, numbers and truth values
+    stamp: str  # an instant
+    array: str  # a list
+    struct: str  # a record of named parts
+    quote: str = "`"  # around a name
+    required: str = ""  # behind the type of a column that is never null
+    nullable: str = "{}"  # a type whose values may be null; not of lists and records
 
     @property
     def columns(self) -> str:

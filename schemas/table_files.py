@@ -47,21 +47,13 @@ Parts = Callable[[], Iterator[pa.Table]]
 
 @dataclass(frozen=True)
 class RowForm:
-    """What the rows of a file are.
+    """What the rows of a file are."""
 
-    Attributes:
-        schema: Arrow form.
-        avro: Avro form of the same columns.
-        order: columns that the rows are sorted by.
-        unique: column that tells rows apart, if one does: a row that came twice is written once.
-        private: whether files on this machine are for their owner alone.
-    """
-
-    schema: pa.Schema
-    avro: dict[str, Any]
-    order: tuple[str, ...]
-    unique: str | None = None
-    private: bool = False
+    schema: pa.Schema  # arrow form
+    avro: dict[str, Any]  # avro form of the same columns
+    order: tuple[str, ...]  # columns that the rows are sorted by
+    unique: str | None = None  # column that tells rows apart, if one does: a row that came twice is written once
+    private: bool = False  # whether files on this machine are for their owner alone
 
     def table(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
         """Batches as one table, its rows in the order of the batches."""

@@ -59,23 +59,15 @@ def ledger_of(domain: DomainSpec, budget: float | None = None) -> Ledger:
 
 @dataclass
 class Account:
-    """A domain's running ledger, with the budget and the changes of the belief that it was made for.
+    """A domain's running ledger, with the budget and the changes of the belief that it was made for."""
 
-    Attributes:
-        ledger: everything charged up to ``sequence``.
-        chain: of every charge and refusal up to ``sequence``.
-        budget: the budget the ledger enforces.
-        changes: of the belief, in the ledger.
-        sequence: number of the last charge or refusal in it, whose random id is ``entry_id``; 0 for none.
-        starts: first slot of the last window of each query, by the query's number.
-    """
-
-    ledger: Ledger
-    chain: Chain
-    budget: float
-    changes: tuple[BeliefChange, ...] = ()
-    sequence: int = 0
+    ledger: Ledger  # everything charged up to ``sequence``
+    chain: Chain  # of every charge and refusal up to ``sequence``
+    budget: float  # the budget the ledger enforces
+    changes: tuple[BeliefChange, ...] = ()  # of the belief, in the ledger
+    sequence: int = 0  # number of the last charge or refusal in it, whose random id is ``entry_id``; 0 for none
     entry_id: str = ""
+    # first slot of the last window of each query, by the query's number
     starts: dict[int, int] = field(default_factory=dict[int, int])
 
     @classmethod

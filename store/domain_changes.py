@@ -63,19 +63,12 @@ _ESTIMATED = "model-estimated"
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """A model that a job estimated, as on record.
+    """A model that a job estimated, as on record."""
 
-    Attributes:
-        slot: the public slot at which it was made.
-        outcome: what became of it.
-        model: its plain form; empty where nothing could be estimated.
-        query: the query that goes on from the slot.
-    """
-
-    slot: int
-    outcome: Outcome
-    model: dict[str, Any]
-    query: str
+    slot: int  # the public slot at which it was made
+    outcome: Outcome  # what became of it
+    model: dict[str, Any]  # its plain form; empty where nothing could be estimated
+    query: str  # the query that goes on from the slot
 
 
 Note = tuple[str, Estimated]
@@ -292,16 +285,11 @@ _IDENTIFIED = "source-identified"
 
 @dataclass(frozen=True, slots=True)
 class SourceId:
-    """What is on record of a topic now.
+    """What is on record of a topic now."""
 
-    Attributes:
-        id: the brokers' name of it.
-        since_us: when it was put on record, microseconds since the epoch.
-        replaced: whether another id was on record before: readings that came before ``since_us`` may be gone with it.
-    """
-
-    id: str
-    since_us: int
+    id: str  # the brokers' name of it
+    since_us: int  # when it was put on record, microseconds since the epoch
+    # whether another id was on record before: readings that came before ``since_us`` may be gone with it
     replaced: bool = False
 
     @property

@@ -392,24 +392,16 @@ _WAIT = 60.0
 
 @dataclass
 class Source:
-    """One of the ledgers, inside a reading transaction.
+    """One of the ledgers, inside a reading transaction."""
 
-    Attributes:
-        name: its address, without a password.
-        connection: the transaction.
-        mode: whether it holds real rows; ``None`` if none yet.
-        domains: by name.
-        queries: by domain and name.
-        rosters: rows of rosters by digest.
-        charges: every charge by its name there, flagged ones included.
-    """
-
-    name: str
-    connection: Connection
-    mode: str | None = None
-    domains: dict[str, HeldDomain] = field(default_factory=dict[str, HeldDomain])
+    name: str  # its address, without a password
+    connection: Connection  # the transaction
+    mode: str | None = None  # whether it holds real rows; ``None`` if none yet
+    domains: dict[str, HeldDomain] = field(default_factory=dict[str, HeldDomain])  # by name
+    # by domain and name
     queries: dict[tuple[str, str], HeldQuery] = field(default_factory=dict[tuple[str, str], HeldQuery])
-    rosters: dict[str, Row] = field(default_factory=dict[str, Row])
+    rosters: dict[str, Row] = field(default_factory=dict[str, Row])  # rows of rosters by digest
+    # every charge by its name there, flagged ones included
     charges: dict[str, Charge] = field(default_factory=dict[str, Charge])
     _rows: dict[tuple[str, str], Row] = field(default_factory=dict[tuple[str, str], Row], repr=False)
 

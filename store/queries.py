@@ -33,26 +33,18 @@ WINDOWS = 4_096
 
 @dataclass(frozen=True, slots=True)
 class QuerySummary:
-    """What one query of a domain did: its windows charged and refused, and its blocks on record.
-
-    Attributes:
-        epsilon: what one run of it was to cost, as set; ``None`` if the header does not say.
-        epsilon_dp: loss per slot charged for a window: one number, or by the slots of a window.
-        windows: windows in its schedule; ``None`` for an endless one.
-        admitted_stop: slot after which windows are refused; ``None`` if all are admitted.
-        given_model: whether the loss holds only given a model estimated from the protected series.
-    """
+    """What one query of a domain did: its windows charged and refused, and its blocks on record."""
 
     name: str
     digest: str
-    epsilon: float | None
-    epsilon_dp: float | dict[int, float]
-    windows: int | None
+    epsilon: float | None  # what one run of it was to cost, as set; ``None`` if the header does not say
+    epsilon_dp: float | dict[int, float]  # loss per slot charged for a window: one number, or by the slots of a window
+    windows: int | None  # windows in its schedule; ``None`` for an endless one
     charged: int
     refused: int
     blocks: int
-    admitted_stop: int | None
-    given_model: bool
+    admitted_stop: int | None  # slot after which windows are refused; ``None`` if all are admitted
+    given_model: bool  # whether the loss holds only given a model estimated from the protected series
 
     @property
     def charged_text(self) -> str:
@@ -144,17 +136,11 @@ def next_start(connection: Connection, registration: Registration) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Charged:
-    """A domain's account as its charges have it.
+    """A domain's account as its charges have it."""
 
-    Attributes:
-        spans: everything charged, by the query's name, in the order of the account.
-        entries: its last charges and refusals, or all of them.
-        total: how many of these there are.
-    """
-
-    spans: dict[str, list[Span]]
-    entries: list[LedgerEntry]
-    total: int
+    spans: dict[str, list[Span]]  # everything charged, by the query's name, in the order of the account
+    entries: list[LedgerEntry]  # its last charges and refusals, or all of them
+    total: int  # how many of these there are
 
 
 def charged(connection: Connection, domain: str, last: int | None) -> Charged:

@@ -61,19 +61,12 @@ class Defect:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What was on record of a domain at a moment.
+    """What was on record of a domain at a moment."""
 
-    Attributes:
-        charges: charges and refusals.
-        blocks: blocks of noisy histograms.
-        decisions: decisions about the domain, and what else is on record beside it.
-        digest: of all of these in their order, hexadecimal.
-    """
-
-    charges: int
-    blocks: int
-    decisions: int
-    digest: str
+    charges: int  # charges and refusals
+    blocks: int  # blocks of noisy histograms
+    decisions: int  # decisions about the domain, and what else is on record beside it
+    digest: str  # of all of these in their order, hexadecimal
 
     def __str__(self) -> str:
         return f"{self.charges}.{self.blocks}.{self.decisions}.{self.digest}"
@@ -93,21 +86,14 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a ledger holds, and everything that is wrong with it.
+    """What a ledger holds, and everything that is wrong with it."""
 
-    Attributes:
-        store_id: the random name of the ledger; empty where that is damaged.
-        mode: whether it holds real rows (``private``) or noise-free ones of tests (``none``); ``None`` for none yet.
-        rows: rows by table.
-        heads: by domain.
-        defects: what is not as it was written, in the order of the tables.
-    """
-
-    store_id: str
+    store_id: str  # the random name of the ledger; empty where that is damaged
+    # whether it holds real rows (``private``) or noise-free ones of tests (``none``); ``None`` for none yet
     mode: str | None
-    rows: Mapping[str, int]
-    heads: Mapping[str, Head]
-    defects: tuple[Defect, ...]
+    rows: Mapping[str, int]  # rows by table
+    heads: Mapping[str, Head]  # by domain
+    defects: tuple[Defect, ...]  # what is not as it was written, in the order of the tables
 
     @property
     def whole(self) -> bool:

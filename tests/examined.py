@@ -29,29 +29,18 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        windows: windows of the schedule.
-        missing: those that are not whole on record, and not refused either.
-        rows: rows on record.
-        again: rows that left a job once more, the same.
-        differing: rows that left a job, or were on record earlier, and are not the row of record; and places with two.
-        ledger_equal: whether the account is the one that the core works out from the rows alone.
-        loss: what the domain has lost, epsilon.
-        budget: what it may.
-        retries: how often a test began a job anew because the runner had shown a known symptom.
-    """
-
-    windows: int
-    missing: int
-    rows: int
-    again: int
+    windows: int  # windows of the schedule
+    missing: int  # those that are not whole on record, and not refused either
+    rows: int  # rows on record
+    again: int  # rows that left a job once more, the same
+    # rows that left a job, or were on record earlier, and are not the row of record; and places with two
     differing: int
-    ledger_equal: bool
-    loss: float
-    budget: float
-    retries: int = 0
+    ledger_equal: bool  # whether the account is the one that the core works out from the rows alone
+    loss: float  # what the domain has lost, epsilon
+    budget: float  # what it may
+    retries: int = 0  # how often a test began a job anew because the runner had shown a known symptom
 
     @property
     def sound(self) -> bool:

@@ -47,19 +47,12 @@ _AHEAD_US = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Where the steps of the windows lie in time.
+    """Where the steps of the windows lie in time."""
 
-    Attributes:
-        anchor_us: start of step 0; with a calendar, of slot 0.
-        every_us: length of a step; with a calendar, of a slot.
-        overlap: steps of a window, and windows over a step.
-        calendar: the days, weeks or months that are the steps; ``None`` for steps of one length.
-    """
-
-    anchor_us: int
-    every_us: int
-    overlap: int = 1
-    calendar: Calendar | None = None
+    anchor_us: int  # start of step 0; with a calendar, of slot 0
+    every_us: int  # length of a step; with a calendar, of a slot
+    overlap: int = 1  # steps of a window, and windows over a step
+    calendar: Calendar | None = None  # the days, weeks or months that are the steps; ``None`` for steps of one length
 
     @classmethod
     def of(cls, grid: SlotGrid, schedule: Schedule) -> Steps:
@@ -299,23 +292,17 @@ MILLISECOND_US = 1_000
 
 @dataclass(frozen=True, slots=True)
 class WindowEnd:
-    """A partition of the source declares a window complete, for one shard.
-
-    Attributes:
-        replayed: whether the readings of the window were there when the job began.
-        lost: whether the source may have lost readings of the window before the partition read them.
-        silent: whether the window closed without a silent source.
-        sent: (step, its last sequence number), of the steps of the window with any; ``None`` where batches have no
-            sequence numbers.
-    """
+    """A partition of the source declares a window complete, for one shard."""
 
     start: int
     part: int = 0
     parts: int = 1
-    replayed: bool = False
-    lost: bool = False
-    silent: bool = False
+    replayed: bool = False  # whether the readings of the window were there when the job began
+    lost: bool = False  # whether the source may have lost readings of the window before the partition read them
+    silent: bool = False  # whether the window closed without a silent source
     run: int = 0
+    # (step, its last sequence number), of the steps of the window with any; ``None`` where batches have no sequence
+    # numbers
     sent: tuple[tuple[int, int], ...] | None = None
 
 

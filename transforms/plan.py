@@ -66,17 +66,12 @@ Lengths = tuple[tuple[int, Calibration], ...]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What a mechanism makes of a model.
+    """What a mechanism makes of a model."""
 
-    Attributes:
-        belief: canonical form of the belief under which the domain's account is kept.
-        calibration: the noise of one histogram that shares its slots with no other; of the window that needs most.
-        lengths: the noise of each length of windows, by their slots; nothing where all need the same.
-    """
-
-    belief: dict[str, Any]
+    belief: dict[str, Any]  # canonical form of the belief under which the domain's account is kept
+    # the noise of one histogram that shares its slots with no other; of the window that needs most
     calibration: Calibration
-    lengths: Lengths = ()
+    lengths: Lengths = ()  # the noise of each length of windows, by their slots; nothing where all need the same
 
 
 def choose(

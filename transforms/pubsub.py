@@ -149,23 +149,15 @@ _FULL = 0.9
 
 @dataclass(frozen=True)
 class PubSubSubscription(PartitionedSource):
-    """Messages of a subscription that has no other reader.
-
-    Attributes:
-        timestamp_attribute: attribute with a message's time; ``None``: when Pub/Sub took it.
-        id_attribute: attribute that names a message; ``None``: Pub/Sub's own id.
-        settle_s: how long the clock waits for what may be waiting.
-        outstanding: messages that may wait to be acknowledged.
-        most_bytes: bytes of them that may; the client's own limit.
-    """
+    """Messages of a subscription that has no other reader."""
 
     subscription: str
     decoder: MessageDecoder
-    timestamp_attribute: str | None = None
-    id_attribute: str | None = None
-    settle_s: float = 60.0
-    outstanding: int = 100_000
-    most_bytes: int = MOST_BYTES
+    timestamp_attribute: str | None = None  # attribute with a message's time; ``None``: when Pub/Sub took it
+    id_attribute: str | None = None  # attribute that names a message; ``None``: Pub/Sub's own id
+    settle_s: float = 60.0  # how long the clock waits for what may be waiting
+    outstanding: int = 100_000  # messages that may wait to be acknowledged
+    most_bytes: int = MOST_BYTES  # bytes of them that may; the client's own limit
     subscriber: Callable[[], Any] = field(default=new_subscriber, repr=False)
     stream: Callable[[Any, str, Callable[[Any], None], int], Any] = field(default=stream_of, repr=False)
     now: Callable[[], float] = field(default=time.time, repr=False)

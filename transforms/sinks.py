@@ -312,13 +312,9 @@ class MessageSender(ABC):
 
 
 class MessageTopic(ABC):
-    """A topic that rows are sent to; a plain value that travels to any worker.
+    """A topic that rows are sent to; a plain value that travels to any worker."""
 
-    Attributes:
-        kind: what the settings call such topics.
-    """
-
-    kind: ClassVar[str]
+    kind: ClassVar[str]  # what the settings call such topics
     name: str
     format: MessageFormat
 

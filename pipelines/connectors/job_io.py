@@ -57,17 +57,11 @@ _NUMBER = re.compile(r"(?:^(?:[\w.]+: )*|Detail: )\[errno (\d+)\]", re.IGNORECAS
 
 @dataclass(frozen=True, slots=True)
 class JobPath:
-    """A file that a setting names.
+    """A file that a setting names."""
 
-    Attributes:
-        field: the setting.
-        path: the file, or a pattern of files.
-        written: whether something is written there.
-    """
-
-    field: str
-    path: str
-    written: bool = False
+    field: str  # the setting
+    path: str  # the file, or a pattern of files
+    written: bool = False  # whether something is written there
 
 
 def job_paths(settings: Settings) -> list[JobPath]:
@@ -255,17 +249,11 @@ def refuse_topics(settings: Settings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a step of a graph writes.
+    """What a step of a graph writes."""
 
-    Attributes:
-        field: the setting.
-        place: folder, file or topic.
-        files: whether it is a place for files.
-    """
-
-    field: Field
-    place: str
-    files: bool
+    field: Field  # the setting
+    place: str  # folder, file or topic
+    files: bool  # whether it is a place for files
 
     @property
     def step(self) -> str:

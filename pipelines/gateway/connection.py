@@ -55,25 +55,15 @@ __all__ = [
 
 
 class Arrived(NamedTuple):
-    """A message of the broker.
+    """A message of the broker."""
 
-    Attributes:
-        topic: its topic, or empty where that is no UTF-8.
-        payload: the body.
-        mid: its packet id; 0 with QoS 0.
-        qos: 0, 1 or 2.
-        dup: whether the broker says that it may have sent it before.
-        retain: whether the broker had kept it for new subscribers.
-        content_type: what the publisher says the body is, or empty; always empty by MQTT 3.1.1.
-    """
-
-    topic: str
-    payload: bytes
-    mid: int
-    qos: int
-    dup: bool
-    retain: bool
-    content_type: str = ""
+    topic: str  # its topic, or empty where that is no UTF-8
+    payload: bytes  # the body
+    mid: int  # its packet id; 0 with QoS 0
+    qos: int  # 0, 1 or 2
+    dup: bool  # whether the broker says that it may have sent it before
+    retain: bool  # whether the broker had kept it for new subscribers
+    content_type: str = ""  # what the publisher says the body is, or empty; always empty by MQTT 3.1.1
 
 
 def optional_library(name: str, extra: str) -> Any:
@@ -123,19 +113,12 @@ def row_properties(release_id: str) -> Any:
 
 @dataclass
 class Backoff:
-    """Counts tries.
+    """Counts tries."""
 
-    Attributes:
-        first: seconds that the first wait has at most.
-        longest: seconds that any wait has at most.
-        draw: a number in [0, 1); the tests' own.
-        tries: how many waits there were in a row.
-    """
-
-    first: float = 0.5
-    longest: float = 30.0
-    draw: Callable[[], float] = random.random
-    tries: int = 0
+    first: float = 0.5  # seconds that the first wait has at most
+    longest: float = 30.0  # seconds that any wait has at most
+    draw: Callable[[], float] = random.random  # a number in [0, 1); the tests' own
+    tries: int = 0  # how many waits there were in a row
 
     def wait(self) -> float:
         """Seconds to wait before the next try: between half of the current length and all of it.
@@ -229,40 +212,23 @@ class BrokerError(QuiltstreamError):
 
 @dataclass(frozen=True)
 class Session:
-    """The parameters of an MQTT session.
+    """The parameters of an MQTT session."""
 
-    Attributes:
-        host: where it is.
-        port: its port.
-        client_id: the name of the session.
-        keepalive: seconds of silence after which the connection is dead.
-        expiry: seconds that the session outlives its connection; 0 for none, which also begins with none.
-        filters: topic filters to subscribe to.
-        unsubscribe: filters that the session may still have and is to lose.
-        send_retained: whether the broker is to send what it retains, for a subscription that is new.
-        receive_maximum: messages that may be unacknowledged.
-        packet: bytes of the largest packet that the broker may send.
-        user: who we are.
-        password: how we show it.
-        tls: the context, or ``None`` for no TLS.
-        patient: whether a connection that cannot be made, or ends, is made again for as long as it takes.
-        login: reads user and password anew, where the broker does not take them any more; ``None``: they stay.
-    """
-
-    host: str
-    port: int
-    client_id: str
-    keepalive: int = 30
-    expiry: int = 0
-    filters: tuple[str, ...] = ()
-    unsubscribe: tuple[str, ...] = ()
-    send_retained: bool = False
-    receive_maximum: int = 1_000
-    packet: int = 16 << 20
-    user: str | None = None
-    password: str | None = None
-    tls: ssl.SSLContext | None = None
-    patient: bool = True
+    host: str  # where it is
+    port: int  # its port
+    client_id: str  # the name of the session
+    keepalive: int = 30  # seconds of silence after which the connection is dead
+    expiry: int = 0  # seconds that the session outlives its connection; 0 for none, which also begins with none
+    filters: tuple[str, ...] = ()  # topic filters to subscribe to
+    unsubscribe: tuple[str, ...] = ()  # filters that the session may still have and is to lose
+    send_retained: bool = False  # whether the broker is to send what it retains, for a subscription that is new
+    receive_maximum: int = 1_000  # messages that may be unacknowledged
+    packet: int = 16 << 20  # bytes of the largest packet that the broker may send
+    user: str | None = None  # who we are
+    password: str | None = None  # how we show it
+    tls: ssl.SSLContext | None = None  # the context, or ``None`` for no TLS
+    patient: bool = True  # whether a connection that cannot be made, or ends, is made again for as long as it takes
+    # reads user and password anew, where the broker does not take them any more; ``None``: they stay
     login: Callable[[], tuple[str | None, str | None]] | None = None
 
     def __repr__(self) -> str:

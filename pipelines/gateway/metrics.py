@@ -46,39 +46,22 @@ class Dropped(str, Enum):
 
 @dataclass
 class Tally:
-    """Counts since the start; each is written by one thread.
+    """Counts since the start; each is written by one thread."""
 
-    Attributes:
-        received: messages from the broker.
-        acknowledged: those acknowledged to it.
-        duplicates: those it flagged as perhaps sent before.
-        unconfirmed: those published with QoS 0, which are never repeated.
-        stale: those that the delivery target had after the connection was gone; the broker sends them again.
-        in_flight: those that the delivery target does not have yet, now.
-        bytes_in_flight: bytes of these, about.
-        reconnects: connections after the first.
-        sessions_lost: connections after the first for which the broker had kept nothing.
-        refused: 1 while the broker does not take login or filters that it took before.
-        back_refused: the same of the connection of the way back.
-        sent: releases that the broker has.
-        known: releases that were not sent, because they had been.
-        dropped: what goes no further, by reason.
-    """
-
-    received: int = 0
-    acknowledged: int = 0
-    duplicates: int = 0
-    unconfirmed: int = 0
-    stale: int = 0
-    in_flight: int = 0
-    bytes_in_flight: int = 0
-    reconnects: int = 0
-    sessions_lost: int = 0
-    refused: int = 0
-    back_refused: int = 0
-    sent: int = 0
-    known: int = 0
-    dropped: Counter[Dropped] = field(default_factory=Counter[Dropped])
+    received: int = 0  # messages from the broker
+    acknowledged: int = 0  # those acknowledged to it
+    duplicates: int = 0  # those it flagged as perhaps sent before
+    unconfirmed: int = 0  # those published with QoS 0, which are never repeated
+    stale: int = 0  # those that the delivery target had after the connection was gone; the broker sends them again
+    in_flight: int = 0  # those that the delivery target does not have yet, now
+    bytes_in_flight: int = 0  # bytes of these, about
+    reconnects: int = 0  # connections after the first
+    sessions_lost: int = 0  # connections after the first for which the broker had kept nothing
+    refused: int = 0  # 1 while the broker does not take login or filters that it took before
+    back_refused: int = 0  # the same of the connection of the way back
+    sent: int = 0  # releases that the broker has
+    known: int = 0  # releases that were not sent, because they had been
+    dropped: Counter[Dropped] = field(default_factory=Counter[Dropped])  # what goes no further, by reason
 
     def line(self, before: int, seconds: float) -> str:
         """The counts in one line.
@@ -139,17 +122,11 @@ _METRICS: Sequence[tuple[str, Literal["counter", "gauge"], str]] = (
 
 @dataclass
 class Stall:
-    """Time since the last progress, and since a stall was last reported.
+    """Time since the last progress, and since a stall was last reported."""
 
-    Attributes:
-        after: seconds without progress after which a stall is reported.
-        repeat: seconds after which it is reported again.
-        clock: seconds of a clock that only goes forward; the tests' own.
-    """
-
-    after: float = 15.0
-    repeat: float = 60.0
-    clock: Callable[[], float] = time.monotonic
+    after: float = 15.0  # seconds without progress after which a stall is reported
+    repeat: float = 60.0  # seconds after which it is reported again
+    clock: Callable[[], float] = time.monotonic  # seconds of a clock that only goes forward; the tests' own
     _since: float = field(init=False)
     _reported: float = field(init=False, default=float("-inf"))
 

@@ -78,33 +78,21 @@ _NEVER = frozenset("/+#\0")
 
 @dataclass(frozen=True)
 class Table:
-    """A roster's file as text.
+    """A roster's file as text."""
 
-    Attributes:
-        columns: its header.
-        rows: its rows, each as long as the header.
-        lines: the line of the file on which each row ends.
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    lines: tuple[int, ...]
+    columns: tuple[str, ...]  # its header
+    rows: tuple[tuple[str, ...], ...]  # its rows, each as long as the header
+    lines: tuple[int, ...]  # the line of the file on which each row ends
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What is to become of a roster.
+    """What is to become of a roster."""
 
-    Attributes:
-        series: its column with the names.
-        parts: which parts of a name, between slashes and counted from 1, are levels under a pseudonym; none: a name is
-            one level.
-        drop: columns that are left out.
-    """
-
-    series: str = "series"
+    series: str = "series"  # its column with the names
+    # which parts of a name, between slashes and counted from 1, are levels under a pseudonym; none: a name is one level
     parts: tuple[int, ...] = ()
-    drop: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()  # columns that are left out
 
 
 def write_pseudonyms(settings: Path, roster: Path, out: Path, choice: Choice) -> None:

@@ -62,19 +62,13 @@ create table if not exists files (name text primary key, size integer not null, 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedRow:
-    """One released row.
+    """One released row."""
 
-    Attributes:
-        release_id: its name.
-        topic: the rest of its topic behind the prefix.
-        stop: end of its window, ISO 8601 in UTC without its ``Z``: such texts sort as instants, with fractions or not.
-        payload: the row as it is at the source, JSON.
-    """
-
-    release_id: str
-    topic: str
+    release_id: str  # its name
+    topic: str  # the rest of its topic behind the prefix
+    # end of its window, ISO 8601 in UTC without its ``Z``: such texts sort as instants, with fractions or not
     stop: str
-    payload: bytes
+    payload: bytes  # the row as it is at the source, JSON
 
     @property
     def digest(self) -> bytes:

@@ -66,21 +66,14 @@ _FOR_EVER = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Parts:
-    """What a gateway is made of.
+    """What a gateway is made of."""
 
-    Attributes:
-        settings: where it comes from.
-        forward: the session that messages are received in, if they are.
-        back: the session that releases are published in, if they are.
-        options: librdkafka's options with their secrets, by ``forward`` and ``back``.
-        names: what of a topic goes on under a pseudonym, with the key; ``None``: nothing.
-    """
-
-    settings: GatewaySettings
-    forward: Session | None
-    back: Session | None
+    settings: GatewaySettings  # where it comes from
+    forward: Session | None  # the session that messages are received in, if they are
+    back: Session | None  # the session that releases are published in, if they are
+    # librdkafka's options with their secrets, by ``forward`` and ``back``
     options: dict[str, dict[str, Any]] = field(repr=False)
-    names: TopicNames | None = None
+    names: TopicNames | None = None  # what of a topic goes on under a pseudonym, with the key; ``None``: nothing
 
     def target(self) -> DeliveryTarget:
         """The delivery target.

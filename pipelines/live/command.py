@@ -82,23 +82,15 @@ def run_live(
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """What the operator chose for a live run.
+    """What the operator chose for a live run."""
 
-    Attributes:
-        as_json: print lines of JSON, the summary last.
-        history_lost: go on although the ledger lacks what was published.
-        emptied: by that word, a ledger was made just now in the place of one that was emptied.
-        forgiven: releases of the sink that an earlier job of the command went on without, by that word.
-        look_s: seconds between two looks at what is on record.
-        noise: a hook of the tests.
-    """
-
-    as_json: bool = False
-    history_lost: bool = False
-    emptied: bool = False
+    as_json: bool = False  # print lines of JSON, the summary last
+    history_lost: bool = False  # go on although the ledger lacks what was published
+    emptied: bool = False  # by that word, a ledger was made just now in the place of one that was emptied
+    # releases of the sink that an earlier job of the command went on without, by that word
     forgiven: frozenset[str] = frozenset()
-    look_s: float = LOOK_S
-    noise: Noise = "private"
+    look_s: float = LOOK_S  # seconds between two looks at what is on record
+    noise: Noise = "private"  # a hook of the tests
 
 
 def run_estimating(settings: Settings, beam_options: Sequence[str], opts: LiveOptions) -> int:
@@ -167,21 +159,13 @@ def _fill_sink(one: ActiveQuery, say: Say) -> None:
 
 @dataclass(frozen=True)
 class LiveEnd:
-    """How a live job ended.
+    """How a live job ended."""
 
-    Attributes:
-        code: exit code.
-        stopped: whether somebody stopped it.
-        ledger: where its ledger is, with its name.
-        forgiven: releases of the sink that it went on without, by the operator's word.
-        flink: its job in a Flink cluster whose REST address is known.
-    """
-
-    code: int
-    stopped: bool
-    ledger: StoreAddress
-    forgiven: frozenset[str] = frozenset()
-    flink: FlinkJob | None = None
+    code: int  # exit code
+    stopped: bool  # whether somebody stopped it
+    ledger: StoreAddress  # where its ledger is, with its name
+    forgiven: frozenset[str] = frozenset()  # releases of the sink that it went on without, by the operator's word
+    flink: FlinkJob | None = None  # its job in a Flink cluster whose REST address is known
 
 
 def run_to_end(
@@ -244,17 +228,11 @@ def run_to_end(
 
 @dataclass(frozen=True)
 class Ran:
-    """What a runner did.
+    """What a runner did."""
 
-    Attributes:
-        tallies: its counters; ``None`` where it reports none.
-        stopped: whether somebody stopped it.
-        flink: its job in a Flink cluster whose REST address is known.
-    """
-
-    tallies: dict[str, int] | None
-    stopped: bool
-    flink: FlinkJob | None
+    tallies: dict[str, int] | None  # its counters; ``None`` where it reports none
+    stopped: bool  # whether somebody stopped it
+    flink: FlinkJob | None  # its job in a Flink cluster whose REST address is known
 
 
 def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, waits: Waits, look_s: float) -> Ran:

@@ -117,19 +117,12 @@ class RestAway(RestError):  # noqa: N818 - it says what happened
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a job in its cluster.
+    """What became of a job in its cluster."""
 
-    Attributes:
-        end: whether it is over.
-        text: the same in words.
-        cancelled: whether this command cancelled it.
-        away: whether it is unknown because the cluster does not answer.
-    """
-
-    end: End
-    text: str
-    cancelled: bool = False
-    away: bool = False
+    end: End  # whether it is over
+    text: str  # the same in words
+    cancelled: bool = False  # whether this command cancelled it
+    away: bool = False  # whether it is unknown because the cluster does not answer
 
 
 class FlinkLeaveOptions(PipelineOptions):

@@ -53,23 +53,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class LiveProgress:
-    """Where a live job stands.
+    """Where a live job stands."""
 
-    Attributes:
-        state: of the job, as its runner says.
-        until: end of the last window before the first that is missing; ``None`` if none is on record.
-        first_missing: slot where the first missing window starts; ``None`` when the schedule is finished.
-        refused: windows of the domain that were refused.
-        loss: of the domain, epsilon.
-        budget: of the domain.
-    """
-
-    state: str
-    until: str | None
-    first_missing: int | None
-    refused: int
-    loss: float
-    budget: float | None
+    state: str  # of the job, as its runner says
+    until: str | None  # end of the last window before the first that is missing; ``None`` if none is on record
+    first_missing: int | None  # slot where the first missing window starts; ``None`` when the schedule is finished
+    refused: int  # windows of the domain that were refused
+    loss: float  # of the domain, epsilon
+    budget: float | None  # of the domain
 
     @property
     def text(self) -> str:
@@ -192,37 +183,21 @@ class NotBegunError(QuiltstreamError):
 
 @dataclass(frozen=True)
 class LiveJob:
-    """A built pipeline and its monitors.
+    """A built pipeline and its monitors."""
 
-    Attributes:
-        pipeline: the graph.
-        follower: looks at what is on record.
-        pace: when windows close.
-        before: what was on record before.
-        restored: blocks on record whose files were missing in the sink, and have been written.
-        here: whether the source is read in this process.
-        drift: judges what is released.
-        flink: its job in a Flink cluster whose REST address is known.
-        outputs: what its steps write.
-        topics: keeps on record which topics it reads.
-        pool: starts its workers, where its address is known.
-        memory: remembers its ledger beside the sink.
-        forgiven: releases of the sink that are not on record, by the operator's word.
-    """
-
-    pipeline: Any
-    follower: Follower
-    pace: PollingPolicy
-    before: OnRecord
-    restored: int
-    here: bool = True
-    drift: DriftWatch | None = None
-    flink: FlinkJob | None = None
-    outputs: tuple[Output, ...] = ()
-    topics: SourceRecord | None = None
-    pool: WorkerPool | None = None
-    memory: Memory | None = None
-    forgiven: frozenset[str] = frozenset()
+    pipeline: Any  # the graph
+    follower: Follower  # looks at what is on record
+    pace: PollingPolicy  # when windows close
+    before: OnRecord  # what was on record before
+    restored: int  # blocks on record whose files were missing in the sink, and have been written
+    here: bool = True  # whether the source is read in this process
+    drift: DriftWatch | None = None  # judges what is released
+    flink: FlinkJob | None = None  # its job in a Flink cluster whose REST address is known
+    outputs: tuple[Output, ...] = ()  # what its steps write
+    topics: SourceRecord | None = None  # keeps on record which topics it reads
+    pool: WorkerPool | None = None  # starts its workers, where its address is known
+    memory: Memory | None = None  # remembers its ledger beside the sink
+    forgiven: frozenset[str] = frozenset()  # releases of the sink that are not on record, by the operator's word
 
     def look(self, state: str, say: Say) -> LiveProgress:
         """Where it stands now; what was released since is judged, too.

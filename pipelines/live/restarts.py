@@ -192,19 +192,12 @@ def gone(kind: str, *, here: bool) -> CommandError:
 
 @dataclass
 class Restarts:
-    """Decides whether a job that failed is begun again, and after which pause.
+    """Decides whether a job that failed is begun again, and after which pause."""
 
-    Attributes:
-        limit: how many restarts there may be within an hour; 0 for none.
-        once: whether the source can be read only once, so that no restart helps.
-        clock: monotonic seconds; the tests' own.
-        count: restarts so far.
-    """
-
-    limit: int
-    once: bool = False
-    clock: Callable[[], float] = time.monotonic
-    count: int = 0
+    limit: int  # how many restarts there may be within an hour; 0 for none
+    once: bool = False  # whether the source can be read only once, so that no restart helps
+    clock: Callable[[], float] = time.monotonic  # monotonic seconds; the tests' own
+    count: int = 0  # restarts so far
     _at: deque[float] = field(default_factory=deque[float])
 
     def pause(self, failed: RunnerError) -> float:
@@ -245,17 +238,11 @@ class Restarts:
 
 @dataclass
 class Waits:
-    """Waits for what a job lacks, without an end.
+    """Waits for what a job lacks, without an end."""
 
-    Attributes:
-        say: tells a kind of news and the news.
-        clock: monotonic seconds; the tests' own.
-        sleep: waits for some seconds; the tests' own.
-    """
-
-    say: Say
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
+    say: Say  # tells a kind of news and the news
+    clock: Callable[[], float] = time.monotonic  # monotonic seconds; the tests' own
+    sleep: Callable[[float], None] = time.sleep  # waits for some seconds; the tests' own
     _tries: int = 0
     _part: Part | None = None
     _told: float = 0.0

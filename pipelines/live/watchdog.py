@@ -109,28 +109,18 @@ _WELL = {
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """One look of the watchdog.
+    """One look of the watchdog."""
 
-    Attributes:
-        causes: what is wrong.
-        worker_s: seconds since a worker looked at the source; ``None`` where that cannot be seen.
-        clock_us: how far the slowest part of the source has come; ``None`` where that cannot be seen.
-    """
-
-    causes: frozenset[Cause] = frozenset()
-    worker_s: float | None = None
-    clock_us: int | None = None
+    causes: frozenset[Cause] = frozenset()  # what is wrong
+    worker_s: float | None = None  # seconds since a worker looked at the source; ``None`` where that cannot be seen
+    clock_us: int | None = None  # how far the slowest part of the source has come; ``None`` where that cannot be seen
 
 
 @dataclass
 class HealthMetrics:
-    """Where the report on the live job of this process is kept, from one runner to the next.
+    """Where the report on the live job of this process is kept, from one runner to the next."""
 
-    Attributes:
-        now: seconds since 1970; the tests' own.
-    """
-
-    now: Callable[[], float] = time.time
+    now: Callable[[], float] = time.time  # seconds since 1970; the tests' own
     _report: HealthReport = field(default_factory=HealthReport)
     _looked: float | None = None
     _begun: int = 0
@@ -288,17 +278,11 @@ Key = tuple[Cause, str]
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """Something that is wrong now.
+    """Something that is wrong now."""
 
-    Attributes:
-        cause: what is wrong.
-        text: in words; empty if it is on the metric alone.
-        part: which one of several with the same cause.
-    """
-
-    cause: Cause
-    text: str
-    part: str = ""
+    cause: Cause  # what is wrong
+    text: str  # in words; empty if it is on the metric alone
+    part: str = ""  # which one of several with the same cause
 
     @property
     def key(self) -> Key:
@@ -320,18 +304,12 @@ class Lasting(Generic[_Value]):
 
 @dataclass
 class News:
-    """What was said of complaints: each again after a while, and once that it is over.
+    """What was said of complaints: each again after a while, and once that it is over."""
 
-    Attributes:
-        holding: those of the last look.
-        told: those of them that were said since they began.
-        said: monotonic seconds when each was said last.
-        ended: causes that were told and hold no more, and whose end is not said yet.
-    """
-
-    holding: set[Key] = field(default_factory=set[Key])
-    told: set[Key] = field(default_factory=set[Key])
-    said: dict[Key, float] = field(default_factory=dict[Key, float])
+    holding: set[Key] = field(default_factory=set[Key])  # those of the last look
+    told: set[Key] = field(default_factory=set[Key])  # those of them that were said since they began
+    said: dict[Key, float] = field(default_factory=dict[Key, float])  # monotonic seconds when each was said last
+    # causes that were told and hold no more, and whose end is not said yet
     ended: list[Cause] = field(default_factory=list[Cause])
 
     def of(self, found: Iterable[Complaint], holding: set[Key], now: float) -> list[str]:
@@ -363,41 +341,26 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call without an answer yet.
+    """A call without an answer yet."""
 
-    Attributes:
-        cause: ``Cause.RUNNER`` or ``Cause.LEDGER``, if no answer comes.
-        since: monotonic seconds when it began.
-    """
-
-    cause: Cause
-    since: float
+    cause: Cause  # ``Cause.RUNNER`` or ``Cause.LEDGER``, if no answer comes
+    since: float  # monotonic seconds when it began
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a job cannot go on in the cluster that runs it.
+    """Why a job cannot go on in the cluster that runs it."""
 
-    Attributes:
-        cause: the part that died, ``Cause.NO_WORKER`` if that is not known, or ``Cause.RUNNER`` if nothing is said.
-        text: in words.
-        sure: whether the watchdog says it at once, because it cannot be a part of a usual beginning.
-    """
-
-    cause: Cause
-    text: str
-    sure: bool = False
+    cause: Cause  # the part that died, ``Cause.NO_WORKER`` if that is not known, or ``Cause.RUNNER`` if nothing is said
+    text: str  # in words
+    sure: bool = False  # whether the watchdog says it at once, because it cannot be a part of a usual beginning
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck(Trouble):
-    """A trouble that lasts.
+    """A trouble that lasts."""
 
-    Attributes:
-        since: monotonic seconds when the cluster said so first.
-    """
-
-    since: float = field(kw_only=True)
+    since: float = field(kw_only=True)  # monotonic seconds when the cluster said so first
 
 
 @dataclass
@@ -412,24 +375,15 @@ class Watchdog:
     3. What workers tell, in the order in which readings pass: whether the source can be read, whether it has something
        new, which sources are left out, which are waited for, how far the clock has come, and the window that it has
        come past. A clock that waits for a source stands, and is not said to be stalled.
-
-    Attributes:
-        pace: when windows close.
-        heard: monotonic seconds when the job was started.
-        due_us: end of the window that starts at a slot.
-        clock: monotonic seconds; the tests' own.
-        wall_us: wall clock in microseconds; the tests' own.
-        here: whether the readers are in this process, so that their heartbeat is missed when there is none.
-        report: all that the last look found.
     """
 
-    pace: PollingPolicy
-    heard: float
-    due_us: Callable[[int], int]
-    clock: Callable[[], float] = time.monotonic
-    wall_us: Callable[[], int] = lambda: time.time_ns() // 1_000
-    here: bool = True
-    report: HealthReport = field(default_factory=HealthReport)
+    pace: PollingPolicy  # when windows close
+    heard: float  # monotonic seconds when the job was started
+    due_us: Callable[[int], int]  # end of the window that starts at a slot
+    clock: Callable[[], float] = time.monotonic  # monotonic seconds; the tests' own
+    wall_us: Callable[[], int] = lambda: time.time_ns() // 1_000  # wall clock in microseconds; the tests' own
+    here: bool = True  # whether the readers are in this process, so that their heartbeat is missed when there is none
+    report: HealthReport = field(default_factory=HealthReport)  # all that the last look found
 
     # where readers are elsewhere: polls by the runner's counters, and when their number rose last
     _polls: int = 0

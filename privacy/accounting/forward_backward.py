@@ -355,17 +355,11 @@ def lower_bound(chain: MarkovChain, epsilon: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Outputs:
-    """Sequences of outputs in one direction of time, each a v for the next slot and then another of the sequences.
+    """Sequences of outputs in one direction of time, each a v for the next slot and then another of the sequences."""
 
-    Attributes:
-        kernel: That of the direction, shape (k, k).
-        vectors: v for the next slot, shape (n, k).
-        after: Which sequence follows it, shape (n,).
-    """
-
-    kernel: FloatArray
-    vectors: FloatArray
-    after: npt.NDArray[np.intp]
+    kernel: FloatArray  # that of the direction, shape (k, k)
+    vectors: FloatArray  # v for the next slot, shape (n, k)
+    after: npt.NDArray[np.intp]  # which sequence follows it, shape (n,)
 
     @classmethod
     def constant(cls, kernel: FloatArray, vectors: FloatArray) -> _Outputs:

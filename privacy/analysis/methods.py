@@ -54,30 +54,19 @@ Reads: TypeAlias = Literal["bounds", "chains", "directions"]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One way to calibrate noise.
+    """One way to calibrate noise."""
 
-    Attributes:
-        calibrate: Its function.
-        reads: What it reads of the model, and what the account is then kept under: ``bounds`` on pi_min and the gap,
-            the ``chains`` themselves, or the model's own belief by its ``directions``.
-        noise: Where the noise comes from, in words.
-        believes: What the account believes, in words.
-        needs: What a job must give.
-        leaves: What it does not protect, in words.
-        endless: Whether there is noise for an endless stream.
-        published: Whether it is a method of [SWC17], which other calibrations are shown beside.
-        in_settings: Whether settings may choose it.
-    """
-
-    calibrate: Calibrator
+    calibrate: Calibrator  # its function
+    # what it reads of the model, and what the account is then kept under: ``bounds`` on pi_min and the gap, the
+    # ``chains`` themselves, or the model's own belief by its ``directions``
     reads: Reads
-    noise: str
-    believes: str
-    needs: str
-    leaves: str
-    endless: bool = True
-    published: bool = False
-    in_settings: bool = True
+    noise: str  # where the noise comes from, in words
+    believes: str  # what the account believes, in words
+    needs: str  # what a job must give
+    leaves: str  # what it does not protect, in words
+    endless: bool = True  # whether there is noise for an endless stream
+    published: bool = False  # whether it is a method of [SWC17], which other calibrations are shown beside
+    in_settings: bool = True  # whether settings may choose it
     hides_neighbours: bool = True
 
     @property

@@ -404,21 +404,13 @@ class AggregationRule:
 
 @dataclass(frozen=True, slots=True)
 class RuleCheck:
-    """A rule of aggregation held against a group. It bounds no loss, and what it says of a share is for the operator.
-
-    Attributes:
-        rule: The rule.
-        members: Members of the smallest group.
-        enough: Whether they are enough.
-        largest_share: The largest share of the total that a member has, as the operator gave it.
-        met: Whether the rule is met; None where it needs a largest share and none is given.
-    """
+    """A rule of aggregation held against a group. It bounds no loss, and a share is the operator's."""
 
     rule: AggregationRule
-    members: int
-    enough: bool
-    largest_share: float | None
-    met: bool | None
+    members: int  # members of the smallest group
+    enough: bool  # whether they are enough
+    largest_share: float | None  # the largest share of the total that a member has, as the operator gave it
+    met: bool | None  # whether the rule is met; None where it needs a largest share and none is given
 
     @classmethod
     def of(cls, rule: AggregationRule, members: int, largest_share: float | None = None) -> RuleCheck:
@@ -554,69 +546,42 @@ class Purpose:
 
 @dataclass(frozen=True, slots=True)
 class MechanismUtility:
-    """One mechanism for a purpose.
+    """One mechanism for a purpose."""
 
-    Attributes:
-        name: Its name in settings.
-        sigma: Noise scale per unit of sensitivity.
-        bin_error: Expected absolute error of a count, in cells.
-        half_width_95: A count is within so many cells of the true one with probability 95 %.
-        error: Expected error as a share of an evenly filled bin.
-        smallest_window: Fewest slots of a window with the wanted error; None where no length has it.
-        smallest_group: Fewest series of a group with the wanted error.
-        in_settings: Whether settings may name it.
-        hides_neighbours: Whether it protects a slot against what its neighbours tell.
-        assumes: What the number rests on.
-        leaves: What it does not protect.
-    """
-
-    name: str
-    sigma: float
-    bin_error: float
-    half_width_95: int
-    error: float
-    smallest_window: int | None
-    smallest_group: int
-    in_settings: bool
-    hides_neighbours: bool
-    assumes: tuple[str, ...]
-    leaves: str
+    name: str  # its name in settings
+    sigma: float  # noise scale per unit of sensitivity
+    bin_error: float  # expected absolute error of a count, in cells
+    half_width_95: int  # A count is within so many cells of the true one with probability 95 %
+    error: float  # expected error as a share of an evenly filled bin
+    smallest_window: int | None  # fewest slots of a window with the wanted error; None where no length has it
+    smallest_group: int  # fewest series of a group with the wanted error
+    in_settings: bool  # whether settings may name it
+    hides_neighbours: bool  # whether it protects a slot against what its neighbours tell
+    assumes: tuple[str, ...]  # what the number rests on
+    leaves: str  # what it does not protect
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorTable:
-    """Expected error as a share of an evenly filled bin, by epsilon, window and group.
+    """Expected error as a share of an evenly filled bin, by epsilon, window and group."""
 
-    Attributes:
-        mechanism: Whose noise it is.
-        epsilons: Ascending.
-        windows: In slots, ascending.
-        groups: In series, ascending.
-        errors: For each epsilon, for each window, a share for each group; None where there is no noise for it.
-    """
-
-    mechanism: str
-    epsilons: tuple[float, ...]
-    windows: tuple[int, ...]
-    groups: tuple[int, ...]
+    mechanism: str  # whose noise it is
+    epsilons: tuple[float, ...]  # ascending
+    windows: tuple[int, ...]  # in slots, ascending
+    groups: tuple[int, ...]  # in series, ascending
+    # for each epsilon, for each window, a share for each group; None where there is no noise for it
     errors: tuple[tuple[tuple[float | None, ...], ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PerWindow:
-    """What noise tells in truth that counts single readings only: per-window differential privacy of one entry.
+    """What noise tells in truth that counts single readings only: per-window differential privacy of one entry."""
 
-    Attributes:
-        claimed: Its epsilon, by noise of scale 1 / epsilon per unit of sensitivity in every window.
-        window: What one window alone loses at most, under the belief.
-        at_most: What all windows lose at most; infinite where no bound is known.
-        at_least: What all windows lose at least, on a chain of the belief with its stationary start, which is one of
-            any start; None where no chain is named.
-    """
-
-    claimed: float
-    window: float
-    at_most: float
+    claimed: float  # its epsilon, by noise of scale 1 / epsilon per unit of sensitivity in every window
+    window: float  # what one window alone loses at most, under the belief
+    at_most: float  # what all windows lose at most; infinite where no bound is known
+    # what all windows lose at least, on a chain of the belief with its stationary start, which is one of any start;
+    # None where no chain is named
     at_least: float | None
 
     def __str__(self) -> str:

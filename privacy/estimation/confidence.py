@@ -261,16 +261,12 @@ class IntervalChain:
     The ends are tightened to what the sums of the rows allow: no entry is above 1 less the other lower ends of its row,
     or below 1 less the other upper ends.
 
-    Attributes:
-        lower: L, shape (k, k), entries in [0, 1].
-        upper: U, the same shape, at least L.
-
     Raises:
         ValueError: If the shapes or ends do not fit, or some row has no member.
     """
 
-    lower: FloatArray
-    upper: FloatArray
+    lower: FloatArray  # L, shape (k, k), entries in [0, 1]
+    upper: FloatArray  # U, the same shape, at least L
 
     def __post_init__(self) -> None:
         low, high = np.array(self.lower, dtype=np.float64), np.array(self.upper, dtype=np.float64)

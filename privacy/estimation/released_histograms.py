@@ -122,18 +122,13 @@ Floats = NDArray[np.float64]
 class HistogramNoise:
     """The noise of one released histogram, as ``noise_law`` and ``scale_exact`` of its row say.
 
-    Attributes:
-        law: One of :mod:`quiltstream.schemas.noise_laws`.
-        bins: Number of counts k.
-        scale: Scale of the noise in each count.
-
     Raises:
         ValueError: The law is none that there is, or a value is out of range.
     """
 
-    law: str
-    bins: int
-    scale: Fraction
+    law: str  # one of :mod:`quiltstream.schemas.noise_laws`
+    bins: int  # number of counts k
+    scale: Fraction  # scale of the noise in each count
 
     def __post_init__(self) -> None:
         whole("bins", self.bins, "give the number of counts", least=1)
@@ -248,23 +243,14 @@ def _weighted_half_width(parts: frozenset[tuple[HistogramNoise, int, tuple[float
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sum:
-    """The weighted sum of the noise of equal histograms.
+    """The weighted sum of the noise of equal histograms."""
 
-    Attributes:
-        weights: The distinct ones, in the middle of which 0 is where the noise sums to zero, shape (m,).
-        times: How often each weight occurs, shape (m,).
-        histograms: Their number.
-        rate: One over the scale of the noise, in steps of the lattice.
-        step: What one step of a coarser lattice may take the sum further; 0 on that of whole numbers.
-        kept: Whether the noise sums to zero.
-    """
-
-    weights: Floats
-    times: Counts
-    histograms: int
-    rate: float
-    step: float
-    kept: bool
+    weights: Floats  # the distinct ones, in the middle of which 0 is where the noise sums to zero, shape (m,)
+    times: Counts  # how often each weight occurs, shape (m,)
+    histograms: int  # their number
+    rate: float  # one over the scale of the noise, in steps of the lattice
+    step: float  # what one step of a coarser lattice may take the sum further; 0 on that of whole numbers
+    kept: bool  # whether the noise sums to zero
 
     @classmethod
     def of(cls, noise: HistogramNoise, histograms: int, weights: Sequence[float]) -> _Sum:
@@ -342,28 +328,18 @@ def _coarse_rate(scale: float, step: int) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tails:
-    """How many cells lie at or above each inner edge: the load-duration curve.
+    """How many cells lie at or above each inner edge: the load-duration curve."""
 
-    Attributes:
-        counts: Noisy number of cells, shape (edges,).
-        half_widths: Of each, shape (edges,).
-    """
-
-    counts: Counts
-    half_widths: Floats
+    counts: Counts  # noisy number of cells, shape (edges,)
+    half_widths: Floats  # of each, shape (edges,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shares:
-    """Differences of shares of all cells.
+    """Differences of shares of all cells."""
 
-    Attributes:
-        differences: Later less earlier, shape (k,).
-        half_width: Of each.
-    """
-
-    differences: Floats
-    half_width: float
+    differences: Floats  # later less earlier, shape (k,)
+    half_width: float  # of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,32 +352,20 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Bounds on sums of values.
+    """Bounds on sums of values."""
 
-    Attributes:
-        total: Sum of the values of all cells that have one.
-        mean: Mean value of these cells.
-    """
-
-    total: Bounds
-    mean: Bounds
+    total: Bounds  # sum of the values of all cells that have one
+    mean: Bounds  # mean value of these cells
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReleasedHistogram:
-    """A released histogram, or the sum of several of the same bins that count different cells.
+    """A released histogram, or the sum of several of the same bins that count different cells."""
 
-    Attributes:
-        counts: Noisy counts of the k states, int64, shape (k,).
-        noises: Noise of each histogram that the counts are the sum of.
-        total: Number of cells counted, where it is public.
-        missing: Whether the last state is that of cells without a reading.
-    """
-
-    counts: Counts
-    noises: tuple[HistogramNoise, ...]
-    total: int | None
-    missing: bool = False
+    counts: Counts  # noisy counts of the k states, int64, shape (k,)
+    noises: tuple[HistogramNoise, ...]  # noise of each histogram that the counts are the sum of
+    total: int | None  # number of cells counted, where it is public
+    missing: bool = False  # whether the last state is that of cells without a reading
 
     @property
     def bins(self) -> int:

@@ -295,17 +295,13 @@ class ZeroSumLaplace:
     shifted into itself and the normaliser depends on scale and bins alone: the loss is that of independent noise of the
     same scale.
 
-    Attributes:
-        scale: as for `DiscreteLaplace`.
-        bins: number of entries, at least 2; the only vector of one entry is zero.
-
     Raises:
         TypeError: a value of the wrong type.
         ValueError: a value out of range.
     """
 
-    scale: Fraction
-    bins: int
+    scale: Fraction  # as for `DiscreteLaplace`
+    bins: int  # number of entries, at least 2; the only vector of one entry is zero
 
     def __post_init__(self) -> None:
         whole("bins", self.bins, "the count of a single bin is the total, and no noise hides a public total", least=2)

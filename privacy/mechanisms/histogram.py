@@ -213,14 +213,11 @@ class ExactHistogram:
 
     Nothing that a user can set makes one: no setting, command, environment variable or pipeline option. A test passes
     it to a constructor. Its rows say `none`, and a store that holds real rows refuses them, as the other way round.
-
-    Attributes:
-        bins: number of bins k, at least 1.
     """
 
     name: ClassVar[str] = NO_NOISE
 
-    bins: int
+    bins: int  # number of bins k, at least 1
 
     def __post_init__(self) -> None:
         _check_bins(self.bins)
@@ -266,17 +263,13 @@ class ClassHistogram:
     noise conditioned on sum zero, each class's own total must be public (`FixedTotalHistogram`). Seen otherwise: the
     classes are releases that cover disjoint slots, and the density of a slot is that of the one that covers it.
 
-    Attributes:
-        each: the mechanism of each class.
-        classes: number of classes, at least 1.
-
     Raises:
         TypeError: a value of the wrong type.
         ValueError: a value out of range.
     """
 
-    each: HistogramMechanism
-    classes: int
+    each: HistogramMechanism  # the mechanism of each class
+    classes: int  # number of classes, at least 1
 
     def __post_init__(self) -> None:
         whole("classes", self.classes, "give the number of classes of slots", least=1)

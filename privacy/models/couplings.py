@@ -86,20 +86,14 @@ _BAND = 8
 class Couplings:
     """How the surplus of p over q goes from state to state, for n pairs of rows of k states.
 
-    Attributes:
-        pairs: n.
-        states: k.
-        places: Where there is mass in a flattened array of shape (n, k, k), ascending, shape (m,).
-        mass: What goes there, in any unit of its own for each row, shape (m,).
-
     Raises:
         ValueError: Places are not ascending, or outside the array, or not as many as the mass.
     """
 
-    pairs: int
-    states: int
-    places: npt.NDArray[np.int64]
-    mass: FloatArray
+    pairs: int  # n
+    states: int  # k
+    places: npt.NDArray[np.int64]  # where there is mass in a flattened array of shape (n, k, k), ascending, shape (m,)
+    mass: FloatArray  # what goes there, in any unit of its own for each row, shape (m,)
 
     def __post_init__(self) -> None:
         if self.places.ndim != 1 or self.places.shape != self.mass.shape:

@@ -221,18 +221,12 @@ def between_states(total: FloatArray) -> FloatArray:
 
 
 class ByCouplings(Direction):
-    """A direction whose map is the exact one, for pairs of rows of its kernels.
+    """A direction whose map is the exact one, for pairs of rows of its kernels."""
 
-    Attributes:
-        rounding: Relative error of the kernels' entries against those that are meant.
-        step: How many slots a kernel leads ahead, or back where it is negative.
-        live: Which states are possible at each slot of the period, shape (m, k).
-        pairs: Slot of the period, and the two states that are possible there, of each pair, shape (n,) each.
-    """
-
-    rounding: float
-    step: int
-    live: npt.NDArray[np.bool_]
+    rounding: float  # relative error of the kernels' entries against those that are meant
+    step: int  # how many slots a kernel leads ahead, or back where it is negative
+    live: npt.NDArray[np.bool_]  # which states are possible at each slot of the period, shape (m, k)
+    # slot of the period, and the two states that are possible there, of each pair, shape (n,) each
     pairs: tuple[npt.NDArray[np.intp], ...]
 
     @property
@@ -624,19 +618,12 @@ def _odds(power: FloatArray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class PeriodicKernel(ByCouplings):
-    """A kernel for every slot of a period.
+    """A kernel for every slot of a period."""
 
-    Attributes:
-        transitions: The kernel out of each slot, rows sum to 1, shape (n, k, k).
-        live: Which states are possible at each slot, shape (n, k).
-        step: 1 where the kernel out of slot s leads to s + 1, -1 where it leads to s - 1.
-        rounding: Relative error of the entries against the kernels that are meant.
-    """
-
-    transitions: FloatArray
-    live: npt.NDArray[np.bool_]
-    step: int
-    rounding: float = 0.0
+    transitions: FloatArray  # the kernel out of each slot, rows sum to 1, shape (n, k, k)
+    live: npt.NDArray[np.bool_]  # which states are possible at each slot, shape (n, k)
+    step: int  # 1 where the kernel out of slot s leads to s + 1, -1 where it leads to s - 1
+    rounding: float = 0.0  # relative error of the entries against the kernels that are meant
     pairs: tuple[npt.NDArray[np.intp], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -44,15 +44,10 @@ class SettingsError(QuiltstreamError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Where it is said what a document's settings are.
+    """Where it is said what a document's settings are."""
 
-    Attributes:
-        schema: a command that lists all of them.
-        example: where to see what one looks like.
-    """
-
-    schema: str
-    example: str
+    schema: str  # a command that lists all of them
+    example: str  # where to see what one looks like
 
 
 #: The settings of a job.

@@ -151,15 +151,10 @@ MOST_ERROR = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What an operator accepts, for one run: it stands in no settings file.
+    """What an operator accepts, for one run: it stands in no settings file."""
 
-    Attributes:
-        noise: noise that drowns the counts.
-        stand_in: a model that is a stand-in.
-    """
-
-    noise: bool = False
-    stand_in: bool = False
+    noise: bool = False  # noise that drowns the counts
+    stand_in: bool = False  # a model that is a stand-in
 
 
 Mechanism = Literal["mqm-approx", "mqm-exact", "pairwise", "forward-backward", "group-dp", "entry-dp"]

@@ -59,21 +59,13 @@ _OF_TIME = ("time_unit", "time_format")
 
 @dataclass(frozen=True)
 class Recipe:
-    """A preset that is a mapping.
+    """A preset that is a mapping."""
 
-    Attributes:
-        name: what the settings call it.
-        called: names under which people search for it.
-        about: what it reads, in a sentence or two.
-        topic: the topics that its messages are on; empty where that does not matter.
-        readings: what it says of ``readings``.
-    """
-
-    name: str
-    called: tuple[str, ...]
-    about: str
-    topic: str
-    readings: Mapping[str, Any]
+    name: str  # what the settings call it
+    called: tuple[str, ...]  # names under which people search for it
+    about: str  # what it reads, in a sentence or two
+    topic: str  # the topics that its messages are on; empty where that does not matter
+    readings: Mapping[str, Any]  # what it says of ``readings``
 
     @property
     def missing(self) -> tuple[str, ...]:

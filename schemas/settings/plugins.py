@@ -68,36 +68,25 @@ class NoSettings(Section):
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A source, a sink, or both.
+    """A source, a sink, or both."""
 
-    Attributes:
-        module: full name of the module with the functions ``source(settings, group)`` and
-            ``sink(settings, field, given)``: see ``quiltstream.pipelines.plugins``.
-        source: settings of the source; ``None`` without one.
-        sink: settings of the sink; ``None`` without one.
-        contract: the version of the contract that it was written for.
-    """
-
+    # full name of the module with the functions ``source(settings, group)`` and ``sink(settings, field, given)``: see
+    # ``quiltstream.pipelines.plugins``
     module: str
-    source: type[ConnectorSection] | None = None
-    sink: type[ConnectorSection] | None = None
-    contract: int = CONTRACT
+    source: type[ConnectorSection] | None = None  # settings of the source; ``None`` without one
+    sink: type[ConnectorSection] | None = None  # settings of the sink; ``None`` without one
+    contract: int = CONTRACT  # the version of the contract that it was written for
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadFormat:
-    """A way to write the payload of a message.
+    """A way to write the payload of a message."""
 
-    Attributes:
-        module: full name of the module with the function ``parser(section)``, which gives the function from a payload
-            to its plain value.
-        section: its settings.
-        contract: the version of the contract that it was written for.
-    """
-
+    # full name of the module with the function ``parser(section)``, which gives the function from a payload to its
+    # plain value
     module: str
-    section: type[Section] = NoSettings
-    contract: int = CONTRACT
+    section: type[Section] = NoSettings  # its settings
+    contract: int = CONTRACT  # the version of the contract that it was written for
 
 
 Kind = TypeVar("Kind", Connector, PayloadFormat)
@@ -105,19 +94,12 @@ Kind = TypeVar("Kind", Connector, PayloadFormat)
 
 @dataclass(frozen=True, slots=True)
 class Plugin(Generic[Kind]):
-    """What a distribution adds, imported.
+    """What a distribution adds, imported."""
 
-    Attributes:
-        name: in settings.
-        what: ``connector`` or ``payload format``.
-        distribution: name and version of the distribution.
-        made: the object of its entry point.
-    """
-
-    name: str
-    what: str
-    distribution: str
-    made: Kind
+    name: str  # in settings
+    what: str  # ``connector`` or ``payload format``
+    distribution: str  # name and version of the distribution
+    made: Kind  # the object of its entry point
 
     @property
     def text(self) -> str:
@@ -153,17 +135,11 @@ def _broken(text: str, where: str, error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plugins(Generic[Kind]):
-    """The plug-ins of one kind.
+    """The plug-ins of one kind."""
 
-    Attributes:
-        group: of the entry points.
-        what: what messages call one.
-        made_of: class of an entry point's object.
-    """
-
-    group: str
-    what: str
-    made_of: type[Kind]
+    group: str  # of the entry points
+    what: str  # what messages call one
+    made_of: type[Kind]  # class of an entry point's object
 
     def offered(self, name: str) -> tuple[EntryPoint, ...]:
         """The entry points of a name; nothing is imported."""

@@ -47,34 +47,21 @@ def find_chromium() -> Path:
 
 @dataclass(frozen=True)
 class Opened:
-    """What a browser made of a page.
+    """What a browser made of a page."""
 
-    Attributes:
-        document: the page as it was understood, as HTML.
-        console: messages of the console, errors among them.
-        requests: addresses that the page asked for, but its own.
-    """
-
-    document: str
-    console: tuple[str, ...]
-    requests: tuple[str, ...]
+    document: str  # the page as it was understood, as HTML
+    console: tuple[str, ...]  # messages of the console, errors among them
+    requests: tuple[str, ...]  # addresses that the page asked for, but its own
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A page on a screen.
+    """A page on a screen."""
 
-    Attributes:
-        wide: CSS pixels of the widest thing.
-        high: CSS pixels of the page's height.
-        images: how many images it has.
-        broken: how many of them could not be drawn.
-    """
-
-    wide: int
-    high: int
-    images: int
-    broken: int
+    wide: int  # CSS pixels of the widest thing
+    high: int  # CSS pixels of the page's height
+    images: int  # how many images it has
+    broken: int  # how many of them could not be drawn
 
 
 def opened(browser: Path, page: Path, folder: Path) -> Opened:

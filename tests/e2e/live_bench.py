@@ -99,23 +99,14 @@ class RunnerLostError(Exception):
 
 @dataclass
 class Running:
-    """A live job in a process of its own.
+    """A live job in a process of its own."""
 
-    Attributes:
-        process: its process.
-        out: what it prints.
-        err: what it complains of.
-        watch: called while it is waited for.
-        killed: whether the test ended it.
-        in_vain: whether its end was waited for and did not come.
-    """
-
-    process: subprocess.Popen[str] | Started
-    out: Path
-    err: Path
-    watch: Callable[[], None]
-    killed: bool = False
-    in_vain: bool = False
+    process: subprocess.Popen[str] | Started  # its process
+    out: Path  # what it prints
+    err: Path  # what it complains of
+    watch: Callable[[], None]  # called while it is waited for
+    killed: bool = False  # whether the test ended it
+    in_vain: bool = False  # whether its end was waited for and did not come
 
     def wait(self) -> int:
         """Its exit code, when it ends by itself."""
@@ -158,35 +149,23 @@ class Running:
 
 @dataclass
 class Bench:
-    """A settings file, an inbox, a sink and a ledger in a folder, and the jobs over them.
+    """A settings file, an inbox, a sink and a ledger in a folder, and the jobs over them."""
 
-    Attributes:
-        folder: where everything is.
-        options: Beam's options that name the runner.
-        environment: variables of the jobs.
-        keys: keys that every window has, and their series.
-        retries: how often the test began once more.
-        live: how a job runs, where a test does not say it.
-        expected: the true counts of whatever may come on record, as :meth:`counts` gives them.
-        budget: the domain's.
-        hidden: whether jobs had a noise that cannot be taken off.
-        look: how a test examines a place that is left, if not by :meth:`so_far`.
-        in_vain: whether something was waited for and did not come.
-    """
-
-    folder: Path
-    options: list[str]
-    environment: dict[str, str]
-    keys: dict[str, list[str]] = field(default_factory=lambda: SERIES)
-    retries: int = 0
+    folder: Path  # where everything is
+    options: list[str]  # beam's options that name the runner
+    environment: dict[str, str]  # variables of the jobs
+    keys: dict[str, list[str]] = field(default_factory=lambda: SERIES)  # keys that every window has, and their series
+    retries: int = 0  # how often the test began once more
     started: list[Running] = field(default_factory=list)
     others: list[Bench] = field(default_factory=list)
+    # how a job runs, where a test does not say it
     live: dict[str, Any] = field(default_factory=lambda: {"poll": "100ms"})
+    # the true counts of whatever may come on record, as :meth:`counts` gives them
     expected: dict[tuple[int, str], list[int]] = field(default_factory=dict[tuple[int, str], list[int]])
-    budget: float = 1.0
-    hidden: bool = False
-    look: Callable[[], None] | None = None
-    in_vain: bool = False
+    budget: float = 1.0  # the domain's
+    hidden: bool = False  # whether jobs had a noise that cannot be taken off
+    look: Callable[[], None] | None = None  # how a test examines a place that is left, if not by :meth:`so_far`
+    in_vain: bool = False  # whether something was waited for and did not come
 
     #: The Python of the jobs, and options of theirs.
     python = sys.executable

@@ -60,46 +60,29 @@ BAD = ('{"series": "a"', '{"series": "a", "time": "soon", "value": 1}', '{"serie
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """What runs beside the jobs.
+    """What runs beside the jobs."""
 
-    Attributes:
-        prism: the program of the runner.
-        postgres: a server of ledgers.
-        kafka: a broker of topics.
-        beams: the Python of each version of Beam.
-        flink: a cluster, where jobs run on one.
-    """
-
-    prism: Path
-    postgres: PostgresServer
-    kafka: KafkaBroker
-    beams: dict[str, str]
-    flink: FlinkCluster | None = None
+    prism: Path  # the program of the runner
+    postgres: PostgresServer  # a server of ledgers
+    kafka: KafkaBroker  # a broker of topics
+    beams: dict[str, str]  # the Python of each version of Beam
+    flink: FlinkCluster | None = None  # a cluster, where jobs run on one
 
 
 @dataclass
 class Sent:
-    """What was sent.
+    """What was sent."""
 
-    Attributes:
-        frames: readings that were in time.
-        again: readings that were sent once more.
-        late: readings of windows that were on record.
-        owed: how many of them the job that runs must tell as late: it has published their windows itself.
-        bad: where lines are that are no readings, in the source: file or partition, line or offset.
-        strangers: lines of a series that is in no roster.
-        lines: lines of the files, or messages of each partition, so far.
-        reached: the latest reading of each partition.
-    """
-
-    frames: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])
-    again: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])
-    late: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])
-    owed: int = 0
+    frames: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])  # readings that were in time
+    again: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])  # readings that were sent once more
+    late: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])  # readings of windows that were on record
+    owed: int = 0  # how many of them the job that runs must tell as late: it has published their windows itself
+    # where lines are that are no readings, in the source: file or partition, line or offset
     bad: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
-    strangers: int = 0
+    strangers: int = 0  # lines of a series that is in no roster
+    # lines of the files, or messages of each partition, so far
     lines: Counter[int] = field(default_factory=Counter[int])
-    reached: dict[int, int] = field(default_factory=dict[int, int])
+    reached: dict[int, int] = field(default_factory=dict[int, int])  # the latest reading of each partition
 
 
 class WrongError(AssertionError):

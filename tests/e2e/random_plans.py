@@ -17,21 +17,13 @@ FLINK_BEAM = "2.62"
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A line of the table.
+    """A line of the table."""
 
-    Attributes:
-        name: which action.
-        needs: facts without which it cannot be done.
-        takes: those of them that are used up by it, once each.
-        gives: facts that hold afterwards.
-        weight: how likely it is, beside the others that can be done.
-    """
-
-    name: str
-    needs: tuple[str, ...] = ()
-    takes: tuple[str, ...] = ()
-    gives: tuple[str, ...] = ()
-    weight: int = 2
+    name: str  # which action
+    needs: tuple[str, ...] = ()  # facts without which it cannot be done
+    takes: tuple[str, ...] = ()  # those of them that are used up by it, once each
+    gives: tuple[str, ...] = ()  # facts that hold afterwards
+    weight: int = 2  # how likely it is, beside the others that can be done
 
 
 ACTIONS = {
@@ -69,41 +61,23 @@ AT_FIRST = {"stopped": 1, "start": 4, "portion": 5, "runner": 2, "outage": 2, "b
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """How the jobs of a run are set up.
+    """How the jobs of a run are set up."""
 
-    Attributes:
-        runner: ``prism``, or ``flink``: a cluster, by a command that has its REST address.
-        source: ``files`` or ``kafka``.
-        sink: the same.
-        ledger: ``sqlite`` or ``postgres``.
-        grouped: whether groups are published, and not series.
-        shards: of the series.
-        lateness_h: hours that readings may be late.
-        batches: files, or batches of messages, that a portion of readings comes in.
-        poll_ms: interval of polling.
-        partitions: of the source's topic.
-        budget: of the domain; the schedule costs 1.
-        beam: version of Beam at the first start.
-        checkpoint_ms: on Flink, from one checkpoint to the next.
-        bundle: on Flink, elements of a bundle at most.
-        bundle_ms: on Flink, how long a bundle lasts at most.
-    """
-
-    runner: str = "prism"
-    source: str = "files"
-    sink: str = "files"
-    ledger: str = "sqlite"
-    grouped: bool = False
-    shards: int = 3
-    lateness_h: int = 0
-    batches: int = 3
-    poll_ms: int = 100
-    partitions: int = 1
-    budget: float = 1.0
-    beam: str = "2.77"
-    checkpoint_ms: int = 2000
-    bundle: int = 1
-    bundle_ms: int = 100
+    runner: str = "prism"  # ``prism``, or ``flink``: a cluster, by a command that has its REST address
+    source: str = "files"  # ``files`` or ``kafka``
+    sink: str = "files"  # the same
+    ledger: str = "sqlite"  # ``sqlite`` or ``postgres``
+    grouped: bool = False  # whether groups are published, and not series
+    shards: int = 3  # of the series
+    lateness_h: int = 0  # hours that readings may be late
+    batches: int = 3  # files, or batches of messages, that a portion of readings comes in
+    poll_ms: int = 100  # interval of polling
+    partitions: int = 1  # of the source's topic
+    budget: float = 1.0  # of the domain; the schedule costs 1
+    beam: str = "2.77"  # version of Beam at the first start
+    checkpoint_ms: int = 2000  # on Flink, from one checkpoint to the next
+    bundle: int = 1  # on Flink, elements of a bundle at most
+    bundle_ms: int = 100  # on Flink, how long a bundle lasts at most
 
     @property
     def facts(self) -> Counter[str]:

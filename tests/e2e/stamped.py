@@ -152,17 +152,11 @@ class NotedPart(ReadPart):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The last note of a part.
+    """The last note of a part."""
 
-    Attributes:
-        at: monotonic seconds.
-        pid: the process.
-        word: whether it began, or how it ended.
-    """
-
-    at: float
-    pid: int
-    word: str
+    at: float  # monotonic seconds
+    pid: int  # the process
+    word: str  # whether it began, or how it ended
 
 
 def last_calls(path: Path) -> dict[str, Call]:

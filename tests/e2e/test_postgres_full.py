@@ -40,13 +40,9 @@ WINDOWS = 30
 
 @dataclass
 class SmallDisk:
-    """A file system of its own.
+    """A file system of its own."""
 
-    Attributes:
-        folder: where it is.
-    """
-
-    folder: Path
+    folder: Path  # where it is
 
     @property
     def _filler(self) -> Path:

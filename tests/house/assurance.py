@@ -47,19 +47,12 @@ none; `make e2e` runs them.
 
 @dataclass(frozen=True, order=True)
 class Claim:
-    """A marker.
+    """A marker."""
 
-    Attributes:
-        area: one of ``AREAS``.
-        text: the claim.
-        test: name of the test or class; of the file, for a whole module.
-        file: its path from the root, with slashes.
-    """
-
-    area: str
-    text: str
-    test: str
-    file: str
+    area: str  # one of ``AREAS``
+    text: str  # the claim
+    test: str  # name of the test or class; of the file, for a whole module
+    file: str  # its path from the root, with slashes
 
 
 def markers(nodes: list[ast.expr], where: str) -> Iterator[tuple[str, str]]:

@@ -63,25 +63,16 @@ class Broken(AssertionError):  # noqa: N818 - what a test has found
 
 @dataclass
 class Watch:
-    """What an observer saw: every state of the ledger, and everything that was published.
+    """What an observer saw: every state of the ledger, and everything that was published."""
 
-    Attributes:
-        ledger: a connection of its own.
-        damaged: whether a scenario has damaged a block: what was seen before holds then.
-        version: what SQLite says of the last state that was looked at: another number after each commit of others.
-        states: how many states were checked.
-        published: counts that were published, as bytes.
-        blocks: of record, with what they belong to.
-        charges: of record.
-    """
-
-    ledger: sqlite3.Connection
-    damaged: bool = False
+    ledger: sqlite3.Connection  # a connection of its own
+    damaged: bool = False  # whether a scenario has damaged a block: what was seen before holds then
+    # what SQLite says of the last state that was looked at: another number after each commit of others
     version: int | None = None
-    states: int = 0
-    published: dict[Any, bytes] = field(default_factory=dict[Any, bytes])
-    blocks: dict[Any, Any] = field(default_factory=dict[Any, Any])
-    charges: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    states: int = 0  # how many states were checked
+    published: dict[Any, bytes] = field(default_factory=dict[Any, bytes])  # counts that were published, as bytes
+    blocks: dict[Any, Any] = field(default_factory=dict[Any, Any])  # of record, with what they belong to
+    charges: dict[Any, Any] = field(default_factory=dict[Any, Any])  # of record
 
     def look(self) -> None:
         """Check the state of the ledger if it is another one than at the last look.
@@ -312,19 +303,12 @@ class Turns:
 
 @dataclass
 class World:
-    """What a job of a scenario has.
+    """What a job of a scenario has."""
 
-    Attributes:
-        path: the ledger.
-        watch: the observer.
-        memory: whatever a scenario prepared for its jobs.
-        begin_again: the store of a job in a new process.
-    """
-
-    path: Path
-    watch: Watch
-    memory: dict[str, Any]
-    begin_again: Callable[[Store], Store]
+    path: Path  # the ledger
+    watch: Watch  # the observer
+    memory: dict[str, Any]  # whatever a scenario prepared for its jobs
+    begin_again: Callable[[Store], Store]  # the store of a job in a new process
 
     def publish(self, store: Store, held: Registration, drafts: Sequence[Any]) -> list[Record]:
         """Publish drafts: what comes back leaves the process."""
@@ -519,19 +503,12 @@ def _began(cursor: Any, statement: str) -> bool:
 
 @dataclass(frozen=True)
 class Found:
-    """A schedule under which something breaks.
+    """A schedule under which something breaks."""
 
-    Attributes:
-        seed: of all schedules tried.
-        number: of the one that found it, from 0.
-        schedule: the shortest that Hypothesis found for the same scenario.
-        failure: what broke under that.
-    """
-
-    seed: int
-    number: int
-    schedule: Schedule
-    failure: BaseException
+    seed: int  # of all schedules tried
+    number: int  # of the one that found it, from 0
+    schedule: Schedule  # the shortest that Hypothesis found for the same scenario
+    failure: BaseException  # what broke under that
 
 
 def drawn(seed: int, number: int) -> Schedule:

@@ -34,18 +34,12 @@ FIRST = 96
 
 @dataclass
 class Work:
-    """What was done for each window.
+    """What was done for each window."""
 
-    Attributes:
-        statements: SQL statements.
-        steps: instructions of SQLite's machine, in tens.
-        calls: calls of functions inside the privacy core, and from it.
-        memory: most bytes that were in use at once, above what was in use before.
-    """
-
-    statements: list[int] = field(default_factory=list[int])
-    steps: list[int] = field(default_factory=list[int])
-    calls: list[int] = field(default_factory=list[int])
+    statements: list[int] = field(default_factory=list[int])  # SQL statements
+    steps: list[int] = field(default_factory=list[int])  # instructions of SQLite's machine, in tens
+    calls: list[int] = field(default_factory=list[int])  # calls of functions inside the privacy core, and from it
+    # most bytes that were in use at once, above what was in use before
     memory: list[int] = field(default_factory=list[int])
 
     @contextmanager

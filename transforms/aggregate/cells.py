@@ -52,18 +52,13 @@ def narrowed(packed: Narrow) -> Narrow:
 
 @dataclass(slots=True)
 class Cells:
-    """The cells of some series in some adjacent slots; it belongs to one worker and is changed in place.
+    """The cells of some series in some adjacent slots; it belongs to one worker and is changed in place."""
 
-    Attributes:
-        packed: the largest packed reading of every cell, ``ABSENT`` where there is none, shape (series, slots); of a
-            type as narrow as the readings so far allow.
-        readings: how many readings went in.
-        owned: whether no other cells share ``packed``; if they do it is copied before the first change.
-    """
-
+    # the largest packed reading of every cell, ``ABSENT`` where there is none, shape (series, slots); of a type as
+    # narrow as the readings so far allow
     packed: Narrow
-    readings: int = 0
-    owned: bool = True
+    readings: int = 0  # how many readings went in
+    owned: bool = True  # whether no other cells share ``packed``; if they do it is copied before the first change
 
     @classmethod
     def empty(cls, rows: int, width: int) -> Cells:

@@ -55,27 +55,19 @@ Due = tuple[int, tuple[tuple[int, int], ...]]
 
 @dataclass(slots=True)
 class Collected:
-    """What came of one shard in one window.
+    """What came of one shard in one window."""
 
-    Attributes:
-        steps: the cells of each step that had readings.
-        closed: first slot of a window -> bits of the parts that declared it complete.
-        parts: how many parts there are.
-        replayed: first slots of windows that some part read again from its start.
-        lost: first slots of windows of which the source may have lost readings.
-        silent: first slots of windows that were closed while a source was silent.
-        due: (first slot of a window, part) -> the sequence numbers that the part gave in it; of a part that was read
-            again from its start there are several.
-        tickets: (step, part, run) -> the sequence numbers that came with the cells of the step.
-    """
-
-    steps: dict[int, Cells] = field(default_factory=dict)
+    steps: dict[int, Cells] = field(default_factory=dict)  # the cells of each step that had readings
+    # first slot of a window -> bits of the parts that declared it complete
     closed: dict[int, int] = field(default_factory=dict)
-    parts: int = 1
-    replayed: set[int] = field(default_factory=set)
-    lost: set[int] = field(default_factory=set)
-    silent: set[int] = field(default_factory=set)
+    parts: int = 1  # how many parts there are
+    replayed: set[int] = field(default_factory=set)  # first slots of windows that some part read again from its start
+    lost: set[int] = field(default_factory=set)  # first slots of windows of which the source may have lost readings
+    silent: set[int] = field(default_factory=set)  # first slots of windows that were closed while a source was silent
+    # (first slot of a window, part) -> the sequence numbers that the part gave in it; of a part that was read again
+    # from its start there are several
     due: dict[tuple[int, int], set[Due]] = field(default_factory=dict)
+    # (step, part, run) -> the sequence numbers that came with the cells of the step
     tickets: dict[tuple[int, int, int], tuple[Range, ...]] = field(default_factory=dict)
 
     def close(self, start: int, parts_bits: int) -> None:

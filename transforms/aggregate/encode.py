@@ -178,16 +178,12 @@ class EncodedBatch:
 
 @dataclass(frozen=True)
 class Encoder:
-    """Batches to cells; it holds nothing that changes.
-
-    Attributes:
-        presence: which series are in the roster of a window; ``None`` where all are.
-    """
+    """Batches to cells; it holds nothing that changes."""
 
     plan: Plan
     registration: Registration
     members: Members
-    presence: Presence | None
+    presence: Presence | None  # which series are in the roster of a window; ``None`` where all are
     sight: bool
 
     @classmethod

@@ -49,18 +49,13 @@ class BlockLogError(StoreUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class LoggedBlock:
-    """A block that left a job.
-
-    Attributes:
-        until: end of its window.
-        digest: of its draw; empty in files of a version that had none.
-    """
+    """A block that left a job."""
 
     entry_id: str
     shard: int
     query: str
-    until: str
-    digest: str = ""
+    until: str  # end of its window
+    digest: str = ""  # of its draw; empty in files of a version that had none
 
     @property
     def name(self) -> BlockName:
@@ -315,16 +310,11 @@ def give_up() -> None:
 
 @dataclass(frozen=True)
 class Patience:
-    """How a call is made again while the ledger is away.
+    """How a call is made again while the ledger is away."""
 
-    Attributes:
-        seconds: for how long; 0 for not at all.
-        clock: monotonic seconds; the tests' own.
-        pause: waits for some seconds, and says whether the job of a number still runs; the tests' own.
-    """
-
-    seconds: float
-    clock: Callable[[], float] = time.monotonic
+    seconds: float  # for how long; 0 for not at all
+    clock: Callable[[], float] = time.monotonic  # monotonic seconds; the tests' own
+    # waits for some seconds, and says whether the job of a number still runs; the tests' own
     pause: Callable[[float, int], bool] = _JOB.pause
 
     def call(self, ask: Callable[[], _Answer], job: int) -> _Answer:

@@ -29,18 +29,12 @@ _REMEMBERED = 4
 
 @dataclass(frozen=True)
 class Members:
-    """Where each series of a query lives. Series are numbered shard by shard, so a shard's cells are adjacent rows.
-
-    Attributes:
-        names: the series in the order of their numbers, Arrow text.
-        first: number of the first series of each shard, and the number of series, shape (shards + 1,).
-        group: number of the only group of each series in the newest roster that has it, or -1, shape (n,).
-    """
+    """Where each series of a query lives. Series are numbered shard by shard, so a shard's cells are adjacent rows."""
 
     place: dict[str, int]
-    names: pa.Array
-    first: Ints
-    group: Ints
+    names: pa.Array  # the series in the order of their numbers, Arrow text
+    first: Ints  # number of the first series of each shard, and the number of series, shape (shards + 1,)
+    group: Ints  # number of the only group of each series in the newest roster that has it, or -1, shape (n,)
     groups: dict[str, int]
 
     @classmethod
@@ -111,17 +105,11 @@ def rosters_of(registration: Registration) -> list[Roster]:
 
 @dataclass(frozen=True)
 class Presence:
-    """Which series are in the roster of a window that contains a step.
+    """Which series are in the roster of a window that contains a step."""
 
-    Attributes:
-        starts: step at which the first window of each version but the first starts, shape (versions - 1,).
-        masks: which series each version has, shape (versions, n).
-        overlap: in how many windows a step lies.
-    """
-
-    starts: Ints
-    masks: Bools
-    overlap: int
+    starts: Ints  # step at which the first window of each version but the first starts, shape (versions - 1,)
+    masks: Bools  # which series each version has, shape (versions, n)
+    overlap: int  # in how many windows a step lies
 
     @classmethod
     def of(cls, registration: Registration, members: Members) -> Presence | None:

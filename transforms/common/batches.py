@@ -48,24 +48,15 @@ class ReadingsError(QuiltstreamError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ReadingColumns:
-    """The columns of a batch of n rows.
+    """The columns of a batch of n rows."""
 
-    Attributes:
-        names: the series, Arrow text; a dictionary of another program may have one twice.
-        series: position of each row's series in ``names``, shape (n,).
-        times: microseconds since the epoch, shape (n,); of every row in the years 1900 to 2200.
-        values: values, shape (n,); not finite only where ``problems`` says so.
-        groups: the groups, likewise, or ``None``.
-        group: position of each row's group in ``groups``, shape (n,), or ``None``.
-        problems: rows that are no readings, each row and each reason once; the other columns hold anything there.
-    """
-
-    names: pa.Array
-    series: Ints
-    times: Ints
-    values: Floats
-    groups: pa.Array | None
-    group: Ints | None
+    names: pa.Array  # the series, Arrow text; a dictionary of another program may have one twice
+    series: Ints  # position of each row's series in ``names``, shape (n,)
+    times: Ints  # microseconds since the epoch, shape (n,); of every row in the years 1900 to 2200
+    values: Floats  # values, shape (n,); not finite only where ``problems`` says so
+    groups: pa.Array | None  # the groups, likewise, or ``None``
+    group: Ints | None  # position of each row's group in ``groups``, shape (n,), or ``None``
+    # rows that are no readings, each row and each reason once; the other columns hold anything there
     problems: tuple[tuple[RejectReason, Bools], ...]
 
     @property
@@ -292,18 +283,13 @@ class Problem(NamedTuple):
 
 
 class Rejects(NamedTuple):
-    """Positions of rejected rows for one reason.
-
-    Attributes:
-        positions: line or row numbers from 1, or offsets, int64, shape (n,).
-        sizes: bytes of the rejected messages, int64, shape (n,); ``None`` of rows, whose size is unknown.
-        column: number of the column from 1, where a line of a wide table has several readings; 0 of whole lines.
-    """
+    """Positions of rejected rows for one reason."""
 
     reason: RejectReason
-    positions: Ints
+    positions: Ints  # line or row numbers from 1, or offsets, int64, shape (n,)
+    # bytes of the rejected messages, int64, shape (n,); ``None`` of rows, whose size is unknown
     sizes: Ints | None = None
-    column: int = 0
+    column: int = 0  # number of the column from 1, where a line of a wide table has several readings; 0 of whole lines
 
 
 def counter_name(reason: RejectReason) -> str:

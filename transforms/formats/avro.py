@@ -522,17 +522,11 @@ _BITS_PER_DIGIT = 4
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What the logical types of a column say.
+    """What the logical types of a column say."""
 
-    Attributes:
-        time: Arrow type of its integers; ``None`` if they are no times.
-        decimal: precision and scale of its bytes; ``None`` if they are no decimals.
-        uuid: whether its text is UUIDs.
-    """
-
-    time: pa.DataType | None = None
-    decimal: tuple[int, int] | None = None
-    uuid: bool = False
+    time: pa.DataType | None = None  # arrow type of its integers; ``None`` if they are no times
+    decimal: tuple[int, int] | None = None  # precision and scale of its bytes; ``None`` if they are no decimals
+    uuid: bool = False  # whether its text is UUIDs
 
     @classmethod
     def of(cls, kind: Any) -> Meaning:

@@ -31,24 +31,18 @@ _HEADER_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class CsvForm:
-    """How the lines of one file are laid out.
-
-    Attributes:
-        values: the columns with numbers; one, but in a wide table, and none where the values are labels.
-        fields: a name for each field of a line, which is its number.
-        types: the type of each needed field; of values that are numbers the second one where a block has others.
-        begin: bytes up to and including the header, without a byte order mark.
-    """
+    """How the lines of one file are laid out."""
 
     width: int
     at: dict[str, int]
-    values: tuple[str, ...]
-    fields: list[str]
+    values: tuple[str, ...]  # the columns with numbers; one, but in a wide table, and none where the values are labels
+    fields: list[str]  # a name for each field of a line, which is its number
+    # the type of each needed field; of values that are numbers the second one where a block has others
     types: tuple[dict[str, pa.DataType], ...]
     delimiter: str
     decimal: str
     lines: int
-    begin: int
+    begin: int  # bytes up to and including the header, without a byte order mark
 
 
 def check_delimiter(delimiter: str) -> None:
@@ -245,20 +239,13 @@ def _have_infinity(columns: list[pa.Array]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _SortedLines:
-    """The lines of a block by what can be done with them; blank ones are in none of the three.
-
-    Attributes:
-        starts: first byte of each line, shape (n,).
-        ends: its line feed, shape (n,).
-        good: lines with the right number of properly quoted fields, shape (n,).
-        single: lines with quotes in unusual places, to be looked at one by one, shape (n,).
-    """
+    """The lines of a block by what can be done with them; blank ones are in none of the three."""
 
     data: bytes
-    starts: Ints
-    ends: Ints
-    good: Bools
-    single: Bools
+    starts: Ints  # first byte of each line, shape (n,)
+    ends: Ints  # its line feed, shape (n,)
+    good: Bools  # lines with the right number of properly quoted fields, shape (n,)
+    single: Bools  # lines with quotes in unusual places, to be looked at one by one, shape (n,)
     malformed: Bools
 
     def take(self, rows: Bools) -> bytes:

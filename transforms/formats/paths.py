@@ -61,19 +61,13 @@ def everywhere(path: str) -> str:
 
 @dataclass
 class Found:
-    """What paths and patterns find.
+    """What paths and patterns find."""
 
-    Attributes:
-        paths: the files; what is neither a file nor a folder, too.
-        closed: folders that may hold more files and cannot be listed, with the error.
-        dead: links that match and lead nowhere, or in a circle.
-        linked: links to folders below a wildcard: they are not followed.
-    """
-
-    paths: list[str] = field(default_factory=list[str])
+    paths: list[str] = field(default_factory=list[str])  # the files; what is neither a file nor a folder, too
+    # folders that may hold more files and cannot be listed, with the error
     closed: dict[str, OSError] = field(default_factory=dict[str, OSError])
-    dead: list[str] = field(default_factory=list[str])
-    linked: list[str] = field(default_factory=list[str])
+    dead: list[str] = field(default_factory=list[str])  # links that match and lead nowhere, or in a circle
+    linked: list[str] = field(default_factory=list[str])  # links to folders below a wildcard: they are not followed
 
     def add(self, other: Found) -> None:
         """Take over what another pattern finds; each path stands once, where it was first."""
@@ -257,17 +251,11 @@ def _look_at(path: str, found: Found) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a file is like at a moment; another one has another text.
+    """What a file is like at a moment; another one has another text."""
 
-    Attributes:
-        text: its size, and the time of its last change.
-        size: bytes.
-        came_us: when it came, or changed; ``None`` where that is not known.
-    """
-
-    text: str
-    size: int
-    came_us: int | None
+    text: str  # its size, and the time of its last change
+    size: int  # bytes
+    came_us: int | None  # when it came, or changed; ``None`` where that is not known
 
 
 def stamp_of(path: str) -> Stamp | None:
@@ -434,15 +422,10 @@ LONGEST_LINE = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class LineBlock:
-    """Some whole lines.
+    """Some whole lines."""
 
-    Attributes:
-        first_line: number of the first line, from 1.
-        data: the lines; each ends with a line feed. Empty for one line that was too long.
-    """
-
-    first_line: int
-    data: bytes
+    first_line: int  # number of the first line, from 1
+    data: bytes  # the lines; each ends with a line feed. Empty for one line that was too long
 
     @property
     def lines(self) -> int:

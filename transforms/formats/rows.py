@@ -283,37 +283,26 @@ _YEAR_1971_US = parse_instant("1971-01-01")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellColumns:
-    """The columns of values of a wide table, n of them; made once for a file.
+    """The columns of values of a wide table, n of them; made once for a file."""
 
-    Attributes:
-        names: their names in the file, in its order.
-        numbers: their numbers in the file, from 1, shape (n,).
-        of_day_us: microseconds from midnight to the time of the day that each is of, shape (n,); empty where each is of
-            a series.
-    """
-
-    names: tuple[str, ...]
-    numbers: Ints
+    names: tuple[str, ...]  # their names in the file, in its order
+    numbers: Ints  # their numbers in the file, from 1, shape (n,)
+    # microseconds from midnight to the time of the day that each is of, shape (n,); empty where each is of a series
     of_day_us: Ints
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns that a reading is made of.
+    """The columns that a reading is made of."""
 
-    Attributes:
-        series: column with the series; ``None`` where all rows belong to one.
-        labels: whether the values are labels, which are text whatever they look like.
-    """
-
-    series: str | None
+    series: str | None  # column with the series; ``None`` where all rows belong to one
     times: tuple[str, ...]
     value: str
     group: str | None = None
     decimal: str = "."
     cells: CellColumns | None = None
     until: str | None = None
-    labels: bool = False
+    labels: bool = False  # whether the values are labels, which are text whatever they look like
 
     @classmethod
     def of(cls, readings: Readings, group: str | None = None, *, labels: bool = False) -> Columns:
@@ -387,19 +376,13 @@ def _like_a_value(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RawRows:
-    """Rows as a format's parser left them.
+    """Rows as a format's parser left them."""
 
-    Attributes:
-        columns: arrays by name, n rows each, of any type.
-        positions: line or row numbers from 1, shape (n,).
-        malformed: positions of what could not be parsed, shape (m,).
-        shift: how much later than its time each row is, microseconds, shape (n,); ``None`` where none is.
-    """
-
-    columns: dict[str, pa.Array]
-    positions: Ints
-    malformed: Ints
+    columns: dict[str, pa.Array]  # arrays by name, n rows each, of any type
+    positions: Ints  # line or row numbers from 1, shape (n,)
+    malformed: Ints  # positions of what could not be parsed, shape (m,)
     cells: CellColumns | None = None
+    # how much later than its time each row is, microseconds, shape (n,); ``None`` where none is
     shift: Ints | None = None
 
     @classmethod
@@ -410,21 +393,15 @@ class RawRows:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What became of some raw rows.
+    """What became of some raw rows."""
 
-    Attributes:
-        readings: rows of ``READING_SCHEMA`` or ``GROUPED_READING_SCHEMA``; ``None`` if there are none.
-        earliest_us: the earliest reading's instant, 0 if there are none.
-        rejects: the other rows; each is in exactly one of them.
-        rows: the position of each reading's row, shape (n,); ``None`` where a reading is not of one row.
-        passed: messages that hold neither a reading nor a mistake: of another kind than the settings ask for.
-    """
-
+    # rows of ``READING_SCHEMA`` or ``GROUPED_READING_SCHEMA``; ``None`` if there are none
     readings: pa.RecordBatch | None
-    earliest_us: int
-    rejects: tuple[Rejects, ...]
+    earliest_us: int  # the earliest reading's instant, 0 if there are none
+    rejects: tuple[Rejects, ...]  # the other rows; each is in exactly one of them
+    # the position of each reading's row, shape (n,); ``None`` where a reading is not of one row
     rows: Ints | None = None
-    passed: int = 0
+    passed: int = 0  # messages that hold neither a reading nor a mistake: of another kind than the settings ask for
 
 
 def earliest_of(readings: pa.RecordBatch) -> int:

@@ -75,17 +75,11 @@ _MINUTE_US = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """Calendar times read from text.
+    """Calendar times read from text."""
 
-    Attributes:
-        stamp_us: microseconds since 1970; UTC where the text had an offset, else on the local clock, shape (n,).
-        zoned: which texts had an offset, shape (n,).
-        good: which texts are times, shape (n,); the others' stamps mean nothing.
-    """
-
-    stamp_us: Ints
-    zoned: Bools
-    good: Bools
+    stamp_us: Ints  # microseconds since 1970; UTC where the text had an offset, else on the local clock, shape (n,)
+    zoned: Bools  # which texts had an offset, shape (n,)
+    good: Bools  # which texts are times, shape (n,); the others' stamps mean nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,17 +218,11 @@ def _offset(zone: pa.Array) -> tuple[Ints, Bools, Bools]:
 
 @dataclass(frozen=True, slots=True)
 class _Periods:
-    """Times without a clock change, in order.
+    """Times without a clock change, in order."""
 
-    Attributes:
-        offsets: local minus UTC, microseconds, shape (n,).
-        starts: first local time of each, microseconds, shape (n,).
-        stops: local time at which each ends, microseconds, shape (n,).
-    """
-
-    offsets: Ints
-    starts: Ints
-    stops: Ints
+    offsets: Ints  # local minus UTC, microseconds, shape (n,)
+    starts: Ints  # first local time of each, microseconds, shape (n,)
+    stops: Ints  # local time at which each ends, microseconds, shape (n,)
 
 
 @lru_cache(maxsize=256)
@@ -308,18 +296,13 @@ _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 
 @dataclass(frozen=True)
 class TimeReader:
-    """Reads the columns of the event time.
+    """Reads the columns of the event time."""
 
-    Attributes:
-        timezone: zone of stamps without an offset.
-        ambiguous: which instant a doubled local time means; where the order of rows says it, the earliest unless
-            :meth:`read` has the order.
-        time_format: strptime format of text; ``None`` for ISO 8601.
-    """
-
-    timezone: str = "UTC"
+    timezone: str = "UTC"  # zone of stamps without an offset
+    # which instant a doubled local time means; where the order of rows says it, the earliest unless :meth:`read` has
+    # the order
     ambiguous: Literal["earliest", "latest", "in-order"] = "earliest"
-    time_format: str | None = None
+    time_format: str | None = None  # strptime format of text; ``None`` for ISO 8601
     time_unit: str = "s"
     _clock: LocalClock = field(init=False, repr=False)
     _pattern: TimePattern = field(init=False, repr=False)

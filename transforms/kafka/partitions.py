@@ -82,19 +82,13 @@ def first_offsets(consumer: Any, places: Iterable[Partition], start: Start, time
 
 
 class Begin(NamedTuple):
-    """Where a partition begins.
+    """Where a partition begins."""
 
-    Attributes:
-        offset: where it is read from.
-        first: the oldest offset that is there.
-        last_passed: the offset of the last message that an instant passes over, which says when all of these came.
-        cut: whether messages that the start does not leave out are not there any more.
-    """
-
-    offset: int
-    first: int
+    offset: int  # where it is read from
+    first: int  # the oldest offset that is there
+    # the offset of the last message that an instant passes over, which says when all of these came
     last_passed: int | None = None
-    cut: bool = False
+    cut: bool = False  # whether messages that the start does not leave out are not there any more
 
 
 def begins(consumer: Any, places: Iterable[Partition], start: Start, timeout_s: float) -> dict[Partition, Begin]:

@@ -283,25 +283,19 @@ _OPEN_S = 30.0
 
 @dataclass(frozen=True)
 class KafkaPartitions(PartitionedSource):
-    """Messages of some topics.
-
-    Attributes:
-        topics: names, in an order that stays.
-        group: consumer group that a start names, or else whose offsets are committed for monitoring.
-        discover_s: seconds from one look for new partitions to the next.
-        known: what is on record of the topics, for a run that begins without a position.
-        missing_us: start of the first window that is not on record when a run begins: what came before it is not
-            missed where it is gone; ``None``: all that is gone is missed.
-    """
+    """Messages of some topics."""
 
     cluster: Cluster
-    topics: tuple[str, ...]
+    topics: tuple[str, ...]  # names, in an order that stays
     decoder: MessageDecoder
     lanes: int = 1
     start: Start = EARLIEST
-    group: str | None = None
-    discover_s: float = 10.0
+    group: str | None = None  # consumer group that a start names, or else whose offsets are committed for monitoring
+    discover_s: float = 10.0  # seconds from one look for new partitions to the next
+    # what is on record of the topics, for a run that begins without a position
     known: Mapping[str, KnownTopic] = field(default_factory=dict[str, KnownTopic])
+    # start of the first window that is not on record when a run begins: what came before it is not missed where it is
+    # gone; ``None``: all that is gone is missed
     missing_us: int | None = None
 
     @property

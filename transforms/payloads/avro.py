@@ -196,19 +196,12 @@ class UnfitError(QuiltstreamError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What some messages hold.
+    """What some messages hold."""
 
-    Attributes:
-        columns: what is wanted, an entry for each reading, shape (n,); names as dictionaries.
-        at: number of each reading's message among those that were read, rising, shape (n,).
-        read: places of the messages that were read.
-        irregular: places of the others.
-    """
-
-    columns: dict[str, pa.Array]
-    at: Ints
-    read: Ints
-    irregular: Ints
+    columns: dict[str, pa.Array]  # what is wanted, an entry for each reading, shape (n,); names as dictionaries
+    at: Ints  # number of each reading's message among those that were read, rising, shape (n,)
+    read: Ints  # places of the messages that were read
+    irregular: Ints  # places of the others
 
 
 @dataclass(slots=True)

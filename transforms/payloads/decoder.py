@@ -494,21 +494,15 @@ _PART = {
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What became of one message.
-
-    Attributes:
-        readings: series, instant and value of each reading, values times ``readings.scale``.
-        places: where series, time and value came from, in words.
-        passed: why it was passed over; ``None`` if it was not.
-        rejected: why it is a reject, and at which place; ``None`` if it is none.
-    """
+    """What became of one message."""
 
     topic: str
     size: int
+    # series, instant and value of each reading, values times ``readings.scale``
     readings: tuple[tuple[str, str, float], ...]
-    places: dict[str, str]
-    passed: str | None
-    rejected: str | None
+    places: dict[str, str]  # where series, time and value came from, in words
+    passed: str | None  # why it was passed over; ``None`` if it was not
+    rejected: str | None  # why it is a reject, and at which place; ``None`` if it is none
 
 
 class Trial:

@@ -375,26 +375,19 @@ def _comparable(one: Any) -> Any:
 
 @dataclass(frozen=True)
 class Mapping:
-    """Where the parts of a reading are; made once of the settings.
-
-    Attributes:
-        levels: the wildcards of all paths.
-        where: the conditions on messages and elements, by the level of each.
-        beside: what must stand beside the payload; a message that is passed over for it need not be parsed.
-        wanted: unit that the messages' units are converted to.
-        unpacks: whether a path unpacks a text inside the payload.
-    """
+    """Where the parts of a reading are; made once of the settings."""
 
     series: Steps | Place | Constant
     time: Steps | Place | Constant
     value: Steps | Place | Constant
     group: Steps | Place | Constant | None
-    levels: tuple[Level, ...]
-    where: tuple[tuple[Condition, ...], ...] = ((),)
+    levels: tuple[Level, ...]  # the wildcards of all paths
+    where: tuple[tuple[Condition, ...], ...] = ((),)  # the conditions on messages and elements, by the level of each
+    # what must stand beside the payload; a message that is passed over for it need not be parsed
     beside: tuple[Condition, ...] = ()
-    wanted: str = ""
+    wanted: str = ""  # unit that the messages' units are converted to
     decimal: str = "."
-    unpacks: bool = False
+    unpacks: bool = False  # whether a path unpacks a text inside the payload
 
     @classmethod
     def of(cls, readings: Readings, group: str | None) -> Mapping:

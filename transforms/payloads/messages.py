@@ -42,23 +42,14 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Messages of one source in their order; every column has n entries.
+    """Messages of one source in their order; every column has n entries."""
 
-    Attributes:
-        payloads: the bodies; ``None`` for a tombstone.
-        topics: where each came from.
-        keys: the broker's keys; ``None`` without one.
-        headers: the broker's headers, or attributes.
-        stamps_us: the broker's own time stamps in microseconds since 1970; -1 without one.
-        positions: offsets, or numbers in the order of arrival.
-    """
-
-    payloads: Sequence[bytes | None]
-    topics: Sequence[str]
-    keys: Sequence[bytes | None]
-    headers: Sequence[Headers]
-    stamps_us: npt.NDArray[np.int64]
-    positions: npt.NDArray[np.int64]
+    payloads: Sequence[bytes | None]  # the bodies; ``None`` for a tombstone
+    topics: Sequence[str]  # where each came from
+    keys: Sequence[bytes | None]  # the broker's keys; ``None`` without one
+    headers: Sequence[Headers]  # the broker's headers, or attributes
+    stamps_us: npt.NDArray[np.int64]  # the broker's own time stamps in microseconds since 1970; -1 without one
+    positions: npt.NDArray[np.int64]  # offsets, or numbers in the order of arrival
 
     def __len__(self) -> int:
         """How many."""

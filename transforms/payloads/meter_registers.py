@@ -33,19 +33,12 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 
 class Ends(NamedTuple):
-    """The last readings of some slots and of the slots before them, each of shape (n,).
+    """The last readings of some slots and of the slots before them, each of shape (n,)."""
 
-    Attributes:
-        offset: of the last reading, inside the slot.
-        high: its value, the highest with that stamp.
-        before_offset: of the last reading of the slot before.
-        before_low: its value, the lowest with that stamp.
-    """
-
-    offset: Ints
-    high: Floats
-    before_offset: Ints
-    before_low: Floats
+    offset: Ints  # of the last reading, inside the slot
+    high: Floats  # its value, the highest with that stamp
+    before_offset: Ints  # of the last reading of the slot before
+    before_low: Floats  # its value, the lowest with that stamp
 
 
 def slots_of(times: Ints, grid: SlotGrid) -> tuple[Ints, Ints]:
@@ -59,15 +52,10 @@ def slots_of(times: Ints, grid: SlotGrid) -> tuple[Ints, Ints]:
 
 
 class LastReadings(NamedTuple):
-    """The last readings of each series and slot of a batch, and what they were found by.
+    """The last readings of each series and slot of a batch, and what they were found by."""
 
-    Attributes:
-        rows: of the highest reading with the latest stamp, in the order of series and slots.
-        low: of the lowest with that stamp.
-    """
-
-    rows: Ints
-    low: Ints
+    rows: Ints  # of the highest reading with the latest stamp, in the order of series and slots
+    low: Ints  # of the lowest with that stamp
     codes: Ints
     slots: Ints
     offsets: Ints
@@ -158,27 +146,19 @@ class _Slots(dict[int, _Last]):
 
 
 class Increments(NamedTuple):
-    """What some readings of registers gave.
-
-    Attributes:
-        crowding: numbers of the readings for whose series others were forgotten, shape (n,).
-    """
+    """What some readings of registers gave."""
 
     readings: pa.RecordBatch | None
-    crowding: Ints
+    crowding: Ints  # numbers of the readings for whose series others were forgotten, shape (n,)
 
 
 @dataclass
 class Registers:
-    """The registers of the series that one reader reads.
-
-    Attributes:
-        rollover: where the counter begins at 0 again; ``None`` if a fall is always a reset.
-    """
+    """The registers of the series that one reader reads."""
 
     grid: SlotGrid
     scale: float = 1.0
-    rollover: float | None = None
+    rollover: float | None = None  # where the counter begins at 0 again; ``None`` if a fall is always a reset
     keep: int = 4
     most: int = MOST_SERIES
     _known: Bounded[str, _Slots] = field(init=False, repr=False)

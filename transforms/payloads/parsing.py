@@ -45,31 +45,22 @@ from ...schemas.settings.plugins import PAYLOAD_PLUGINS
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What some payloads hold.
-
-    Attributes:
-        stamps: what integers at the path of the time are; ``None`` if the settings say it.
-    """
+    """What some payloads hold."""
 
     values: list[Any] = field(default_factory=list[Any])
     message: list[int] = field(default_factory=list[int])
     bad: dict[int, RejectReason] = field(default_factory=dict[int, RejectReason])
-    stamps: pa.DataType | None = None
+    stamps: pa.DataType | None = None  # what integers at the path of the time are; ``None`` if the settings say it
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedColumns:
-    """What some payloads hold that are parsed already.
+    """What some payloads hold that are parsed already."""
 
-    Attributes:
-        columns: the parts of the readings that are in the payloads, one entry for each reading, shape (n,).
-        message: the number of each message.
-        at: place of each reading's message among these, shape (n,).
-    """
-
+    # the parts of the readings that are in the payloads, one entry for each reading, shape (n,)
     columns: dict[str, pa.Array]
-    message: list[int]
-    at: npt.NDArray[np.int64]
+    message: list[int]  # the number of each message
+    at: npt.NDArray[np.int64]  # place of each reading's message among these, shape (n,)
 
 
 #: Numbered payloads to what they hold.

@@ -65,14 +65,10 @@ class ArrivingFiles(PartitionedSource):
 
     A file that this user may not open is tried again with every look, and the windows wait for it as they do for a
     folder that cannot be listed; the others are read meanwhile.
-
-    Attributes:
-        decoder: how a file is read; ``batch_rows`` is also how much of it a batch holds, about.
-        patterns: absolute paths or patterns.
     """
 
-    decoder: FileDecoder
-    patterns: tuple[str, ...]
+    decoder: FileDecoder  # how a file is read; ``batch_rows`` is also how much of it a batch holds, about
+    patterns: tuple[str, ...]  # absolute paths or patterns
 
     def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - the signature is every source's
         """A reader behind the files that were read, and behind what was read of the last one."""
@@ -81,20 +77,13 @@ class ArrivingFiles(PartitionedSource):
 
 @dataclass(frozen=True, slots=True)
 class _Half:
-    """Where a reader stopped in a file.
-
-    Attributes:
-        stamp: what it was like then.
-        tasks: how many of its parts were given whole.
-        batches: how many batches of the next part were given.
-        again: whether it had changed once already.
-    """
+    """Where a reader stopped in a file."""
 
     path: str
-    stamp: str
-    tasks: int = 0
-    batches: int = 0
-    again: bool = False
+    stamp: str  # what it was like then
+    tasks: int = 0  # how many of its parts were given whole
+    batches: int = 0  # how many batches of the next part were given
+    again: bool = False  # whether it had changed once already
 
 
 class _FileReader(Reader):

@@ -34,40 +34,29 @@ LONGEST_PAUSE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class SourceBatch:
-    """What a reader read at once, from one partition.
+    """What a reader read at once, from one partition."""
 
-    Attributes:
-        position: where to go on.
-        settled: whether nothing more was waiting behind it, so that the partition's watermark may move; where a
-            partition mixes several sources, whether all that was there when the reader began has been read.
-        batches: readings.
-        rejects: batches of ``REJECT_SCHEMA``.
-        rejected: how many rows were rejected, by reason.
-        passed: messages that hold neither a reading nor a mistake.
-        rows: readings in the batches.
-        latest_us: instant of the latest reading, or ``None`` without any.
-        source: which of the reader's sources it is from, where the reader mixes several.
-        came_us: when the last of it came, by the clock of the broker that took it from the producers;
-            ``None`` where it is unknown. Nothing behind the batch came earlier, but for the allowed lateness.
-        sent_us: when the last of it was sent, by the producers' own clocks, which may be wrong; used only where
-            ``came_us`` is unknown.
-        lost_us: of what came before this instant the part may have lost something for ever, so windows that start
-            before it may lack readings; by positions and stamps of the source, never by what readings hold. ``None``
-            where nothing is known to be lost.
-    """
-
-    position: str
+    position: str  # where to go on
+    # whether nothing more was waiting behind it, so that the partition's watermark may move; where a partition mixes
+    # several sources, whether all that was there when the reader began has been read
     settled: bool
-    batches: tuple[pa.RecordBatch, ...] = ()
-    rejects: tuple[pa.RecordBatch, ...] = ()
-    rejected: dict[RejectReason, int] = field(default_factory=dict)
-    rows: int = 0
-    latest_us: int | None = None
-    source: str | None = None
+    batches: tuple[pa.RecordBatch, ...] = ()  # readings
+    rejects: tuple[pa.RecordBatch, ...] = ()  # batches of ``REJECT_SCHEMA``
+    rejected: dict[RejectReason, int] = field(default_factory=dict)  # how many rows were rejected, by reason
+    rows: int = 0  # readings in the batches
+    latest_us: int | None = None  # instant of the latest reading, or ``None`` without any
+    source: str | None = None  # which of the reader's sources it is from, where the reader mixes several
+    # when the last of it came, by the clock of the broker that took it from the producers; ``None`` where it is
+    # unknown. Nothing behind the batch came earlier, but for the allowed lateness
     came_us: int | None = None
+    # when the last of it was sent, by the producers' own clocks, which may be wrong; used only where ``came_us`` is
+    # unknown
     sent_us: int | None = None
+    # of what came before this instant the part may have lost something for ever, so windows that start before it may
+    # lack readings; by positions and stamps of the source, never by what readings hold. ``None`` where nothing is known
+    # to be lost
     lost_us: int | None = None
-    passed: int = 0
+    passed: int = 0  # messages that hold neither a reading nor a mistake
 
     def vote(self, now_us: int) -> int | None:
         """How far its readings say that their source has come; ``None`` without a reading that says so.
@@ -166,19 +155,12 @@ class Reader(ABC):
 
 @dataclass(slots=True)
 class Attempts:
-    """Attempts of a reader to reach its source: each that fails doubles the pause before the next.
+    """Attempts of a reader to reach its source: each that fails doubles the pause before the next."""
 
-    Attributes:
-        first_s: seconds of the first pause.
-        trouble: why the last one failed; ``None`` if it did not.
-        failures: how many failed in a row.
-        due: monotonic seconds of the next one.
-    """
-
-    first_s: float = 0.5
-    trouble: str | None = None
-    failures: int = 0
-    due: float = 0.0
+    first_s: float = 0.5  # seconds of the first pause
+    trouble: str | None = None  # why the last one failed; ``None`` if it did not
+    failures: int = 0  # how many failed in a row
+    due: float = 0.0  # monotonic seconds of the next one
 
     def failed(self, trouble: str) -> float:
         """Note that one failed; the seconds until the next.

@@ -106,17 +106,11 @@ class FileTask:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What matches the patterns of a source and holds nothing that is read.
+    """What matches the patterns of a source and holds nothing that is read."""
 
-    Attributes:
-        dead: links that lead nowhere, or in a circle.
-        linked: links to folders below a wildcard.
-        empty: files of 0 bytes.
-    """
-
-    dead: tuple[str, ...] = ()
-    linked: tuple[str, ...] = ()
-    empty: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()  # links that lead nowhere, or in a circle
+    linked: tuple[str, ...] = ()  # links to folders below a wildcard
+    empty: tuple[str, ...] = ()  # files of 0 bytes
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -135,15 +129,11 @@ class LeftOut:
 
 
 class HowRead(TypedDict, total=False):
-    """How files are read, where it is not as usual.
-
-    Attributes:
-        batch_rows: readings in a batch, about; for text files so many lines of usual length.
-    """
+    """How files are read, where it is not as usual."""
 
     timezone: str
     group: str | None
-    batch_rows: int
+    batch_rows: int  # readings in a batch, about; for text files so many lines of usual length
     encoding: str
     labels: Labels | None
 

@@ -151,31 +151,21 @@ def waited_for(
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """The state of a partition: all that a runner keeps of it.
+    """The state of a partition: all that a runner keeps of it."""
 
-    Attributes:
-        position: offset of the next batch.
-        clock_us: windows that end by this instant were declared complete.
-        latest_us: how far the readings say that the source has come (:meth:`.contract.SourceBatch.vote`), or ``None``.
-        heard_us: wall clock of the last reading, or of the start, and later by the time without polls.
-        looked_us: wall clock of the last look that found nothing, where silence counts; 0 before the first.
-        followed: whether everything that was there at the start has been read.
-        over: whether the part will never be read again.
-        sources: what was heard of each source that the part mixes; empty where it is one source.
-        lost_us: windows that start before it may lack readings that the source had and has no longer; ``None``: none.
-        issued: the sequence numbers so far; ``None`` where batches get none.
-    """
-
-    position: str
-    clock_us: int
+    position: str  # offset of the next batch
+    clock_us: int  # windows that end by this instant were declared complete
+    # how far the readings say that the source has come (:meth:`.contract.SourceBatch.vote`), or ``None``
     latest_us: int | None = None
-    heard_us: int = 0
-    followed: bool = False
-    over: bool = False
+    heard_us: int = 0  # wall clock of the last reading, or of the start, and later by the time without polls
+    followed: bool = False  # whether everything that was there at the start has been read
+    over: bool = False  # whether the part will never be read again
+    # what was heard of each source that the part mixes; empty where it is one source
     sources: dict[str, Activity] = field(default_factory=dict[str, Activity])
+    # windows that start before it may lack readings that the source had and has no longer; ``None``: none
     lost_us: int | None = None
-    issued: SequenceNumbers | None = None
-    looked_us: int = 0
+    issued: SequenceNumbers | None = None  # the sequence numbers so far; ``None`` where batches get none
+    looked_us: int = 0  # wall clock of the last look that found nothing, where silence counts; 0 before the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,31 +262,22 @@ _lock = threading.Lock()
 
 @dataclass(slots=True)
 class Heartbeat:
-    """The last heartbeat of one partition. What a poll found stays until the next poll.
+    """The last heartbeat of one partition. What a poll found stays until the next poll."""
 
-    Attributes:
-        beaten: monotonic seconds of the last sign of life, 0 before the first: a look at the source, or a call between
-            two looks that are far apart.
-        heard: monotonic seconds of the last reading.
-        clock_us: windows that end by this instant were declared complete.
-        trouble: why nothing can be read now, as the reader says.
-        waited_for: sources that had no reading yet, and hold windows back.
-        left_out: sources that had readings and are silent, so that windows are closed without waiting for them.
-        kept_us: the clock that the runner keeps: what was declared up to it is in the runner's hands.
-        looked: monotonic seconds of the last look at the source, 0 before the first.
-        behind: whether more was waiting to be read after the last look, so that the clock could not move yet.
-    """
-
+    # monotonic seconds of the last sign of life, 0 before the first: a look at the source, or a call between two looks
+    # that are far apart
     beaten: float = 0.0
-    heard: float = 0.0
+    heard: float = 0.0  # monotonic seconds of the last reading
     latest_us: int | None = None
-    clock_us: int | None = None
+    clock_us: int | None = None  # windows that end by this instant were declared complete
     rows: int = 0
-    trouble: str | None = None
-    waited_for: tuple[str, ...] = ()
+    trouble: str | None = None  # why nothing can be read now, as the reader says
+    waited_for: tuple[str, ...] = ()  # sources that had no reading yet, and hold windows back
+    # sources that had readings and are silent, so that windows are closed without waiting for them
     left_out: tuple[str, ...] = ()
-    kept_us: int | None = None
-    looked: float = 0.0
+    kept_us: int | None = None  # the clock that the runner keeps: what was declared up to it is in the runner's hands
+    looked: float = 0.0  # monotonic seconds of the last look at the source, 0 before the first
+    # whether more was waiting to be read after the last look, so that the clock could not move yet
     behind: bool = False
 
     @staticmethod

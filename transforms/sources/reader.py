@@ -61,32 +61,23 @@ REJECTED = "rejected"
 
 @dataclass(frozen=True, slots=True)
 class PollingPolicy:
-    """When a live reader closes windows and how often it looks.
+    """When a live reader closes windows and how often it looks."""
 
-    Attributes:
-        begin_us: windows that end by this instant are on record or before the schedule; nothing of them is read.
-        lateness_us: how far behind its latest reading a part's clock stays.
-        idle_us: how long a silent part holds windows back; ``None``: for ever.
-        poll_s: seconds between two looks at a source that had nothing.
-        end_us: end of the last window; the reader stops there. ``None``: never.
-        stay_s: seconds that a call goes on looking at a source that has nothing, before it hands the rest back. It
-            costs nothing but a checkpoint that waits so long, and pays where a runner keeps what is handed back.
-        rest_s: seconds that the runner is to wait at least before the next call, which reads the longer for it.
-            Flink forgets a rest that it is to take up again at once.
-        together: whether all parts are read in one process, on a runner that would close a window by the watermark of
-            one of them: then none is ahead of what the runner keeps of the slowest.
-        steps: where the windows lie, so that batches get sequence numbers; ``None``: they get none.
-    """
-
-    begin_us: int
-    lateness_us: int = 0
-    idle_us: int | None = None
-    poll_s: float = 1.0
-    end_us: int | None = None
+    begin_us: int  # windows that end by this instant are on record or before the schedule; nothing of them is read
+    lateness_us: int = 0  # how far behind its latest reading a part's clock stays
+    idle_us: int | None = None  # how long a silent part holds windows back; ``None``: for ever
+    poll_s: float = 1.0  # seconds between two looks at a source that had nothing
+    end_us: int | None = None  # end of the last window; the reader stops there. ``None``: never
+    # seconds that a call goes on looking at a source that has nothing, before it hands the rest back. It costs nothing
+    # but a checkpoint that waits so long, and pays where a runner keeps what is handed back
     stay_s: float = 0.0
+    # seconds that the runner is to wait at least before the next call, which reads the longer for it. Flink forgets a
+    # rest that it is to take up again at once
     rest_s: float = 0.0
+    # whether all parts are read in one process, on a runner that would close a window by the watermark of one of them:
+    # then none is ahead of what the runner keeps of the slowest
     together: bool = False
-    steps: Steps | None = None
+    steps: Steps | None = None  # where the windows lie, so that batches get sequence numbers; ``None``: they get none
 
     @property
     def look_us(self) -> int:

@@ -40,17 +40,11 @@ from ..jobs import Job, call, job
 
 @dataclass
 class Bench:
-    """A record of some windows, and a topic.
+    """A record of some windows, and a topic."""
 
-    Attributes:
-        settings: of the job.
-        broker: in memory.
-        topic: the sink.
-    """
-
-    settings: Settings
-    broker: FakeBroker
-    topic: Topic
+    settings: Settings  # of the job
+    broker: FakeBroker  # in memory
+    topic: Topic  # the sink
 
     @property
     def messages(self) -> list[tuple[Any, ...]]:

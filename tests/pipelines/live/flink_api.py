@@ -14,29 +14,18 @@ from typing import Any
 
 @dataclass
 class FlinkApi:
-    """Jobs and how they behave.
+    """Jobs and how they behave."""
 
-    Attributes:
-        jobs: id -> (name, state).
-        looks: how often a job that was asked to end is still CANCELLING; ``None`` for ever.
-        refusals: statuses that the next requests for a cancellation are answered with.
-        status: of every list of jobs.
-        body: of every list of jobs, if it is none.
-        silent_s: seconds before anything is answered.
-        cancelled: ids that were asked to end, in order.
-        listed: how often the jobs were listed.
-        place: HOST:PORT.
-    """
-
-    jobs: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    looks: int | None = 2
+    jobs: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])  # id -> (name, state)
+    looks: int | None = 2  # how often a job that was asked to end is still CANCELLING; ``None`` for ever
+    # statuses that the next requests for a cancellation are answered with
     refusals: list[int] = field(default_factory=list[int])
-    status: int = 200
-    body: bytes | None = None
-    silent_s: float = 0.0
-    cancelled: list[str] = field(default_factory=list[str])
-    listed: int = 0
-    place: str = ""
+    status: int = 200  # of every list of jobs
+    body: bytes | None = None  # of every list of jobs, if it is none
+    silent_s: float = 0.0  # seconds before anything is answered
+    cancelled: list[str] = field(default_factory=list[str])  # ids that were asked to end, in order
+    listed: int = 0  # how often the jobs were listed
+    place: str = ""  # HOST:PORT
     _added: int = 0
 
     def add(self, name: str, state: str = "RUNNING") -> str:

@@ -25,21 +25,13 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SampledLoss:
-    """A lower bound of the loss.
+    """A lower bound of the loss."""
 
-    Attributes:
-        loss: the largest lower bound of log P(E | x) / P(E | x') over the events that were tried; may be negative.
-        family: which outputs the event is made of.
-        state: the state x that makes the event more likely.
-        runs: how many runs of the second half had one state, and how many the other.
-        hits: in how many of them the event happened.
-    """
-
-    loss: float
-    family: str
-    state: int
-    runs: tuple[int, int]
-    hits: tuple[int, int]
+    loss: float  # the largest lower bound of log P(E | x) / P(E | x') over the events that were tried; may be negative
+    family: str  # which outputs the event is made of
+    state: int  # the state x that makes the event more likely
+    runs: tuple[int, int]  # how many runs of the second half had one state, and how many the other
+    hits: tuple[int, int]  # in how many of them the event happened
 
 
 def lower_bound(hits: int, runs: int, alpha: float) -> float:

@@ -76,23 +76,14 @@ def at(push: int, nightly: int) -> int:
 
 @dataclass(frozen=True)
 class Rows:
-    """What was seen of all runs.
+    """What was seen of all runs."""
 
-    Attributes:
-        states: the state of the secret slot, shape (runs,).
-        true: the true counts of state 1, shape (runs, windows).
-        seen: the published ones, shape (runs, attempts, windows).
-        firsts: runs whose next run is in the row after theirs; each run is in one such pair at most.
-        loss: the largest loss that a row prints.
-        scale: of the noise.
-    """
-
-    states: Ints
-    true: Ints
-    seen: Ints
-    firsts: Ints
-    loss: float
-    scale: float
+    states: Ints  # the state of the secret slot, shape (runs,)
+    true: Ints  # the true counts of state 1, shape (runs, windows)
+    seen: Ints  # the published ones, shape (runs, attempts, windows)
+    firsts: Ints  # runs whose next run is in the row after theirs; each run is in one such pair at most
+    loss: float  # the largest loss that a row prints
+    scale: float  # of the noise
 
     def views(self) -> dict[str, tuple[Ints, Ints]]:
         """Families of what an attacker sees: the secret of runs, and numbers of which there are few.

@@ -22,17 +22,11 @@ Beside = tuple[str, bytes | None, list[tuple[str, bytes | None]]]
 
 
 class Held(NamedTuple):
-    """How many readings a message holds.
+    """How many readings a message holds."""
 
-    Attributes:
-        least: so many are given if it is no reject.
-        most: no more are given.
-        sure: whether it can be read at all, so that it is no reject if all of them are given.
-    """
-
-    least: int
-    most: int
-    sure: bool = True
+    least: int  # so many are given if it is no reject
+    most: int  # no more are given
+    sure: bool = True  # whether it can be read at all, so that it is no reject if all of them are given
 
     def fits(self, rows: int, *, rejected: bool) -> bool:
         """Whether it may have given so many readings, and been rejected or not."""

@@ -100,22 +100,15 @@ Who = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """What is kept of a birth.
-
-    Attributes:
-        wanted: the aliases of the wanted metric, and the type that each has.
-        kind: the type that the metric has by its name; 0 without one.
-        others: runs of the other aliases, increasing: the first and last of each.
-        names: where the wanted name stands for several metrics, the name of each wanted alias.
-        kinds: likewise the type of each metric by its name.
-    """
+    """What is kept of a birth."""
 
     time: int
-    wanted: Mapping[int, int]
-    kind: int
-    others: tuple[tuple[int, int], ...]
+    wanted: Mapping[int, int]  # the aliases of the wanted metric, and the type that each has
+    kind: int  # the type that the metric has by its name; 0 without one
+    others: tuple[tuple[int, int], ...]  # runs of the other aliases, increasing: the first and last of each
+    # where the wanted name stands for several metrics, the name of each wanted alias
     names: Mapping[int, str] = field(default_factory=dict[int, str])
-    kinds: Mapping[str, int] = field(default_factory=dict[str, int])
+    kinds: Mapping[str, int] = field(default_factory=dict[str, int])  # likewise the type of each metric by its name
 
     @classmethod
     def of(
@@ -263,13 +256,9 @@ EVERY = "+"
 
 @dataclass(frozen=True, slots=True)
 class _Several:
-    """A wanted name that stands for several metrics: one for each meter.
+    """A wanted name that stands for several metrics: one for each meter."""
 
-    Attributes:
-        levels: its levels between slashes, :data:`EVERY` for any.
-    """
-
-    levels: tuple[str, ...]
+    levels: tuple[str, ...]  # its levels between slashes, :data:`EVERY` for any
 
     @classmethod
     def of(cls, wanted: str) -> _Several | None:

@@ -70,17 +70,12 @@ _Code = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a document.
-
-    Attributes:
-        time: its stamp, or the start of its interval.
-        late_us: how much later than its start the stamp is, in microseconds; ``None`` if it is unknown.
-    """
+    """A value of a document."""
 
     meter: str | None
     code: _Code
-    time: str | None
-    late_us: int | None
+    time: str | None  # its stamp, or the start of its interval
+    late_us: int | None  # how much later than its start the stamp is, in microseconds; ``None`` if it is unknown
     digits: str | None
 
 
@@ -279,15 +274,11 @@ class _Kind:
 
 @dataclass(frozen=True, slots=True)
 class IntervalBlock:
-    """An interval block.
-
-    Attributes:
-        readings: (start in seconds, digits) of each.
-    """
+    """An interval block."""
 
     point: str | None
     kind: _Kind
-    readings: list[tuple[str | None, str | None]]
+    readings: list[tuple[str | None, str | None]]  # (start in seconds, digits) of each
 
 
 def espi_rows(parsed: Parsed, wanted: Wanted) -> RowList:
