@@ -252,7 +252,7 @@ def counting_query(
     start = settings.schedule.first
     stop = settings.schedule.stop
     believed = plan.domain.belief
-    # once the belief changes at a slot the quilts price alone, so the noise is theirs
+    # the least noise of the account leaves nothing for the slots around a change of the belief; that of the quilts does
     density = density_by_quilts(belief_from_dict(believed), estimate.epsilon)
     scale = rational_scale(1 / density, SENSITIVITY)
     labels = settings.space.labels
