@@ -4,6 +4,9 @@
 above the last edge go to the end bins and are counted nowhere else: how many there are would be a statistic of the
 data. Every bin is a state of the model, whether the history visited it or not.
 
+Edges and readings are decimals, which binary numbers round: 1.15 times 12000 is a little below 13800. A value that lies
+below an edge by less than rounding moves it counts as the edge itself (:data:`ROUNDING`).
+
 >>> space = StateSpace((250.0, 500.0), unit="W")
 >>> space.encode(np.array([-3.0, 250.0, 1e9])).tolist(), space.labels
 ([0, 1, 2], ('below 250 W', '250 to 500 W', '500 W and above'))
@@ -33,6 +36,9 @@ import numpy.typing as npt
 
 #: Label of the state of a cell without a reading.
 MISSING_LABEL = "missing"
+
+#: What rounding moves a value by, as a share of it: some steps of a number of 53 bits, far below the digits of a meter.
+ROUNDING = 2.0**-40
 
 #: Most cells of a lookup; edges that are closer together relative to their range are searched instead.
 _LOOKUP_CELLS = 4096
@@ -66,18 +72,26 @@ class _Lookup:
         return states
 
 
+def _lowest(edges: tuple[float, ...]) -> npt.NDArray[np.float64]:
+    """The lowest value that counts as each edge."""
+    array = np.asarray(edges, dtype=np.float64)
+    return array - np.abs(array) * ROUNDING
+
+
 @lru_cache(maxsize=64)
 def _lookup(edges: tuple[float, ...]) -> _Lookup | None:
     """The table for some edges, or ``None`` where it would be too large."""
     if len(edges) < 2:  # noqa: PLR2004 - nothing to look up
         return None
-    array = np.asarray(edges, dtype=np.float64)
+    array = _lowest(edges)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         width = float(np.diff(array).min())
         count = 2 * (array[-1] - array[0]) / width + 2
     if not count <= _LOOKUP_CELLS or not math.isfinite(2 / width):
         return None
-    empty = _Lookup(edges[0], 2 / width, np.zeros(int(count) + 1, dtype=np.int64), np.full(int(count) + 1, np.inf))
+    empty = _Lookup(
+        float(array[0]), 2 / width, np.zeros(int(count) + 1, dtype=np.int64), np.full(int(count) + 1, np.inf)
+    )
     homes = empty.cells(array)
     if len(np.unique(homes)) < len(homes):
         return None
@@ -211,7 +225,7 @@ class StateSpace:
             return np.clip(values, 0, self.bins - 1).astype(np.int64)
         lookup = _lookup(self.edges)
         if lookup is None:
-            return np.searchsorted(np.asarray(self.edges, dtype=np.float64), values, side="right")
+            return np.searchsorted(_lowest(self.edges), values, side="right")
         return lookup.states(values)
 
     def are_states(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

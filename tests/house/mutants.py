@@ -292,6 +292,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/schemas/test_lookup.py",),
     ),
     Mutant(
+        name="a value that rounding put below an edge stays below it",
+        file="schemas/states.py",
+        old="return array - np.abs(array) * ROUNDING",
+        new="return array",
+        tests=("tests/schemas/test_lookup.py",),
+    ),
+    Mutant(
+        name="the increment of a register keeps what rounding took",
+        file="transforms/payloads/meter_registers.py",
+        old="return np.rint(rise * shift) / shift",
+        new="return rise",
+        tests=("tests/transforms/payloads/test_registers.py",),
+    ),
+    Mutant(
         name="a shard without readings is not published",
         file="transforms/completeness.py",
         old="for shard in members.occupied:",

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quiltstream.schemas.states import StateSpace
+from quiltstream.schemas.states import ROUNDING, StateSpace
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
 def around(edge: float) -> list[float]:
-    return [float(np.nextafter(edge, -np.inf)), edge, float(np.nextafter(edge, np.inf))]
+    lowest = edge - abs(edge) * ROUNDING
+    return [
+        one for at in (lowest, edge) for one in (float(np.nextafter(at, -np.inf)), at, float(np.nextafter(at, np.inf)))
+    ]
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=60, unique=True).map(sorted), st.lists(FINITE))
@@ -22,5 +27,16 @@ def around(edge: float) -> list[float]:
 def test_the_table_finds_the_same_bins_as_comparing_with_every_edge(edges, values):
     probes = [*values, *(probe for edge in edges for probe in around(edge))]
     probes = [p for p in probes if np.isfinite(p)]
-    truth = [sum(edge <= value for edge in edges) for value in probes]
+    truth = [sum(edge - abs(edge) * ROUNDING <= value for edge in edges) for value in probes]
     assert StateSpace(tuple(edges)).encode(np.array(probes)).tolist() == truth
+
+
+@given(st.integers(-(10**6), 10**6), st.integers(0, 6), st.sampled_from([1, 60, 1000, 2000, 4000, 12000]))
+@example(115, 2, 12000)
+@example(3, 2, 60)
+@example(-115, 2, 12000)
+def test_a_decimal_at_an_edge_is_never_below_it_and_the_next_one_down_always_is(digits, places, scale):
+    edge = float(Decimal(digits) * scale / 10**places)
+    values = np.array([float(Decimal(one) / 10**places) for one in (digits - 1, digits)]) * scale
+    assert StateSpace((edge, edge + 1)).encode(values).tolist() == [0, 1]
+    assert StateSpace((edge,)).encode(values).tolist() == [0, 1]

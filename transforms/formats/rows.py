@@ -163,7 +163,17 @@ def read_values(column: pa.Array, scale: float = 1.0, decimal: str = ".") -> tup
     finite = np.isfinite(values)
     if not finite.all():
         problems.append(Problem(~finite, RejectReason.NOT_FINITE))
-    return _scaled(values, scale), problems
+    return at_their_decimals(_scaled(values, scale), kind), problems
+
+
+def at_their_decimals(values: Floats, kind: pa.DataType) -> Floats:
+    """Move values that were floats of 16 or 32 bits up by half a step of these, which rounding may have taken.
+
+    0.35 is a little less as a float of 32 bits, and would count below an edge at 0.35. Longer floats stay: a
+    :class:`..schemas.states.StateSpace` allows for what rounding took of them.
+    """
+    bits = 10 if pa.types.is_float16(kind) else 23 if pa.types.is_float32(kind) else 0
+    return values + np.abs(values) * 2.0 ** -(bits + 1) if bits else values
 
 
 def _from_dictionary(column: pa.DictionaryArray, scale: float, decimal: str) -> tuple[Floats, list[Problem]]:

@@ -31,6 +31,9 @@ from .messages import Bounded
 
 _LARGEST = float(np.finfo(np.float64).max)
 
+#: Decimal digits that every number of 64 bits holds.
+_DIGITS = 15
+
 
 class Ends(NamedTuple):
     """The last readings of some slots and of the slots before them, each of shape (n,)."""
@@ -97,6 +100,7 @@ def increments_of(
             over = rise + (np.nan if rollover is None else rollover)
             far = (over >= 0) & (over <= (0.0 if rollover is None else rollover / 2))
             rise = np.where(fell, np.where(far, over, ends.high), rise)
+        rise = _as_decimals(rise, np.maximum(np.abs(ends.high), np.abs(ends.before_low)))
         # no value is lost for its size
         values = np.clip(rise * scale, -_LARGEST, _LARGEST)
     times = grid.origin_us + slots * grid.interval_us + (ends.offset + ends.before_offset) // 2
@@ -104,6 +108,15 @@ def increments_of(
     taken = pa.array(rows)
     arrays = [columns.get(name, pc.take(readings.column(name), taken)) for name in readings.schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=readings.schema)
+
+
+def _as_decimals(rise: Floats, register: Floats) -> Floats:
+    """Differences of decimals as decimals: 523.397 less 523.377 is a little less than 0.02, which may be an edge.
+
+    No digit of the difference behind the last that a register holds says anything.
+    """
+    shift = 10.0 ** (_DIGITS - 1 - np.floor(np.log10(np.maximum(register, 1.0))))
+    return np.rint(rise * shift) / shift
 
 
 #: Series whose registers are remembered, where no setting says how many.

@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import itertools
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -24,6 +25,20 @@ from quiltstream.transforms.formats.rows import Labels, clock_columns, clock_tim
 from quiltstream.transforms.sources.files import ReadReadings, decoder_of
 
 from .decoding import decoded_parts
+
+#: Decimals that are less as floats of 32 bits, among others.
+DECIMALS = [str(Decimal(one) / 100) for one in range(1, 1000)]
+
+
+@pytest.mark.parametrize("scale", [1.0, 2000.0, -1.0])
+def test_values_of_32_bits_are_at_the_edges_that_they_were_rounded_from(scale: float) -> None:
+    edges = StateSpace(tuple(sorted(float(Decimal(one) * int(scale)) for one in DECIMALS)))
+    places = np.arange(1, 1000) if scale > 0 else np.arange(999, 0, -1)
+    for kind in (pa.float32(), pa.float64()):
+        values, problems = read_values(pa.array([float(one) for one in DECIMALS], kind), scale=scale)
+        assert not problems
+        assert np.array_equal(edges.encode(values), places)
+
 
 SPACE = StateSpace((), categories=("sleep", "7", "None"))
 READINGS = Readings(series="who", time="ts", value="what")

@@ -3,11 +3,12 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.schemas.settings.job import Settings, load_settings
@@ -71,6 +72,13 @@ def test_the_last_reading_of_a_slot_counts():
 
 def test_the_scale_is_applied_to_the_increment():
     assert cells(decoder(scale=1_000), [[message((0, 1.5), (1, 2.0))]]) == {("m1", 0): 500.0}
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**6), st.integers(0, 4))
+@example(523_377, 20, 3)
+def test_an_increment_of_decimals_is_a_decimal(before: int, rise: int, places: int):
+    first, second = (float(Decimal(one) / 10**places) for one in (before, before + rise))
+    assert cells(decoder(), [[message((0, first), (1, second))]]) == {("m1", 0): float(Decimal(rise) / 10**places)}
 
 
 def test_a_slot_without_an_earlier_reading_has_no_value():
