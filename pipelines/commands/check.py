@@ -59,6 +59,11 @@ _CLOCK_SET_BACK = (
     "readings.ambiguous: in-order tells the two hours apart"
 )
 
+#: Microseconds of an hour and of a week; when the first Sunday since 1970 begins; and how long after the beginning of a
+#: Sunday clocks are set.
+_HOUR, _WEEK, _SUNDAY = 3_600_000_000, 7 * 24 * 3_600_000_000, 3 * 24 * 3_600_000_000
+_NIGHT = 4 * _HOUR
+
 #: A step of the readings that differs from the slots by less is that of a clock that goes wrong.
 _NEAR = 0.01
 
@@ -316,6 +321,7 @@ def _of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
     share = lost / max(found.readings + sum(one.rows for one in found.rejected), 1)
     if share > _FEW_LOST:
         yield f"{percent(share)} of the values are no number, and are rejected: {NO_NUMBER}"
+    yield from _clock_changes(settings, data)
     yield from _stand_ins(settings, data)
     if found.apart:
         yield (
@@ -347,6 +353,30 @@ def _of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
             f"{format_duration(interval)}: "
             + ("of the readings in a slot only the latest counts" if step < interval else empty)
         )
+
+
+def _clock_changes(settings: Settings, data: Gathered) -> Iterator[str]:
+    """An hour of a Sunday night that most series have twice, or not, as where times are of a clock that is set."""
+    if _doubles_an_hour(settings, data):
+        return
+    mine, steps = np.diff(data.series) == 0, np.diff(data.times)
+    usual = most_frequent(_steps(data)) or 0
+    for longer, behind, what in (
+        (0, 0, "has times twice, as where a clock is set back"),
+        (usual + _HOUR, usual, "has no times, as where a clock is set forward"),
+    ):
+        at = np.flatnonzero(mine & (steps == longer))
+        hours = (data.times[at] + behind) // _HOUR * _HOUR
+        is_night = (hours - _SUNDAY) % _WEEK < _NIGHT
+        pairs = np.unique(np.stack([hours[is_night], data.series[at][is_night]]), axis=1)
+        found, counts = np.unique(pairs[0], return_counts=True)
+        if len(found) and 2 * counts.max() > len(data.names):
+            hour = format_instant(int(found[counts.argmax()]))
+            yield (
+                f"the hour from {hour} of a Sunday {what}, in {counts.max():,} of {len(data.names):,} series: if the "
+                f"data have local times, set slots.timezone to their zone, such as Europe/Berlin, not "
+                f"{settings.slots.timezone}"
+            )
 
 
 def _stand_ins(settings: Settings, data: Gathered) -> Iterator[str]:

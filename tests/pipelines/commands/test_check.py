@@ -220,6 +220,31 @@ def test_an_hour_that_a_clock_set_back_doubles_is_noticed(tmp_path: Path, zone: 
     assert is_doubled == (found(made)["contradicting"] == 0)
 
 
+@pytest.mark.parametrize(("zone", "is_said"), [("UTC", True), ("Europe/Berlin", False)])
+@pytest.mark.parametrize(
+    ("night", "hours", "said"),
+    [
+        ("2024-10-27", (1, 2, 2, 3), "has times twice, as where a clock is set back, in 2 of 3 series"),
+        ("2024-03-31", (0, 1, 3, 4), "has no times, as where a clock is set forward, in 2 of 3 series"),
+        ("2024-10-26", (1, 2, 2, 3), None),
+        ("2024-03-30", (0, 1, 3, 4), None),
+    ],
+)
+def test_local_times_that_are_read_as_utc_are_noticed_where_a_clock_is_set(
+    tmp_path: Path, night: str, hours: tuple[int, ...], said: str | None, zone: str, is_said: bool
+) -> None:
+    rows = [(home, f"{night} 0{hour}:{half}", 0.1) for home in ("m1", "m2") for hour in hours for half in ("00", "30")]
+    rows += [("m3", f"{night} 0{hour}:{half}", 0.1) for hour in range(5) for half in ("00", "30")]
+    slots = {"interval": "30min", "origin": night, "timezone": zone}
+    mapping = {"series": "meter", "time": "ts", "value": "kwh", "unit": "kWh", "scale": 2000}
+    made = job(tmp_path, rows, slots=slots, windows={"size": "2h", "start": night}, readings=mapping)
+    remarks = [one for one in found(made)["remarks"] if "as where a clock is set" in one]
+    assert len(remarks) == (is_said and said is not None)
+    for remark in remarks:
+        assert said is not None
+        assert remark.startswith(f"the hour from {night}T02:00:00Z of a Sunday {said}: if the data have local times")
+
+
 def test_a_series_that_names_two_groups_is_noticed(tmp_path: Path) -> None:
     rows = readings(days=2)
     made = job(tmp_path, roster=None, group_by="street", windows={"size": "1d", "start": "2024-03-01"})
