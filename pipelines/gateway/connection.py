@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -41,13 +42,17 @@ from ..errors import CommandError, ExitCode
 __all__ = [
     "FAILURE",
     "UNREADABLE",
+    "Action",
     "Arrived",
     "Backoff",
     "BrokerError",
     "Connection",
+    "Ending",
     "Session",
+    "State",
     "lasting",
     "listen",
+    "next_state",
     "optional_library",
     "paho",
     "row_properties",
@@ -236,6 +241,55 @@ class Session:
         return f"Session({self.client_id!r} at {self.host}:{self.port})"
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """What of the connections so far decides how the next one is made."""
+
+    plain: bool = False  # whether it is made by MQTT 3.1.1
+    short: int = 0  # those in a row that were soon over after the broker had answered to the subscriptions
+    unreadable: int = 0  # those in a row that ended with a packet that cannot be read
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A connection that has ended, or was not made."""
+
+    connected: bool = False  # whether the broker had taken it
+    ready: bool = False  # whether the broker had answered to the subscriptions
+    unreadable: bool = False  # whether a packet that cannot be read was its end
+    seconds: float = 0.0  # how long it lasted
+
+
+class Action(Enum):
+    """What follows a connection."""
+
+    PLAIN = auto()  # one by MQTT 3.1.1, at once
+    RETRY = auto()  # one after a wait
+    GIVE_UP = auto()  # none
+
+
+def next_state(state: State, ending: Ending, *, filters: bool) -> tuple[State, Action]:
+    """What follows a connection that has ended.
+
+    Args:
+        state: in which it was made.
+        ending: its end.
+        filters: whether the session subscribes; one that only publishes stays with MQTT 5.
+    """
+    others = ending.connected and not ending.unreadable
+    unreadable = 0 if others or (ending.ready and ending.seconds >= _CALM_S) else state.unreadable
+    unreadable += ending.unreadable
+    short = 0 if ending.ready and ending.seconds >= _STABLE_S else state.short + ending.ready
+    plain = filters if ending.unreadable else state.plain
+    if state.plain and not ending.connected:
+        plain = False  # the broker may not take MQTT 3.1.1
+    if unreadable >= _UNREADABLE:
+        action = Action.GIVE_UP
+    else:
+        action = Action.PLAIN if plain and not state.plain and ending.connected else Action.RETRY
+    return State(plain, short, unreadable), action
+
+
 class Connection:
     """A connection of one session, made again for as long as it takes.
 
@@ -264,15 +318,11 @@ class Connection:
         self._backoff = Backoff()
         self._due = 0.0
         self._since = 0.0
-        self._begun = False
         self._closing = False
-        self._short = 0
-        self._unreadable = 0
         self._not_taken = False
         self._accepted = False
         self._advice: str | None = None
         self._raised: Exception | None = None
-        self._plain = False
         self._subscriptions_kept = False
         self._unacknowledged: set[int] = set()
         self._wrong: str | None = None
@@ -289,7 +339,7 @@ class Connection:
         self.reconnects = 0
         self.fresh = 0
         self.refused = False
-        self._client = self._made()
+        self._renew(State())
 
     @property
     def where(self) -> str:
@@ -308,27 +358,26 @@ class Connection:
             BrokerError: the broker refuses for good.
         """
         self._check()
-        client = self._client
-        sock = client.socket()
-        if sock is None:
+        if self._client.socket() is None:
             self._connect_if_due()
-            sock = client.socket()
         poll = select.poll()
         if also is not None:
             poll.register(also, select.POLLIN)
-        if sock is None:
+        if self._client.socket() is None:
             seconds = min(seconds, max(0.0, self._due - time.monotonic()))
             poll.poll(max(1.0, seconds * 1_000))
-            return
-        if self._draining and not self._unacknowledged and not client.want_write():
+        elif self._draining and not self._unacknowledged and not self._client.want_write():
             self._return()
-            return
-        reading = self._may_read(room)
-        events = (select.POLLIN if reading else 0) | (select.POLLOUT if client.want_write() else 0)
-        poll.register(sock.fileno(), events)
+        else:
+            self._exchange(poll, seconds, room)
+            self._check()
+
+    def _exchange(self, poll: select.poll, seconds: float, room: Callable[[], bool] | None) -> None:
+        """Read and write what can be."""
+        client, sock, reading = self._client, self._client.socket(), self._may_read(room)
+        poll.register(sock, (select.POLLIN if reading else 0) | (select.POLLOUT if client.want_write() else 0))
         pending = reading and isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
-        found = dict(poll.poll(0 if pending else seconds * 1_000))
-        event = found.get(sock.fileno(), 0) if sock.fileno() >= 0 else 0
+        event = dict(poll.poll(0 if pending else seconds * 1_000)).get(sock.fileno(), 0)
         if reading and (pending or event & _POLL_IN):
             self._read(room)
         elif event & (select.POLLERR | select.POLLHUP):
@@ -342,7 +391,6 @@ class Connection:
         if now - self._last_misc > 0.5:  # noqa: PLR2004 - half a second
             self._last_misc = now
             client.loop_misc()
-        self._check()
 
     def ack(self, packet: int, qos: int) -> None:
         """Acknowledge a message of the present connection; it is written with the next turn."""
@@ -374,14 +422,14 @@ class Connection:
         if self._wrong is not None:
             raise BrokerError(self._wrong)
 
-    def _made(self) -> Any:
-        mqtt, session = self._mqtt, self._session
-        self._begun = False
-        client = mqtt.Client(
+    def _renew(self, state: State) -> None:
+        """Go on with a new client of the library."""
+        mqtt, session, self._state = self._mqtt, self._session, state
+        self._client = client = mqtt.Client(
             callback_api_version=mqtt.CallbackAPIVersion.VERSION2,
             client_id=session.client_id,
-            protocol=mqtt.MQTTv311 if self._plain else mqtt.MQTTv5,
-            clean_session=session.expiry == 0 if self._plain else None,
+            protocol=mqtt.MQTTv311 if state.plain else mqtt.MQTTv5,
+            clean_session=session.expiry == 0 if state.plain else None,
             # else the library itself goes on to MQTT 3.1 at a broker that does not take 3.1.1
             reconnect_on_failure=False,
             manual_ack=True,
@@ -399,7 +447,15 @@ class Connection:
         # with these set, packets are collected for the next turn instead of written one by one where they arise
         client.on_socket_register_write = _nothing
         client.on_socket_unregister_write = _nothing
-        return client
+        about: dict[str, Any] = {}
+        if not state.plain:
+            properties = mqtt.Properties(mqtt.PacketTypes.CONNECT)
+            properties.SessionExpiryInterval = session.expiry
+            properties.ReceiveMaximum = session.receive_maximum
+            properties.MaximumPacketSize = session.packet
+            about = {"clean_start": session.expiry == 0, "properties": properties}
+        # this connects nothing yet
+        client.connect_async(session.host, session.port, keepalive=session.keepalive, **about)
 
     def _connect_if_due(self) -> None:
         if time.monotonic() < self._due:
@@ -410,22 +466,7 @@ class Connection:
             with suppress(CommandError):
                 self._client.username_pw_set(*session.login())
         try:
-            if self._begun:
-                self._client.reconnect()
-            elif self._plain:
-                self._client.connect(session.host, session.port, keepalive=session.keepalive)
-            else:
-                properties = self._mqtt.Properties(self._mqtt.PacketTypes.CONNECT)
-                properties.SessionExpiryInterval = session.expiry
-                properties.ReceiveMaximum = session.receive_maximum
-                properties.MaximumPacketSize = session.packet
-                self._client.connect(
-                    session.host,
-                    session.port,
-                    keepalive=session.keepalive,
-                    clean_start=session.expiry == 0,
-                    properties=properties,
-                )
+            self._client.reconnect()
         except ssl.SSLCertVerificationError as error:
             raise BrokerError(
                 f"{self.where}: its certificate is not accepted ({error.verify_message}); look at mqtt.tls.ca and "
@@ -434,16 +475,14 @@ class Connection:
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
             self._later(self._wrong_port() or f"ended the TLS handshake ({type(error).__name__})")
         except ssl.SSLError as error:
-            if (wrong := self._wrong_port()) is not None:
-                self._later(wrong)
-                return
-            raise BrokerError(
-                f"{self.where}: TLS cannot be set up ({error.reason}); look at mqtt.port and mqtt.tls"
-            ) from None
+            if (wrong := self._wrong_port()) is None:
+                raise BrokerError(
+                    f"{self.where}: TLS cannot be set up ({error.reason}); look at mqtt.port and mqtt.tls"
+                ) from None
+            self._later(wrong)
         except OSError as error:
             reset = session.tls is not None and isinstance(error, ConnectionResetError)
             self._later((self._wrong_port() if reset else None) or f"cannot be reached ({_kind(error)})")
-        self._begun = True
 
     def _wrong_port(self) -> str | None:
         """What the port speaks where it is not what the settings say, probed once a minute while no connection comes.
@@ -476,7 +515,7 @@ class Connection:
     def _draining(self) -> bool:
         """Whether MQTT 3.1.1 is to be left as soon as nothing is unacknowledged."""
         age = time.monotonic() - self._since
-        return self._plain and self.ready and age >= _PLAIN_S and age % _PLAIN_S < _DRAIN_S
+        return self._state.plain and self.ready and age >= _PLAIN_S and age % _PLAIN_S < _DRAIN_S
 
     def _may_read(self, room: Callable[[], bool] | None) -> bool:
         return not self._draining and (room is None or room())
@@ -490,14 +529,8 @@ class Connection:
         client.loop_write()
         _close(client)
         self.connected = self.ready = False
-        self._unreadable = 0
         self._due = 0.0
-        self._change(plain=False)
-
-    def _change(self, *, plain: bool) -> None:
-        """Go on with a new client of the library, by MQTT 3.1.1 or MQTT 5."""
-        self._plain = plain
-        self._client = self._made()
+        self._renew(State(short=self._state.short))
 
     def _read(self, room: Callable[[], bool] | None) -> None:
         client = self._client
@@ -542,22 +575,22 @@ class Connection:
         self._unanswered = {}
         self._unacknowledged.clear()
         self._subscriptions_kept &= flags.session_present
-        if not (self._plain and self._subscriptions_kept):
+        if not (self._state.plain and self._subscriptions_kept):
             self._subscribe(client)
-        self.ready = not self._unanswered
-        if self.ready:
+        if not self._unanswered:
             self._taken()
 
     def _taken(self) -> None:
         """The broker has taken login and filters."""
-        self._accepted, self.refused = True, False
+        self.ready = self._accepted = True
+        self.refused = False
 
     def _subscribe(self, client: Any) -> None:
         if self._session.unsubscribe:
             client.unsubscribe(list(self._session.unsubscribe))
         handling = 1 if self._session.send_retained else 2
         for filter_ in self._session.filters:
-            asked = 1 if self._plain else self._mqtt.SubscribeOptions(qos=1, retainHandling=handling)
+            asked = 1 if self._state.plain else self._mqtt.SubscribeOptions(qos=1, retainHandling=handling)
             _, number = client.subscribe([(filter_, asked)])
             self._unanswered[number] = filter_
 
@@ -569,7 +602,7 @@ class Connection:
                 client.disconnect()
                 return
         if not self._unanswered:
-            self.ready = self._subscriptions_kept = True
+            self._subscriptions_kept = True
             self._taken()
             _LOG.info("%s: subscribed to %d topic filter(s)", self.where, len(self._session.filters))
 
@@ -615,49 +648,31 @@ class Connection:
         self._ended(unreadable=reason.value == UNREADABLE and not by_server and not self._not_taken)
 
     def _ended(self, *, unreadable: bool) -> None:
-        was_ready, was_connected, was_plain = self.ready, self.connected, self._plain
+        ending = Ending(self.connected, self.ready, unreadable, time.monotonic() - self._since)
         self.ready = self.connected = self._not_taken = False
-        seconds = time.monotonic() - self._since
-        if (was_ready and seconds >= _CALM_S) or (was_connected and not unreadable):
-            self._unreadable = 0
-        self._unreadable += unreadable
-        if self._unreadable >= _UNREADABLE:
+        before = self._state
+        self._state, action = next_state(before, ending, filters=bool(self._session.filters))
+        if ending.ready and not self._state.short:
+            self._backoff.reset()
+        if unreadable or self._state.plain is not before.plain:
+            self._renew(self._state)
+        if action is Action.GIVE_UP:
             self._wrong = (
                 f"{self.where} sends what cannot be read as MQTT ({_UNREADABLE} connections in a row ended with it); "
                 "look at mqtt.host and mqtt.port, at the broker and at what stands between. Messages stay at the broker"
             )
-        if was_ready:
-            self._short = 0 if seconds >= _STABLE_S else self._short + 1
-            if not self._short:
-                self._backoff.reset()
-        if was_plain and not was_connected:
-            # it may not take MQTT 3.1.1
-            self._change(plain=False)
-        elif unreadable:
-            self._change(plain=bool(self._session.filters))
-        port = None if was_connected or self._closing or self._wrong is not None else self._wrong_port()
         if self._wrong is not None or self._closing:
             return
-        if was_connected and self._plain and not was_plain:
+        if action is Action.PLAIN:
             # at once, also for an owner that is not patient
             self._due = 0.0
             _LOG.warning("%s %s; connecting by MQTT 3.1.1, which has no properties", self.where, _NOT_READ)
         else:
-            self._later(port or (_NOT_READ if unreadable else self._advice or self._why(was_ready=was_ready)))
+            port = None if ending.connected else self._wrong_port()
+            # a port that speaks something else ends a gateway that never had a connection
+            if self._wrong is None:
+                self._later(port or _why(self._session, self._state, ending, self._advice))
         self._advice = None
-
-    def _why(self, *, was_ready: bool) -> str:
-        """How a connection ended in which everything could be read."""
-        why = "is not there any more" if was_ready else "ended the connection before it was set up"
-        if not was_ready and self._session.tls is not None:
-            # since TLS 1.3 a client's certificate is judged when its handshake is over, and the library swallows why
-            why += ": does it want a certificate, or another one, as mqtt.tls.cert?"
-        elif self._short >= _SHORT:
-            # some brokers end a connection without a word when another client takes its session over
-            why += (
-                f", soon after the connection was made, as before: does another client use {self._session.client_id!r}?"
-            )
-        return why
 
     def _fail(self, reason: Any, what: str, *, login: bool = False) -> None:
         """Note a reason code that stays; say one that may pass, as those of a login that was taken before."""
@@ -675,6 +690,22 @@ def _close(client: Any) -> None:
     """Close the socket of a client that is not used any more."""
     if (sock := client.socket()) is not None:
         sock.close()
+
+
+def _why(session: Session, state: State, ending: Ending, advice: str | None) -> str:
+    """How a connection ended: as the broker says, if it does."""
+    if ending.unreadable:
+        return _NOT_READ
+    if advice is not None:
+        return advice
+    why = "is not there any more" if ending.ready else "ended the connection before it was set up"
+    if not ending.ready and session.tls is not None:
+        # since TLS 1.3 a client's certificate is judged when its handshake is over, and the library swallows why
+        why += ": does it want a certificate, or another one, as mqtt.tls.cert?"
+    elif state.short >= _SHORT:
+        # some brokers end a connection without a word when another client takes its session over
+        why += f", soon after the connection was made, as before: does another client use {session.client_id!r}?"
+    return why
 
 
 def _nothing(*_: Any) -> None:

@@ -1223,8 +1223,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a message that the MQTT library refuses comes by MQTT 5 again",
         file="pipelines/gateway/connection.py",
-        old="self._change(plain=bool(self._session.filters))",
-        new="self._change(plain=False)",
+        old="plain = filters if ending.unreadable else state.plain",
+        new="plain = state.plain",
         tests=("tests/pipelines/gateway/test_unreadable_packets.py",),
     ),
     Mutant(

@@ -7,6 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.gateway.connection import FAILURE, Backoff, BrokerError, Connection, Session, lasting
+from quiltstream.pipelines.gateway.connection import (
+    FAILURE,
+    Action,
+    Backoff,
+    BrokerError,
+    Connection,
+    Ending,
+    Session,
+    State,
+    lasting,
+    next_state,
+)
 from quiltstream.pipelines.gateway.run import options_of, secret_of, tls_context
 from quiltstream.schemas.settings.gateway import Tls
 from quiltstream.schemas.settings.secrets import FromEnvironment, FromFile
@@ -158,6 +170,44 @@ def test_a_closed_connection_is_not_reported_as_a_tls_mismatch(caplog: pytest.Lo
         turn_until(connection, lambda: "ended the connection before it was set up" in caplog.text)
         assert "TLS" not in caplog.text
         connection.close()
+
+
+NEVER = Ending()
+SOON = Ending(connected=True, ready=True, seconds=1.0)
+BROKEN = replace(SOON, unreadable=True)
+
+
+@pytest.mark.parametrize(
+    ("state", "ending", "after", "action"),
+    [
+        # a broker that is away, one that ends connections at once, and one that ended a long one
+        (State(), NEVER, State(), Action.RETRY),
+        (State(short=2), SOON, State(short=3), Action.RETRY),
+        (State(short=2), NEVER, State(short=2), Action.RETRY),
+        (State(short=2), Ending(connected=True), State(short=2), Action.RETRY),
+        (State(short=2), replace(SOON, seconds=5.0), State(), Action.RETRY),
+        # a message that the library refuses comes by MQTT 3.1.1, and that stays until it is left on purpose
+        (State(), BROKEN, State(plain=True, short=1, unreadable=1), Action.PLAIN),
+        (State(plain=True, unreadable=1), SOON, State(plain=True, short=1), Action.RETRY),
+        (State(plain=True, unreadable=1), BROKEN, State(plain=True, short=1, unreadable=2), Action.RETRY),
+        # a broker that does not take MQTT 3.1.1, whether it says so or sends what cannot be read
+        (State(plain=True, unreadable=1), NEVER, State(unreadable=1), Action.RETRY),
+        (State(plain=True, unreadable=1), Ending(unreadable=True), State(unreadable=2), Action.RETRY),
+        # what was never a broker
+        (State(), Ending(unreadable=True), State(plain=True, unreadable=1), Action.RETRY),
+        (State(unreadable=4), Ending(unreadable=True), State(plain=True, unreadable=5), Action.GIVE_UP),
+        # the same soon and after a calm connection
+        (State(unreadable=4), BROKEN, State(plain=True, short=1, unreadable=5), Action.GIVE_UP),
+        (State(unreadable=4), replace(BROKEN, seconds=600.0), State(plain=True, unreadable=1), Action.PLAIN),
+        (State(unreadable=4), Ending(connected=True), State(), Action.RETRY),
+    ],
+)
+def test_what_follows_a_connection(state: State, ending: Ending, after: State, action: Action) -> None:
+    assert next_state(state, ending, filters=True) == (after, action)
+    # without filters only the version differs
+    given_up = Action.GIVE_UP if action is Action.GIVE_UP else Action.RETRY
+    if not state.plain:
+        assert next_state(state, ending, filters=False) == (replace(after, plain=False), given_up)
 
 
 def reason(code: int) -> Any:

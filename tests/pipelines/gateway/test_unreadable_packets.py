@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.gateway.connection import Arrived, BrokerError, Connection, Session, listen
+from quiltstream.pipelines.gateway.connection import Arrived, BrokerError, Connection, Session, State, listen
 
 from .blunt_broker import BluntBroker, KeepingBroker, integer, packet, publish, text
 
@@ -199,7 +199,7 @@ def test_reading_is_held_back_a_few_seconds_of_a_minute_before_the_return(
     clock = [0.0]
     monkeypatch.setattr("quiltstream.pipelines.gateway.connection.time", SimpleNamespace(monotonic=lambda: clock[0]))
     connection = Connection(Session("127.0.0.1", 1, "c", expiry=60))
-    connection._change(plain=True)  # pyright: ignore[reportPrivateUsage] - as a refused message does
+    connection._renew(State(plain=True))  # pyright: ignore[reportPrivateUsage] - as a refused message does
     connection._connected(None, None, SimpleNamespace(session_present=True), SimpleNamespace(value=0), None)  # pyright: ignore[reportPrivateUsage] - what the library calls
     read: list[bool] = []
     for clock[0] in (0.0, 59.0, 60.0, 64.9, 65.1, 119.0, 121.0, 126.0):
