@@ -35,7 +35,7 @@ from ..runners import counters
 from .flink import APPEAR_S, OPTION, Ended, FlinkHealth, FlinkJob, RestAway, RestError, WorkerPool
 from .restarts import RunnerError, ended, failure_of, gone, is_away
 from .runner import PrismRunner
-from .watchdog import HEALTH_METRICS, Cause, Say, Trouble, Watchdog, WatchLoop
+from .watchdog import HEALTH_METRICS, Cause, Say, Sight, Trouble, Watchdog, WatchLoop
 
 __all__ = [
     "LOOK_S",
@@ -413,7 +413,7 @@ def _rounds(result: Any, job: LiveJob, watch_loop: WatchLoop, look_s: float) -> 
                 return replace(progress, state=PipelineState.DONE)
         with watch_loop.awaiting(Cause.RUNNER):
             tallies = None if lost is not None or state == PipelineState.DONE else _tallies(result)
-        watch_loop.look(progress.first_missing, tallies, away, lost)
+        watch_loop.look(Sight(progress.first_missing, tallies, away, lost))
         time.sleep(look_s)
 
 

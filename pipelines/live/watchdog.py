@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -39,6 +40,7 @@ __all__ = [
     "HealthReport",
     "PendingCall",
     "Say",
+    "Sight",
     "Stuck",
     "Trouble",
     "WatchLoop",
@@ -64,47 +66,31 @@ _POLLS = "polls"
 
 
 class Cause(str, Enum):
-    """Why a live job publishes nothing, or soon will not."""
+    """Why a live job publishes nothing, or soon will not; with each, what is said when it is over."""
 
-    NO_WORKER = "no-worker"
-    RUNNER = "runner-away"
-    TASKMANAGER = "taskmanager-away"
-    POOL = "pool-away"
-    FAILED = "job-failed"
-    SOURCE = "source-away"
-    SILENT = "source-silent"
-    UNHEARD = "source-unheard"
-    LEFT_OUT = "source-left-out"
-    AHEAD = "clock-ahead"
-    STALLED = "clock-stalled"
-    HELD = "window-held"
-    OVERDUE = "window-overdue"
-    LEDGER = "ledger-away"
-    SINK = "sink-away"
+    well: str
 
-    @property
-    def well(self) -> str:
-        """What is said when it is over."""
-        return _WELL[self]
+    NO_WORKER = "no-worker", "workers look at the source again"
+    RUNNER = "runner-away", "the runner answers again"
+    TASKMANAGER = "taskmanager-away", "the job has its TaskManagers again"
+    POOL = "pool-away", "the worker pool takes connections again"
+    FAILED = "job-failed", "the job runs again"
+    SOURCE = "source-away", "the source can be read again"
+    SILENT = "source-silent", "the source has something new again"
+    UNHEARD = "source-unheard", "no source that had no reading yet holds a window any more"
+    LEFT_OUT = "source-left-out", "every source that was left out has sent again"
+    AHEAD = "clock-ahead", "no reading is stamped ahead of this machine's clock any more"
+    STALLED = "clock-stalled", "the source's clock moves again"
+    HELD = "window-held", "the window that was held back is on record"
+    OVERDUE = "window-overdue", "windows are put on record again"
+    LEDGER = "ledger-away", "the ledger of record answers again"
+    SINK = "sink-away", "the sink goes on"
 
-
-_WELL = {
-    Cause.NO_WORKER: "workers look at the source again",
-    Cause.RUNNER: "the runner answers again",
-    Cause.TASKMANAGER: "the job has its TaskManagers again",
-    Cause.POOL: "the worker pool takes connections again",
-    Cause.FAILED: "the job runs again",
-    Cause.SOURCE: "the source can be read again",
-    Cause.SILENT: "the source has something new again",
-    Cause.UNHEARD: "no source that had no reading yet holds a window any more",
-    Cause.LEFT_OUT: "every source that was left out has sent again",
-    Cause.AHEAD: "no reading is stamped ahead of this machine's clock any more",
-    Cause.STALLED: "the source's clock moves again",
-    Cause.HELD: "the window that was held back is on record",
-    Cause.OVERDUE: "windows are put on record again",
-    Cause.LEDGER: "the ledger of record answers again",
-    Cause.SINK: "the sink goes on",
-}
+    def __new__(cls, name: str, well: str) -> Cause:  # noqa: PYI034 - Python 3.10 has no Self
+        """A cause whose value is its name."""
+        cause = str.__new__(cls, name)
+        cause._value_, cause.well = name, well
+        return cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +112,7 @@ class HealthMetrics:
     _begun: int = 0
     _running: bool = False
     _counts: Mapping[str, int] = field(default_factory=dict[str, int])
-    _earlier: dict[str, int] = field(default_factory=dict[str, int])
+    _earlier: Counter[str] = field(default_factory=Counter[str])
     _counted: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -136,7 +122,7 @@ class HealthMetrics:
             self._begun += 1
             self._running = True
             # each runner counts from 0
-            self._earlier = {name: self._total(name) for name in self._earlier | dict(self._counts)}
+            self._earlier.update(self._counts)
             self._counts = {}
             self._report, self._looked = HealthReport(), self.now()
 
@@ -168,7 +154,7 @@ class HealthMetrics:
         """Forget everything: another command begins."""
         with self._lock:
             self._report, self._looked, self._begun, self._running = HealthReport(), None, 0, False
-            self._counts, self._earlier, self._counted = {}, {}, False
+            self._counts, self._earlier, self._counted = {}, Counter(), False
 
     def text(self) -> str:
         """It in Prometheus' text format."""
@@ -176,7 +162,7 @@ class HealthMetrics:
             return metrics_text(self._families())
 
     def _total(self, name: str) -> int:
-        return self._earlier.get(name, 0) + self._counts.get(name, 0)
+        return self._earlier[name] + self._counts.get(name, 0)
 
     def _families(self) -> Iterator[MetricFamily]:
         found = self._report
@@ -363,6 +349,52 @@ class Stuck(Trouble):
     since: float = field(kw_only=True)  # monotonic seconds when the cluster said so first
 
 
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is seen of a live job."""
+
+    # slot of the first window that is not on record; it moves when windows are published
+    first_missing: int | None = None
+    tallies: Mapping[str, int] | None = None  # the runner's counters; ``None`` where it reports none
+    away: str | None = None  # why the ledger could not be looked at, in the store's own words; ``None`` if it could
+    lost: str | None = None  # why the runner did not report the state of the job; ``None`` if it did
+    heartbeats: Mapping[int, Heartbeat] = field(default_factory=dict[int, Heartbeat])  # of the readers in this process
+    waits: Mapping[str, str] = field(default_factory=dict[str, str])  # sinks and workers that wait, in their own words
+    pending: PendingCall | None = None  # a call of the runner or the ledger that is not answered yet
+    # what the cluster that runs the job says is in its way; it may take a job up again by itself
+    stuck: Stuck | None = None
+
+    def count(self, name: str) -> int:
+        """A counter of the runner."""
+        return (self.tallies or {}).get(name, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look of the watchdog, which one check after another adds to."""
+
+    seen: Sight
+    now: float  # monotonic seconds
+    last: float | None  # when a worker looked at the source last; ``None`` where that cannot be seen
+    still: bool  # whether that is too long ago
+    found: list[Complaint] = field(default_factory=list[Complaint])
+
+    @property
+    def known(self) -> bool:
+        """Whether it has been found why no worker looks at the source."""
+        return any(complaint.cause in _WHY_NO_WORKER for complaint in self.found)
+
+    @property
+    def clock_us(self) -> int | None:
+        """How far the slowest part of the source has come; ``None`` if none tells."""
+        clocks = (heartbeat.clock_us for heartbeat in self.seen.heartbeats.values())
+        return min((clock_us for clock_us in clocks if clock_us is not None), default=None)
+
+
+Check = Callable[[Look], Iterable[Complaint]]
+"""What a look finds wrong with one thing."""
+
+
 @dataclass
 class Watchdog:
     """Finds what is wrong with a live job by what it sees now and saw before.
@@ -405,60 +437,34 @@ class Watchdog:
     _awaited: Lasting[list[str]] = Lasting()
     _news: News = field(default_factory=News)
 
-    def look(
-        self,
-        first_missing: int | None,
-        heartbeats: Mapping[int, Heartbeat],
-        tallies: Mapping[str, int] | None,
-        *,
-        waits: Mapping[str, str] | None = None,
-        away: str | None = None,
-        lost: str | None = None,
-        pending: PendingCall | None = None,
-        stuck: Stuck | None = None,
-    ) -> list[str]:
-        """What is wrong now and was not said lately; :attr:`report` is all that is.
-
-        Args:
-            first_missing: slot of the first window that is not on record; it moves when windows are published.
-            heartbeats: of the readers in this process.
-            tallies: the runner's counters; ``None`` where it reports none.
-            waits: sinks and workers that wait, and their own words.
-            away: why the ledger could not be looked at, in the store's own words; ``None`` if it could.
-            lost: why the runner did not report the state of the job; ``None`` if it did.
-            pending: a call of the runner or the ledger that is not answered yet.
-            stuck: what the cluster that runs the job says is in its way; it may take a job up again by itself.
-        """
-        now, tallies = self.clock(), tallies or {}
-        self._missing = self._missing.at(now, first_missing)
-        if tallies.get(_POLLS, 0) > self._polls:
-            self._polls, self._polled = tallies[_POLLS], now
-        last = self._last(heartbeats)
-        still = last is not None and now - last > self._worker_s
-        found = [
-            *_waits(waits or {}, away),
-            *_unanswered(pending, now, _ANSWER_S if still else PATIENCE_S),
-            *_in_cluster(lost, stuck, now),
-        ]
-        known = any(complaint.cause in _WHY_NO_WORKER for complaint in found)
-        if known and (Cause.HELD, "") not in self._news.holding:
+    def look(self, seen: Sight) -> list[str]:
+        """What is wrong now and was not said lately; :attr:`report` is all that is."""
+        now = self.clock()
+        self._missing = self._missing.at(now, seen.first_missing)
+        if seen.count(_POLLS) > self._polls:
+            self._polls, self._polled = seen.count(_POLLS), now
+        last = self._last(seen.heartbeats)
+        worker_s = PATIENCE_S if self.here else max(PATIENCE_S, _LOOKS * self.pace.poll_s)
+        look = Look(seen, now, last, last is not None and now - last > worker_s)
+        for check in _AROUND:
+            look.found.extend(check(look))
+        if look.known and (Cause.HELD, "") not in self._news.holding:
             self._passed = Lasting()  # the runner has its time once it can go on
-        if last is None:
-            found += self._overdue(now, known=known)
-        elif not still:
-            found += self._by_workers(now, heartbeats, tallies.get("blocks-incomplete", 0), known=known)
-        elif not known:
-            found.append(_no_worker(now - last))
-        found += self._stall_goes_on(now, {complaint.cause for complaint in found}, heartbeats)
-        holding = {complaint.key for complaint in found}
-        if still:
-            self._slowest_us = Lasting()
+        for check in (*self._of_workers(look), self._stall_goes_on):
+            look.found.extend(check(look))
+        holding = {complaint.key for complaint in look.found}
+        if look.still:
             holding |= {key for key in self._news.holding if key[0] in _BY_WORKERS or key[0] is Cause.NO_WORKER}
-        texts = self._news.of(found, holding, now)
-        self.report = HealthReport(
-            frozenset(cause for cause, _ in holding), None if last is None else now - last, _slowest(heartbeats)
-        )
-        return texts
+        causes = frozenset(cause for cause, _ in holding)
+        self.report = HealthReport(causes, None if last is None else now - last, look.clock_us)
+        return self._news.of(look.found, holding, now)
+
+    def _of_workers(self, look: Look) -> tuple[Check, ...]:
+        if look.last is None:
+            return (self._overdue,)
+        if look.still:
+            return (self._no_worker,)
+        return (_unreadable, self._nothing_new, _left_out, self._unheard, self._ahead, self._stalled, self._held)
 
     def over(self) -> list[str]:
         """What was said to be wrong and is not any more, since the last call."""
@@ -466,20 +472,24 @@ class Watchdog:
         self._news.ended.clear()
         return found
 
-    @property
-    def _worker_s(self) -> float:
-        """Seconds without a sign of a worker before it is said."""
-        return PATIENCE_S if self.here else max(PATIENCE_S, _LOOKS * self.pace.poll_s)
-
     def _last(self, heartbeats: Mapping[int, Heartbeat]) -> float | None:
         """When a worker last looked; ``None`` where that cannot be seen."""
         if not self.here and not heartbeats and self._polled is None:
             return None
         return max([*(heartbeat.beaten for heartbeat in heartbeats.values()), self._polled or 0.0, self.heard])
 
-    def _overdue(self, now: float, *, known: bool) -> Iterator[Complaint]:
+    def _no_worker(self, look: Look) -> Iterator[Complaint]:
+        self._slowest_us = Lasting()
+        if look.last is not None and not look.known:
+            yield Complaint(
+                Cause.NO_WORKER,
+                f"no worker has looked at the source for {look.now - look.last:.0f} s: the worker pool may be gone, or "
+                "every worker waits for the ledger of record; look at the runner's workers, then restart the job",
+            )
+
+    def _overdue(self, look: Look) -> Iterator[Complaint]:
         """Where neither heartbeat nor counters can be seen, only what is late on record tells."""
-        missing, lasts = self._missing.value, now - self._missing.since
+        missing, lasts = self._missing.value, look.now - self._missing.since
         if missing is None or lasts <= PATIENCE_S:
             return
         due = self.due_us(missing)
@@ -494,30 +504,19 @@ class Watchdog:
                 ": its source may be silent, the workers gone, or the runner may have lost its source. This runner "
                 "tells no counters here: look at its own pages; if nothing moves, stop the job and begin it anew"
             )
-            yield Complaint(Cause.OVERDUE, said if known else said + why)
+            yield Complaint(Cause.OVERDUE, said if look.known else said + why)
 
-    def _by_workers(
-        self, now: float, heartbeats: Mapping[int, Heartbeat], incomplete: int, *, known: bool
-    ) -> Iterator[Complaint]:
-        """What the readers' heartbeats tell, in the order in which readings pass."""
-        yield from _unreadable(heartbeats.values())
-        yield from self._nothing_new(heartbeats)
-        yield from _left_out(heartbeats.values())
-        yield from self._unheard(now, [heartbeat for heartbeat in heartbeats.values() if heartbeat.waited_for])
-        yield from self._ahead(heartbeats.values())
-        yield from self._stalled(now, heartbeats)
-        yield from self._held(now, _slowest(heartbeats), incomplete, known=known)
-
-    def _nothing_new(self, heartbeats: Mapping[int, Heartbeat]) -> Iterator[Complaint]:
+    def _nothing_new(self, look: Look) -> Iterator[Complaint]:
         # between two looks that are far apart nothing can be heard, and nothing is new in what cannot be read
         self._silent = {
             part
-            for part, heartbeat in heartbeats.items()
+            for part, heartbeat in look.seen.heartbeats.items()
             if heartbeat.looked - max(heartbeat.heard, self.heard) > PATIENCE_S
             and (heartbeat.trouble is None or part in self._silent)
         }
         if self._silent:
-            parts = _parts(len(self._silent), len(heartbeats))
+            count = len(look.seen.heartbeats)
+            parts = "" if count <= 1 else f" in {len(self._silent)} of its {count} parts"
             until = "" if self.pace.idle_us is None else " until live.idle has passed"
             yield Complaint(
                 Cause.SILENT,
@@ -525,10 +524,11 @@ class Watchdog:
                 f"Its windows wait{until}",
             )
 
-    def _unheard(self, now: float, waiting: list[Heartbeat]) -> Iterator[Complaint]:
+    def _unheard(self, look: Look) -> Iterator[Complaint]:
         """Sources of which no reading came yet hold the windows of all the others; only looks tell whether one did."""
+        waiting = [heartbeat for heartbeat in look.seen.heartbeats.values() if heartbeat.waited_for]
         names = sorted({name for heartbeat in waiting for name in heartbeat.waited_for})
-        self._awaited = self._awaited.at(now, names)
+        self._awaited = self._awaited.at(look.now, names)
         if not names or max(heartbeat.looked for heartbeat in waiting) - self._awaited.since <= PATIENCE_S:
             return
         until = "they have one" if self.pace.idle_us is None else "live.idle has passed"
@@ -538,8 +538,9 @@ class Watchdog:
             f"until {until}",
         )
 
-    def _ahead(self, heartbeats: Iterable[Heartbeat]) -> Iterator[Complaint]:
-        latest = max((heartbeat.latest_us for heartbeat in heartbeats if heartbeat.latest_us is not None), default=None)
+    def _ahead(self, look: Look) -> Iterator[Complaint]:
+        stamps = (heartbeat.latest_us for heartbeat in look.seen.heartbeats.values())
+        latest = max((latest_us for latest_us in stamps if latest_us is not None), default=None)
         if latest is not None and latest > self.wall_us() + DAY_US:
             yield Complaint(
                 Cause.AHEAD,
@@ -547,108 +548,125 @@ class Watchdog:
                 "meter's clock may have jumped. Windows close by this machine's clock",
             )
 
-    def _stalled(self, now: float, heartbeats: Mapping[int, Heartbeat]) -> Iterator[Complaint]:
-        """Readings arrive, and none of them moves the clock past a window that is due by the clock on the wall.
-
-        Only polls show it. Where they are far apart, a stall is reported when it is over.
-        """
-        clock_us, parts = _slowest(heartbeats), heartbeats.values()
+    def _stalled(self, look: Look) -> Iterator[Complaint]:
+        """Readings arrive, and none of them moves the clock past a window that is due by the clock on the wall."""
+        clock_us, parts = look.clock_us, look.seen.heartbeats.values()
         arriving = any(one.heard and one.looked - one.heard <= PATIENCE_S for one in parts)
         if clock_us is None or not arriving or self._awaited.value or any(one.behind for one in parts):
             self._slowest_us = Lasting()
             return
         looked = min(one.looked for one in parts if one.clock_us == clock_us)
+        if not self._stands(look.now, clock_us, looked) or self._missing.value is None:
+            return
+        due, wall_us = self.due_us(self._missing.value), self.wall_us() - int((look.now - looked) * 1e6)
+        if clock_us < due and due + self.pace.lateness_us + int(PATIENCE_S * 1e6) < wall_us:
+            yield Complaint(
+                Cause.STALLED,
+                f"readings arrive, and the source's clock has stood at {format_instant(clock_us)} for "
+                f"{look.now - self._slowest_us.since:.0f} s, so the window that ends at {format_instant(due)} waits: "
+                "what arrives is older than that, or stamped over a day ahead",
+            )
+
+    def _stands(self, now: float, clock_us: int, looked: float) -> bool:
+        """Whether polls, which alone show it, found that a clock stands. Far apart, they tell when it is over."""
         if looked - self._looked > PATIENCE_S:
             self._close_looks = now
         self._looked = looked
         self._slowest_us = self._slowest_us.at(now, clock_us)
         since = self._slowest_us.since
         going_on = now - looked <= PATIENCE_S and now - max(since, self._close_looks) > PATIENCE_S
-        over = now - looked > _ANSWER_S and looked - since > PATIENCE_S
-        if self._missing.value is None or not (going_on or over):
-            return
-        due, wall_us = self.due_us(self._missing.value), self.wall_us() - int((now - looked) * 1e6)
-        if clock_us < due and due + self.pace.lateness_us + int(PATIENCE_S * 1e6) < wall_us:
-            yield Complaint(
-                Cause.STALLED,
-                f"readings arrive, and the source's clock has stood at {format_instant(clock_us)} for "
-                f"{now - since:.0f} s, so the window that ends at {format_instant(due)} waits: what "
-                "arrives is older than that, or stamped over a day ahead",
-            )
+        return going_on or (now - looked > _ANSWER_S and looked - since > PATIENCE_S)
 
-    def _held(self, now: float, clock_us: int | None, incomplete: int, *, known: bool) -> Iterator[Complaint]:
+    def _held(self, look: Look) -> Iterator[Complaint]:
         """The source has come past a window, and the runner has had its time to put it on record."""
-        missing = self._missing.value
+        missing, clock_us = self._missing.value, look.clock_us
         if missing is None or clock_us is None or clock_us < self.due_us(missing):
             self._passed = Lasting()
             return
-        self._passed = self._passed.at(now, missing)
-        if now - self._passed.since > PATIENCE_S:
+        self._passed = self._passed.at(look.now, missing)
+        if look.now - self._passed.since > PATIENCE_S:
             text = (
                 "the source has come past a window that is not on record: the runner holds it back or lost a part "
-                f"of it ({incomplete} incomplete blocks were dropped). If it stays so, restart the job: it reads the "
-                "source again and publishes what is missing"
+                f"of it ({look.seen.count('blocks-incomplete')} incomplete blocks were dropped). If it stays so, "
+                "restart the job: it reads the source again and publishes what is missing"
             )
-            yield Complaint(Cause.HELD, "" if known else text)
+            yield Complaint(Cause.HELD, "" if look.known else text)
 
-    def _stall_goes_on(
-        self, now: float, causes: set[Cause], heartbeats: Mapping[int, Heartbeat]
-    ) -> Iterator[Complaint]:
+    def _stall_goes_on(self, look: Look) -> Iterator[Complaint]:
         """A clock that moved for a moment has not recovered: a stall is one episode until it has moved for a while."""
-        if Cause.STALLED in causes:
-            self._stall = now
+        if any(complaint.cause is Cause.STALLED for complaint in look.found):
+            self._stall = look.now
         elif self._stall is not None:
-            missing, clock_us = self._missing.value, _slowest(heartbeats)
+            missing, clock_us = self._missing.value, look.clock_us
             past = missing is None or clock_us is None or clock_us >= self.due_us(missing)
-            if past or now - self._stall > _EPISODE_S:
+            if past or look.now - self._stall > _EPISODE_S:
                 self._stall = None
             else:
                 yield Complaint(Cause.STALLED, "")
 
 
-def _waits(waits: Mapping[str, str], away: str | None) -> Iterator[Complaint]:
-    """What sinks and workers say that they wait for, and whether the ledger can be looked at."""
-    yield from (Complaint(Cause.SINK, text, who) for who, text in waits.items() if not who.startswith(LEDGER))
-    workers = next((text for who, text in waits.items() if who.startswith(LEDGER)), None)
+def _sinks(look: Look) -> Iterator[Complaint]:
+    """What sinks say that they wait for."""
+    waits = look.seen.waits.items()
+    yield from (Complaint(Cause.SINK, text, who) for who, text in waits if not who.startswith(LEDGER))
+
+
+def _ledger(look: Look) -> Iterator[Complaint]:
+    """Whether the ledger can be looked at, and what workers say that they wait for."""
+    away = look.seen.away
+    workers = next((text for who, text in look.seen.waits.items() if who.startswith(LEDGER)), None)
     if away is not None:
         yield Complaint(Cause.LEDGER, f"the ledger of record cannot be looked at, and the job waits for it: {away}")
     elif workers is not None:
         yield Complaint(Cause.LEDGER, f"workers wait for the ledger of record: {workers}")
 
 
-def _unanswered(pending: PendingCall | None, now: float, patience_s: float) -> Iterator[Complaint]:
+def _unanswered(look: Look) -> Iterator[Complaint]:
     """The runner or the ledger does not answer a call."""
-    if pending is not None and now - pending.since > patience_s:
-        yield Complaint(pending.cause, _without_answer(pending.cause, now - pending.since))
+    pending = look.seen.pending
+    if pending is not None and (lasts := look.now - pending.since) > (_ANSWER_S if look.still else PATIENCE_S):
+        yield Complaint(pending.cause, _UNANSWERED[pending.cause].format(lasts))
 
 
-def _in_cluster(lost: str | None, stuck: Stuck | None, now: float) -> Iterator[Complaint]:
-    """The runner does not report, or its cluster says what is in the way of the job."""
-    if lost is not None:
+_UNANSWERED = {
+    Cause.LEDGER: (
+        "the ledger of record has not answered for {:.0f} s, and the job waits for it: is its server, or the network "
+        "to it, standing still?"
+    ),
+    Cause.RUNNER: (
+        "the runner has not answered for {:.0f} s when it was asked how the job is, and no worker can go on without "
+        "it: its process may have been stopped, or its machine has no time or memory for it"
+    ),
+}
+
+
+def _lost(look: Look) -> Iterator[Complaint]:
+    """The runner does not report."""
+    if (lost := look.seen.lost) is not None:
         yield Complaint(Cause.RUNNER, f"{lost}. The job may run on there meanwhile, and is followed again then")
-    if stuck is not None and (stuck.sure or now - stuck.since > PATIENCE_S):
-        lasts = now - stuck.since
+
+
+def _in_cluster(look: Look) -> Iterator[Complaint]:
+    """The cluster says what is in the way of the job."""
+    stuck = look.seen.stuck
+    if stuck is not None and ((lasts := look.now - stuck.since) > PATIENCE_S or stuck.sure):
         yield Complaint(stuck.cause, f"for {lasts:.0f} s, {stuck.text}" if lasts >= 1 else stuck.text, "cluster")
 
 
-def _no_worker(seconds: float) -> Complaint:
-    return Complaint(
-        Cause.NO_WORKER,
-        f"no worker has looked at the source for {seconds:.0f} s: the worker pool may be gone, or every "
-        "worker waits for the ledger of record; look at the runner's workers, then restart the job",
-    )
+#: What every window needs.
+_AROUND: tuple[Check, ...] = (_sinks, _ledger, _unanswered, _lost, _in_cluster)
 
 
-def _unreadable(heartbeats: Iterable[Heartbeat]) -> Iterator[Complaint]:
-    troubles = sorted({heartbeat.trouble for heartbeat in heartbeats if heartbeat.trouble is not None})
+def _unreadable(look: Look) -> Iterator[Complaint]:
+    troubles = {heartbeat.trouble for heartbeat in look.seen.heartbeats.values() if heartbeat.trouble is not None}
     if troubles:
-        said = "; ".join(troubles)
+        said = "; ".join(sorted(troubles))
         yield Complaint(Cause.SOURCE, f"the source cannot be read: {said}. Its windows wait; it is tried again")
 
 
-def _left_out(heartbeats: Iterable[Heartbeat]) -> Iterator[Complaint]:
+def _left_out(look: Look) -> Iterator[Complaint]:
     """Sources that fell silent for so long that windows are closed without them."""
-    names = sorted({name for heartbeat in heartbeats for name in heartbeat.left_out})
+    names = sorted({name for heartbeat in look.seen.heartbeats.values() for name in heartbeat.left_out})
     if names:
         yield Complaint(
             Cause.LEFT_OUT,
@@ -656,27 +674,6 @@ def _left_out(heartbeats: Iterable[Heartbeat]) -> Iterator[Complaint]:
             "are closed without waiting, their rows say silent, and readings of them that come later are rejected as "
             "late",
         )
-
-
-def _slowest(heartbeats: Mapping[int, Heartbeat]) -> int | None:
-    """How far the slowest part of the source has come; ``None`` if none tells."""
-    return min((one.clock_us for one in heartbeats.values() if one.clock_us is not None), default=None)
-
-
-def _without_answer(cause: Cause, seconds: float) -> str:
-    if cause is Cause.LEDGER:
-        return (
-            f"the ledger of record has not answered for {seconds:.0f} s, and the job waits for it: is its server, or "
-            "the network to it, standing still?"
-        )
-    return (
-        f"the runner has not answered for {seconds:.0f} s when it was asked how the job is, and no worker can go on "
-        "without it: its process may have been stopped, or its machine has no time or memory for it"
-    )
-
-
-def _parts(silent: int, parts: int) -> str:
-    return "" if parts <= 1 else f" in {silent} of its {parts} parts"
 
 
 #: Seconds between two rounds.
@@ -706,10 +703,7 @@ class WatchLoop:
     def __init__(self, dog: Watchdog, say: Say, *, beat_s: float | None = None, cluster: Cluster | None = None) -> None:
         self._dog, self._say = dog, say
         self._beat_s = BEAT_S if beat_s is None else beat_s
-        self._first_missing: int | None = None
-        self._tallies: Mapping[str, int] | None = None
-        self._away: str | None = None
-        self._lost: str | None = None
+        self._seen = Sight()
         self._pending: PendingCall | None = None
         self._cluster = cluster
         self._stuck: Stuck | None = None
@@ -751,23 +745,10 @@ class WatchLoop:
         finally:
             self._pending = None
 
-    def look(
-        self,
-        first_missing: int | None,
-        tallies: Mapping[str, int] | None,
-        away: str | None = None,
-        lost: str | None = None,
-    ) -> None:
-        """Have the watchdog look now, at what is known now.
-
-        Args:
-            first_missing: slot of the first window that is not on record.
-            tallies: the runner's counters; ``None`` where it reports none.
-            away: why the ledger could not be looked at; ``None`` if it could.
-            lost: why the runner did not report; ``None`` if it did.
-        """
+    def look(self, seen: Sight) -> None:
+        """Have the watchdog look now, at what whoever follows the job sees; the rest is seen here."""
         with self._lock:
-            self._first_missing, self._tallies, self._away, self._lost = first_missing, tallies, away, lost
+            self._seen = seen
             self._look()
 
     def _rounds(self) -> None:
@@ -787,16 +768,15 @@ class WatchLoop:
 
     def _look(self) -> None:
         warnings = self._dog.look(
-            self._first_missing,
-            Heartbeat.all(),
-            self._tallies,
-            waits=Heartbeat.complaints(),
-            away=self._away,
-            lost=self._lost,
-            pending=self._pending,
-            stuck=self._stuck,
+            replace(
+                self._seen,
+                heartbeats=Heartbeat.all(),
+                waits=Heartbeat.complaints(),
+                pending=self._pending,
+                stuck=self._stuck,
+            )
         )
-        HEALTH_METRICS.note(self._dog.report, self._tallies)
+        HEALTH_METRICS.note(self._dog.report, self._seen.tallies)
         for text in self._dog.over():
             self._say("resumed", text)
         for text in warnings:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.live.watchdog import PATIENCE_S, Cause, PendingCall, Stuck, Watchdog
+from quiltstream.pipelines.live.watchdog import PATIENCE_S, Cause, PendingCall, Sight, Stuck, Watchdog
 from quiltstream.transforms.sources.progress import LEDGER, Heartbeat
 from quiltstream.transforms.sources.reader import PollingPolicy
 
@@ -33,7 +33,7 @@ class Post:
     def look(
         self, *heartbeats: Heartbeat, missing: int | None = 1, tallies: dict[str, int] | None = None, **around: Any
     ) -> list[str]:
-        return self.dog.look(missing, dict(enumerate(heartbeats)), tallies, **around)
+        return self.dog.look(Sight(missing, tallies, heartbeats=dict(enumerate(heartbeats)), **around))
 
     @property
     def causes(self) -> set[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.pipelines.live.watchdog import PATIENCE_S
+from quiltstream.pipelines.live.watchdog import PATIENCE_S, Sight
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.files import FileDecoder
@@ -171,7 +171,7 @@ def test_a_missing_folder_is_reported_within_a_minute_however_slow_its_poll(
             # the watchdog looks every two seconds
             while post.at < until:
                 post.at = min(until, post.at + 2.0)
-                told += post.dog.look(1, Heartbeat.all(), None)
+                told += post.dog.look(Sight(1, heartbeats=Heartbeat.all()))
                 over += post.dog.over()
         return [one for one in told if "silent" not in one and "nothing new" not in one], over
 
