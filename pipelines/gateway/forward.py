@@ -11,6 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
 from ...schemas.dead_letters import Content
@@ -37,46 +38,26 @@ class _Flight(NamedTuple):
     kept: Message | None
 
 
+@dataclass(repr=False)  # messages are nobody's to print
 class Forward:
-    """Takes messages of the broker to the delivery target.
+    """Takes messages of the broker to the delivery target."""
 
-    Args:
-        target: the delivery target.
-        messages: how many may be held.
-        bytes_: how many bytes of them.
-        largest: bytes of a message that is taken.
-        retained: whether messages that the broker had kept are taken.
-        tally: where to count.
-        rejects: the file of dropped messages.
-        names: what of a topic goes on under a pseudonym; ``None``: nothing.
-    """
+    target: DeliveryTarget  # where to
+    _: KW_ONLY
+    messages: int  # how many may be held
+    bytes_: int  # how many bytes of them
+    largest: int  # bytes of a message that is taken
+    retained: bool  # whether messages that the broker had kept are taken
+    tally: Tally  # where to count
+    rejects: RejectFile  # the file of dropped messages
+    names: TopicNames | None = None  # what of a topic goes on under a pseudonym; ``None``: nothing
 
-    def __init__(
-        self,
-        target: DeliveryTarget,
-        *,
-        messages: int,
-        bytes_: int,
-        largest: int,
-        retained: bool,
-        tally: Tally,
-        rejects: RejectFile,
-        names: TopicNames | None = None,
-    ) -> None:
-        self._target = target
-        self._messages = messages
-        self._bytes = bytes_
-        self._largest = largest
-        self._retained = retained
-        self._tally = tally
-        self._rejects = rejects
-        self._names = names
-        self._line: Connection | None = None
-        self._flights: dict[int, _Flight] = {}
-        self._held = 0
-        self._waiting: deque[tuple[int, Message]] = deque()
-        self._number = 0
-        self._stall = Stall()
+    _line: Connection | None = None
+    _flights: dict[int, _Flight] = field(default_factory=dict[int, _Flight])
+    _held: int = 0
+    _waiting: deque[tuple[int, Message]] = field(default_factory=deque[tuple[int, Message]])
+    _number: int = 0
+    _stall: Stall = field(default_factory=Stall)
 
     def run(self, line: Connection, stop: Callable[[], bool], patience: float) -> None:
         """Forward until a stop, then finish what is under way.
@@ -99,7 +80,7 @@ class Forward:
 
     def take(self, message: Arrived) -> None:
         """A message of the broker, within a turn of the line."""
-        tally = self._tally
+        tally = self.tally
         tally.received += 1
         tally.duplicates += message.dup
         tally.unconfirmed += message.qos == 0
@@ -108,12 +89,12 @@ class Forward:
             # the bytes of the topic may name a meter that is to have a pseudonym
             self._drop(Dropped.BAD_TOPIC, "", message)
             return
-        if self._names is not None:
-            topic = self._names.of(topic)
-        if message.retain and not self._retained:
+        if self.names is not None:
+            topic = self.names.of(topic)
+        if message.retain and not self.retained:
             self._drop(Dropped.RETAINED, topic, message)
             return
-        if len(payload) > self._largest:
+        if len(payload) > self.largest:
             self._drop(Dropped.TOO_LARGE, topic, message)
             return
         taken = _taken(topic, message)
@@ -128,10 +109,10 @@ class Forward:
             size,
             topic,
             len(payload),
-            taken if self._rejects.wants_content else None,
+            taken if self.rejects.wants_content else None,
         )
         self._held += size
-        if self._waiting or not self._target.offer(number, taken):
+        if self._waiting or not self.target.offer(number, taken):
             self._waiting.append((number, taken))
 
     def room(self) -> bool:
@@ -141,14 +122,14 @@ class Forward:
         reading goes on then, for the answers to pings. Only messages of QoS 0 or of an earlier connection can come on
         top.
         """
-        return not self._waiting and len(self._flights) <= self._messages and self._held <= self._bytes
+        return not self._waiting and len(self._flights) <= self.messages and self._held <= self.bytes_
 
     @property
     def _epoch(self) -> int:
         return 0 if self._line is None else self._line.epoch
 
     def _turn(self, line: Connection) -> None:
-        also = self._target.fileno()
+        also = self.target.fileno()
         busy = bool(self._flights) and also is None
         if not line.connected and self._flights and not self.room():
             # connected again, the broker would send once more what is held already
@@ -158,13 +139,13 @@ class Forward:
         self._settle(line)
 
     def _settle(self, line: Connection) -> None:
-        had, target, tally = self._target.had(), self._target, self._tally
+        had, target, tally = self.target.had(), self.target, self.tally
         for number in had:
             self._answered(number, line)
         for number in target.refused():
             flight = self._flights[number]
             tally.dropped[Dropped.REFUSED] += 1
-            self._rejects.add(Dropped.REFUSED, flight.topic.encode(), flight.length, _content(flight.kept))
+            self.rejects.add(Dropped.REFUSED, flight.topic.encode(), flight.length, _content(flight.kept))
             self._answered(number, line)
             had.append(number)
         while self._waiting and target.offer(*self._waiting[0]):
@@ -188,24 +169,24 @@ class Forward:
             return
         if flight.epoch == line.epoch and line.connected:
             line.ack(flight.packet, flight.qos)
-            self._tally.acknowledged += 1
+            self.tally.acknowledged += 1
         else:
-            self._tally.stale += 1
+            self.tally.stale += 1
 
     def _drop(self, reason: Dropped, topic: str, message: Arrived) -> None:
-        self._tally.dropped[reason] += 1
-        content = _content(_taken(topic, message)) if self._rejects.wants_content else None
-        self._rejects.add(reason, topic.encode(), len(message.payload), content)
+        self.tally.dropped[reason] += 1
+        content = _content(_taken(topic, message)) if self.rejects.wants_content else None
+        self.rejects.add(reason, topic.encode(), len(message.payload), content)
         if message.qos and self._line is not None:
             self._line.ack(message.mid, message.qos)
-            self._tally.acknowledged += 1
+            self.tally.acknowledged += 1
 
     def _finish(self, line: Connection, patience: float) -> None:
         """Read no more, wait for the target, acknowledge what it has, and go."""
         until = time.monotonic() + patience
         while self._flights and time.monotonic() < until and not self._broken(line):
             pass
-        self._target.close(max(0.1, until - time.monotonic()))
+        self.target.close(max(0.1, until - time.monotonic()))
         self._broken(line)
         line.close()
         left = len(self._flights)
@@ -218,7 +199,7 @@ class Forward:
         """Settle without reading; whether that cannot go on. What is wrong was, or will be, said where it matters."""
         try:
             if line.connected:
-                line.turn(_BUSY_S, room=_none)
+                line.turn(_BUSY_S, room=lambda: False)
             else:
                 time.sleep(_BUSY_S)
             self._settle(line)
@@ -240,10 +221,6 @@ def _content(message: Message | None) -> Content | None:
         return None
     headers = [("content-type", message.content_type.encode())] if message.content_type else []
     return Content(message.payload, message.topic, message.received_us, headers=headers)
-
-
-def _none() -> bool:
-    return False
 
 
 __all__ = ["Forward"]

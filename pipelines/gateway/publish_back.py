@@ -25,7 +25,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -266,24 +266,19 @@ class ReleaseSource(ABC):
         """Let go of everything; rows taken and not done come again."""
 
 
+@dataclass
 class FolderSource(ReleaseSource):
-    """The files ``*.jsonl`` of a folder, in the order of their names; each is whole when it appears.
+    """The files ``*.jsonl`` of a folder, in the order of their names; each is whole when it appears."""
 
-    Args:
-        folder: where.
-        poll: seconds from one look to the next.
-        sent: remembers which files were sent.
-    """
+    folder: Path  # where
+    poll: float  # seconds from one look to the next
+    sent: Sent  # remembers which files were sent
 
-    def __init__(self, folder: Path, poll: float, sent: Sent) -> None:
-        self._folder = folder
-        self._poll = poll
-        self._sent = sent
-        self._look_at = 0.0
-        self._files: list[tuple[Path, int, int]] = []
-        self._lines: list[bytes] = []
-        self._open: tuple[str, int, int] | None = None
-        self._warned = float("-inf")
+    _look_at: float = 0.0
+    _files: list[tuple[Path, int, int]] = field(default_factory=list[tuple[Path, int, int]])
+    _lines: list[bytes] = field(default_factory=list[bytes])
+    _open: tuple[str, int, int] | None = None
+    _warned: float = float("-inf")
 
     def take(self, seconds: float) -> list[bytes]:
         """The next lines of the file at hand."""
@@ -307,7 +302,7 @@ class FolderSource(ReleaseSource):
     def done(self) -> None:
         """Note the file if it was the last of its lines."""
         if self._open is not None and not self._lines:
-            self._sent.add_file(*self._open)
+            self.sent.add_file(*self._open)
             self._open = None
 
     def close(self) -> None:
@@ -319,21 +314,21 @@ class FolderSource(ReleaseSource):
             time.sleep(min(wait, seconds))
             return False
         try:
-            there = sorted(path for path in self._folder.glob("*.jsonl") if not path.name.startswith("."))
-            if not self._folder.is_dir() and time.monotonic() - self._warned > _REPEAT_S:
+            there = sorted(path for path in self.folder.glob("*.jsonl") if not path.name.startswith("."))
+            if not self.folder.is_dir() and time.monotonic() - self._warned > _REPEAT_S:
                 self._warned = time.monotonic()
-                _LOG.warning("back.from.folder %s: is not there yet; waiting for the job that makes it", self._folder)
+                _LOG.warning("back.from.folder %s: is not there yet; waiting for the job that makes it", self.folder)
             looked = [(path, path.stat()) for path in there]
         except OSError as error:
-            _LOG.warning("back.from.folder %s: cannot be read (%s)", self._folder, type(error).__name__)
-            self._look_at = time.monotonic() + self._poll
+            _LOG.warning("back.from.folder %s: cannot be read (%s)", self.folder, type(error).__name__)
+            self._look_at = time.monotonic() + self.poll
             return False
-        self._sent.forget_files(path.name for path in there)
-        self._look_at = time.monotonic() + self._poll
+        self.sent.forget_files(path.name for path in there)
+        self._look_at = time.monotonic() + self.poll
         self._files = [
             (path, about.st_size, about.st_mtime_ns)
             for path, about in reversed(looked)
-            if self._sent.file(path.name) != (about.st_size, about.st_mtime_ns)
+            if self.sent.file(path.name) != (about.st_size, about.st_mtime_ns)
         ]
         return bool(self._files)
 
@@ -438,36 +433,20 @@ _BUSY_S = 0.05
 _Made = TypeVar("_Made")
 
 
+@dataclass
 class Back:
-    """Publishes rows of a source, some at a time: the next ones when the broker has these.
+    """Publishes rows of a source, some at a time: the next ones when the broker has these."""
 
-    Args:
-        source: where rows come from.
-        sent: what was sent before.
-        prefix: what topics begin with.
-        retain: whether the broker is to keep the newest row of each topic.
-        tally: where to count.
-        rejects: the file of messages that hold no released row.
-    """
+    source: ReleaseSource  # where rows come from
+    sent: Sent  # what was sent before
+    _: KW_ONLY
+    prefix: str  # what topics begin with
+    retain: bool  # whether the broker is to keep the newest row of each topic
+    tally: Tally  # where to count
+    rejects: RejectFile  # the file of messages that hold no released row
 
-    def __init__(
-        self,
-        source: ReleaseSource,
-        sent: Sent,
-        *,
-        prefix: str,
-        retain: bool,
-        tally: Tally,
-        rejects: RejectFile,
-    ) -> None:
-        self._source = source
-        self._sent = sent
-        self._prefix = prefix
-        self._retain = retain
-        self._tally = tally
-        self._rejects = rejects
-        self._under_way: dict[int, tuple[ReleasedRow, bool]] = {}
-        self._stall = Stall()
+    _under_way: dict[int, tuple[ReleasedRow, bool]] = field(default_factory=dict[int, tuple[ReleasedRow, bool]])
+    _stall: Stall = field(default_factory=Stall)
 
     def run(self, outlet: Connection, stop: Callable[[], bool], patience: float) -> None:
         """Publish until a stop.
@@ -485,12 +464,12 @@ class Back:
             while not stop():
                 self._turn(outlet, 0)
                 over = _until(stop, patience)
-                rows = self._new(self._on_disk(lambda: self._source.take(_WAIT_S), outlet, over) or [])
+                rows = self._new(self._on_disk(lambda: self.source.take(_WAIT_S), outlet, over) or [])
                 if self._published(outlet, rows, over) and self._on_disk(partial(self._noted, rows), outlet, over):
-                    self._on_disk(self._source.done, outlet, over)
+                    self._on_disk(self.source.done, outlet, over)
         finally:
             outlet.close()
-            self._source.close()
+            self.source.close()
 
     def confirmed(self, packet: int) -> None:
         """The broker has a message, by its packet id."""
@@ -499,11 +478,11 @@ class Back:
 
     def _turn(self, outlet: Connection, wait_s: float) -> None:
         outlet.turn(wait_s)
-        self._tally.back_refused = int(outlet.refused)
+        self.tally.back_refused = int(outlet.refused)
 
     def _noted(self, rows: Sequence[tuple[ReleasedRow, bool]]) -> bool:
-        self._sent.add(row for row, _ in rows)
-        self._tally.sent += len(rows)
+        self.sent.add(row for row, _ in rows)
+        self.tally.sent += len(rows)
         return True
 
     def _on_disk(self, step: Callable[[], _Made], outlet: Connection, over: Callable[[], bool]) -> _Made | None:
@@ -539,19 +518,19 @@ class Back:
             else:
                 rows.append(row)
         new: list[ReleasedRow] = []
-        for row, known in zip(rows, self._sent.known(rows), strict=True):
+        for row, known in zip(rows, self.sent.known(rows), strict=True):
             if known is Known.NEW:
                 new.append(row)
             elif known is Known.SENT:
-                self._tally.known += 1
+                self.tally.known += 1
             else:
                 self._drop(Dropped.CHANGED, row.payload)
-        return list(zip(new, self._sent.newest(new), strict=True))
+        return list(zip(new, self.sent.newest(new), strict=True))
 
     def _drop(self, reason: Dropped, payload: bytes) -> None:
-        self._tally.dropped[reason] += 1
-        content = Content(payload, "", -1) if self._rejects.wants_content else None
-        self._rejects.add(reason, b"", len(payload), content)
+        self.tally.dropped[reason] += 1
+        content = Content(payload, "", -1) if self.rejects.wants_content else None
+        self.rejects.add(reason, b"", len(payload), content)
 
     def _published(self, outlet: Connection, rows: list[tuple[ReleasedRow, bool]], over: Callable[[], bool]) -> bool:
         """Whether the broker has all rows; if not, there was no time left."""
@@ -569,9 +548,9 @@ class Back:
             while outlet.connected and waiting and len(self._under_way) < _UNCONFIRMED:
                 row, newest = waiting.pop()
                 packet = outlet.publish(
-                    f"{self._prefix}/{row.topic}",
+                    f"{self.prefix}/{row.topic}",
                     row.payload,
-                    retain=self._retain and newest,
+                    retain=self.retain and newest,
                     properties=row_properties(row.release_id),
                 )
                 self._under_way[packet] = (row, newest)

@@ -304,11 +304,9 @@ def test_at_its_limit_without_a_connection_the_gateway_requests_nothing() -> Non
     assert turned
 
 
-def test_a_target_that_accepts_nothing_is_logged(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("quiltstream.pipelines.gateway.forward.Stall", lambda: Stall(after=0.0))
+def test_a_target_that_accepts_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     one = Setting()
+    one.forward._stall = Stall(after=0.0)  # pyright: ignore[reportPrivateUsage] - so that the test is quick
     one.line.waiting.append(incoming(1))
     one.turns()
     time.sleep(0.01)
