@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import fastavro
 from fastavro.write import Writer
@@ -36,7 +36,6 @@ from ...schemas.tls_probe import wrong_port
 from .connection import optional_library
 
 __all__ = [
-    "REFUSED",
     "SEGMENT_AVRO",
     "DeliveryError",
     "DeliveryTarget",
@@ -81,10 +80,6 @@ class Message(NamedTuple):
     def size(self) -> int:
         """Bytes that it holds in memory, about."""
         return len(self.payload) + 2 * len(self.topic) + _OVERHEAD
-
-
-#: Why a delivery target refuses a message for ever.
-REFUSED: Final = "refused-by-next-hop"
 
 
 class DeliveryError(QuiltstreamError):
@@ -416,16 +411,8 @@ class FolderDelivery(DeliveryTarget):
     def _write(self) -> None:
         batch: list[tuple[int, Message]] = []
         while True:
-            with self._guard:
-                if not batch and not self._waiting and not self._stop:
-                    self._guard.wait(self._patience())
-                idle = not batch and not self._waiting
-                stop = self._stop
-            if not idle and not stop and not batch:
-                time.sleep(_GATHER_S)
-            if not batch:
-                with self._guard:
-                    batch, self._waiting = self._waiting, []
+            batch = batch or self._next()
+            stop = self._stop
             if batch and self._written([message for _, message in batch]):
                 with self._guard:
                     self._had += [number for number, _ in batch]
@@ -433,11 +420,23 @@ class FolderDelivery(DeliveryTarget):
                 self._wake()
             if not batch:
                 self._roll(end=stop and not self._waiting)
-            if stop and ((not batch and not self._waiting) or time.monotonic() > self._give_up):
+            if stop and (not (batch or self._waiting) or time.monotonic() > self._give_up):
                 return
             if batch:
                 with self._guard:
                     self._guard.wait(min(DISK_RETRY_S, max(0.0, self._give_up - time.monotonic())))
+
+    def _next(self) -> list[tuple[int, Message]]:
+        """The messages to write next; none where there is something else to do."""
+        with self._guard:
+            if not self._waiting and not self._stop:
+                self._guard.wait(self._patience())
+            gather = self._waiting and not self._stop
+        if gather:
+            time.sleep(_GATHER_S)
+        with self._guard:
+            batch, self._waiting = self._waiting, []
+        return batch
 
     def _patience(self) -> float | None:
         """How long to wait for messages: until the segment is old enough, or something can be tried again."""

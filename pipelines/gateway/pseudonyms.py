@@ -182,16 +182,7 @@ def under_pseudonyms(table: Table, names: TopicNames, choice: Choice, where: str
             have one pseudonym.
     """
     said = f"roster {where}:".replace(" :", ":")
-    for name in (choice.series, *choice.drop):
-        if name not in table.columns:
-            raise RosterError(
-                f"{said} its first line must be a header; it has {len(table.columns)} columns, none of them {name!r}: "
-                "name the column of the series with --series, and others with --drop"
-            )
-    if choice.series in choice.drop:
-        raise RosterError(f"{said} --drop names {choice.series!r}, which is the column of the series")
-    if not table.rows:
-        raise RosterError(f"{said} it lists no series; at least one is needed")
+    _check_columns(table, choice, said)
     at = table.columns.index(choice.series)
     kept = [place for place, column in enumerate(table.columns) if column not in choice.drop]
     real = {row[at] for row in table.rows}
@@ -215,6 +206,19 @@ def under_pseudonyms(table: Table, names: TopicNames, choice: Choice, where: str
         )
     ordered = sorted(rows, key=lambda row: (row[kept.index(at)], row))
     return Table(tuple(table.columns[place] for place in kept), tuple(ordered), tuple(range(2, len(rows) + 2)))
+
+
+def _check_columns(table: Table, choice: Choice, said: str) -> None:
+    for name in (choice.series, *choice.drop):
+        if name not in table.columns:
+            raise RosterError(
+                f"{said} its first line must be a header; it has {len(table.columns)} columns, none of them {name!r}: "
+                "name the column of the series with --series, and others with --drop"
+            )
+    if choice.series in choice.drop:
+        raise RosterError(f"{said} --drop names {choice.series!r}, which is the column of the series")
+    if not table.rows:
+        raise RosterError(f"{said} it lists no series; at least one is needed")
 
 
 def _pseudonym(name: str, names: TopicNames, parts: Sequence[int], said: str) -> str:

@@ -277,25 +277,7 @@ def facts_of(parts: Parts) -> Iterator[tuple[str, str]]:
     user = "nobody" if broker.user is None else f"user {broker.user!r}" if isinstance(broker.user, str) else "a user"
     yield "broker", f"{broker.host}:{broker.port_in_use} {tls}, as {user}"
     if settings.forward is not None:
-        given, limits = settings.forward, settings.forward.limits
-        kept = f"which the broker keeps for {broker.session}"
-        yield "forward", f"{', '.join(given.topics)}, in session {broker.client_id!r}, {kept}"
-        to = given.to.chosen
-        if isinstance(to, KafkaTarget):
-            key = f"level {to.key.level} of the topic" if isinstance(to.key, Level) else "the topic"
-            yield "to", f"Kafka topic {to.topic!r} at {to.servers}, keyed by {key}"
-        else:
-            yield "to", f"Avro files in {settings.path(to.path)}, sealed after {to.age}"
-        yield (
-            "holds",
-            f"at most {limits.messages:,} messages and {limits.bytes:,} bytes; drops messages above {limits.message:,} "
-            f"bytes, and {'forwards' if given.retained == 'forward' else 'drops'} retained ones",
-        )
-        yield from _names_of(given)
-        if given.rejects_file is not None:
-            kept = given.rejects_file.encrypted
-            held = "without content" if kept is None else f"with up to {kept.most_bytes:,} bytes of each, encrypted"
-            yield "rejects", f"{settings.path(given.rejects_file.file)}, {held}"
+        yield from _forward_facts(settings, settings.forward)
     if settings.back is not None:
         given, place = settings.back, settings.back.from_.chosen
         where = (
@@ -308,6 +290,28 @@ def facts_of(parts: Parts) -> Iterator[tuple[str, str]]:
     yield "metrics", f"a line every {settings.metrics.every}" + ("" if port is None else f", 127.0.0.1:{port}/metrics")
     if broker.tls is None and broker.user is not None and broker.host not in {"localhost", "127.0.0.1", "::1"}:
         yield "mind", "the password goes over the network unencrypted; set mqtt.tls"
+
+
+def _forward_facts(settings: GatewaySettings, given: ForwardSettings) -> Iterator[tuple[str, str]]:
+    """What it will do with messages."""
+    broker, limits, to = settings.mqtt, given.limits, given.to.chosen
+    session = f"in session {broker.client_id!r}, which the broker keeps for {broker.session}"
+    yield "forward", f"{', '.join(given.topics)}, {session}"
+    if isinstance(to, KafkaTarget):
+        key = f"level {to.key.level} of the topic" if isinstance(to.key, Level) else "the topic"
+        yield "to", f"Kafka topic {to.topic!r} at {to.servers}, keyed by {key}"
+    else:
+        yield "to", f"Avro files in {settings.path(to.path)}, sealed after {to.age}"
+    yield (
+        "holds",
+        f"at most {limits.messages:,} messages and {limits.bytes:,} bytes; drops messages above {limits.message:,} "
+        f"bytes, and {'forwards' if given.retained == 'forward' else 'drops'} retained ones",
+    )
+    yield from _names_of(given)
+    if given.rejects_file is not None:
+        kept = given.rejects_file.encrypted
+        held = "without content" if kept is None else f"with up to {kept.most_bytes:,} bytes of each, encrypted"
+        yield "rejects", f"{settings.path(given.rejects_file.file)}, {held}"
 
 
 def _names_of(given: ForwardSettings) -> Iterator[tuple[str, str]]:
