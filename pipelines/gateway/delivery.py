@@ -58,23 +58,14 @@ _OVERHEAD = 512
 
 
 class Message(NamedTuple):
-    """One message of the broker; a tuple, because there are thousands a second.
+    """One message of the broker; a tuple, because there are thousands a second."""
 
-    Attributes:
-        topic: where it was published.
-        payload: the body.
-        received_us: when the gateway had it, microseconds since 1970.
-        dup: whether the broker says that it may have sent it before.
-        retain: whether the broker had kept it for new subscribers.
-        content_type: what the publisher says the body is, or empty.
-    """
-
-    topic: str
-    payload: bytes
-    received_us: int
-    dup: bool = False
-    retain: bool = False
-    content_type: str = ""
+    topic: str  # where it was published
+    payload: bytes  # the body
+    received_us: int  # when the gateway had it, microseconds since 1970
+    dup: bool = False  # whether the broker says that it may have sent it before
+    retain: bool = False  # whether the broker had kept it for new subscribers
+    content_type: str = ""  # what the publisher says the body is, or empty
 
     @property
     def size(self) -> int:
@@ -142,7 +133,7 @@ def refused_options(field: str, error: Exception) -> DeliveryError:
     )
 
 
-#: One message a record; plain columns, so that any reader of Avro takes them.
+#: One message a record, its fields in their order; plain columns, so that any reader of Avro takes them.
 SEGMENT_AVRO: dict[str, Any] = {
     "type": "record",
     "name": "Message",
@@ -158,6 +149,7 @@ SEGMENT_AVRO: dict[str, Any] = {
 }
 
 _PARSED = fastavro.parse_schema(SEGMENT_AVRO)
+_COLUMNS = [column["name"] for column in SEGMENT_AVRO["fields"]]
 _OPEN = re.compile(r"\.(?P<name>[\w.-]+\.avro)\.open")
 
 
@@ -206,18 +198,8 @@ class Segment:
         Raises:
             OSError: they may be there or not, and the segment is not to be added to; seal it with :func:`recover`.
         """
-        write = self._writer.write
-        for topic, payload, received_us, dup, retain, content_type in messages:
-            write(
-                {
-                    "topic": topic,
-                    "payload": payload,
-                    "received": received_us,
-                    "dup": dup,
-                    "retain": retain,
-                    "content_type": content_type,
-                }
-            )
+        for message in messages:
+            self._writer.write(dict(zip(_COLUMNS, message, strict=True)))
         self._writer.flush()
         self.size = self._sync()
 
