@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -33,7 +33,7 @@ from ..console import plural, results
 from ..errors import AwayError, CommandError, ExitCode
 from ..estimation import ActiveQuery, active_query, decide
 from ..on_record import Memory, with_ledger, with_newest
-from ..preflight import check_command
+from ..preflight import Word, check_command
 from .flink import APPEAR_S, FlinkJob, RestAway, RestError
 from .job import LiveWay, live_job
 from .monitor import (
@@ -71,11 +71,11 @@ def run_live(
         check_ends(settings, options)
     say = event_printer(results(), as_json=as_json)
     with with_newest(settings), health_page(settings.live.metrics_port, say):
-        opts = LiveOptions(as_json=as_json, history_lost=history_lost)
+        opts = LiveOptions(as_json=as_json, word=Word(history_lost=history_lost))
         if settings.estimate is not None:
             # the queries on record are looked for before a job is built
             known, emptied = with_ledger(settings, history_lost=history_lost)
-            return run_estimating(known, beam_options, replace(opts, emptied=emptied))
+            return run_estimating(known, beam_options, replace(opts, word=replace(opts.word, emptied=emptied)))
         histograms = PrivateHistograms(settings, model=labelled_so_far(settings, model_of(settings)))
         return run_to_end(settings, histograms, beam_options, opts).code
 
@@ -85,10 +85,7 @@ class LiveOptions:
     """What the operator chose for a live run."""
 
     as_json: bool = False  # print lines of JSON, the summary last
-    history_lost: bool = False  # go on although the ledger lacks what was published
-    emptied: bool = False  # by that word, a ledger was made just now in the place of one that was emptied
-    # releases of the sink that an earlier job of the command went on without, by that word
-    forgiven: frozenset[str] = frozenset()
+    word: Word = field(default_factory=Word)  # about a ledger that lacks what was published
     look_s: float = LOOK_S  # seconds between two looks at what is on record
     noise: Noise = "private"  # a hook of the tests
 
@@ -114,7 +111,7 @@ def run_estimating(settings: Settings, beam_options: Sequence[str], opts: LiveOp
         one = active_query(settings, live=True, noise=opts.noise)
         end = run_to_end(one.settings, one.histograms, beam_options, opts, until_us=one.until_us)
         # the operator's word is for what was lost until then; from here on this ledger is known
-        opts = replace(opts, history_lost=False, emptied=False, forgiven=end.forgiven)
+        opts = replace(opts, word=Word(forgiven=end.forgiven))
         settings, one = settings.changed({"ledger_id": end.ledger.store_id}), one.in_ledger(end.ledger)
         if end.stopped or not one.complete or (one.until is None and not one.ended):
             return end.code
@@ -192,15 +189,7 @@ def run_to_end(
     """
     console = results()
     say = event_printer(console, as_json=opts.as_json)
-    job = live_job(
-        settings,
-        histograms,
-        beam_options,
-        history_lost=opts.history_lost,
-        emptied=opts.emptied,
-        forgiven=opts.forgiven,
-        until_us=until_us,
-    )
+    job = live_job(settings, histograms, beam_options, opts.word, until_us=until_us)
     # every later opening insists on the ledger that this job began with
     ledger = job.follower.store.address
     settings, histograms = settings.changed({"ledger_id": ledger.store_id}), histograms.in_ledger(ledger)
@@ -252,24 +241,16 @@ def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, waits: 
         CommandError: it failed for good, or did not publish what was due.
     """
     say = waits.say
-
-    def first() -> Ran:
-        return _followed(job, say, look_s, first=True)
-
-    last: LiveJob | None = job
-
-    def next_one() -> Ran:
-        nonlocal last
-        last = made = _made(again)
-        waits.over()
-        with closing(made.follower):
-            return _followed(made, say, look_s)
-
-    attempt = first
+    running: LiveJob | None = job
     try:
         while True:
             try:
-                return attempt()
+                if running is None:
+                    running = _made(again)
+                    waits.over()
+                # the record of the first is looked at once more when all is over
+                with nullcontext() if running is job else closing(running.follower):
+                    return _followed(running, say, look_s, first=running is job)
             except AwayError as away:
                 restarts.check(away)
                 waits.wait(away)
@@ -279,17 +260,16 @@ def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, waits: 
                 say("restart", f"{error.symptom}; begun again in {pause:g} s, number {restarts.count} of this run")
                 time.sleep(pause)
                 failed = error
-            gone, last = last, None
+            gone, running = running, None
             _see_over(gone, failed, waits)
-            attempt = next_one
     except BaseException:
         # stopped between two jobs, or failed for good
-        if last is not None:
-            leave(last, say)
+        if running is not None:
+            leave(running, say)
         raise
 
 
-def _followed(job: LiveJob, say: Say, look_s: float, *, first: bool = False) -> Ran:
+def _followed(job: LiveJob, say: Say, look_s: float, *, first: bool) -> Ran:
     """Run one job to its end.
 
     Args:
@@ -328,16 +308,17 @@ def _alone(failure: CommandError, job: LiveJob) -> CommandError:
 
     A cluster that only does not answer is tried again until it does.
     """
-    ended = None if job.flink is None else job.flink.ended
-    lost = ended is not None and ended.end == "absent" and job.flink is not None and job.flink.seen
-    if lost and job.flink is not None and isinstance(failure, RunnerError):
-        return AwayError(f"{job.flink.where} was begun anew and has lost the job", failure.code, "cluster")
-    if ended is None or ended.end != "unknown" or not isinstance(failure, (RunnerError, AwayError)):
+    flink = job.flink
+    if flink is None or flink.ended is None or not isinstance(failure, (RunnerError, AwayError)):
         return failure
-    if ended.away and job.flink is not None:
+    if flink.ended.end == "absent" and flink.seen and isinstance(failure, RunnerError):
+        return AwayError(f"{flink.where} was begun anew and has lost the job", failure.code, "cluster")
+    if flink.ended.end != "unknown":
+        return failure
+    if flink.ended.away:
         said = failure.symptom if isinstance(failure, RunnerError) else str(failure)
-        return AwayError(f"{said}; and {job.flink.where} does not answer", failure.code, "cluster")
-    return CommandError(f"{failure}. It is not begun again by itself: {ended.text}", failure.code)
+        return AwayError(f"{said}; and {flink.where} does not answer", failure.code, "cluster")
+    return CommandError(f"{failure}. It is not begun again by itself: {flink.ended.text}", failure.code)
 
 
 def _see_over(job: LiveJob | None, failed: CommandError, waits: Waits) -> None:
@@ -367,7 +348,7 @@ def _await(flink: FlinkJob, waits: Waits, code: ExitCode) -> None:
     """Wait until a cluster answers."""
     while True:
         try:
-            flink.check()
+            flink.state()
         except RestAway as error:  # noqa: PERF203 - each turn waits
             waits.wait(AwayError(f"{flink.where} does not answer: {error}", code, "cluster"))
         except RestError:
@@ -385,7 +366,7 @@ def _not_taken(cause: BaseException, job: LiveJob) -> CommandError:
     if job.flink is not None:
         where = job.flink.where
         try:
-            job.flink.check()
+            job.flink.state()
         except RestAway:
             away = True
         except RestError:
@@ -422,7 +403,7 @@ def _begun_again(
     plan = histograms.plan
     now = make_plan(settings, plan.model, noise=plan.noise).with_sigma(plan.calibration.sigma)
     chosen = histograms if now.roster == plan.roster else PrivateHistograms.of(now)
-    return live_job(settings, chosen, beam_options, forgiven=forgiven, until_us=until_us)
+    return live_job(settings, chosen, beam_options, Word(forgiven=forgiven), until_us=until_us)
 
 
 def _check_whole(progress: LiveProgress, job: LiveJob) -> None:

@@ -82,10 +82,8 @@ def live_job(
     settings: Settings,
     histograms: PrivateHistograms,
     beam_options: Sequence[str],
+    word: Word = Word(),  # noqa: B008 - a frozen value
     *,
-    history_lost: bool = False,
-    emptied: bool = False,
-    forgiven: frozenset[str] = frozenset(),
     until_us: int | None = None,
 ) -> LiveJob:
     """Build the graph of a live job; its query is put on record first, and the sink gets what it lacks of the record.
@@ -94,9 +92,7 @@ def live_job(
         settings: the job.
         histograms: made from them.
         beam_options: Beam's, as words.
-        history_lost: go on although the ledger lacks what was published.
-        emptied: whether the ledger was made just now in the place of one that was emptied.
-        forgiven: releases of the sink that an earlier job of the command went on without.
+        word: the operator's about a ledger that lacks what was published.
         until_us: instant at which to end, with the windows that end by then, though the schedule goes on.
 
     Raises:
@@ -107,7 +103,6 @@ def live_job(
     """
     options, way = options_of(beam_options), LiveWay()
     flink, pipeline = flink_job(options), live_pipeline(options)
-    word = Word(history_lost=history_lost, emptied=emptied, forgiven=forgiven)
     ready = preflight(settings, histograms.plan, options, way, word)
     settings, plan, memory, unknown = ready.settings, ready.plan, ready.memory, ready.unknown
     source: LiveSource = ready.source
@@ -155,7 +150,7 @@ def live_job(
         topics,
         pool,
         memory,
-        forgiven | frozenset(unknown.names),
+        word.forgiven | frozenset(unknown.names),
     )
 
 
