@@ -154,14 +154,6 @@ class FlinkJob:
         # the cluster is reached as Beam's job server reaches it, whatever proxy the environment names
         self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
-    def check(self) -> None:
-        """See that the API answers.
-
-        Raises:
-            RestError: it does not.
-        """
-        self._found()
-
     def end(self, *, appear_s: float = 0.0) -> Ended:
         """Cancel the job, unless it is over, and wait until it is.
 
@@ -230,16 +222,14 @@ class FlinkJob:
         while True:
             passed = time.monotonic() - begun
             try:
-                found = self._found()
+                state = self.state()
             except RestError as error:
                 return f"its job {self.name!r} may be left in {self.where}: {error}; look there"
-            if found is not None and found[1] in _TERMINAL:
+            if state in _TERMINAL or (state is None and passed >= appear_s):
                 return None
-            if found is None and passed >= appear_s:
-                return None
-            if found is not None and (found[1] not in _ENDING or passed >= _CANCEL_S):
+            if state is not None and (state not in _ENDING or passed >= _CANCEL_S):
                 return (
-                    f"its job {self.name!r} is left in {self.where} ({found[1]}), where nobody watches it any more; "
+                    f"its job {self.name!r} is left in {self.where} ({state}), where nobody watches it any more; "
                     "cancel it there before another one is begun"
                 )
             time.sleep(_PAUSE_S)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from apache_beam.runners.runner import PipelineState
@@ -77,27 +78,21 @@ class Follower:
     Args:
         plan: the job.
         registration: what is on record for its query.
+
+    Attributes:
+        store: the ledger.
+        registration: as given.
     """
 
     def __init__(self, plan: Plan, registration: Registration) -> None:
         self._plan = plan
-        self._registration = registration
-        self._store = Store(plan.address)
+        self.registration = registration
+        self.store = Store(plan.address)
         self._start = registration.query.schedule.first
-
-    @property
-    def store(self) -> Store:
-        """The ledger."""
-        return self._store
-
-    @property
-    def registration(self) -> Registration:
-        """The query on record."""
-        return self._registration
 
     def first_missing(self) -> int | None:
         """Slot where the first missing window starts; ``None`` when the schedule is finished."""
-        found = next(self._store.missing(self._registration, start=self._start), None)
+        found = next(self.store.missing(self.registration, start=self._start), None)
         if found is None:
             return None
         self._start = found[0].start
@@ -105,21 +100,21 @@ class Follower:
 
     def begin_us(self) -> int:
         """Windows that end by this instant are on record or refused."""
-        schedule, first = self._registration.query.schedule, self.first_missing()
+        schedule, first = self.registration.query.schedule, self.first_missing()
         if first is None:
             return self._plan.grid.time_of(schedule.covered.stop)
         return self._plan.grid.time_of(schedule.window_at(first).stop - 1)  # the window itself ends later
 
     def due_us(self, start: int) -> int:
         """End of the window that starts at a slot."""
-        return self._plan.grid.time_of(self._registration.query.schedule.window_at(start).stop)
+        return self._plan.grid.time_of(self.registration.query.schedule.window_at(start).stop)
 
     def look(self, state: str) -> LiveProgress:
         """Where the job stands now."""
-        schedule, first = self._registration.query.schedule, self.first_missing()
+        schedule, first = self.registration.query.schedule, self.first_missing()
         done = len(schedule) if first is None else schedule.number_of(first) - schedule.number_of(schedule.first)
         until = self._plan.grid.time_of(schedule.over_at(schedule.number_of(schedule.first) + done - 1))
-        account = standing_in(self._store, self._plan.domain.name)
+        account = standing_in(self.store, self._plan.domain.name)
         return LiveProgress(
             state=state,
             until=format_instant(until) if done else None,
@@ -130,28 +125,19 @@ class Follower:
         )
 
     def record(self) -> OnRecord:
-        """All that is on record now, also of an endless schedule, by the rosters that are on record now."""
-        return live_record(self._store, self._store.current(self._registration))
+        """All that is on record now, up to the last window that has an entry, by the rosters on record now."""
+        store, held = self.store, self.store.current(self.registration)
+        entries = [entry for entry in store.entries(held.domain.name) if entry.query == held.query.name]
+        charged = frozenset(entry.window_start for entry in entries if entry.decision == "charged")
+        refused = frozenset(entry.window_start for entry in entries if entry.decision == "refused")
+        last = max(charged, default=None)
+        lacking = () if last is None else takewhile(lambda found: found[0].start <= last, store.missing(held))
+        missing = {window.start for window, _ in lacking}
+        return OnRecord(standing_in(store, held.domain.name), held, charged - missing, refused, charged)
 
     def close(self) -> None:
         """Close the store."""
-        self._store.close()
-
-
-def live_record(store: Store, registration: Registration) -> OnRecord:
-    """What is on record for a query, up to the last window that has an entry."""
-    name = registration.query.name
-    entries = [entry for entry in store.entries(registration.domain.name) if entry.query == name]
-    charged = {entry.window_start for entry in entries if entry.decision == "charged"}
-    refused = frozenset(entry.window_start for entry in entries if entry.decision == "refused")
-    last, missing = max(charged, default=None), set[int]()
-    if last is not None:
-        for window, _ in store.missing(registration):
-            if window.start > last:
-                break
-            missing.add(window.start)
-    account = standing_in(store, registration.domain.name)
-    return OnRecord(account, registration, frozenset(charged - missing), refused, frozenset(charged))
+        self.store.close()
 
 
 #: Seconds between two looks at what is on record.
@@ -301,7 +287,8 @@ def _stopped(result: Any, job: LiveJob, say: Say) -> tuple[LiveProgress, dict[st
     try:  # some runners tell nothing of a job once it is cancelled
         early = None if result is None else _within(_LAST_S, lambda: _tallies(result))
     finally:
-        state = PipelineState.CANCELLED if job.is_left else _stop(result)
+        if not job.is_left:
+            _stop(result)
     say("stop", STOPPED)
     if job.is_left:
         # what was being handed over may reach the cluster yet
@@ -313,17 +300,17 @@ def _stopped(result: Any, job: LiveJob, say: Say) -> tuple[LiveProgress, dict[st
     elif result is not None and not job.here:
         say("warning", _RUNS_ON)
     tallies = None if result is None else _within(_LAST_S, lambda: _tallies(result))
-    return _last_look(job, state), tallies or early
+    return _last_look(job), tallies or early
 
 
-def _last_look(job: LiveJob, state: str) -> LiveProgress:
+def _last_look(job: LiveJob) -> LiveProgress:
     """Where a job that was stopped stands.
 
     Raises:
         CommandError: the ledger cannot be looked at, or does not answer, which who stops a job does not wait for.
     """
     try:
-        progress = _within(_END_S, lambda: job.follower.look(state), failing=Exception)
+        progress = _within(_END_S, lambda: job.follower.look(PipelineState.CANCELLED), raising=True)
     except StoreError as error:
         raise CommandError(f"{STOPPED}; what that is cannot be told: {error}", ExitCode.STORE) from error
     if progress is None:
@@ -381,7 +368,7 @@ def _cluster_trouble(health: FlinkHealth, flink: FlinkJob) -> Trouble | None:
 
 def _rounds(result: Any, job: LiveJob, watch_loop: WatchLoop, look_s: float) -> LiveProgress:
     printed = ""
-    whole: float | None = None
+    whole = float("inf")
     with watch_loop.awaiting(Cause.LEDGER):
         progress = job.follower.look(PipelineState.STARTING)
     while True:
@@ -407,7 +394,7 @@ def _rounds(result: Any, job: LiveJob, watch_loop: WatchLoop, look_s: float) -> 
             return progress
         if job.is_over(progress.first_missing):
             # some runners let a job run on whose source has ended
-            whole = time.monotonic() if whole is None else whole
+            whole = min(whole, time.monotonic())
             if time.monotonic() - whole > _END_S:
                 _end_whole(result, job, watch_loop.say)
                 return replace(progress, state=PipelineState.DONE)
@@ -461,7 +448,7 @@ def _tallies(result: Any) -> dict[str, int] | None:
         return None
 
 
-def _stop(result: Any) -> str:
+def _stop(result: Any) -> None:
     """Cancel a job and wait a while until its runner has let go."""
     deadline = time.monotonic() + _END_S
 
@@ -472,16 +459,15 @@ def _stop(result: Any) -> str:
 
     if result is not None:
         _within(_END_S, cancel)  # the runner may have got the same signal, and be gone
-    return PipelineState.CANCELLED
 
 
-def _within(seconds: float, call: Callable[[], _Answer], failing: type[Exception] | tuple[()] = ()) -> _Answer | None:
+def _within(seconds: float, call: Callable[[], _Answer], *, raising: bool = False) -> _Answer | None:
     """What is answered, or ``None`` after some seconds: Beam would wait for ever for a runner that stands still.
 
     Args:
         seconds: for how long.
         call: what is called.
-        failing: an error that is raised here, too; any other is as good as no answer.
+        raising: whether its error is raised here, too; else it is as good as no answer.
     """
     answers: list[_Answer] = []
     failed: list[Exception] = []
@@ -495,9 +481,8 @@ def _within(seconds: float, call: Callable[[], _Answer], failing: type[Exception
     calling = threading.Thread(target=answered, name="quiltstream-calling", daemon=True)
     calling.start()
     calling.join(seconds)
-    for error in failed:
-        if isinstance(error, failing):
-            raise error
+    if raising and failed:
+        raise failed[0]
     return answers[0] if answers else None
 
 

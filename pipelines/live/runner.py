@@ -185,7 +185,7 @@ def check_ends(settings: Settings, options: PipelineOptions) -> None:
         )
     cluster = FlinkJob(place, "")
     try:
-        cluster.check()
+        cluster.state()
     except RestError as error:
         raise CommandError(
             f"model.estimate.every needs the REST API of {cluster.where}, to end the running job at each estimate: "

@@ -192,7 +192,7 @@ def test_a_server_that_is_not_flink_is_reported_without_its_content(
 ) -> None:
     api.status, api.body = status, body
     with pytest.raises(RestError, match=text) as caught:
-        FlinkJob(api.place, "load-1").check()
+        FlinkJob(api.place, "load-1").state()
     assert "secret" not in str(caught.value)
     assert FlinkJob(api.place, "load-1").end().end == "unknown"
     assert api.cancelled == []
