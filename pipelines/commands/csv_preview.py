@@ -11,7 +11,7 @@ import csv
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -75,37 +75,16 @@ def layout_of(path: Path, time: re.Pattern[str], hour: re.Pattern[str], value: s
         hour: finds names of columns of times of the day.
         value: column whose numbers tell the decimal mark; all do if left out, or if there is none of that name.
     """
-    with open_text(str(path)) as file:
-        sample = file.read(_BYTES)
-    encoding = _encoding(sample)
-    text = sample.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:
-        raise CommandError(f"{path}: it is empty; give a file that holds readings", ExitCode.SOURCE)
-    header, *others = lines[: 1 + _LINES]
-    if any(unicodedata.category(character) == "Cc" for character in header if character != "\t"):
-        raise CommandError(
-            f"{path}: its first line is not a line of text; save it as UTF-8, or check that it is a CSV file",
-            ExitCode.SOURCE,
-        )
-    delimiter = max(_DELIMITERS, key=lambda delimiter: _columns(header, others, delimiter))
-    if not _columns(header, others, delimiter):
-        _check_ends(path, header, others)
-        _check_first(path, header, others, delimiter)
-    names, *rows = csv.reader([header, *others], delimiter=delimiter)
-    if any(_DATA.fullmatch(name.strip()) for name in names) and not _are_numbered(names, time):
-        raise CommandError(
-            f"{path}: its first line looks like data, not like the names of columns; put a line of names above it, "
-            "for example meter,time,kwh",
-            ExitCode.SOURCE,
-        )
-    telling = [at for at, name in enumerate(names) if name == value] or range(len(names))
-    decimal = "," if _has_commas(rows, len(names), telling, delimiter) else "."
-    columns = ({row[at].strip() for row in rows if len(row) == len(names)} - {*MISSING} for at in range(len(names)))
-    given = {name: cells for name, cells in zip(names, columns, strict=True) if cells}
-    grouped = tuple(name for name, cells in given.items() if decimal == "." and _may_be_grouped(cells))
+    encoding, lines = _lines(path)
+    delimiter = _delimiter(path, *lines)
+    names, *rows = csv.reader(lines, delimiter=delimiter)
+    _check_names(path, names, time)
+    columns = _columns(names, rows)
+    has_commas = any(_has_commas(cells, delimiter) for name, cells in columns if name == value or value not in names)
+    given = {name: kept for name, cells in columns if (kept := {*cells} - {*MISSING})}
+    grouped = tuple(name for name, cells in given.items() if not has_commas and _may_be_grouped(cells))
     texts = tuple(name for name, cells in given.items() if _are_texts(cells, is_hour=hour.search(name) is not None))
-    return Layout(encoding, delimiter, decimal, grouped, texts)
+    return Layout(encoding, delimiter, "," if has_commas else ".", grouped, texts)
 
 
 def batches_of(layout: Layout, file: BinaryIO) -> Iterator[pa.RecordBatch]:
@@ -132,18 +111,45 @@ def _encoding(sample: bytes) -> Encoding:
     return "windows-1252"
 
 
-def _columns(header: str, others: list[str], delimiter: str) -> int:
+def _lines(path: Path) -> tuple[Encoding, list[str]]:
+    """The encoding of a file, and its first lines that are not blank."""
+    with open_text(str(path)) as file:
+        sample = file.read(_BYTES)
+    encoding = _encoding(sample)
+    text = sample.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise CommandError(f"{path}: it is empty; give a file that holds readings", ExitCode.SOURCE)
+    if any(unicodedata.category(character) == "Cc" for character in lines[0] if character != "\t"):
+        raise CommandError(
+            f"{path}: its first line is not a line of text; save it as UTF-8, or check that it is a CSV file",
+            ExitCode.SOURCE,
+        )
+    return encoding, lines[: 1 + _LINES]
+
+
+def _delimiter(path: Path, header: str, *others: str) -> str:
+    """The delimiter that makes the most columns.
+
+    Raises:
+        CommandError: none makes several, because the lines below the first one end with one, or have more columns.
+    """
+    widths = {one: _joint_width(one, header, *others) for one in _DELIMITERS}
+    delimiter = max(_DELIMITERS, key=widths.__getitem__)
+    if not widths[delimiter]:
+        _check_ends(path, header, others)
+        _check_first(path, header, others, delimiter)
+    return delimiter
+
+
+def _joint_width(delimiter: str, header: str, *others: str) -> int:
     """Columns that a delimiter makes of a file; 0 where its lines disagree, or where it makes one."""
     names, *widths = (len(row) for row in csv.reader([header, *others], delimiter=delimiter))
     return names if names > 1 and sum(width == names for width in widths) * 2 >= len(widths) else 0
 
 
-def _check_ends(path: Path, header: str, others: list[str]) -> None:
-    """Check that the lines below the first one do not alone end with a delimiter.
-
-    Raises:
-        CommandError: they do.
-    """
+def _check_ends(path: Path, header: str, others: Sequence[str]) -> None:
+    """Check that the lines below the first one do not alone end with a delimiter."""
     for delimiter in _DELIMITERS:
         width = _width(header, delimiter)
         ends = [line for line in others if line.rstrip(" ").endswith(delimiter)]
@@ -156,16 +162,12 @@ def _check_ends(path: Path, header: str, others: list[str]) -> None:
             )
 
 
-def _check_first(path: Path, header: str, others: list[str], delimiter: str) -> None:
-    """Check that some line has as many columns as the first one, which a remark above the names has not.
-
-    Raises:
-        CommandError: none has.
-    """
+def _check_first(path: Path, header: str, others: Sequence[str], delimiter: str) -> None:
+    """Check that some line has as many columns as the first one, which a remark above the names has not."""
     if not others or _width(header, delimiter) in {_width(line, delimiter) for line in others}:
         return
     usual = {one: Counter(_width(line, one) for line in others).most_common(1)[0][0] for one in _DELIMITERS}
-    delimiter = max(_DELIMITERS, key=lambda one: usual[one])
+    delimiter = max(_DELIMITERS, key=usual.__getitem__)
     raise CommandError(
         f"{path}: its first line has {plural(_width(header, delimiter), 'column')}, and the lines below it have "
         f"{usual[delimiter]}; begin the file with a line of the names of all columns, and take away what is above it",
@@ -177,29 +179,37 @@ def _width(line: str, delimiter: str) -> int:
     return len(next(csv.reader([line], delimiter=delimiter)))
 
 
-def _are_numbered(names: list[str], time: re.Pattern[str]) -> bool:
-    """Whether the names of columns are whole numbers, as of meters or times of the day, beside that of a time."""
+def _check_names(path: Path, names: list[str], time: re.Pattern[str]) -> None:
+    """Check that the first line is no data: whole numbers, as of meters or hours, are names beside that of a time."""
     whole = [name.strip() for name in names if name.strip().isdecimal()]
     others = [name for name in names if not name.strip().isdecimal()]
-    are_names = not any(_DATA.fullmatch(name.strip()) for name in others)
-    return len(whole) >= FEWEST_SERIES and len(set(whole)) == len(whole) and are_names and any(map(time.search, others))
+    are_names = len(whole) >= FEWEST_SERIES and len(set(whole)) == len(whole) and any(map(time.search, others))
+    if any(_DATA.fullmatch(name.strip()) for name in others) or (whole and not are_names):
+        raise CommandError(
+            f"{path}: its first line looks like data, not like the names of columns; put a line of names above it, "
+            "for example meter,time,kwh",
+            ExitCode.SOURCE,
+        )
 
 
-def _has_commas(rows: list[list[str]], width: int, telling: Iterable[int], delimiter: str) -> bool:
-    """Whether some of the columns that tell it has numbers with decimal commas.
+def _columns(names: list[str], rows: list[list[str]]) -> list[tuple[str, tuple[str, ...]]]:
+    """The name and the cells of each column, from the rows that have all of them; no column without such a row."""
+    whole = [[cell.strip() for cell in row] for row in rows if len(row) == len(names)]
+    return list(zip(names, zip(*whole, strict=True), strict=False))
+
+
+def _has_commas(column: Iterable[str], delimiter: str) -> bool:
+    """Whether a column has numbers with decimal commas.
 
     Groups of three digits may as well be thousands, but not between semicolons, which are there because the comma
     is the decimal mark. Where one such group after a point may be decimals, the mark of most numbers counts. Texts
     without a digit are marks of a missing value or an error.
     """
-    for at in telling:
-        cells = [row[at].strip() for row in rows if len(row) == width and _DIGIT.search(row[at])]
-        commas = [cell for cell in cells if "," in cell]
-        are_thousands = delimiter != ";" and all(map(_COMMA_THOUSANDS.fullmatch, commas))
-        points = [] if any(map(GROUPED.fullmatch, cells)) else [cell for cell in cells if "." in cell]
-        if len(commas) > len(points) and all(map(_WITH_COMMA.fullmatch, cells)) and not are_thousands:
-            return True
-    return False
+    cells = [cell for cell in column if _DIGIT.search(cell)]
+    commas = [cell for cell in cells if "," in cell]
+    are_thousands = delimiter != ";" and all(map(_COMMA_THOUSANDS.fullmatch, commas))
+    points = [] if any(map(GROUPED.fullmatch, cells)) else [cell for cell in cells if "." in cell]
+    return len(commas) > len(points) and all(map(_WITH_COMMA.fullmatch, cells)) and not are_thousands
 
 
 def _may_be_grouped(cells: set[str]) -> bool:
