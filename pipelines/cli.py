@@ -289,24 +289,7 @@ def demo(out: Path) -> None:
     is_flag=True,
     help="Replace settings that are there, and beside them the roster, also if you edited it, or gateway's settings.",
 )
-def init(
-    data: Path | None,
-    output: Path,
-    *,
-    hold_out: float,
-    value: str | None,
-    timezone: str,
-    from_topic: str | None,
-    servers: str | None,
-    options: tuple[str, ...],
-    registry: str | None,
-    from_mqtt: str | None,
-    broker: str | None,
-    gateway: Path | None,
-    messages: int,
-    seconds: float,
-    force: bool,
-) -> None:
+def init(**given: Any) -> None:
     r"""Write a commented settings file from a look at data (CSV, JSON Lines, Parquet, Avro; a file, folder or pattern).
 
     Beside it a roster with every series in one group, but those held out: roster.csv, or NAME-roster.csv beside another
@@ -325,44 +308,9 @@ def init(
       quiltstream init --from-topic meters --servers localhost:9092
       quiltstream init --from-mqtt 'tele/#' --broker localhost:1883 --seconds 60
     """
-    from .console import facts, heading, results
-    from .errors import CommandError, ExitCode
+    from .commands.init import Options, write_settings
 
-    if sum(one is not None for one in (data, from_topic, from_mqtt)) != 1:
-        raise CommandError("give one of DATA, --from-topic TOPIC and --from-mqtt FILTER", ExitCode.SETTINGS)
-    if output.is_dir():
-        raise CommandError(f"-o {output}: it is a folder; name a file in it, such as {output / 'settings.yaml'}")
-    console = results()
-    if data is None:
-        from .commands.init import GATEWAY_FILE, Wanted, check_places, write
-        from .commands.init import from_mqtt as of_mqtt
-        from .commands.init import from_topic as of_topic
-
-        # a look lasts, so what would stop its end stops its begin
-        check_places(output, *([output.with_name(GATEWAY_FILE)] if broker is not None else []), force=force)
-        wanted = Wanted(messages, value, timezone)
-        guessed = (
-            of_topic(from_topic, servers, options, registry, wanted)
-            if from_topic is not None
-            else of_mqtt(from_mqtt or "", broker, gateway, seconds, wanted)
-        )
-        replaced = write(guessed, output, force=force).said_replaced
-        heading(console, f"{output}: written from a look at {from_topic or from_mqtt}")
-        facts(console, [*guessed.said, *replaced])
-        beside = f"; {output.with_name('gateway.yaml')} brings the messages" if guessed.gateway else ""
-        console.print(f"\nRead it, then: quiltstream run --dry-run {output}{beside}", soft_wrap=True)
-        return
-    from .commands.data_preview import look_at
-    from .commands.init import guess, roster_of, write
-
-    guessed = guess(look_at(data, value), output, timezone)
-    written, roster = write(guessed, output, force=force, hold_out=hold_out), roster_of(output)
-    heading(console, f"{output}: written from a look at {data.name}")
-    published = [(roster.name, f"{written.published:,} series, in one group")] if written.published else []
-    held = [("held out", f"{written.held_out:,} series, the history of the model")] if written.held_out else []
-    facts(console, [*guessed.said, *published, *held, *written.said_replaced])
-    fitting = f"quiltstream fit {output} --cover 0.9 --exclude {roster}"
-    console.print(f"\nRead it, then: {fitting if held else f'quiltstream run --dry-run {output}'}", soft_wrap=True)
+    write_settings(Options(**given))
 
 
 @main.command()

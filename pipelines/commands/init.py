@@ -38,10 +38,10 @@ from ...schemas.settings.places import Constant, RegisterValue, place_text
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, time_zone
 from ...transforms.payloads.messages import Messages, SourceAwayError
 from ..connectors.job_io import JobPath, check_output, job_paths
-from ..console import listed, percent, plural
+from ..console import facts, heading, listed, percent, plural, results
 from ..errors import CommandError, ExitCode, writing
 from ..runners import read_source
-from .data_preview import ALIKE, MALFORMED, NO_NUMBER, UNSURE, Look
+from .data_preview import ALIKE, MALFORMED, NO_NUMBER, UNSURE, Look, look_at
 from .message_preview import MessageLook, look_at_messages
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
 
@@ -198,13 +198,14 @@ _WINDOWS_TEXT = """\
 windows:
   size: {size}
 {sizes}  start: {start}
-  {stop_key} {stop}{stop_note}
+  {stop}
 
 # Of this query alone, at no further cost:
 # by: hour  # a histogram for each hour of the day; or weekday, weekend, month, or several: [weekend, hour]
 {bins}
 {groups}
 """
+_NO_STOP = "# stop:  the file is longer than the look: left out, it ends with the data"
 _SIZES = """\
   # every: 1d  # a divisor of size makes them slide
   # size: day  # or week, month: of the calendar in slots.timezone, of 23 or 25 hours where its clock changes
@@ -246,15 +247,11 @@ _MESSAGE_SOURCE_TEXT = """\
 source: {source}
 
 readings:
-{readings}{rises}
+{readings}
 slots:  # at most one reading counts per series and slot, the latest
   interval: {interval}{interval_note}
   timezone: {zone}  # {zone_note}
 
-"""
-_MESSAGE_RISES = """\
-  # A GUESS: it hardly fell in the look, so it is a meter's counter, and a slot has what it rose since the last reading
-  # before it. If it is none, write the place inside register alone.
 """
 _MESSAGE_WINDOWS_TEXT = """\
 # Which windows are published, for every series of the roster, also where there are no readings.
@@ -294,6 +291,27 @@ mqtt:
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line gives: one of ``data``, ``from_topic`` and ``from_mqtt``, and what says more of it."""
+
+    data: Path | None  # file, folder or pattern
+    output: Path  # settings file to write
+    hold_out: float  # share of the series of ``data`` that are not published
+    value: str | None  # column, or path, of the value; guessed if left out
+    timezone: str  # of times without an offset, and of days
+    from_topic: str | None  # a Kafka topic
+    servers: str | None  # its brokers
+    options: tuple[str, ...]  # of librdkafka: NAME=VALUE, a secret by its place as ``{env: KAFKA_PASSWORD}``
+    registry: str | None  # URL of the schema registry
+    from_mqtt: str | None  # filter of topics at an MQTT broker
+    broker: str | None  # its address
+    gateway: Path | None  # settings of a gateway that has it instead
+    messages: int  # how many are looked at, at most
+    seconds: float  # a look at MQTT, at most
+    force: bool  # whether files that are there are replaced
+
+
 @dataclass(frozen=True, slots=True)
 class Guess:
     """A settings file and what it assumes."""
@@ -305,11 +323,6 @@ class Guess:
     # settings of a gateway that brings the messages, which are to be written beside them; empty for none
     gateway: str = ""
 
-    @property
-    def grouped(self) -> bool:
-        """Whether the settings name a roster, which is to be written beside them."""
-        return bool(self.with_history)
-
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -319,10 +332,46 @@ class Written:
     held_out: int = 0  # series that it leaves to the history of the model
     replaced: tuple[Path, ...] = ()  # files that were there
 
-    @property
-    def said_replaced(self) -> list[tuple[str, str]]:
-        """The files that were there, for people."""
-        return [("replaced", ", ".join(path.name for path in self.replaced))] if self.replaced else []
+    def said(self, roster: Path) -> list[tuple[str, str]]:
+        """The same for people."""
+        rows = (
+            (roster.name, self.published, f"{self.published:,} series, in one group"),
+            ("held out", self.held_out, f"{self.held_out:,} series, the history of the model"),
+            ("replaced", self.replaced, ", ".join(path.name for path in self.replaced)),
+        )
+        return [(name, text) for name, is_said, text in rows if is_said]
+
+
+def write_settings(options: Options) -> None:
+    """Write a settings file, and what goes beside it, from a look; say what was guessed."""
+    output, data = options.output, options.data
+    if sum(one is not None for one in (data, options.from_topic, options.from_mqtt)) != 1:
+        raise CommandError("give one of DATA, --from-topic TOPIC and --from-mqtt FILTER", ExitCode.SETTINGS)
+    if output.is_dir():
+        raise CommandError(f"-o {output}: it is a folder; name a file in it, such as {output / 'settings.yaml'}")
+    if data is None:
+        guessed, name = _guess_from_broker(options), options.from_topic or options.from_mqtt
+        written = write(guessed, output, force=options.force)
+    else:
+        guessed, name = guess(look_at(data, options.value), output, options.timezone), data.name
+        written = write(guessed, output, force=options.force, hold_out=options.hold_out)
+    console, roster = results(), roster_of(output)
+    heading(console, f"{output}: written from a look at {name}")
+    facts(console, [*guessed.said, *written.said(roster)])
+    following = f"quiltstream run --dry-run {output}"
+    if written.held_out:
+        following = f"quiltstream fit {output} --cover 0.9 --exclude {roster}"
+    beside = f"; {output.with_name(GATEWAY_FILE)} brings the messages" if guessed.gateway else ""
+    console.print(f"\nRead it, then: {following}{beside}", soft_wrap=True)
+
+
+def _guess_from_broker(options: Options) -> Guess:
+    # a look lasts, so what would stop its end stops its begin
+    beside = [options.output.with_name(GATEWAY_FILE)] if options.broker is not None else []
+    check_places(options.output, *beside, force=options.force)
+    if options.from_topic is not None:
+        return from_topic(options.from_topic, options)
+    return from_mqtt(options.from_mqtt or "", options)
 
 
 def roster_of(output: Path) -> Path:
@@ -346,12 +395,25 @@ def number_text(value: float) -> str:
     return f"{value:.{_DIGITS}g}"
 
 
-def _edges(look: Look, scale: float) -> tuple[float, ...]:
+def _watts(unit: str, interval_us: int) -> float | None:
+    """The factor from a unit to watts, of energy in a slot to their average; ``None`` of another unit."""
+    return WATTS[unit] / (interval_us if unit in _ENERGY else 1) if unit in WATTS else None
+
+
+def _measure(unit: str, interval_us: int, watts: float | None, *, unknown: str, power: str) -> str:
+    """The settings of a unit and its factor, with a note on it."""
+    factor = number_text(1.0 if watts is None else watts)
+    note = unknown if watts is None else power
+    if watts is not None and unit in _ENERGY:
+        note = f"1 {unit} in a slot of {format_duration(interval_us)} is {factor} W on average"
+    return f"  unit: {json.dumps(unit)}\n  scale: {factor}  # {note}\n"
+
+
+def _edges(values: npt.NDArray[np.float64]) -> tuple[float, ...]:
     """Round numbers near the fifths of what was seen, or, of those above a lowest value that most are, of these.
 
     Every bin has values, unless all are equal: a bin that no history visits has no place in a chain.
     """
-    values = look.values * scale
     if not len(values):
         return (0.0,)
     for digits in range(1, _DIGITS + 1):
@@ -397,13 +459,12 @@ def name_of(text: str) -> str:
 
 def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
     """Write the settings for a file that was looked at."""
-    interval = look.interval_us
     windows = _windows(look, zone)
-    per_unit = WATTS.get(look.unit)
-    scale = 1.0 if per_unit is None else per_unit / (interval if look.unit in _ENERGY else 1)
-    edges = _edges(look, scale) if per_unit is None else POWER_EDGES
-    note = "factor from the column's unit to the unit of the edges" if per_unit is None else _to_watts(look, scale)
-    measure = f"  unit: {json.dumps(look.unit)}\n  scale: {number_text(scale)}  # {note}\n"
+    watts = _watts(look.unit, look.interval_us)
+    edges = _edges(look.values) if watts is None else POWER_EDGES
+    unknown = "factor from the column's unit to the unit of the edges"
+    power = f"1 {look.unit} is {number_text(watts or 1)} W"
+    measure = _measure(look.unit, look.interval_us, watts, unknown=unknown, power=power)
     name = name_of(look.path.stem)
     roster = roster_of(output).name
     compose = partial(
@@ -417,16 +478,14 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
         roster=roster,
         parts=_parts(look, name),
         measure="" if look.labels else measure,
-        interval=format_duration(interval),
+        interval=format_duration(look.interval_us),
         origin=windows.text(windows.start),
-        states=_states(look, edges, is_power=per_unit is not None),
+        states=_states(look, edges, is_power=watts is not None),
         bins="" if look.labels else _BINS.format(number_text(edges[len(edges) // 2])),
         size=windows.size,
         sizes=_SIZES if windows.size not in ("day", "week") else _OF_CALENDAR,
         start=windows.text(windows.first),
-        stop=windows.text(windows.stop) if look.complete else "",
-        stop_key="stop:" if look.complete else "# stop:",
-        stop_note="" if look.complete else " the file is longer than the look: left out, it ends with the data",
+        stop=f"stop: {windows.text(windows.stop)}" if look.complete else _NO_STOP,
     )
     stand_in, fitted = (model.format(roster=roster) for model in (_STAND_IN, _FITTED))
     every, published = (series.format(roster=roster) for series in (_ROSTER, _PUBLISHED))
@@ -434,7 +493,7 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
     text = compose(model=stand_in, groups=every if is_grouped else _NO_ROSTER)
     load_settings(text)  # what is written must be accepted as it is
     with_history = compose(model=fitted, groups=published) if is_grouped else ""
-    return Guess(text, _said(look, scale, per_unit, windows, zone), with_history)
+    return Guess(text, _said(look, watts, windows, zone), with_history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -570,39 +629,36 @@ def _time_more(look: Look) -> str:
     return lines
 
 
-def _to_watts(look: Look, scale: float) -> str:
-    if look.unit in _ENERGY:
-        return f"1 {look.unit} in a slot of {format_duration(look.interval_us)} is {number_text(scale)} W on average"
-    return f"1 {look.unit} is {number_text(scale)} W"
-
-
-def _said(look: Look, scale: float, per_unit: int | None, windows: _Windows, zone: str) -> tuple[tuple[str, str], ...]:
-    """What is said of a look at a file: all that is not empty."""
+def _said(look: Look, watts: float | None, windows: _Windows, zone: str) -> tuple[tuple[str, str], ...]:
+    """What is said of a look at a file."""
     is_long = look.wide is None
     others = listed(look.others, _SHOWN)
     not_used = f"columns that are none of values: {others}; where one is, see readings.wide in the file"
     if is_long:
         not_used = f"also numeric: {others}: use --value, or readings.wide if each of them is a series of its own"
-    marks = UNSURE if look.unsure else NO_NUMBER
-    said = {
-        "malformed": f"{percent(look.malformed)} of the lines, rejected: {MALFORMED}" if look.malformed else "",
-        "series": _said_series(look),
-        "names": f"{look.alike:,} {ALIKE}" if look.alike else "",
-        "time": _said_time(look, windows, zone),
-        "no time": f"{percent(look.no_time)} of the rows, rejected: {_NO_TIME}" if look.no_time else "",
-        "value": _said_value(look, scale, per_unit),
-        "no number": f"{percent(look.no_number)} of it, rejected: {marks}" if look.no_number else "",
-        "thousands": _THOUSANDS if is_long and look.value in look.layout.grouped else "",
-        "counter": "" if not look.rises else _COUNTER if is_long else _WIDE_COUNTER,
-        "not used": not_used if others else "",
-        "not read": f"{listed(look.unread, _SHOWN)}: {_NOT_READ}" if look.unread else "",
-        "labels": f"in {', '.join(look.other_labels[:_SHOWN])}: --value counts them" if look.other_labels else "",
-        "made public": _PUBLIC_NAMES.format(len(look.without), listed(look.without, _SHOWN)) if look.without else "",
-        "day or month": f"{look.ambiguous} {_AMBIGUOUS}" if look.ambiguous is not None else "",
-        "interval": format_duration(look.interval_us),
-        "windows": windows.said(complete=look.complete),
-    }
-    return tuple((name, text) for name, text in said.items() if text)
+    rows = (
+        ("malformed", look.malformed, f"{percent(look.malformed)} of the lines, rejected: {MALFORMED}"),
+        ("series", True, _said_series(look)),
+        ("names", look.alike, f"{look.alike:,} {ALIKE}"),
+        ("time", True, _said_time(look, windows, zone)),
+        ("no time", look.no_time, f"{percent(look.no_time)} of the rows, rejected: {_NO_TIME}"),
+        ("value", True, _said_value(look, watts)),
+        (
+            "no number",
+            look.no_number,
+            f"{percent(look.no_number)} of it, rejected: {UNSURE if look.unsure else NO_NUMBER}",
+        ),
+        ("thousands", is_long and look.value in look.layout.grouped, _THOUSANDS),
+        ("counter", look.rises, _COUNTER if is_long else _WIDE_COUNTER),
+        ("not used", others, not_used),
+        ("not read", look.unread, f"{listed(look.unread, _SHOWN)}: {_NOT_READ}"),
+        ("labels", look.other_labels, f"in {', '.join(look.other_labels[:_SHOWN])}: --value counts them"),
+        ("made public", look.without, _PUBLIC_NAMES.format(len(look.without), listed(look.without, _SHOWN))),
+        ("day or month", look.ambiguous is not None, f"{look.ambiguous} {_AMBIGUOUS}"),
+        ("interval", True, format_duration(look.interval_us)),
+        ("windows", True, windows.said(complete=look.complete)),
+    )
+    return tuple((name, text) for name, is_said, text in rows if is_said)
 
 
 def _said_series(look: Look) -> str:
@@ -623,13 +679,13 @@ def _said_time(look: Look, windows: _Windows, zone: str) -> str:
     return f"column {columns}{read_as}; {zoned}"
 
 
-def _said_value(look: Look, scale: float, per_unit: int | None) -> str:
+def _said_value(look: Look, watts: float | None) -> str:
     value = f"column {look.value}" if look.wide is None else "in the columns of the series"
     if look.wide == "times":
         value = f"a wide table: {len(look.columns):,} columns from {look.value} on are a time of the day each"
     if look.labels:
         return f"{value}, {len(look.labels)} labels: {listed(look.labels, _SHOWN)}{_PUBLIC_LABELS}"
-    return f"{value}, {look.unit or _NO_UNIT}" + ("" if per_unit is None else f", times {number_text(scale)} for W")
+    return f"{value}, {look.unit or _NO_UNIT}" + ("" if watts is None else f", times {number_text(watts)} for W")
 
 
 def check_places(output: Path, *beside: Path, force: bool) -> tuple[Path, ...]:
@@ -655,34 +711,40 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
 
     A share of the series may be held out: the history that a model is fitted on, chosen by the order of names alone.
     """
-    roster, gateway = roster_of(output), output.with_name(GATEWAY_FILE)
     files = {output.with_name(SCHEMA_FILE): schema_file(), output: guessed.with_history if hold_out else guessed.text}
+    beside = [output.with_name(GATEWAY_FILE)] if guessed.gateway else []
+    if guessed.with_history:
+        beside = [roster_of(output)]
     settings = load_settings(guessed.text, folder=output.parent)
     sources = [one for one in job_paths(settings) if one.field.startswith("source")]
-    for path in (*files, *([roster] if guessed.grouped else [])):
+    for path in (*files, *beside):
         _check_no_data(path, sources)  # first, as nothing replaces data
-    beside = [*([roster] if guessed.grouped else []), *([gateway] if guessed.gateway else [])]
     replaced = check_places(output, *beside, force=force)
-    if not guessed.grouped:
+    if not guessed.with_history:
         if hold_out:
             raise CommandError("--hold-out: the data are one series, so none can be held out of what is published")
-        _write({gateway: guessed.gateway} | files if guessed.gateway else files)
+        _write(dict.fromkeys(beside, guessed.gateway) | files)
         return Written(replaced=replaced)
     with writing(output, _ELSEWHERE):
         # the data are named from this folder, by a path that may lead out of it again
         output.parent.mkdir(parents=True, exist_ok=True)
     every = series_of(settings)
-    # evenly by the order of the names, so that neighbours differ
+    names = _published(every, hold_out)
+    made = io.StringIO(newline="")
+    csv.writer(made, lineterminator="\n").writerows([("series", "group"), *((name, "all") for name in names)])
+    _write(files | dict.fromkeys(beside, made.getvalue()))
+    return Written(len(names), len(every) - len(names), replaced)
+
+
+def _published(every: Sequence[str], hold_out: float) -> list[str]:
+    """The names that are published: evenly by their order, so that neighbours differ."""
     names = [one for at, one in enumerate(every) if math.floor((at + 1) * hold_out) == math.floor(at * hold_out)]
     if hold_out and (not names or len(names) == len(every)):
         raise CommandError(
             f"--hold-out {hold_out:g}: of {len(every)} series that leaves {len(every) - len(names)} for the history "
             f"and {len(names)} to publish; give a share that leaves some of both"
         )
-    made = io.StringIO(newline="")
-    csv.writer(made, lineterminator="\n").writerows([("series", "group"), *((name, "all") for name in names)])
-    _write(files | {roster: made.getvalue()})
-    return Written(len(names), len(every) - len(names), replaced)
+    return names
 
 
 def _check_no_data(path: Path, sources: Sequence[JobPath]) -> None:
@@ -713,28 +775,16 @@ def series_of(settings: Settings) -> list[str]:
     return sorted(names)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The options of a look at messages."""
-
-    messages: int  # how many are looked at, at most
-    value: str | None = None  # path, or name, of the value; guessed if left out
-    timezone: str = "UTC"  # of times without an offset, and of days
-
-
-def from_topic(topic: str, servers: str | None, options: Sequence[str], registry: str | None, wanted: Wanted) -> Guess:
-    """Settings from the last messages of a Kafka topic; nothing is committed, and no group is left.
-
-    Options of librdkafka are ``NAME=VALUE``, a secret by its place: ``sasl.password={env: KAFKA_PASSWORD}``.
-    """
+def from_topic(topic: str, options: Options) -> Guess:
+    """Settings from the last messages of a Kafka topic; nothing is committed, and no group is left."""
     from ...transforms.kafka.client import Cluster, KafkaUnavailableError  # noqa: PLC0415 - of an extra
     from ...transforms.kafka.source import last_messages  # noqa: PLC0415
 
-    if servers is None:
+    if options.servers is None:
         raise CommandError("--servers HOST:PORT is missing: where the brokers of --from-topic are")
-    given: dict[str, Any] = {"servers": servers, "topic": topic}
-    given |= {"options": dict(map(_option, options))} if options else {}
-    given |= {} if registry is None else {"registry": {"url": registry}}
+    given: dict[str, Any] = {"servers": options.servers, "topic": topic}
+    given |= {"options": dict(map(_option, options.options))} if options.options else {}
+    given |= {} if options.registry is None else {"registry": {"url": options.registry}}
     source = _checked(given)
     schemas = None
     if source.registry is not None:
@@ -742,18 +792,18 @@ def from_topic(topic: str, servers: str | None, options: Sequence[str], registry
 
         schemas = RegistrySchemas(source.registry.url, {})
     try:
-        messages = last_messages(Cluster(servers, source.options), (topic,), wanted.messages)
+        messages = last_messages(Cluster(options.servers, source.options), (topic,), options.messages)
     except KafkaUnavailableError as error:
         raise CommandError(f"--from-topic {topic}: {error}", ExitCode.SOURCE) from error
-    where = f"topic {topic} at {servers}"
+    where = f"topic {topic} at {options.servers}"
     try:
         look = look_at_messages(
-            messages, where, value=wanted.value, timezone=wanted.timezone, only=topic, schemas=schemas
+            messages, where, value=options.value, timezone=options.timezone, only=topic, schemas=schemas
         )
     except SourceAwayError as error:
         raise CommandError(f"--registry: {error}", ExitCode.SOURCE) from error
     origin = Origin(where, topic, {"kafka": given}, "quiltstream try THIS-FILE --from-topic 20")
-    return guess_messages(look, origin, wanted.timezone)
+    return guess_messages(look, origin, options.timezone)
 
 
 def _option(given: str) -> tuple[str, Any]:
@@ -776,11 +826,44 @@ def _checked(given: Mapping[str, Any]) -> KafkaSource:
         raise SettingsError(["; ".join(problems)]) from None
 
 
-def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: float, wanted: Wanted) -> Guess:
+def from_mqtt(filter_: str, options: Options) -> Guess:
     """Settings of a job, and of a gateway unless there is one, from what an MQTT broker sends meanwhile."""
     from ..gateway.connection import Session, listen  # noqa: PLC0415 - of an extra
     from ..gateway.run import broker_of  # noqa: PLC0415
 
+    levels = _levels(filter_)
+    mqtt, settings = _broker_of(options)
+    given = broker_of(mqtt, Path if settings is None else settings.path)
+    own = f"quiltstream-init-{secrets.token_hex(4)}"
+    session = Session(**given, client_id=own, filters=(filter_,), packet=1 << 20)
+    try:
+        messages = _messages_of(listen(session, options.messages, options.seconds))
+    except CommandError as error:
+        meant = "; in --broker mqtts:// is mqtt.tls: {}" if settings is None and "mqtt.tls" in str(error) else ""
+        raise CommandError(f"{error}{meant}", ExitCode.SOURCE) from error
+    where = f"{filter_} at {mqtt.host}:{mqtt.port_in_use}"
+    if not len(messages):
+        raise CommandError(
+            f"{where}: no message came within {options.seconds:g} s; check the filter, let a device send, or wait "
+            "longer with --seconds",
+            ExitCode.SOURCE,
+        )
+    only = next((level for level in reversed(levels) if not set("+#$") & set(level)), "meter")
+    look = look_at_messages(
+        messages,
+        where,
+        value=options.value,
+        timezone=options.timezone,
+        levels=[at for at, level in enumerate(levels, 1) if level == "+"],
+        only=only,
+        hint="; or wait longer, with --seconds",
+    )
+    lines = not any(b"\n" in (one or b"") for one in messages.payloads)
+    return guess_messages(look, _origin_of(filter_, only, where, mqtt, settings, lines=lines), options.timezone)
+
+
+def _levels(filter_: str) -> list[str]:
+    """The levels of a filter of topics whose messages others do not miss for it."""
     try:
         levels = topic_filter(filter_).split("/")
     except ValueError as error:
@@ -791,40 +874,7 @@ def from_mqtt(filter_: str, broker: str | None, gateway: Path | None, seconds: f
             f"--from-mqtt: {filter_!r} would take messages away from those that share it, or keep them out; look at "
             f"{plain!r}, and write the other into the gateway's settings"
         )
-    if (broker is None) == (gateway is None):
-        raise CommandError(
-            "give --broker HOST:PORT (mqtts://HOST:PORT with TLS), or --gateway FILE for a user, a password or "
-            "certificates of your own"
-        )
-    settings = None if gateway is None else GatewaySettings.read(gateway)
-    mqtt = _broker(broker or "") if settings is None else settings.mqtt
-    given = broker_of(mqtt, Path if settings is None else settings.path)
-    own = f"quiltstream-init-{secrets.token_hex(4)}"
-    session = Session(**given, client_id=own, filters=(filter_,), packet=1 << 20)
-    try:
-        messages = _messages_of(listen(session, wanted.messages, seconds))
-    except CommandError as error:
-        meant = "; in --broker mqtts:// is mqtt.tls: {}" if settings is None and "mqtt.tls" in str(error) else ""
-        raise CommandError(f"{error}{meant}", ExitCode.SOURCE) from error
-    where = f"{filter_} at {mqtt.host}:{mqtt.port_in_use}"
-    if not len(messages):
-        raise CommandError(
-            f"{where}: no message came within {seconds:g} s; check the filter, let a device send, or wait longer with "
-            "--seconds",
-            ExitCode.SOURCE,
-        )
-    only = next((level for level in reversed(levels) if not set("+#$") & set(level)), "meter")
-    look = look_at_messages(
-        messages,
-        where,
-        value=wanted.value,
-        timezone=wanted.timezone,
-        levels=[at for at, level in enumerate(levels, 1) if level == "+"],
-        only=only,
-        hint="; or wait longer, with --seconds",
-    )
-    lines = not any(b"\n" in (one or b"") for one in messages.payloads)
-    return guess_messages(look, _origin_of(filter_, only, where, mqtt, settings, lines=lines), wanted.timezone)
+    return levels
 
 
 def _messages_of(heard: Sequence[tuple[Arrived, int]]) -> Messages:
@@ -837,6 +887,19 @@ def _messages_of(heard: Sequence[tuple[Arrived, int]]) -> Messages:
         stamps_us=np.array([stamp for _, stamp in heard], dtype=np.int64),
         positions=np.arange(len(heard), dtype=np.int64),
     )
+
+
+def _broker_of(options: Options) -> tuple[Broker, GatewaySettings | None]:
+    """The broker, and the settings of the gateway that names it."""
+    if (options.broker is None) == (options.gateway is None):
+        raise CommandError(
+            "give --broker HOST:PORT (mqtts://HOST:PORT with TLS), or --gateway FILE for a user, a password or "
+            "certificates of your own"
+        )
+    if options.gateway is None:
+        return _broker(options.broker or ""), None
+    settings = GatewaySettings.read(options.gateway)
+    return settings.mqtt, settings
 
 
 def _broker(text: str) -> Broker:
@@ -902,20 +965,18 @@ def _client_options(mqtt: Broker) -> str:
 def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Guess:
     """Write the settings for messages that were looked at."""
     interval = look.interval_us or _UNSEEN_INTERVAL_US
-    energy = look.unit in _ENERGY
-    # energy is a power where the value is what was used in a slot
-    per_unit = None if energy and not look.rises else WATTS.get(look.unit)
-    scale = 1.0 if per_unit is None else per_unit / (interval if energy else 1)
-    states = _edges_text(_PLACEHOLDERS, _PLACEHOLDER_EDGES, json.dumps(look.unit))
-    if per_unit is not None:
-        states = _edges_text(_USUAL_BINS, POWER_EDGES, "W")
+    is_device_energy = look.unit in _ENERGY and not look.rises  # a power where the value is what was used in a slot
+    watts = None if is_device_energy else _watts(look.unit, interval)
+    unknown = "factor from the unit of the values to the unit of the edges"
+    if is_device_energy:
+        unknown = "energy of whatever interval the device means"
+    measure = _measure(look.unit, interval, watts, unknown=unknown, power=f"{look.unit} to W")
+    states = _edges_text(_USUAL_BINS, POWER_EDGES, "W")
+    if watts is None:
+        states = _edges_text(_PLACEHOLDERS, _PLACEHOLDER_EDGES, json.dumps(look.unit))
     named = name_of(origin.name)
     whole = Readings.model_validate(look.readings)
-    parts = {key: value for key, value in look.readings.items() if key != "unit"}
-    lines = [f"  {key}: {_flow(value)}\n" for key, value in parts.items()]
-    lines.append(
-        f"  unit: {json.dumps(look.unit)}\n  scale: {number_text(scale)}  # {_message_scale(look, scale, interval)}\n"
-    )
+    lines = [f"  {key}: {_flow(value)}\n" for key, value in look.readings.items() if key != "unit"]
     live = origin.rereads or not look.rises
     text = _MESSAGE_TEMPLATE.format(
         **_shared(named, zone, "jsonl", "releases"),
@@ -924,8 +985,7 @@ def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Gues
         trying=origin.trying,
         run="run --live" if live else "run",
         source=_flow(origin.source),
-        readings="".join(lines),
-        rises=_MESSAGE_RISES if look.rises and "register" in look.readings else "",
+        readings="".join([*lines, measure]),
         interval=format_duration(interval),
         interval_note="" if look.interval_us else "  # A GUESS: no series had two readings in the look",
         states=states,
@@ -957,14 +1017,6 @@ def _flow(value: Any) -> str:
         .removesuffix("...\n")
         .strip()
     )
-
-
-def _message_scale(look: MessageLook, scale: float, interval_us: int) -> str:
-    if scale == 1 and look.unit not in WATTS:
-        return "factor from the unit of the values to the unit of the edges"
-    if look.unit in _ENERGY and look.rises:
-        return f"1 {look.unit} in a slot of {format_duration(interval_us)} is {number_text(scale)} W on average"
-    return "energy of whatever interval the device means" if look.unit in _ENERGY else f"{look.unit} to W"
 
 
 def _message_said(look: MessageLook, whole: Readings, zone: str) -> tuple[tuple[str, str], ...]:

@@ -161,7 +161,7 @@ def test_an_unexpected_failure_exits_with_1_and_shows_its_text_with_debug_only(t
     )
     quiet = fork("init", "readings.csv", "-o", "x.yaml", cwd=tmp_path, program=broken)
     assert (quiet.code, quiet.out) == (1, "")
-    assert quiet.err.startswith("Error: KeyError at quiltstream.pipelines.cli, line ")
+    assert quiet.err.startswith("Error: KeyError at quiltstream.pipelines.commands.init, line ")
     assert "17" not in quiet.err.split("line ")[1].split(";")[1]
     loud = fork("init", "readings.csv", "-o", "x.yaml", "--debug", cwd=tmp_path, program=broken)
     assert loud.code == 1
