@@ -335,27 +335,22 @@ class _Fields:
         """Look at messages."""
         raw = [payload or b"" for payload in messages.payloads[:_LOOKED]]
         packed = sum(one.startswith(_GZIP) for one in raw) >= _MOST * len(raw)
-        if packed:
-            raw = [_unpacked(one) for one in raw]
+        raw = [_unpacked(one) for one in raw] if packed else raw
         payload, bodies = _format_of(raw, schemas)
-        leaves = _leaves(bodies) if payload is not None else {}
-        short = [one.decode("ascii", "replace") for one in raw if len(one) <= _LONGEST_NUMBER]
-        numbers = [one for one in short if _NUMBER_TEXT.fullmatch(one) or _WITH_UNIT.fullmatch(one)]
-        names = topics(messages, range(len(messages)))
-        words = _words(names)
-        differing = tuple(sorted({*(at for at, said in words.items() if len(said) > 1), *(set(levels) & set(words))}))
+        numbers = [] if payload is not None else _number_texts(raw)
+        words = _words(topics(messages, range(len(messages))))
         return cls(
             payload=payload,
             packed=packed,
             plain=payload is None and len(numbers) >= _FEW * len(raw),
-            leaves=leaves,
+            leaves=_leaves(bodies),
             documents=len(bodies),
-            levels=differing,
+            levels=tuple(at for at, said in words.items() if len(said) > 1 or at in levels),
             words=words,
             keyed=all(key and key.decode("utf-8", "surrogateescape").isprintable() for key in messages.keys),
             only=only,
             bodies=bodies,
-            said_unit=_unit_behind(numbers) if payload is None else "",
+            said_unit=_unit_behind(numbers),
         )
 
     @property
@@ -388,6 +383,12 @@ def _unpacked(payload: bytes) -> bytes:
         return unpacked(payload, 1_000_000)
     except ValueError:
         return b""
+
+
+def _number_texts(raw: Sequence[bytes]) -> list[str]:
+    """The payloads that are a number, with a unit or without."""
+    short = [one.decode("ascii", "replace") for one in raw if len(one) <= _LONGEST_NUMBER]
+    return [one for one in short if _NUMBER_TEXT.fullmatch(one) or _WITH_UNIT.fullmatch(one)]
 
 
 def _unit_behind(texts: Iterable[str]) -> str:
@@ -445,21 +446,25 @@ def _can_be_said(steps: Steps) -> bool:
 def _walk(value: Any, steps: Steps, keyed: set[Steps]) -> Iterator[tuple[Steps, Any]]:
     if len(steps) >= _DEEPEST:
         return
+    parts = _parts(value, is_keyed=steps in keyed)
+    for step, inner in parts or ():
+        yield from _walk(inner, (*steps, step), keyed)
+    if parts is None and value is not None:
+        yield steps, value
+
+
+def _parts(value: Any, *, is_keyed: bool) -> list[tuple[Step, Any]] | None:
+    """What a value holds, and the steps to it; ``None`` where it is no object, list or text of an object."""
     if isinstance(value, dict):
-        for name, inner in cast("dict[Any, Any]", value).items():
-            step: Step = Do.FIELDS if steps in keyed else name
-            if isinstance(name, str):
-                yield from _walk(inner, (*steps, step), keyed)
-    elif isinstance(value, list):
+        given = cast("dict[Any, Any]", value).items()
+        return [(Do.FIELDS if is_keyed else name, inner) for name, inner in given if isinstance(name, str)]
+    if isinstance(value, list):
         inside = cast("list[Any]", value)
         # a list of several kinds of things is a record, whose parts have numbers
         mixed = len(set(map(type, inside)) - {type(None)}) > 1 and any(isinstance(one, (dict, list)) for one in inside)
-        for at, inner in enumerate(inside[: _MOST_PARTS if mixed else None]):
-            yield from _walk(inner, (*steps, at if mixed else None), keyed)
-    elif isinstance(value, str) and value.startswith("{") and (inside := _json_in(value)) is not None:
-        yield from _walk(inside, (*steps, Do.JSON), keyed)
-    elif value is not None:
-        yield steps, value
+        return [(at if mixed else None, inner) for at, inner in enumerate(inside[: _MOST_PARTS if mixed else None])]
+    found = _json_in(value) if isinstance(value, str) and value.startswith("{") else None
+    return None if found is None else [(Do.JSON, found)]
 
 
 def _json_in(text: str) -> dict[str, Any] | None:
@@ -503,22 +508,28 @@ def _is_keyed(objects: Sequence[dict[str, Any]]) -> bool:
 
 def _time_of(leaf: _Leaf) -> dict[str, Any] | None:
     """How the times of a field are written, as settings; ``None`` if it holds none."""
-    named = bool(TIME.search(leaf.name) or _OWN_TIME.search(leaf.name))
-    given = [one for one in leaf.values if type(one) in (int, float) or (type(one) is str and one.isdecimal())]
-    numbers = [float(one) for one in given if len(str(one)) <= _LONGEST_NUMBER and math.isfinite(float(one))]
-    if named and len(numbers) >= _MOST * len(leaf.values):
-        typical = median(numbers)
-        unit = next((unit for least, unit in EPOCHS if typical >= least), None)
-        if unit is None or not _EARLIEST_S <= typical / _PER_SECOND[unit] <= _LATEST_S:
-            return None
-        return {} if unit == "s" else {"time_unit": unit}
+    named, least = bool(TIME.search(leaf.name) or _OWN_TIME.search(leaf.name)), _MOST * len(leaf.values)
+    if named and len(numbers := _counts(leaf.values)) >= least:
+        return _time_unit(median(numbers))
     texts = [one for one in leaf.values if type(one) is str and 8 <= len(one) <= _LONGEST_NUMBER]  # noqa: PLR2004 - of a time
-    if len(texts) < _MOST * len(leaf.values) or not (named or all("-" in one and ":" in one for one in texts)):
+    if len(texts) < least or not (named or all("-" in one and ":" in one for one in texts)):
         return None
     form = text_format(texts)
-    if form is None:
+    return {"time_format": form} if form else None if form is None else {}
+
+
+def _counts(values: Sequence[Any]) -> list[float]:
+    """Numbers that may count since 1970, as texts too."""
+    given = [one for one in values if type(one) in (int, float) or (type(one) is str and one.isdecimal())]
+    return [float(one) for one in given if len(str(one)) <= _LONGEST_NUMBER and math.isfinite(float(one))]
+
+
+def _time_unit(typical: float) -> dict[str, Any] | None:
+    """The unit of times that are counted since 1970, as settings; ``None`` if there are no such times."""
+    unit = next((unit for least, unit in EPOCHS if typical >= least), None)
+    if unit is None or not _EARLIEST_S <= typical / _PER_SECOND[unit] <= _LATEST_S:
         return None
-    return {"time_format": form} if form else {}
+    return {} if unit == "s" else {"time_unit": unit}
 
 
 def _rank(name: str, forms: Sequence[re.Pattern[str]]) -> int:
@@ -546,21 +557,17 @@ def _times(fields: _Fields, value: _Leaf) -> Iterator[dict[str, Any]]:
         # of the element itself before that of the message, and none that tells of something else
         return (int(bool(_OTHER_TIME.search(leaf.name))), -len(leaf.arrays))
 
+    is_bare = value.steps[-1:] == (None,)
+    # the numbers of an array are a step apart, which a field says
+    steps = [{"every": one.text} for one in fields.leaves.values() if _is_step(one, value)][:1]
     for leaf in fields.sorted(rank)[:_TRIED]:
-        how = _time_of(leaf) or {}
-        if value.steps and value.steps[-1] is None and leaf.arrays != value.arrays:
-            # an array of bare numbers: they are a step apart, which a field says
-            every = next((one for one in fields.leaves.values() if _is_step(one, value)), None)
-            if every is not None:
-                yield {"time": {"path": leaf.text, "every": every.text}, **how}
-            continue
-        yield {"time": {"path": leaf.text}, **how}
-    if value.steps and value.steps[-1] is None:
-        for leaf in fields.leaves.values():
-            beside = leaf.steps[-1:] == (None,) and leaf.steps[:-2] == value.steps[:-2] and leaf is not value
-            how = _time_of(leaf) if beside else None
-            if how is not None:
-                yield {"time": {"path": path_text((*leaf.steps[:-1], Do.NTH))}, **how}
+        for more in steps if is_bare and leaf.arrays != value.arrays else [{}]:
+            yield {"time": {"path": leaf.text, **more}, **(_time_of(leaf) or {})}
+    for leaf in fields.leaves.values() if is_bare else ():
+        beside = leaf.steps[-1:] == (None,) and leaf.steps[:-2] == value.steps[:-2] and leaf is not value
+        how = _time_of(leaf) if beside else None
+        if how is not None:
+            yield {"time": {"path": path_text((*leaf.steps[:-1], Do.NTH))}, **how}
     yield {"time": {"stamp": True}}
 
 
@@ -656,18 +663,21 @@ def _value(fields: _Fields, leaf: _Leaf, *, nth: bool = False) -> dict[str, Any]
     if len(leaf.documents) < fields.documents:
         said["optional"] = True
     texts = [one for one in leaf.values if type(one) is str]
-    more: dict[str, Any] = {"decimal": ","} if any("," in one for one in texts) else {}
     unit = unit_of(leaf.name)
-    near = (one for one in fields.leaves.values() if one.steps[:-1] == leaf.steps[:-1] and one.name in FIELDS)
-    beside = next(near, None)
     if leaf.kind == "unit":
         said["unit"], unit = True, _unit_behind(texts)
-    elif beside is not None:
-        units = Counter(map(str, beside.values)).most_common()
-        known = next((one for one, _ in units if is_known(one)), None)
-        if known is not None:
-            said["unit"], unit = {"path": beside.text}, known
+    elif (beside := _unit_beside(fields, leaf)) is not None:
+        said["unit"], unit = {"path": beside[0]}, beside[1]
+    more = {"decimal": ","} if any("," in one for one in texts) else {}
     return {"value": said, **({"unit": unit} if unit else {}), **more}
+
+
+def _unit_beside(fields: _Fields, leaf: _Leaf) -> tuple[str, str] | None:
+    """The path of the unit beside a value, and the known one that most values have; ``None`` where there is none."""
+    near = (one for one in fields.leaves.values() if one.steps[:-1] == leaf.steps[:-1] and one.name in FIELDS)
+    beside = next(near, None)
+    units = [] if beside is None else Counter(map(str, beside.values)).most_common()
+    return next(((beside.text, one) for one, _ in units if beside is not None and is_known(one)), None)
 
 
 def _with_names(tester: _Tester, fields: _Fields, leaf: _Leaf, best: _Outcome) -> _Outcome:
@@ -752,44 +762,52 @@ def _is_on(name: str, form: str) -> bool:
     return all(one == two or two.replace("@", "").isupper() or ":" in two for one, two in pairs)
 
 
+#: What most telegrams of DSMR have, the power that is taken; and XML of the Green Button and CIM.
+_TELEGRAM = tuple(
+    {"preset": "dsmr", "value": code, "unit": "kW", **time}
+    for time in ({}, {"time": {"stamp": True}})
+    for code in ("1-0:1.7.0", "1-0:21.7.0")
+)
+_DOCUMENT = tuple(
+    {"preset": preset, "value": {"register": {"name": unit}} if is_counter else unit, "unit": unit}
+    for preset, is_counter in (("green-button", False), ("cim", False), ("cim", True))
+    for unit in ("Wh", "W", "m3", "therm")
+)
+
+
 def _of_presets(messages: Messages, fields: _Fields, wanted: str | None) -> list[dict[str, Any]]:
     """The presets with a convention of their own that fit the messages, each with names that its value may have."""
-    names = topics(messages, range(len(messages)))
-    series = next((one for one in _series(fields, ()) if "path" not in one and "join" not in one), None)
-    found: list[dict[str, Any]] = []
-    body = messages.payloads[0] or b""
-    if _is_sparkplug(names):
-        likely = _metrics(messages) if wanted is None else [wanted]
-        found += [{"preset": "sparkplug", "value": one} for one in likely]
-    if body.lstrip()[:1] == b"/" and b"!" in body:
-        found += [{"preset": "dsmr", "value": one, "unit": unit} for one, unit in _CODES]
-        found += [{**one, "time": {"stamp": True}} for one in found]
-    if body.lstrip()[:1] == b"<":
-        units = ("Wh", "W", "m3", "therm")
-        found += [{"preset": preset, "value": one, "unit": one} for preset in ("green-button", "cim") for one in units]
-        found += [{"preset": "cim", "value": {"register": {"name": one}}, "unit": one} for one in units]
+    found = [{"preset": "sparkplug", "value": one} for one in _metrics(messages, wanted)]
+    found += _of_text((messages.payloads[0] or b"").lstrip())
     said = _names_of_convention(fields.bodies)
     found += [{"preset": preset, "value": one} for preset, values in said.items() for one in values]
+    series = next((one for one in _series(fields, ()) if not {"path", "join"} & set(one)), None)
     if series is not None:
         found += [one | {"series": series} for one in found if one["preset"] in {"thingsboard", "senml"}]
-    return [one for one in found if wanted is None or one["value"] == wanted] or [
-        {**one, "value": wanted} for one in found[:2]
-    ]
+    return [one for one in found if wanted in (None, one["value"])] or [{**one, "value": wanted} for one in found[:2]]
 
 
-#: What most telegrams of DSMR have: the power that is taken.
-_CODES = (("1-0:1.7.0", "kW"), ("1-0:21.7.0", "kW"))
+def _of_text(body: bytes) -> Iterator[dict[str, Any]]:
+    """The presets whose payloads are text of their own."""
+    if body.startswith(b"/") and b"!" in body:
+        yield from _TELEGRAM
+    if body.startswith(b"<"):
+        yield from _DOCUMENT
 
 
 def _is_sparkplug(names: Iterable[str]) -> bool:
     return any(name.startswith("spBv1.0/") for name in names)
 
 
-def _metrics(messages: Messages) -> list[str]:
-    """Names of Sparkplug's metrics that are numbers, the likeliest value first.
+def _metrics(messages: Messages, wanted: str | None) -> list[str]:
+    """The name that is wanted, or those of Sparkplug's metrics that are numbers, the likeliest value first.
 
     A level that is no known measure may name a meter, so ``+`` stands for it; of a name without a measure none is left.
     """
+    if not _is_sparkplug(topics(messages, range(len(messages)))):
+        return []
+    if wanted is not None:
+        return [wanted]
     from ...transforms.payloads.presets.sparkplug import EVERY, numeric_metrics  # noqa: PLC0415 - protobuf, if wanted
 
     united = Counter[tuple[str, ...]]()
@@ -807,59 +825,57 @@ def _metrics(messages: Messages) -> list[str]:
 def _names_of_convention(bodies: Sequence[Any]) -> dict[str, list[str]]:
     """Names that values have in EdgeX, NGSI, SenML and behind a gateway of ThingsBoard, the likeliest first."""
     found: dict[str, set[str]] = defaultdict(set)
-    for body in bodies:
-        if isinstance(body, list):
-            for one in body:
-                name = one.get("n", one.get("bn")) if isinstance(one, dict) and {"v", "bn"} & set(one) else None
-                if isinstance(name, str):
-                    found["senml"].add(re.split(r"[:/]", name)[-1])
-        elif isinstance(body, dict):
-            _names_in_object(body, found)
+    for preset, name in (pair for body in bodies for pair in _named_values(body)):
+        if isinstance(name, str) and name:
+            found[preset].add(name)
     # in SenML what ends a name may as well be that of a device
-    found["senml"] = {one for one in found["senml"] if _rank(one, _VALUES) < len(_VALUES)}
-    found = {preset: names - {""} for preset, names in found.items()}
+    ends = {re.split(r"[:/]", one)[-1] for one in found.pop("senml", ())}
+    found["senml"] = {one for one in ends - {""} if _rank(one, _VALUES) < len(_VALUES)}
     return {
         preset: sorted(names, key=lambda one: (_rank(one, _VALUES), one))[:_TRIED] for preset, names in found.items()
     }
 
 
-def _names_in_object(body: dict[str, Any], found: dict[str, set[str]]) -> None:
+def _named_values(body: Any) -> Iterator[tuple[str, Any]]:
+    """The presets of which a message may be, each with what stands there for the name of a value."""
+    if isinstance(body, dict):
+        yield from _named_in_object(body)
+    for one in _objects(body):
+        if {"v", "bn"} & set(one):
+            yield "senml", one.get("n", one.get("bn"))
+
+
+def _named_in_object(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     event = body.get("event", body)
-    for one in _list_in(event, "readings"):
-        if isinstance(one, dict) and isinstance(one.get("resourceName"), str):
-            found["edgex"].add(one["resourceName"])
-    for one in _list_in(body, "data"):
-        if isinstance(one, dict) and {"id", "type"} <= set(one):
-            found["ngsi-ld"] |= {name for name, said in one.items() if isinstance(said, dict) and "value" in said}
-    for items in body.values():
-        for one in items if isinstance(items, list) else ():
-            if isinstance(one, dict) and isinstance(one.get("values"), dict) and "ts" in one:
-                found["thingsboard"] |= set(one["values"])
+    for one in _objects(event.get("readings")) if isinstance(event, dict) else ():
+        yield "edgex", one.get("resourceName")
+    for one in _objects(body.get("data")):
+        if {"id", "type"} <= set(one):
+            yield from (("ngsi-ld", name) for name, said in one.items() if isinstance(said, dict) and "value" in said)
+    for one in (one for items in body.values() for one in _objects(items)):
+        if isinstance(one.get("values"), dict) and "ts" in one:
+            yield from (("thingsboard", name) for name in one["values"])
 
 
-def _list_in(value: Any, name: str) -> list[Any]:
-    found = value.get(name) if isinstance(value, dict) else None
-    return cast("list[Any]", found) if isinstance(found, list) else []
+def _objects(value: Any) -> list[dict[Any, Any]]:
+    """The objects in a list; none in anything else."""
+    return [one for one in cast("list[Any]", value) if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _look(found: _Outcome, messages: Messages, fields: _Fields) -> MessageLook:
     """What is said of the best proposal."""
     readings = dict(found.readings)
     whole = Readings.model_validate(readings)
-    unit = whole.unit.strip()
-    kept = np.array([not any(name == "mqtt-retain" and said == b"1" for name, said in one) for one in messages.headers])
-    stamped = any(isinstance(one, Place) and one.stamp for one in parts_of(whole.time))
-    runs = runs_of(found.codes, found.instants, found.values)
     value = readings.get("value")
-    named = bool(_TOTAL.search(_name_of(value)))
-    is_power = bool(_VALUES[0].search(_name_of(value)))
-    rises = not is_power and are_counters(runs, _FEWEST_RISES if named else COUNTER_RISES)
+    rises = _rises(found, value)
     if rises and value is not None:
         readings["value"] = {"register": {"name": value} if isinstance(value, str) else value}
     times = np.unique(np.stack([found.codes, found.instants]), axis=1)
     apart = np.diff(times[1])[np.diff(times[0]) == 0]
+    stamped = any(isinstance(one, Place) and one.stamp for one in parts_of(whole.time))
     # what the broker had kept came at once, whenever it was measured
-    apart = apart[apart > 0] if not stamped or kept.all() else apart[:0]
+    came_at_once = stamped and any(("mqtt-retain", b"1") in one for one in messages.headers)
+    apart = apart[:0] if came_at_once else apart[apart > 0]
     preset = readings.get("preset")
     whole_value = "the payload is the value" if fields.plain else "a mapping of its fields"
     return MessageLook(
@@ -872,20 +888,23 @@ def _look(found: _Outcome, messages: Messages, fields: _Fields) -> MessageLook:
         names=found.names,
         interval_us=slot_of(apart) if len(apart) else None,
         rises=rises or "register" in str(whole.model_dump(mode="json").get("value", "")),
-        unit=unit,
+        unit=whole.unit.strip(),
         latest_us=int(found.instants.max()),
         naive=_is_naive(whole, fields),
     )
 
 
-def _name_of(value: Any) -> str:
-    return str(value.get("path", "")) if isinstance(value, dict) else ""
+def _rises(found: _Outcome, value: Any) -> bool:
+    """Whether the values are those of a meter's counter; fewer rises tell it where the name does."""
+    name = str(value.get("path", "")) if isinstance(value, dict) else ""
+    fewest = _FEWEST_RISES if _TOTAL.search(name) else COUNTER_RISES
+    is_power = _VALUES[0].search(name) is not None
+    return not is_power and are_counters(runs_of(found.codes, found.instants, found.values), fewest)
 
 
 def _is_naive(whole: Readings, fields: _Fields) -> bool:
     """Whether the times are texts without an offset."""
-    place = whole.time
-    steps = getattr(place, "steps", None)
+    steps = getattr(whole.time, "steps", None)
     leaf = fields.leaves.get(tuple(None if one is Do.NTH else one for one in steps)) if steps else None
     texts = [one for one in leaf.values if type(one) is str] if leaf is not None else []
     return bool(texts) and not any(re.search(r"(Z|[+-]\d\d:?\d\d)$", one) for one in texts)
