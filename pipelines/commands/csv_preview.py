@@ -28,6 +28,12 @@ from ..errors import CommandError, ExitCode
 #: Columns from which those that have one name but for its digits are said to be a series each.
 FEWEST_SERIES = 3
 
+#: Names of columns of times, and of those of the day.
+TIME = re.compile(
+    r"time|^ts$|date|stamp|epoch|when|zeit|datum|^stunde$|horodat|^heure$|fecha|^hora$|tijd", re.IGNORECASE
+)
+HOUR = re.compile(r"^hour$|^time$|time_?of_?day|^(uhr)?zeit$|^stunde$|^heure$|^hora$|^tijd$", re.IGNORECASE)
+
 #: Bytes and lines that are looked at, and of how many lines one may be damaged.
 _BYTES, _LINES, _LINES_A_DAMAGED = 1 << 20, 200, 20
 _DELIMITERS = (",", ";", "\t", "|")
@@ -66,24 +72,17 @@ class Layout:
     texts: tuple[str, ...] = ()  # columns that are text, though Arrow would take them for times or numbers
 
 
-def layout_of(path: Path, time: re.Pattern[str], hour: re.Pattern[str], value: str | None = None) -> Layout:
-    """Look at the beginning of a CSV file.
-
-    Args:
-        path: the file.
-        time: finds names of columns of times.
-        hour: finds names of columns of times of the day.
-        value: column whose numbers tell the decimal mark; all do if left out, or if there is none of that name.
-    """
+def layout_of(path: Path, value: str | None = None) -> Layout:
+    """The layout by the first lines; the column ``value`` tells the decimal mark, or any does if it is not there."""
     encoding, lines = _lines(path)
     delimiter = _delimiter(path, *lines)
     names, *rows = csv.reader(lines, delimiter=delimiter)
-    _check_names(path, names, time)
+    _check_names(path, names)
     columns = _columns(names, rows)
     has_commas = any(_has_commas(cells, delimiter) for name, cells in columns if name == value or value not in names)
     given = {name: kept for name, cells in columns if (kept := {*cells} - {*MISSING})}
     grouped = tuple(name for name, cells in given.items() if not has_commas and _may_be_grouped(cells))
-    texts = tuple(name for name, cells in given.items() if _are_texts(cells, is_hour=hour.search(name) is not None))
+    texts = tuple(name for name, cells in given.items() if _are_texts(cells, is_hour=HOUR.search(name) is not None))
     return Layout(encoding, delimiter, "," if has_commas else ".", grouped, texts)
 
 
@@ -129,11 +128,7 @@ def _lines(path: Path) -> tuple[Encoding, list[str]]:
 
 
 def _delimiter(path: Path, header: str, *others: str) -> str:
-    """The delimiter that makes the most columns.
-
-    Raises:
-        CommandError: none makes several, because the lines below the first one end with one, or have more columns.
-    """
+    """The delimiter that makes the most columns; where none makes several, it is said what may be wrong."""
     widths = {one: _joint_width(one, header, *others) for one in _DELIMITERS}
     delimiter = max(_DELIMITERS, key=widths.__getitem__)
     if not widths[delimiter]:
@@ -179,11 +174,11 @@ def _width(line: str, delimiter: str) -> int:
     return len(next(csv.reader([line], delimiter=delimiter)))
 
 
-def _check_names(path: Path, names: list[str], time: re.Pattern[str]) -> None:
+def _check_names(path: Path, names: list[str]) -> None:
     """Check that the first line is no data: whole numbers, as of meters or hours, are names beside that of a time."""
     whole = [name.strip() for name in names if name.strip().isdecimal()]
     others = [name for name in names if not name.strip().isdecimal()]
-    are_names = len(whole) >= FEWEST_SERIES and len(set(whole)) == len(whole) and any(map(time.search, others))
+    are_names = len(whole) >= FEWEST_SERIES and len(set(whole)) == len(whole) and any(map(TIME.search, others))
     if any(_DATA.fullmatch(name.strip()) for name in others) or (whole and not are_names):
         raise CommandError(
             f"{path}: its first line looks like data, not like the names of columns; put a line of names above it, "

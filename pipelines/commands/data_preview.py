@@ -14,7 +14,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -39,7 +39,7 @@ from ...transforms.formats.paths import SourceFileError, open_text
 from ...transforms.formats.rows import MISSING, Columns, clock_columns, clock_times, read_values
 from ...transforms.formats.times import Stamps, TimePattern, TimeReader
 from ..errors import CommandError, ExitCode
-from .csv_preview import FEWEST_SERIES, GROUPED, Layout, batches_of, layout_of
+from .csv_preview import FEWEST_SERIES, GROUPED, HOUR, TIME, Layout, batches_of, layout_of
 
 #: Formats by the endings of files, and endings of packed files of text.
 FORMATS: dict[str, FileFormat] = {
@@ -62,7 +62,7 @@ _TRIED = 2_000
 #: Bytes that are parsed at once.
 _BLOCK = 1 << 20
 
-#: Names of columns: of series; of times, those of the day, and both ends of an interval; of values and labels.
+#: Names of columns: of series; both ends of an interval; of values and labels.
 SERIES = re.compile(
     r"household|meter|house|person|customer|series|device|sensor|wearer|subject|participant|patient|^user|^id$|_id$"
     r"|^lclid$|z(ä|ae)hler(?!stand)|z(ä|ae)hlpunkt|messstelle|kunde"
@@ -72,10 +72,6 @@ SERIES = re.compile(
 #: A meter, or what it counts.
 _COUNTS = re.compile(r"compteur|contador", re.IGNORECASE)
 _SERIES = re.compile(f"{SERIES.pattern}|{_COUNTS.pattern}", re.IGNORECASE)
-TIME = re.compile(
-    r"time|^ts$|date|stamp|epoch|when|zeit|datum|^stunde$|horodat|^heure$|fecha|^hora$|tijd", re.IGNORECASE
-)
-_HOUR = re.compile(r"^hour$|^time$|time_?of_?day|^(uhr)?zeit$|^stunde$|^heure$|^hora$|^tijd$", re.IGNORECASE)
 #: A time that is, where there is another one, not that of the reading.
 _UPDATE = re.compile(r"update", re.IGNORECASE)
 _BEGIN = re.compile(r"start|begin|from|onset", re.IGNORECASE)
@@ -109,41 +105,19 @@ _SHOWN = 10
 #: Formats of texts: of digits alone by how many there are, of times, of days, and of times of the day.
 _DIGIT_FORMATS = {12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 _TEN_DIGITS = "%y%m%d%H%M"
+_SLASHED = ("%d/%m/%Y", "%m/%d/%Y")
 _TIME_FORMATS = (
-    "%d/%m/%Y %H:%M:%S",
-    "%m/%d/%Y %H:%M:%S",
-    "%d/%m/%Y %H:%M",
-    "%m/%d/%Y %H:%M",
-    "%d.%m.%Y %H:%M",
-    "%d.%m.%Y %H:%M:%S",
-    "%d/%m/%Y %I:%M:%S %p",
-    "%m/%d/%Y %I:%M:%S %p",
-    "%d/%m/%Y %I:%M %p",
-    "%m/%d/%Y %I:%M %p",
+    *(f"{day} {clock}" for clock in ("%H:%M:%S", "%H:%M") for day in _SLASHED),
+    *(f"%d.%m.%Y {clock}" for clock in ("%H:%M", "%H:%M:%S")),
+    *(f"{day} {clock} %p" for clock in ("%I:%M:%S", "%I:%M") for day in _SLASHED),
     "%Y-%m-%d %I:%M:%S %p",
-    "%d-%m-%Y %H:%M",
-    "%d-%m-%Y %H:%M:%S",
-    "%Y/%m/%d %H:%M:%S",
-    "%Y/%m/%d %H:%M",
-    "%m/%d/%Y %H",
-    "%d/%m/%Y %H",
-    "%d.%m.%Y %H",
-    "%d-%m-%Y %H",
-    "%Y-%m-%d %H",
+    *(f"%d-%m-%Y {clock}" for clock in ("%H:%M", "%H:%M:%S")),
+    *(f"%Y/%m/%d {clock}" for clock in ("%H:%M:%S", "%H:%M")),
+    *(f"{day} %H" for day in ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y-%m-%d")),
     *_DIGIT_FORMATS.values(),
     *(f"%Y%m%dT%H%M{end}" for end in ("", "%z", "%S", "%S%z", "%S.%f", "%S.%f%z")),
 )
-_DAY_FORMATS = (
-    "%d/%m/%Y",
-    "%m/%d/%Y",
-    "%d.%m.%Y",
-    "%d-%m-%Y",
-    "%Y/%m/%d",
-    "%d-%b-%Y",
-    "%d-%b-%y",
-    "%d %b %Y",
-    "%Y%m%d",
-)
+_DAY_FORMATS = (*_SLASHED, "%d.%m.%Y", "%d-%m-%Y", "%Y/%m/%d", "%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%Y%m%d")
 _CLOCK_FORMATS = ("%H", "%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
 #: A day, or its midnight, as ISO 8601 has it.
 _MIDNIGHT = re.compile(r"\d{4}-\d{2}-\d{2}([ T]00:00:00(\.0+)?(Z|[-+]\d{2}:?\d{2})?)?")
@@ -198,7 +172,7 @@ _GROUP_MARK = re.compile(r"[.,'\u2019 \u00a0\u202f]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Columns:
+class ColumnRoles:
     """Which columns hold what."""
 
     series: str | None = None  # column of the series; ``None`` if there is only one series, or a column for each
@@ -212,19 +186,45 @@ class _Columns:
     labels: tuple[str, ...] = ()  # where the value is a label: all of them, in their order
     until: str | None = None  # column with the end of each interval
 
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The columns of values that are no labels."""
+        return () if self.labels else self.columns or (self.value,)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The readings of the first rows."""
+
+    times_us: npt.NDArray[np.int64]  # instants of the rows, naive ones read as UTC, sorted
+    interval_us: int  # usual distance between two readings of a series
+    rises: bool  # whether the value of nearly every series rises and never falls: a meter's counter
+    values: npt.NDArray[np.float64]  # the finite values; of a counter how much it rises from one reading to the next
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Columns that are not read, and those of a wide table that are none of its values."""
+
+    numbers: tuple[str, ...]
+    labels: tuple[str, ...]  # of few texts
+    unread: tuple[str, ...]  # of numbers, of which a run reads none because of their marks
+    without: tuple[str, ...]  # all of a wide table
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What a run does not read as it may be meant."""
+
+    malformed: float  # share of the lines of a CSV file that are rejected as a whole
+    no_time: float  # share of the rows whose time cannot be read; 0 of a wide table
+    no_number: float  # share of the values that are there and no number; 0 of labels
+    unsure: bool  # whether the mark of some of them may be that before decimals
+    alike: int  # names of series that differ from another one by blanks or the form of letters alone
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen(_Columns):
-    """The readings of the first rows; series and instants are -1 where there is none, shape (n,) each."""
-
-    codes: npt.NDArray[np.int64]  # the series of each reading
-    instants: npt.NDArray[np.int64]  # microseconds since 1970
-    numbers: npt.NDArray[np.float64]  # the values
-    ends: npt.NDArray[np.int64] | None = None  # microseconds since 1970 of the end of each interval
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look(_Columns):
+class Look:
     """What the first rows of a file suggest."""
 
     path: Path  # the file; of a folder or a pattern the first
@@ -232,28 +232,21 @@ class Look(_Columns):
     format: FileFormat
     layout: Layout
     complete: bool  # whether every row was looked at
+    columns: ColumnRoles
     ambiguous: str | None  # the format with day and month exchanged, where it reads the times too
-    unit: str  # unit that the value's name suggests
-    times_us: npt.NDArray[np.int64]  # instants of the rows, naive ones read as UTC, sorted
-    interval_us: int  # usual distance between two readings of a series
-    values: npt.NDArray[np.float64]  # the finite values; of a counter how much it rises from one reading to the next
-    others: tuple[str, ...]  # further columns of numbers
-    rises: bool  # whether the value of nearly every series rises and never falls: a meter's counter
-    without: tuple[str, ...]  # columns of a wide table that are none of its values
     naive: bool  # whether the times have no offset and are no counts since 1970, so that a zone is to be named
-    other_labels: tuple[str, ...]  # further columns of few texts
-    alike: int  # names of series that differ from another one by blanks or the form of letters alone
-    no_time: float  # share of the rows whose time cannot be read; 0 of a wide table
-    no_number: float  # share of the values that are there and no number; 0 of labels
-    unsure: bool  # whether the mark of some of them may be that before decimals
-    unread: tuple[str, ...]  # further columns of numbers, of which a run reads none because of their marks
-    malformed: float  # share of the lines of a CSV file that a run rejects as a whole
+    unit: str  # unit that the value's name suggests
+    measured: Measured
+    beside: Beside
+    lost: Lost
 
 
 @dataclass(frozen=True, slots=True)
 class _FirstRows:
     """What is looked at of a file."""
 
+    path: Path
+    format: FileFormat
     table: pa.Table
     complete: bool  # whether these are all rows
     layout: Layout
@@ -261,16 +254,17 @@ class _FirstRows:
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """A table whose numbers are of a type of numbers."""
+    """First rows whose numbers are of a type of numbers."""
 
+    first: _FirstRows  # as they are written
     table: pa.Table
     unread: frozenset[str]  # columns of which a run reads no number, because of the marks in them
     unsure: frozenset[str]  # columns with a point or comma that may stand before decimals or between thousands
 
-    def refusal(self, path: Path, names: Sequence[str]) -> CommandError:
+    def refusal(self, names: Sequence[str]) -> CommandError:
         """The error about columns that are unread."""
         what = UNSURE if self.unsure.intersection(names) else _SURE
-        return CommandError(f"{path}: a run reads no number in {_listed(list(names))}: {what}; {_WRITE}")
+        return CommandError(f"{self.first.path}: a run reads no number in {_listed(list(names))}: {what}; {_WRITE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,13 +288,23 @@ class _Times:
             instants = np.where(problem.rows, -1, instants)
         return cls(columns, instants, format_ or None, unit)
 
+    def beside(self, **others: Any) -> ColumnRoles:
+        """The columns of the time beside others."""
+        return ColumnRoles(time=self.columns, time_format=self.format, time_unit=self.unit, **others)
 
-def is_name_of_series(name: str) -> bool:
-    """Whether a column or field is called as what has readings: a meter, a home, a person."""
-    return SERIES.search(name) is not None
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The readings of the first rows; series and instants are -1 where there is none, shape (n,) each."""
+
+    columns: ColumnRoles
+    codes: npt.NDArray[np.int64]  # the series of each reading
+    instants: npt.NDArray[np.int64]  # microseconds since 1970
+    numbers: npt.NDArray[np.float64]  # the values
+    ends: npt.NDArray[np.int64] | None = None  # microseconds since 1970 of the end of each interval
 
 
-#: What such names of series are.
+#: What names of series are that differ so.
 ALIKE = (
     "differ from another one by blanks around it, or by the Unicode form of a letter, alone: each is a series of its "
     "own, because names count by their characters; write each name in one way"
@@ -332,64 +336,84 @@ def look_at(path: Path, value: str | None = None) -> Look:
     given, path = path, _first_file(path)
     endings = path.suffixes[-2:] if path.suffix.lower() in PACKED else [path.suffix]
     files = given / f"*{''.join(endings)}" if is_folder(given) else given
-    file_format = format_of(path)
-    first = _first_rows(path, file_format, value)
-    if not first.table.num_rows:
-        raise CommandError(
-            f"{path}: it has no rows to look at; give a file with a row for each reading"
-            + (", below the names of its columns, with every quote closed" if file_format == "csv" else ""),
-            ExitCode.SOURCE,
-        )
-    has_types, decimal = file_format != "csv", first.layout.decimal
-    written = _without_index(_with_single_names(path, first.table))
-    found = _with_numbers(written, decimal, value, has_types=has_types)
-    table = found.table
-    may_be_wide = value is None and file_format in ("csv", "parquet")
-    seen = may_be_wide and (_wide_times(table) or _wide_series(table))
-    seen = seen or _long(path, found, value, has_types=has_types)
-    malformed = _malformed(path, first.layout, seen.time[0]) if file_format == "csv" else 0.0
-    if malformed == 1:
+    first = _first_rows(path, format_of(path), value)
+    found = _with_numbers(first, value)
+    may_be_wide = value is None and first.format in ("csv", "parquet")
+    seen = (_wide_times(found.table) or _wide_series(found.table)) if may_be_wide else None
+    seen = seen or _long(found, value)
+    columns, lost = seen.columns, _lost(found, seen)
+    _check(found, columns, lost)
+    named = columns.value if columns.wide is None else f"{columns.value} {path.stem}"
+    return Look(
+        path=path,
+        files=files,
+        format=first.format,
+        layout=first.layout,
+        complete=first.complete and files == path,
+        columns=columns,
+        ambiguous=_exchanged(found.table, columns.time, columns.time_format),
+        naive=_is_naive(found.table, columns),
+        unit="" if columns.labels else unit_of(named),
+        measured=_measured(path, seen),
+        beside=_beside(found, columns),
+        lost=lost,
+    )
+
+
+def _lost(found: _Numbers, seen: _Seen) -> Lost:
+    first, columns = found.first, seen.columns
+    return Lost(
+        malformed=_malformed(first, columns.time[0]) if first.format == "csv" else 0.0,
+        no_time=0.0 if columns.wide is not None else float((seen.instants == -1).mean()),
+        no_number=_no_number(first.table, columns.measured, first.layout.decimal),
+        unsure=not found.unsure.isdisjoint(columns.measured),
+        alike=alike(_names_of(found.table, columns)),
+    )
+
+
+def _check(found: _Numbers, columns: ColumnRoles, lost: Lost) -> None:
+    """Check that a run can read something: a line, a number, and times of digits, which have to be text."""
+    path, table = found.first.path, found.table
+    if lost.malformed == 1:
         raise CommandError(f"{path}: a run rejects every line of it: {MALFORMED}", ExitCode.SOURCE)
-    measured = [] if seen.labels else [name for name in seen.columns or (seen.value,) if _is_number(table[name].type)]
+    measured = [name for name in columns.measured if _is_number(table[name].type)]
     if measured and found.unread.issuperset(measured):
-        raise found.refusal(path, measured)
-    if has_types and seen.time_format is not None and len(seen.time) == 1:
-        _check_times(path, table, seen.time[0])
+        raise found.refusal(measured)
+    is_formatted = found.first.format != "csv" and columns.time_format is not None and len(columns.time) == 1
+    if is_formatted and _is_number(table[columns.time[0]].type):
+        raise CommandError(
+            f"{path}: the times in {columns.time[0]} are digits of a date in a column of numbers, and numbers are read "
+            "as counts since 1970; convert the column to text"
+        )
+
+
+def _measured(path: Path, seen: _Seen) -> Measured:
     known = (seen.instants >= 0) & (seen.instants <= HIGHEST_US)
     if seen.ends is not None:
         known &= seen.ends > seen.instants
-    codes, instants, numbers = seen.codes[known], seen.instants[known], seen.numbers[known]
-    taken = {*seen.time, seen.value, *seen.columns, seen.series, seen.until}
-    others = tuple(name for name in table.column_names if name not in taken)
-    labels = () if seen.wide is not None else _label_columns(table, seen.time)
-    runs = runs_of(codes, instants, numbers)
-    rises = are_counters(runs, cleared=unit_of(seen.value) not in _UNITS_OF_POWER)  # power falls
+    codes, instants = seen.codes[known], seen.instants[known]
+    runs = runs_of(codes, instants, seen.numbers[known])
+    rises = are_counters(runs, cleared=unit_of(seen.columns.value) not in _UNITS_OF_POWER)  # power falls
     steps = np.concatenate([np.diff(run) for run in runs])
     values = steps[steps >= 0] if rises else seen.numbers
-    named = "" if seen.labels else seen.value if seen.wide is None else f"{seen.value} {path.stem}"
-    return Look(
-        **{column.name: getattr(seen, column.name) for column in fields(_Columns)},
-        path=path,
-        files=files,
-        format=file_format,
-        layout=first.layout,
-        complete=first.complete and files == path,
-        ambiguous=_exchanged(table, seen.time, seen.time_format),
-        unit=unit_of(named),
-        times_us=np.sort(instants if seen.ends is None else np.concatenate([instants, seen.ends[known] - 1])),
-        interval_us=_interval(path, codes, instants) if seen.ends is None else slot_of(seen.ends[known] - instants),
-        values=values[np.isfinite(values)],
-        others=tuple(name for name in others if _is_number(table[name].type) and name not in found.unread),
-        rises=rises,
-        without=() if seen.wide is None else others,
-        naive=_is_naive(table, seen),
-        other_labels=tuple(name for name in labels if name in others and _times_of(table.select([name])) is None),
-        alike=alike(_names_of(table, seen)),
-        no_time=0.0 if seen.wide is not None else float((seen.instants == -1).mean()),
-        no_number=0.0 if seen.labels else _no_number(written, seen.columns or (seen.value,), decimal),
-        unsure=not found.unsure.isdisjoint(measured),
+    if seen.ends is None:
+        times, interval = instants, _interval(path, codes, instants)
+    else:
+        ends = seen.ends[known]
+        times, interval = np.concatenate([instants, ends - 1]), slot_of(ends - instants)
+    return Measured(np.sort(times), interval, rises, values[np.isfinite(values)])
+
+
+def _beside(found: _Numbers, columns: ColumnRoles) -> Beside:
+    table, is_wide = found.table, columns.wide is not None
+    taken = {*columns.time, columns.value, *columns.columns, columns.series, columns.until}
+    others = [name for name in table.column_names if name not in taken]
+    labels = [] if is_wide else [name for name in _label_columns(table, columns.time) if name in others]
+    return Beside(
+        numbers=tuple(name for name in others if _is_number(table[name].type) and name not in found.unread),
+        labels=tuple(name for name in labels if _times_of(table.select([name])) is None),
         unread=tuple(name for name in others if name in found.unread),
-        malformed=malformed,
+        without=tuple(others) if is_wide else (),
     )
 
 
@@ -423,13 +447,11 @@ def _first_file(path: Path) -> Path:
 def _first_rows(path: Path, file_format: FileFormat, value: str | None) -> _FirstRows:
     try:
         open_regular(path).close()
-        layout = layout_of(path, TIME, _HOUR, value) if file_format == "csv" else Layout()
+        layout = layout_of(path, value) if file_format == "csv" else Layout()
         has_own_packing = file_format in ("parquet", "avro")
         with open_regular(path) if has_own_packing else open_text(str(path), layout.encoding) as file:
-            read = {"parquet": _parquet, "csv": partial(batches_of, layout), "jsonl": _jsonl, "avro": _avro}[
-                file_format
-            ]
-            batches = read(file)
+            rows_of = {"csv": partial(batches_of, layout), "jsonl": _jsonl, "avro": _avro}.get(file_format)
+            batches = pq.ParquetFile(file).iter_batches() if rows_of is None else rows_of(file)
             taken: list[pa.RecordBatch] = []
             rows = 0
             for batch in batches:
@@ -447,18 +469,24 @@ def _first_rows(path: Path, file_format: FileFormat, value: str | None) -> _Firs
         raise CommandError(
             f"{path}: cannot be read as {file_format} ({reason(error)}); check the file and its ending", ExitCode.SOURCE
         ) from error
-    return _FirstRows(table, is_complete, layout)
+    if not table.num_rows:
+        raise CommandError(
+            f"{path}: it has no rows to look at; give a file with a row for each reading"
+            + (", below the names of its columns, with every quote closed" if file_format == "csv" else ""),
+            ExitCode.SOURCE,
+        )
+    return _FirstRows(path, file_format, _without_index(_with_single_names(path, table)), is_complete, layout)
 
 
-def _malformed(path: Path, layout: Layout, column: str) -> float:
+def _malformed(first: _FirstRows, column: str) -> float:
     """The share of the first lines of a CSV file of which a run reads nothing, whatever columns it needs.
 
     Where the file is damaged further down, it is that of the lines before.
     """
     columns = Columns(None, (column,), column, labels=True)
     lines = lost = 0
-    with suppress(SettingsError, SourceFileError), open_text(str(path), layout.encoding) as file:
-        for rows in csv_rows(file, str(path), columns, layout.delimiter, _BLOCK):
+    with suppress(SettingsError, SourceFileError), open_text(str(first.path), first.layout.encoding) as file:
+        for rows in csv_rows(file, str(first.path), columns, first.layout.delimiter, _BLOCK):
             lost += len(rows.malformed)
             lines += len(rows.malformed) + len(rows.positions)
             if lines >= ROWS:
@@ -471,10 +499,6 @@ def _plain(table: pa.Table) -> pa.Table:
     kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in table.schema.types]
     kinds = [pa.utf8() if pa.types.is_string_view(kind) else kind for kind in kinds]
     return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
-
-
-def _parquet(file: Any) -> Iterator[pa.RecordBatch]:
-    yield from pq.ParquetFile(file).iter_batches()
 
 
 def _jsonl(file: Any) -> Iterator[pa.RecordBatch]:
@@ -530,11 +554,8 @@ def _avro(file: Any) -> Iterator[pa.RecordBatch]:
 def _with_single_names(path: Path, table: pa.Table) -> pa.Table:
     """The table without empty columns that share a name, as those after delimiters at the ends of lines."""
     twice = {name: count for name, count in Counter(table.column_names).items() if count > 1}
-    kept = [
-        at
-        for at, name in enumerate(table.column_names)
-        if name not in twice or table.column(at).null_count < len(table)
-    ]
+    names = table.column_names
+    kept = [at for at, name in enumerate(names) if name not in twice or table.column(at).null_count < len(table)]
     table = table.select(kept)
     for name, count in twice.items():
         if name in table.column_names:
@@ -555,7 +576,7 @@ def _without_index(table: pa.Table) -> pa.Table:
     return table.rename_columns([name or " " for name in table.column_names])
 
 
-def _with_numbers(table: pa.Table, decimal: str, value: str | None, *, has_types: bool) -> _Numbers:
+def _with_numbers(first: _FirstRows, value: str | None) -> _Numbers:
     """The table with numbers for values that are mostly numbers, beside marks of a missing one or of an error.
 
     What has digits and is none stays text: names of rooms and contracts, stages of sleep. A name of a measured value
@@ -564,7 +585,7 @@ def _with_numbers(table: pa.Table, decimal: str, value: str | None, *, has_types
 
     A number that a run rejects for the marks in it counts as one, so that such numbers become no labels.
     """
-    unread, unsure = set[str](), set[str]()
+    table, unread, unsure = first.table, set[str](), set[str]()
     texts = [
         name
         for name in table.column_names
@@ -574,28 +595,33 @@ def _with_numbers(table: pa.Table, decimal: str, value: str | None, *, has_types
         is_named = VALUE.search(name) is not None
         if not is_named and name != value and any(map(VALUE.search, {*_number_columns(table)} - unread)):
             continue
-        column = table.column(name).combine_chunks()
-        numbers, problems = read_values(column, decimal=decimal)
-        known = ~np.logical_or.reduce([problem.rows for problem in problems] or [np.zeros(len(numbers), dtype=bool)])
-        is_readable = known.any()
-        grouped, doubtful = _read_marked(column, numbers, problems)
-        known |= grouped | doubtful
-        missing = sum(problem.rows.sum() for problem in problems if problem.reason is RejectReason.MISSING_VALUE)
-        least = (_HALF if is_named else _NEARLY_ALL) * (len(numbers) - missing)
-        is_measured = known.any() and known.sum() >= least
-        if is_measured and not is_named:
-            marks = column.filter(pa.array(~known)).drop_null().to_pylist()
-            on_purpose = has_types and not marks and not (numbers[known] % 1).any()
-            is_measured = not on_purpose and not any(map(_DIGITS.search, marks))
-        if not is_measured:
+        found = _as_numbers(table[name].combine_chunks(), first, is_named=is_named)
+        if found is None:
             continue
-        if doubtful.any():
-            unsure.add(name)
-        if not is_readable:
-            unread.add(name)
-        lost = ~(known & ~doubtful) if is_readable else ~known
-        table = table.set_column(table.column_names.index(name), name, pa.array(numbers, mask=lost))
-    return _Numbers(table, frozenset(unread), frozenset(unsure))
+        numbers, is_readable, is_unsure = found
+        unsure |= {name} if is_unsure else set()
+        unread |= set() if is_readable else {name}
+        table = table.set_column(table.column_names.index(name), name, numbers)
+    return _Numbers(first, table, frozenset(unread), frozenset(unsure))
+
+
+def _as_numbers(column: pa.Array, first: _FirstRows, *, is_named: bool) -> tuple[pa.Array, bool, bool] | None:
+    """A column as numbers, whether a run reads some, and whether marks may mean two things; ``None`` if it is text."""
+    numbers, problems = read_values(column, decimal=first.layout.decimal)
+    known = ~np.logical_or.reduce([np.zeros(len(numbers), dtype=bool), *(problem.rows for problem in problems)])
+    is_readable = bool(known.any())
+    grouped, doubtful = _read_marked(column, numbers, problems)
+    known |= grouped | doubtful
+    missing = sum(problem.rows.sum() for problem in problems if problem.reason is RejectReason.MISSING_VALUE)
+    if not known.any() or known.sum() < (_HALF if is_named else _NEARLY_ALL) * (len(numbers) - missing):
+        return None
+    if not is_named:
+        marks = column.filter(pa.array(~known)).drop_null().to_pylist()
+        on_purpose = first.format != "csv" and not marks and not (numbers[known] % 1).any()
+        if on_purpose or any(map(_DIGITS.search, marks)):
+            return None
+    lost = ~known | doubtful if is_readable else ~known
+    return pa.array(numbers, mask=lost), is_readable, bool(doubtful.any())
 
 
 def _read_marked(
@@ -651,10 +677,8 @@ def _wide_times(table: pa.Table) -> _Seen | None:
     instants = np.where(midnights >= 0, midnights + clock[:, None], -1)
     values = np.stack([_numbers(table, name, rows) for name in columns])
     seen = np.where(np.isfinite(values), instants, -1).ravel()  # an empty cell is no reading
-    return _Seen(
-        series=series, names=names, time=days.columns, time_format=days.format, time_unit=None, value=columns[0],
-        wide="times", columns=columns, codes=np.tile(codes[rows], len(columns)), instants=seen, numbers=values.ravel(),
-    )  # fmt: skip
+    roles = days.beside(series=series, names=names, value=columns[0], wide="times", columns=columns)
+    return _Seen(roles, np.tile(codes[rows], len(columns)), seen, values.ravel())
 
 
 def _wide_series(table: pa.Table) -> _Seen | None:
@@ -675,69 +699,74 @@ def _wide_series(table: pa.Table) -> _Seen | None:
     rows = slice(0, max(_FEWEST_WIDE_ROWS, ROWS * _CELLS_A_ROW // count))
     values = np.stack([_numbers(table, name, rows) for name in columns])
     seen = np.where(np.isfinite(values), times.instants[rows], -1).ravel()
-    return _Seen(
-        names=count, time=times.columns, time_format=times.format, time_unit=times.unit, value=columns[0],
-        wide="series", columns=columns, codes=np.repeat(np.arange(count), values.shape[1]), instants=seen,
-        numbers=values.ravel(),
-    )  # fmt: skip
+    roles = times.beside(names=count, value=columns[0], wide="series", columns=columns)
+    return _Seen(roles, np.repeat(np.arange(count), values.shape[1]), seen, values.ravel())
 
 
-def _long(path: Path, found: _Numbers, value: str | None, *, has_types: bool) -> _Seen:
+def _long(found: _Numbers, value: str | None) -> _Seen:
     """A table with a row for each reading; what a run cannot read is taken for its value last."""
     table = found.table
     times = _times_of(table)
     if times is None:
         raise CommandError(
-            f"{path}: none of its columns, {_listed(table.column_names)}, looks like a time; {_flatten(table)}"
-            "convert the file, or build the readings in a pipeline of your own (docs/guides/own-pipeline.md)"
+            f"{found.first.path}: none of its columns, {_listed(table.column_names)}, looks like a time; "
+            f"{_flatten(table)}convert the file, or build the readings in a pipeline of your own "
+            "(docs/guides/own-pipeline.md)"
         )
     label = _label(found, times.columns, value)
     if label is not None:
         return _labelled(found, times, label)
     series = _series(table, times.columns)
-    series = series or _series_of_floats(path, table, times.instants, value, has_types=has_types)
+    series = series or _series_of_floats(found, times.instants, value)
     series = series or _series_of_marked(found, times.instants, value)
     numbers = [name for name in _number_columns(table) if name not in {*times.columns, series}]
-    unread = [name for name in numbers if name in found.unread and value in (name, None)]
-    numbers = [name for name in numbers if name not in found.unread]
-    if unread and (value is not None or not numbers):
-        raise found.refusal(path, unread)
-    if value is None and not numbers:
+    value = _value(found, numbers, value)
+    codes, names = _codes(table, series)
+    roles = times.beside(series=series, names=names, value=value)
+    return _Seen(roles, codes, times.instants, _numbers(table, value))
+
+
+def _value(found: _Numbers, every: list[str], wanted: str | None) -> str:
+    """Of some columns of numbers that of the value: the one that is asked for, or the likeliest."""
+    path, table = found.first.path, found.table
+    numbers = [name for name in every if name not in found.unread]
+    if wanted in numbers or (wanted is None and numbers):
+        return wanted or min(numbers, key=lambda name: not VALUE.search(name))
+    unread = [name for name in every if name in found.unread and wanted in (name, None)]
+    if unread:
+        raise found.refusal(unread)
+    if wanted is None:
         raise CommandError(
             f"{path}: none of its columns, {_listed(table.column_names)}, holds numbers to measure; {_flatten(table)}"
             "convert the file"
         )
-    if value is not None and value not in numbers:
-        there, what = "no column of numbers", "name a column of labels"
-        if numbers:
-            there, what = f"the columns of numbers {_listed(numbers)}", "name one, or one of labels"
-        raise CommandError(f"--value {value!r}: {path} has {there}; {_flatten(table)}{what}")
-    value = value or min(numbers, key=lambda name: not VALUE.search(name))
-    codes, names = _codes(table, series)
-    return _Seen(
-        series=series, names=names, time=times.columns, time_format=times.format, time_unit=times.unit, value=value,
-        codes=codes, instants=times.instants, numbers=_numbers(table, value),
-    )  # fmt: skip
+    there, what = "no column of numbers", "name a column of labels"
+    if numbers:
+        there, what = f"the columns of numbers {_listed(numbers)}", "name one, or one of labels"
+    raise CommandError(f"--value {wanted!r}: {path} has {there}; {_flatten(table)}{what}")
 
 
 def _labelled(found: _Numbers, times: _Times, label: str) -> _Seen:
     """A table with a row for each label: of an instant, or of an interval where there is an end."""
     table = found.table
-    starts = (_times_of(table.select([name])) for name in table.column_names if _BEGIN.search(name))
-    begin = next((start for start in starts if start is not None), None)
-    ends = (name for name in table.column_names if begin and _END.search(name) and name not in {*begin.columns, label})
-    end = next((stop for name in ends if (stop := _times_of(table.select([name]))) is not None), None)
+    begin = _first_times(table, filter(_BEGIN.search, table.column_names))
+    others = [] if begin is None else [name for name in table.column_names if name not in {*begin.columns, label}]
+    end = _first_times(table, filter(_END.search, others))
     if begin is not None and end is not None:
         times = begin
     until = None if end is None else end.columns[0]
     series = _series(table.drop_columns([label, *([] if until is None else [until])]), times.columns)
     series = series or _series_of_marked(found, times.instants, label)
     codes, names = _codes(table, series)
-    return _Seen(
-        series=series, names=names, time=times.columns, time_format=times.format, time_unit=times.unit, value=label,
-        codes=codes, instants=times.instants, numbers=np.full(len(times.instants), np.nan),
-        labels=_texts(table, label), until=until, ends=None if end is None else end.instants,
-    )  # fmt: skip
+    roles = times.beside(series=series, names=names, value=label, labels=_texts(table, label), until=until)
+    numbers = np.full(len(times.instants), np.nan)
+    return _Seen(roles, codes, times.instants, numbers, None if end is None else end.instants)
+
+
+def _first_times(table: pa.Table, names: Iterable[str]) -> _Times | None:
+    """The first of some columns that is one of times."""
+    tried = (_times_of(table.select([name])) for name in names)
+    return next((times for times in tried if times is not None), None)
 
 
 def _label(found: _Numbers, time: tuple[str, ...], value: str | None) -> str | None:
@@ -746,19 +775,19 @@ def _label(found: _Numbers, time: tuple[str, ...], value: str | None) -> str | N
     if value is not None:
         return value if value in table.column_names and is_text_type(table[value].type) and value not in time else None
     labels = _label_columns(table, time)
-    numbers = [name for name in _number_columns(table) if name not in time and name not in found.unread]
+    numbers = {*_number_columns(table)} - {*time} - found.unread
     if any(VALUE.search(name) and not _SERIES.search(name) for name in numbers):
         return None
-    named = [name for name in labels if _LABEL.search(name)]
-    if named:
-        return named[0]
-    return labels[-1] if labels and all(_SERIES.search(name) for name in numbers) else None
+    likely = [name for name in labels if _LABEL.search(name)]
+    if not likely and all(map(_SERIES.search, numbers)):
+        likely = labels[-1:]
+    return likely[0] if likely else None
 
 
 def _label_columns(table: pa.Table, without: tuple[str, ...]) -> list[str]:
     """Columns of texts of few values, but those that name series or the time of the day."""
     texts = [name for name in table.column_names if name not in without and is_text_type(table[name].type)]
-    counts = {name: len(_texts(table, name)) for name in texts if not _SERIES.search(name) and not _HOUR.search(name)}
+    counts = {name: len(_texts(table, name)) for name in texts if not _SERIES.search(name) and not HOUR.search(name)}
     most = min(_MOST_LABELS, table.num_rows // _ROWS_A_LABEL)
     return [name for name, count in counts.items() if 2 <= count <= most]  # noqa: PLR2004 - one label tells nothing
 
@@ -771,7 +800,7 @@ def _texts(table: pa.Table, name: str) -> tuple[str, ...]:
 
 def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
     others = [name for name in table.column_names if name not in time]
-    texts = [name for name in others if is_text_type(table[name].type) and not _HOUR.search(name)]
+    texts = [name for name in others if is_text_type(table[name].type) and not HOUR.search(name)]
     whole = [name for name in others if pa.types.is_integer(table[name].type) and _SERIES.search(name)]
     numbered = [name for name in whole if not unit_of(name) and not _is_counted(table, name, time)]
     return min([*texts, *numbered], key=lambda name: not _SERIES.search(name), default=None)
@@ -786,27 +815,23 @@ def _is_counted(table: pa.Table, name: str, time: tuple[str, ...]) -> bool:
     return numbers > 1 and 2 * max(numbers, times) > table.num_rows
 
 
-def _series_of_floats(
-    path: Path, table: pa.Table, instants: npt.NDArray[np.int64], value: str | None, *, has_types: bool
-) -> str | None:
+def _series_of_floats(found: _Numbers, instants: npt.NDArray[np.int64], value: str | None) -> str | None:
     """A column of floats that by its name and values tells the rows of one time apart, as text in a file does.
 
     Raises:
         CommandError: there is one, and its type is no text or integer.
     """
-    for name in table.column_names:
-        is_named = _SERIES.search(name) and not VALUE.search(name) and name != value
-        if not is_named or not pa.types.is_floating(table[name].type):
-            continue
-        if (_numbers(table, name) % 1).any() or not _tells_apart(table, name, instants):
-            continue
-        if has_types:
-            raise CommandError(
-                f"{path}: the column {name} is of type {table[name].type}, and names of series are text or integers; "
-                "convert it to text"
-            )
-        return name
-    return None
+    table = found.table
+    floats = [name for name in table.column_names if pa.types.is_floating(table[name].type) and name != value]
+    named = (name for name in floats if _SERIES.search(name) and not VALUE.search(name))
+    whole = (name for name in named if not (_numbers(table, name) % 1).any())
+    name = next((name for name in whole if _tells_apart(table, name, instants)), None)
+    if name is not None and found.first.format != "csv":
+        raise CommandError(
+            f"{found.first.path}: the column {name} is of type {table[name].type}, and names of series are text or "
+            "integers; convert it to text"
+        )
+    return name
 
 
 def _series_of_marked(found: _Numbers, instants: npt.NDArray[np.int64], value: str | None) -> str | None:
@@ -823,12 +848,13 @@ def _tells_apart(table: pa.Table, name: str, instants: npt.NDArray[np.int64]) ->
     return come_often and np.unique(rows, axis=1).shape[1] == len(instants)
 
 
-def _names_of(table: pa.Table, seen: _Seen) -> Iterable[str]:
+def _names_of(table: pa.Table, columns: ColumnRoles) -> Iterable[str]:
     """The names of the series, where they are texts."""
-    if seen.wide == "series":
-        return seen.columns
-    is_text = seen.series is not None and is_text_type(table[seen.series].type)
-    return (str(name) for name in table[seen.series].unique().to_pylist() if name is not None) if is_text else ()
+    if columns.wide == "series":
+        return columns.columns
+    if columns.series is None or not is_text_type(table[columns.series].type):
+        return ()
+    return (str(name) for name in table[columns.series].unique().to_pylist() if name is not None)
 
 
 def _codes(table: pa.Table, series: str | None) -> tuple[npt.NDArray[np.int64], int]:
@@ -884,28 +910,40 @@ def _flatten(table: pa.Table) -> str:
 
 def _times_of(table: pa.Table) -> _Times | None:
     """The columns of the time, and how to read them; ``None`` if none looks like one."""
-    for name in sorted(table.column_names, key=partial(_preference, table)):
-        kind = table[name].type
-        if _has_days(table, name) and (times := _of_day(table, name)) is not None:
-            return times
-        if _is_time(kind):
-            return _Times.read(table, (name,))
-        if is_text_type(kind):
-            hours = _hours(table, name)
-            days = ("%Y%m%d",) if TIME.search(name) and not hours else ()
-            for columns in ((name,), *((name, hour) for hour in hours)):
-                format_ = text_format(_joined(table, columns), ("", *_TIME_FORMATS, *days))
-                if format_ or (format_ is not None and len(columns) == 1):
-                    return _Times.read(table, columns, format_)
-        if _is_number(kind) and TIME.search(name):
-            if pa.types.is_integer(kind) and (format_ := _digit_format(_joined(table, (name,)))):
-                return _Times.read(table, (name,), format_)
-            numbers = _numbers(table, name)
-            typical = np.nanmedian(numbers) if np.isfinite(numbers).any() else 0.0
-            unit = next((unit for least, unit in EPOCHS if typical >= least), None)
-            if unit is not None:
-                return _Times.read(table, (name,), unit=unit)
+    names = sorted(table.column_names, key=partial(_preference, table))
+    tried = (read(table, name) for name in names for read in (_of_day, _of_type, _of_texts, _of_counts))
+    return next((times for times in tried if times is not None), None)
+
+
+def _of_type(table: pa.Table, name: str) -> _Times | None:
+    """A column of a type of times or days."""
+    return _Times.read(table, (name,)) if _is_time(table[name].type) else None
+
+
+def _of_texts(table: pa.Table, name: str) -> _Times | None:
+    """A column of texts that are times, or days beside a time of the day."""
+    if not is_text_type(table[name].type):
+        return None
+    hours = _hours(table, name)
+    days = ("%Y%m%d",) if TIME.search(name) and not hours else ()
+    for columns in ((name,), *((name, hour) for hour in hours)):
+        format_ = text_format(_joined(table, columns), ("", *_TIME_FORMATS, *days))
+        if format_ or (format_ is not None and len(columns) == 1):
+            return _Times.read(table, columns, format_)
     return None
+
+
+def _of_counts(table: pa.Table, name: str) -> _Times | None:
+    """A column of numbers that are digits of a time, or a count since 1970."""
+    kind = table[name].type
+    if not _is_number(kind) or not TIME.search(name):
+        return None
+    if pa.types.is_integer(kind) and (format_ := _digit_format(_joined(table, (name,)))):
+        return _Times.read(table, (name,), format_)
+    numbers = _numbers(table, name)
+    typical = np.nanmedian(numbers) if np.isfinite(numbers).any() else 0.0
+    unit = next((unit for least, unit in EPOCHS if typical >= least), None)
+    return None if unit is None else _Times.read(table, (name,), unit=unit)
 
 
 def _preference(table: pa.Table, name: str) -> tuple[bool, ...]:
@@ -953,8 +991,10 @@ def _of_day(table: pa.Table, day: str) -> _Times | None:
     Raises:
         CommandError: series have several rows on a day, and the time of the day cannot be read.
     """
+    if not _has_days(table, day):
+        return None
     ends = {text[10:] for text in _joined(table, (day,)) if text}
-    is_local = not (pa.types.is_timestamp(table[day].type) and table[day].type.tz is not None)
+    is_local = getattr(table[day].type, "tz", None) is None
     for hour in _hours(table, day) if len(ends) == 1 and is_local else ():
         formats = tuple(f"%Y-%m-%d{end} {clock}" for end in ends for clock in _CLOCK_FORMATS)
         format_ = text_format(_joined(table, (day, hour)), formats)
@@ -978,27 +1018,18 @@ def _hours(table: pa.Table, day: str) -> list[str]:
 
 
 def _is_hour(name: str, day: str) -> bool:
-    return name != day and _HOUR.search(name) is not None
+    return name != day and HOUR.search(name) is not None
 
 
-def _is_naive(table: pa.Table, seen: _Seen) -> bool:
+def _is_naive(table: pa.Table, columns: ColumnRoles) -> bool:
     """Whether the times have no offset, and are no counts since 1970."""
-    if seen.time_unit is not None or not seen.time or seen.time[0] not in table.column_names:
-        return seen.time_unit is None
-    kind = table[seen.time[0]].type
+    if columns.time_unit is not None:
+        return False
+    kind = table[columns.time[0]].type
     if not is_text_type(kind):
-        return not (pa.types.is_timestamp(kind) and kind.tz is not None)
-    stamps = _stamps(_tried(_joined(table, seen.time)), seen.time_format)
+        return getattr(kind, "tz", None) is None
+    stamps = _stamps(_tried(_joined(table, columns.time)), columns.time_format)
     return not stamps.zoned[stamps.good].any()
-
-
-def _check_times(path: Path, table: pa.Table, name: str) -> None:
-    """Check that times of digits are text."""
-    if _is_number(table[name].type):
-        raise CommandError(
-            f"{path}: the times in {name} are digits of a date in a column of numbers, and numbers are read as counts "
-            "since 1970; convert the column to text"
-        )
 
 
 def _joined(table: pa.Table, names: tuple[str, ...]) -> list[str]:
@@ -1099,12 +1130,7 @@ def are_counters(runs: Sequence[npt.NDArray[np.float64]], fewest: int = COUNTER_
     """Whether nearly all series that change are a meter's counter, not what it counts, by so many rises of all.
 
     A series that rises a few times alone, in less than half of its steps, says nothing. Of very many series some are
-    looked at.
-
-    Args:
-        runs: the values of each series.
-        fewest: the rises.
-        cleared: whether one fall of a series may be that of a counter that was cleared.
+    looked at. A fall may be that of a counter that was ``cleared``.
     """
     tried = runs[:: max(1, len(runs) // _SERIES_TRIED)]
     rises = [(rises_in(run, cleared=cleared), len(run) - 1) for run in tried if len(run) and np.ptp(run) > 0]

@@ -49,14 +49,7 @@ if TYPE_CHECKING:
     from ..gateway.connection import Arrived
 
 #: Watts in a unit of power; of one of energy, those of it in a slot of a microsecond.
-WATTS = {
-    "MWh": 3_600_000_000_000_000,
-    "kWh": 3_600_000_000_000,
-    "Wh": 3_600_000_000,
-    "MW": 1_000_000,
-    "kW": 1_000,
-    "W": 1,
-}
+WATTS = {"MWh": 3_600 * 10**12, "kWh": 3_600 * 10**9, "Wh": 3_600 * 10**6, "MW": 10**6, "kW": 10**3, "W": 1}
 _ENERGY = ("MWh", "kWh", "Wh")
 POWER_EDGES = (250.0, 500.0, 1000.0, 2000.0)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
@@ -71,14 +64,8 @@ _WIDE_COUNTER = (
     "columns series, time and value, if they are counters"
 )
 
-#: The first Monday, in days since 1970-01-01.
-_MONDAY = 4
-
-#: Names of columns that are shown.
-_SHOWN = 10
-
-#: Digits of a number in the settings.
-_DIGITS = 12
+#: The first Monday, in days since 1970-01-01; names of columns that are shown; and digits of a number in the settings.
+_MONDAY, _SHOWN, _DIGITS = 4, 10, 12
 
 _ELSEWHERE = "choose another place with -o"
 _OTHER_FOLDER = "write the settings into another folder, with -o OTHERFOLDER/settings.yaml"
@@ -324,24 +311,6 @@ class Guess:
     gateway: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What was written beside the settings, and in place of what."""
-
-    published: int = 0  # series of the roster; 0 where there is none
-    held_out: int = 0  # series that it leaves to the history of the model
-    replaced: tuple[Path, ...] = ()  # files that were there
-
-    def said(self, roster: Path) -> list[tuple[str, str]]:
-        """The same for people."""
-        rows = (
-            (roster.name, self.published, f"{self.published:,} series, in one group"),
-            ("held out", self.held_out, f"{self.held_out:,} series, the history of the model"),
-            ("replaced", self.replaced, ", ".join(path.name for path in self.replaced)),
-        )
-        return [(name, text) for name, is_said, text in rows if is_said]
-
-
 def write_settings(options: Options) -> None:
     """Write a settings file, and what goes beside it, from a look; say what was guessed."""
     output, data = options.output, options.data
@@ -355,12 +324,12 @@ def write_settings(options: Options) -> None:
     else:
         guessed, name = guess(look_at(data, options.value), output, options.timezone), data.name
         written = write(guessed, output, force=options.force, hold_out=options.hold_out)
-    console, roster = results(), roster_of(output)
+    console = results()
     heading(console, f"{output}: written from a look at {name}")
-    facts(console, [*guessed.said, *written.said(roster)])
+    facts(console, [*guessed.said, *written])
     following = f"quiltstream run --dry-run {output}"
-    if written.held_out:
-        following = f"quiltstream fit {output} --cover 0.9 --exclude {roster}"
+    if data is not None and options.hold_out:
+        following = f"quiltstream fit {output} --cover 0.9 --exclude {roster_of(output)}"
     beside = f"; {output.with_name(GATEWAY_FILE)} brings the messages" if guessed.gateway else ""
     console.print(f"\nRead it, then: {following}{beside}", soft_wrap=True)
 
@@ -460,11 +429,11 @@ def name_of(text: str) -> str:
 def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
     """Write the settings for a file that was looked at."""
     windows = _windows(look, zone)
-    watts = _watts(look.unit, look.interval_us)
-    edges = _edges(look.values) if watts is None else POWER_EDGES
+    watts = _watts(look.unit, look.measured.interval_us)
+    edges = _edges(look.measured.values) if watts is None else POWER_EDGES
     unknown = "factor from the column's unit to the unit of the edges"
     power = f"1 {look.unit} is {number_text(watts or 1)} W"
-    measure = _measure(look.unit, look.interval_us, watts, unknown=unknown, power=power)
+    measure = _measure(look.unit, look.measured.interval_us, watts, unknown=unknown, power=power)
     name = name_of(look.path.stem)
     roster = roster_of(output).name
     compose = partial(
@@ -474,14 +443,14 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
         format=look.format,
         path=_word(_relative(look.files, output)),
         layout=_layout(look),
-        decimal="" if look.layout.decimal == "." or look.labels else '  decimal: ","\n',
+        decimal="" if look.layout.decimal == "." or look.columns.labels else '  decimal: ","\n',
         roster=roster,
         parts=_parts(look, name),
-        measure="" if look.labels else measure,
-        interval=format_duration(look.interval_us),
+        measure="" if look.columns.labels else measure,
+        interval=format_duration(look.measured.interval_us),
         origin=windows.text(windows.start),
         states=_states(look, edges, is_power=watts is not None),
-        bins="" if look.labels else _BINS.format(number_text(edges[len(edges) // 2])),
+        bins="" if look.columns.labels else _BINS.format(number_text(edges[len(edges) // 2])),
         size=windows.size,
         sizes=_SIZES if windows.size not in ("day", "week") else _OF_CALENDAR,
         start=windows.text(windows.first),
@@ -489,7 +458,7 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
     )
     stand_in, fitted = (model.format(roster=roster) for model in (_STAND_IN, _FITTED))
     every, published = (series.format(roster=roster) for series in (_ROSTER, _PUBLISHED))
-    is_grouped = look.names > 1
+    is_grouped = look.columns.names > 1
     text = compose(model=stand_in, groups=every if is_grouped else _NO_ROSTER)
     load_settings(text)  # what is written must be accepted as it is
     with_history = compose(model=fitted, groups=published) if is_grouped else ""
@@ -523,10 +492,10 @@ def _windows(look: Look, zone: str) -> _Windows:
 
     Slots that do not fill an hour are not where they were on the zone's clock after it changes, so they are of UTC.
     """
-    interval = look.interval_us
+    interval = look.measured.interval_us
     zoned = zone == "UTC" or HOUR_US % interval == 0
     shown = _on_clock if zoned else _in_utc
-    begin, last = (shown(int(time), look, zone) for time in (look.times_us[0], look.times_us[-1]))
+    begin, last = (shown(int(time), look, zone) for time in (look.measured.times_us[0], look.measured.times_us[-1]))
     day = DAY_US if DAY_US % interval == 0 else 48 * interval
     start = begin // day * day
     end = (last // interval + 1) * interval
@@ -570,34 +539,31 @@ def _in_utc(time_us: int, look: Look, zone: str) -> int:
 
 def _parts(look: Look, name: str) -> str:
     """Where the parts of a reading are."""
-    series = ""
-    if look.wide != "series":
-        series = (
-            f"  series: {{constant: {_word(name)}}}  # the name of the only series\n"
-            if look.series is None
-            else f"  series: {_word(look.series)}  # column with the name of the meter or wearer\n"
-        )
-    time = _word(look.time[0]) if len(look.time) == 1 else f"[{', '.join(_word(c) for c in look.time)}]"
-    time = f"  time: {time}{_time_more(look)}\n"
-    if look.labels:
-        if look.until is not None:
-            time += f"  until: {_word(look.until)}  # a slot has the label that covers most of it\n"
-        return f"{series}{time}  value: {_word(look.value)}  # a label\n"
-    if look.wide is None:
-        value = f"{{register: {{column: {_word(look.value)}}}}}{_RISES}" if look.rises else _word(look.value)
-        return f"{series}{time}  value: {value}\n"
-    without = f", without: [{', '.join(_word(one) for one in look.without)}]" if look.without else ""
-    if look.without:
-        time += _WITHOUT.format(_NO_TIMES if look.wide == "times" else _NO_SERIES)
-    if look.wide == "times":
-        return f"{series}{time}  wide: {{columns: times{without}}}  # a column for each time of the day\n"
-    return f"{time}  wide: {{columns: series{without}}}  # every other column is a series\n"
+    columns, without = look.columns, look.beside.without
+    series = f"  series: {{constant: {_word(name)}}}  # the name of the only series\n"
+    if columns.series is not None:
+        series = f"  series: {_word(columns.series)}  # column with the name of the meter or wearer\n"
+    time = _word(columns.time[0]) if len(columns.time) == 1 else f"[{', '.join(map(_word, columns.time))}]"
+    parts = f"{'' if columns.wide == 'series' else series}  time: {time}{_time_more(look)}\n"
+    if columns.until is not None:
+        parts += f"  until: {_word(columns.until)}  # a slot has the label that covers most of it\n"
+    if columns.labels:
+        return f"{parts}  value: {_word(columns.value)}  # a label\n"
+    if columns.wide is None:
+        is_counter = look.measured.rises
+        value = f"{{register: {{column: {_word(columns.value)}}}}}{_RISES}" if is_counter else _word(columns.value)
+        return f"{parts}  value: {value}\n"
+    if without:
+        parts += _WITHOUT.format(_NO_TIMES if columns.wide == "times" else _NO_SERIES)
+    others = f", without: [{', '.join(map(_word, without))}]" if without else ""
+    what = "a column for each time of the day" if columns.wide == "times" else "every other column is a series"
+    return f"{parts}  wide: {{columns: {columns.wide}{others}}}  # {what}\n"
 
 
 def _states(look: Look, edges: tuple[float, ...], *, is_power: bool) -> str:
     """The section of the states."""
-    if look.labels:
-        return _CATEGORIES.format(", ".join(map(_word, look.labels)))
+    if look.columns.labels:
+        return _CATEGORIES.format(", ".join(map(_word, look.columns.labels)))
     if is_power:
         return _edges_text(_USUAL_BINS, edges, "W")
     return _edges_text("TAKEN FROM A LOOK AT THE DATA: replace by round numbers chosen without it", edges, '""')
@@ -620,58 +586,56 @@ def _relative(path: Path, output: Path) -> str:
 
 def _time_more(look: Look) -> str:
     lines = ""
-    if look.time_format is not None:
-        lines += f"\n  time_format: {json.dumps(look.time_format)}"
+    if look.columns.time_format is not None:
+        lines += f"\n  time_format: {json.dumps(look.columns.time_format)}"
     if look.ambiguous is not None:
         lines += f"  # A GUESS: {look.ambiguous} reads these times too; nothing in them tells day from month"
-    if look.time_unit is not None:
-        lines += f"\n  time_unit: {look.time_unit}"
+    if look.columns.time_unit is not None:
+        lines += f"\n  time_unit: {look.columns.time_unit}"
     return lines
 
 
 def _said(look: Look, watts: float | None, windows: _Windows, zone: str) -> tuple[tuple[str, str], ...]:
     """What is said of a look at a file."""
-    is_long = look.wide is None
-    others = listed(look.others, _SHOWN)
-    not_used = f"columns that are none of values: {others}; where one is, see readings.wide in the file"
+    columns, beside, lost, is_long = look.columns, look.beside, look.lost, look.columns.wide is None
+    numbers = listed(beside.numbers, _SHOWN)
+    not_used = f"columns that are none of values: {numbers}; where one is, see readings.wide in the file"
     if is_long:
-        not_used = f"also numeric: {others}: use --value, or readings.wide if each of them is a series of its own"
+        not_used = f"also numeric: {numbers}: use --value, or readings.wide if each of them is a series of its own"
+    marks = UNSURE if lost.unsure else NO_NUMBER
     rows = (
-        ("malformed", look.malformed, f"{percent(look.malformed)} of the lines, rejected: {MALFORMED}"),
+        ("malformed", lost.malformed, f"{percent(lost.malformed)} of the lines, rejected: {MALFORMED}"),
         ("series", True, _said_series(look)),
-        ("names", look.alike, f"{look.alike:,} {ALIKE}"),
+        ("names", lost.alike, f"{lost.alike:,} {ALIKE}"),
         ("time", True, _said_time(look, windows, zone)),
-        ("no time", look.no_time, f"{percent(look.no_time)} of the rows, rejected: {_NO_TIME}"),
+        ("no time", lost.no_time, f"{percent(lost.no_time)} of the rows, rejected: {_NO_TIME}"),
         ("value", True, _said_value(look, watts)),
-        (
-            "no number",
-            look.no_number,
-            f"{percent(look.no_number)} of it, rejected: {UNSURE if look.unsure else NO_NUMBER}",
-        ),
-        ("thousands", is_long and look.value in look.layout.grouped, _THOUSANDS),
-        ("counter", look.rises, _COUNTER if is_long else _WIDE_COUNTER),
-        ("not used", others, not_used),
-        ("not read", look.unread, f"{listed(look.unread, _SHOWN)}: {_NOT_READ}"),
-        ("labels", look.other_labels, f"in {', '.join(look.other_labels[:_SHOWN])}: --value counts them"),
-        ("made public", look.without, _PUBLIC_NAMES.format(len(look.without), listed(look.without, _SHOWN))),
+        ("no number", lost.no_number, f"{percent(lost.no_number)} of it, rejected: {marks}"),
+        ("thousands", is_long and columns.value in look.layout.grouped, _THOUSANDS),
+        ("counter", look.measured.rises, _COUNTER if is_long else _WIDE_COUNTER),
+        ("not used", numbers, not_used),
+        ("not read", beside.unread, f"{listed(beside.unread, _SHOWN)}: {_NOT_READ}"),
+        ("labels", beside.labels, f"in {', '.join(beside.labels[:_SHOWN])}: --value counts them"),
+        ("made public", beside.without, _PUBLIC_NAMES.format(len(beside.without), listed(beside.without, _SHOWN))),
         ("day or month", look.ambiguous is not None, f"{look.ambiguous} {_AMBIGUOUS}"),
-        ("interval", True, format_duration(look.interval_us)),
+        ("interval", True, format_duration(look.measured.interval_us)),
         ("windows", True, windows.said(complete=look.complete)),
     )
     return tuple((name, text) for name, is_said, text in rows if is_said)
 
 
 def _said_series(look: Look) -> str:
-    if look.wide == "series":
-        return f"a wide table: {len(look.columns):,} columns from {look.value} on are a series each"
-    if look.series is None:
+    columns = look.columns
+    if columns.wide == "series":
+        return f"a wide table: {len(columns.columns):,} columns from {columns.value} on are a series each"
+    if columns.series is None:
         return "the whole file is one series"
-    return f"column {look.series}, {look.names:,} seen" + ("" if look.complete else " in the first rows")
+    return f"column {columns.series}, {columns.names:,} seen" + ("" if look.complete else " in the first rows")
 
 
 def _said_time(look: Look, windows: _Windows, zone: str) -> str:
-    columns = " and ".join(name.strip() or "without a name" for name in look.time)
-    read_as = f", read as {look.time_format}" if look.time_format else ""
+    columns = " and ".join(name.strip() or "without a name" for name in look.columns.time)
+    read_as = f", read as {look.columns.time_format}" if look.columns.time_format else ""
     of_zone = [*(["times without an offset"] if look.naive else []), *(["days"] if windows.zoned else [])]
     zoned = f"{', and '.join(of_zone)}{',' if len(of_zone) > 1 else ''} are of {zone}" if of_zone else "with offsets"
     if zone == "UTC":
@@ -680,11 +644,12 @@ def _said_time(look: Look, windows: _Windows, zone: str) -> str:
 
 
 def _said_value(look: Look, watts: float | None) -> str:
-    value = f"column {look.value}" if look.wide is None else "in the columns of the series"
-    if look.wide == "times":
-        value = f"a wide table: {len(look.columns):,} columns from {look.value} on are a time of the day each"
-    if look.labels:
-        return f"{value}, {len(look.labels)} labels: {listed(look.labels, _SHOWN)}{_PUBLIC_LABELS}"
+    columns = look.columns
+    value = f"column {columns.value}" if columns.wide is None else "in the columns of the series"
+    if columns.wide == "times":
+        value = f"a wide table: {len(columns.columns):,} columns from {columns.value} on are a time of the day each"
+    if columns.labels:
+        return f"{value}, {len(columns.labels)} labels: {listed(columns.labels, _SHOWN)}{_PUBLIC_LABELS}"
     return f"{value}, {look.unit or _NO_UNIT}" + ("" if watts is None else f", times {number_text(watts)} for W")
 
 
@@ -706,25 +671,25 @@ def check_places(output: Path, *beside: Path, force: bool) -> tuple[Path, ...]:
     return tuple(there)
 
 
-def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -> Written:
-    """Write the settings file with its JSON Schema, and a roster with the published series in one group.
+def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -> list[tuple[str, str]]:
+    """Write the settings file with its JSON Schema, and a roster with the published series in one group; say of those.
 
     A share of the series may be held out: the history that a model is fitted on, chosen by the order of names alone.
     """
     files = {output.with_name(SCHEMA_FILE): schema_file(), output: guessed.with_history if hold_out else guessed.text}
-    beside = [output.with_name(GATEWAY_FILE)] if guessed.gateway else []
-    if guessed.with_history:
-        beside = [roster_of(output)]
+    roster = roster_of(output)
+    beside = [roster] if guessed.with_history else [output.with_name(GATEWAY_FILE)] if guessed.gateway else []
     settings = load_settings(guessed.text, folder=output.parent)
     sources = [one for one in job_paths(settings) if one.field.startswith("source")]
     for path in (*files, *beside):
         _check_no_data(path, sources)  # first, as nothing replaces data
-    replaced = check_places(output, *beside, force=force)
+    there = check_places(output, *beside, force=force)
+    replaced = [("replaced", ", ".join(path.name for path in there))] if there else []
     if not guessed.with_history:
         if hold_out:
             raise CommandError("--hold-out: the data are one series, so none can be held out of what is published")
         _write(dict.fromkeys(beside, guessed.gateway) | files)
-        return Written(replaced=replaced)
+        return replaced
     with writing(output, _ELSEWHERE):
         # the data are named from this folder, by a path that may lead out of it again
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -732,8 +697,10 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
     names = _published(every, hold_out)
     made = io.StringIO(newline="")
     csv.writer(made, lineterminator="\n").writerows([("series", "group"), *((name, "all") for name in names)])
-    _write(files | dict.fromkeys(beside, made.getvalue()))
-    return Written(len(names), len(every) - len(names), replaced)
+    _write(files | {roster: made.getvalue()})
+    published = [(roster.name, f"{len(names):,} series, in one group")] if names else []
+    held = [("held out", f"{len(every) - len(names):,} series, the history of the model")] if hold_out else []
+    return [*published, *held, *replaced]
 
 
 def _published(every: Sequence[str], hold_out: float) -> list[str]:
@@ -849,14 +816,10 @@ def from_mqtt(filter_: str, options: Options) -> Guess:
             ExitCode.SOURCE,
         )
     only = next((level for level in reversed(levels) if not set("+#$") & set(level)), "meter")
+    wild = [at for at, level in enumerate(levels, 1) if level == "+"]
+    hint = "; or wait longer, with --seconds"
     look = look_at_messages(
-        messages,
-        where,
-        value=options.value,
-        timezone=options.timezone,
-        levels=[at for at, level in enumerate(levels, 1) if level == "+"],
-        only=only,
-        hint="; or wait longer, with --seconds",
+        messages, where, value=options.value, timezone=options.timezone, levels=wild, only=only, hint=hint
     )
     lines = not any(b"\n" in (one or b"") for one in messages.payloads)
     return guess_messages(look, _origin_of(filter_, only, where, mqtt, settings, lines=lines), options.timezone)
@@ -928,11 +891,9 @@ def _origin_of(
     """
     listening = f"mosquitto_sub {_client_options(mqtt)} -t {shlex.quote(filter_)}"
     topic = "TOPIC" if set("+#") & set(filter_) else shlex.quote(filter_)
-    trying = (
-        f"{listening} -v -C 20 | quiltstream try THIS-FILE - --topics"
-        if lines
-        else f"{listening} -C 1 | quiltstream try THIS-FILE - --topic {topic}"
-    )
+    trying = f"{listening} -C 1 | quiltstream try THIS-FILE - --topic {topic}"
+    if lines:
+        trying = f"{listening} -v -C 20 | quiltstream try THIS-FILE - --topics"
     forward = None if gateway is None else gateway.forward
     target = None if forward is None else forward.to.chosen
     if isinstance(target, KafkaTarget) and gateway is not None:
@@ -1012,11 +973,8 @@ class Origin:
 
 def _flow(value: Any) -> str:
     """A setting on one line."""
-    return (
-        yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf)
-        .removesuffix("...\n")
-        .strip()
-    )
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf)
+    return text.removesuffix("...\n").strip()
 
 
 def _message_said(look: MessageLook, whole: Readings, zone: str) -> tuple[tuple[str, str], ...]:

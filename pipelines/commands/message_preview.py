@@ -13,6 +13,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, cast
@@ -30,20 +31,8 @@ from ...transforms.payloads.decoder import PayloadDecoder, documents_of, shown
 from ...transforms.payloads.messages import Messages
 from ...transforms.payloads.parsing import parse_json_text, unpacked
 from ..errors import CommandError, ExitCode
-from .data_preview import (
-    COUNTER_RISES,
-    EPOCHS,
-    TIME,
-    VALUE,
-    are_counters,
-    is_name_of_series,
-    runs_of,
-    slot_of,
-    text_format,
-    unit_of,
-)
-
-__all__ = ["MessageLook", "look_at_messages"]
+from .csv_preview import TIME
+from .data_preview import COUNTER_RISES, EPOCHS, SERIES, VALUE, are_counters, runs_of, slot_of, text_format, unit_of
 
 #: Messages whose fields are looked at, levels of a document, and fields of one.
 _LOOKED, _DEEPEST, _MOST_LEAVES, _MOST_PARTS = 200, 8, 1_000, 20
@@ -468,11 +457,10 @@ def _parts(value: Any, *, is_keyed: bool) -> list[tuple[Step, Any]] | None:
 
 
 def _json_in(text: str) -> dict[str, Any] | None:
-    try:
-        found = parse_json_text(text)
-    except ValueError:
-        return None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+    with suppress(ValueError):
+        if isinstance(found := parse_json_text(text), dict):
+            return cast("dict[str, Any]", found)
+    return None
 
 
 def _keyed(documents: Sequence[Any]) -> set[Steps]:
@@ -537,7 +525,7 @@ def _rank(name: str, forms: Sequence[re.Pattern[str]]) -> int:
 
 
 def _value_rank(leaf: _Leaf) -> int | None:
-    is_other = leaf.kind is None or _time_of(leaf) is not None or is_name_of_series(leaf.name)
+    is_other = leaf.kind is None or _time_of(leaf) is not None or SERIES.search(leaf.name)
     return None if is_other else _rank(leaf.name, _VALUES)
 
 
@@ -585,7 +573,7 @@ def _series(fields: _Fields, inside: Steps | None) -> list[Any]:
     def rank(leaf: _Leaf) -> int | None:
         plain = all(type(one) in (str, int) for one in leaf.values)
         plain = plain and (inside is None or inside[: len(leaf.arrays)] == leaf.arrays)
-        named = is_name_of_series(leaf.name) or bool(_ID.search(leaf.name)) or leaf.steps[-2:-1] == ("tags",)
+        named = SERIES.search(leaf.name) or _ID.search(leaf.name) or leaf.steps[-2:-1] == ("tags",)
         steady = plain and named and not _OF_MESSAGE.search(leaf.name)
         return 0 if steady and len(leaf.documents) >= _FEW * fields.documents else None
 
@@ -717,17 +705,12 @@ def _whole_payload(tester: _Tester, fields: _Fields) -> _Outcome | None:
     """Mappings of payloads that are numbers: a level of the topic says of what."""
     where = [{"topic": level, "equals": _likeliest(fields.words[level])[0]} for level in _measured(fields)[-1:]]
     named = next((unit for one in where if (unit := unit_of(str(one["equals"])))), "")
-    unit = {"unit": named} if named else {}
-    found: list[_Outcome] = []
-    for series in _series(fields, ()):
-        for value, more in (({"payload": True}, {}), ({"payload": True, "unit": True}, {"unit": fields.said_unit})):
-            if "unit" in value and not fields.said_unit:
-                continue
-            said = {**fields.own, "series": series, "time": {"stamp": True}, "value": value, **unit, **more}
-            outcome = tester.outcome(said | ({"where": where} if where else {}))
-            if outcome is not None and outcome.score > 0:
-                found.append(outcome)
-    return max(found, key=lambda one: (one.score, *_apart(one)), default=None)
+    values: list[dict[str, Any]] = [{"value": {"payload": True}, **({"unit": named} if named else {})}]
+    if fields.said_unit:
+        values.append({"value": {"payload": True, "unit": True}, "unit": fields.said_unit})
+    begin, end = fields.own, {"where": where} if where else {}
+    places = [{"series": series, "time": {"stamp": True}} for series in _series(fields, ())]
+    return tester.best(({**begin, **place, **value, **end} for place in places for value in values), _apart)
 
 
 def _of_recipes(messages: Messages, fields: _Fields, wanted: str | None) -> Iterator[dict[str, Any]]:

@@ -798,7 +798,7 @@ def test_numbers_with_marks_between_thousands_are_no_categories(
     assert made.readings is not None
     assert (made.readings.value, made.readings.decimal, made.states.categories) == (name, decimal, [])
     found = data_preview.look_at(tmp_path / "x.csv")
-    assert (len(found.values), found.values.max()) == (96, largest)
+    assert (len(found.measured.values), found.measured.values.max()) == (96, largest)
 
 
 @pytest.mark.parametrize(
@@ -849,7 +849,7 @@ def test_numbers_with_a_point_are_not_taken_for_thousands_beside_decimal_commas(
     made = read_settings(tmp_path / "settings.yaml")
     assert made.readings is not None
     assert (made.readings.value, made.readings.decimal) == ("kwh", ".")
-    assert data_preview.look_at(tmp_path / "x.csv", "kwh").values.max() == 2.328
+    assert data_preview.look_at(tmp_path / "x.csv", "kwh").measured.values.max() == 2.328
 
 
 @pytest.mark.parametrize(
@@ -872,7 +872,7 @@ def test_points_and_commas_in_one_column_are_not_advised_to_be_removed(
     made = read_settings(tmp_path / "settings.yaml")
     assert made.readings is not None
     assert (made.readings.value, made.readings.decimal, made.states.categories) == (name, decimal, [])
-    assert data_preview.look_at(tmp_path / "x.csv").values.max() == largest
+    assert data_preview.look_at(tmp_path / "x.csv").measured.values.max() == largest
 
 
 @pytest.mark.parametrize(("name", "value"), [("x", "{}.5"), ("state", "s{}")])
