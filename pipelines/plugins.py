@@ -23,7 +23,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from ..store.domain_changes import SourceId
 from ..transforms.common.batches import Rejects
 from ..transforms.formats.rows import Decoded
 from ..transforms.payloads import PayloadDecoder
-from ..transforms.payloads.messages import MessageDecoder, Messages, SourceAwayError, sealed
+from ..transforms.payloads.messages import MessageDecoder, Messages, SourceAwayError
 from ..transforms.sinks import Message, MessageFormat, MessageSender, MessageTopic
 from ..transforms.sources.contract import (
     BEGIN,
@@ -45,6 +45,7 @@ from ..transforms.sources.contract import (
     PartitionedSource,
     Reader,
     SourceBatch,
+    WaitingDecoder,
     source_batch_of,
 )
 from ..transforms.sources.reader import PollingPolicy, ReadLive
@@ -179,8 +180,8 @@ class MessageReader(Reader):
         self._at: str = kept.get("at", BEGIN)
         self._lost_us: int | None = kept.get("lost")
         self._stamp_us: int | None = kept.get("stamp")
-        self._decoder = source.decoder.fresh(kept.get("memory", ""))
-        self._has_to_look_back = self._decoder.lookback_us > 0 and self._stamp_us is not None
+        self._decoding = WaitingDecoder(source.decoder, kept.get("memory", ""))
+        self._has_to_look_back = self._decoding.decoder.lookback_us > 0 and self._stamp_us is not None
         self._client: MessageClient | None = None
         self._held: Fetched | None = None
         self._attempts = Attempts(first_s=1.0)
@@ -188,7 +189,7 @@ class MessageReader(Reader):
     @property
     def trouble(self) -> str | None:
         """Why nothing can be read now."""
-        return self._attempts.trouble
+        return self._attempts.trouble or self._decoding.waiting
 
     def read(self) -> SourceBatch | None:
         """The next messages, as readings."""
@@ -196,25 +197,28 @@ class MessageReader(Reader):
         if fetched is None:
             return None
         messages = fetched.messages
-        try:
-            decoded = self._decoder.decode(messages) if len(messages) else []
-        except SourceAwayError as error:
-            # nothing is wrong with the messages: they wait
-            self._held, self._attempts.trouble = fetched, str(error)
+        decoded = self._decoding.decoded(lambda decoder: decoder.decode(messages) if len(messages) else [])
+        self._held = fetched if decoded is None else None
+        if decoded is None:
             return None
-        self._held = self._attempts.trouble = None
         if fetched.lost_us is not None and fetched.lost_us > (self._lost_us or 0):
             self._lost_us = fetched.lost_us
             first = messages.positions[:1] if len(messages) else np.zeros(1, np.int64)
             decoded = [*decoded, Decoded(None, 0, (Rejects(RejectReason.DAMAGED_SOURCE, first),))]
         self._at, stamps = fetched.position, messages.stamps_us
-        if self._decoder.lookback_us and len(stamps) and stamps[-1] > 0:
+        if self._decoding.decoder.lookback_us and len(stamps) and stamps[-1] > 0:
             # a clock that runs ahead must not make the look back too short
             self._stamp_us = min(int(stamps[-1]), time.time_ns() // 1_000)
-        batch = source_batch_of(self._source.name(self._part), decoded, self._position, settled=fetched.settled)
-        rejects = sealed(batch.rejects, messages, self._decoder.letters) if len(messages) else batch.rejects
-        sent_us = int(stamps.max()) if len(stamps) and stamps.max() > 0 else None
-        return replace(batch, rejects=rejects, came_us=fetched.came_us, sent_us=sent_us, lost_us=self._lost_us)
+        return self._decoding.batch(
+            self._source.name(self._part),
+            decoded,
+            messages,
+            self._position,
+            settled=fetched.settled,
+            came_us=fetched.came_us,
+            sent_us=int(stamps.max()) if len(stamps) and stamps.max() > 0 else None,
+            lost_us=self._lost_us,
+        )
 
     def close(self) -> None:
         """Close the client."""
@@ -229,14 +233,15 @@ class MessageReader(Reader):
             kept["lost"] = self._lost_us
         if self._stamp_us is not None:
             kept["stamp"] = self._stamp_us
-        if memory := self._decoder.memory:
+        if memory := self._decoding.decoder.memory:
             kept["memory"] = memory
         return json.dumps(kept, separators=(",", ":"))
 
     def _look_back(self, client: MessageClient) -> None:
         """Remember what the decoder needs of the messages before the position; one that comes twice changes nothing."""
-        for messages in client.before(self._at, max(0, (self._stamp_us or 0) - self._decoder.lookback_us)):
-            self._decoder.decode(messages)
+        decoder = self._decoding.decoder
+        for messages in client.before(self._at, max(0, (self._stamp_us or 0) - decoder.lookback_us)):
+            decoder.decode(messages)
         self._has_to_look_back = False
 
     def _fetched(self) -> Fetched | None:
@@ -259,9 +264,8 @@ class MessageReader(Reader):
                 LOG.warning("%s", error)
             self._attempts.failed(str(error))
             return None
-        if self._attempts.trouble is not None:
+        if self._attempts.succeeded():
             LOG.warning("%s can be read again", self._source.name(self._part))
-        self._attempts.succeeded()
         return fetched
 
 

@@ -42,7 +42,7 @@ import numpy as np
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 
 from ..schemas.slots import parse_instant
-from .payloads.messages import MessageDecoder, Messages, SourceAwayError, sealed
+from .payloads.messages import MessageDecoder, Messages
 from .sinks import Message, MessageFormat, MessageSender, MessageTopic
 from .sources.contract import (
     Attempts,
@@ -50,7 +50,7 @@ from .sources.contract import (
     PartitionedSource,
     Reader,
     SourceBatch,
-    source_batch_of,
+    WaitingDecoder,
 )
 from .sources.progress import Heartbeat
 from .sources.reader import ReadLive, ReadPart
@@ -182,7 +182,7 @@ class PubSubReader(Reader):
     def __init__(self, source: PubSubSubscription, position: str = "") -> None:
         self._source = source
         # behind the token and the number of batches; older positions have only these
-        self._decoder = source.decoder.fresh("".join(position.split(":", 2)[2:]))
+        self._decoding = WaitingDecoder(source.decoder, "".join(position.split(":", 2)[2:]))
         self._arrived: SimpleQueue[Any] = SimpleQueue()
         self._taken: list[Any] = []
         self._read: list[Any] = []
@@ -194,8 +194,8 @@ class PubSubReader(Reader):
         self._stream: Any = None
         self._closed = False
         self._attempts = Attempts()
-        self._waiting: str | None = None
         self._heard_s: float | None = None
+        #: since when the clock is held, because something may be waiting
         self._held_s = float("inf")
 
     # The contract of a reader
@@ -212,7 +212,7 @@ class PubSubReader(Reader):
     @property
     def trouble(self) -> str | None:
         """What is in the way."""
-        return self._attempts.trouble or self._waiting
+        return self._attempts.trouble or self._decoding.waiting
 
     def check(self) -> bool:
         """Whether messages still stream in: a client that has given up has ended its stream."""
@@ -283,7 +283,7 @@ class PubSubReader(Reader):
                 LOG.warning("%s: it is asked again", self._source.subscription)
             self._attempts.trouble = None
             self._heard_s = None
-            self._hold(self._source.now())
+            self._held_s = self._source.now()
 
     def _arrives(self, message: Any) -> None:
         if self._closed:
@@ -292,7 +292,7 @@ class PubSubReader(Reader):
             self._arrived.put(message)
 
     def _failed(self, error: BaseException) -> None:
-        found = error if isinstance(error, PubSubUnavailableError) else unavailable(self._source.subscription, error)
+        found = unavailable(self._source.subscription, error)
         LOG.warning("%s; trying again in %.3g s", found, self._attempts.failed(str(found)))
 
     def _take(self) -> list[Any]:
@@ -304,7 +304,7 @@ class PubSubReader(Reader):
         self._attempts.failures = 0
         now = self._source.now()
         if self._heard_s is None or now - self._heard_s >= self._source.settle_s:
-            self._hold(now)
+            self._held_s = now
         self._heard_s = now
         fresh: list[Any] = []
         for message in messages:
@@ -313,7 +313,7 @@ class PubSubReader(Reader):
             else:
                 self._read.append(message)
         if fresh and now - min(map(_published_s, fresh)) >= self._source.settle_s:
-            self._hold(now)
+            self._held_s = now
         return fresh
 
     def _drained(self, wait_s: float = 0.0) -> list[Any]:
@@ -332,10 +332,6 @@ class PubSubReader(Reader):
 
     # The clock
 
-    def _hold(self, now: float) -> None:
-        """Something may be waiting: keep the clock for a while."""
-        self._held_s = now
-
     def _rested(self) -> bool:
         """Whether the clock was kept for long enough."""
         now = self._source.now()
@@ -348,7 +344,7 @@ class PubSubReader(Reader):
         """Whether nothing more is waiting, as far as can be known."""
         return (
             self._stream is not None
-            and self._waiting is None
+            and self._decoding.waiting is None
             and self._arrived.empty()
             and not self._full
             and self._rested()
@@ -366,25 +362,23 @@ class PubSubReader(Reader):
     def _decoded(self) -> SourceBatch:
         taken = self._taken
         messages = messages_of(taken, self._source.timestamp_attribute)
-        try:
-            decoded = self._decoder.decode(messages)
-        except SourceAwayError as error:
-            # nothing is wrong with the messages: they wait
-            self._waiting = str(error)
+        decoded = self._decoding.decoded(lambda decoder: decoder.decode(messages))
+        if decoded is None:
             return SourceBatch(self._position, settled=False)
-        self._waiting, self._taken = None, []
+        self._taken = []
         self._read += taken
         self._batches += 1
-        batch = source_batch_of(self._source.subscription, decoded, self._position, settled=self._settled)
+        came_us = round(max(map(_published_s, taken)) * 1e6)
+        batch = self._decoding.batch(
+            self._source.subscription, decoded, messages, self._position, settled=self._settled, came_us=came_us
+        )
         beats = [int(at) for at, body in zip(messages.stamps_us, messages.payloads, strict=True) if body is None]
         latest = [one for one in (batch.latest_us, *beats) if one is not None and one >= 0]
-        rejects = sealed(batch.rejects, messages, self._decoder.letters)
-        came = round(max(map(_published_s, taken)) * 1e6)
-        return replace(batch, rejects=rejects, latest_us=max(latest, default=None), came_us=came)
+        return replace(batch, latest_us=max(latest, default=None))
 
     @property
     def _position(self) -> str:
-        return f"{self._token}:{self._batches}:{self._decoder.memory}"
+        return f"{self._token}:{self._batches}:{self._decoding.decoder.memory}"
 
 
 class RecentIds:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
 from ..common.batches import reject_batch
 from ..formats.rows import Decoded
+from ..payloads.messages import MessageDecoder, Messages, SourceAwayError, sealed
 from .progress import Reach
 
 #: Where a partition begins.
@@ -30,6 +32,8 @@ _AHEAD_US = 86_400_000_000
 
 #: Seconds from one attempt to reach a source that is away to the next, at most.
 LONGEST_PAUSE_S = 10.0
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +179,10 @@ class Attempts:
         self.trouble, self.due = trouble, time.monotonic() + pause
         return pause
 
-    def succeeded(self) -> None:
-        """Note that one succeeded."""
-        self.trouble, self.failures = None, 0
+    def succeeded(self) -> bool:
+        """Note that one succeeded; whether the one before it did not."""
+        before, self.trouble, self.failures = self.trouble, None, 0
+        return before is not None
 
 
 class PartitionedSource(ABC):
@@ -210,6 +215,32 @@ def source_batch_of(source: str, decoded: list[Decoded], position: str, *, settl
         latest_us=max((int(_times_of(one).max()) for one in batches), default=None),
         passed=sum(one.passed for one in decoded),
     )
+
+
+class WaitingDecoder:
+    """The decoder of one reader of messages, which wait while it needs something that is away."""
+
+    def __init__(self, decoder: MessageDecoder, memory: str) -> None:
+        self.decoder = decoder.fresh(memory)
+        self.waiting: str | None = None  # why messages wait
+
+    def decoded(self, decode: Callable[[MessageDecoder], _Found]) -> _Found | None:
+        """What is made of messages; ``None`` while they wait: nothing is wrong with them, and they are given again."""
+        try:
+            found = decode(self.decoder)
+        except SourceAwayError as error:
+            self.waiting = str(error)
+            return None
+        self.waiting = None
+        return found
+
+    def batch(
+        self, name: str, decoded: list[Decoded], messages: Messages, position: str, *, settled: bool, **known: Any
+    ) -> SourceBatch:
+        """Decoded messages as a batch, with what else is known of it; its rejects have letters."""
+        batch = source_batch_of(name, decoded, position, settled=settled)
+        rejects = sealed(batch.rejects, messages, self.decoder.letters) if len(messages) else batch.rejects
+        return replace(batch, rejects=rejects, **known)
 
 
 class BrokerUnavailableError(QuiltstreamError, RuntimeError):
