@@ -259,8 +259,8 @@ def _undecoded(reader: Any) -> Any:
     from quiltstream.transforms.sources.contract import SourceBatch  # noqa: PLC0415 - only here
 
     def piece() -> SourceBatch:
-        place, group = reader._groups.popleft()  # noqa: SLF001 - as above
-        reader._offsets[place] = group[-1].offset() + 1  # noqa: SLF001
+        place, group = reader._consumer.groups.popleft()  # noqa: SLF001 - as above
+        reader._position.offsets[place] = group[-1].offset() + 1  # noqa: SLF001
         return SourceBatch("", settled=False, rows=len(group))
 
     return piece

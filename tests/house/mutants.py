@@ -108,7 +108,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a plug-in's source that is away counts as silent",
         file="pipelines/plugins.py",
-        old="return self._attempts.trouble",
+        old="return self._attempts.trouble or self._decoding.waiting",
         new="return None",
         tests=(
             "tests/pipelines/test_plugins.py::TestQueue::test_a_place_that_does_not_answer_is_trouble_and_no_silence",
@@ -461,7 +461,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a topic that was made anew is read by the consumer of the old one",
         file="transforms/kafka/source.py",
-        old="        self._drop()\n        self._consume()\n        return anew",
+        old="        self._consumer.close()\n        self._consumer.open()\n        return anew",
         new="        self._assign()\n        return anew",
         tests=(
             "tests/transforms/kafka/test_source.py::test_a_recreated_topic_gets_a_new_consumer_and_a_quiet_one_does_not",

@@ -1,4 +1,4 @@
-"""Partitions of a Kafka topic: offsets, where reading begins, gaps, and the identity of the topic.
+"""Partitions of a Kafka topic: offsets, where reading begins, gaps, the identity of the topic, and who can be read.
 
 *Start.* Latest, an instant and a group's offsets mean something else each time they are looked up, so they are looked
 up once and kept as offsets. A partition that appears later is read from its beginning: all of it is new.
@@ -11,7 +11,7 @@ at which it was found. A start at an instant is no exception: what a producer wi
 before it. There the stamp of the last message that was passed over is read. All of this is offsets and stamps;
 nothing of it depends on what messages hold.
 
->>> gaps = Gaps.of("")
+>>> gaps = Gaps()
 >>> gaps.found(("load", 0), 9_000_000)
 >>> gaps.until_us
 9000000
@@ -26,9 +26,8 @@ in the middle of it.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as TooLate
 from contextlib import suppress
 from dataclasses import dataclass
@@ -165,18 +164,13 @@ def _offsets(answered: Iterable[Any]) -> dict[Partition, int]:
 class Gaps:
     """The last gap of each partition of a partition group."""
 
-    def __init__(self, until_us: dict[Partition, int], open_: Iterable[Partition]) -> None:
-        self._until_us = until_us
-        self._open = set(open_)
-
-    @classmethod
-    def of(cls, position: str) -> Gaps:
-        """The gaps in a position of a partition group; those of older versions have none."""
-        plain: list[list[Any]] = json.loads(position).get("gaps", []) if position else []
-        return cls(
-            {(topic, partition): until for topic, partition, until, _ in plain},
-            [(topic, partition) for topic, partition, _, still in plain if still],
-        )
+    def __init__(self, plain: Iterable[Sequence[Any]] = ()) -> None:
+        self._until_us: dict[Partition, int] = {}
+        self._open = set[Partition]()
+        for topic, partition, until_us, still in plain:
+            self._until_us[topic, partition] = until_us
+            if still:
+                self._open.add((topic, partition))
 
     @property
     def plain(self) -> list[list[Any]]:
@@ -214,43 +208,16 @@ class Gaps:
         return self._until_us.get(place)
 
 
-def position_text(
-    offsets: Mapping[Partition, int],
-    stamps: Mapping[Partition, int],
-    gaps: Gaps,
-    lanes: int,
-    memory: str = "",
-    ids: Mapping[str, str] | None = None,
-) -> str:
-    """A position."""
-    plain: dict[str, Any] = {"lanes": lanes, "topics": _by_topic(offsets)}
-    if ids:
-        plain["ids"] = dict(sorted(ids.items()))
-    if stamps:
-        plain["stamps"] = _by_topic(stamps)
-    if gaps.plain:
-        plain["gaps"] = gaps.plain
-    if memory:
-        plain["memory"] = memory
-    return json.dumps(plain, separators=(",", ":"))
-
-
-def offsets_of(position: str, topics: Sequence[str], lane: int, lanes: int) -> dict[Partition, int]:
+def offsets_of(plain: Mapping[str, Any], topics: Sequence[str], lane: int, lanes: int) -> dict[Partition, int]:
     """The offsets of a position; none at the beginning."""
-    if not position:
+    if not plain:
         return {}
-    plain = json.loads(position)
     if plain["lanes"] != lanes:
         raise SettingsError(
             f"source.kafka.lanes is {lanes}, and the runner's state was made with {plain['lanes']}: set it "
             "back, or begin the job anew without the state; it reads the topics again and publishes what is missing"
         )
-    offsets = {
-        (topic, int(partition)): offset
-        for topic, partitions in plain["topics"].items()
-        if topic in topics
-        for partition, offset in partitions.items()
-    }
+    offsets = {place: offset for place, offset in from_topics(plain["topics"]).items() if place[0] in topics}
     # another lane would read them from their beginning, and both declare windows by half of what they read
     if moved := [place for place in offsets if lane_of(topics, place, lanes) != lane]:
         raise SettingsError(
@@ -266,24 +233,13 @@ def lane_of(topics: Sequence[str], place: Partition, lanes: int) -> int:
     return (topics.index(place[0]) + place[1]) % lanes
 
 
-def stamps_of(position: str) -> dict[Partition, int]:
-    """The broker's stamps, in milliseconds, of the last messages before a position."""
-    topics: dict[str, dict[str, int]] = json.loads(position).get("stamps", {}) if position else {}
-    return {(topic, int(one)): stamp for topic, mine in topics.items() for one, stamp in mine.items()}
+def from_topics(topics: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
+    """Numbers of partitions as a position has them."""
+    return {(topic, int(one)): value for topic, mine in topics.items() for one, value in mine.items()}
 
 
-def memory_of(position: str) -> str:
-    """What the decoder must not forget of the messages before a position."""
-    return str(json.loads(position).get("memory", "")) if position else ""
-
-
-def ids_of(position: str) -> dict[str, str]:
-    """The brokers' own names of the topics of a position; those of older versions have none."""
-    ids: dict[str, str] = json.loads(position).get("ids", {}) if position else {}
-    return dict(ids)
-
-
-def _by_topic(values: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
+def by_topic(values: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
+    """The same the other way round."""
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), value in sorted(values.items()):
         topics.setdefault(topic, {})[str(partition)] = value
@@ -348,3 +304,110 @@ class TopicIdentities:
             for topic, one in ids.items()
             if one is not None and (one.get_most_significant_bits() or one.get_least_significant_bits())
         }
+
+
+#: Seconds before the same thing is said again.
+_SAID_AGAIN_S = 300.0
+
+#: Partitions that a message names at most.
+SHOWN = 3
+
+_NO_LEADER = "has no leader now, or is not there any more; its brokers may be away"
+
+
+class Said:
+    """What a log was told last of one matter, which it is told again after some minutes only."""
+
+    def __init__(self) -> None:
+        self._last: tuple[str | None, float] = (None, 0.0)
+
+    def again(self, text: str | None) -> bool:
+        """Whether this was said of late, or nothing is still to be said; it counts as said from now on."""
+        now, (before, since) = time.monotonic(), self._last
+        if text == before and (text is None or now - since < _SAID_AGAIN_S):
+            return True
+        self._last = text, now
+        return False
+
+
+class Health:
+    """The partitions of a partition group that cannot be read."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._leaderless: set[Partition] = set()
+        self._denied: dict[Partition, str] = {}
+        self._said = Said()
+
+    @property
+    def leaderless(self) -> frozenset[Partition]:
+        """Those that no broker leads."""
+        return frozenset(self._leaderless)
+
+    @property
+    def denied(self) -> frozenset[Partition]:
+        """Those whose leader refuses to hand messages over."""
+        return frozenset(self._denied)
+
+    def __contains__(self, place: Partition) -> bool:
+        """Whether a partition cannot be read."""
+        return place in self._leaderless or place in self._denied
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong, in words; ``None`` if nothing is."""
+        causes: Mapping[Partition, str] = dict.fromkeys(self._leaderless, _NO_LEADER) | self._denied
+        found = [
+            f"{_named(place for place, one in causes.items() if one == cause)} at {self._servers}: {cause}"
+            for cause in sorted(set(causes.values()))
+        ]
+        return "; ".join(found) or None
+
+    def looked(self, leaderless: Iterable[Partition]) -> None:
+        """The brokers have said which partitions have no leader."""
+        self._leaderless = set(leaderless)
+        self._tell()
+
+    def deny(self, place: Partition, cause: str) -> None:
+        """A leader does not hand over what is in a partition."""
+        self._denied[place] = cause
+        self._tell()
+
+    def heard(self, place: Partition) -> None:
+        """Something came of a partition."""
+        if place in self._denied:
+            del self._denied[place]
+            self._tell()
+
+    def _tell(self) -> None:
+        text = self.trouble
+        if not self._said.again(text):
+            LOG.warning("%s", text or f"every partition at {self._servers} can be read again")
+
+
+def leaders(consumer: Any, topic: str, servers: str, timeout_s: float) -> dict[int, bool]:
+    """The partitions of a topic, and whether a broker leads each."""
+    metadata = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
+    if metadata.error is not None:
+        raise unavailable(f"topic {topic} at {servers}", metadata.error)
+    return {one: metadata.partitions[one].leader >= 0 for one in metadata.partitions}
+
+
+def reachable(
+    consumer: Any, topics: Iterable[str], servers: str, places: Collection[Partition], timeout_s: float
+) -> bool:
+    """Whether brokers name some topics, and the leaders of some of their partitions answer.
+
+    Neither where the consumer reads nor what it has fetched is touched.
+    """
+    with suppress(KafkaUnavailableError), as_unavailable(servers):
+        led = {
+            (topic, one): has for topic in topics for one, has in leaders(consumer, topic, servers, timeout_s).items()
+        }
+        return all(led.get(place) for place in places) and set(places) <= set(last_offsets(consumer, places, timeout_s))
+    return False
+
+
+def _named(places: Iterable[Partition]) -> str:
+    named = [partition_name(one) for one in sorted(places)]
+    return ", ".join(named[:SHOWN]) + (f" and {len(named) - SHOWN} more" if len(named) > SHOWN else "")

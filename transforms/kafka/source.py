@@ -14,13 +14,13 @@ of a partition, because it was gone or lies before the start, is kept as a gap (
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,8 +30,8 @@ from ...schemas.readings import RejectReason
 from ...schemas.slots import format_instant, parse_instant
 from ..common.batches import Rejects
 from ..formats.rows import Decoded
-from ..payloads.messages import Headers, MessageDecoder, Messages, SourceAwayError, rejects_of, sealed
-from ..sources.contract import Attempts, PartitionedSource, Reader, SourceBatch, source_batch_of
+from ..payloads.messages import Headers, MessageDecoder, Messages, rejects_of
+from ..sources.contract import Attempts, PartitionedSource, Reader, SourceBatch, WaitingDecoder, source_batch_of
 from ..sources.progress import Reach
 from .client import (
     LOG,
@@ -54,22 +54,26 @@ from .client import (
 )
 from .partitions import (
     EARLIEST,
+    SHOWN,
+    Begin,
     Gaps,
+    Health,
     KnownTopic,
     Partition,
+    Said,
     Start,
     TopicIdentities,
     begins,
+    by_topic,
     first_offsets,
-    ids_of,
+    from_topics,
     lane_of,
     last_offsets,
-    memory_of,
+    leaders,
     offsets_of,
     partition_name,
-    position_text,
+    reachable,
     seek_again,
-    stamps_of,
     to_the_end,
 )
 
@@ -101,16 +105,17 @@ def decoded_by(decoder: MessageDecoder, group: list[Any]) -> tuple[Messages, lis
     return messages, [*decoded, Decoded(None, 0, (bad,))]
 
 
+def _decoded_behind(decoder: MessageDecoder, group: list[Any], again: int) -> tuple[Messages, list[Decoded]]:
+    """The same, where the first of the messages are for the decoder's memory alone."""
+    messages, decoded = decoded_by(decoder, group[:again] or group)
+    if not again:
+        return messages, decoded
+    return decoded_by(decoder, group[again:]) if again < len(group) else (messages, [])
+
+
 def lost_from(offset: int) -> Decoded:
     """What says that messages of a partition are lost from an offset on: one reject."""
     return Decoded(None, 0, (Rejects(RejectReason.DAMAGED_SOURCE, np.array([offset], dtype=np.int64)),))
-
-
-def lost_at(place: Partition, offset: int, position: str, until_us: int | None) -> SourceBatch:
-    """A batch of nothing else than that messages of a partition are lost."""
-    name = partition_name(place)
-    lost = source_batch_of(name, [lost_from(offset)], position, settled=False)
-    return replace(lost, source=name, lost_us=until_us)
 
 
 def messages_of(group: list[Any], headers: Sequence[Headers | None] | None = None) -> Messages:
@@ -158,100 +163,6 @@ def without_second_times(messages: Messages) -> Messages:
     if not any(repeated):
         return messages
     return replace(messages, stamps_us=np.where(repeated, -1, messages.stamps_us))
-
-
-#: Seconds before the same thing is said again.
-_SAID_AGAIN_S = 300.0
-
-#: Partitions that a message names at most.
-_SHOWN = 3
-
-_NO_LEADER = "has no leader now, or is not there any more; its brokers may be away"
-
-
-class Health:
-    """The partitions of a partition group that cannot be read."""
-
-    def __init__(self, servers: str) -> None:
-        self._servers = servers
-        self._leaderless: set[Partition] = set()
-        self._denied: dict[Partition, str] = {}
-        self._said: tuple[str | None, float] = (None, 0.0)
-
-    @property
-    def leaderless(self) -> frozenset[Partition]:
-        """Those that no broker leads."""
-        return frozenset(self._leaderless)
-
-    @property
-    def denied(self) -> frozenset[Partition]:
-        """Those whose leader refuses to hand messages over."""
-        return frozenset(self._denied)
-
-    def __contains__(self, place: Partition) -> bool:
-        """Whether a partition cannot be read."""
-        return place in self._leaderless or place in self._denied
-
-    @property
-    def trouble(self) -> str | None:
-        """What is wrong, in words; ``None`` if nothing is."""
-        causes: Mapping[Partition, str] = dict.fromkeys(self._leaderless, _NO_LEADER) | self._denied
-        found = [
-            f"{_named(place for place, one in causes.items() if one == cause)} at {self._servers}: {cause}"
-            for cause in sorted(set(causes.values()))
-        ]
-        return "; ".join(found) or None
-
-    def looked(self, leaderless: Iterable[Partition]) -> None:
-        """The brokers have said which partitions have no leader."""
-        self._leaderless = set(leaderless)
-        self._tell()
-
-    def deny(self, place: Partition, cause: str) -> None:
-        """A leader does not hand over what is in a partition."""
-        self._denied[place] = cause
-        self._tell()
-
-    def heard(self, place: Partition) -> None:
-        """Something came of a partition."""
-        if place in self._denied:
-            del self._denied[place]
-            self._tell()
-
-    def _tell(self) -> None:
-        now, (before, since) = time.monotonic(), self._said
-        text = self.trouble
-        if text != before or (text is not None and now - since > _SAID_AGAIN_S):
-            LOG.warning("%s", text or f"every partition at {self._servers} can be read again")
-            self._said = (text, now)
-
-
-def leaders(consumer: Any, topic: str, servers: str, timeout_s: float) -> dict[int, bool]:
-    """The partitions of a topic, and whether a broker leads each."""
-    metadata = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
-    if metadata.error is not None:
-        raise unavailable(f"topic {topic} at {servers}", metadata.error)
-    return {one: metadata.partitions[one].leader >= 0 for one in metadata.partitions}
-
-
-def reachable(
-    consumer: Any, topics: Iterable[str], servers: str, places: Collection[Partition], timeout_s: float
-) -> bool:
-    """Whether brokers name some topics, and the leaders of some of their partitions answer.
-
-    Neither where the consumer reads nor what it has fetched is touched.
-    """
-    with suppress(KafkaUnavailableError), as_unavailable(servers):
-        led = {
-            (topic, one): has for topic in topics for one, has in leaders(consumer, topic, servers, timeout_s).items()
-        }
-        return all(led.get(place) for place in places) and set(places) <= set(last_offsets(consumer, places, timeout_s))
-    return False
-
-
-def _named(places: Iterable[Partition]) -> str:
-    named = [f"{topic}/{partition}" for topic, partition in sorted(places)]
-    return ", ".join(named[:_SHOWN]) + (f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else "")
 
 
 #: Messages that are taken from the client at once, and how long it may take to get so many.
@@ -303,328 +214,126 @@ class KafkaPartitions(PartitionedSource):
         """The lanes."""
         return self.lanes
 
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return f"topic {', '.join(self.topics)} at {self.cluster.servers}"
+
     def reader(self, part: int, position: str) -> KafkaReader:
         """A reader of a partition group; it has no connection before it reads."""
         return KafkaReader(self, part, position)
 
 
-class KafkaReader(Reader):
-    """Reads a partition group."""
+class GroupPosition:
+    """How far a partition group was read, and what the runner keeps of that."""
 
-    def __init__(self, source: KafkaPartitions, lane: int, position: str) -> None:
+    def __init__(self, source: KafkaPartitions, lane: int, text: str) -> None:
+        plain: dict[str, Any] = json.loads(text) if text else {}
         self._source = source
-        self._lane = lane
-        self._decoder = source.decoder.fresh(memory_of(position))
-        self._offsets = offsets_of(position, source.topics, lane, source.lanes)
-        self._stamps = stamps_of(position)
-        self._gaps = Gaps.of(position)
-        known = ids_of(position) if position else {topic: one.id for topic, one in source.known.items()}
-        self._ids = TopicIdentities(source.cluster, known)
+        self.decoding = WaitingDecoder(source.decoder, plain.get("memory", ""))
+        self.offsets = offsets_of(plain, source.topics, lane, source.lanes)
+        #: the stamps, in milliseconds, of the last messages that were read
+        self.stamps = from_topics(plain.get("stamps", {}))
+        self._gaps = Gaps(plain.get("gaps", ()))
+        known = plain.get("ids", {}) if text else {topic: one.id for topic, one in source.known.items()}
+        self.ids = TopicIdentities(source.cluster, known)
+        self.begun = bool(text)
         #: what lies before was passed on already, and is read again for the decoder's memory alone
         self._floors: dict[Partition, int] = {}
         #: where the last message before the start is read, for its stamp alone
         self._passed: set[Partition] = set()
         #: whose beginning is gone, until it is known what that cost
         self._cut: set[Partition] = set()
-        self._begun = bool(position)
-        self._consumer: Any = None
-        self._assigned = False
-        #: whether the brokers have named the partitions, and whether the decoder was given what it must remember
-        self._named = self._remembers = False
-        self._groups: deque[tuple[Partition, list[Any]]] = deque()
-        self._batches: deque[SourceBatch] = deque()
-        self._ends: dict[Partition, int] = {}
-        #: where the leaders said that partitions end, and when
-        self._log_ends: dict[Partition, int] = {}
-        self._log_ends_at = float("-inf")
-        self._behind: set[Partition] = set(self._offsets)
-        self._reached: dict[Partition, Reach] = {}
-        self._health = Health(source.cluster.servers)
-        self._down = True
-        self._attempts = Attempts()
-        self._waiting: str | None = None
-        self._cause: Any = None
-        #: what was last said to be wrong, and when
-        self._last_said = ("", 0.0)
-        self._port: str | None = None
-        self._port_at = 0.0
-        self._commit_at = 0.0
-        #: when the leaders' messages were first waited for, how often in vain, and how long that may go on
-        self._fetching: tuple[float, int] | None = None
-        self._stuck_s = _STUCK_S
-        self._stuck: str | None = None
-        #: which partitions end for readers before an offset that their log has, and since when
-        self._open: dict[tuple[Partition, int], float] = {}
-        self._hanging: str | None = None
-
-    # The contract of a reader
-
-    def read(self) -> SourceBatch | None:
-        """The next messages of one partition, as readings."""
-        # while something is in hand nothing is fetched, and who was at the end then may have spoken since
-        self._reached = {place: Reach.UNSEEN if reach is Reach.END else reach for place, reach in self._reached.items()}
-        if not self._batches:
-            self._look()
-        if self._assigned and not self._batches and not self._groups:
-            self._fetch()
-            self._reached = {place: self._reach(place) for place in self._offsets}
-            self._behind -= {place for place, reach in self._reached.items() if reach is Reach.END}
-            self._see_cut()
-            self._see_open()
-        if self._batches:
-            return self._batches.popleft()
-        return self._decoded() if self._groups else None
 
     @property
-    def sources(self) -> Mapping[str, Reach]:
-        """The lane's partitions; before the broker has named them, the topics."""
-        away = self._down
-        # a partition group without a partition follows the wall clock, but not while one may be made unseen
-        if not self._named or (away and not self._offsets):
-            return dict.fromkeys(self._source.topics, Reach.UNKNOWN)
-        places = {*self._offsets, *self._health.leaderless}
-        return {partition_name(one): Reach.UNKNOWN if away else self._reach_of(one) for one in sorted(places)}
+    def text(self) -> str:
+        """What the runner keeps; positions of older versions lack some of it."""
+        offsets = {place: max(offset, self._floors.get(place, 0)) for place, offset in self.offsets.items()}
+        more = {
+            "ids": dict(sorted(self.ids.known.items())),
+            "stamps": by_topic(self.stamps),
+            "gaps": self._gaps.plain,
+            "memory": self.decoding.decoder.memory,
+        }
+        plain = {"lanes": self._source.lanes, "topics": by_topic(offsets)}
+        return json.dumps(plain | {name: one for name, one in more.items() if one}, separators=(",", ":"))
 
     @property
-    def trouble(self) -> str | None:
-        """What is in the way."""
-        return self._attempts.trouble or self._waiting or self._health.trouble or self._stuck or self._hanging
+    def lost_us(self) -> int | None:
+        """The instant up to which the group may not have read everything; ``None`` without a gap."""
+        return self._gaps.until_us
 
-    def check(self) -> bool:
-        """Whether brokers and leaders answer; nothing that was fetched meanwhile is touched."""
-        source, places = self._source, [place for place in self._offsets if place not in self._health]
-        consumer = self._consumer
-        return consumer is not None and reachable(consumer, source.topics, source.cluster.servers, places, _CHECK_S)
+    def begin(self, found: Mapping[Partition, Begin], start: Start, anew: AbstractSet[str], now_us: int) -> None:
+        """Read some partitions for the first time, some of whose topics may have been made anew."""
+        for place, begin in found.items():
+            self.offsets[place] = begin.offset
+            self._gaps.begun(place, begin, start, now_us)
+            if begin.cut:
+                self._cut.add(place)
+            # what a run without a position cannot read: what the topic held that this one replaced
+            known = self._source.known.get(place[0])
+            lost_us = now_us if place[0] in anew else None if known is None else known.lost_us
+            if not self.begun and lost_us is not None:
+                self._gaps.found(place, lost_us)
+            if begin.last_passed is not None:
+                self.offsets[place], self._floors[place] = begin.last_passed, begin.offset
+                self._passed.add(place)
 
-    def kept(self) -> None:
-        """Commit the offsets of the consumer group, if there is one; nothing depends on it."""
-        source, now = self._source, time.monotonic()
-        if source.group is None or source.start.kind == "group" or not self._assigned or now < self._commit_at:
-            return
-        self._commit_at = now + _COMMIT_S
-        try:
-            self._consumer.commit(
-                offsets=[topic_partition(*place, offset) for place, offset in self._offsets.items()], asynchronous=True
-            )
-        except Exception as error:  # noqa: BLE001 - confluent-kafka's; monitoring must not stop the job
-            LOG.warning("%s: the offsets cannot be committed: %s", self._name, meaning_of(error))
+    def begin_again(
+        self, found: Mapping[Partition, int], gone: AbstractSet[Partition] = frozenset()
+    ) -> list[SourceBatch]:
+        """Go on elsewhere in some partitions, or in some of them not at all: what was to come there is lost."""
+        before = {place: self.offsets[place] for place in found}
+        self.offsets = {place: offset for place, offset in (self.offsets | {**found}).items() if place not in gone}
+        for place in found:
+            self._floors.pop(place, None)
+            self._passed.discard(place)
+            # counted anew, with what else is lost
+            self._cut.discard(place)
+            self._gaps.found(place, time.time_ns() // 1_000)
+        # a runner may keep any of these positions: all of them are behind all of it
+        return self._lost(before)
 
-    def close(self) -> None:
-        """Leave the brokers."""
-        self._ids.close()
-        self._drop()
-
-    # The brokers
-
-    @property
-    def _name(self) -> str:
-        return f"topic {', '.join(self._source.topics)} at {self._source.cluster.servers}"
-
-    def _look(self) -> None:
-        """See which partitions there are, if it is time to; whatever stands in the way is said and tried again."""
-        if time.monotonic() < self._attempts.due:
-            return
-        try:
-            self._discover()
-        except KafkaUnavailableError as error:
-            self._failed(str(error))
-            if not error.passing:
-                # a topic that is gone may come back as another one, also where its brokers have no ids
-                self._drop()
-        except Exception as error:
-            if not is_kafkas(error):
-                raise
-            cause = self._cause_of(error)
-            self._failed(self._wrong_port(cause) or str(unavailable(self._name, cause)))
-        else:
-            self._cause = self._port = None
-            if self._attempts.trouble is not None:
-                LOG.warning("%s: it answers again", self._name)
-                self._last_said = "", 0.0
-            self._attempts.succeeded()
-            self._down, self._attempts.due = False, time.monotonic() + self._source.discover_s
-
-    def _drop(self) -> None:
-        """Leave the consumer; the next look makes another one.
-
-        A consumer keeps of a topic which leader epoch it saw last, by the topic's name. A topic that is made anew
-        begins with epoch 0, which a consumer that has seen a higher one, as after any restart of the broker, takes
-        for stale: it fetches nothing for ever, also when it is assigned again.
-        """
-        consumer, self._consumer, self._assigned = self._consumer, None, False
-        self._groups.clear()
-        if consumer is not None:
-            consumer.close()
-
-    def _wrong_port(self, cause: Any) -> str | None:
-        """What a port speaks that is not what the settings say, probed now and then while there is no answer."""
-        now = time.monotonic()
-        if name_of(cause) in SPEECHLESS and now >= self._port_at:
-            self._port_at, self._port = now + _PORT_S, self._source.cluster.wrong_port
-        return None if self._port is None else f"{self._name}: {self._port}"
-
-    def _cause_of(self, error: Any) -> Any:
-        """What is behind a request without an answer: the client passes on the reason that it has when it is polled."""
-        if self._consumer is not None and not self._assigned:
-            self._consumer.poll(0)
-        return self._cause if self._cause is not None and is_passing(error) else error
-
-    def _failed(self, text: str) -> None:
-        pause = self._attempts.failed(text)
-        self._down = True
-        self._tell(text, f"{text}; trying again in {pause:.3g} s")
-
-    def _tell(self, what: str, text: str) -> None:
-        now = time.monotonic()
-        again = self._last_said[0] == what and now - self._last_said[1] < _SAID_AGAIN_S
-        LOG.log(logging.DEBUG if again else logging.WARNING, "%s", text)
-        if not again:
-            self._last_said = what, now
-
-    def _discover(self) -> None:
-        source = self._source
-        self._consume()
-        there, leaderless = set[Partition](), set[Partition]()
-        for topic in source.topics:
-            led = leaders(self._consumer, topic, source.cluster.servers, _ANSWER_S)
-            mine = {
-                place: has
-                for one, has in led.items()
-                if lane_of(source.topics, place := (topic, one), source.lanes) == self._lane
-            }
-            there |= set(mine)
-            leaderless |= {place for place, has in mine.items() if not has}
-        anew = self._renew(there)
-        self._health.looked(leaderless | (set(self._offsets) - there))
-        # one without a leader is found when it has one; until then it is not known, and not silent
-        fresh = sorted(there - leaderless - set(self._offsets))
-        if fresh or not self._assigned:
-            start = EARLIEST if self._begun else source.start
-            now_us = time.time_ns() // 1_000
-            found = begins(self._consumer, fresh, start, _ANSWER_S)
-            for place, begin in found.items():
-                self._offsets[place] = begin.offset
-                self._gaps.begun(place, begin, start, now_us)
-                if begin.cut:
-                    self._cut.add(place)
-                if not self._begun:
-                    self._find_replaced(place, anew, now_us)
-                if begin.last_passed is not None:
-                    self._offsets[place], self._floors[place] = begin.last_passed, begin.offset
-                    self._passed.add(place)
-            self._behind |= set(found)
-            if not self._remembers:
-                self._look_back()
-            self._assign()
-            # what was found is kept by the runner before anything is read from there
-            self._batches.append(SourceBatch(self._position, settled=not self._behind, lost_us=self._gaps.until_us))
-            self._begun = True
-        # the client reports only once what is denied, and not that it is denied no longer
-        seek_again(self._consumer, {one: self._offsets[one] for one in self._health.denied & set(self._offsets)})
-        self._read_ends()
-
-    def _consume(self) -> None:
-        if self._consumer is None:
-            own = {**READING, "group.id": self._source.group or NO_GROUP}
-            self._consumer = self._source.cluster.consume(own, self._said)
-
-    def _find_replaced(self, place: Partition, anew: AbstractSet[str], now_us: int) -> None:
-        """Note what a run without a position cannot read: what the topic held that this one replaced."""
-        known = self._source.known.get(place[0])
-        if place[0] in anew:
-            self._gaps.found(place, now_us)
-        elif known is not None and known.lost_us is not None:
-            self._gaps.found(place, known.lost_us)
-
-    def _renew(self, there: AbstractSet[Partition]) -> AbstractSet[str]:
-        """Begin at the start of topics that were made anew, whose offsets are others; their names."""
-        anew = self._ids.made_anew(self._source.topics, _ANSWER_S)
-        places = [place for place in self._offsets if place[0] in anew]
-        if not places:
-            return anew
-        LOG.error("%s: %s was made anew, and is read from its beginning", self._name, ", ".join(sorted(anew)))
-        for place in places:
-            self._stamps.pop(place, None)
-        # a partition that the new one has not is waited for no longer
-        self._begin_again(dict.fromkeys(places, 0), set(places) - there)
-        self._behind = (self._behind | set(places)) & set(self._offsets)
-        self._drop()
-        self._consume()
-        return anew
-
-    def _read_ends(self) -> None:
-        places = [place for place in self._offsets if place not in self._health]
-        self._log_ends, self._log_ends_at = last_offsets(self._consumer, places, _ANSWER_S), time.monotonic()
-
-    def _look_back(self) -> None:
+    def look_back(self, consumer: Any) -> None:
         """Begin so long before the position as the decoder needs to remember what came before it."""
-        back_ms = -(-self._decoder.lookback_us // 1_000)
-        known = [place for place in self._stamps if place in self._offsets]
-        if not back_ms or not known:
-            return
-        wanted = {place: Start("instant", max(0, self._stamps[place] - back_ms) * 1_000) for place in known}
-        for place, start in wanted.items():
-            found = first_offsets(self._consumer, [place], start, _ANSWER_S)[place]
-            if found < self._offsets[place]:
-                self._floors[place] = self._offsets[place]
-                self._offsets[place] = found
+        back_ms = -(-self.decoding.decoder.lookback_us // 1_000)
+        for place in [place for place in self.stamps if back_ms and place in self.offsets]:
+            start = Start("instant", max(0, self.stamps[place] - back_ms) * 1_000)
+            found = first_offsets(consumer, [place], start, _ANSWER_S)[place]
+            if found < self.offsets[place]:
+                self._floors[place], self.offsets[place] = self.offsets[place], found
 
-    def _assign(self) -> None:
-        """Fetch from the offsets on; what was fetched and not read yet is fetched again."""
-        self._groups.clear()
-        self._waiting = None
-        self._ends.clear()
-        self._consumer.assign([topic_partition(*place, offset) for place, offset in self._offsets.items()])
-        self._assigned = self._named = self._remembers = True
-        self._fetching = None
-        self._reached = dict.fromkeys(self._offsets, Reach.UNKNOWN)
+    def passed_on(self, place: Partition, group: Sequence[Any]) -> int:
+        """How many of the next messages of a partition are read again for the decoder's memory alone."""
+        return bisect_left(group, self._floors.get(place, 0), key=_offset)
 
-    def _said(self, error: Any) -> None:
-        """An error of the client itself, mostly that a broker is gone: look soon whether it is."""
-        if not is_passing(error):
-            self._cause = error
-        text = f"{self._name}: {meaning_of(error)}"
-        self._tell(text, text)
-        if not self._down:
-            self._down = True
-            self._attempts.trouble, self._attempts.due = text, 0.0
+    def read(self, place: Partition, group: Sequence[Any], again: int, messages: Messages) -> bool:
+        """Note that messages were read, the first of them again; whether some before them are lost."""
+        first = 0 if place in self._passed else again
+        if first < len(group):
+            self._passed.discard(place)
+            self._gaps.read(place, came_us(group[first : first + 1]))
+        lost = place in self._cut and self._notes_cut(place)
+        self.offsets[place] = int(messages.positions[-1]) + 1
+        if self.offsets[place] >= self._floors.get(place, 0):
+            self._floors.pop(place, None)
+        if self.decoding.decoder.lookback_us:
+            # a producer's clock may run ahead, and what is sought before it would be too little
+            self.stamps[place] = min(int(messages.stamps_us[-1]), time.time_ns() // 1_000) // 1_000
+        return lost
 
-    # The messages
+    def without_beginning(self, ended: AbstractSet[Partition]) -> list[SourceBatch]:
+        """Count those of some partitions without a message that lost their beginning."""
+        return self._lost({place: 0 for place in sorted(self._cut & ended) if self._notes_cut(place)})
 
-    def _fetch(self) -> None:
-        try:
-            with as_unavailable(self._name):
-                messages = self._consumer.consume(_MESSAGES, _WAIT_S)
-        except KafkaUnavailableError as error:
-            self._failed(str(error))
-        else:
-            self._sort(messages)
-            self._notice(bool(messages))
-
-    def _notice(self, came: bool) -> None:
-        """See whether messages come where the leaders say that there are more; if not, the consumer is made anew."""
-        if came:
-            self._fetching, self._stuck, self._stuck_s = None, None, _STUCK_S
-            return
-        if not any(self._comes_before(place, end) for place, end in self._log_ends.items() if place in self._offsets):
-            self._fetching = None
-            return
-        since, times = self._fetching or (time.monotonic(), 0)
-        self._fetching = since, times + 1
-        # a runner may let long times pass between two calls, in which nothing is fetched
-        if times < _STUCK_TIMES or time.monotonic() - since < self._stuck_s:
-            return
-        self._stuck = f"{self._name}: the brokers have messages and hand none over; they are asked by a new connection"
-        LOG.warning("%s", self._stuck)
-        self._stuck_s = min(2 * self._stuck_s, _LONGEST_STUCK_S)
-        self._drop()
-        self._down, self._attempts.due = True, 0.0
-
-    def _see_cut(self) -> None:
-        """Count the partitions that lost their beginning and have no message behind it."""
-        for place in sorted(self._cut):
-            if self._reached.get(place) is Reach.END and self._notes_cut(place):
-                self._batches.append(lost_at(place, 0, self._position, self._gaps.until_us))
+    def _lost(self, offsets: Mapping[Partition, int]) -> list[SourceBatch]:
+        """Batches of nothing else than that messages of partitions are lost."""
+        made: list[SourceBatch] = []
+        for place, offset in offsets.items():
+            name = partition_name(place)
+            lost = source_batch_of(name, [lost_from(offset)], self.text, settled=False)
+            made.append(replace(lost, source=name, lost_us=self.lost_us))
+        return made
 
     def _notes_cut(self, place: Partition) -> bool:
         """Note once what a partition lost before the start; whether it may belong to a missing window."""
@@ -637,35 +346,89 @@ class KafkaReader(Reader):
             "readings by it",
             partition_name(place),
             self._source.cluster.servers,
-            self._offsets[place],
+            self.offsets[place],
             format_instant(until_us),
         )
         return True
 
-    def _see_open(self) -> None:
-        """See where a transaction is open: a partition ends there for readers, until it is over."""
-        now, in_hand = time.monotonic(), {place for place, _ in self._groups}
-        held = [
-            (place, end)
-            for place, end in self._log_ends.items()
-            if self._reached.get(place) is Reach.BEHIND and place not in in_hand and not self._comes_before(place, end)
-        ]
-        self._open = {one: self._open.get(one, now) for one in held}
-        # an answer from before the log grew says nothing of it
-        long = sorted(one for one, since in self._open.items() if since < min(self._log_ends_at, now - _OPEN_S))
-        self._hanging = None
-        if long:
-            named = [f"{name}/{number}: a transaction is open since offset {end}" for (name, number), end in long]
-            more = f" and in {len(named) - _SHOWN} more partitions" if len(named) > _SHOWN else ""
-            self._hanging = (
-                f"{', '.join(named[:_SHOWN])}{more}; its messages and those behind it wait for its end "
-                "(kafka-transactions.sh find-hanging)"
-            )
-            self._tell(self._hanging, self._hanging)
 
-    def _sort(self, messages: Iterable[Any]) -> None:
+class GroupConsumer:
+    """The client of a partition group: what it has fetched, where partitions end, and which cannot be read."""
+
+    def __init__(self, source: KafkaPartitions, position: GroupPosition, said: Callable[[Any], None]) -> None:
+        self._source, self._position, self._said = source, position, said
+        self.client: Any = None
+        self.assigned = False
+        self.health = Health(source.cluster.servers)
+        self.groups: deque[tuple[Partition, list[Any]]] = deque()
+        #: where the client came to the end of partitions
+        self._ends: dict[Partition, int] = {}
+        #: where the leaders said that partitions end, and when
+        self._log_ends: dict[Partition, int] = {}
+        self.log_ends_at = float("-inf")
+        self._commit_at = 0.0
+
+    def open(self) -> None:
+        """Make the client, if there is none."""
+        if self.client is None:
+            own = {**READING, "group.id": self._source.group or NO_GROUP}
+            self.client = self._source.cluster.consume(own, self._said)
+
+    def close(self) -> None:
+        """Leave the client; where there is more to read, another one is made.
+
+        A consumer keeps of a topic which leader epoch it saw last, by the topic's name. A topic that is made anew
+        begins with epoch 0, which a consumer that has seen a higher one, as after any restart of the broker, takes
+        for stale: it fetches nothing for ever, also when it is assigned again.
+        """
+        client, self.client, self.assigned = self.client, None, False
+        self.groups.clear()
+        if client is not None:
+            client.close()
+
+    def assign(self) -> None:
+        """Fetch from the position on; what was fetched and not read yet is fetched again."""
+        self.groups.clear()
+        self._ends.clear()
+        self.client.assign(self._places())
+        self.assigned = True
+
+    def commit(self) -> None:
+        """Commit the position now and then; nothing depends on it."""
+        now = time.monotonic()
+        if not self.assigned or now < self._commit_at:
+            return
+        self._commit_at = now + _COMMIT_S
+        try:
+            self.client.commit(offsets=self._places(), asynchronous=True)
+        except Exception as error:  # noqa: BLE001 - confluent-kafka's; monitoring must not stop the job
+            LOG.warning("%s: the offsets cannot be committed: %s", self._source.text, meaning_of(error))
+
+    def partitions(self, lane: int) -> dict[Partition, bool]:
+        """The partitions of a group that are there, and whether a broker leads each."""
+        source, servers = self._source, self._source.cluster.servers
+        return {
+            place: led
+            for topic in source.topics
+            for one, led in leaders(self.client, topic, servers, _ANSWER_S).items()
+            if lane_of(source.topics, place := (topic, one), source.lanes) == lane
+        }
+
+    def answers(self) -> bool:
+        """Whether brokers and leaders answer; nothing that was fetched meanwhile is touched."""
+        topics, servers, client = self._source.topics, self._source.cluster.servers, self.client
+        return client is not None and reachable(client, topics, servers, self._readable(), _CHECK_S)
+
+    def read_ends(self) -> None:
+        """Have the leaders say where partitions end."""
+        self._log_ends, self.log_ends_at = last_offsets(self.client, self._readable(), _ANSWER_S), time.monotonic()
+
+    def fetch(self) -> tuple[bool, list[Partition]]:
+        """Take what the client has; whether something came, and the partitions whose offset is not there any more."""
+        with as_unavailable(self._source.text):
+            messages = self.client.consume(_MESSAGES, _WAIT_S)
         groups: dict[Partition, list[Any]] = {}
-        again = False
+        gone: list[Partition] = []
         for one in messages:
             place = (one.topic(), one.partition())
             error = one.error()
@@ -673,145 +436,403 @@ class KafkaReader(Reader):
                 group = groups.get(place)
                 if group is None:
                     group = groups[place] = []
-                    self._health.heard(place)
+                    self.health.heard(place)
                 group.append(one)
-            else:
-                again |= self._event(place, one.offset(), error)
-        self._groups.extend(groups.items())
-        if again:
-            self._assign()
+            elif self._is_gone(place, one.offset(), error):
+                gone.append(place)
+        self.groups.extend(groups.items())
+        return bool(messages), gone
 
-    def _event(self, place: Partition, offset: int, error: Any) -> bool:
-        """An event in the place of a message; whether the fetching must be begun anew."""
+    def _is_gone(self, place: Partition, offset: int, error: Any) -> bool:
+        """Take an event in the place of a message; whether it says that the offset is not there any more."""
         from confluent_kafka import KafkaError  # noqa: PLC0415 - an extra; the event came from it
 
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-            # control records at the end are no messages, and are passed over
             self._ends[place] = offset
-            self._health.heard(place)
-            return False
-        if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
-            return self._lost(place)
-        if place[0] not in self._source.topics:
+            self.health.heard(place)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its public name
+            return True
+        elif place[0] not in self._source.topics:
             # the client requests its group at once, though nothing but monitoring may need it
-            LOG.log(logging.WARNING if self._source.group else logging.DEBUG, "%s: %s", self._name, meaning_of(error))
+            level = logging.WARNING if self._source.group else logging.DEBUG
+            LOG.log(level, "%s: %s", self._source.text, meaning_of(error))
         elif not is_passing(error):
-            self._health.deny(place, meaning_of(error))
+            self.health.deny(place, meaning_of(error))
         else:
             self._said(error)
         return False
 
-    def _lost(self, place: Partition) -> bool:
+    def pass_end(self, place: Partition) -> None:
+        """Pass over the control records at the end of a partition, which are no messages."""
+        end = self._ends.get(place, -1)
+        if end > self._position.offsets[place] and not self._holds(place):
+            self._position.offsets[place] = end
+
+    def reach(self, place: Partition) -> Reach:
+        """How far a partition was read, by the client and by its leader, which is asked now and then."""
+        if place in self.health:
+            return Reach.UNKNOWN
+        _, end = self.client.get_watermark_offsets(topic_partition(*place, -1), cached=True)
+        if end < 0:
+            return Reach.UNKNOWN
+        if self._comes_before(place, end) or self._holds(place):
+            return Reach.BEHIND
+        if time.monotonic() - self.log_ends_at > _LOG_ENDS_S:
+            with as_unavailable(self._source.text):
+                self.read_ends()
+        if place not in self._log_ends:
+            return Reach.UNKNOWN
+        return Reach.BEHIND if self._comes_before(place, self._log_ends[place]) else Reach.END
+
+    @property
+    def waits(self) -> bool:
+        """Whether the leaders say that there are more messages."""
+        ends = self._log_ends.items()
+        return any(place in self._position.offsets and self._comes_before(place, end) for place, end in ends)
+
+    def held(self, behind: AbstractSet[Partition]) -> list[tuple[Partition, int]]:
+        """Those of some partitions that were read up to where their log ends by their leaders, and that offset."""
+        ends = [(place, end) for place, end in self._log_ends.items() if place in behind]
+        return [(place, end) for place, end in ends if not self._comes_before(place, end) and not self._holds(place)]
+
+    def _comes_before(self, place: Partition, end: int) -> bool:
+        """Whether a partition was read up to before an offset; control records at its end are no messages."""
+        return self._position.offsets[place] < end and self._ends.get(place, -1) < end
+
+    def _holds(self, place: Partition) -> bool:
+        return any(other == place for other, _ in self.groups)
+
+    def _places(self) -> list[Any]:
+        return [topic_partition(*place, offset) for place, offset in self._position.offsets.items()]
+
+    def _readable(self) -> list[Partition]:
+        return [place for place in self._position.offsets if place not in self.health]
+
+
+class Outage:
+    """What is between a reader and its brokers, how often that is said, and when they are tried again."""
+
+    def __init__(self, source: KafkaPartitions) -> None:
+        self._name, self._cluster = source.text, source.cluster
+        self.attempts = Attempts()
+        self.down = True
+        self._said = Said()
+        self._cause: Any = None
+        self._port: str | None = None
+        self._port_at = 0.0
+
+    def failed(self, text: str) -> None:
+        """An attempt failed."""
+        pause = self.attempts.failed(text)
+        self.down = True
+        self.tell(text, f"; trying again in {pause:.3g} s")
+
+    def unanswered(self, error: Any) -> None:
+        """A request had no answer: the client may have said why, or its port speaks something else."""
+        cause = self._cause if self._cause is not None and is_passing(error) else error
+        now = time.monotonic()
+        if name_of(cause) in SPEECHLESS and now >= self._port_at:
+            self._port_at, self._port = now + _PORT_S, self._cluster.wrong_port
+        self.failed(str(unavailable(self._name, cause)) if self._port is None else f"{self._name}: {self._port}")
+
+    def said(self, error: Any) -> None:
+        """An error of the client itself, mostly that a broker is gone: look soon whether it is."""
+        if not is_passing(error):
+            self._cause = error
+        text = f"{self._name}: {meaning_of(error)}"
+        self.tell(text)
+        if not self.down:
+            self.attempts.trouble = text
+            self.look_now()
+
+    def look_now(self) -> None:
+        """It is not known any more that the brokers answer."""
+        self.down, self.attempts.due = True, 0.0
+
+    def answered(self, next_s: float) -> None:
+        """The brokers answered, and are looked at again after some seconds."""
+        self._cause = self._port = None
+        if self.attempts.succeeded():
+            LOG.warning("%s: it answers again", self._name)
+            self._said = Said()
+        self.down, self.attempts.due = False, time.monotonic() + next_s
+
+    def tell(self, text: str, more: str = "") -> None:
+        """Log what is wrong, now and then."""
+        LOG.log(logging.DEBUG if self._said.again(text) else logging.WARNING, "%s%s", text, more)
+
+
+@dataclass(frozen=True, slots=True)
+class VainFetches:
+    """How long nothing has come where the leaders say that there are messages."""
+
+    limit_s: float  # how long that may go on
+    since: float | None = None  # monotonic seconds of the first fetch in vain
+    times: int = 0
+    stuck: bool = False  # whether the consumer was made anew for it, and nothing came since
+
+    def after(self, now: float, *, waits: bool) -> VainFetches:
+        """After a fetch that gave nothing."""
+        if not waits:
+            return replace(self, since=None, times=0)
+        return replace(self, since=now if self.since is None else self.since, times=self.times + 1)
+
+    def too_long(self, now: float) -> bool:
+        """Whether the consumer is to be made anew."""
+        # a runner may let long times pass between two calls, in which nothing is fetched
+        return self.since is not None and self.times > _STUCK_TIMES and now - self.since >= self.limit_s
+
+
+class OpenTransactions:
+    """Where transactions are open: a partition ends there for readers, until they are over."""
+
+    def __init__(self) -> None:
+        #: which partitions end for readers before an offset that their log has, and since when
+        self._since: dict[tuple[Partition, int], float] = {}
+        self.trouble: str | None = None
+
+    def see(self, held: Iterable[tuple[Partition, int]], answered_at: float) -> None:
+        """Note where partitions are held, by an answer of their leaders."""
+        now = time.monotonic()
+        self._since = {one: self._since.get(one, now) for one in held}
+        # an answer from before the log grew says nothing of it
+        long = sorted(one for one, since in self._since.items() if since < min(answered_at, now - _OPEN_S))
+        self.trouble = None
+        if long:
+            named = [f"{partition_name(place)}: a transaction is open since offset {end}" for place, end in long]
+            more = f" and in {len(named) - SHOWN} more partitions" if len(named) > SHOWN else ""
+            self.trouble = (
+                f"{', '.join(named[:SHOWN])}{more}; its messages and those behind it wait for its end "
+                "(kafka-transactions.sh find-hanging)"
+            )
+
+
+class KafkaReader(Reader):
+    """Reads a partition group."""
+
+    def __init__(self, source: KafkaPartitions, lane: int, position: str) -> None:
+        self._source = source
+        self._lane = lane
+        self._outage = Outage(source)
+        self._position = GroupPosition(source, lane, position)
+        self._consumer = GroupConsumer(source, self._position, self._outage.said)
+        self._batches: deque[SourceBatch] = deque()
+        #: whether the brokers have named the partitions, and the decoder was given what it must remember
+        self._named = False
+        #: what was not read to its end yet since it was found
+        self._behind: set[Partition] = set(self._position.offsets)
+        self._reached: dict[Partition, Reach] = {}
+        self._vain = VainFetches(_STUCK_S)
+        self._transactions = OpenTransactions()
+
+    def read(self) -> SourceBatch | None:
+        """The next messages of one partition, as readings."""
+        # while something is in hand nothing is fetched, and who was at the end then may have spoken since
+        self._reached = {place: Reach.UNSEEN if reach is Reach.END else reach for place, reach in self._reached.items()}
+        if not self._batches:
+            self._look()
+        if self._consumer.assigned and not self._batches and not self._consumer.groups:
+            self._fetch()
+        if self._batches:
+            return self._batches.popleft()
+        return self._decoded() if self._consumer.groups else None
+
+    @property
+    def sources(self) -> Mapping[str, Reach]:
+        """The lane's partitions; before the broker has named them, the topics."""
+        away, health = self._outage.down, self._consumer.health
+        # a partition group without a partition follows the wall clock, but not while one may be made unseen
+        if not self._named or (away and not self._position.offsets):
+            return dict.fromkeys(self._source.topics, Reach.UNKNOWN)
+        places = sorted(self._position.offsets.keys() | health.leaderless)
+        reached = {one: Reach.UNKNOWN if away or one in health else self._reached[one] for one in places}
+        if self._position.decoding.waiting is not None:
+            # while messages wait for what their decoder needs there are no polls, and producers may wait for the same
+            reached = {one: reach if reach is Reach.BEHIND else Reach.UNKNOWN for one, reach in reached.items()}
+        return {partition_name(one): reach for one, reach in reached.items()}
+
+    @property
+    def trouble(self) -> str | None:
+        """What is in the way."""
+        found = self._outage.attempts.trouble or self._position.decoding.waiting or self._consumer.health.trouble
+        return found or (self._stuck if self._vain.stuck else self._transactions.trouble)
+
+    def check(self) -> bool:
+        """Whether brokers and leaders answer."""
+        return self._consumer.answers()
+
+    def kept(self) -> None:
+        """Commit the offsets of the consumer group for monitoring, if there is one."""
+        if self._source.group is not None and self._source.start.kind != "group":
+            self._consumer.commit()
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._position.ids.close()
+        self._consumer.close()
+
+    def _look(self) -> None:
+        """See which partitions there are, if it is time to; whatever stands in the way is said and tried again."""
+        if time.monotonic() < self._outage.attempts.due:
+            return
+        try:
+            self._discover()
+        except KafkaUnavailableError as error:
+            self._outage.failed(str(error))
+            if not error.passing:
+                # a topic that is gone may come back as another one, also where its brokers have no ids
+                self._consumer.close()
+        except Exception as error:
+            if not is_kafkas(error):
+                raise
+            if self._consumer.client is not None and not self._consumer.assigned:
+                # the client passes on the reason that it has when it is polled
+                self._consumer.client.poll(0)
+            self._outage.unanswered(error)
+        else:
+            self._outage.answered(self._source.discover_s)
+
+    def _discover(self) -> None:
+        consumer, position = self._consumer, self._position
+        consumer.open()
+        led = consumer.partitions(self._lane)
+        leaderless = {place for place, has in led.items() if not has}
+        anew = self._renew(led.keys())
+        consumer.health.looked(leaderless | (position.offsets.keys() - led.keys()))
+        # one without a leader is found when it has one; until then it is not known, and not silent
+        fresh = sorted(led.keys() - leaderless - position.offsets.keys())
+        if fresh or not consumer.assigned:
+            self._begin(fresh, anew)
+        # the client reports only once what is denied, and not that it is denied no longer
+        denied = consumer.health.denied & position.offsets.keys()
+        seek_again(consumer.client, {one: position.offsets[one] for one in denied})
+        consumer.read_ends()
+
+    def _begin(self, fresh: Sequence[Partition], anew: AbstractSet[str]) -> None:
+        """Read some partitions for the first time, and all from the position on."""
+        position, now_us = self._position, time.time_ns() // 1_000
+        start = EARLIEST if position.begun else self._source.start
+        position.begin(begins(self._consumer.client, fresh, start, _ANSWER_S), start, anew, now_us)
+        self._behind |= set(fresh)
+        if not self._named:
+            position.look_back(self._consumer.client)
+        self._assign()
+        # what was found is kept by the runner before anything is read from there
+        self._batches.append(SourceBatch(position.text, settled=not self._behind, lost_us=position.lost_us))
+        position.begun = True
+
+    def _renew(self, there: AbstractSet[Partition]) -> AbstractSet[str]:
+        """Begin at the start of topics that were made anew, whose offsets are others; their names."""
+        position = self._position
+        anew = position.ids.made_anew(self._source.topics, _ANSWER_S)
+        places = [place for place in position.offsets if place[0] in anew]
+        if not places:
+            return anew
+        LOG.error("%s: %s was made anew, and is read from its beginning", self._source.text, ", ".join(sorted(anew)))
+        for place in places:
+            position.stamps.pop(place, None)
+        # a partition that the new one has not is waited for no longer
+        self._batches.extend(position.begin_again(dict.fromkeys(places, 0), set(places) - there))
+        self._behind = (self._behind | set(places)) & position.offsets.keys()
+        self._consumer.close()
+        self._consumer.open()
+        return anew
+
+    def _assign(self) -> None:
+        self._consumer.assign()
+        self._named, self._position.decoding.waiting = True, None
+        self._vain = self._vain.after(0.0, waits=False)
+        self._reached = dict.fromkeys(self._position.offsets, Reach.UNKNOWN)
+
+    def _fetch(self) -> None:
+        """Take what the brokers have, and see how far every partition was read."""
+        try:
+            came, gone = self._consumer.fetch()
+        except KafkaUnavailableError as error:
+            self._outage.failed(str(error))
+        else:
+            for place in gone:
+                self._lose(place)
+            if gone:
+                self._assign()
+            self._notice(came=came)
+        self._reached = {place: self._reach(place) for place in self._position.offsets}
+        ended = {place for place, reach in self._reached.items() if reach is Reach.END}
+        self._behind -= ended
+        self._batches.extend(self._position.without_beginning(ended))
+        behind = {place for place, reach in self._reached.items() if reach is Reach.BEHIND}
+        self._transactions.see(self._consumer.held(behind), self._consumer.log_ends_at)
+        if self._transactions.trouble is not None:
+            self._outage.tell(self._transactions.trouble)
+
+    def _notice(self, *, came: bool) -> None:
+        """See whether messages come where the leaders say that there are more; if not, the consumer is made anew."""
+        now = time.monotonic()
+        self._vain = VainFetches(_STUCK_S) if came else self._vain.after(now, waits=self._consumer.waits)
+        if self._vain.too_long(now):
+            self._vain = replace(self._vain, limit_s=min(2 * self._vain.limit_s, _LONGEST_STUCK_S), stuck=True)
+            LOG.warning("%s", self._stuck)
+            self._consumer.close()
+            self._outage.look_now()
+
+    @property
+    def _stuck(self) -> str:
+        return f"{self._source.text}: the brokers have messages and hand none over; they are asked by a new connection"
+
+    def _lose(self, place: Partition) -> None:
         """The offset is gone by retention, or the topic was made anew: begin at its start."""
         try:
-            with as_unavailable(self._name):
-                found = first_offsets(self._consumer, [place], EARLIEST, _ANSWER_S)
+            with as_unavailable(self._source.text):
+                found = first_offsets(self._consumer.client, [place], EARLIEST, _ANSWER_S)
         except KafkaUnavailableError as error:
-            self._failed(str(error))
             # fetching begins anew at the offset that is not there, and comes here again
-            return True
+            self._outage.failed(str(error))
+            return
         LOG.error(
             "%s at %s: offset %d is not there any more, reading goes on at %d; what was between is lost, or the topic "
             "was made anew",
             partition_name(place),
             self._source.cluster.servers,
-            self._offsets[place],
+            self._position.offsets[place],
             found[place],
         )
-        self._begin_again(found)
-        return True
-
-    def _begin_again(self, found: Mapping[Partition, int], gone: AbstractSet[Partition] = frozenset()) -> None:
-        """Go on elsewhere in some partitions, or in some of them not at all: what was to come there is lost."""
-        before = {place: self._offsets[place] for place in found}
-        self._offsets = {place: offset for place, offset in (self._offsets | {**found}).items() if place not in gone}
-        for place in found:
-            self._floors.pop(place, None)
-            self._passed.discard(place)
-            # counted anew, with what else is lost
-            self._cut.discard(place)
-            self._gaps.found(place, time.time_ns() // 1_000)
-        # a runner may keep any of these positions: all of them are behind all of it
-        position, until_us = self._position, self._gaps.until_us
-        self._batches.extend(lost_at(place, before[place], position, until_us) for place in found)
+        self._batches.extend(self._position.begin_again(found))
 
     def _decoded(self) -> SourceBatch | None:
-        place, group = self._groups[0]
-        floor = self._floors.get(place, 0)
-        again = bisect_left(group, floor, key=_offset)
-        try:
-            messages, decoded = decoded_by(self._decoder, group[:again] or group)
-            if again:
-                decoded = []
-                if again < len(group):
-                    messages, decoded = decoded_by(self._decoder, group[again:])
-        except SourceAwayError as error:
-            # nothing is wrong with the messages: they wait
-            self._waiting = str(error)
+        consumer, position = self._consumer, self._position
+        place, group = consumer.groups[0]
+        again = position.passed_on(place, group)
+        found = position.decoding.decoded(lambda decoder: _decoded_behind(decoder, group, again))
+        if found is None:
             return None
-        self._waiting = None
-        self._groups.popleft()
-        first = 0 if place in self._passed else again
-        if first < len(group):
-            self._passed.discard(place)
-            self._gaps.read(place, came_us(group[first : first + 1]))
-        if place in self._cut and self._notes_cut(place):
+        messages, decoded = found
+        consumer.groups.popleft()
+        if position.read(place, group, again, messages):
             decoded = [*decoded, lost_from(0)]
-        self._offsets[place] = int(messages.positions[-1]) + 1
-        if self._offsets[place] >= floor:
-            self._floors.pop(place, None)
-        if self._decoder.lookback_us:
-            # a producer's clock may run ahead, and what is sought before it would be too little
-            self._stamps[place] = min(int(messages.stamps_us[-1]), time.time_ns() // 1_000) // 1_000
-        end = self._ends.get(place, -1)
-        if end > self._offsets[place] and not any(other == place for other, _ in self._groups):
-            self._offsets[place] = end
+        consumer.pass_end(place)
         self._reached[place] = self._reach(place)
         if self._reached[place] is Reach.END:
             self._behind.discard(place)
-        name = partition_name(place)
-        batch = source_batch_of(name, decoded, self._position, settled=not self._behind)
-        rejects = sealed(batch.rejects, messages, self._decoder.letters)
-        taken = group[again:] or group
-        batch = replace(batch, came_us=came_us(taken), sent_us=sent_us(messages))
-        return replace(batch, source=name, rejects=rejects, lost_us=self._gaps.until_us)
-
-    def _reach_of(self, place: Partition) -> Reach:
-        if place in self._health:
-            return Reach.UNKNOWN
-        reach = self._reached[place]
-        # while messages wait for what their decoder needs there are no polls, and producers may wait for the same
-        return Reach.UNKNOWN if self._waiting is not None and reach is not Reach.BEHIND else reach
+        return position.decoding.batch(
+            name := partition_name(place),
+            decoded,
+            messages,
+            position.text,
+            settled=not self._behind,
+            source=name,
+            came_us=came_us(group[again:] or group),
+            sent_us=sent_us(messages),
+            lost_us=position.lost_us,
+        )
 
     def _reach(self, place: Partition) -> Reach:
-        if self._down or place in self._health:
+        if self._outage.down:
             return Reach.UNKNOWN
-        _, end = self._consumer.get_watermark_offsets(topic_partition(*place, -1), cached=True)
-        if end < 0:
+        try:
+            return self._consumer.reach(place)
+        except KafkaUnavailableError as error:
+            self._outage.failed(str(error))
             return Reach.UNKNOWN
-        if self._comes_before(place, end) or any(other == place for other, _ in self._groups):
-            return Reach.BEHIND
-        if time.monotonic() - self._log_ends_at > _LOG_ENDS_S:
-            try:
-                with as_unavailable(self._name):
-                    self._read_ends()
-            except KafkaUnavailableError as error:
-                self._failed(str(error))
-                return Reach.UNKNOWN
-        if place not in self._log_ends:
-            return Reach.UNKNOWN
-        return Reach.BEHIND if self._comes_before(place, self._log_ends[place]) else Reach.END
-
-    def _comes_before(self, place: Partition, end: int) -> bool:
-        """Whether a partition was read up to before an offset; control records at its end are no messages."""
-        return self._offsets[place] < end and self._ends.get(place, -1) < end
-
-    @property
-    def _position(self) -> str:
-        offsets = {place: max(offset, self._floors.get(place, 0)) for place, offset in self._offsets.items()}
-        return position_text(
-            offsets, self._stamps, self._gaps, self._source.lanes, self._decoder.memory, self._ids.known
-        )
 
 
 def _offset(message: Any) -> int:

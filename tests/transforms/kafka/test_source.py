@@ -550,7 +550,7 @@ def test_a_repeated_error_is_logged_once(broker, caplog):
     broker.away = True
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("quiltstream.transforms.sources.contract.LONGEST_PAUSE_S", 0.0)
-        reader._attempts.due = 0.0
+        reader._outage.attempts.due = 0.0
         for _ in range(50):
             reader.read()
     broker.away = False
@@ -565,11 +565,11 @@ def test_a_port_of_another_protocol_is_named_while_the_broker_does_not_answer(br
     reader = feed(broker, broker.topic(1)).reader(0, BEGIN)
     settle(reader)
     broker.away, broker.wrong_port = True, "h:1 speaks TLS, and security.protocol is PLAINTEXT: set it to SSL"
-    reader._attempts.due = 0.0
+    reader._outage.attempts.due = 0.0
     pieces_until(reader, lambda _: "speaks TLS, and security.protocol" in (reader.trouble or ""))
     # asked now and then only, and not where somebody answers
     broker.away, broker.wrong_port = False, None
-    reader._attempts.due = 0.0
+    reader._outage.attempts.due = 0.0
     settle(reader)
     assert reader.trouble is None
     reader.close()
