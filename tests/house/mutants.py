@@ -424,8 +424,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="the end of an endless source completes every window until now",
         file="transforms/sources/reader.py",
-        old="        if ended and policy.end_us is not None:\n            clock = max(clock, min(policy.end_us, now))",
-        new="        if ended:\n            clock = max(clock, min(policy.end_us or now, now))",
+        old="if self.ended and policy.end_us is not None:\n            clock = max(clock, min(policy.end_us, now))",
+        new="if self.ended:\n            clock = max(clock, min(policy.end_us or now, now))",
         tests=("tests/transforms/sources/test_arriving_files.py",),
     ),
     Mutant(
@@ -484,8 +484,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="of the sources that are left out the furthest says which windows were not waited for",
         file="transforms/sources/reader.py",
-        old="silent_us = None if ended else min((",
-        new="silent_us = None if ended else max((",
+        old="silent_us = None if self.ended else min((",
+        new="silent_us = None if self.ended else max((",
         tests=("tests/transforms/sources/test_live_batches.py",),
     ),
     Mutant(

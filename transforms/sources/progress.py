@@ -47,24 +47,24 @@ class Reach(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """The latest reading of one source, and its silence.
+    """The latest reading of one source, and its silence."""
 
-    Attributes:
-        latest_us: latest reading, or ``None`` before the first.
-        heard_us: wall clock from which on its silence counts: that of its last reading, or of the moment when it was
-            found, or could be reached again, and later by the time without polls.
-        seen_us: wall clock of the last poll that found nothing more there; ``None`` before the first, and where silence
-            does not count.
-    """
-
-    latest_us: int | None
+    latest_us: int | None  # ``None`` before the first
+    # wall clock from which on its silence counts: of its last reading, or of the moment when it was found, or could be
+    # reached again, and later by the time without polls
     heard_us: int
+    # wall clock of the last poll that found nothing more; ``None`` before the first, and where silence does not count
     seen_us: int | None = None
 
 
+#: What was heard of sources, and how far their reader has come, by their names.
+_Heard = Mapping[str, Activity]
+_Sources = Mapping[str, Reach]
+
+
 def activity_of(
-    before: Mapping[str, Activity],
-    sources: Mapping[str, Reach],
+    before: _Heard,
+    sources: _Sources,
     now_us: int,
     said: tuple[str, int | None] | None = None,
     *,
@@ -102,14 +102,7 @@ def silent_since(heard_us: int, seen_us: int, *, now_us: int, look_us: int, idle
     return now_us if gap_us >= idle_us else heard_us + gap_us - look_us
 
 
-def watermark_of(
-    heard: Mapping[str, Activity],
-    sources: Mapping[str, Reach],
-    *,
-    now_us: int,
-    lateness_us: int,
-    idle_us: int | None,
-) -> int | None:
+def watermark_of(heard: _Heard, sources: _Sources, *, now_us: int, lateness_us: int, idle_us: int | None) -> int | None:
     """How far the partition has come; ``None`` while a source that counts has no reading."""
     if not sources:
         return now_us - lateness_us
@@ -120,9 +113,7 @@ def watermark_of(
     return min(*latest, now_us) - lateness_us if len(latest) == len(counting) else None
 
 
-def left_out(
-    heard: Mapping[str, Activity], sources: Mapping[str, Reach], *, now_us: int, idle_us: int | None
-) -> dict[str, int | None]:
+def left_out(heard: _Heard, sources: _Sources, *, now_us: int, idle_us: int | None) -> dict[str, int | None]:
     """The sources that do not count because they are silent, and their latest readings; ``None`` without any.
 
     >>> heard = {"load/0": Activity(7_000_000, 8_000_000), "load/1": Activity(3_000_000, 0)}
@@ -138,9 +129,7 @@ def is_idle(one: Activity, reach: Reach, *, now_us: int, idle_us: int | None) ->
     return idle_us is not None and reach is Reach.END and now_us - one.heard_us >= idle_us
 
 
-def waited_for(
-    heard: Mapping[str, Activity], sources: Mapping[str, Reach], *, now_us: int, idle_us: int | None
-) -> tuple[str, ...]:
+def waited_for(heard: _Heard, sources: _Sources, *, now_us: int, idle_us: int | None) -> tuple[str, ...]:
     """The sources without a reading that hold the partition's watermark."""
     return tuple(
         name

@@ -15,7 +15,7 @@ Each batch says how far its partition had come before it, and each move of the w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -116,7 +116,162 @@ class _Watermark(NamedTuple):
     behind: list[int | None]
 
 
-class ReadPart(beam.DoFn, RestrictionProvider):
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look at the source of a partition, and how far the partition has come by that."""
+
+    policy: PollingPolicy
+    part: int
+    parts: int  # how many partitions there are
+    now: int
+    before: PartitionState
+    batch: SourceBatch | None
+    numbers: Sequence[BatchNumbers | None]  # of its batches of readings
+    sources: Mapping[str, Reach] | None
+    trouble: str | None
+    ended: bool
+
+    @property
+    def nothing(self) -> bool:
+        """Whether it has found nothing: no batch, or one that says only that nothing is known without an answer."""
+        batch = self.batch
+        if batch is None:
+            return True
+        return (
+            self.trouble is not None and not (batch.rows or batch.rejected) and batch.position == self.before.position
+        )
+
+    def step(self) -> tuple[PartitionState, Punctuation | None]:
+        """How far the partition has come, and what it declares by that."""
+        policy, before, batch, now = self.policy, self.before, self.batch, self.now
+        after, latest = before, None if batch is None else batch.vote(now)
+        if batch is not None:
+            known = [one for one in (before.latest_us, latest) if one is not None]
+            after = replace(after, position=batch.position, latest_us=max(known, default=None), heard_us=now)
+            after = replace(after, lost_us=batch.lost_us)
+        if self.sources is None:
+            after, clock, settled, behind = self._of_one(after)
+        else:
+            after, clock, settled, behind = self._of_several(after, self.sources, latest)
+        if self.ended and policy.end_us is not None:
+            clock = max(clock, min(policy.end_us, now))
+        if policy.end_us is not None:
+            # what lies behind the end is another job's, though this one may have seen readings of it
+            clock = max(before.clock_us, min(clock, policy.end_us))
+        over = self.ended or (policy.end_us is not None and clock >= policy.end_us)
+        after = replace(after, clock_us=clock, followed=before.followed or settled, over=over)
+        if clock <= before.clock_us:
+            return after, None
+        silent_us = None if self.ended else min((before.clock_us if at is None else at for at in behind), default=None)
+        return self._declared(after, silent_us)
+
+    def left_out(self, state: PartitionState) -> tuple[str, ...]:
+        """The sources that had readings and are silent, so that windows are closed without them."""
+        found = left_out(state.sources, self.sources or {}, now_us=self.now, idle_us=self.policy.idle_us)
+        return tuple(name for name, latest_us in found.items() if latest_us is not None)
+
+    def _of_one(self, state: PartitionState) -> _Watermark:
+        """The watermark of a partition that is one source."""
+        policy, batch, now, clock = self.policy, self.batch, self.now, state.clock_us
+        settled = batch is None or batch.settled
+        if settled and state.latest_us is not None:
+            # a stamp of the future must not close the windows of today
+            clock = max(clock, min(state.latest_us, now) - policy.lateness_us)
+        idle_us = policy.idle_us
+        if batch is not None or idle_us is None:
+            return _Watermark(state, clock, settled, [])
+        since = silent_since(state.heard_us, state.looked_us, now_us=now, look_us=policy.look_us, idle_us=idle_us)
+        silent = max(clock, now - idle_us - policy.lateness_us) if now - since >= idle_us else clock
+        return _Watermark(replace(state, heard_us=since, looked_us=now), silent, settled, [clock])
+
+    def _of_several(self, state: PartitionState, sources: Mapping[str, Reach], latest: int | None) -> _Watermark:
+        """The watermark of a partition that mixes sources: that of the slowest that is waited for."""
+        policy, batch, now = self.policy, self.batch, self.now
+        settled = all(one is Reach.END for one in sources.values()) if batch is None else batch.settled
+        said = None
+        if batch is not None and batch.source is not None and (latest is not None or batch.speaks(now)):
+            said = (batch.source, latest)
+        heard = activity_of(state.sources, sources, now, said, idle_us=policy.idle_us, look_us=policy.look_us)
+        silent = left_out(heard, sources, now_us=now, idle_us=policy.idle_us)
+        behind = [None if one is None else min(one, now) - policy.lateness_us for one in silent.values()]
+        come = watermark_of(heard, sources, now_us=now, lateness_us=policy.lateness_us, idle_us=policy.idle_us)
+        clock = state.clock_us if come is None else max(state.clock_us, come)
+        return _Watermark(replace(state, sources=heard), clock, settled, behind)
+
+    def _declared(self, after: PartitionState, silent_us: int | None) -> tuple[PartitionState, Punctuation]:
+        """The punctuation of a watermark that has moved, and its sequence numbers."""
+        before, clock, steps = self.before, after.clock_us, self.policy.steps
+        punctuation = Punctuation(
+            self.part,
+            self.parts,
+            before.clock_us,
+            clock,
+            replayed=not before.followed,
+            lost_us=after.lost_us,
+            silent_us=silent_us if silent_us is not None and silent_us < clock else None,
+        )
+        if steps is None or after.issued is None:
+            return after, punctuation
+        sent, issued = after.issued.declare(steps, clock)
+        return replace(after, issued=issued), replace(punctuation, run=issued.run, sent=sent)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One call of a reader: how much it reads at most, and what it has found so far."""
+
+    seconds: float  # how long it reads
+    rows_left: float
+    deadline: float  # when it ends, in monotonic seconds
+    stay: float  # until when it goes on looking where there was nothing, in monotonic seconds
+    waited: bool = False  # whether a look has found nothing
+    sent: bool = False  # whether something was sent, which goes on when the call ends
+
+    @classmethod
+    def of(cls, policy: PollingPolicy, parts: int, now: float) -> Turn:
+        """One that begins now; parts of one worker wait for each other."""
+        longer = max(1.0, _LONGER / parts) if policy.rest_s else 1.0
+        return cls(_CALL_S * longer, _CALL_ROWS * longer, now + _CALL_S * longer, now + policy.stay_s / parts)
+
+    def goes_on(self, now: float) -> bool:
+        """Whether there is to be another look."""
+        return self.rows_left > 0 and now < self.deadline
+
+    def after(self, rows: int, *, nothing: bool, sent: bool) -> Turn:
+        """After a look."""
+        return replace(
+            self, rows_left=self.rows_left - rows, waited=self.waited or nothing, sent=self.sent or sent or not nothing
+        )
+
+    def may_wait(self, until: float) -> bool:
+        """Whether it may wait for the next look until then."""
+        return not self.sent and until <= self.stay
+
+
+class PartitionRestrictions(RestrictionProvider):
+    """Restrictions of the partitions that a DoFn reads, one without end for each."""
+
+    def create_tracker(self, restriction: Restriction) -> PartitionTracker:
+        """A tracker of a restriction."""
+        return PartitionTracker(restriction)
+
+    def restriction_size(self, element: int, restriction: Restriction) -> int:
+        """One: how much will come is unknown."""
+        return 1
+
+    def restriction_coder(self) -> Coder:
+        """JSON."""
+        return SpanCoder()
+
+    def split(self, element: int, restriction: Restriction) -> Generator[Restriction]:
+        """Never: the order in a partition carries its watermark."""
+        yield restriction
+
+    def truncate(self, element: int, restriction: Restriction) -> None:
+        """A drained job stops at once; what is not declared complete is not published."""
+
+
+class ReadPart(beam.DoFn, PartitionRestrictions):
     """Numbers of partitions to record batches of readings and punctuations; rejects go to the output ``rejected``."""
 
     def __init__(
@@ -159,25 +314,6 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         """From the beginning, without end."""
         issued = None if self._policy.steps is None else SequenceNumbers()
         return Restriction(PartitionState(BEGIN, self._policy.begin_us, heard_us=self._now(), issued=issued))
-
-    def create_tracker(self, restriction: Restriction) -> PartitionTracker:
-        """A tracker of a restriction."""
-        return PartitionTracker(restriction)
-
-    def restriction_size(self, element: int, restriction: Restriction) -> int:
-        """One: how much will come is unknown."""
-        return 1
-
-    def restriction_coder(self) -> Coder:
-        """JSON."""
-        return SpanCoder()
-
-    def split(self, element: int, restriction: Restriction) -> Generator[Restriction]:
-        """Never: the order in a partition carries its watermark."""
-        yield restriction
-
-    def truncate(self, element: int, restriction: Restriction) -> None:
-        """A drained job stops at once; what is not declared complete is not published."""
 
     @beam.DoFn.unbounded_per_element()
     def process(
@@ -224,55 +360,61 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         self._polls.inc()
         if estimator.current_watermark() is None:
             self._advance(element, estimator, progress)
-        # parts of one worker wait for each other
-        longer = max(1.0, _LONGER / self._source.parts) if self._policy.rest_s else 1.0
-        deadline, rows, waited, sent = time.monotonic() + _CALL_S * longer, 0, False, False
-        stay = time.monotonic() + self._policy.stay_s / self._source.parts
-        while rows < _CALL_ROWS * longer and time.monotonic() < deadline:
-            batch = reader.read()
-            # silence is not known of a source that cannot be read
-            before = progress if reader.trouble is None else replace(progress, heard_us=self._now())
-            sources, nothing = reader.sources, _is_nothing(batch, progress, reader)
-            tickets, before = self._ticketed(element, before, batch)
-            progress, punctuation = self._step(element, before, batch, sources, ended=batch is None and reader.ended)
-            ends, progress = progress.over, self._ending(start, progress)
+        turn = Turn.of(self._policy, self._source.parts, time.monotonic())
+        while turn.goes_on(time.monotonic()):
+            look = self._look(element, progress, reader)
+            after, punctuation = look.step()
+            progress = self._ending(start, after)
             if not tracker.try_claim(progress):
                 return False
-            sent |= not nothing or punctuation is not None
-            if batch is not None:
-                rows += batch.rows
-                settled = None if before.followed else self._policy.begin_us
-                yield from self._rows(batch, tickets, before.clock_us, settled)
+            rows = 0 if look.batch is None else look.batch.rows
+            turn = turn.after(rows, nothing=look.nothing, sent=punctuation is not None)
+            yield from self._rows(look)
             if punctuation is not None:
-                yield TimestampedValue(punctuation_batch(punctuation, self._schema), _timestamp(before.clock_us))
+                at = _timestamp(look.before.clock_us)
+                yield TimestampedValue(punctuation_batch(punctuation, self._schema), at)
             self._advance(element, estimator, progress)
-            seen = progress.latest_us if batch is None else batch.latest_us
-            Heartbeat.of(element).beat(
-                seen,
-                progress.clock_us,
-                rows=0 if batch is None else batch.rows,
-                trouble=reader.trouble,
-                waited_for=self._waited_for(progress, sources),
-                left_out=self._note_left_out(element, progress, sources),
-                behind=batch is not None and not batch.settled,
-            )
+            self._beat(progress, look)
             if progress.over:
                 return False
-            if ends:
+            if after.over or (look.nothing and not turn.may_wait(time.monotonic() + self._policy.poll_s)):
                 break
-            if nothing:
-                waited = True
-                # what was sent goes on when the call ends
-                if sent or time.monotonic() + self._policy.poll_s > stay:
-                    break
+            if look.nothing:
                 time.sleep(self._policy.poll_s)
-                deadline = time.monotonic() + _CALL_S * longer
+                turn = replace(turn, deadline=time.monotonic() + turn.seconds)
         self._readers[element] = (progress.position, reader)
-        waits = waited and not sent
+        waits = turn.waited and not turn.sent
         tracker.defer_remainder(
             self._pause(element, self._until_next(reader)) if waits else Duration(self._policy.rest_s)
         )
         return True
+
+    def _look(self, part: int, progress: PartitionState, reader: Reader) -> Look:
+        batch, now, steps = reader.read(), self._now(), self._policy.steps
+        # silence is not known of a source that cannot be read
+        before = progress if reader.trouble is None else replace(progress, heard_us=now)
+        batches = () if batch is None else batch.batches
+        numbers: Sequence[BatchNumbers | None] = [None] * len(batches)
+        if steps is not None and before.issued is not None:
+            numbers, issued = before.issued.issue(part, batches, steps, before.clock_us, now)
+            before = replace(before, issued=issued)
+        ended, parts = batch is None and reader.ended, self._source.parts
+        return Look(self._policy, part, parts, now, before, batch, numbers, reader.sources, reader.trouble, ended)
+
+    def _beat(self, state: PartitionState, look: Look) -> None:
+        batch, left = look.batch, look.left_out(state)
+        if fresh := len(set(left) - self._out.get(look.part, frozenset())):
+            self._fell_silent.inc(fresh)
+        self._out[look.part] = frozenset(left)
+        Heartbeat.of(look.part).beat(
+            state.latest_us if batch is None else batch.latest_us,
+            state.clock_us,
+            rows=0 if batch is None else batch.rows,
+            trouble=look.trouble,
+            waited_for=waited_for(state.sources, look.sources or {}, now_us=look.now, idle_us=self._policy.idle_us),
+            left_out=left,
+            behind=batch is not None and not batch.settled,
+        )
 
     def _reader_at(self, part: int, position: str) -> Reader:
         """The part's reader of the last call if the runner goes on where it stopped, else a new one."""
@@ -318,149 +460,29 @@ class ReadPart(beam.DoFn, RestrictionProvider):
             time.sleep(wait_s - whole)
         return Duration(seconds=max(whole + _PAUSE_MARGIN_S if whole else 0.0, self._policy.rest_s))
 
-    def _step(
-        self,
-        part: int,
-        before: PartitionState,
-        batch: SourceBatch | None,
-        sources: Mapping[str, Reach] | None = None,
-        *,
-        ended: bool = False,
-    ) -> tuple[PartitionState, Punctuation | None]:
-        """How far a part has come after a batch, or a look that found nothing, and what it declares by that."""
-        policy, now = self._policy, self._now()
-        after = before
-        latest = None if batch is None else batch.vote(now)
-        if batch is not None:
-            known = [one for one in (before.latest_us, latest) if one is not None]
-            after = replace(after, position=batch.position, latest_us=max(known, default=None), heard_us=now)
-            after = replace(after, lost_us=batch.lost_us)
-        if sources is None:
-            after, clock, settled, behind = self._watermark_of_one(after, batch, now)
-        else:
-            after, clock, settled, behind = self._watermark_of_several(after, batch, sources, latest, now)
-        if ended and policy.end_us is not None:
-            clock = max(clock, min(policy.end_us, now))
-        if policy.end_us is not None:
-            # what lies behind the end is another job's, though this one may have seen readings of it
-            clock = max(before.clock_us, min(clock, policy.end_us))
-        over = ended or (policy.end_us is not None and clock >= policy.end_us)
-        after = replace(after, clock_us=clock, followed=before.followed or settled, over=over)
-        if clock <= before.clock_us:
-            return after, None
-        silent_us = None if ended else min((before.clock_us if at is None else at for at in behind), default=None)
-        return self._declared(part, before, after, silent_us)
-
-    def _watermark_of_one(self, progress: PartitionState, batch: SourceBatch | None, now: int) -> _Watermark:
-        """The watermark of a partition that is one source."""
-        policy, clock = self._policy, progress.clock_us
-        settled = batch is None or batch.settled
-        if settled and progress.latest_us is not None:
-            # a stamp of the future must not close the windows of today
-            clock = max(clock, min(progress.latest_us, now) - policy.lateness_us)
-        if batch is not None or policy.idle_us is None:
-            return _Watermark(progress, clock, settled, [])
-        return _Watermark(*self._silent(progress, clock, now, policy.idle_us), settled, [clock])
-
-    def _watermark_of_several(
-        self,
-        progress: PartitionState,
-        batch: SourceBatch | None,
-        sources: Mapping[str, Reach],
-        latest: int | None,
-        now: int,
-    ) -> _Watermark:
-        """The watermark of a partition that mixes sources: that of the slowest that is waited for."""
-        policy = self._policy
-        settled = all(one is Reach.END for one in sources.values()) if batch is None else batch.settled
-        said = None
-        if batch is not None and batch.source is not None and (latest is not None or batch.speaks(now)):
-            said = (batch.source, latest)
-        heard = activity_of(progress.sources, sources, now, said, idle_us=policy.idle_us, look_us=policy.look_us)
-        silent = left_out(heard, sources, now_us=now, idle_us=policy.idle_us)
-        behind = [None if one is None else min(one, now) - policy.lateness_us for one in silent.values()]
-        come = watermark_of(heard, sources, now_us=now, lateness_us=policy.lateness_us, idle_us=policy.idle_us)
-        clock = progress.clock_us if come is None else max(progress.clock_us, come)
-        return _Watermark(replace(progress, sources=heard), clock, settled, behind)
-
-    def _declared(
-        self, part: int, before: PartitionState, after: PartitionState, silent_us: int | None
-    ) -> tuple[PartitionState, Punctuation]:
-        """The punctuation of a watermark that has moved, and its sequence numbers."""
-        clock, steps = after.clock_us, self._policy.steps
-        punctuation = Punctuation(
-            part,
-            self._source.parts,
-            before.clock_us,
-            clock,
-            replayed=not before.followed,
-            lost_us=after.lost_us,
-            silent_us=silent_us if silent_us is not None and silent_us < clock else None,
-        )
-        if steps is None or after.issued is None:
-            return after, punctuation
-        sent, issued = after.issued.declare(steps, clock)
-        return replace(after, issued=issued), replace(punctuation, run=issued.run, sent=sent)
-
-    def _silent(self, progress: PartitionState, clock: int, now: int, idle_us: int) -> tuple[PartitionState, int]:
-        """A look that has found nothing in a source that is one, and the clock after it."""
-        policy = self._policy
-        since = silent_since(progress.heard_us, progress.looked_us, now_us=now, look_us=policy.look_us, idle_us=idle_us)
-        if now - since >= idle_us:
-            clock = max(clock, now - idle_us - policy.lateness_us)
-        return replace(progress, heard_us=since, looked_us=now), clock
-
-    def _ticketed(
-        self, part: int, before: PartitionState, batch: SourceBatch | None
-    ) -> tuple[list[BatchNumbers | None], PartitionState]:
-        batches, steps = () if batch is None else batch.batches, self._policy.steps
-        if steps is None or before.issued is None:
-            return [None] * len(batches), before
-        tickets, issued = before.issued.issue(part, batches, steps, before.clock_us, self._now())
-        return [*tickets], replace(before, issued=issued)
-
-    def _waited_for(self, progress: PartitionState, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
-        if sources is None:
-            return ()
-        return waited_for(progress.sources, sources, now_us=self._now(), idle_us=self._policy.idle_us)
-
-    def _note_left_out(
-        self, part: int, progress: PartitionState, sources: Mapping[str, Reach] | None
-    ) -> tuple[str, ...]:
-        """The sources that windows are closed without, those counted that were waited for at the last look."""
-        found = self._left_out(progress, sources)
-        if fresh := len(set(found) - self._out.get(part, frozenset())):
-            self._fell_silent.inc(fresh)
-        self._out[part] = frozenset(found)
-        return found
-
-    def _left_out(self, progress: PartitionState, sources: Mapping[str, Reach] | None) -> tuple[str, ...]:
-        if sources is None:
-            return ()
-        found = left_out(progress.sources, sources, now_us=self._now(), idle_us=self._policy.idle_us)
-        return tuple(name for name, latest in found.items() if latest is not None)
-
-    def _rows(
-        self, batch: SourceBatch, tickets: list[BatchNumbers | None], horizon_us: int, on_record_us: int | None
-    ) -> Iterator[Any]:
+    def _rows(self, look: Look) -> Iterator[Any]:
+        batch, before_us, at = look.batch, look.before.clock_us, _timestamp(look.before.clock_us)
+        on_record_us = None if look.before.followed else self._policy.begin_us
+        if batch is None:
+            return
         for reason, count in batch.rejected.items():
             Metrics.counter(METRICS, counter_name(reason)).inc(count)
         for reject in batch.rejects:
-            yield TaggedOutput(REJECTED, TimestampedValue(reject, _timestamp(horizon_us)))
+            yield TaggedOutput(REJECTED, TimestampedValue(reject, at))
         self._decoded.inc(batch.rows)
         if batch.passed:
             Metrics.counter(METRICS, PASSED_OVER).inc(batch.passed)
         if ahead := batch.ahead(self._now()):
             self._ahead.inc(ahead)
-        for whole, given in zip(batch.batches, tickets, strict=True):
+        for whole, given in zip(batch.batches, look.numbers, strict=True):
             readings = whole if self._policy.steps is None else self._within(whole, batch, self._policy.steps)
             if count := whole.num_rows - readings.num_rows:
                 reason = RejectReason.AHEAD
                 Metrics.counter(METRICS, counter_name(reason)).inc(count)
                 rejected = decoded_reject_batch({reason: count})
-                yield TaggedOutput(REJECTED, TimestampedValue(rejected, _timestamp(horizon_us)))
-            said = with_horizon(readings, horizon_us, on_record_us=on_record_us, numbers=given)
-            yield TimestampedValue(said, _timestamp(horizon_us))
+                yield TaggedOutput(REJECTED, TimestampedValue(rejected, at))
+            said = with_horizon(readings, before_us, on_record_us=on_record_us, numbers=given)
+            yield TimestampedValue(said, at)
 
     def _within(self, readings: pa.RecordBatch, batch: SourceBatch, steps: Steps) -> pa.RecordBatch:
         """The readings but those of a step that begins over a day after they came.
@@ -483,13 +505,6 @@ class ReadPart(beam.DoFn, RestrictionProvider):
         if reached is None or _timestamp(clock) > reached:
             estimator.set_watermark(_timestamp(clock))
         self._behind.update(max(0, self._now() - progress.clock_us) // 1_000)
-
-
-def _is_nothing(batch: SourceBatch | None, progress: PartitionState, reader: Reader) -> bool:
-    """Whether a look has found nothing: no batch, or one that says only that nothing is known without an answer."""
-    if batch is None:
-        return True
-    return reader.trouble is not None and not (batch.rows or batch.rejected) and batch.position == progress.position
 
 
 def _timestamp(instant_us: int) -> Timestamp:

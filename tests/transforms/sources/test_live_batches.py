@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -23,7 +25,7 @@ from quiltstream.transforms.completeness import (
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN, SourceBatch
 from quiltstream.transforms.sources.progress import PartitionState, PartitionTracker, Reach, Restriction, SpanCoder
-from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
+from quiltstream.transforms.sources.reader import Look, PollingPolicy, ReadPart
 
 from ..test_histograms import ORIGIN, batches
 from .streams import HOUR, Estimator, calls, decoder, put, readings, stamped
@@ -193,15 +195,28 @@ def test_the_time_between_polls_does_not_count_as_silence(tmp_path):
         assert estimator.at == stamped(ORIGIN + reached * HOUR)
 
 
+def looked(
+    part: ReadPart,
+    before: PartitionState,
+    batch: SourceBatch | None,
+    sources: dict[str, Reach] | None = None,
+    *,
+    ended: bool = False,
+) -> Look:
+    """A look of a live reader that has found a batch."""
+    reader: Any = SimpleNamespace(read=lambda: batch, trouble=None, sources=sources, ended=ended)
+    return part._look(0, before, reader)
+
+
 def test_a_source_polled_less_often_than_idle_still_becomes_silent(tmp_path):
     wall = [ORIGIN]
     feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
     pace = PollingPolicy(ORIGIN, idle_us=HOUR, poll_s=7_200.0)
     part = ReadPart(feed, pace, now=lambda: wall[0])
     part.setup()
-    after, _ = part._step(0, part.initial_restriction(0).start, None)
+    after, _ = looked(part, part.initial_restriction(0).start, None).step()
     wall[0] += 2 * HOUR
-    after, mark = part._step(0, after, None)
+    after, mark = looked(part, after, None).step()
     assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + HOUR, replayed=False, silent_us=ORIGIN)
     assert after.clock_us == ORIGIN + HOUR
 
@@ -215,7 +230,7 @@ def test_a_punctuation_marks_the_windows_closed_without_a_silent_source():
 
     def step(before: PartitionState, source: str, hour: int) -> tuple[PartitionState, Punctuation | None]:
         spoken = SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=wall[0])
-        return part._step(0, before, spoken, ends)
+        return looked(part, before, spoken, ends).step()
 
     ends = {"north": Reach.END, "south": Reach.END}
     after, _ = step(begun, "north", 40)
@@ -229,14 +244,14 @@ def test_a_punctuation_marks_the_windows_closed_without_a_silent_source():
     wall[0] += HOUR // 2
     after, mark = step(after, "south", 70)
     assert mark == Punctuation(0, 1, ORIGIN + 39 * HOUR, ORIGIN + 69 * HOUR, silent_us=ORIGIN + 39 * HOUR)
-    assert part._left_out(after, ends) == ("north",)
+    assert looked(part, after, None, ends).left_out(after) == ("north",)
     # it had come past the next window before it fell silent: that one lacks nothing
     after, _ = step(after, "north", 90)
     for _ in range(9):
         wall[0] += HOUR // 2
         after, mark = step(after, "south", 70)
         assert mark is None
-    assert part._left_out(after, ends) == ("north",)
+    assert looked(part, after, None, ends).left_out(after) == ("north",)
     after, mark = step(after, "south", 85)
     assert mark is not None
     assert (mark.until_us, mark.silent_us) == (ORIGIN + 84 * HOUR, None)
@@ -249,14 +264,14 @@ def test_the_slowest_of_several_silent_sources_determines_the_marked_windows():
     after, mark = part.initial_restriction(0).start, None
     for source, hour in (("north", 3), ("south", 6), ("west", 2)):
         spoken = SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=wall[0])
-        after, mark = part._step(0, after, spoken, ends)
+        after, mark = looked(part, after, spoken, ends).step()
     assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + 2 * HOUR)
     for _ in range(4):
         wall[0] += HOUR // 4
         spoken = SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + 2 * HOUR, source="west", came_us=wall[0])
-        after, mark = part._step(0, after, spoken, ends)
+        after, mark = looked(part, after, spoken, ends).step()
     spoken = SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + 9 * HOUR, source="west", came_us=wall[0])
-    _, mark = part._step(0, after, spoken, ends)
+    _, mark = looked(part, after, spoken, ends).step()
     assert mark == Punctuation(0, 1, ORIGIN + 2 * HOUR, ORIGIN + 9 * HOUR, silent_us=ORIGIN + 3 * HOUR)
 
 
@@ -265,15 +280,15 @@ def test_windows_closed_without_a_source_without_readings_are_marked_silent():
     part = ReadPart(ArrivingFiles(decoder(), ("x",)), PollingPolicy(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
     ends = {"north": Reach.END, "south": Reach.END}
     spoken = SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + 5 * HOUR, source="south", came_us=wall[0])
-    after, mark = part._step(0, part.initial_restriction(0).start, spoken, ends)
+    after, mark = looked(part, part.initial_restriction(0).start, spoken, ends).step()
     assert mark is None
     for hours in (6, 7, 8, 9):
         assert mark is None
         wall[0] += HOUR // 4
-        after, mark = part._step(0, after, replace(spoken, latest_us=ORIGIN + hours * HOUR), ends)
+        after, mark = looked(part, after, replace(spoken, latest_us=ORIGIN + hours * HOUR), ends).step()
     assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + 9 * HOUR, silent_us=ORIGIN)
     # one that has never spoken is told as such, and not as one that fell silent
-    assert part._left_out(after, ends) == ()
+    assert looked(part, after, None, ends).left_out(after) == ()
 
 
 def test_the_end_of_a_source_is_not_marked_as_silence():
@@ -282,7 +297,7 @@ def test_the_end_of_a_source_is_not_marked_as_silence():
     part = ReadPart(ArrivingFiles(decoder(), ("x",)), pace, now=lambda: wall[0])
     begun = part.initial_restriction(0).start
     wall[0] += 20 * HOUR
-    _, mark = part._step(0, begun, None, ended=True)
+    _, mark = looked(part, begun, None, ended=True).step()
     assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + 9 * HOUR, replayed=True)
 
 
@@ -328,8 +343,8 @@ def test_readings_of_a_step_that_begins_over_a_day_after_they_came_are_rejects(c
     frame = pl.DataFrame({"series": list("aaabbb"), "time": [ORIGIN + one * HOUR for one in hours], "value": [1.0] * 6})
     taken = SourceBatch("x", settled=True, batches=tuple(batches(frame, 6)), rows=6, latest_us=ORIGIN + 87_600 * HOUR)
     taken = replace(taken, came_us=None if came is None else ORIGIN + came * HOUR)
-    given, _ = part._ticketed(0, begun, taken)
-    rejected, kept = part._rows(taken, given, ORIGIN, None)
+    look = looked(part, begun, taken)
+    rejected, kept = part._rows(look)
     assert isinstance(rejected, TaggedOutput)
     assert (
         rejected.value.value.to_pylist()
@@ -339,5 +354,5 @@ def test_readings_of_a_step_that_begins_over_a_day_after_they_came_are_rejects(c
     # where the windows are not known, it is not known either when they begin
     blind = ReadPart(ArrivingFiles(decoder(), ("x",)), PollingPolicy(ORIGIN), now=lambda: ORIGIN + 8 * HOUR)
     blind.setup()
-    (all_kept,) = blind._rows(taken, [None], ORIGIN, None)
+    (all_kept,) = blind._rows(looked(blind, begun, taken))
     assert all_kept.value.num_rows == 6
