@@ -23,18 +23,14 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from ..schemas.readings import RejectReason
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.connectors import FileSink
 from ..schemas.settings.job import Settings
 from ..store.domain_changes import SourceId
-from ..transforms.common.batches import Rejects
-from ..transforms.formats.rows import Decoded
 from ..transforms.payloads import PayloadDecoder
 from ..transforms.payloads.messages import MessageDecoder, Messages, SourceAwayError
 from ..transforms.sinks import Message, MessageFormat, MessageSender, MessageTopic
@@ -46,6 +42,7 @@ from ..transforms.sources.contract import (
     Reader,
     SourceBatch,
     WaitingDecoder,
+    damaged,
     source_batch_of,
 )
 from ..transforms.sources.reader import PollingPolicy, ReadLive
@@ -203,22 +200,15 @@ class MessageReader(Reader):
             return None
         if fetched.lost_us is not None and fetched.lost_us > (self._lost_us or 0):
             self._lost_us = fetched.lost_us
-            first = messages.positions[:1] if len(messages) else np.zeros(1, np.int64)
-            decoded = [*decoded, Decoded(None, 0, (Rejects(RejectReason.DAMAGED_SOURCE, first),))]
+            decoded = [*decoded, damaged(int(messages.positions[0]) if len(messages) else 0)]
         self._at, stamps = fetched.position, messages.stamps_us
+        latest = int(stamps.max()) if len(stamps) else -1
         if self._decoding.decoder.lookback_us and len(stamps) and stamps[-1] > 0:
             # a clock that runs ahead must not make the look back too short
             self._stamp_us = min(int(stamps[-1]), time.time_ns() // 1_000)
-        return self._decoding.batch(
-            self._source.name(self._part),
-            decoded,
-            messages,
-            self._position,
-            settled=fetched.settled,
-            came_us=fetched.came_us,
-            sent_us=int(stamps.max()) if len(stamps) and stamps.max() > 0 else None,
-            lost_us=self._lost_us,
-        )
+        name, came_us = self._source.name(self._part), fetched.came_us
+        known = {"came_us": came_us, "sent_us": latest if latest > 0 else None, "lost_us": self._lost_us}
+        return self._decoding.batch(name, decoded, messages, self._position, settled=fetched.settled, **known)
 
     def close(self) -> None:
         """Close the client."""
@@ -296,19 +286,13 @@ class FollowedMessages(LiveSource):
             SettingsError: one cannot be read.
         """
         for part in range(self.partitions.parts):
-            self._check(part)
-
-    def _check(self, part: int) -> None:
-        try:
-            client = self.partitions.client(part)
             try:
-                client.fetch(BEGIN)
-            finally:
-                client.close()
-        except BrokerUnavailableError as error:
-            if not error.passing:
-                raise SettingsError([str(error)]) from error
-            LOG.warning("%s", error)
+                with closing(self.partitions.client(part)) as client:
+                    client.fetch(BEGIN)
+            except BrokerUnavailableError as error:  # noqa: PERF203 - one that does not answer may answer the workers
+                if not error.passing:
+                    raise SettingsError([str(error)]) from error
+                LOG.warning("%s", error)
 
     def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> ReadLive:  # noqa: ARG002 - of sources on record
         """The reading of the messages."""

@@ -293,20 +293,15 @@ def headers_of(message: Any) -> Headers | None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where brokers are and how to talk to them: a plain value that travels to any worker, without secrets.
+    """Where brokers are and how to talk to them: a plain value that travels to any worker, without secrets."""
 
-    Attributes:
-        servers: HOST:PORT, with commas between.
-        options: librdkafka's, secrets by their place.
-        port: finds what is wrong with servers and options, see :func:`.tls_probe.wrong_port`; the tests' own.
-        probe: whether a broker's port answers, see :func:`.tls_probe.serves`; as above.
-    """
-
-    servers: str
+    servers: str  # HOST:PORT, with commas between
+    # librdkafka's, secrets by their place
     options: Mapping[str, Option] = field(default_factory=dict[str, Option])
     consumer: Callable[[Mapping[str, Any]], Any] = field(default=new_consumer, repr=False)
     producer: Callable[[Mapping[str, Any]], Any] = field(default=new_producer, repr=False)
     admin: Callable[[Mapping[str, Any]], Any] = field(default=new_admin, repr=False)
+    # what is wrong with servers and options, and whether a broker's port answers; tests have their own
     port: Callable[[str, Mapping[str, Any]], str | None] = field(default=wrong_port, repr=False)
     probe: Callable[[str, Mapping[str, Any]], bool] = field(default=serves, repr=False)
 

@@ -52,14 +52,10 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a first run begins.
+    """Where a first run begins."""
 
-    Attributes:
-        kind: ``instant`` is the first message that the broker stamped at an instant or later; ``group`` where a
-            consumer group has committed, or the earliest message where it has not.
-        instant_us: that instant.
-    """
-
+    # ``instant`` is the first message that the broker stamped at an instant or later; ``group`` where a consumer group
+    # has committed, or the earliest message where it has not
     kind: Literal["earliest", "latest", "group", "instant"] = "earliest"
     instant_us: int = 0
 
@@ -253,13 +249,10 @@ def partition_name(place: Partition) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KnownTopic:
-    """What was known of a topic before a job began.
-
-    Attributes:
-        lost_us: the instant before which readings may be gone with a topic that it replaced; ``None``: none.
-    """
+    """What was known of a topic before a job began."""
 
     id: str
+    # the instant before which readings may be gone with a topic that it replaced; ``None``: none
     lost_us: int | None = None
 
 
@@ -335,28 +328,18 @@ class Health:
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
-        self._leaderless: set[Partition] = set()
-        self._denied: dict[Partition, str] = {}
+        self.leaderless = frozenset[Partition]()  # those that no broker leads
+        self.denied: dict[Partition, str] = {}  # those whose leader refuses to hand messages over, and why
         self._said = Said()
-
-    @property
-    def leaderless(self) -> frozenset[Partition]:
-        """Those that no broker leads."""
-        return frozenset(self._leaderless)
-
-    @property
-    def denied(self) -> frozenset[Partition]:
-        """Those whose leader refuses to hand messages over."""
-        return frozenset(self._denied)
 
     def __contains__(self, place: Partition) -> bool:
         """Whether a partition cannot be read."""
-        return place in self._leaderless or place in self._denied
+        return place in self.leaderless or place in self.denied
 
     @property
     def trouble(self) -> str | None:
         """What is wrong, in words; ``None`` if nothing is."""
-        causes: Mapping[Partition, str] = dict.fromkeys(self._leaderless, _NO_LEADER) | self._denied
+        causes: Mapping[Partition, str] = dict.fromkeys(self.leaderless, _NO_LEADER) | self.denied
         found = [
             f"{_named(place for place, one in causes.items() if one == cause)} at {self._servers}: {cause}"
             for cause in sorted(set(causes.values()))
@@ -365,18 +348,18 @@ class Health:
 
     def looked(self, leaderless: Iterable[Partition]) -> None:
         """The brokers have said which partitions have no leader."""
-        self._leaderless = set(leaderless)
+        self.leaderless = frozenset(leaderless)
         self._tell()
 
     def deny(self, place: Partition, cause: str) -> None:
         """A leader does not hand over what is in a partition."""
-        self._denied[place] = cause
+        self.denied[place] = cause
         self._tell()
 
     def heard(self, place: Partition) -> None:
         """Something came of a partition."""
-        if place in self._denied:
-            del self._denied[place]
+        if place in self.denied:
+            del self.denied[place]
             self._tell()
 
     def _tell(self) -> None:
@@ -385,12 +368,15 @@ class Health:
             LOG.warning("%s", text or f"every partition at {self._servers} can be read again")
 
 
-def leaders(consumer: Any, topic: str, servers: str, timeout_s: float) -> dict[int, bool]:
-    """The partitions of a topic, and whether a broker leads each."""
-    metadata = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
-    if metadata.error is not None:
-        raise unavailable(f"topic {topic} at {servers}", metadata.error)
-    return {one: metadata.partitions[one].leader >= 0 for one in metadata.partitions}
+def leaders(consumer: Any, topics: Iterable[str], servers: str, timeout_s: float) -> dict[Partition, bool]:
+    """The partitions of some topics, and whether a broker leads each."""
+    led: dict[Partition, bool] = {}
+    for topic in topics:
+        metadata = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
+        if metadata.error is not None:
+            raise unavailable(f"topic {topic} at {servers}", metadata.error)
+        led |= {(topic, number): one.leader >= 0 for number, one in metadata.partitions.items()}
+    return led
 
 
 def reachable(
@@ -401,9 +387,7 @@ def reachable(
     Neither where the consumer reads nor what it has fetched is touched.
     """
     with suppress(KafkaUnavailableError), as_unavailable(servers):
-        led = {
-            (topic, one): has for topic in topics for one, has in leaders(consumer, topic, servers, timeout_s).items()
-        }
+        led = leaders(consumer, topics, servers, timeout_s)
         return all(led.get(place) for place in places) and set(places) <= set(last_offsets(consumer, places, timeout_s))
     return False
 

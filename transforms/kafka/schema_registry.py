@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from ...schemas.settings.secrets import Option, SecretError, resolved
@@ -66,8 +66,9 @@ class RegistryAccess:
     _client: Any = field(default=None, init=False, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The client belongs to a worker and does not travel."""
-        return {**self.__dict__, "_client": None}
+        """Clients and caches belong to a worker and do not travel."""
+        made = [one for one in fields(self) if not one.init]
+        return self.__dict__ | {one.name: one.default if one.default is not MISSING else {} for one in made}
 
     def call(self, request: Callable[[Any], Any]) -> Any:
         """What the client answers to a request.
@@ -119,10 +120,6 @@ class RegistrySchemas(RegistryAccess):
     _unknown: dict[int, tuple[float, float]] = field(
         default_factory=dict[int, tuple[float, float]], init=False, repr=False, compare=False
     )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Client and cache belong to a worker and do not travel."""
-        return {**super().__getstate__(), "_known": {}, "_unknown": {}}
 
     def __call__(self, number: int) -> Any:
         """The writer's schema as plain JSON, the types that it refers to put in."""
@@ -220,10 +217,6 @@ class RegistryNumbers(RegistryAccess):
     _numbers: dict[tuple[str, str], int] = field(
         default_factory=dict[tuple[str, str], int], init=False, repr=False, compare=False
     )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Client and cache belong to a worker and do not travel."""
-        return {**super().__getstate__(), "_numbers": {}}
 
     def number(self, subject: str, schema: Mapping[str, Any]) -> int:
         """The number of a schema under a subject; requested once."""

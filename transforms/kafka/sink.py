@@ -32,7 +32,7 @@ from .client import (
     topic_partition,
     unavailable,
 )
-from .partitions import EARLIEST, Partition, first_offsets, to_the_end
+from .partitions import EARLIEST, first_offsets, leaders, to_the_end
 from .schema_registry import RegistryNumbers, subject_of, wire_head
 
 _PRODUCER = {
@@ -241,10 +241,7 @@ def read_ids(
 def _read(
     consumer: Any, topic: Topic, names: tuple[bytes, bytes], take: Callable[[str], None], patience_s: float
 ) -> bool:
-    metadata = consumer.list_topics(topic.name, timeout=_ANSWER_S).topics[topic.name]
-    if metadata.error is not None:
-        raise unavailable(topic.text, metadata.error)
-    places: list[Partition] = [(topic.name, one) for one in metadata.partitions]
+    places = leaders(consumer, (topic.name,), topic.cluster.servers, _ANSWER_S)
     starts = first_offsets(consumer, places, EARLIEST, _ANSWER_S)
     consumer.assign([topic_partition(*place, offset) for place, offset in starts.items()])
     for one in to_the_end(consumer, set(places), patience_s, topic.text):

@@ -28,10 +28,17 @@ import numpy as np
 
 from ...schemas.readings import RejectReason
 from ...schemas.slots import format_instant, parse_instant
-from ..common.batches import Rejects
 from ..formats.rows import Decoded
 from ..payloads.messages import Headers, MessageDecoder, Messages, rejects_of
-from ..sources.contract import Attempts, PartitionedSource, Reader, SourceBatch, WaitingDecoder, source_batch_of
+from ..sources.contract import (
+    Attempts,
+    PartitionedSource,
+    Reader,
+    SourceBatch,
+    WaitingDecoder,
+    damaged,
+    source_batch_of,
+)
 from ..sources.progress import Reach
 from .client import (
     LOG,
@@ -111,11 +118,6 @@ def _decoded_behind(decoder: MessageDecoder, group: list[Any], again: int) -> tu
     if not again:
         return messages, decoded
     return decoded_by(decoder, group[again:]) if again < len(group) else (messages, [])
-
-
-def lost_from(offset: int) -> Decoded:
-    """What says that messages of a partition are lost from an offset on: one reject."""
-    return Decoded(None, 0, (Rejects(RejectReason.DAMAGED_SOURCE, np.array([offset], dtype=np.int64)),))
 
 
 def messages_of(group: list[Any], headers: Sequence[Headers | None] | None = None) -> Messages:
@@ -331,7 +333,7 @@ class GroupPosition:
         made: list[SourceBatch] = []
         for place, offset in offsets.items():
             name = partition_name(place)
-            lost = source_batch_of(name, [lost_from(offset)], self.text, settled=False)
+            lost = source_batch_of(name, [damaged(offset)], self.text, settled=False)
             made.append(replace(lost, source=name, lost_us=self.lost_us))
         return made
 
@@ -406,13 +408,9 @@ class GroupConsumer:
 
     def partitions(self, lane: int) -> dict[Partition, bool]:
         """The partitions of a group that are there, and whether a broker leads each."""
-        source, servers = self._source, self._source.cluster.servers
-        return {
-            place: led
-            for topic in source.topics
-            for one, led in leaders(self.client, topic, servers, _ANSWER_S).items()
-            if lane_of(source.topics, place := (topic, one), source.lanes) == lane
-        }
+        source = self._source
+        led = leaders(self.client, source.topics, source.cluster.servers, _ANSWER_S)
+        return {place: has for place, has in led.items() if lane_of(source.topics, place, source.lanes) == lane}
 
     def answers(self) -> bool:
         """Whether brokers and leaders answer; nothing that was fetched meanwhile is touched."""
@@ -569,7 +567,7 @@ class VainFetches:
     limit_s: float  # how long that may go on
     since: float | None = None  # monotonic seconds of the first fetch in vain
     times: int = 0
-    stuck: bool = False  # whether the consumer was made anew for it, and nothing came since
+    stuck: str | None = None  # what to say where the consumer was made anew for it, and nothing came since
 
     def after(self, now: float, *, waits: bool) -> VainFetches:
         """After a fetch that gave nothing."""
@@ -655,7 +653,7 @@ class KafkaReader(Reader):
     def trouble(self) -> str | None:
         """What is in the way."""
         found = self._outage.attempts.trouble or self._position.decoding.waiting or self._consumer.health.trouble
-        return found or (self._stuck if self._vain.stuck else self._transactions.trouble)
+        return found or self._vain.stuck or self._transactions.trouble
 
     def check(self) -> bool:
         """Whether brokers and leaders answer."""
@@ -704,7 +702,7 @@ class KafkaReader(Reader):
         if fresh or not consumer.assigned:
             self._begin(fresh, anew)
         # the client reports only once what is denied, and not that it is denied no longer
-        denied = consumer.health.denied & position.offsets.keys()
+        denied = consumer.health.denied.keys() & position.offsets.keys()
         seek_again(consumer.client, {one: position.offsets[one] for one in denied})
         consumer.read_ends()
 
@@ -770,14 +768,13 @@ class KafkaReader(Reader):
         now = time.monotonic()
         self._vain = VainFetches(_STUCK_S) if came else self._vain.after(now, waits=self._consumer.waits)
         if self._vain.too_long(now):
-            self._vain = replace(self._vain, limit_s=min(2 * self._vain.limit_s, _LONGEST_STUCK_S), stuck=True)
-            LOG.warning("%s", self._stuck)
+            text = (
+                f"{self._source.text}: the brokers have messages and hand none over; they are asked by a new connection"
+            )
+            LOG.warning("%s", text)
+            self._vain = replace(self._vain, limit_s=min(2 * self._vain.limit_s, _LONGEST_STUCK_S), stuck=text)
             self._consumer.close()
             self._outage.look_now()
-
-    @property
-    def _stuck(self) -> str:
-        return f"{self._source.text}: the brokers have messages and hand none over; they are asked by a new connection"
 
     def _lose(self, place: Partition) -> None:
         """The offset is gone by retention, or the topic was made anew: begin at its start."""
@@ -808,22 +805,14 @@ class KafkaReader(Reader):
         messages, decoded = found
         consumer.groups.popleft()
         if position.read(place, group, again, messages):
-            decoded = [*decoded, lost_from(0)]
+            decoded = [*decoded, damaged(0)]
         consumer.pass_end(place)
         self._reached[place] = self._reach(place)
         if self._reached[place] is Reach.END:
             self._behind.discard(place)
-        return position.decoding.batch(
-            name := partition_name(place),
-            decoded,
-            messages,
-            position.text,
-            settled=not self._behind,
-            source=name,
-            came_us=came_us(group[again:] or group),
-            sent_us=sent_us(messages),
-            lost_us=position.lost_us,
-        )
+        name, settled = partition_name(place), not self._behind
+        times = {"came_us": came_us(group[again:] or group), "sent_us": sent_us(messages), "lost_us": position.lost_us}
+        return position.decoding.batch(name, decoded, messages, position.text, settled=settled, source=name, **times)
 
     def _reach(self, place: Partition) -> Reach:
         if self._outage.down:

@@ -22,11 +22,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
-from ..common.batches import Rejects
 from ..formats.paths import (
     LONGEST_LINE,
     NoRightsError,
@@ -38,7 +35,7 @@ from ..formats.paths import (
     unlisted,
 )
 from ..formats.rows import Decoded, RawRows
-from .contract import PartitionedSource, Reader, SourceBatch, source_batch_of
+from .contract import PartitionedSource, Reader, SourceBatch, damaged, source_batch_of
 from .files import FileDecoder
 
 #: Logs the files that are passed over, by their names: what they hold stands in no log.
@@ -288,7 +285,7 @@ _GONE = "is gone, or does not tell its size"
 def _lost(text: str) -> Decoded:
     """A file that could not be read to its end, and the line of the log that says so."""
     LOG.warning("%s", text.encode("utf-8", "backslashreplace").decode())
-    return Decoded(None, 0, (Rejects(RejectReason.DAMAGED_SOURCE, np.array([-1], dtype=np.int64)),))
+    return damaged(-1)
 
 
 class _Done:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
-from ..common.batches import reject_batch
+from ..common.batches import Rejects, reject_batch
 from ..formats.rows import Decoded
 from ..payloads.messages import MessageDecoder, Messages, SourceAwayError, sealed
 from .progress import Reach
@@ -215,6 +215,11 @@ def source_batch_of(source: str, decoded: list[Decoded], position: str, *, settl
         latest_us=max((int(_times_of(one).max()) for one in batches), default=None),
         passed=sum(one.passed for one in decoded),
     )
+
+
+def damaged(position: int) -> Decoded:
+    """What says that something of a source is lost from a position on: one reject."""
+    return Decoded(None, 0, (Rejects(RejectReason.DAMAGED_SOURCE, np.array([position], dtype=np.int64)),))
 
 
 class WaitingDecoder:
