@@ -32,7 +32,7 @@ import logging
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -342,13 +342,8 @@ class PubSubReader(Reader):
     @property
     def _settled(self) -> bool:
         """Whether nothing more is waiting, as far as can be known."""
-        return (
-            self._stream is not None
-            and self._decoding.waiting is None
-            and self._arrived.empty()
-            and not self._full
-            and self._rested()
-        )
+        waits = self._decoding.waiting is not None or not self._arrived.empty() or self._full
+        return self._stream is not None and not waits and self._rested()
 
     @property
     def _full(self) -> bool:
@@ -423,23 +418,16 @@ def _published_s(message: Any) -> float:
 
 
 def _stamp_us(message: Any, attribute: str | None) -> int:
-    if attribute is None:
-        return round(_published_s(message) * 1e6)
-    return stamp_of(message.attributes)(attribute)
+    return round(_published_s(message) * 1e6) if attribute is None else stamp_of(message.attributes.get(attribute, ""))
 
 
-def stamp_of(attributes: Mapping[str, str]) -> Callable[[str], int]:
-    """Reads a time from attributes as Beam's own transform does; -1 where there is none."""
-
-    def read(name: str) -> int:
-        text = attributes.get(name, "")
-        try:
-            stamp = int(text) * 1_000 if text.isascii() and text.isdigit() else parse_instant(text, "UTC")
-        except ValueError:
-            return -1
-        return stamp if 0 <= stamp < 1 << 62 else -1
-
-    return read
+def stamp_of(text: str) -> int:
+    """The time in an attribute, read as Beam's own transform does; -1 where there is none."""
+    try:
+        stamp = int(text) * 1_000 if text.isascii() and text.isdigit() else parse_instant(text, "UTC")
+    except ValueError:
+        return -1
+    return stamp if 0 <= stamp < 1 << 62 else -1
 
 
 @runtime_checkable

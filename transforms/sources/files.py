@@ -92,16 +92,15 @@ _SLOTS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """A part of the source that is read at once.
-
-    Attributes:
-        groups: for Parquet, the first row group, the one after the last, and the rows before them.
-        stamp: what the file was like when it was found, see :class:`~..formats.paths.Stamp`; ``None`` if unknown.
-    """
+    """A part of the source that is read at once."""
 
     path: str
-    groups: tuple[int, int, int] = (0, 0, 0)
-    stamp: str | None = None
+    groups: tuple[int, int, int] = (
+        0,
+        0,
+        0,
+    )  # for Parquet, the first row group, the one after the last, and rows before
+    stamp: str | None = None  # what the file was like when it was found; ``None`` if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,26 +350,30 @@ class ReadReadings(beam.PTransform[Any, Any]):
         time_zone(how.get("timezone", "UTC"))
         if (batch_rows := how.get("batch_rows", 1)) < 1:
             raise ValueError(f"batch_rows {batch_rows} must be at least 1; leave it out for the usual size")
-        self._by_series: RegisterIncrements | SlotsOfIntervals | None = None
+        #: what needs all rows of a series: the increments of counters, the slots of intervals; ``None`` for others
+        self.by_series: RegisterIncrements | SlotsOfIntervals | None = None
         of_registers = isinstance(readings.value, RegisterValue)
         if of_registers or readings.until is not None:
             if grid is None:
                 what = "value: a register" if of_registers else "until: an interval"
                 raise SettingsError(f"readings.{what} needs the slots of the settings")
             if isinstance(readings.value, RegisterValue):
-                self._by_series = RegisterIncrements(readings.value.register_, readings.scale, grid)
+                self.by_series = RegisterIncrements(readings.value.register_, readings.scale, grid)
             else:
-                self._by_series = SlotsOfIntervals(grid, schedule)
-        self._decoder = decoder_of(source, readings, whole_series=self._by_series is not None, **how)
-        self._tasks: list[FileTask] = []
+                self.by_series = SlotsOfIntervals(grid, schedule)
+        #: what decodes a part; of a register the counters as they are
+        self.decoder = decoder_of(source, readings, whole_series=self.by_series is not None, **how)
+        #: the parts that are read, each at once
+        self.tasks: list[FileTask] = []
         problems: list[str] = []
         found = find(source.patterns, resolve, source.setting)
         self._empty: list[str] = []
         for path in found.paths:
             tasks, more = self._plan(path)
-            self._tasks += tasks
+            self.tasks += tasks
             problems += more
-        self._left_out = LeftOut(tuple(found.dead), tuple(found.linked), tuple(self._empty))
+        #: what matches the patterns and holds nothing that is read
+        self.left_out = LeftOut(tuple(found.dead), tuple(found.linked), tuple(self._empty))
         if len(problems) > _SHOWN_PROBLEMS:
             problems = [
                 *problems[:_SHOWN_PROBLEMS],
@@ -383,7 +386,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
         try:
             # before anything of it is read: what changes from then on is noticed
             stamp = stamp_of(path)
-            tasks = self._decoder.tasks(path)
+            tasks = self.decoder.tasks(path)
             if stamp is None:
                 return tasks, ()
             self._empty += [path] if not stamp.size else []
@@ -391,27 +394,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
         except SettingsError as error:
             return [], error.problems
         except SourceFileError as error:
-            return [], (f"source.{self._decoder.format}: {error}",)
-
-    @property
-    def decoder(self) -> FileDecoder:
-        """What decodes a part; of a register the counters as they are."""
-        return self._decoder
-
-    @property
-    def by_series(self) -> RegisterIncrements | SlotsOfIntervals | None:
-        """What needs all rows of a series: the increments of counters, the slots of intervals; ``None`` for others."""
-        return self._by_series
-
-    @property
-    def tasks(self) -> tuple[FileTask, ...]:
-        """The parts that are read, each at once."""
-        return tuple(self._tasks)
-
-    @property
-    def left_out(self) -> LeftOut:
-        """What matches the patterns and holds nothing that is read."""
-        return self._left_out
+            return [], (f"source.{self.decoder.format}: {error}",)
 
     def decoded(self) -> Iterator[tuple[str, Decoded]]:
         """Decode every part here and now, without Beam, as the pipeline does; counters and intervals as they are.
@@ -419,27 +402,27 @@ class ReadReadings(beam.PTransform[Any, Any]):
         Raises:
             SourceFileError: a file is damaged, or changed since it was found.
         """
-        rows = self._decoder.rows()
-        for task in self._tasks:
-            rows = self._decoder.rows() if self._decoder.in_order else rows
+        rows = self.decoder.rows()
+        for task in self.tasks:
+            rows = self.decoder.rows() if self.decoder.in_order else rows
             with unchanged(task.path, task.stamp):
-                for raw in self._decoder.raw_rows(task):
+                for raw in self.decoder.raw_rows(task):
                     yield task.path, rows.decode(raw)
 
     def expand(self, input_or_inputs: PBegin) -> DecodedReadings:
         """Read every part; the parts are spread over the workers."""
         decoded: Any = (
             input_or_inputs
-            | "Files" >> beam.Create(self._tasks)
-            | "Decode" >> beam.ParDo(DecodeFiles(self._decoder)).with_outputs(REJECTED, main="readings")
+            | "Files" >> beam.Create(self.tasks)
+            | "Decode" >> beam.ParDo(DecodeFiles(self.decoder)).with_outputs(REJECTED, main="readings")
         )
         for output in (decoded.readings, decoded[REJECTED]):
             output.element_type = pa.RecordBatch
         readings = decoded.readings
-        if self._by_series is not None:
+        if self.by_series is not None:
             # a step is of a frozen name
-            name = "Rise" if self._decoder.readings.until is None else "Slots"
-            readings = readings | name >> self._by_series
+            name = "Rise" if self.decoder.readings.until is None else "Slots"
+            readings = readings | name >> self.by_series
         return DecodedReadings(readings, decoded[REJECTED])
 
 
@@ -499,20 +482,17 @@ class DecodeFiles(beam.DoFn):
                 self._decoded.inc(decoded.readings.num_rows)
                 yield TimestampedValue(decoded.readings, Timestamp(micros=decoded.earliest_us))
 
-    def teardown(self) -> None:
-        """Close the file that is open."""
-        self._close()
-
     def _parquet(self, path: str) -> Any:
         """The open Parquet file of a path: its footer is read once for the parts that come one after another."""
         if self._decoder.format != "parquet":
             return None
         if self._open is None or self._open[0] != path:
-            self._close()
+            self.teardown()
             self._open = (path, parquet_files.open_parquet(path, self._rows.columns))
         return self._open[1]
 
-    def _close(self) -> None:
+    def teardown(self) -> None:
+        """Close the file that is open."""
         if self._open is not None:
             parquet_files.close_parquet(self._open[1])
             self._open = None
@@ -539,11 +519,10 @@ def decoder_of(
         )
     if not of_messages:
         readings.check_columns()
-    if of_registers:
-        readings = registers_as_values(readings)
-    if of_messages and labels is not None:
-        raise SettingsError("states.categories are read from columns of files, and the source holds messages")
+    readings = registers_as_values(readings)
     if of_messages:
+        if labels is not None:
+            raise SettingsError("states.categories are read from columns of files, and the source holds messages")
         # with the decoders of payloads, which a table of readings does not need
         from .message_files import MessageFileDecoder  # noqa: PLC0415
 

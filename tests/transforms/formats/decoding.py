@@ -28,7 +28,7 @@ def decode(
 
 
 def decoded_parts(reader: ReadReadings) -> list[Any]:
-    decoder: FileDecoder = reader._decoder
+    decoder: FileDecoder = reader.decoder
     rows = decoder.rows()
     return [rows.decode(raw) for task in reader.tasks for raw in decoder.raw_rows(task)]
 

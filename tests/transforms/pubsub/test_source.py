@@ -354,8 +354,8 @@ def test_a_message_without_a_body_only_advances_the_watermark(service: FakeServi
     ],
 )
 def test_the_time_attribute_is_read_as_beam_reads_it(text: str, stamp: int) -> None:
-    assert stamp_of({"at": text})("at") == stamp
-    assert stamp_of({})("at") == -1
+    assert stamp_of(text) == stamp
+    assert stamp_of("") == -1
 
 
 def test_a_message_has_the_time_of_its_attribute_or_of_its_publishing(service: FakeService) -> None:

@@ -168,7 +168,7 @@ def test_python_is_called_for_each_batch_and_not_for_each_reading(tmp_path, form
         path = tmp_path / f"{rows}.{format_}"
         {"csv": table.write_csv, "parquet": table.write_parquet}[format_](path)
         reader = ReadReadings(FileSource.model_validate({format_: str(path)}), READINGS, batch_rows=1 << 20)
-        decoder = DecodeFiles(reader._decoder)
+        decoder = DecodeFiles(reader.decoder)
         decoder.setup()
         profile = cProfile.Profile()
         outputs = profile.runcall(lambda d=decoder, r=reader: [one for task in r.tasks for one in d.process(task)])
