@@ -218,13 +218,8 @@ class MessageReader(Reader):
 
     @property
     def _position(self) -> str:
-        kept: dict[str, Any] = {"at": self._at}
-        if self._lost_us is not None:
-            kept["lost"] = self._lost_us
-        if self._stamp_us is not None:
-            kept["stamp"] = self._stamp_us
-        if memory := self._decoding.decoder.memory:
-            kept["memory"] = memory
+        more = {"lost": self._lost_us, "stamp": self._stamp_us, "memory": self._decoding.decoder.memory or None}
+        kept = {"at": self._at} | {name: one for name, one in more.items() if one is not None}
         return json.dumps(kept, separators=(",", ":"))
 
     def _look_back(self, client: MessageClient) -> None:

@@ -33,9 +33,10 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import apache_beam as beam
 import numpy as np
@@ -318,12 +319,10 @@ class PubSubReader(Reader):
 
     def _drained(self, wait_s: float = 0.0) -> list[Any]:
         found: list[Any] = []
-        try:
+        with suppress(Empty):
             found.append(self._arrived.get(timeout=wait_s) if wait_s else self._arrived.get_nowait())
             while len(found) < _MESSAGES:
                 found.append(self._arrived.get_nowait())
-        except Empty:
-            pass
         return found
 
     def _id_of(self, message: Any) -> str:
@@ -430,15 +429,6 @@ def stamp_of(text: str) -> int:
     return stamp if 0 <= stamp < 1 << 62 else -1
 
 
-@runtime_checkable
-class Acknowledging(Protocol):
-    """A reader that acknowledges what the runner has kept."""
-
-    def receipt(self) -> Callable[[], None] | None:
-        """Acknowledges what was read since the last receipt."""
-        ...
-
-
 class ReadAcknowledged(ReadPart):
     """Reads a part, and leaves the acknowledging to the runner's finalizer.
 
@@ -458,7 +448,7 @@ class ReadAcknowledged(ReadPart):
         """Read what is there of one part, then hand the rest back."""
         yield from super().process(element, tracker, estimator)
         _, reader = self._readers.get(element, (None, None))
-        receipt = reader.receipt() if isinstance(reader, Acknowledging) else None
+        receipt = reader.receipt() if isinstance(reader, PubSubReader) else None
         if receipt is not None:
             finalizer.register(receipt)
 

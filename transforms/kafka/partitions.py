@@ -303,7 +303,7 @@ class TopicIdentities:
 _SAID_AGAIN_S = 300.0
 
 #: Partitions that a message names at most.
-SHOWN = 3
+_SHOWN = 3
 
 _NO_LEADER = "has no leader now, or is not there any more; its brokers may be away"
 
@@ -340,10 +340,11 @@ class Health:
     def trouble(self) -> str | None:
         """What is wrong, in words; ``None`` if nothing is."""
         causes: Mapping[Partition, str] = dict.fromkeys(self.leaderless, _NO_LEADER) | self.denied
-        found = [
-            f"{_named(place for place, one in causes.items() if one == cause)} at {self._servers}: {cause}"
+        by_cause = {
+            cause: [partition_name(one) for one in sorted(causes) if causes[one] == cause]
             for cause in sorted(set(causes.values()))
-        ]
+        }
+        found = [f"{shown(named)} at {self._servers}: {cause}" for cause, named in by_cause.items()]
         return "; ".join(found) or None
 
     def looked(self, leaderless: Iterable[Partition]) -> None:
@@ -392,6 +393,7 @@ def reachable(
     return False
 
 
-def _named(places: Iterable[Partition]) -> str:
-    named = [partition_name(one) for one in sorted(places)]
-    return ", ".join(named[:SHOWN]) + (f" and {len(named) - SHOWN} more" if len(named) > SHOWN else "")
+def shown(named: Sequence[str], more: str = "{} more") -> str:
+    """Some names, or the first of them and how many more."""
+    left = len(named) - _SHOWN
+    return ", ".join(named[:_SHOWN]) + (f" and {more.format(left)}" if left > 0 else "")

@@ -185,13 +185,10 @@ def _with_types(schema: Any, named: Mapping[str, Any], defined: set[str], space:
         return [_with_types(one, named, defined, space) for one in schema]
     if schema["type"] in {"record", "error"}:
         space = str(schema.get("namespace", str(schema["name"]).rpartition(".")[0] or space))
-        return {**schema, "fields": [{**one, **_part(one, "type", named, defined, space)} for one in schema["fields"]]}
+        typed = [{**one, "type": _with_types(one["type"], named, defined, space)} for one in schema["fields"]]
+        return {**schema, "fields": typed}
     key = {"array": "items", "map": "values"}.get(str(schema["type"]), "type")
-    return {**schema, **_part(schema, key, named, defined, space)}
-
-
-def _part(schema: Any, key: str, named: Mapping[str, Any], defined: set[str], space: str) -> dict[str, Any]:
-    return {key: _with_types(schema[key], named, defined, space)}
+    return {**schema, key: _with_types(schema[key], named, defined, space)}
 
 
 def wire_head(number: int) -> bytes:

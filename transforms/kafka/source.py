@@ -61,7 +61,6 @@ from .client import (
 )
 from .partitions import (
     EARLIEST,
-    SHOWN,
     Begin,
     Gaps,
     Health,
@@ -81,6 +80,7 @@ from .partitions import (
     partition_name,
     reachable,
     seek_again,
+    shown,
     to_the_end,
 )
 
@@ -281,9 +281,7 @@ class GroupPosition:
                 self.offsets[place], self._floors[place] = begin.last_passed, begin.offset
                 self._passed.add(place)
 
-    def begin_again(
-        self, found: Mapping[Partition, int], gone: AbstractSet[Partition] = frozenset()
-    ) -> list[SourceBatch]:
+    def begin_again(self, found: Mapping[Partition, int], gone: AbstractSet[Partition]) -> list[SourceBatch]:
         """Go on elsewhere in some partitions, or in some of them not at all: what was to come there is lost."""
         before = {place: self.offsets[place] for place in found}
         self.offsets = {place: offset for place, offset in (self.offsets | {**found}).items() if place not in gone}
@@ -368,7 +366,6 @@ class GroupConsumer:
         #: where the leaders said that partitions end, and when
         self._log_ends: dict[Partition, int] = {}
         self.log_ends_at = float("-inf")
-        self._commit_at = 0.0
 
     def open(self) -> None:
         """Make the client, if there is none."""
@@ -392,19 +389,8 @@ class GroupConsumer:
         """Fetch from the position on; what was fetched and not read yet is fetched again."""
         self.groups.clear()
         self._ends.clear()
-        self.client.assign(self._places())
+        self.client.assign(self.places())
         self.assigned = True
-
-    def commit(self) -> None:
-        """Commit the position now and then; nothing depends on it."""
-        now = time.monotonic()
-        if not self.assigned or now < self._commit_at:
-            return
-        self._commit_at = now + _COMMIT_S
-        try:
-            self.client.commit(offsets=self._places(), asynchronous=True)
-        except Exception as error:  # noqa: BLE001 - confluent-kafka's; monitoring must not stop the job
-            LOG.warning("%s: the offsets cannot be committed: %s", self._source.text, meaning_of(error))
 
     def partitions(self, lane: int) -> dict[Partition, bool]:
         """The partitions of a group that are there, and whether a broker leads each."""
@@ -412,14 +398,9 @@ class GroupConsumer:
         led = leaders(self.client, source.topics, source.cluster.servers, _ANSWER_S)
         return {place: has for place, has in led.items() if lane_of(source.topics, place, source.lanes) == lane}
 
-    def answers(self) -> bool:
-        """Whether brokers and leaders answer; nothing that was fetched meanwhile is touched."""
-        topics, servers, client = self._source.topics, self._source.cluster.servers, self.client
-        return client is not None and reachable(client, topics, servers, self._readable(), _CHECK_S)
-
     def read_ends(self) -> None:
         """Have the leaders say where partitions end."""
-        self._log_ends, self.log_ends_at = last_offsets(self.client, self._readable(), _ANSWER_S), time.monotonic()
+        self._log_ends, self.log_ends_at = last_offsets(self.client, self.readable(), _ANSWER_S), time.monotonic()
 
     def fetch(self) -> tuple[bool, list[Partition]]:
         """Take what the client has; whether something came, and the partitions whose offset is not there any more."""
@@ -500,10 +481,12 @@ class GroupConsumer:
     def _holds(self, place: Partition) -> bool:
         return any(other == place for other, _ in self.groups)
 
-    def _places(self) -> list[Any]:
+    def places(self) -> list[Any]:
+        """The position as the client wants it."""
         return [topic_partition(*place, offset) for place, offset in self._position.offsets.items()]
 
-    def _readable(self) -> list[Partition]:
+    def readable(self) -> list[Partition]:
+        """The partitions that can be read."""
         return [place for place in self._position.offsets if place not in self.health]
 
 
@@ -598,9 +581,8 @@ class OpenTransactions:
         self.trouble = None
         if long:
             named = [f"{partition_name(place)}: a transaction is open since offset {end}" for place, end in long]
-            more = f" and in {len(named) - SHOWN} more partitions" if len(named) > SHOWN else ""
             self.trouble = (
-                f"{', '.join(named[:SHOWN])}{more}; its messages and those behind it wait for its end "
+                f"{shown(named, 'in {} more partitions')}; its messages and those behind it wait for its end "
                 "(kafka-transactions.sh find-hanging)"
             )
 
@@ -622,6 +604,7 @@ class KafkaReader(Reader):
         self._reached: dict[Partition, Reach] = {}
         self._vain = VainFetches(_STUCK_S)
         self._transactions = OpenTransactions()
+        self._commit_at = 0.0
 
     def read(self) -> SourceBatch | None:
         """The next messages of one partition, as readings."""
@@ -656,13 +639,20 @@ class KafkaReader(Reader):
         return found or self._vain.stuck or self._transactions.trouble
 
     def check(self) -> bool:
-        """Whether brokers and leaders answer."""
-        return self._consumer.answers()
+        """Whether brokers and leaders answer; nothing that was fetched meanwhile is touched."""
+        topics, servers, client = self._source.topics, self._source.cluster.servers, self._consumer.client
+        return client is not None and reachable(client, topics, servers, self._consumer.readable(), _CHECK_S)
 
     def kept(self) -> None:
-        """Commit the offsets of the consumer group for monitoring, if there is one."""
-        if self._source.group is not None and self._source.start.kind != "group":
-            self._consumer.commit()
+        """Commit the offsets of the consumer group now and then, if there is one; nothing depends on it."""
+        source, consumer, now = self._source, self._consumer, time.monotonic()
+        if source.group is None or source.start.kind == "group" or not consumer.assigned or now < self._commit_at:
+            return
+        self._commit_at = now + _COMMIT_S
+        try:
+            consumer.client.commit(offsets=consumer.places(), asynchronous=True)
+        except Exception as error:  # noqa: BLE001 - confluent-kafka's; monitoring must not stop the job
+            LOG.warning("%s: the offsets cannot be committed: %s", source.text, meaning_of(error))
 
     def close(self) -> None:
         """Leave the brokers."""
@@ -739,7 +729,7 @@ class KafkaReader(Reader):
     def _assign(self) -> None:
         self._consumer.assign()
         self._named, self._position.decoding.waiting = True, None
-        self._vain = self._vain.after(0.0, waits=False)
+        self._vain = replace(self._vain, since=None, times=0)
         self._reached = dict.fromkeys(self._position.offsets, Reach.UNKNOWN)
 
     def _fetch(self) -> None:
@@ -793,7 +783,7 @@ class KafkaReader(Reader):
             self._position.offsets[place],
             found[place],
         )
-        self._batches.extend(self._position.begin_again(found))
+        self._batches.extend(self._position.begin_again(found, frozenset()))
 
     def _decoded(self) -> SourceBatch | None:
         consumer, position = self._consumer, self._position

@@ -365,12 +365,10 @@ class _Lines:
     def take(self) -> bytes:
         taken: list[bytes] = []
         size = 0
-        while size < _PIECE_BYTES:
-            try:
+        with suppress(queue.Empty):
+            while size < _PIECE_BYTES:
                 taken.append(self._chunks.get_nowait())
-            except queue.Empty:
-                break
-            size += len(taken[-1])
+                size += len(taken[-1])
         whole = b"".join(taken)
         self.taken += whole.count(b"\n")
         return whole

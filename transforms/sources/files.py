@@ -369,16 +369,13 @@ class ReadReadings(beam.PTransform[Any, Any]):
         found = find(source.patterns, resolve, source.setting)
         self._empty: list[str] = []
         for path in found.paths:
-            tasks, more = self._plan(path)
+            tasks, wrong = self._plan(path)
             self.tasks += tasks
-            problems += more
+            problems += wrong
         #: what matches the patterns and holds nothing that is read
         self.left_out = LeftOut(tuple(found.dead), tuple(found.linked), tuple(self._empty))
-        if len(problems) > _SHOWN_PROBLEMS:
-            problems = [
-                *problems[:_SHOWN_PROBLEMS],
-                f"and {len(problems) - _SHOWN_PROBLEMS} more problems of this kind",
-            ]
+        if (more := len(problems) - _SHOWN_PROBLEMS) > 0:
+            problems[_SHOWN_PROBLEMS:] = [f"and {more} more problems of this kind"]
         if problems:
             raise SettingsError(problems)
 

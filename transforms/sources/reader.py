@@ -383,10 +383,12 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
                 time.sleep(self._policy.poll_s)
                 turn = replace(turn, deadline=time.monotonic() + turn.seconds)
         self._readers[element] = (progress.position, reader)
+        wait_s, rest_s = self._policy.poll_s, self._policy.rest_s
+        if reader.trouble is not None and not rest_s:
+            # a source that cannot be read is tried again soon, however rare its looks are
+            wait_s = min(wait_s, _BEAT_S)
         waits = turn.waited and not turn.sent
-        tracker.defer_remainder(
-            self._pause(element, self._until_next(reader)) if waits else Duration(self._policy.rest_s)
-        )
+        tracker.defer_remainder(self._pause(element, wait_s) if waits else Duration(rest_s))
         return True
 
     def _look(self, part: int, progress: PartitionState, reader: Reader) -> Look:
@@ -439,11 +441,6 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
     @property
     def _waits_for_others(self) -> bool:
         return self._policy.together and self._source.parts > 1
-
-    def _until_next(self, reader: Reader) -> float:
-        """Seconds until the next look: a source that cannot be read is tried again soon, however rare its looks are."""
-        poll_s = self._policy.poll_s
-        return poll_s if reader.trouble is None or self._policy.rest_s else min(poll_s, _BEAT_S)
 
     def _pause(self, part: int, wait_s: float) -> Duration:
         """Wait until the next look: less than a second here, whole seconds by the runner.
