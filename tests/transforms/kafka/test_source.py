@@ -22,7 +22,7 @@ from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka.sink import Topic, read_ids
-from quiltstream.transforms.kafka.source import KafkaPartitions
+from quiltstream.transforms.kafka.source import KafkaPartitions, VainFetches
 from quiltstream.transforms.payloads.decoder import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages, SourceAwayError
 from quiltstream.transforms.sinks import DOMAIN, QUERY, SCHEMA
@@ -485,6 +485,15 @@ def test_brokers_that_return_no_messages_are_reported_and_reconnected(broker, mo
     assert reader.trouble is None
     assert [one.getMessage() for one in caplog.records if "answers again" in one.getMessage()] == []
     reader.close()
+
+
+def test_a_client_is_given_up_after_both_its_seconds_and_its_fetches_in_vain():
+    vain = VainFetches(20.0)
+    for now in range(6):
+        vain = vain.after(float(now), waits=True)
+    assert [vain.too_long(now) for now in (19.9, 20.0)] == [False, True]
+    assert not VainFetches(20.0).after(0.0, waits=True).too_long(1e9)
+    assert vain.after(30.0, waits=False) == VainFetches(20.0)
 
 
 def test_a_transaction_open_for_30_s_is_reported_with_its_offset_until_it_ends(broker, monkeypatch):

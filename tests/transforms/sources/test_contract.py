@@ -22,10 +22,24 @@ from quiltstream.transforms.sinks import REJECTS, WriteRejects, block_name
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN, Attempts, SourceBatch, source_batch_of
 from quiltstream.transforms.sources.progress import PartitionState, PartitionTracker, Restriction
+from quiltstream.transforms.sources.reader import PollingPolicy, Turn
 
 from ..reading import ORIGIN, decoder, line
 
 # What a runner asks while a part is read
+
+
+def test_a_call_ends_by_its_rows_or_its_seconds_and_waits_only_where_nothing_was_sent() -> None:
+    turn = Turn.of(PollingPolicy(0, stay_s=5.0), 1, 100.0)
+    assert turn.goes_on(100.9)
+    assert not turn.goes_on(101.0)
+    assert not turn.after(1 << 20, nothing=False, sent=False).goes_on(100.0)
+    looked = turn.after(0, nothing=True, sent=False)
+    assert looked.waited
+    assert [looked.may_wait(until) for until in (105.0, 105.1)] == [True, False]
+    assert not looked.after(0, nothing=True, sent=True).may_wait(101.0)
+    # parts of one worker that a runner lets rest share ten seconds
+    assert [Turn.of(PollingPolicy(0, rest_s=60.0), parts, 0.0).deadline for parts in (1, 5, 20)] == [10.0, 2.0, 1.0]
 
 
 def test_an_unstarted_restriction_reports_progress_zero() -> None:
