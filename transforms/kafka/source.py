@@ -236,7 +236,7 @@ class GroupPosition:
         self.offsets = offsets_of(plain, source.topics, lane, source.lanes)
         #: the stamps, in milliseconds, of the last messages that were read
         self.stamps = from_topics(plain.get("stamps", {}))
-        self._gaps = Gaps(plain.get("gaps", ()))
+        self.gaps = Gaps(plain.get("gaps", ()))
         known = plain.get("ids", {}) if text else {topic: one.id for topic, one in source.known.items()}
         self.ids = TopicIdentities(source.cluster, known)
         self.begun = bool(text)
@@ -254,29 +254,24 @@ class GroupPosition:
         more = {
             "ids": dict(sorted(self.ids.known.items())),
             "stamps": by_topic(self.stamps),
-            "gaps": self._gaps.plain,
+            "gaps": self.gaps.plain,
             "memory": self.decoding.decoder.memory,
         }
         plain = {"lanes": self._source.lanes, "topics": by_topic(offsets)}
         return json.dumps(plain | {name: one for name, one in more.items() if one}, separators=(",", ":"))
 
-    @property
-    def lost_us(self) -> int | None:
-        """The instant up to which the group may not have read everything; ``None`` without a gap."""
-        return self._gaps.until_us
-
     def begin(self, found: Mapping[Partition, Begin], start: Start, anew: AbstractSet[str], now_us: int) -> None:
         """Read some partitions for the first time, some of whose topics may have been made anew."""
         for place, begin in found.items():
             self.offsets[place] = begin.offset
-            self._gaps.begun(place, begin, start, now_us)
+            self.gaps.begun(place, begin, start, now_us)
             if begin.cut:
                 self._cut.add(place)
             # what a run without a position cannot read: what the topic held that this one replaced
             known = self._source.known.get(place[0])
             lost_us = now_us if place[0] in anew else None if known is None else known.lost_us
             if not self.begun and lost_us is not None:
-                self._gaps.found(place, lost_us)
+                self.gaps.found(place, lost_us)
             if begin.last_passed is not None:
                 self.offsets[place], self._floors[place] = begin.last_passed, begin.offset
                 self._passed.add(place)
@@ -290,7 +285,7 @@ class GroupPosition:
             self._passed.discard(place)
             # counted anew, with what else is lost
             self._cut.discard(place)
-            self._gaps.found(place, time.time_ns() // 1_000)
+            self.gaps.found(place, time.time_ns() // 1_000)
         # a runner may keep any of these positions: all of them are behind all of it
         return self._lost(before)
 
@@ -312,7 +307,7 @@ class GroupPosition:
         first = 0 if place in self._passed else again
         if first < len(group):
             self._passed.discard(place)
-            self._gaps.read(place, came_us(group[first : first + 1]))
+            self.gaps.read(place, came_us(group[first : first + 1]))
         lost = place in self._cut and self._notes_cut(place)
         self.offsets[place] = int(messages.positions[-1]) + 1
         if self.offsets[place] >= self._floors.get(place, 0):
@@ -332,13 +327,13 @@ class GroupPosition:
         for place, offset in offsets.items():
             name = partition_name(place)
             lost = source_batch_of(name, [damaged(offset)], self.text, settled=False)
-            made.append(replace(lost, source=name, lost_us=self.lost_us))
+            made.append(replace(lost, source=name, lost_us=self.gaps.until_us))
         return made
 
     def _notes_cut(self, place: Partition) -> bool:
         """Note once what a partition lost before the start; whether it may belong to a missing window."""
         self._cut.discard(place)
-        until_us, missing_us = self._gaps.of_partition(place), self._source.missing_us
+        until_us, missing_us = self.gaps.of_partition(place), self._source.missing_us
         if until_us is None or (missing_us is not None and until_us <= missing_us):
             return False
         LOG.error(
@@ -706,7 +701,7 @@ class KafkaReader(Reader):
             position.look_back(self._consumer.client)
         self._assign()
         # what was found is kept by the runner before anything is read from there
-        self._batches.append(SourceBatch(position.text, settled=not self._behind, lost_us=position.lost_us))
+        self._batches.append(SourceBatch(position.text, settled=not self._behind, lost_us=position.gaps.until_us))
         position.begun = True
 
     def _renew(self, there: AbstractSet[Partition]) -> AbstractSet[str]:
@@ -801,7 +796,11 @@ class KafkaReader(Reader):
         if self._reached[place] is Reach.END:
             self._behind.discard(place)
         name, settled = partition_name(place), not self._behind
-        times = {"came_us": came_us(group[again:] or group), "sent_us": sent_us(messages), "lost_us": position.lost_us}
+        times = {
+            "came_us": came_us(group[again:] or group),
+            "sent_us": sent_us(messages),
+            "lost_us": position.gaps.until_us,
+        }
         return position.decoding.batch(name, decoded, messages, position.text, settled=settled, source=name, **times)
 
     def _reach(self, place: Partition) -> Reach:

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,10 @@ from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
 from ..common.batches import Rejects, reject_batch
 from ..formats.rows import Decoded
-from ..payloads.messages import MessageDecoder, Messages, SourceAwayError, sealed
 from .progress import Reach
+
+if TYPE_CHECKING:
+    from ..payloads.messages import MessageDecoder, Messages
 
 #: Where a partition begins.
 BEGIN = ""
@@ -231,6 +233,8 @@ class WaitingDecoder:
 
     def decoded(self, decode: Callable[[MessageDecoder], _Found]) -> _Found | None:
         """What is made of messages; ``None`` while they wait: nothing is wrong with them, and they are given again."""
+        from ..payloads.messages import SourceAwayError  # noqa: PLC0415 - a job over files imports no payloads
+
         try:
             found = decode(self.decoder)
         except SourceAwayError as error:
@@ -243,6 +247,8 @@ class WaitingDecoder:
         self, name: str, decoded: list[Decoded], messages: Messages, position: str, *, settled: bool, **known: Any
     ) -> SourceBatch:
         """Decoded messages as a batch, with what else is known of it; its rejects have letters."""
+        from ..payloads.messages import sealed  # noqa: PLC0415 - as above
+
         batch = source_batch_of(name, decoded, position, settled=settled)
         rejects = sealed(batch.rejects, messages, self.decoder.letters) if len(messages) else batch.rejects
         return replace(batch, rejects=rejects, **known)

@@ -239,9 +239,8 @@ class Turn:
 
     def after(self, rows: int, *, nothing: bool, sent: bool) -> Turn:
         """After a look."""
-        return replace(
-            self, rows_left=self.rows_left - rows, waited=self.waited or nothing, sent=self.sent or sent or not nothing
-        )
+        waited, sent = self.waited or nothing, self.sent or sent or not nothing
+        return replace(self, rows_left=self.rows_left - rows, waited=waited, sent=sent)
 
     def may_wait(self, until: float) -> bool:
         """Whether it may wait for the next look until then."""

@@ -487,7 +487,7 @@ def test_brokers_that_return_no_messages_are_reported_and_reconnected(broker, mo
     reader.close()
 
 
-def test_a_client_is_given_up_after_both_its_seconds_and_its_fetches_in_vain():
+def test_a_client_is_given_up_after_its_seconds_and_its_fetches_in_vain():
     vain = VainFetches(20.0)
     for now in range(6):
         vain = vain.after(float(now), waits=True)

@@ -29,7 +29,7 @@ from ..reading import ORIGIN, decoder, line
 # What a runner asks while a part is read
 
 
-def test_a_call_ends_by_its_rows_or_its_seconds_and_waits_only_where_nothing_was_sent() -> None:
+def test_a_call_ends_by_rows_or_seconds_and_waits_only_where_nothing_was_sent() -> None:
     turn = Turn.of(PollingPolicy(0, stay_s=5.0), 1, 100.0)
     assert turn.goes_on(100.9)
     assert not turn.goes_on(101.0)
