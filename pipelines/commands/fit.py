@@ -31,7 +31,14 @@ from ...privacy.analysis.methods import METHODS
 from ...privacy.estimation.belief_checks import LEAST_STRETCHES, memory, pooled_rhythm, rhythm, stretches
 from ...privacy.estimation.belief_checks import Path as SeriesPath
 from ...privacy.estimation.hypothesis_tests import diagnose, outside
-from ...privacy.estimation.per_series import DIGITS, PSEUDO_VISITS, Contractions, contractions, rank_of
+from ...privacy.estimation.per_series import (
+    DIGITS,
+    ENOUGH,
+    PSEUDO_VISITS,
+    Contractions,
+    contractions,
+    rank_of,
+)
 from ...privacy.estimation.transition_counts import EstimationError, TransitionCounts, chain_from_counts
 from ...privacy.models.belief import Belief
 from ...privacy.models.classes import FiniteClass, MixingBounds, has_quilts
@@ -221,7 +228,8 @@ def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing
         states=settings.space,
         interval_us=settings.grid.interval_us,
         provenance=Provenance(
-            method="pooled transition counts" + (f", smoothing {smoothing:g}" if smoothing else ""),
+            method=f"pooled transition counts of {_series(len(counts.series))}"
+            + (f", smoothing {smoothing:g}" if smoothing else ""),
             source=source,
             series=len(counts.series),
             transitions=int(pooled.sum()),
@@ -243,6 +251,10 @@ def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing
             SERIES_COLUMN: series_column(settings),
         },
     )
+
+
+def _series(count: int) -> str:
+    return "one series" if count == 1 else f"{count:,} series"
 
 
 def transitions_in(
@@ -542,7 +554,7 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
     """The model with a belief that covers most series in the place of the pooled chain.
 
     The numbers of the belief are rounded outward to few digits before anything is made of them; a list of chains has no
-    outward, so there the rounded chains are what is believed.
+    outward, so there the rounded chains are what is believed, but for the slowest, which sets the noise.
     """
     labels = None if model.states is None else model.states.labels
     rank = _rank(cover, len(counts.series))
@@ -580,6 +592,7 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
                 "rank": rank,
                 "series": len(counts.series),
                 "probability": history.probability(rank),
+                "short": history.short,
                 "range": [low, high],
                 "own": own,
                 "others": {} if exact is None else _others(history, exact, order[:rank].tolist()),
@@ -639,9 +652,12 @@ def _own_chains(history: Contractions, exact: FloatArray | None, rank: int) -> F
             f"--belief series: {len(history.chains)} series with {history.chains[0].states} states take too long; at "
             f"most {_MOST_SERIES} series and {MOST_STATES} states do not: use --belief level"
         )
-    chosen = np.argsort(exact, kind="stable")[:rank]
-    rounded = (MarkovChain(rounded_rows(history.chains[at].transition)) for at in sorted(chosen.tolist()))
-    return FiniteClass(dict.fromkeys(rounded))
+    *chosen, slowest = np.argsort(exact, kind="stable")[:rank].tolist()
+    chains = {at: MarkovChain(rounded_rows(history.chains[at].transition)) for at in chosen}
+    # of the slowest the chain itself: a rounded one may need a little less noise, and whatever needs as much as this
+    # one would lose more than epsilon
+    chains[slowest] = history.chains[slowest]
+    return FiniteClass(dict.fromkeys(chains[at] for at in sorted(chains)))
 
 
 def rounded_rows(transition: FloatArray) -> FloatArray:
@@ -708,9 +724,15 @@ def _show_covers(console: Console, model: Model, interval: str) -> None:
         "noise": f"forward-backward at epsilon 1, endless: sigma {number(found['sigma'])}",
         "promise": f"against someone who believes {whom}",
         "a new series": f"exchangeable with the history's {n}: by its own chain, fitted in the same way, it loses at "
-        f"most epsilon with probability at least {rank}/{n + 1} = {found['probability']:.2f}; for this history the "
-        f"share of such series may be {low:.2f} to {high:.2f}",
+        f"most epsilon with probability {'about' if found['short'] else 'at least'} {rank}/{n + 1} = "
+        f"{found['probability']:.2f}; for this history the share of such series may be {low:.2f} to {high:.2f}",
     }
+    if found["short"]:
+        added = PSEUDO_VISITS * (1 if model.states is None else model.states.size)
+        said["why about"] = (
+            f"{found['short']} of the {n} series have fewer than {ENOUGH * added:,} transitions, {ENOUGH} for each of "
+            f"the {added} visits of the pooled rows that are added to theirs, and a new series is no part of these rows"
+        )
     others = found.get("others", {})
     if others.get("least") is not None:
         said["at least"] = (
@@ -725,7 +747,8 @@ def _show_covers(console: Console, model: Model, interval: str) -> None:
     ]
     if quilts:
         said["by quilts"] = ", ".join(quilts)
-    facts(console, said | {"model id": f"{model.model_id}, of the belief rounded to {DIGITS} decimals"})
+    unrounded = "" if found["belief"] == "level" else ", the slowest chain excepted"
+    facts(console, said | {"model id": f"{model.model_id}, of the belief rounded to {DIGITS} decimals{unrounded}"})
     own = found["own"]
     chains = f"{own['within']} of the {n} series {_SAID['own'][1]}" if own else ""
     if own and own["largest"] is not None:
@@ -772,7 +795,8 @@ def periodic_model(model: Model, paths: Sequence[SeriesPath] | None) -> Model:
         belief=chain.to_dict(),
         provenance=replace(
             model.provenance,
-            method=f"pooled transition counts by the slot of the day, {PSEUDO_VISITS} pseudo-visits",
+            method=f"pooled transition counts of {_series(model.provenance.series)} by the slot of the day, "
+            f"{PSEUDO_VISITS} pseudo-visits",
             outside=own["series"] - own["within"] if "within" in own else model.provenance.outside,
         ),
         diagnostics={**model.diagnostics, "rhythm": {"sigma": sigma, "slots": day, "checks": checks}},

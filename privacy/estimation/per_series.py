@@ -15,11 +15,21 @@ number of slots, rounded up. The list of the chains is a belief, too, a `FiniteC
 >>> history.envelope(2, digits=3).forward[:3]
 ((1, 0.797), (2, 0.635), (3, 0.506))
 
-*What the rank says* (conformal prediction; Vovk, Gammerman, Shafer 2005). Of n + 1 exchangeable series the score of the
-last is among the r lowest with probability at least r / (n + 1), and then its own curves need no more noise than the
-class has. That its curves lie below the envelope at every number of slots is rarer. Over histories the share of further
-series with so low a score has the law Beta(r, n + 1 - r). The visits of the pooled rows come from the history alone, a
-departure from exchangeability as small as their share of a row.
+*What the rank says* (conformal prediction; Vovk, Gammerman, Shafer 2005). Let n + 1 exchangeable series be fitted
+together, with pooled rows of them all or with rows known beforehand. Then their scores are exchangeable, the score of
+the last is among the r lowest with probability at least r / (n + 1), and so its own curves need no more noise than the
+class of the r. That its curves lie below the envelope at every number of slots is rarer. Over histories the share of
+further series with so low a score has the law Beta(r, n + 1 - r).
+
+A class is made before the further series is known. Its pooled rows are those of the history, of which every series of
+the history is a part and the further one is not: the scores are exchangeable but for what that changes, which is little
+where the series have many transitions for each visit that is added. Simulated for two states, rows from Beta(4.2, 1.8):
+of three series with 15 transitions each 0.71 in the place of 3/4, and of nine 0.88 in the place of 9/10; with 50
+transitions for each visit 0.745 and 0.90, and 0.735 for three where half of the rows are nearly 0 or 1, of which even
+a long series has rows that it seldom visits. With three states or more it was mostly above the claim. A pool of the
+others for each series of the history is no cure: it has one series fewer than that of the further one, and gave 0.52
+where the pool of all gave 0.71. So where :attr:`Contractions.short` counts a series, r / (n + 1) says about how likely
+it is, and is no bound.
 
 Everything here is a plug-in estimate and as secret as the history: it says what the series' own counts look like, not
 how far the truth may be from them. No name of a series leaves this module.
@@ -38,12 +48,15 @@ from numpy.typing import NDArray
 from ..accounting.forward_backward import endless
 from ..models.directions import STEPS, NotContracting
 from ..models.dobrushin import DobrushinBounds, contraction
-from ..models.markov_chain import MarkovChain
+from ..models.markov_chain import ChainError, MarkovChain
 from ..validation import instance
 from .transition_counts import EstimationError, TransitionCounts, chain_from_counts
 
 #: Visits of the pooled row that are added to each row of a series.
 PSEUDO_VISITS = 10
+
+#: Own transitions for each visit that is added from which on r / (n + 1) holds within two hundredths, as simulated.
+ENOUGH = 50
 
 #: Decimals of the curves of a class.
 DIGITS = 4
@@ -62,6 +75,7 @@ class Contractions:
         backward: eta_m back, alike.
         scores: Noise sigma at epsilon 1 by the series' own curves, shape (n,).
         steps: The m.
+        short: How many series have fewer than 50 transitions of their own for each visit that is added to their rows.
     """
 
     chains: tuple[MarkovChain, ...]
@@ -69,6 +83,7 @@ class Contractions:
     backward: NDArray[np.float64]
     scores: NDArray[np.float64]
     steps: tuple[int, ...]
+    short: int
 
     def rank(self, cover: str | Fraction) -> int:
         """The rank r = ceil(cover (n + 1)).
@@ -82,7 +97,7 @@ class Contractions:
         return rank_of(cover, len(self.chains))
 
     def probability(self, rank: int) -> float:
-        """What the rank says: r / (n + 1)."""
+        """What the rank says: r / (n + 1), at least where no series is ``short``, else about."""
         return rank / (len(self.chains) + 1)
 
     def share_range(self, rank: int) -> tuple[float, float]:
@@ -136,13 +151,20 @@ def contractions(
     if not (math.isfinite(pseudo_visits) and pseudo_visits > 0):
         raise EstimationError(f"pseudo_visits: {pseudo_visits} is not finite and above 0: {PSEUDO_VISITS} is usual")
     pooled = chain_from_counts(counts.pooled(), labels=labels)
-    # a reducible pool says so here
-    contraction(pooled, (1,))
+    # not left to the curves: they are of the states that the steady state has, and here a state that is left for ever
+    # would be dropped in silence, with all that it remembers
+    if not pooled.is_irreducible:
+        raise ChainError(
+            "the pooled chain is reducible: not every state leads to every other, so it has no steady state with all "
+            "of them: merge rare bins, or give more series"
+        )
     tables = counts.counts + pseudo_visits * pooled.transition
     chains = tuple(MarkovChain(table) for table in tables / tables.sum(axis=2, keepdims=True))
     curves = [contraction(chain, STEPS) for chain in chains]
     forward, backward = (np.array([pair[side] for pair in curves]) for side in (0, 1))
-    return Contractions(chains, forward, backward, np.array([_sigma_of(*pair) for pair in curves]), STEPS)
+    added = pseudo_visits * pooled.states
+    short = int((counts.counts.sum(axis=(1, 2)) < ENOUGH * added).sum())
+    return Contractions(chains, forward, backward, np.array([_sigma_of(*pair) for pair in curves]), STEPS, short)
 
 
 def rank_of(cover: str | Fraction, series: int) -> int:

@@ -1046,6 +1046,20 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/privacy/estimation/test_contraction.py",),
     ),
     Mutant(
+        name="series count as long whatever is added to their rows",
+        file="privacy/estimation/per_series.py",
+        old="added = pseudo_visits * pooled.states",
+        new="added = 1",
+        tests=("tests/privacy/estimation/test_contraction.py",),
+    ),
+    Mutant(
+        name="a pool with a state that is left for ever is taken",
+        file="privacy/estimation/per_series.py",
+        old="    if not pooled.is_irreducible:",
+        new="    if False:",
+        tests=("tests/privacy/estimation/test_contraction.py",),
+    ),
+    Mutant(
         name="a band of a quantile passes edges without the noise",
         file="privacy/estimation/released_histograms.py",
         old="            if excess + width >= 0:",

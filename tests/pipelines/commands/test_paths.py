@@ -249,7 +249,7 @@ def test_neither_a_model_nor_a_row_has_the_name_of_the_historys_file(tmp_path: P
     assert call("run", renamed).code == 0
     assert "jane" not in (tmp_path / "model.json").read_text(encoding="utf-8")
     rows = made.rows()
-    assert {row.model_provenance for row in rows} == {"pooled transition counts; a history in csv"}
+    assert {row.model_provenance for row in rows} == {"pooled transition counts of 6 series; a history in csv"}
 
 
 def outputs(made: Job) -> list[tuple[str, Path | str, Path]]:
