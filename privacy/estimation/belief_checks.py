@@ -38,8 +38,7 @@ from numpy.typing import NDArray
 
 from ..accounting.forward_backward import directions_of
 from ..models.couplings import Couplings, couple, load_bound
-from ..models.directions import Direction, MixingCurve, NotContracting
-from ..models.dobrushin import DobrushinBounds
+from ..models.directions import STEPS, ByCouplings, Direction, MixingCurve, NotContracting, lost_variation
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.periodic import PeriodicChain
 from .per_series import PSEUDO_VISITS
@@ -47,8 +46,11 @@ from .per_series import PSEUDO_VISITS
 #: Stretches that a series must have with a state in their middle, for the state to be compared with others.
 LEAST_STRETCHES = 10
 
-#: By how much a matrix is raised, as a share of the density, until couplings prove it, with the gap of the couplings.
-_EXCESS = ((0.01, 1e-3), (0.001, 1e-4))
+#: By how much a matrix is raised, as a share of the density, until couplings prove it, and the gap of the couplings as
+#: a share of that; of the first ones, which only lead to the next, the gap itself.
+_EXCESS = (0.01, 0.001)
+_GAP = 0.1
+_FIRST_GAP = 1e-3
 _NEAR = 1.05
 
 #: Stretches that are looked at together.
@@ -205,14 +207,22 @@ def _loss(
     enough: float,
     secret: Callable[[MarkovChain | PeriodicChain, FloatArray], FloatArray] | None = None,
 ) -> float:
-    """The largest loss between two states, proven: by total variation where that is enough, else by couplings."""
+    """The largest loss between two states, proven: by total variation where that is enough, else by couplings.
+
+    First by those ahead alone, and of the other direction by total variation.
+    """
     try:
-        bounds = DobrushinBounds.of(belief)
-        forward, backward = MixingCurve(bounds.forward), MixingCurve(bounds.backward)
-        found = _between(forward.value(density), backward.value(density), density)
-        for excess, tolerance in _EXCESS if found > enough else ():
-            ahead, back = (_matrix(side, density, excess, tolerance) for side in directions_of(belief)[0])
-            total = ahead + back
+        (pair,) = directions_of(belief)
+        forward, backward = (_by_variation(side).value(density) for side in pair)
+        found = _between(forward, backward, density)
+        if found <= enough:
+            return found
+        behind = _proven(pair[1], density)
+        for ahead in _proven(pair[0], density):
+            found = min(found, _between(ahead, backward, density))
+            if found <= enough:
+                break
+            total = ahead + next(behind)
             found = min(found, _between(total if secret is None else secret(belief, total), 0.0, density))
             if not enough < found <= _NEAR * enough:
                 break
@@ -246,17 +256,39 @@ def _between(ahead: FloatArray | float, back: FloatArray | float, density: float
     return math.nextafter(float(np.max(ahead + back)), math.inf) - math.nextafter(density, 0.0)
 
 
-def _matrix(direction: Direction, density: float, excess: float, tolerance: float) -> FloatArray:
-    """A matrix that couplings prove at a density.
+def _by_variation(direction: Direction) -> MixingCurve:
+    """The curve of a direction, of all slots and pairs at once (:func:`..models.dobrushin.contraction`)."""
+    assert isinstance(direction, ByCouplings)  # noqa: S101 - of a chain
+    slots, first, second = direction.pairs
+    power, done = direction.kernels, 1
+    eta: list[tuple[int, float]] = []
+    for steps in STEPS:
+        for _ in range(steps - done):
+            power = direction.further(power)
+        done = steps
+        largest = float(np.abs(power[slots, first] - power[slots, second]).sum(axis=1).max(initial=0.0)) / 2
+        lost = lost_variation(direction.shape[-1], steps) + steps * direction.rounding
+        eta.append((steps, min(1.0, largest + lost)))
+    return MixingCurve(eta)
+
+
+def _proven(direction: Direction, density: float) -> Iterator[FloatArray]:
+    """Matrices that couplings prove at a density, each raised less than the one before.
+
+    The couplings that prove a matrix are those around which the map is made linear for the next.
 
     Raises:
         NotContracting: None was found.
     """
-    matrix = direction.first_order * density
-    for _ in range(_MOST_TRIES):
-        line = direction.approach(matrix, tolerance)
-        raised = line.at(density * (1 + excess))[0]
-        if direction.density_of(raised) >= density:
-            return raised
-        matrix = raised
-    raise NotContracting(f"no couplings prove a matrix at density {density:g}: use a smaller one")
+    line = direction.approach(direction.first_order * density, _FIRST_GAP)
+    for excess in _EXCESS:
+        for _ in range(_MOST_TRIES):
+            matrix = line.at(density * (1 + excess))[0]
+            if direction.density_of(matrix, line.couplings) >= density:
+                break
+            line = direction.approach(matrix, _GAP * excess * density)
+            if direction.density_of(matrix, line.couplings) >= density:
+                break
+        else:
+            raise NotContracting(f"no couplings prove a matrix at density {density:g}: use a smaller one")
+        yield matrix
