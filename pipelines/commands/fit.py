@@ -130,8 +130,7 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
     _check_output(settings, output, [path, *(one for one in (choice.only, choice.exclude) if one is not None)])
     # no name, which may be that of a household, and no digest of what is secret
     source = "" if settings.source is None else f"a history in {settings.source.format}"
-    with working(f"counting transitions in {path.name}"):
-        model = fit_settings(settings, choice, source=source)
+    model = fit_settings(settings, choice, source=source)
     with writing(output, _ELSEWHERE):
         model.save(output)
     roster = read_roster(settings, grouped=False)
@@ -173,7 +172,8 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
         None if text is None else settings.grid.slots_of(parse_instant(text, zone))
         for text in (choice.start, choice.stop)
     )
-    counts, paths = _counted(settings, first, last, None, paths=choice.belief != "pooled")
+    with working("counting transitions"):
+        counts, paths = _counted(settings, first, last, None, paths=choice.belief != "pooled")
     for option, names in (("only", wanted), ("exclude", unwanted)):
         if names is not None and names.isdisjoint(counts.series):
             raise CommandError(
@@ -192,19 +192,22 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     model = model_from_counts(settings, chosen, smoothing=choice.smoothing, source=source)
     if choice.certify:
         try:  # jobs then account the chain by the exact map and need not compute it
-            return replace(model, belief=certified(belief_from_dict(model.belief)).to_dict())
+            with working("certifying the exact account of the chain"):
+                return replace(model, belief=certified(belief_from_dict(model.belief)).to_dict())
         except (ChainError, NotContracting) as error:
             raise CommandError(f"--certify: {error}") from error
     if choice.belief == "pooled":
         return model
     kept_paths = None if paths is None else [paths[name] for name in chosen.series]
     if choice.belief == "periodic":
-        return periodic_model(model, kept_paths)
+        with working("finding the noise of a kernel for every slot of the day, and what each series loses"):
+            return periodic_model(model, kept_paths)
     epsilon = settings.privacy.epsilon
-    made = covering_model(model, chosen, choice.belief, choice.cover or USUAL, epsilon)
+    with working(f"finding the noise that each of {len(chosen.series):,} series needs"):
+        made = covering_model(model, chosen, choice.belief, choice.cover or USUAL, epsilon)
     cover = made.diagnostics["cover"]
     sigma = cover["checked"]["sigma"]
-    with working("checking the belief against richer ones"):
+    with working("checking the belief against a daily rhythm, a memory of two slots and long stretches"):
         checks = check(kept_paths, chosen.states, settings.grid.interval_us, sigma, epsilon, quick=choice.quick)
     return replace(made, diagnostics={**made.diagnostics, "cover": {**cover, "checks": checks}})
 
