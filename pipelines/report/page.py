@@ -280,7 +280,8 @@ def _belief(facts: DomainFacts, model: Model | None) -> Iterator[tuple[str, str]
         low, high = cover["range"]
         text = (
             f"{cover['rank']} of the {cover['series']} series of the history lie inside; a further one that is "
-            f"exchangeable with them lies inside with probability at least {cover['probability']:.2f} (for this "
+            "exchangeable with them loses, by its own chain, fitted in the same way, at most the epsilon of the noise "
+            f"with probability {'about' if cover.get('short') else 'at least'} {cover['probability']:.2f} (for this "
             f"history {low:.2f} to {high:.2f})"
         )
         yield "share inside", text
