@@ -452,7 +452,7 @@ class Ledger:
 
         Raises:
             ChainError: If neither the forward-backward account nor a quilt has a bound, as for a chain that does not
-                mix.
+                mix; or if none is found at a change of belief.
             ValueError: If epsilon is not finite, or below 2^-46.
         """
         epsilon = accepted_loss(epsilon)
@@ -470,6 +470,11 @@ class Ledger:
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             low, high = (middle, high) if self.ceiling(middle) <= epsilon else (low, middle)
+        if not low:
+            raise ChainError(
+                f"no density above {high:g} was found whose endless stream keeps epsilon {epsilon!r} at the change of "
+                "belief: use beliefs that mix faster (merge states, smooth the counts), or a larger epsilon"
+            )
         return low
 
     def extended_loss(self, schedules: Iterable[Schedule]) -> float:

@@ -18,7 +18,10 @@ threshold sets of the two rows, of probability p and q: the corners of their hul
 *Influence.* A block reveals at most the influence of its lag, whatever lies ahead: L <= log max p/q [SWC17].
 
 *Settled runs.* In a run of equal density d, a matrix V with d + L(P; V) <= V that is not below the values ahead bounds
-all slots further on in the run: by induction over the slots.
+all slots further on in the run: by induction over the slots. A proof of V by blocks of up to m slots asks that the
+largest entries of the last m slots are not above that of V, and that they are no denser. So a run that settles too
+slowly to be followed has a bound all the same: the V of its density where its slots come from below, and where they
+fall, as behind a denser run, their own last matrix, once its proof is found.
 
 *Schedules without an end.* From some slot on their density is periodic. Sweep one period back from nothing charged
 ahead, again and again, until the state changes little, and raise it: if one more period takes the raised state to a
@@ -97,6 +100,13 @@ _MOST = 500.0
 #: Slots of a run that are swept at most, and of one whose density settles nowhere; beyond them nothing is known.
 _LONGEST = 4096
 _SHORT = 256
+
+#: Iterations towards the level of a density at most, and of those whose changes are not taken as slow.
+_MOST_TURNS = 4096
+_FAST_TURNS = 256
+
+#: As many times the longest block that a settled run needs are swept, where that is more.
+_SETTLING = 4
 
 #: A loss that no budget allows: it is not followed.
 _USELESS = 450.0
@@ -571,18 +581,23 @@ class Sweeper:
         return self._levels[density]
 
     def _level(self, density: float) -> Level | None:
-        way, steps = self.way, self.way.blocks.steps
+        steps = self.way.blocks.steps
         matrix = self._still(density)
         if matrix is None:
             return None
         for excess in _RAISES:
             raised = _raised(matrix, excess)
-            over = np.full(len(steps), raised.max())
             for longest in steps:
-                mass = np.where(steps <= longest, (steps - 1) * density, np.inf)
-                if (_with_own(way.beyond(raised, over, mass), density) <= raised).all():
+                if self.proves(raised, density, longest):
                     return Level(raised, int(longest), excess)
         return None
+
+    def proves(self, matrix: FloatArray, density: float, longest: int) -> bool:
+        """Whether blocks of up to so many slots take a matrix in every slot ahead to one that is nowhere above it."""
+        steps = self.way.blocks.steps
+        mass = np.where(steps <= longest, (steps - 1) * density, np.inf)
+        over = np.full(len(steps), matrix.max())
+        return bool((_with_own(self.way.beyond(matrix, over, mass), density) <= matrix).all())
 
     def _still(self, density: float) -> FloatArray | None:
         """The least matrix that a slot of an endless run has where all slots ahead have it, or a little less.
@@ -601,16 +616,23 @@ class Sweeper:
             found = min(float(values.min(initial=np.inf)), capped)
             return np.asarray(found) if found <= _USELESS else None
         mass: FloatArray = np.asarray((steps - 1) * density, dtype=np.float64)
-        matrix = np.zeros(way.shape)
-        for _ in range(_LONGEST):
+        matrix, change = np.zeros(way.shape), math.inf
+        for turn in range(_MOST_TURNS):
             before = matrix
             largest = float(before.max())
-            matrix = np.maximum(before, _with_own(way.beyond(before, np.full(len(steps), largest), mass), density))
+            matrix = _with_own(way.beyond(before, np.full(len(steps), largest), mass), density)
+            if turn < _FAST_TURNS:
+                matrix = np.maximum(before, matrix)
             top = float(matrix.max())
             if top > _USELESS:
                 return None
-            if np.abs(matrix - before).max() <= _STILL * top:
+            last, change = change, float(np.abs(matrix - before).max())
+            # slow changes fall by one factor, so that all that are to come sum to a geometric series
+            rest = change * change / (last - change) if change < last else math.inf
+            if change <= _STILL * top and (turn < _FAST_TURNS or not change or rest <= _STILL * top):
                 return matrix
+            if turn >= _FAST_TURNS and turn % _CHUNK == 0 and rest < _USELESS:
+                matrix, change = matrix + (matrix - before) * (rest / change), math.inf
         return None
 
 
@@ -639,9 +661,9 @@ class Course:
 
     def tails(self, length: int) -> Tails:
         """Tails of the slots of so long a run."""
-        count = min(length, _LONGEST)
-        if length > _SHORT and self._sweeper.level(self._density) is None:
-            count = _SHORT
+        count = min(length, _SHORT)
+        if length > _SHORT and (level := self._sweeper.level(self._density)) is not None:
+            count = min(length, max(_LONGEST, _SETTLING * level.longest))
         advance = self._leap if self._leaps else self._step
         while self._done < count and not (self._is_settled or self._is_lost):
             advance()
@@ -661,12 +683,10 @@ class Course:
         if (made := len(self._near)) < self._done:
             self._near = np.concatenate([self._near, _less(matrices[made : self._done], self._density)])
         near = self._near[:done]
+        far, full, top = near[-1], matrices[done - 1], self._largest[longest + done - 1]
         if done < length and not (self._is_settled and done == self._done):
-            # nothing is proved of the slots further on
-            far = full = _with_own(np.zeros(self._way.shape), np.inf)
-            top = np.inf
-        else:
-            far, full, top = near[-1], matrices[done - 1], self._largest[longest + done - 1]
+            full = self._unsettled(np.asarray(full), longest + done - 1)
+            far, top = _less(full[None], self._density)[0], float(full.max())
         rest = min(length - done, longest)
         largest = np.concatenate([self._largest[done + rest : longest + done], np.full(rest, top)])
         own = min(done + rest, longest)
@@ -751,9 +771,30 @@ class Course:
             mass = np.where(blocks.steps <= known, mass, np.inf)
         return _with_own(self._way.beyond(before, self._largest[places], mass), self._density)
 
+    def _unsettled(self, matrix: FloatArray, at: int) -> FloatArray:
+        """What bounds all slots behind the last that is followed; infinite where nothing is proved."""
+        level = self._sweeper.level(self._density)
+        if level is not None and not self._is_lost:
+            if (matrix <= level.matrix).all() and self._is_under(level, at, float(level.matrix.max())):
+                return level.matrix
+            for longest in self._way.blocks.steps.tolist():
+                top = float(self._largest[max(0, at - longest + 1) : at + 1].max())
+                if longest > self._longest or not top <= _USELESS:
+                    break
+                found = np.maximum(_raised(matrix * (top / max(float(matrix.max()), _FLOOR)), _RAISES[0]), level.matrix)
+                if self._is_under(Level(found, longest, 0.0), at, float(found.max())) and self._sweeper.proves(
+                    found, self._density, longest
+                ):
+                    return found
+        return _with_own(np.zeros(self._way.shape), np.inf)
+
     def _is_at(self, level: Level, matrix: FloatArray, at: int, top: float) -> bool:
-        """Whether all slots further on are proved to be at most at a level."""
-        if not (matrix == level.matrix).all() or self._state.known + at - self._longest < level.longest:
+        """Whether a slot is at a level, and all slots further on are proved to be at most there."""
+        return bool((matrix == level.matrix).all()) and self._is_under(level, at, top)
+
+    def _is_under(self, level: Level, at: int, top: float) -> bool:
+        """Whether the slots before one, which is under a level, let its proof hold for all slots further on."""
+        if self._state.known + at - self._longest < level.longest:
             return False
         first = at - level.longest + 1
         # densities of the state's slots among the last ones

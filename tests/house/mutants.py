@@ -931,6 +931,43 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/privacy/accounting/test_sweep.py::test_the_worst_slot_may_lie_between_two_windows",),
     ),
     Mutant(
+        name="a run that is not followed to its end is bounded by its last matrix, proof or not",
+        file="privacy/accounting/sweep.py",
+        old="if self._is_under(Level(found, longest, 0.0), at, float(found.max())) and self._sweeper.proves(\n"
+        "                    found, self._density, longest\n"
+        "                ):",
+        new="if found is not None:",
+        tests=(
+            "tests/privacy/accounting/test_sweep.py::test_slots_that_are_not_followed_have_the_bound_of_those_that_are",
+        ),
+    ),
+    Mutant(
+        name="a run above the level of its density is bounded by that level",
+        file="privacy/accounting/sweep.py",
+        old="if (matrix <= level.matrix).all() and self._is_under(",
+        new="if self._is_under(",
+        tests=(
+            "tests/privacy/accounting/test_sweep.py::test_slots_that_are_not_followed_have_the_bound_of_those_that_are",
+        ),
+    ),
+    Mutant(
+        name="a slow chain has no level",
+        file="privacy/accounting/sweep.py",
+        old="if turn >= _FAST_TURNS and turn % _CHUNK == 0 and rest < _USELESS:",
+        new="if rest < 0:",
+        tests=(
+            "tests/privacy/accounting/test_belief_changes.py"
+            "::test_a_slow_chain_before_or_after_a_switch_costs_little_more_than_alone",
+        ),
+    ),
+    Mutant(
+        name="no density at a change of belief is a density of 0",
+        file="privacy/accounting/ledger.py",
+        old="        if not low:\n",
+        new="        if low < 0:\n",
+        tests=("tests/privacy/accounting/test_belief_changes.py::test_where_no_density_is_found_none_is_named",),
+    ),
+    Mutant(
         name="an event leaves out what its past tells",
         file="privacy/accounting/forward_backward.py",
         old="float(one.forward.max()) + float(one.backward.max()) - 2 * one.density",

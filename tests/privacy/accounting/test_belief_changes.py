@@ -11,8 +11,9 @@ from quiltstream.privacy import BudgetExceeded, FiniteClass, Ledger, MarkovChain
 from quiltstream.privacy.accounting.charges import Density, steps_of
 from quiltstream.privacy.accounting.forward_backward import certified
 from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
-from quiltstream.privacy.accounting.sweep import loss_of
-from quiltstream.privacy.models import ChainError
+from quiltstream.privacy.accounting.sweep import Worst, loss_of
+from quiltstream.privacy.models import ChainError, PeriodicChain
+from quiltstream.privacy.models.dobrushin import DobrushinBounds
 from quiltstream.privacy.models.serialisation import belief_from_dict
 
 from .. import reference
@@ -115,6 +116,46 @@ def test_the_loss_across_a_switch_is_close_to_that_of_quilts_with_both_kernels(d
     charges = data.draw(windows(15, most=4, epsilon=(0.01, 0.3)))
     quilts = reference.changing_rule(before, after, change, charges, 60)
     assert switched(MarkovChain(before), MarkovChain(after), change, charges).loss <= 1.25 * quilts
+
+
+SLOWEST = MarkovChain([[0.999, 0.001], [0.001, 0.999]])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (FAST, SLOWEST),
+        (SLOWEST, FAST),
+        (FAST, MixingBounds.of(SLOWEST)),
+        (DobrushinBounds.of(FAST), SLOWEST),
+        (DobrushinBounds({1: 0.9999, 3000: 0.5}, {1: 0.9999, 3000: 0.5}), FAST),
+        (PeriodicChain([FAST.transition, SLOW.transition]), SLOWEST),
+    ],
+)
+def test_a_slow_chain_before_or_after_a_switch_costs_little_more_than_alone(before, after):
+    density, charges = 1e-5, [(-300, 30_000, 1e-5)]
+    alone = max(Ledger(belief).loss_of(charges) for belief in (before, after))
+    ledger = Ledger(before, 1.0)
+    ledger.replay(charges)
+    assert ledger.switch(0, after) <= 1.01 * alone + 4 * density
+    assert (
+        ledger.loss
+        <= ledger.ceiling(density)
+        <= 1.01 * max(Ledger(belief).ceiling(density) for belief in (before, after))
+    )
+    assert ledger.ceiling(ledger.density_for(0.2)) <= 0.2
+
+
+def test_where_no_density_is_found_none_is_named(monkeypatch):
+    ledger = Ledger(SLOW)
+    ledger.switch(0, MarkovChain([[1.0, 0.0], [0.0, 1.0]]))
+    with pytest.raises(ChainError, match="influence"):
+        ledger.density_for(1.0)
+    ledger = Ledger(SLOW)
+    ledger.switch(0, FAST)
+    monkeypatch.setattr("quiltstream.privacy.accounting.ledger.constant_stream", lambda *_: Worst(np.inf))
+    with pytest.raises(ChainError, match="change of belief"):
+        ledger.density_for(1.0)
 
 
 def test_far_from_a_switch_nothing_changes():

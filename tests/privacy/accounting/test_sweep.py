@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -21,9 +22,10 @@ from quiltstream.privacy import (
 from quiltstream.privacy.accounting import sweep
 from quiltstream.privacy.accounting.charges import Density, steps_of
 from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
-from quiltstream.privacy.accounting.sweep import BeliefHistory, endless_loss, loss_of
+from quiltstream.privacy.accounting.sweep import BeliefHistory, State, Sweeper, endless_loss, loss_of
 from quiltstream.privacy.models import PeriodicChain
 from quiltstream.privacy.models.belief import Belief
+from quiltstream.privacy.models.dobrushin import DobrushinBounds
 
 from .. import reference
 from ..strategies import distributions, transitions, windows
@@ -237,6 +239,75 @@ def ratio_of_outputs(start, matrix, density, outputs):
         before = (before * told[slot]) @ matrix
         prior, before = prior @ matrix, before / before.max()
     return most
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_slots_that_are_not_followed_have_the_bound_of_those_that_are(generator, monkeypatch, known):
+    finite = 0
+    for number in range(60):
+        matrix = kernel(generator)
+        if not MarkovChain(matrix).is_irreducible:
+            continue
+        curve = DobrushinBounds({1: 1.0, 3: 0.5}, {2: 0.9, 5: 0.3})
+        way = sweep.members_of((curve, MarkovChain(THETA), BOUNDS, AnyInitial([matrix]))[number % 4])[0]
+        way = way.forward if generator.integers(2) else way.backward
+        thin, dense = (float(generator.uniform(*ends)) for ends in ((0.001, 0.2), (0.1, 3.0)))
+        state = State.empty(way)
+        if number % 3:
+            state = Sweeper(way).tails(state, dense, int(generator.integers(1, 4))).leaving
+        state = state if known else state.at_change(way)
+        slots = int(generator.integers(1, 6))
+        # as many as are followed
+        whole = Sweeper(way).tails(state, thin, 200)
+        with monkeypatch.context() as patch:
+            for name, most in (("_LONGEST", slots), ("_SHORT", slots), ("_SETTLING", 0)):
+                patch.setattr(sweep, name, most)
+            part = Sweeper(way).tails(state, thin, 200)
+        assert (whole.near[slots:] <= part.far * (1 + 1e-12)).all(), (way, state, thin, slots)
+        assert (whole.leaving.matrix <= part.leaving.matrix * (1 + 1e-12)).all()
+        assert whole.leaving.largest.max() <= part.leaving.largest.max() * (1 + 1e-12)
+        finite += bool(
+            np.isfinite(part.far).all() and not np.isinf(part.far).any() and len(part.near) < len(whole.near)
+        )
+    assert finite > 5
+
+
+def loss_followed(monkeypatch, slots, belief, charges):
+    """The loss where runs are followed for so many slots only, and what settles there bounds those further on."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "_LONGEST", slots)
+        patch.setattr(sweep, "_SHORT", slots)
+        patch.setattr(sweep, "_SETTLING", 0)
+        # what was followed before is not remembered
+        for member in sweep.members_of(belief):
+            patch.setitem(member.__dict__, "sweepers", (Sweeper(member.forward), Sweeper(member.backward)))
+        return loss_of(belief, density_of(charges)).loss
+
+
+def test_runs_that_are_not_followed_to_their_end_are_bounded_by_enumeration(generator, monkeypatch):
+    finite = 0
+    for number in range(12):
+        matrix = kernel(generator)
+        chain = MarkovChain(matrix)
+        if not chain.is_irreducible:
+            continue
+        length = LENGTH[len(matrix)]
+        # a dense slot before or behind a thin run, or anything
+        rates = generator.uniform(0.01, 2, 2)
+        charges = [(0, 1, rates[0]), (1, length, rates[1] / 20)] if number % 3 else some_windows(generator, length, 2.0)
+        if number % 2:
+            charges = [(length - stop, length - start, rate) for start, stop, rate in charges]
+        found = truth(chain.stationary, matrix, charges)
+        beliefs = [chain]
+        with suppress(ValueError):
+            few = DobrushinBounds.of(chain, (2, 3))
+            beliefs += [few, DobrushinBounds.of(chain)]
+        for belief in beliefs:
+            loss = loss_followed(monkeypatch, int(generator.integers(1, 4)), belief, charges)
+            followed = loss_of(belief, density_of(charges)).loss
+            assert loss >= max(found - TINY, followed * (1 - 1e-4)), (belief, matrix, charges)
+            finite += loss < 0.999 * sum((stop - start) * rate for start, stop, rate in charges)
+    assert finite
 
 
 @pytest.mark.slow
