@@ -22,12 +22,16 @@ touches the runs it overlaps and no others, however long the account is.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from ..validation import PrivacyError, float_above
 
@@ -173,6 +177,36 @@ class Density:
 
 
 ZERO = Fraction(0)
+
+
+def densest_of(density: Density) -> Callable[[int], Fraction]:
+    """The largest density summed over so many slots in a row, exactly, as a function of their number.
+
+    The sum rises and falls evenly as the slots move until the first or the last of them passes a step, so it is largest
+    where one of them lies at a step.
+    """
+    if not density.steps:
+        return lambda _: ZERO
+    edges = sorted(density.steps)
+    scale = math.lcm(*(rise.denominator for rise in density.steps.values()))
+    # whole numbers, as objects: they may be larger than a machine's
+    levels = list(accumulate(int(density.steps[edge] * scale) for edge in edges))
+    runs = (level * (stop - start) for level, (start, stop) in zip(levels, pairwise(edges), strict=False))
+    places, heights = np.array(edges, dtype=np.int64), np.array([0, *levels], dtype=object)
+    before = np.array([0, *accumulate(runs, initial=0)], dtype=object)
+    starts = np.array([edges[0], *edges], dtype=np.int64)
+
+    def until(slots: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+        at = np.searchsorted(places, slots, side="right")
+        return before[at] + heights[at] * (slots - starts[at]).astype(object)
+
+    def largest(slots: int) -> Fraction:
+        # all slots are no more than all of them
+        slots = min(slots, edges[-1] - edges[0])
+        first = np.concatenate([places, places - slots])
+        return Fraction(int((until(first + slots) - until(first)).max()), scale)
+
+    return largest
 
 
 class Timeline:

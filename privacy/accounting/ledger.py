@@ -26,8 +26,19 @@ from .quilt_account import (
     worst_by_quilts,
     worst_unless_above,
 )
-from .schedules import Schedule
-from .sweep import Behind, BeliefHistory, LossSweep, Worst, constant_stream, endless_loss, largest, passed, settled
+from .schedules import Schedule, densest
+from .sweep import (
+    Behind,
+    BeliefHistory,
+    LossSweep,
+    Worst,
+    beside_events,
+    constant_stream,
+    endless_loss,
+    largest,
+    passed,
+    settled,
+)
 from .theorems import CHANGES, NOTHING, TheoremBound, theorem_bounds
 
 __all__ = ["BudgetExceeded", "Charge", "Ledger", "Span"]
@@ -360,16 +371,17 @@ class Ledger:
 
         The secret is the whole path of one series through these slots: any two paths that are both possible there.
         Everything charged is at most e^loss times as likely under the one as under the other (:mod:`.forward_backward`
-        has theorem and proof). With m the slots, D the largest density of any slot, F and B one certificate:
-        m D + max(F - D) + max(B - D), and never more than the sum of all density (group privacy).
+        has theorem and proof). It is the least of three: the largest density that m slots in a row have together, with
+        max(F - d) + max(B - d) of the recursion (:mod:`.sweep`); m D + max(F - D) + max(B - D) for the largest density
+        D of any slot and one certificate F, B; and the sum of all density (group privacy). Where slots are compacted
+        the recursion knows no F of theirs, and where the belief changes there is no certificate.
 
         Args:
             slots: Length of the event; for 1 it is the loss itself.
             schedules: Priced on top of what is charged.
 
         Returns:
-            Epsilon; infinite where no bound is known: on an endless schedule without a certificate, or where the belief
-            changes at a slot.
+            Epsilon; infinite where no bound is known, as on an endless schedule for a chain that does not mix.
 
         Raises:
             TypeError: If slots is not a whole number.
@@ -405,18 +417,24 @@ class Ledger:
     def _event_losses(self, schedules: Sequence[Schedule]) -> Callable[[int], float]:
         """``event_loss`` as a function of the slots; what does not depend on them is computed once."""
         alone = self.extended_loss(schedules) if schedules else self.loss
-        top = max(largest(self._line.density(), schedules), self._top)
+        density = self._line.density()
+        top, most_of = max(largest(density, schedules), self._top), densest(density, schedules)
+        # of each history what surrounds an event at most, by a certificate of the largest density and by the recursion
         around = [
-            math.inf if history.changes else around_of(history.segments[0][1], on_grid(top))
-            for history in self._histories
-            if not history.is_idle and top
+            (
+                math.inf if part.history.changes else around_of(part.history.segments[0][1], on_grid(top)),
+                math.inf if part.behind is not None else beside_events(part.sweep, density, schedules),
+            )
+            for part in self._parts
+            if not part.history.is_idle and top
         ]
         most = self._all(schedules) if around else 0.0
 
         def loss_of(slots: int) -> float:
             if slots == 1:
                 return alone
-            each = max((one + slots * float_above(top) for one in around), default=0.0)
+            within, of_all = float_above(most_of(slots)), slots * float_above(top)
+            each = max((min(of_all + one, within + other) for one, other in around), default=0.0)
             # the sum of all density is rounded, and must not come out below the loss of a slot
             return max(alone, min(outward(each), most))
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
 from ..validation import a_slot, as_list, positive, whole
-from .charges import Density
+from .charges import Density, densest_of
 
 _MAX_PERIOD = 4096
 """Most density steps in one common period of several endless schedules that are followed exactly."""
+
+
+_MOST_WINDOWS = 2**16
+"""Most windows of endless schedules that are looked at next to charges far before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,3 +197,35 @@ def separated(density: Density, schedules: Sequence[Schedule]) -> tuple[Density,
     endless, period = levelled([one for one in schedules if one.stop is None])
     finite = (one for one in schedules if one.stop is not None)
     return density.with_steps(step for one in finite for step in one.steps()), endless, period
+
+
+def densest(density: Density, schedules: Sequence[Schedule]) -> Callable[[int], Fraction]:
+    """The largest density summed over so many slots in a row, of a density together with schedules, or one above it.
+
+    From a slot on the density is periodic. Slots that end there have as much, for every period more of them, as a
+    period has; so no more of them are looked at than begin before it, and one period. Where these are too many, the sum
+    is that of what is largest of each alone.
+    """
+    finite, endless, period = separated(density, schedules)
+    if not endless:
+        return densest_of(finite)
+    begin = max([*finite.steps, *(one.start + one.size for one in endless)])
+    first = min([*finite.steps, *(one.start for one in endless)])
+    most = begin - first + period
+    windows = sum((begin + period + most - one.start) // one.every for one in endless if not one.is_level)
+    if windows > _MOST_WINDOWS and (finite.steps or len(endless) > 1):
+        alone = [densest_of(finite), *(densest(Density(), [one]) for one in endless)]
+        return lambda slots: sum((each(slots) for each in alone), Fraction(0))
+
+    def total(slots: int) -> Density:
+        stop = begin + period + slots
+        return finite.with_steps(step for one in endless for step in one.steps(stop))
+
+    whole, found = total(most), densest_of(total(most))
+    mass = whole.split(begin + period)[1] - whole.split(begin)[1]
+
+    def largest(slots: int) -> Fraction:
+        periods = max(0, -(-(slots - most) // period))
+        return found(slots - periods * period) + periods * mass
+
+    return largest

@@ -29,6 +29,12 @@ state that is nowhere above it, it bounds what lies ahead of every period, for e
 against the clock bounds what lies behind a period, once what was there before lies below it. So the slots up to such a
 period, and those of one period between two such states, are all slots there are.
 
+*Events.* A secret of n slots in a row, s to t, loses at most the sum of their d, F_t - d(t) and B_s - d(s)
+(:mod:`.forward_backward` has the proof, for the kernels of each slot). F - d is at most the largest of any slot, and so
+is B - d, of the same member where one belief holds all along; and of all n slots in a row some have the largest sum.
+Slots before the first and behind the last charge need not be looked at: B of one behind them all is at most B of the
+last one charged, and so no more than what is counted for the n slots that begin there; F alike.
+
 Values near V are raised to it, so that what a run reveals depends on the densities alone and never falls when one of
 them rises. Every result is rounded up.
 
@@ -550,6 +556,11 @@ class Tails:
     far: FloatArray  # of all others
     leaving: State  # the state that the next run sees
 
+    @cached_property
+    def most(self) -> float:
+        """The largest of all."""
+        return float(max(self.near.max(initial=0.0), self.far.max()))
+
 
 class Sweeper:
     """Sweeps runs along a way, and remembers what equal runs with equal states came to."""
@@ -1005,6 +1016,13 @@ class LossSweep:
             most = max(most, bound)
         return self._slots[-1], most
 
+    def tails(self, *, ahead: bool) -> list[float]:
+        """The largest tail of any slot ahead or behind, by member; where the belief changes, of all members."""
+        tails = self._ahead if ahead else self._behind
+        if self.history.changes:
+            return [max((one.most for run in tails for one in run), default=0.0)]
+        return [max(one.most for one in member) for member in zip(*tails, strict=True)]
+
     def leaving(self, *, ahead: bool) -> list[State]:
         """What a run before the first one would see ahead of it, or one behind the last would see behind it."""
         return [one.leaving for one in (self._ahead[0] if ahead else self._behind[-1])]
@@ -1105,6 +1123,34 @@ def endless_loss(
 
     Several endless schedules whose common period is too long are priced at their largest density, an upper bound.
     """
+    sweeps, top = _sweeps(history, density, schedules, behind)
+    if sweeps is None:
+        return Worst(np.inf), top
+    return max((one.worst for one in sweeps), key=lambda one: one.loss, default=Worst()), top
+
+
+def beside_events(charged: LossSweep, density: Density, schedules: Sequence[Schedule]) -> float:
+    """What is charged before the first slot of an event and behind its last reveals of it at most, wherever it lies.
+
+    Epsilon, on top of the density of the event's own slots; infinite where no bound was found.
+
+    Args:
+        charged: The sweep of the density.
+        density: What is charged.
+        schedules: What is priced on top of it.
+    """
+    sweeps = _sweeps(charged.history, density, schedules)[0] if schedules else [charged]
+    if sweeps is None:
+        return math.inf
+    sides = ([one.tails(ahead=ahead) for one in sweeps] for ahead in (True, False))
+    ahead, behind = (np.max(side, axis=0) if side else np.zeros(1) for side in sides)
+    return float(np.max(ahead + behind, initial=0.0)) * _UP
+
+
+def _sweeps(
+    history: BeliefHistory, density: Density, schedules: Sequence[Schedule], behind: Behind | None = None
+) -> tuple[list[LossSweep] | None, Fraction]:
+    """Sweeps of all slots of a density together with schedules, and the largest density; None where one has no end."""
     finite, endless, period = separated(density, schedules)
     first, states = (None, None) if behind is None else (behind.slot, behind.states)
     if not endless:
@@ -1171,34 +1217,40 @@ def constant_stream(history: BeliefHistory, density: float) -> Worst:
     shape = ([0, _FAR], [density])
     behind = _repeating(history, 0, shape, ahead=False)
     ahead = _repeating(history, len(history.changes), shape, ahead=True)
-    return _swept_line(history, (cuts, [density] * (len(cuts) - 1)), (behind, ahead))
+    return _swept_line(history, (cuts, [density] * (len(cuts) - 1)), (behind, ahead))[0].worst
 
 
 def _swept_line(
     history: BeliefHistory, line: Line, ends: tuple[Sequence[State] | None, Sequence[State] | None]
-) -> Worst:
+) -> list[LossSweep]:
+    """The sweep of a line; none where nothing is lost."""
     slots, densities = line
     if history.is_idle or not densities:
-        return Worst()
+        return []
     total = np.inf
     if ends == (None, None):
         lengths = (stop - start for start, stop in pairwise(slots))
         total = float_above(sum((Fraction(d) * n for d, n in zip(densities, lengths, strict=True)), Fraction(0)))
     sweep = LossSweep(history, ends=ends)
     sweep.update(slots, densities, total, slots[0], slots[-1])
-    return sweep.worst
+    return [sweep]
 
 
-def _periodic(history: BeliefHistory, before: Line, repeated: Line, states: Sequence[State] | None) -> Worst:
-    """The worst slot of a line that goes on with what is repeated; nothing lies behind it where no states are given."""
+def _periodic(
+    history: BeliefHistory, before: Line, repeated: Line, states: Sequence[State] | None
+) -> list[LossSweep] | None:
+    """Sweeps of a line that goes on with what is repeated; nothing lies behind it where no states are given.
+
+    None where no end was found.
+    """
     if history.is_idle:
-        return Worst()
+        return []
     last = len(history.changes)
     ahead = _repeating(history, last, repeated, ahead=True)
     behind = _repeating(history, last, repeated, ahead=False)
-    worst = _swept_line(history, repeated, (behind, ahead))
+    sweeps = _swept_line(history, repeated, (behind, ahead))
     if not before[1]:
-        return worst
+        return sweeps
     sweep = LossSweep(history, ends=(states, None))
     sweep.update(*before, np.inf, before[0][0], before[0][-1])
     left = sweep.leaving(ahead=False)
@@ -1206,10 +1258,9 @@ def _periodic(history: BeliefHistory, before: Line, repeated: Line, states: Sequ
     periods = [_period(sweeper, repeated, ahead=False) for sweeper in history.sweepers(last, ahead=False)]
     for count in range(max(_MOST_PERIODS, *(_reach(state, repeated) for state in behind)) + 1):
         if _below(left, behind):
-            line = _appended(before, repeated, count)
-            return max(worst, _swept_line(history, line, (states, ahead)), key=lambda one: one.loss)
+            return sweeps + _swept_line(history, _appended(before, repeated, count), (states, ahead))
         left = [swept(state) for swept, state in zip(periods, left, strict=True)]
-    return Worst(np.inf)
+    return None
 
 
 def _period(sweeper: Sweeper, repeated: Line, *, ahead: bool) -> Callable[[State], State]:

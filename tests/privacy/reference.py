@@ -185,11 +185,17 @@ def chain_influences(
 
 
 def changing_loss(
-    initial: np.ndarray, steps: Sequence[np.ndarray], windows: Sequence[Window], *, counts: bool = False
+    initial: np.ndarray,
+    steps: Sequence[np.ndarray],
+    windows: Sequence[Window],
+    *,
+    counts: bool = False,
+    slots: int = 1,
 ) -> float:
     """True loss of a chain whose step from slot t to t + 1 follows ``steps[t]``, slots from 0.
 
-    By randomised response of each slot, as ``response_loss``, or by noisy counts, as ``count_loss``.
+    By randomised response of each slot, as ``response_loss``, or by noisy counts, as ``count_loss``; of an event of so
+    many slots.
     """
     length, states = len(steps) + 1, len(initial)
     every = np.array(list(itertools.product(range(states), repeat=length)))
@@ -207,7 +213,7 @@ def changing_loss(
             density[start:stop] += epsilon_dp
         truly = every[:, np.newaxis, :] == every[np.newaxis, :, :]
         likelihood = np.exp(truly @ density)
-    return _loss_over_outputs(every, chance, likelihood, states)
+    return _loss_over_outputs(every, chance, likelihood, states, slots)
 
 
 def changing_rule(before: np.ndarray, after: np.ndarray, change: int, windows: Sequence[Window], lags: int) -> float:

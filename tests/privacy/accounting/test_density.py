@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import Schedule
 from quiltstream.privacy.accounting.charges import Density, Run
+from quiltstream.privacy.accounting.schedules import densest
 
 from ..strategies import windows
 
@@ -32,6 +34,42 @@ def test_the_density_of_a_slot_is_the_exact_sum_of_the_windows_that_hold_it(char
     assert by_slot(density) == {slot: level for slot, level in expected.items() if level}
     assert Density().with_spans(charges) == density
     assert Density().with_spans(charges[:3]).with_spans(charges[3:]) == density
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    charges=windows(30, most=5),
+    endless=st.lists(
+        st.builds(
+            Schedule,
+            size=st.integers(1, 9),
+            every=st.integers(1, 9),
+            start=st.integers(0, 40),
+            stop=st.none(),
+            epsilon_dp=st.sampled_from([0.1, 0.3]),
+        ),
+        max_size=2,
+    ),
+    slots=st.integers(1, 90),
+)
+@example(charges=[(0, 5, 0.1), (5, 8, 0.3)], endless=[], slots=5)
+def test_the_densest_slots_in_a_row_are_those_of_all_places(charges, endless, slots):
+    levels = [Fraction(0)] * 600
+    listed = charges + [
+        (start, start + one.size, one.epsilon_dp) for one in endless for start in range(one.start, 600, one.every)
+    ]
+    for start, stop, epsilon_dp in listed:
+        for slot in range(start, min(stop, 600)):
+            levels[slot] += Fraction(epsilon_dp)
+    sums = list(itertools.accumulate(levels, initial=Fraction(0)))
+    found = densest(Density().with_spans(charges), endless)(slots)
+    assert found == max(after - before for before, after in zip(sums, sums[slots:], strict=False))
+
+
+def test_the_densest_slots_long_before_an_endless_schedule_cost_no_window_of_it():
+    endless = [Schedule(2, 7, 10**12, None, 0.1), Schedule(1, 1, 0, None, 0.3)]
+    found = densest(Density().plus(0, 10, 0.5), endless)
+    assert [float(found(slots)) for slots in (1, 9)] == pytest.approx([0.9, 9 * 0.8 + 0.4])
 
 
 def test_adjacent_windows_of_one_density_are_one_run_and_an_empty_density_has_none():
