@@ -46,8 +46,9 @@ class ExitCode(IntEnum):
     REFUSED = 3, "the budget refused a window, or did not allow the query at all"
     STORE = 4, "the ledger of record cannot be used, or does not fit the job"
     SOURCE = 5, "the input data could not be read, or no reading of them counts"
-    SINK = 6, "the sink or the rejects could not be written, e.g. because the disk is full"
+    SINK = 6, "the sink, the rejects or standard output could not be written, e.g. because the disk is full"
     STOPPED = 130, "stopped before it was done, by Ctrl-C or because a question was not answered by yes"
+    PIPE = 141, "what read standard output closed it, as `head` does, before everything was printed"
     TERMINATED = 143, "stopped before it was done, by SIGTERM"
 
 
@@ -127,6 +128,17 @@ class AwayError(CommandError):
         """Keep the message, the code and the part."""
         super().__init__(text, code)
         self.part: Part = part
+
+
+class OutputError(CommandError):
+    """Standard output cannot be written."""
+
+    @classmethod
+    def of(cls, error: OSError | None) -> OutputError:
+        """The error of a write to standard output, or that it is closed."""
+        why = "it is closed" if error is None else reason(error)
+        text = f"standard output: cannot be written ({why}); make room or send it elsewhere, and run the command again"
+        return cls(text, ExitCode.PIPE if isinstance(error, BrokenPipeError) else ExitCode.SINK)
 
 
 @contextmanager

@@ -37,11 +37,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
 import click
 
-from ..errors import ExitCode, explain
+from ..errors import ExitCode, OutputError, explain
 
 #: Packages whose threads, callbacks and destructors end in ways that are noticed elsewhere.
 _LIBRARIES = frozenset({"apache_beam", "confluent_kafka", "google", "grpc", "paho", "psycopg", "sqlalchemy", "urllib3"})
@@ -153,7 +153,7 @@ class Command(click.Command):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             _end_stopped()
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except (click.ClickException, click.exceptions.Exit, click.Abort, OutputError):
             raise
         except Exception as error:  # noqa: BLE001 - this is where every error ends
             if debug:
@@ -162,11 +162,73 @@ class Command(click.Command):
             # a runner wraps a stop into an error of the step that it interrupted; an error with a code is printed
             if STOP_SIGNALS and failure.code is ExitCode.FAILURE:
                 _end_stopped()
-            from ..console import printable  # noqa: PLC0415 - --help is quick without the console
-
-            lines = [printable(line) for line in failure.text.splitlines()]
-            click.echo("\n".join(["Error: " + lines[0], *("       " + line for line in lines[1:])]), err=True)
+            _say(failure.text)
             ctx.exit(failure.code)
+
+
+def _say(text: str) -> None:
+    """Say the message of an error."""
+    from ..console import printable  # noqa: PLC0415 - --help is quick without the console
+
+    lines = [printable(line) for line in text.splitlines()]
+    click.echo("\n".join(["Error: " + lines[0], *("       " + line for line in lines[1:])]), err=True)
+
+
+class _Output:
+    """Standard output, or its bytes, of which what cannot be written is an error of its own; ``None`` is closed."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._failed: OSError | None = None  # click tries whether a stream can be written, and hides that it cannot
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @property
+    def buffer(self) -> _Output:
+        """Its bytes."""
+        return _Output(None if self._stream is None else self._stream.buffer)
+
+    def write(self, text: Any) -> int:
+        """Write text or bytes."""
+        if self._stream is None:
+            raise OutputError.of(None)
+        return self._done(lambda: self._stream.write(text))
+
+    def flush(self) -> None:
+        """Write what is held."""
+        if self._failed is not None:
+            raise OutputError.of(self._failed)
+        if self._stream is not None:
+            self._done(self._stream.flush)
+
+    def _done(self, one: Callable[[], Any]) -> Any:
+        try:
+            return one()
+        except OSError as error:
+            # Python writes what it holds when it ends, and would fail again
+            with suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+            self._failed = error
+            raise OutputError.of(error) from error
+
+
+@contextmanager
+def _written() -> Generator[None]:
+    """Tell errors of standard output from others, and have it written at the end.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    before = sys.stdout
+    sys.stdout = cast("TextIO", _Output(before))
+    try:
+        yield
+    finally:
+        try:
+            sys.stdout.flush()
+        finally:
+            sys.stdout = before
 
 
 #: Signals by which the command is to end. Python drops a ``KeyboardInterrupt`` that comes into a destructor, or into a
@@ -277,6 +339,16 @@ class Group(click.Group):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.help = _as_written(self.help)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run what the words say; end by one rule where standard output cannot be written."""
+        try:
+            with _written():
+                return super().main(*args, **kwargs)
+        except OutputError as error:
+            if error.code is not ExitCode.PIPE:
+                _say(str(error))
+            sys.exit(error.code)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Read the words before the command; Ctrl-C ends that as it ends a command."""

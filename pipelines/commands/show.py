@@ -109,7 +109,7 @@ def write_table(paths: Sequence[Path], view: View, format_: Format, output: Path
     table = chosen(paths, view)
     found = tidy(table) if view.period is None else _summed_table(table, view)
     if output is None:
-        if format_ == "parquet" and sys.stdout.isatty():
+        if format_ == "parquet" and results().is_terminal:
             raise CommandError("--format parquet: it is not for a terminal; name a file with -o")
         sys.stdout.flush()
         sys.stdout.buffer.write(as_bytes(found, format_))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from quiltstream.privacy.models.markov_chain import MarkovChain
 from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.states import StateSpace
 
+from ..forked import COMMAND, forker
 from .jobs import call, fork, job, readings, spawn, write_csv
 
 
@@ -191,6 +194,63 @@ def test_a_process_ends_with_the_documented_code(tmp_path: Path, changes: dict[s
     assert (done.code, done.out) == (code, "")
     assert done.err.startswith("Error: ")
     assert "Traceback" not in done.err
+
+
+#: Commands that print by each way there is, rich, print and bytes; what they read is there.
+PRINTING = (
+    ("--help",),
+    ("schema",),
+    ("schema", "--ddl", "flink"),
+    ("ledger", "show", "ledger.db"),
+    ("show", "releases.jsonl"),
+    ("show", "releases.jsonl", "--tidy"),
+)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = job(tmp_path_factory.mktemp("published"), sink={"jsonl": "releases.jsonl"})
+    assert call("run", made.settings).code == 0
+    return made.folder
+
+
+def ended(folder: Path, words: tuple[str, ...], stdout: int) -> tuple[int, str]:
+    """The exit code of a command with that standard output, and what it says on stderr."""
+    begun = [*forker().client, COMMAND, *words]
+    done = subprocess.run(begun, cwd=folder, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("words", PRINTING)
+def test_standard_output_on_a_full_disk_is_named_with_exit_code_6(published: Path, words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        code, err = ended(published, words, full.fileno())
+    assert code == ExitCode.SINK
+    said = "Error: standard output: cannot be written (No space left on device); make room or send it elsewhere"
+    assert err.startswith(said)
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", PRINTING)
+def test_a_closed_pipe_ends_every_command_without_a_word(published: Path, words: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        assert ended(published, words, writer) == (ExitCode.PIPE, "")
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.parametrize("words", [("schema",), ("show", "releases.jsonl", "--tidy")])
+def test_a_standard_output_that_is_closed_is_named(
+    published: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(published)
+    monkeypatch.setattr("sys.stdout", None)  # as Python has it where a shell opened none
+    with pytest.raises(SystemExit) as ended:
+        main(words, prog_name="quiltstream")
+    assert ended.value.code == ExitCode.SINK
+    assert capsys.readouterr().err.startswith("Error: standard output: cannot be written (it is closed)")
 
 
 @pytest.mark.parametrize("live", [False, True])
