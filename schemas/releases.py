@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .digests import canonical_json
-from .noise_laws import INDEPENDENT, ZERO_SUM
+from .noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
 from .states import StateSpace
 
 RELEASE_VERSION = "1"
@@ -293,16 +294,7 @@ def tidy(released: pa.RecordBatch | pa.Table) -> pa.Table:
         ValueError: a row has another number of counts than bins and classes.
     """
     table = (pa.Table.from_batches([released]) if isinstance(released, pa.RecordBatch) else released).combine_chunks()
-    told = (table.column(name).to_pylist() for name in ("edges", "unit", "missing", "labels", "classes"))
-    known: dict[tuple[Any, ...], int] = {}
-    layouts: list[_Layout] = []
-    of_row = np.empty(table.num_rows, dtype=np.int64)
-    for row, (edges, unit, missing, labels, classes) in enumerate(zip(*told, strict=True)):
-        key = (*(None if one is None else tuple(one) for one in (edges, labels, classes)), unit, missing)
-        if key not in known:
-            known[key] = len(layouts)
-            layouts.append(_Layout.of(StateSpace.of_row(edges, unit, missing, labels), classes))
-        of_row[row] = known[key]
+    layouts, of_row = _layouts(table)
     sizes = np.array([layout.size for layout in layouts], dtype=np.int64)[of_row]
     counts, parent, place = _cells(table.column("counts"), sizes)
     bins = np.array([layout.space.size for layout in layouts], dtype=np.int64)[of_row][parent]
@@ -325,6 +317,108 @@ def tidy(released: pa.RecordBatch | pa.Table) -> pa.Table:
     whole = table.select([*_OF_KEYS, "half_width_95", *_OF_ROWS]).take(pa.array(parent))
     found = [columns[name] if name in columns else whole.column(name) for name in TIDY_SCHEMA.names]
     return pa.table(found, schema=TIDY_SCHEMA)
+
+
+def _layouts(table: pa.Table) -> tuple[list[_Layout], npt.NDArray[np.int64]]:
+    """The layouts of rows, each once, and which of them each row has.
+
+    Raises:
+        ValueError: the columns of a row say none.
+    """
+    told = (table.column(name).to_pylist() for name in ("edges", "unit", "missing", "labels", "classes"))
+    known: dict[tuple[Any, ...], int] = {}
+    layouts: list[_Layout] = []
+    of_row = np.empty(table.num_rows, dtype=np.int64)
+    for row, (edges, unit, missing, labels, classes) in enumerate(zip(*told, strict=True)):
+        key = (*(None if one is None else tuple(one) for one in (edges, labels, classes)), unit, missing)
+        if key not in known:
+            known[key] = len(layouts)
+            try:
+                layouts.append(_Layout.of(StateSpace.of_row(edges, unit, missing, labels), classes))
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"row {row + 1}: edges or labels: {error}") from None
+        of_row[row] = known[key]
+    return layouts, of_row
+
+
+#: Columns that are no number below zero, and columns of which zero is none, either.
+_NOT_NEGATIVE = "members", "half_width_95", "epsilon_dp", "loss_before", "loss_after", "total", "scale"
+_POSITIVE = ("slots",)
+
+
+def check_released(table: pa.Table) -> None:
+    """Check that each row is one that a job may have published: what is made of rows need not look again.
+
+    Args:
+        table: rows of ``RELEASE_SCHEMA``.
+
+    Raises:
+        ValueError: a row is none. The text names the row, from 1 on, the field, its value and what it must be.
+    """
+    for field in RELEASE_SCHEMA:
+        column = _one_chunk(table.column(field.name))
+        if not field.nullable:
+            _refuse(table, field.name, column.is_null(), "must be there")
+        if pa.types.is_list(field.type):
+            parts = column.flatten()
+            is_float = pa.types.is_floating(parts.type)
+            if parts.null_count or (is_float and not np.isfinite(parts.to_numpy(zero_copy_only=False)).all()):
+                wrong = [
+                    one is not None and any(part is None or (is_float and not np.isfinite(part)) for part in one)
+                    for one in column.to_pylist()
+                ]
+                _refuse(table, field.name, wrong, "must hold neither null nor infinite numbers")
+    for names, least in ((_NOT_NEGATIVE, 0), (_POSITIVE, 1)):
+        for name in names:
+            values = _numbers(table, name)
+            _refuse(table, name, ~((values >= least) & np.isfinite(values)), f"must be a number of {least} or more")
+    starts, stops = (table.column(name).cast(pa.int64()).to_numpy() for name in ("window_start", "window_stop"))
+    _refuse(table, "window_stop", stops <= starts, "must be later than window_start")
+    laws = table.column("noise_law").to_pylist()
+    known = (INDEPENDENT, ZERO_SUM, NO_NOISE)
+    _refuse(table, "noise_law", [law not in known for law in laws], f"must be one of {', '.join(known)}")
+    exact = table.column("scale_exact").to_pylist()
+    scales = {text: _is_scale(text) for text in set(exact)}
+    _refuse(table, "scale_exact", [not scales[text] for text in exact], "must be a fraction of 0 or more, as 127/2 is")
+    layouts, of_row = _layouts(table)
+    for name, all_sizes in (
+        ("counts", [layout.size for layout in layouts]),
+        ("estimate", [layout.size for layout in layouts]),
+        ("class_slots", [len(layout.classes) for layout in layouts]),
+    ):
+        sizes = np.array(all_sizes, dtype=np.int64)[of_row]
+        lengths = _one_chunk(table.column(name)).value_lengths()
+        there = lengths.is_valid().to_numpy(zero_copy_only=False)
+        wrong = there & (lengths.fill_null(0).to_numpy(zero_copy_only=False) != sizes)
+        if wrong.any():
+            needed = sizes[np.flatnonzero(wrong)[0]]
+            _refuse(table, name, wrong, f"must hold {needed}: one for each bin and class of slots")
+    by_class = np.array([one is not None for one in table.column("classes").to_pylist()], dtype=np.bool_)
+    _refuse(table, "class_slots", by_class & ~_there(table, "class_slots"), "must be there where classes is")
+
+
+def _refuse(table: pa.Table, name: str, wrong: Any, limit: str) -> None:
+    found = np.flatnonzero(np.asarray(wrong))
+    if len(found):
+        value = table.column(name)[int(found[0])].as_py()
+        said = "left out" if value is None else f"{value}"
+        raise ValueError(f"row {found[0] + 1}: {name} is {said:.60}, but {limit}")
+
+
+def _is_scale(text: str) -> bool:
+    try:
+        return Fraction(text) >= 0
+    except (ValueError, ZeroDivisionError):
+        return False
+
+
+def _there(table: pa.Table, name: str) -> npt.NDArray[np.bool_]:
+    return _one_chunk(table.column(name)).is_valid().to_numpy(zero_copy_only=False)
+
+
+def _numbers(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
+    """The numbers of a column; what is left out is 0."""
+    return _one_chunk(table.column(name)).cast(pa.float64(), safe=False).fill_null(0).to_numpy(zero_copy_only=False)
 
 
 def _cells(column: pa.ChunkedArray, sizes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:

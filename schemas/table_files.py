@@ -14,6 +14,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -26,7 +27,7 @@ import pyarrow.parquet as pq
 
 from .files import FileError, is_folder, open_regular, reason, whole_file
 from .ledger import LEDGER_AVRO, LEDGER_SCHEMA
-from .releases import RELEASE_AVRO, RELEASE_SCHEMA, Release, tidy
+from .releases import RELEASE_AVRO, RELEASE_SCHEMA, Release, check_released, tidy
 from .slots import format_instant, parse_instant
 
 if TYPE_CHECKING:
@@ -233,14 +234,17 @@ def rows_in(data: bytes, form: RowForm) -> pa.Table:
     """The rows in the content of such a file."""
     if data.startswith(b"PAR1"):
         return pq.read_table(pa.BufferReader(data)).select(form.schema.names).cast(form.schema)
-    if data.startswith(b"Obj\x01"):
-        rows = cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(data))))
-    elif data.startswith(b"{") or not data:
-        rows = [json.loads(line) for line in data.decode().split("\n")[:-1]]
-    else:
-        rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
-    plain = [{field.name: _value(row[field.name], field) for field in form.schema} for row in rows]
+    plain = [{field.name: _value(row[field.name], field) for field in form.schema} for row in _plain(data)]
     return pa.Table.from_pylist(plain, schema=form.schema)
+
+
+def _plain(data: bytes) -> Iterable[dict[str, Any]]:
+    """The rows of a file that is not Parquet, as they are written."""
+    if data.startswith(b"Obj\x01"):
+        return cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(data))))
+    if data.startswith(b"{") or not data:
+        return (json.loads(line) for line in data.decode().split("\n")[:-1])
+    return csv.DictReader(io.StringIO(data.decode(), newline=""))
 
 
 def _value(value: Any, field: pa.Field) -> Any:
@@ -264,7 +268,9 @@ _ENDINGS = frozenset({".parquet", ".avro", ".jsonl", ".csv"})
 _LATER: dict[str, Any] = {field.name: field.default for field in fields(Release) if field.default is not MISSING}
 
 #: What readers raise at the content of a file that holds something else.
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, StopIteration, pa.ArrowException)
+_UNREADABLE = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, OverflowError, StopIteration, pa.ArrowException
+)  # fmt: skip
 
 
 def read_releases(path: str | Path | Sequence[str | Path]) -> pa.Table:
@@ -283,7 +289,8 @@ def read_releases(path: str | Path | Sequence[str | Path]) -> pa.Table:
         from: the law and the exact scale of its noise, mechanism, loss, belief and its provenance, release id.
 
     Raises:
-        FileError: there is no such file, or it holds no releases. The text says which, and no value.
+        FileError: there is no such file, it holds no releases, or a row is none that a job publishes. The text says
+            which; of rows that are released, which are public, it says the field and its value.
     """
     return tidy(released_rows([path] if isinstance(path, (str, Path)) else path))
 
@@ -298,7 +305,7 @@ def released_rows(paths: Sequence[str | Path]) -> pa.Table:
         A table of ``RELEASE_SCHEMA``.
 
     Raises:
-        FileError: a file is not there or holds no releases.
+        FileError: a file is not there or holds no releases, or a row is none that a job publishes.
     """
     tables = [_rows_in(file) for path in paths for file in _files(Path(path))]
     return RELEASES.sorted(pa.concat_tables([RELEASE_SCHEMA.empty_table(), *tables]))
@@ -329,10 +336,40 @@ def _rows_in(path: Path) -> pa.Table:
     if absent:
         # names of columns of some other file may be data
         raise FileError(f"{path}: holds no releases (the column {absent[0]} is missing); give what a sink wrote")
+    form = RELEASES.without([name for name in RELEASE_SCHEMA.names if name not in names])
     try:
-        return _completed(path, set(names))
+        table = _completed(path, form)
     except _UNREADABLE as error:
-        raise FileError(f"{path}: its releases cannot be read ({reason(error)}); is it whole?") from None
+        why = _first_wrong(path, form) or reason(error)
+        raise FileError(f"{path}: its releases cannot be read ({why}); is it whole?") from None
+    try:
+        check_released(table)
+    except ValueError as error:
+        raise FileError(
+            f"{path}: {error}; it is no released row: take the file from its sink or ledger again"
+        ) from None
+    return table
+
+
+def _first_wrong(path: Path, form: RowForm) -> str:
+    """The first value of a file that is none of its column, where one value is what is wrong."""
+    with suppress(*_UNREADABLE), open_regular(path) as file:
+        for number, row in enumerate(_plain(file.read()), 1):
+            for field in form.schema:
+                if limit := _limit(row, field):
+                    return f"row {number}: {field.name} is {row.get(field.name)!r:.60}, but {limit}"
+    return ""
+
+
+def _limit(row: dict[str, Any], field: pa.Field) -> str:
+    """What a value of a row must be, where it is not."""
+    if row.get(field.name) is None and not field.nullable:
+        return "must be there"
+    try:
+        pa.array([_value(row[field.name], field)], field.type)
+    except _UNREADABLE:
+        return f"must be of {field.type}" if field.name in row else "must be there"
+    return ""
 
 
 def _columns(path: Path) -> list[str]:
@@ -350,12 +387,10 @@ def _columns(path: Path) -> list[str]:
         return head.decode().rstrip("\r\n").split(",") if head else RELEASE_SCHEMA.names
 
 
-def _completed(path: Path, names: set[str]) -> pa.Table:
+def _completed(path: Path, form: RowForm) -> pa.Table:
     """The rows of a file, with the columns that came later."""
-    absent = [name for name in RELEASE_SCHEMA.names if name not in names]
-    form = RELEASES if not absent else RELEASES.without(absent)
     table = read_rows(path, form)
-    for name in absent:
+    for name in set(RELEASE_SCHEMA.names) - set(form.schema.names):
         field = RELEASE_SCHEMA.field(name)
         table = table.append_column(field, pa.array([_LATER[name]] * table.num_rows, field.type))
     return table.select(RELEASE_SCHEMA.names).cast(RELEASE_SCHEMA)

@@ -129,3 +129,51 @@ def test_a_file_without_releases_is_reported_without_its_content(tmp_path: Path)
     odd = [row | {"counts": [1, 2]} for row in make_batch().to_pylist()]
     with pytest.raises(ValueError, match="another number of counts than bins"):
         tidy(pa.Table.from_pylist(odd, schema=make_batch().schema))
+
+
+#: What is wrong with the second row of a file, and what is said of it.
+DAMAGED: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"counts": [99999999999999999999999, 1, 1]}, "counts is [99999999999999999999999, 1, 1], but must be of list<"),
+    ({"counts": [1, 2]}, "counts is [1, 2], but must hold 3: one for each bin and class of slots"),
+    ({"counts": [1, None, 2]}, "counts is [1, None, 2], but must hold neither null nor infinite numbers"),
+    ({"counts": "many"}, "counts is 'many', but must be of list<"),
+    ({"estimate": [1.0, 1.0]}, "estimate is [1.0, 1.0], but must hold 3"),
+    ({"estimate": [1.0, 1.0, float("nan")]}, "estimate is [1.0, 1.0, nan], but must hold neither null"),
+    ({"edges": [500.0, 250.0]}, "edges or labels: "),
+    ({"scale_exact": "1/0"}, "scale_exact is 1/0, but must be a fraction of 0 or more"),
+    ({"scale_exact": "-1"}, "scale_exact is -1, but must be a fraction of 0 or more"),
+    ({"scale": float("nan")}, "scale is nan, but must be a number of 0 or more"),
+    ({"loss_after": float("inf")}, "loss_after is inf, but must be a number of 0 or more"),
+    ({"window_stop": "2013-01-01T00:00:00Z"}, "window_stop is 2013-01-01 00:00:00+00:00, but must be later than"),
+    ({"slots": -336}, "slots is -336, but must be a number of 1 or more"),
+    ({"slots": None}, "slots is None, but must be there"),
+    ({"noise_law": "gaussian"}, "noise_law is gaussian, but must be one of discrete-laplace, "),
+    ({"classes": ["day"]}, "class_slots is left out, but must be there where classes is"),
+)
+
+
+@pytest.mark.parametrize(("changes", "said"), DAMAGED)
+def test_a_damaged_row_is_refused_with_its_file_row_field_and_value(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    write_rows(tmp_path / "rows.jsonl", "jsonl", pa.Table.from_batches([make_batch()]))
+    first, second = (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()
+    damaged = json.dumps(json.loads(second) | changes)
+    (tmp_path / "rows.jsonl").write_text(f"{first}\n{damaged}\n", encoding="utf-8")
+    with pytest.raises(FileError) as caught:
+        released_rows([tmp_path / "rows.jsonl"])
+    assert str(caught.value).startswith(f"{tmp_path / 'rows.jsonl'}: ")
+    assert f"row 2: {said}" in str(caught.value)
+
+
+def test_a_damaged_row_of_a_parquet_file_is_refused_too(tmp_path: Path) -> None:
+    rows = [row | {"slots": slots} for row, slots in zip(make_batch().to_pylist(), (336, 0), strict=True)]
+    pq.write_table(pa.Table.from_pylist(rows, schema=make_batch().schema), tmp_path / "rows")
+    with pytest.raises(FileError, match="rows: row 2: slots is 0, but must be a number of 1 or more"):
+        read_releases(tmp_path / "rows")
+
+
+def test_a_window_without_slots_of_a_class_and_no_noise_are_no_damage(tmp_path: Path) -> None:
+    rows = [row | {"scale": 0.0, "scale_exact": "0/1", "noise_law": "none"} for row in make_classed().to_pylist()]
+    write_rows(tmp_path / "rows", "csv", pa.Table.from_pylist(rows, schema=make_classed().schema))
+    assert released_rows([tmp_path / "rows"]).num_rows == len(rows)
