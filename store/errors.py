@@ -230,7 +230,17 @@ class EstimateOnRecord(StoreError):  # noqa: N818 - the public name says what ha
     """Another job made the estimate of this slot before; what became of it is on record, and nothing was changed."""
 
 
+class Words(str):
+    """What a message says in the place of a value: it has no quotation marks."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """The words."""
+        return str(self)
+
+
 def shown(value: Any, limit: int = 80) -> str:
-    """A value for a message, cut where it is long."""
-    text = repr(value)
+    """A value for a message, cut where it is long; a setting that is not there is left out."""
+    text = "left out" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

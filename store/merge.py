@@ -259,6 +259,8 @@ def merged_domain(first: HeldDomain, second: HeldDomain) -> HeldDomain:
     old = {**first.spec.frozen_fields(), "privacy.budget": first.first_budget}
     new = {**second.spec.frozen_fields(), "privacy.budget": second.first_budget}
     found = first_difference(plain(old), plain(new))
+    if found is not None:
+        found = first_difference(first.spec.as_set, second.spec.as_set) or found
     # one may know of changes that the other has not seen yet
     fewer, more = sorted((first.spec.changes, second.spec.changes), key=len)
     if found is None and more[: len(fewer)] != fewer:
@@ -311,6 +313,8 @@ def merged_query(first: HeldQuery, second: HeldQuery) -> HeldQuery:
     """
     # the digest last: it differs wherever something else does, and says less
     found = first_difference(_frozen(first), _frozen(second)) or first_difference(first.digest, second.digest, "digest")
+    if found is not None:
+        found = first_difference(first.spec.as_set(first.domain), second.spec.as_set(second.domain)) or found
     old, new = first.spec.schedule, second.spec.schedule
     if found is None and (window := old.difference(new) or new.difference(old)) is not None:
         found = ("windows.size", "bounds", f"others from {window} on, by other zone data")

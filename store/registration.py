@@ -40,7 +40,7 @@ from ..privacy.models.markov_chain import ChainError
 from ..schemas.digests import canonical_json
 from ..schemas.model_file import hash_of_series
 from ..schemas.roster import Roster
-from ..schemas.slots import SlotGrid, format_duration
+from ..schemas.slots import SlotGrid
 from . import codec, recorded_rows, tables
 from .accounts import admitted_end, loss_of, priced, promised
 from .codec import Row, now_us, plain
@@ -225,8 +225,9 @@ class Registrar:
         name = f"domain {given.name!r}"
         difference = first_difference(recorded.frozen_fields(), plain(given.frozen_fields()))
         if difference is not None:
-            about_belief = difference[0].split(".")[0] in ("belief", "model_id")
-            raise RegistrationConflict(name, *difference, _BELIEF_ADVICE if about_belief else _DOMAIN_ADVICE)
+            difference = first_difference(recorded.as_set, given.as_set) or difference
+            advice = _BELIEF_ADVICE if difference[0].startswith("model") else _DOMAIN_ADVICE
+            raise RegistrationConflict(name, *difference, advice)
         if given.budget == recorded.budget:
             return
         # a job with settings older than a raise still runs, under the new budget
@@ -541,22 +542,11 @@ def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSp
         old["given_model"], new["given_model"] = held.given_model, given.given_model
     difference = first_difference(old, new)
     if difference is not None:
-        said = first_difference(_as_set(held, recorded), _as_set(given, domain))
+        said = first_difference(held.as_set(recorded), given.as_set(domain))
         raise RegistrationConflict(name, *(said or difference), QUERY_ADVICE)
     # with a start of its own, the message about the start says more
     if not given.schedule_given and anchors[0] != anchors[1]:
         raise RegistrationConflict(name, "windows.anchor", *anchors, QUERY_ADVICE)
-
-
-def _as_set(query: QuerySpec, domain: DomainSpec) -> dict[str, Any]:
-    """The settings that other ones are made from, as somebody wrote them."""
-    schedule, interval_us = query.schedule, SlotGrid(**domain.grid).interval_us
-    return {
-        "windows.size": schedule.said_length(interval_us),
-        "windows.every": None if schedule.calendar else format_duration(schedule.every * interval_us),
-        "privacy.epsilon": query.header.get("epsilon"),
-        "mechanism": query.mechanism,
-    }
 
 
 def _check(domain: DomainSpec, query: QuerySpec) -> None:
@@ -664,4 +654,13 @@ def _declared(connection: Connection, domains: Sequence[Row], name: str) -> set[
 def process_difference(one: DomainSpec, other: DomainSpec) -> str | None:
     """The field in which the state processes of two domains differ, named as in the settings; ``None`` for the same."""
     found = first_difference(plain(one.process), plain(other.process))
-    return None if found is None else found[0]
+    return None if found is None else _SETTING_OF.get(found[0], found[0])
+
+
+#: Settings of the fields of a state process that have other names there.
+_SETTING_OF = {
+    "slots.interval_us": "slots.interval",
+    "slots.origin_us": "slots.origin",
+    "states.missing_state": "missing",
+    "readings.timezone": "slots.timezone",
+}

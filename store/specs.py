@@ -19,9 +19,9 @@ from ..privacy.mechanisms.histogram import ExactHistogram, FixedTotalHistogram, 
 from ..schemas.digests import canonical_json, digest, stable_hashes
 from ..schemas.ledger import LedgerEntry
 from ..schemas.roster import Roster
-from ..schemas.slots import Schedule, SlotClasses, SlotGrid, Window, format_instant
+from ..schemas.slots import Schedule, SlotClasses, SlotGrid, Window, format_duration, format_instant
 from ..schemas.states import StateSpace
-from .errors import StoreError
+from .errors import StoreError, Words
 
 #: Whether a store holds noisy rows, or the noise-free rows of tests; one store never holds both.
 Noise = Literal["private", "none"]
@@ -121,6 +121,24 @@ class DomainSpec:
         version, it is not public.
         """
         return self.missing in ("public", "state") or self.missing.startswith("break ")
+
+    @property
+    def as_set(self) -> dict[str, Any]:
+        """The frozen fields by the names that they have in the settings, and in the words of a settings file."""
+        grid = SlotGrid(**self.grid)
+        rule, _, longest = self.missing.partition(" ")
+        return {
+            # the zone first: an origin without an offset moves with it
+            "slots.timezone": self.reading.get("timezone"),
+            "slots.interval": format_duration(grid.interval_us),
+            "slots.origin": format_instant(grid.origin_us),
+            "missing": {rule: longest} if longest else rule,
+            "states": {name: value for name, value in self.states.items() if name != "missing_state"},
+            "model": self.belief,
+            "model, by its digest,": self.model_id,
+            "privacy.guarantee": self.guarantee,
+            "readings": {name: value for name, value in self.reading.items() if name != "timezone"},
+        }
 
     @property
     def process(self) -> dict[str, Any]:
@@ -328,6 +346,20 @@ class QuerySpec:
             "windows.anchor": schedule.anchor % schedule.every,
         }
 
+    def as_set(self, domain: DomainSpec) -> dict[str, Any]:
+        """The settings that its frozen fields are made from, by their names and in the words of a settings file."""
+        schedule, interval_us = self.schedule, int(domain.grid["interval_us"])
+        return {
+            **domain.as_set,
+            "windows.size": schedule.said_length(interval_us),
+            "windows.every": None if schedule.calendar else format_duration(schedule.every * interval_us),
+            "privacy.epsilon": self.header.get("epsilon"),
+            "privacy.mechanism": self.mechanism.partition(" (")[0],
+            "by": self.by[0] if len(self.by) == 1 else list(self.by) or None,
+            "bins": None if self.bins is None else list(self.bins),
+            "group_by": group_by(self.roster.kind),
+        }
+
     def digest(self, domain: DomainSpec) -> str:
         """Digest of :meth:`frozen_fields`."""
         return digest(self.frozen_fields(domain))
@@ -442,6 +474,11 @@ class Record:
 def roster_text(roster: Roster) -> str:
     """A roster in a message: names of series are data."""
     return f"{len(roster.series)} series in {len(roster.keys)} {roster.kind} histograms, digest {roster.digest[:8]}"
+
+
+def group_by(kind: str) -> Words | None:
+    """The setting ``group_by`` of histograms of a kind: on record is no column, but whether there is one."""
+    return None if kind == "series" else Words("a column" if kind == "group" else kind)
 
 
 def first_difference(recorded: Any, given: Any, field: str = "") -> tuple[str, Any, Any] | None:

@@ -19,8 +19,8 @@ from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
 from ..schemas.slots import DAY_US, NoWholeWindowError, Schedule, format_duration, format_instant, parse_instant
 from ..store.codec import now_us
-from ..store.errors import QUERY_ADVICE, RegistrationConflict
-from ..store.specs import Registration
+from ..store.errors import QUERY_ADVICE, RegistrationConflict, Words
+from ..store.specs import Registration, group_by
 from ..store.store import Store
 from .checks import check_number
 from .plan import Plan
@@ -246,11 +246,11 @@ def _agree(put: Callable[..., Registration], plan: Plan, held: Registration, *, 
     given, recorded = plan.schedule, held.query.schedule
     conflict = partial(RegistrationConflict, f"query {plan.query_name!r}", advice=QUERY_ADVICE)
     if not live and given.stop is None and recorded.stop is None:
-        raise conflict("windows.stop", None, "the end of a source")
+        raise conflict("windows.stop", Words("none, as a live run has it"), Words("the end of the source"))
     roster = held.query.roster if plan.roster is None else plan.roster
     kind = "group" if plan.grouped else "series"
     if roster.kind != kind:
-        raise conflict("key_kind", roster.kind, kind)
+        raise conflict("group_by", group_by(roster.kind), group_by(kind))
     start, anchor = (recorded.start, recorded.anchor) if given.start is None else (given.start, given.anchor)
     schedule = replace(given, start=start, stop=None, anchor=anchor)
     # the end can be compared only where the windows are the same; where they are not, the store says so

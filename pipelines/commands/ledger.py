@@ -745,12 +745,12 @@ def _settings(settings: Settings, registered: dict[tuple[str, str], Registration
         schedule_given=False,
         roster_given=plan.roster is not None,
     )
-    recorded = held.query.frozen_fields(held.domain.under(held.belief))
-    differs = first_difference(recorded, made.frozen_fields(plan.domain))
+    domain = held.domain.under(held.belief)
+    differs = first_difference(held.query.frozen_fields(domain), made.frozen_fields(plan.domain))
     compared = f"belief, states, slots and noise of {row}, calibrated anew"
     if differs is None:
         return Look("settings", compared, ())
-    field, was, now = differs
+    field, was, now = first_difference(held.query.as_set(domain), made.as_set(plan.domain)) or differs
     return Look("settings", compared, (Difference(row, f"{field} is {_short(was)}; by the settings {_short(now)}"),))
 
 

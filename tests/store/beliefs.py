@@ -212,7 +212,7 @@ class BeliefContract(OnLedger):
         assert (first.belief, made.belief) == (0, 1)
         assert made.digest == other.digest(under(change)) != other.digest(domain())
         assert store.register(domain(budget=3.0), query(share=0.25)).digest == first.digest
-        with pytest.raises(RegistrationConflict, match="belief"):
+        with pytest.raises(RegistrationConflict, match=r"model\.gap"):
             store.register(under(change, budget=3.0), query(share=0.25))
         store.publish(made, drafts(made))
         (batch, *_) = store.releases("homes", "other")

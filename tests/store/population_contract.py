@@ -60,9 +60,9 @@ class PopulationContract(OnLedger):
         ("field", "changes"),
         [
             ("states.edges", {"states": OTHER_STATES}),
-            ("states.missing_state", {"states": {**SPACE.to_dict(), "missing_state": True}}),
-            ("slots.interval_us", {"grid": {"interval_us": 900_000_000, "origin_us": 0}}),
-            ("slots.origin_us", {"grid": {"interval_us": 1_800_000_000, "origin_us": 1}}),
+            ("missing", {"states": {**SPACE.to_dict(), "missing_state": True}}),
+            ("slots.interval", {"grid": {"interval_us": 900_000_000, "origin_us": 0}}),
+            ("slots.origin", {"grid": {"interval_us": 1_800_000_000, "origin_us": 1}}),
             ("readings.value", {"reading": {**domain().reading, "value": "gas"}}),
         ],
     )

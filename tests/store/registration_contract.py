@@ -13,7 +13,7 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, Window
 from quiltstream.schemas.states import StateSpace
 from quiltstream.store import BudgetRefused, Store, StoreError
-from quiltstream.store.errors import ModeError, RegistrationConflict, UnknownNameError
+from quiltstream.store.errors import ModeError, RegistrationConflict, UnknownNameError, shown
 from quiltstream.store.specs import Registration
 
 from .proofs import Registered, partial, prices, replayed
@@ -47,17 +47,18 @@ class RegistrationContract(Registered):
     @pytest.mark.parametrize(
         ("field", "changes"),
         [
-            ("slots.interval_us", {"grid": {"interval_us": 60_000_000, "origin_us": 0}}),
-            ("slots.origin_us", {"grid": {"interval_us": 1_800_000_000, "origin_us": 1}}),
+            ("slots.interval", {"grid": {"interval_us": 60_000_000, "origin_us": 0}}),
+            ("slots.origin", {"grid": {"interval_us": 1_800_000_000, "origin_us": 1}}),
             ("states.edges", {"states": {**SPACE.to_dict(), "edges": [250.0, 501.0]}}),
             ("states.edges", {"states": StateSpace((), categories=("sleep", "sit", "walk")).to_dict()}),
             ("states.unit", {"states": {**SPACE.to_dict(), "unit": "kW"}}),
-            ("belief.gap", {"belief": {**BELIEF.to_dict(), "gap": 0.5}}),
-            ("model_id", {"model_id": "model-2"}),
-            ("guarantee", {"guarantee": "window"}),
+            ("model.gap", {"belief": {**BELIEF.to_dict(), "gap": 0.5}}),
+            ("model, by its digest,", {"model_id": "model-2"}),
+            ("privacy.guarantee", {"guarantee": "window"}),
             ("missing", {"missing": "state"}),
+            ("missing", {"states": {**SPACE.to_dict(), "missing_state": True}, "missing": "state"}),
             ("privacy.budget", {"budget": 2.0}),
-            ("readings.timezone", {"reading": {**domain().reading, "timezone": "Europe/London"}}),
+            ("slots.timezone", {"reading": {**domain().reading, "timezone": "Europe/London"}}),
             ("readings.scale", {"reading": {**domain().reading, "scale": 1000.0}}),
             ("readings.value", {"reading": {**domain().reading, "value": "gas"}}),
         ],
@@ -69,8 +70,8 @@ class RegistrationContract(Registered):
             with pytest.raises(RegistrationConflict) as caught:
                 store.register(domain(**changes), query(name))
             assert caught.value.field == field
-            assert repr(caught.value.recorded)[:20] in str(caught.value)
-            assert repr(caught.value.given)[:20] in str(caught.value)
+            assert shown(caught.value.recorded)[:20] in str(caught.value)
+            assert shown(caught.value.given)[:20] in str(caught.value)
         assert store.registered("homes", "weekly") == replace(registration, fresh=False)
         assert store.registered("homes", "a new one") is None
 
@@ -79,13 +80,13 @@ class RegistrationContract(Registered):
         [
             ("scale", {"scale": Fraction(1, 3)}),
             ("release_epsilon_dp", {"release_epsilon_dp": 0.25}),
-            ("mechanism", {"mechanism": "mqm-exact"}),
+            ("privacy.mechanism", {"mechanism": "mqm-exact"}),
             ("windows.size", {"schedule": Schedule(96, 48, 96, 384, 96)}),
             ("windows.every", {"schedule": Schedule(48, 24, 96, 384, 96)}),
             ("windows.start", {"schedule": Schedule(48, 48, 48, 384, 48)}),
             ("windows.start", {"schedule": Schedule(48, 48, 97, 385, 97)}),
             ("windows.stop", {"schedule": Schedule(48, 48, 96, 336, 96)}),
-            ("key_kind", {"roster": Roster(tuple((name, "feeder") for name in SERIES))}),
+            ("group_by", {"roster": Roster(tuple((name, "feeder") for name in SERIES))}),
             ("given_model", {"given_model": True}),
         ],
     )

@@ -180,7 +180,7 @@ class RosterContract(OnLedger):
         with pytest.raises(RegistrationConflict) as refusal:
             store.register(domain(), query(roster=Roster((*moved.entries, ("m1", "all")))))
         assert (refusal.value.field, refusal.value.recorded, refusal.value.given) == ("roster.multiplicity", 1, 2)
-        with pytest.raises(RegistrationConflict, match="key_kind"):
+        with pytest.raises(RegistrationConflict, match="group_by"):
             store.register(domain(), query(roster=Roster.of(SERIES)))
         assert store.registered("homes", "weekly") == held
 

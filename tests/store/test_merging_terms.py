@@ -72,20 +72,20 @@ def test_an_endless_schedule_and_a_finite_one_are_endless(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("field", "of_domain", "of_query"),
     [
-        ("belief.gap", {"belief": {**BELIEF.to_dict(), "gap": 0.8}}, {}),
-        ("slots.interval_us", {"grid": {"interval_us": 60_000_000, "origin_us": 0}}, {}),
-        ("model_id", {"model_id": "model-2"}, {}),
+        ("model.gap", {"belief": {**BELIEF.to_dict(), "gap": 0.8}}, {}),
+        ("slots.interval", {"grid": {"interval_us": 60_000_000, "origin_us": 0}}, {}),
+        ("model, by its digest,", {"model_id": "model-2"}, {}),
         ("privacy.budget", {"budget": 2.0}, {}),
-        ("readings.timezone", {"reading": {**domain().reading, "timezone": "Europe/London"}}, {}),
+        ("slots.timezone", {"reading": {**domain().reading, "timezone": "Europe/London"}}, {}),
         ("scale", {}, {"scale": Fraction(1, 3)}),
-        ("mechanism", {}, {"mechanism": "mqm-exact"}),
+        ("privacy.mechanism", {}, {"mechanism": "mqm-exact"}),
         ("windows.size", {}, {"schedule": Schedule(96, 48, 96, 384, 96)}),
         ("windows.start", {}, {"schedule": Schedule(48, 48, 144, 384, 96)}),
         ("release_epsilon_dp", {}, {"release_epsilon_dp": 0.25e-3}),
         ("roster", {}, {"roster": Roster.of(SERIES[:-1])}),
         ("shards", {}, {"shards": 3}),
         ("given_model", {}, {"given_model": True}),
-        ("header.epsilon", {}, {"header": {**query().header, "epsilon": 2.0}}),
+        ("privacy.epsilon", {}, {"header": {**query().header, "epsilon": 2.0}}),
     ],
 )
 def test_other_content_under_one_name_is_refused_naming_the_field(

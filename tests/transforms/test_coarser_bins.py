@@ -85,7 +85,7 @@ def test_queries_of_both_share_a_domain_and_pay_for_their_noise(tmp_path: Path) 
         with pytest.raises(RegistrationConflict, match=r"bins is \[1000.0\], but on record it is \[500.0, 2000.0\]"):
             store.register(coarse.domain, another)
         _, full = spec_of(tmp_path, privacy=budget, query="coarse")
-        with pytest.raises(RegistrationConflict, match=r"bins is None, but on record"):
+        with pytest.raises(RegistrationConflict, match=r"bins is left out, but on record"):
             store.register(coarse.domain, full)
 
 

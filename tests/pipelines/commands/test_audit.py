@@ -64,8 +64,8 @@ def test_a_consistent_ledger_passes_every_check_of_the_audit(ran: Job) -> None:
 def test_settings_of_another_query_are_reported_with_the_differing_field(copy: Job) -> None:
     document = yaml.safe_load(copy.settings.read_text(encoding="utf-8"))
     for change, field in (
-        ({"model": {"pi_min": 0.05, "gap": 0.25}}, "belief.gap"),
-        ({"privacy": {"epsilon": 0.5, "budget": 1.0}}, "scale"),
+        ({"model": {"pi_min": 0.05, "gap": 0.25}}, "model.gap"),
+        ({"privacy": {"epsilon": 0.5, "budget": 1.0}}, "privacy.epsilon"),
         ({"states": {"edges": [250, 500], "unit": "W"}}, "states.edges"),
     ):
         copy.settings.write_text(yaml.safe_dump(document | change), encoding="utf-8")

@@ -199,11 +199,25 @@ BELIEF = "an account rests on one belief: set the model back"
 @pytest.mark.parametrize(
     ("changes", "said", "advice"),
     [
-        ({"model": {"pi_min": 0.05, "gap": 0.2}}, "belief.gap is 0.2, but on record it is 0.3", BELIEF),
-        ({"slots": {"interval": "15min", "origin": "2024-03-01"}}, "slots.interval_us is 900000000, but", DOMAIN),
+        ({"model": {"pi_min": 0.05, "gap": 0.2}}, "model.gap is 0.2, but on record it is 0.3", BELIEF),
+        (
+            {"slots": {"interval": "15min", "origin": "2024-03-01"}},
+            "slots.interval is '15min', but",
+            DOMAIN,
+        ),
         ({"states": {"edges": [250, 500, 1000], "unit": "W"}}, "states.edges is [250.0, 500.0, 1000.0], but", DOMAIN),
-        ({"missing": "state"}, "states.missing_state is True, but on record it is False", DOMAIN),
-        ({"missing": {"break": "2h"}}, "missing is 'break 2h', but on record it is 'public'", DOMAIN),
+        (
+            {"slots": {"interval": "30min", "origin": "2024-03-01T00:30:00"}},
+            "slots.origin is '2024-03-01T00:30:00Z', but",
+            DOMAIN,
+        ),
+        (
+            {"slots": {"interval": "30min", "origin": "2024-03-01", "timezone": "Europe/Berlin"}},
+            "slots.timezone is 'Europe/Berlin', but on record it is 'UTC'",
+            DOMAIN,
+        ),
+        ({"missing": "state"}, "missing is 'state', but on record it is 'public'", DOMAIN),
+        ({"missing": {"break": "2h"}}, "missing is {'break': '2h'}, but on record it is 'public'", DOMAIN),
         (
             {"readings": {"series": "meter", "time": "ts", "value": "kwh", "unit": "kWh", "scale": 1000}},
             "readings.scale is 1000.0, but on record it is 2000.0",
@@ -216,21 +230,21 @@ BELIEF = "an account rests on one belief: set the model back"
         ),
         (
             {"privacy": {"epsilon": 1.0, "budget": 1.0, "mechanism": "entry-dp"}},
-            "mechanism is 'entry-dp (correlated slots not protected)', but on record it is 'mqm-approx'",
+            "privacy.mechanism is 'entry-dp', but on record it is 'mqm-approx'",
             QUERY,
         ),
         (
             {"group_by": None, "roster": {"file": "roster.csv"}},
-            "key_kind is 'series', but on record it is 'group'",
+            "group_by is left out, but on record it is a column",
             QUERY,
         ),
         (
             {"privacy": {"epsilon": 1.0, "budget": 1.0, "guarantee": "window"}},
-            "guarantee is 'window', but on record it is 'stream'",
+            "privacy.guarantee is 'window', but on record it is 'stream'",
             DOMAIN,
         ),
         ({"privacy": {"epsilon": 1.0, "budget": 2.0}}, "budget is 2.0, but on record it is 1.0", "ledger budget"),
-        ({"by": "hour"}, "by is ['hour'], but on record it is []", QUERY),
+        ({"by": "hour"}, "by is 'hour', but on record it is left out", QUERY),
         ({"windows": WINDOWS | {"size": "12h"}}, "windows.size is '12h', but on record it is '1d'", QUERY),
         ({"windows": WINDOWS | {"every": "12h"}}, "windows.every is '12h', but on record it is '1d'", QUERY),
         (
