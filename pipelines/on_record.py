@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Settings
 from ..schemas.slots import SlotGrid, Window, format_instant
 from ..store.address import StoreAddress
-from ..store.errors import StoreMissing, StoreReplaced, UnknownNameError
+from ..store.errors import SharedSeries, StoreMissing, StoreReplaced, UnknownNameError
 from ..store.queries import DomainSummary
 from ..store.registration import Sharing
 from ..store.specs import Registration
@@ -134,9 +134,11 @@ def standing_of(plan: Plan, roster: Roster | None) -> Standing:
             held = store.registered(plan.domain.name, plan.query_name)
             if roster is None or (held is not None and held.query.roster == roster):
                 return account
-            return replace(account, shares=store.check_apart(plan.domain, roster.series))
+            with suppress(SharedSeries):  # a registration says so, behind what a job looks at before it
+                account = replace(account, shares=store.check_apart(plan.domain, roster.series))
         except StoreMissing:
             return Standing(exists=False)
+    return account
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,33 @@ def check_history(settings: Settings, unknown: Unknown, lost: str | None) -> Non
         "publishing now would spend the budget again; point ledger to the store they came from, or sink to another "
         "file, or say --history-lost if that store is lost for good, which marks the account for ever",
     )
+
+
+def known_history(
+    settings: Settings,
+    memory: Memory,
+    ids: Iterable[str],
+    *,
+    history_lost: bool = False,
+    forgiven: frozenset[str] = frozenset(),
+) -> tuple[Unknown, str | None]:
+    """What was published and is not on record, and what is wrong with the ledger: looked for in this order.
+
+    Args:
+        settings: the job's.
+        memory: what is remembered of its ledger.
+        ids: the names of the releases in its sink, which are read first.
+        history_lost: whether the operator says to go on all the same.
+        forgiven: releases of which that was said before.
+
+    Raises:
+        ReplacedError: something is not on record, and the operator says nothing of it.
+    """
+    unknown = unknown_releases(settings, list(ids)).without(forgiven)
+    lost = memory.lost(history_lost=history_lost)
+    if not history_lost:
+        check_history(settings, unknown, lost)
+    return unknown, lost
 
 
 def note_lost_history(plan: Plan, unknown: Unknown) -> bool:

@@ -20,7 +20,7 @@ from ..store.store import Store
 from ..transforms.checks import check_hosts, check_plan
 from ..transforms.plan import Plan, ledger_address
 from .connectors.job_io import check_apart
-from .on_record import Memory, Unknown, check_history, check_ledger, unknown_releases, with_ledger
+from .on_record import Memory, Unknown, check_ledger, known_history, with_ledger
 from .runners import options_of, runner_name
 
 __all__ = ["Preflight", "Way", "Word", "check_command", "preflight"]
@@ -108,9 +108,6 @@ def preflight(settings: Settings, plan: Plan, options: PipelineOptions, way: Way
     memory = Memory(settings)
     with Store(plan.address) as store:
         ids = way.unknown_ids(settings, store)
-    unknown = unknown_releases(settings, ids).without(word.forgiven)
-    lost = memory.lost(history_lost=word.history_lost)
-    if not word.history_lost:
-        check_history(settings, unknown, lost)
+    unknown, lost = known_history(settings, memory, ids, history_lost=word.history_lost, forgiven=word.forgiven)
     check_ledger(plan.address)
     return Preflight(settings, plan, source, memory, unknown, lost, emptied)

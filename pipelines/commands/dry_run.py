@@ -23,12 +23,14 @@ from ...privacy.accounting.schedules import Schedule
 from ...privacy.analysis.methods import METHODS, by_quilts
 from ...privacy.mechanisms.histogram import FixedTotalHistogram, HistogramMechanism
 from ...privacy.models.serialisation import belief_from_dict
+from ...schemas.roster import Roster
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, parse_duration, said_duration
 from ...store.accounts import priced
-from ...store.errors import BudgetRefused, StoreError, enough_for
+from ...store.errors import BudgetRefused, SharedSeries, StoreError, enough_for
 from ...store.specs import Registration
+from ...store.store import Store
 from ...transforms.checks import STAND_IN_TEXT, check_plan, count_error, error_shares, fewest_slots, noise_problem
 from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, constant_roster, make_plan
@@ -41,11 +43,10 @@ from ..on_record import (
     OnRecord,
     ReplacedError,
     Standing,
-    check_history,
     check_ledger,
+    known_history,
     on_record,
     standing_of,
-    unknown_releases,
     with_newest,
 )
 
@@ -179,6 +180,7 @@ _STOPS = "it stops before anything is charged"
 def course_of(
     settings: Settings,
     plan: Plan,
+    roster: Roster | None,
     account: Standing,
     admitted: int | None,
     *,
@@ -204,7 +206,7 @@ def course_of(
         check_ledger(plan.address, undone=True)
     except StoreError as error:
         return Course.stopped(error)
-    found = _course(plan, account, admitted, before, live=live)
+    found = _course(plan, roster, account, admitted, before, live=live)
     return replace(found, more=look)
 
 
@@ -215,23 +217,31 @@ def _look_for_lost(settings: Settings, *, live: bool) -> str:
         ReplacedError: it is gone, another one, or an older copy.
         CommandError, SettingsError: the sink cannot be read, or is not one of this query.
     """
-    sink, look, ids = settings.sink, "", list[str]()
+    look, ids = "", list[str]()
     with with_newest(settings):
-        lost = Memory(settings).lost(history_lost=False)
-        if sink is not None and live:
+        if settings.sink is not None and live:
             look = "the run also compares the sink with the ledger, which a dry run of a live job does not"
-        elif sink is not None and (not is_local(path := settings.path(sink.path)) or os.path.lexists(path)):
-            from ..connectors.files import released_ids  # noqa: PLC0415 - with Beam, see dry
+        elif any(_may_be_there(settings, one.path) for one in (settings.sink, settings.rejects) if one is not None):
+            from ..connectors.files import check_rejects, released_ids  # noqa: PLC0415 - with Beam, see dry
 
+            check_rejects(settings)
             ids = released_ids(settings)
-        check_history(settings, unknown_releases(settings, ids), lost)
+        known_history(settings, Memory(settings), ids)
     return look
 
 
-def _course(plan: Plan, account: Standing, admitted: int | None, before: OnRecord, *, live: bool) -> Course:
+def _may_be_there(settings: Settings, path: str) -> bool:
+    return not is_local(path := settings.path(path)) or os.path.lexists(path)
+
+
+def _course(
+    plan: Plan, roster: Roster | None, account: Standing, admitted: int | None, before: OnRecord, *, live: bool
+) -> Course:
     if not account.exists:
         return _published(0, admitted)
     if not (live or plan.resolved or before.registration is not None):
+        if roster is not None and (apart := _apart(plan, roster)) is not None:
+            return Course.stopped(apart)
         return Course(None, "the schedule or the roster comes from the data: known once they are read")
     try:
         made = register(plan, trial=True)
@@ -240,6 +250,16 @@ def _course(plan: Plan, account: Standing, admitted: int | None, before: OnRecor
     except StoreError as error:
         return Course.stopped(error)
     return _course_of_record(made, len(before.complete))
+
+
+def _apart(plan: Plan, roster: Roster) -> StoreError | None:
+    """What refuses the series of a roster whose windows are not known yet."""
+    try:
+        with Store(plan.address) as store:
+            store.check_apart(plan.domain, roster.series)
+    except SharedSeries as error:
+        return error
+    return None
 
 
 def _course_of_record(made: Registration, complete: int) -> Course:
@@ -454,6 +474,7 @@ def forecast(
         run=course_of(
             settings,
             plan,
+            roster,
             account,
             allowed,
             live=endless,

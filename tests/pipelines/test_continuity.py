@@ -15,12 +15,14 @@ import pytest
 import yaml
 
 from quiltstream.pipelines import estimation, on_record
+from quiltstream.pipelines.commands import dry_run
 from quiltstream.pipelines.commands import run as batch
 from quiltstream.pipelines.connectors import files
 from quiltstream.pipelines.errors import explain
 from quiltstream.pipelines.live import command
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live.monitor import Follower
+from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.settings.connectors import FileSink
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store import Store, StoreAddress
@@ -471,6 +473,7 @@ OPENINGS: dict[str, Opened | None] = {
     "pipelines/on_record.py:with_ledger": lambda settings, _: on_record.with_ledger(settings, history_lost=True),
     "pipelines/on_record.py:_lost": None,  # asks for what is at the address, whatever it is, to say so
     "pipelines/on_record.py:_lacks": None,
+    "pipelines/commands/dry_run.py:_apart": lambda _, plan: dry_run._apart(plan, Roster.of(["m1"])),
     "pipelines/commands/run.py:_remember": lambda settings, plan: batch._remember(
         on_record.Memory(settings), plan, underway=True
     ),

@@ -49,6 +49,28 @@ def test_a_renamed_domain_is_refused_and_publishes_nothing(folder: Path, words: 
 
 
 @pytest.mark.parametrize("words", [("--dry-run",), ()])
+def test_the_sink_of_a_renamed_domain_is_refused_first_in_a_dry_run_too(folder: Path, words: tuple[str, ...]) -> None:
+    path = settings(folder, "kept", domain="streets-again", sink={"parquet": "releases.parquet"})
+    done = call("run", *words, path)
+    assert done.code == 2
+    assert done.said("sink: the file there holds rows of daily over streets, which this job would replace")
+
+
+def test_rejects_that_are_something_else_stop_a_dry_run_as_the_run(folder: Path) -> None:
+    path = settings(folder, "elsewhere", rejects={"csv": "roster.csv"}, roster=None, group_by=None, query="other")
+    for words in (("--dry-run",), ()):
+        done = call("run", *words, path)
+        assert (done.code, done.said("rejects: ")) == (2, True), done.err
+
+
+def test_a_renamed_domain_without_an_end_of_its_windows_is_refused_by_a_dry_run(folder: Path) -> None:
+    path = settings(folder, "open", domain="streets-again", windows={"size": "1d"})
+    for words in (("--dry-run",), ()):
+        done = call("run", *words, path)
+        assert (done.code, done.said("it is the same domain under another name")) == (4, True), done.err
+
+
+@pytest.mark.parametrize("words", [("--dry-run",), ()])
 def test_another_state_process_is_refused_until_the_settings_name_the_other_domain(
     folder: Path, words: tuple[str, ...]
 ) -> None:
