@@ -209,9 +209,9 @@ _TABLE = (
     Method(
         forward_backward,
         "directions",
-        noise="by the [forward-backward account](calibration.md#the-forward-backward-account); never more than the "
-        "three above where sigma is above 1/3, but for rounding, for up to 12 states, or with the certificates of "
-        "`fit --certify`",
+        noise="by the [forward-backward account](calibration.md#the-forward-backward-account); for an "
+        "epsilon of at most 3 never more than the three above, but for rounding, for up to 12 states, or with the "
+        "certificates of `fit --certify`; for a larger one compare them by `quiltstream plan`",
         believes="the model's bounds, chains or class",
         needs=_EITHER,
         leaves="series outside the belief",

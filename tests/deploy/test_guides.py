@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import stat
 from collections.abc import Callable, Collection
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
 
@@ -327,3 +330,26 @@ def test_every_guide_is_linked_and_its_links_resolve(name: str) -> None:
     assert f"(guides/{name}.md)" in text(ROOT / "docs" / "index.md")
     for link in re.findall(r"\]\(([^)#]+\.md)(?:#[\w-]+)?\)", text(FOLDER / f"{name}.md")):
         assert (FOLDER / link).is_file(), link
+
+
+@pytest.mark.parametrize(
+    ("guide", "shipped"), [("dataflow.md", "dataflow/settings.yaml"), ("helm.md", "helm/quiltstream/values.yaml")]
+)
+def test_a_guide_says_that_the_noise_of_the_shipped_settings_drowns_counts(
+    guide: str, shipped: str, tmp_path: Path
+) -> None:
+    document = yaml.safe_load(text(ROOT / "deploy" / shipped))
+    if "settings" in document:  # a chart's values, of which it makes the files
+        (tmp_path / "roster.csv").write_text(document["roster"], encoding="utf-8")
+        document = document["settings"] | {"roster": "roster.csv"}
+    else:
+        shutil.copy(ROOT / "deploy" / "dataflow" / "roster.csv", tmp_path)
+    (tmp_path / "settings.yaml").write_text(
+        yaml.safe_dump(document | {"ledger": "sqlite:///none.db"}), encoding="utf-8"
+    )
+    done = CliRunner().invoke(main, ["run", "--dry-run", "--live", str(tmp_path / "settings.yaml")])
+    assert done.exit_code == 2, done.output
+    assert "THE NOISE DROWNS THE COUNTS" in done.output
+    page = " ".join(text(ROOT / "docs" / "guides" / guide).split())
+    assert "the stand-in the noise drowns the counts: " in page
+    assert "ends with exit code 2, and the" in page

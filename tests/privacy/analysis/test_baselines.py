@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds
+from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds, forward_backward, mqm_approx
 from quiltstream.privacy.analysis.baselines import (
     LONGEST_WINDOW,
     OutsideDomain,
@@ -19,6 +19,7 @@ from quiltstream.privacy.analysis.baselines import (
     gk16_influence,
     group_dp,
 )
+from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.models import ChainError
 
 from .. import reference
@@ -183,3 +184,13 @@ def test_long_windows_cost_little_and_agree_with_short_ones():
 def test_bad_input_is_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(("pi_min", "gap"), [(0.3, 0.5), (0.05, 0.3), (0.2, 0.75), (0.01, 0.1)])
+def test_the_forward_backward_account_needs_least_noise_up_to_epsilon_3(pi_min: float, gap: float) -> None:
+    """The table of methods says up to where; above it the quilts may need less, so it says no more than that."""
+    bounds = MixingBounds(pi_min, gap)
+    for epsilon in (0.1, 1.0, 3.0):
+        assert forward_backward(bounds, epsilon).sigma <= mqm_approx(bounds, epsilon).sigma
+    assert forward_backward(bounds, 20.0).sigma > mqm_approx(bounds, 20.0).sigma
+    assert "for an epsilon of at most 3 never more than the three above" in METHODS["forward-backward"].noise
