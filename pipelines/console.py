@@ -211,10 +211,10 @@ def banded(
 ) -> list[Text]:
     """Published numbers with the bands of their noise, one line each."""
     halves = [half_width] * len(values) if isinstance(half_width, (int, float)) else list(half_width)
-    said = [f"{value:.1%}" if percent else f"{value:,.0f}" for value in values]
+    said = [_share(value) if percent else f"{value:,.0f}" for value in values]
     off = [f"± {half:.1%}" if percent else f"± {half:,.0f}" for half in halves]
     if total:
-        off = [f"{one}  {value / total:>6.1%}" for one, value in zip(off, values, strict=True)]
+        off = [f"{one}  {_share(value / total):>6}" for one, value in zip(off, values, strict=True)]
     left, middle, right = (max(map(len, column)) for column in (labels, said, off))
     room = max(10, width - left - middle - right - 5)
     largest = max([value + half for value, half in zip(values, halves, strict=True)] + [1e-9])
@@ -225,6 +225,11 @@ def banded(
         .append(band(value, half, largest, room), "cyan")
         for label, number, error, value, half in zip(labels, said, off, values, halves, strict=True)
     ]
+
+
+def _share(value: float) -> str:
+    """A share that may be noise: where it is rounded to none, it has no sign."""
+    return f"{round(value, 3) + 0.0:.1%}"
 
 
 def shares(labels: Sequence[str], values: Sequence[float], *, width: int) -> list[Text]:

@@ -7,6 +7,7 @@ be pickled, because workers send them to the process that started the job.
 from __future__ import annotations
 
 import math
+import shlex
 from typing import Any, ClassVar
 
 from ..privacy.validation import rounded_up
@@ -209,21 +210,28 @@ class BudgetRefused(_ComposedError):  # noqa: N818 - the public name says what h
         asked: what this would add to it, epsilon.
         remaining: budget less reserved, at least 0.
         budget: the domain's budget, epsilon.
+        domain: the domain's name; empty where it is on no record yet.
     """
 
-    def __init__(self, what: str, reserved: float, asked: float, budget: float) -> None:
-        self.what, self.reserved, self.asked, self.budget = what, reserved, asked, budget
+    def __init__(self, what: str, reserved: float, asked: float, budget: float, domain: str = "") -> None:
+        self.what, self.reserved, self.asked, self.budget, self.domain = what, reserved, asked, budget, domain
         self.remaining = max(0.0, budget - reserved)
         # what rounding leaves of a budget that is used up
         left = self.remaining if self.remaining > _NOTHING * budget else 0.0
         needed = reserved + asked
-        enough = f" to at least {enough_for(needed)}" if budget < needed < math.inf else ""
+        enough = enough_for(needed) if budget < needed < math.inf else ""
+        raised = f" to at least {enough}" if enough else ""
+        decided = f"the domain's budget{raised} by an explicit decision"
+        if enough and not domain:  # it is on no record yet
+            decided = f"privacy.budget{raised}"
+        elif enough:
+            command = f"quiltstream ledger budget LEDGER {shlex.quote(domain)} {enough}"
+            decided = f"the domain's budget{raised} by `{command}`, an explicit decision"
         message = (
             f"{what} would cost {asked:.9g} epsilon, but {reserved:.9g} of the budget {budget:.9g} is reserved and "
-            f"{left:.9g} remains; add noise (a smaller privacy.epsilon), or raise the domain's budget{enough} by an "
-            "explicit decision"
+            f"{left:.9g} remains; add noise (a smaller privacy.epsilon), or raise {decided}"
         )
-        super().__init__(message, what, reserved, asked, budget)
+        super().__init__(message, what, reserved, asked, budget, domain)
 
 
 class EstimateOnRecord(StoreError):  # noqa: N818 - the public name says what happened

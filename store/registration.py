@@ -353,7 +353,8 @@ class Registrar:
 
 def _refused(what: str, row: Row, domain: DomainSpec, asked: list[Priced]) -> BudgetRefused:
     already = float(row["reserved_loss"])
-    return BudgetRefused(what, already, max(0.0, loss_of(domain, asked) - already), domain.budget)
+    known = domain.name if row["query_rows"] else ""
+    return BudgetRefused(what, already, max(0.0, loss_of(domain, asked) - already), domain.budget, known)
 
 
 def end_schedule(connection: Connection, row: Row, known: Row, registration: Registration, slot: int) -> None:

@@ -101,9 +101,12 @@ def noise_problem(plan: Plan) -> tuple[str, ...]:
     head = (
         f"most_error is {limit:g}: the expected error of a count is {count_error(plan):,.4g} cells, "
         f"{_percent(worst)} of an evenly filled bin of {cells:,.4g} cells{series}{number}. The noise drowns the "
-        "counts, and the budget would be spent on it. What would help, each alone, and the error that it leaves:"
+        "counts, and the budget would be spent on it. What would help, and the error that each alone leaves:"
     )
-    found = [f"- {one.text}: {_percent(one.share)}" for one in remedies(plan)]
+    found = [
+        f"- {one.text}: {_percent(one.share)}{'' if one.share <= limit else ', not enough alone'}"
+        for one in remedies(plan)
+    ]
     last = "- or publish it all the same: run --accept-noise, or PrivateHistograms(..., accept_noise=True)"
     return head, *found, last
 

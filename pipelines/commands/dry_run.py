@@ -386,7 +386,8 @@ class Forecast:
     # another account
     by_quilts: dict[str, float]
     naive_loss: float | None  # the windows' epsilons added up, as if nothing were known about composition
-    budget: float
+    budget: float  # on record, or that of the settings where none is
+    set_budget: float  # that of the settings
     account: Standing  # what is on record already
     admitted: int | None  # number of windows the budget allows on an empty account; ``None`` for all of them
     from_data: tuple[str, ...]  # what is left to the data
@@ -424,13 +425,14 @@ def forecast(
         charged = priced(schedule, plan.losses(most))
     believed = belief_from_dict(plan.domain.belief)
     cost = Cost.of(plan, charged)
-    admitted = Ledger(believed, plan.domain.budget).admitted_prefix(charged)
+    account = standing_of(plan, roster)
+    budget = plan.domain.budget if account.budget is None else account.budget
+    admitted = Ledger(believed, budget).admitted_prefix(charged)
     allowed = None if admitted is None else replace(charged, stop=admitted).windows
     windows = len(schedule) if schedule.bounded else None
     hopeless, size = noise_problem(plan), schedule.said_length(grid.interval_us)
     members = None if roster is None else (int(roster.members.min()), int(roster.members.max()))
     cells = None if members is None else fewest_slots(plan) * members[0] / plan.histogram.size
-    account = standing_of(plan, roster)
     return Forecast(
         query=plan.query_name,
         domain=plan.domain.name,
@@ -484,7 +486,8 @@ def forecast(
         ),
         by_quilts=by_quilts(believed, plan.epsilon, calibration.length) if calibration.certificates else {},
         naive_loss=None if windows is None else windows * plan.epsilon,
-        budget=plan.domain.budget,
+        budget=budget,
+        set_budget=plan.domain.budget,
         account=account,
         admitted=allowed,
         from_data=left_to_data(plan, settings, live=endless),
@@ -686,19 +689,20 @@ def _naive(said: Forecast) -> str:
 
 def _budget(said: Forecast) -> str:
     alone = ", on an empty account," if said.account.budget is not None else ""
+    budget = f"{said.budget:g}"
+    if said.budget != said.set_budget:
+        budget += f" on record, {said.set_budget:g} in the settings"
     if said.admitted is None:
-        return f"{said.budget:g}: it allows{alone} the whole schedule"
+        return f"{budget}: it allows{alone} the whole schedule"
     if not said.admitted:
         alone, enough = said.cost.alone, ""
         if math.isfinite(alone):
             enough = f", which costs {alone:.4g}; raise privacy.budget to at least {enough_for(alone)}, or"
         return (
-            f"{said.budget:g}: it does not allow even the first window{enough or ';'} lower privacy.epsilon, which "
+            f"{budget}: it does not allow even the first window{enough or ';'} lower privacy.epsilon, which "
             "adds noise: the run will be refused"
         )
-    return (
-        f"{said.budget:g}: it allows{alone} the first {plural(said.admitted, 'window')} only; the rest will be refused"
-    )
+    return f"{budget}: it allows{alone} the first {plural(said.admitted, 'window')} only; the rest will be refused"
 
 
 def dry(

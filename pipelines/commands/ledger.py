@@ -9,6 +9,7 @@ published. No data is read.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -27,7 +28,7 @@ from ...privacy.mechanisms.histogram import LaplaceHistogram, noisy_histogram
 from ...privacy.models.classes import from_any_start, has_quilts
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
-from ...schemas.files import SQLITE_BEGIN, FileError, is_file, is_folder, open_regular, write_whole
+from ...schemas.files import SQLITE_BEGIN, FileError, endless, is_file, is_folder, open_regular, write_whole
 from ...schemas.ledger import LedgerEntry
 from ...schemas.model_file import Model
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE
@@ -73,8 +74,10 @@ def address_of(text: str) -> StoreAddress:
     if is_folder(path):
         raise CommandError(f"{text}: it is a folder; name the SQLite ledger in it, or a settings file that names one")
     if not is_file(path):
+        kind = endless(path)
+        found = "there is no such file" if kind is None else f"it is {kind}"
         raise CommandError(
-            f"{text}: there is no such file; give a SQLite ledger, a SQLAlchemy URL, or a settings file that names one"
+            f"{text}: {found}; give a SQLite ledger, a SQLAlchemy URL, or a settings file that names one"
         )
     with suppress(OSError), open_regular(path) as file:  # what cannot be opened is reported by the store
         begin = file.read(len(SQLITE_BEGIN))
@@ -372,6 +375,11 @@ def _ask(question: str) -> None:
 
 def raise_budget(text: str, domain: str, budget: float, *, ask: bool) -> None:
     """Raise a domain's budget after asking."""
+    if not (math.isfinite(budget) and budget > 0):
+        raise CommandError(
+            f"BUDGET is {budget}, but must be a finite number above the budget in force; `quiltstream ledger show` "
+            "prints that"
+        )
     with _to_decide(text) as store:
         before = store.summary(domain)
         if ask and budget > before.budget:  # else the store refuses it, and there is nothing to decide

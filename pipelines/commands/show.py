@@ -45,8 +45,8 @@ _LISTED = 8
 
 #: Of windows that are days by another clock.
 _OTHER_DAYS = (
-    "no window begins at midnight UTC: --zone ZONE, the zone of the settings, names windows by its days and adds weeks "
-    "and months up by its calendar"
+    "no window begins at midnight UTC: the zone of the settings (slots.timezone), for example --zone Europe/London, "
+    "names windows by its days and adds weeks and months up by its calendar"
 )
 
 
@@ -247,6 +247,9 @@ class _Shown:
         for line in banded(labels, counts, half, found.total, width=console.width - 4):
             console.print("  ", line, sep="", no_wrap=True, overflow="crop")
         console.print(f"  ┃ is the published count, ░ its band of noise ({_level(self.view.level)})", style="dim")
+        if min(counts) < 0:
+            said = "" if found.estimate is None else "; the estimate, which --tidy and --json have, is never below 0"
+            console.print(f"  a count below 0 is noise around few cells{said}", style="dim", soft_wrap=True)
         self._print_facts(console, half, found)
 
     def _print_facts(self, console: Console, half: float, found: ReleasedHistogram) -> None:

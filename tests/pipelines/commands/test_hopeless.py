@@ -166,11 +166,39 @@ def test_a_budget_below_the_first_window_is_reported_with_the_budget_needed(tmp_
     dry, done = call("run", "--dry-run", made.settings), call("run", made.settings)
     assert done.code == 3
     assert not done.said("publish less often")
-    needed = re.search(
-        r"add noise \(.*\), or raise the domain's budget to at least (\S+) by", " ".join(done.err.split())
-    )
+    needed = re.search(r"add noise \(.*\), or raise privacy\.budget to at least (\S+)$", " ".join(done.err.split()))
     assert needed is not None, done.err
     assert dry.said(f"raise privacy.budget to at least {needed[1]}, or lower privacy.epsilon"), dry.out
     assert dry.said("it does not allow even the first window, which costs ")
     change(made, privacy={"epsilon": 1.0, "budget": float(needed[1])})
     assert call("run", made.settings).said("1 newly on record")
+
+
+def test_a_spent_budget_is_reported_with_the_command_that_raises_it_enough(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    assert call("run", made.settings).code == 0
+    change(made, query="again", sink={"parquet": "again.parquet"}, privacy={"epsilon": 8.0, "budget": 1.0})
+    refused = call("run", made.settings)
+    assert refused.code == 3
+    said = " ".join(refused.err.split())
+    found = re.search(r"at least (\S+) by `quiltstream ledger budget LEDGER streets (\S+)`, an explicit", said)
+    assert found is not None, said
+    assert found[1] == found[2]
+    assert call("ledger", "budget", made.ledger, "streets", found[2], "--yes").code == 0
+    assert call("run", made.settings).said("1 newly on record")
+
+
+def test_a_dry_run_goes_by_the_budget_on_record_and_names_that_of_the_settings(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    assert call("run", made.settings).code == 0
+    change(made, privacy={"epsilon": 1.0, "budget": 3})
+    dry = call("run", "--dry-run", made.settings)
+    assert dry.code == 4
+    assert dry.said("1 on record, 3 in the settings: it allows, on an empty account, the whole schedule")
+    assert dry.said("privacy.budget is 3.0, but on record it is 1.0")
+
+
+def test_a_remedy_that_leaves_too_much_noise_is_marked_as_not_enough(tmp_path: Path) -> None:
+    said = call("run", "--dry-run", job(tmp_path, most_error=1.0).settings)
+    assert said.said("a roster with all 6 series in one group: 285%, not enough alone - windows.size: ")
+    assert said.said("--cover 0.9`), at best: 5.2% - or publish it all the same")

@@ -92,6 +92,8 @@ def test_a_missing_domain_exits_with_code_4_and_existing_domains_are_named(ran: 
     ("where", "code", "message"),
     [
         ("nothing.db", 2, "there is no such file"),
+        ("/dev/null", 2, "/dev/null: it is a device; give a SQLite ledger"),
+        ("pipe.db", 2, "pipe.db: it is a pipe; give a SQLite ledger"),
         (".", 2, ".: it is a folder; name the SQLite ledger in it, or a settings file that names one"),
         ("nothing.yaml", 2, "cannot be read"),
         ("sqlite:///nothing.db", 4, "there is none"),
@@ -102,11 +104,12 @@ def test_a_missing_ledger_is_not_created_and_no_password_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, code: int, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    os.mkfifo(tmp_path / "pipe.db")
     done = call("ledger", "show", where)
     assert done.code == code, done.err
     assert done.said(message)
     assert "secret" not in done.err
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe.db"]
 
 
 def test_a_file_that_is_not_a_ledger_exits_with_code_4(tmp_path: Path) -> None:
@@ -205,10 +208,13 @@ def test_a_budget_is_raised_after_confirmation_recorded_and_never_lowered(tmp_pa
     shown = call("ledger", "show", made.ledger)
     assert shown.said("budget raised: 1.0 to 2.0")
     assert shown.said("2; 1.445016 is left")
-    for budget in ("1.5", "nan"):
-        lowered = call("ledger", "budget", made.ledger, "streets", budget)
-        assert (lowered.code, lowered.out) == (4, "")  # refused without a question
-        assert lowered.said("can only be raised")
+    lowered = call("ledger", "budget", made.ledger, "streets", "1.5")
+    assert (lowered.code, lowered.out) == (4, "")  # refused without a question
+    assert lowered.said("can only be raised")
+    for budget, said in (("nan", "nan"), ("1e400", "inf"), ("0", "0.0")):
+        wrong = call("ledger", "budget", made.ledger, "streets", budget)
+        assert (wrong.code, wrong.out) == (2, "")
+        assert wrong.said(f"BUDGET is {said}, but must be a finite number above the budget in force")
     # settings that still say the old budget go on
     assert call("run", made.settings).code == 0
 

@@ -97,7 +97,7 @@ def test_days_of_a_place_are_named_by_its_clock_and_add_up_to_its_weeks(tmp_path
     plain = call("show", path, "--window", "2024-03-31")
     assert plain.said("group north: 2024-03-30 23:00 to 2024-03-31 22:00 UTC")
     assert plain.said(
-        "no window begins at midnight UTC: --zone ZONE, the zone of the settings, names windows by its days"
+        "no window begins at midnight UTC: the zone of the settings (slots.timezone), for example --zone Europe/London,"
     )
     local = call("show", path, "--window", "2024-03-31", "--zone", "Europe/Berlin")
     assert local.said("group north: 2024-03-31 to 2024-04-01")
@@ -236,3 +236,16 @@ def test_showing_imports_neither_beam_nor_a_store() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_counts_below_zero_are_explained_and_rounded_shares_have_no_sign(tmp_path: Path) -> None:
+    near = {"counts": [-1, 9_999, 2], "total": 10_000, "estimate": [0.0, 9_998.5, 1.5]}
+    done = call("show", written(tmp_path / "rows.parquet", [release(0, **near)]))
+    assert done.said("the estimate, which --tidy and --json have, is never below 0")
+    assert "-0.0%" not in done.out
+    free = written(
+        tmp_path / "free.parquet",
+        [release(0, **near, noise_law="discrete-laplace") | {"total": None, "estimate": None}],
+    )
+    assert call("show", free).said("a count below 0 is noise around few cells")
+    assert not call("show", free).said("estimate")
