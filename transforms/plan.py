@@ -538,6 +538,10 @@ def make_plan(settings: Settings, model: Model | None = None, *, noise: Noise = 
     )
 
 
+#: An epsilon that promises nothing any more. Near the largest numbers there are mechanisms have no answer.
+_MOST_EPSILON = 1e6
+
+
 def constant_roster(settings: Settings) -> Roster | None:
     """The roster of a source that is one series: its name is in the settings."""
     series = None if settings.readings is None else settings.readings.series
@@ -551,6 +555,11 @@ def _chosen(settings: Settings, model: Model) -> Chosen:
         raise SettingsError(
             f"privacy.epsilon is {privacy.epsilon:g}, but must be at least {LEAST_EPSILON:.3g}, for which noise can "
             "still be drawn; write a larger epsilon, for example 1.0"
+        )
+    if privacy.epsilon > _MOST_EPSILON:
+        raise SettingsError(
+            f"privacy.epsilon is {privacy.epsilon:g}, but must be at most {_MOST_EPSILON:g}, which promises nothing "
+            "any more; write a smaller epsilon, for example 1.0"
         )
     return choose(
         privacy.mechanism,

@@ -501,7 +501,11 @@ def test_series_outside_the_roster_are_rejected_and_tallied(tmp_path: Path) -> N
         ),
         (
             {"privacy": {"epsilon": 1e300}},
-            "privacy.epsilon is 1e+300: the noise for it has no whole numbers of 64 bits; write a smaller",
+            "privacy.epsilon is 1e+300, but must be at most 1e+06, which promises nothing any more; write a smaller",
+        ),
+        (
+            {"privacy": {"epsilon": 1e308, "mechanism": "forward-backward"}},
+            "privacy.epsilon is 1e+308, but must be at most 1e+06, which promises nothing any more; write a smaller",
         ),
         ({"model": {"pi_min": 0.6, "gap": 0.3}}, "model.pi_min is 0.6, but must be at most 0.5"),
     ],
