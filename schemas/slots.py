@@ -686,8 +686,9 @@ class SlotClasses:
             return np.zeros(0, dtype=np.int64)
         first_us, stop_us = grid.time_of(start), grid.time_of(stop)
         # classes change at full hours of the local clock, and where the clock does
-        step = math.gcd(HOUR_US, *self._offsets(first_us, stop_us).tolist())
-        instants = np.arange(first_us // step * step, stop_us, step, dtype=np.int64)
+        changes, offsets = self._clock(first_us, stop_us)
+        step = math.gcd(HOUR_US, *offsets.tolist())
+        instants = np.union1d(np.arange(first_us // step * step, stop_us, step, dtype=np.int64), changes)
         turns = instants[np.flatnonzero(np.diff(self.at(instants))) + 1]
         found = np.unique(-(-(turns - grid.origin_us) // grid.interval_us))
         return found[(found > start) & (found < stop)]
@@ -711,8 +712,8 @@ class SlotClasses:
             stop_us: its end, likewise.
 
         Raises:
-            ValueError: slots are longer than what tells them apart, or begin at other times of it; or there are more
-                than ``MOST_CELLS`` cells.
+            ValueError: slots are longer than what tells them apart, or begin at other times of it; the clock changes
+                within one, so that it is in two classes; or there are more than ``MOST_CELLS`` cells.
         """
         if not self.by:
             return
@@ -722,7 +723,7 @@ class SlotClasses:
                 f"by {', '.join(self.by)}: {len(self)} classes of {states} states are {cells:,} cells in a histogram, "
                 f"and {MOST_CELLS:,} are the most; name fewer classes, or use fewer states.edges"
             )
-        offsets = self._offsets(first_us, stop_us)
+        changes, offsets = self._clock(first_us, stop_us)
         for name in self.by:
             what, unit = _WITHIN[name]
             interval = format_duration(grid.interval_us)
@@ -737,18 +738,29 @@ class SlotClasses:
                     "through the schedule, so some would be in two classes; use a shorter slots.interval, begin "
                     f"slots.origin with {what} there, or use slots.timezone UTC"
                 )
+        within = changes[(changes - grid.origin_us) % grid.interval_us != 0]
+        split = within[self.at(within - 1) != self.at(within)]
+        if len(split):
+            raise ValueError(
+                f"by {', '.join(self.by)}: the clock of {self.timezone} changes at {format_instant(int(split[0]))}, "
+                f"within a slot of {format_duration(grid.interval_us)}, which would be in two classes; use a "
+                "slots.interval of which one ends there, windows that do not hold that instant, or slots.timezone UTC"
+            )
 
-    def _offsets(self, first_us: int | None, stop_us: int | None) -> Ints:
-        """Local time minus UTC, microseconds: each that is in force in a schedule, whose open end is put at 2037."""
+    def _clock(self, first_us: int | None, stop_us: int | None) -> tuple[Ints, Ints]:
+        """When the clock changes within a schedule, whose open end is put at 2037, and each offset that is in force.
+
+        Both in microseconds: instants, shape (n,), and local time minus UTC, shape (n + 1,).
+        """
         if self.timezone == "UTC":
-            return np.zeros(1, dtype=np.int64)
+            return np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
         first = parse_instant(f"{_YEARS[0]}-01-01") if first_us is None else first_us
         stop = max(parse_instant(f"{_YEARS[1]}-01-01"), first + 1) if stop_us is None else stop_us
         years = np.array([first, stop]).astype("datetime64[us]").astype("datetime64[Y]").astype(np.int64) + 1970
         low, high = (min(max(int(year), FIRST_YEAR), LAST_YEAR) for year in years)
         instants, offsets = offsets_between(self.timezone, low - 1, high + 1)
         begin, end = np.searchsorted(instants, [first, stop - 1], side="right").tolist()
-        return offsets[begin : end + 1]
+        return instants[begin:end], offsets[begin : end + 1]
 
 
 def _year_of(time_us: int) -> int:
