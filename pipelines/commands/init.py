@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +42,7 @@ from ..console import facts, heading, listed, percent, plural, results
 from ..errors import CommandError, ExitCode, writing
 from ..runners import read_source
 from .data_preview import ALIKE, MALFORMED, NO_NUMBER, UNSURE, Look, look_at
+from .fit import USUAL
 from .message_preview import MessageLook, look_at_messages
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
 
@@ -105,10 +106,9 @@ _ADDRESS = re.compile(
 _SOURCE_TEXT = """\
 # yaml-language-server: $schema={schema}
 # Written by `quiltstream init` from a look at {file}:
-#   quiltstream check THIS-FILE             says what is in the data, for your eyes only
-#   quiltstream fit THIS-FILE --cover 0.9 --exclude {roster} -o model.json     the belief, see model below
-#   quiltstream run --dry-run THIS-FILE     says what it will publish and cost, before any data is read
-#   quiltstream run THIS-FILE
+#   quiltstream check {this}             says what is in the data, for your eyes only
+{belief}#   quiltstream run --dry-run {this}     says what it will publish and cost, before any data is read
+#   quiltstream run {this}
 # Everything in this file is public. docs/settings.md explains every setting.
 
 source: {{{format}: {path}{layout}}}
@@ -157,6 +157,8 @@ sink: {{{sink}: {output}}}
 ledger: sqlite:///{ledger}  # or postgresql+psycopg://...; keep it: without it the budget is lost
 """
 
+_BELIEF_LINE = "#   {}, see model below\n"
+
 _CATEGORIES = """\
 states:  # THE LABELS OF A LOOK AT THE DATA: they are public with this file, and stand in every released row
   categories: [{}]
@@ -166,16 +168,21 @@ _BINS = """\
 # bins: [{}]  # coarser bins: edges that are among those of the states
 """
 _STAND_IN = """\
-# Fit one on series that are not published, then write `model: model.json`; it holds for nine in ten of such series:
-#   quiltstream fit THIS-FILE --cover 0.9 --exclude {roster} -o model.json
-# A history of few series needs a smaller --cover, a single series --belief pooled.
+# {fitting}
+# Or give bounds that you can defend by hand, model: {{pi_min: 0.02, gap: 0.3}}: see docs/model.md.
 # Until then it is a STAND-IN made of the interval alone, which `run` refuses without --accept-stand-in.
 model: stand-in
 """
+_HOLD_OUT = """\
+A model is fitted on series that are not published, and the roster has every series of the file. Hold some out:
+#   {command}
+# or fit one on a history of other series, and write `model: model.json`."""
+_ONE_SERIES = """\
+The file is one series, so none of it can be held out: fit a model on a history of other series, with
+# `quiltstream fit`, and write `model: model.json`; where that is of one series, too, with --belief pooled."""
 _FITTED = """\
-# It is fitted on the series that are not published, and holds for nine in ten of such series:
-#   quiltstream fit THIS-FILE --cover 0.9 --exclude {roster}
-# A history of few series needs a smaller --cover.
+# It is fitted on the series that are not published, and holds for a share of such series, which --cover says:
+#   {following}
 model: model.json
 """
 
@@ -305,8 +312,8 @@ class Guess:
 
     text: str
     said: tuple[tuple[str, str], ...]  # what was guessed, for people
-    # the same where series are held out as the history of the model; empty where the data are one, without a roster
-    with_history: str = ""
+    # the same where so many series are held out as the history of the model; ``None`` for one series, without a roster
+    with_history: Callable[[int], str] | None = None
     # settings of a gateway that brings the messages, which are to be written beside them; empty for none
     gateway: str = ""
 
@@ -322,16 +329,47 @@ def write_settings(options: Options) -> None:
         guessed, name = _guess_from_broker(options), options.from_topic or options.from_mqtt
         written = write(guessed, output, force=options.force)
     else:
-        guessed, name = guess(look_at(data, options.value), output, options.timezone), data.name
+        look = look_at(data, options.value)
+        hold_out = _init_command(_relative(look.files, output), output.name, options)
+        guessed, name = guess(look, output, options.timezone, hold_out), data.name
         written = write(guessed, output, force=options.force, hold_out=options.hold_out)
     console = results()
     heading(console, f"{output}: written from a look at {name}")
-    facts(console, [*guessed.said, *written])
-    following = f"quiltstream run --dry-run {output}"
-    if data is not None and options.hold_out:
-        following = f"quiltstream fit {output} --cover 0.9 --exclude {roster_of(output)}"
+    facts(console, [*guessed.said, *written.said])
+    console.print(f"\nRead it, {_following(options, guessed, written.held)}", soft_wrap=True)
+
+
+def _following(options: Options, guessed: Guess, held: int) -> str:
+    """What to do next, with a command that works."""
+    output = options.output
+    if held:
+        return f"then: {_fit_command(output, roster_of(output), held)}"
+    if guessed.with_history is not None:
+        return f"then hold a history for its model out: {_init_command(str(options.data), str(output), options)}"
+    begin = "" if options.data is None else "and see its model, a stand-in, which run refuses; "
     beside = f"; {output.with_name(GATEWAY_FILE)} brings the messages" if guessed.gateway else ""
-    console.print(f"\nRead it, then: {following}{beside}", soft_wrap=True)
+    return f"{begin}then: quiltstream run --dry-run {output}{beside}"
+
+
+def _init_command(data: str, output: str, options: Options) -> str:
+    """The command that holds a history out of the same data."""
+    given = {
+        "-o": output if output != SETTINGS_FILE else None,
+        "--value": options.value,
+        "--timezone": options.timezone if options.timezone != "UTC" else None,
+    }
+    more = [word for option, text in given.items() if text is not None for word in (option, text)]
+    return shlex.join(["quiltstream", "init", data, "--hold-out", "0.5", "--force", *more])
+
+
+def _fit_command(settings: Path | str, roster: Path | str, held: int) -> str:
+    """The command that fits the model on so many series that are held out."""
+    return shlex.join(["quiltstream", "fit", str(settings), "--cover", cover_of(held), "--exclude", str(roster)])
+
+
+def cover_of(series: int) -> str:
+    """The usual cover, or the largest, n / (n + 1) in hundredths, of a history of so few series that it is less."""
+    return f"{min(float(USUAL), math.floor(100 * series / (series + 1)) / 100):g}"
 
 
 def _guess_from_broker(options: Options) -> Guess:
@@ -349,7 +387,7 @@ def roster_of(output: Path) -> Path:
 
 
 def _word(text: str) -> str:
-    """A text as YAML reads it back."""
+    """A text as YAML reads it back: in quotes where it may be a day, a number or another value than a text."""
     return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else json.dumps(text, ensure_ascii=False)
 
 
@@ -413,10 +451,10 @@ def _shared(name: str, zone: str, sink: str, output: str) -> dict[str, str]:
         "schema": SCHEMA_FILE,
         "zone": zone,
         "zone_note": f"of times without an offset, in the data and in this file{_ZONE if zone == 'UTC' else ''}",
-        "query": f"{name}-histogram",
-        "domain": name,
+        "query": _word(f"{name}-histogram"),
+        "domain": _word(name),
         "sink": sink,
-        "output": output,
+        "output": _word(output),
         "ledger": f"{name}-ledger.db",
     }
 
@@ -426,8 +464,8 @@ def name_of(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower() or "readings"
 
 
-def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
-    """Write the settings for a file that was looked at."""
+def guess(look: Look, output: Path, zone: str, hold_out: str) -> Guess:
+    """Write the settings for a file that was looked at; ``hold_out`` is the command that holds a history out."""
     windows = _windows(look, zone)
     watts = _watts(look.unit, look.measured.interval_us)
     edges = _edges(look.measured.values) if watts is None else POWER_EDGES
@@ -444,7 +482,7 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
         path=_word(_relative(look.files, output)),
         layout=_layout(look),
         decimal="" if look.layout.decimal == "." or look.columns.labels else '  decimal: ","\n',
-        roster=roster,
+        this=shlex.quote(output.name),
         parts=_parts(look, name),
         measure="" if look.columns.labels else measure,
         interval=format_duration(look.measured.interval_us),
@@ -456,13 +494,21 @@ def guess(look: Look, output: Path, zone: str = "UTC") -> Guess:
         start=windows.text(windows.first),
         stop=f"stop: {windows.text(windows.stop)}" if look.complete else _NO_STOP,
     )
-    stand_in, fitted = (model.format(roster=roster) for model in (_STAND_IN, _FITTED))
-    every, published = (series.format(roster=roster) for series in (_ROSTER, _PUBLISHED))
     is_grouped = look.columns.names > 1
-    text = compose(model=stand_in, groups=every if is_grouped else _NO_ROSTER)
+    fitting = _HOLD_OUT.format(command=hold_out) if is_grouped else _ONE_SERIES
+    text = compose(
+        belief=_BELIEF_LINE.format(f"{hold_out}     holds a history") if is_grouped else "",
+        model=_STAND_IN.format(fitting=fitting),
+        groups=_ROSTER.format(roster=roster) if is_grouped else _NO_ROSTER,
+    )
     load_settings(text)  # what is written must be accepted as it is
-    with_history = compose(model=fitted, groups=published) if is_grouped else ""
-    return Guess(text, _said(look, watts, windows, zone), with_history)
+
+    def with_history(held: int) -> str:
+        fit = _fit_command(output.name, roster, held)
+        model, groups = _FITTED.format(following=fit), _PUBLISHED.format(roster=roster)
+        return compose(belief=_BELIEF_LINE.format(f"{fit}     the belief"), model=model, groups=groups)
+
+    return Guess(text, _said(look, watts, windows, zone), with_history if is_grouped else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -671,36 +717,50 @@ def check_places(output: Path, *beside: Path, force: bool) -> tuple[Path, ...]:
     return tuple(there)
 
 
-def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -> list[tuple[str, str]]:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written beside the settings."""
+
+    said: tuple[tuple[str, str], ...]  # for people
+    held: int = 0  # series that are held out as the history of the model
+
+
+def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -> Written:
     """Write the settings file with its JSON Schema, and a roster with the published series in one group; say of those.
 
     A share of the series may be held out: the history that a model is fitted on, chosen by the order of names alone.
     """
-    files = {output.with_name(SCHEMA_FILE): schema_file(), output: guessed.with_history if hold_out else guessed.text}
-    roster = roster_of(output)
-    beside = [roster] if guessed.with_history else [output.with_name(GATEWAY_FILE)] if guessed.gateway else []
+    files = {output.with_name(SCHEMA_FILE): schema_file(), output: guessed.text}
+    roster, with_history = roster_of(output), guessed.with_history
+    beside = [roster] if with_history is not None else [output.with_name(GATEWAY_FILE)] if guessed.gateway else []
     settings = load_settings(guessed.text, folder=output.parent)
     sources = [one for one in job_paths(settings) if one.field.startswith("source")]
     for path in (*files, *beside):
         _check_no_data(path, sources)  # first, as nothing replaces data
     there = check_places(output, *beside, force=force)
     replaced = [("replaced", ", ".join(path.name for path in there))] if there else []
-    if not guessed.with_history:
+    if with_history is None:
         if hold_out:
             raise CommandError("--hold-out: the data are one series, so none can be held out of what is published")
         _write(dict.fromkeys(beside, guessed.gateway) | files)
-        return replaced
+        return Written(tuple(replaced))
     with writing(output, _ELSEWHERE):
         # the data are named from this folder, by a path that may lead out of it again
         output.parent.mkdir(parents=True, exist_ok=True)
     every = series_of(settings)
     names = _published(every, hold_out)
+    held = len(every) - len(names)
     made = io.StringIO(newline="")
     csv.writer(made, lineterminator="\n").writerows([("series", "group"), *((name, "all") for name in names)])
-    _write(files | {roster: made.getvalue()})
+    _write(files | {output: with_history(held) if held else guessed.text, roster: made.getvalue()})
     published = [(roster.name, f"{len(names):,} series, in one group")] if names else []
-    held = [("held out", f"{len(every) - len(names):,} series, the history of the model")] if hold_out else []
-    return [*published, *held, *replaced]
+    return Written((*published, *([("held out", _said_held(held))] if held else []), *replaced), held)
+
+
+def _said_held(held: int) -> str:
+    """What a history of so many series is, and is worth where it is short."""
+    few = "" if cover_of(held) == USUAL else f"; a further series is covered with probability {held}/{held + 1} at most"
+    return f"{held:,} series, the history of the model{few}"
 
 
 def _published(every: Sequence[str], hold_out: float) -> list[str]:

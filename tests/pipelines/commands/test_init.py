@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shlex
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -243,6 +244,72 @@ def test_a_history_is_held_out_of_what_is_published_and_three_commands_publish(t
     dry = call("run", "--dry-run", settings)
     assert dry.code == 0, dry.err
     assert dry.said("1 group histogram of 4 series")
+
+
+@pytest.mark.parametrize(("homes", "cover"), [(3, "0.5"), (5, "0.66"), (16, "0.88"), (22, "0.9")])
+def test_the_printed_cover_is_the_largest_that_a_short_history_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, homes: int, cover: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_csv(Path("load.csv"), readings(days=14, homes=[f"m{number}" for number in range(homes)]))
+    done = call("init", "load.csv", "--hold-out", "0.5")
+    assert done.code == 0, done.err
+    command = f"quiltstream fit settings.yaml --cover {cover} --exclude roster.csv"
+    assert done.said(f"Read it, then: {command}")
+    assert Path("settings.yaml").read_text(encoding="utf-8").count(f"#   {command}") == 2
+    assert done.said(f"{homes // 2}/{homes // 2 + 1} at most") == (cover != "0.9")
+    fitted = call(*shlex.split(command)[1:])
+    assert fitted.code == 0, fitted.err
+    more = call("fit", "settings.yaml", "--exclude", "roster.csv", "--cover", f"{float(cover) + 0.01:g}")
+    assert (more.code == 2) == (cover != "0.9")
+    assert more.said(f"the largest for this history is --cover {cover};") == (cover != "0.9")
+
+
+def test_without_a_history_the_command_that_holds_one_out_is_named_and_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_csv(Path("my load.csv"), readings(days=14, homes=["m1", "m2", "m3", "m4"]))
+    done = call("init", "my load.csv", "-o", "own/other.yaml", "--timezone", "Europe/Berlin")
+    more = "--hold-out 0.5 --force -o {}other.yaml --timezone Europe/Berlin"
+    command = f"quiltstream init 'my load.csv' {more.format('own/')}"
+    assert done.said(f"Read it, then hold a history for its model out: {command}")
+    text = Path("own/other.yaml").read_text(encoding="utf-8")
+    inside = f"#   quiltstream init '../my load.csv' {more.format('')}"
+    assert text.count(inside) == 2
+    assert "quiltstream fit" not in text
+    assert call(*shlex.split(command)[1:]).said(
+        "quiltstream fit own/other.yaml --cover 0.66 --exclude own/other-roster.csv"
+    )
+    monkeypatch.chdir("own")
+    assert call(*shlex.split(inside)[2:]).code == 0
+
+
+def test_a_single_series_is_told_the_ways_to_a_model_that_it_has(tmp_path: Path) -> None:
+    path, output = write_csv(tmp_path / "load.csv", readings(days=14, homes=["m1"])), tmp_path / "settings.yaml"
+    done = call("init", path, "-o", output)
+    assert done.said("Read it, and see its model, a stand-in, which run refuses; then: quiltstream run --dry-run")
+    text = output.read_text(encoding="utf-8")
+    assert "The file is one series, so none of it can be held out" in text
+    assert "--hold-out" not in text
+    assert "--exclude" not in text
+    bounds = "model: {pi_min: 0.02, gap: 0.3}"
+    assert f"by hand, {bounds}" in text
+    output.write_text(text.replace("model: stand-in", bounds), encoding="utf-8")
+    assert call("run", "--dry-run", "--accept-noise", output).code == 0
+
+
+@pytest.mark.parametrize(
+    "stem", ["2024-01-15", "2024", "20240115", "12", "0x10", "1e3", "1_000", "on", "off", "no", "yes", "true", "null"]
+)
+def test_a_file_named_as_a_day_a_number_or_a_word_of_yaml_is_described(tmp_path: Path, stem: str) -> None:
+    path = write_csv(tmp_path / f"{stem}.csv", readings(days=2, homes=["m1"]))
+    done = call("init", path, "-o", tmp_path / "settings.yaml")
+    assert done.code == 0, done.err
+    settings, name = read_settings(tmp_path / "settings.yaml"), stem.replace("_", "-")
+    assert (settings.domain, settings.query) == (name, f"{name}-histogram")
+    assert settings.sink is not None
+    assert settings.sink.parquet == f"{name}-releases.parquet"
 
 
 @pytest.mark.parametrize(
