@@ -39,7 +39,18 @@ from ...transforms.sources.files import ReadReadings, RegisterIncrements
 from ..console import facts, heading, listed, notes, paragraph, percent, plural, print_json, results, working
 from ..errors import CommandError, ExitCode
 from ..runners import read_source
-from .data_preview import ALIKE, COUNTER_RISES, NO_NUMBER, alike, most_frequent, rises_in, usual_step
+from .data_preview import (
+    ALIKE,
+    COUNTER_RISES,
+    NO_NUMBER,
+    alike,
+    clock_changes,
+    is_doubled,
+    local_times,
+    most_frequent,
+    rises_in,
+    usual_step,
+)
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -58,11 +69,6 @@ _CLOCK_SET_BACK = (
     "; some are of an hour that a clock set back doubles: if the times have no offset and the rows are in order, "
     "readings.ambiguous: in-order tells the two hours apart"
 )
-
-#: Microseconds of an hour and of a week; when the first Sunday since 1970 begins; and how long after the beginning of a
-#: Sunday clocks are set.
-_HOUR, _WEEK, _SUNDAY = 3_600_000_000, 7 * 24 * 3_600_000_000, 3 * 24 * 3_600_000_000
-_NIGHT = 4 * _HOUR
 
 #: A step of the readings that differs from the slots by less is that of a clock that goes wrong.
 _NEAR = 0.01
@@ -359,24 +365,8 @@ def _clock_changes(settings: Settings, data: Gathered) -> Iterator[str]:
     """An hour of a Sunday night that most series have twice, or not, as where times are of a clock that is set."""
     if _doubles_an_hour(settings, data):
         return
-    mine, steps = np.diff(data.series) == 0, np.diff(data.times)
-    usual = most_frequent(_steps(data)) or 0
-    for longer, behind, what in (
-        (0, 0, "has times twice, as where a clock is set back"),
-        (usual + _HOUR, usual, "has no times, as where a clock is set forward"),
-    ):
-        at = np.flatnonzero(mine & (steps == longer))
-        hours = (data.times[at] + behind) // _HOUR * _HOUR
-        is_night = (hours - _SUNDAY) % _WEEK < _NIGHT
-        pairs = np.unique(np.stack([hours[is_night], data.series[at][is_night]]), axis=1)
-        found, counts = np.unique(pairs[0], return_counts=True)
-        if len(found) and 2 * counts.max() > len(data.names):
-            hour = format_instant(int(found[counts.argmax()]))
-            yield (
-                f"the hour from {hour} of a Sunday {what}, in {counts.max():,} of {len(data.names):,} series: if the "
-                f"data have local times, set slots.timezone to their zone, such as Europe/Berlin, not "
-                f"{settings.slots.timezone}"
-            )
+    for evidence in clock_changes(data.series, data.times, len(data.names)):
+        yield f"{local_times(evidence, 'slots.timezone')}, not {settings.slots.timezone}"
 
 
 def _stand_ins(settings: Settings, data: Gathered) -> Iterator[str]:
@@ -435,8 +425,7 @@ def _doubles_an_hour(settings: Settings, data: Gathered) -> bool:
     zone = time_zone(settings.slots.timezone)
     same = (np.diff(data.series) == 0) & (np.diff(data.times) == 0)
     for stamp in np.unique(data.times[1:][same])[:_TRIED].tolist():
-        shown = dt.datetime.fromtimestamp(stamp // 1_000_000, zone)
-        if shown.replace(fold=0).utcoffset() != shown.replace(fold=1).utcoffset():
+        if is_doubled(dt.datetime.fromtimestamp(stamp // 1_000_000, zone)):
             return True
     return False
 

@@ -6,6 +6,7 @@ The guesses go into a settings file that its author reads; nothing else uses the
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import glob
 import json
 import re
@@ -31,7 +32,7 @@ from ...schemas.files import is_file, is_folder, open_regular, reason
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileFormat
-from ...schemas.slots import DAY_US
+from ...schemas.slots import DAY_US, HOUR_US, format_instant
 from ...transforms.common.batches import HIGHEST_US, Problem, is_text_type
 from ...transforms.formats.avro import whole_records
 from ...transforms.formats.csv import csv_rows
@@ -130,6 +131,9 @@ COUNTER_RISES, _CHANCE_RISES, _MAY_FALL, _CLEARED = 24, 2, 0.1, 100
 #: Series that are looked at for that.
 _SERIES_TRIED = 1_000
 
+#: Microseconds of a week; when the first Sunday since 1970 begins; and how long after that clocks are set.
+_WEEK, _SUNDAY, _NIGHT = 7 * DAY_US, 3 * DAY_US, 4 * HOUR_US
+
 #: Times of the day from which a table is said to be wide.
 _FEWEST_TIMES = 4
 #: Labels that a column has at most, and rows for each of them at least.
@@ -200,6 +204,9 @@ class Measured:
     interval_us: int  # usual distance between two readings of a series
     rises: bool  # whether the value of nearly every series rises and never falls: a meter's counter
     values: npt.NDArray[np.float64]  # the finite values; of a counter how much it rises from one reading to the next
+    # pairs of times of a series of which the second stands in the row after the first and is not later, shape (2, n)
+    falls_us: npt.NDArray[np.int64]
+    local: tuple[str, ...]  # what shows that times which are read as UTC are those of a clock that is set
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +408,47 @@ def _measured(path: Path, seen: _Seen) -> Measured:
     else:
         ends = seen.ends[known]
         times, interval = np.concatenate([instants, ends - 1]), slot_of(ends - instants)
-    return Measured(np.sort(times), interval, rises, values[np.isfinite(values)])
+    local = clock_changes(codes, instants, len(np.unique(codes)))
+    return Measured(np.sort(times), interval, rises, values[np.isfinite(values)], _falls(codes, instants), tuple(local))
+
+
+def _falls(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Distinct pairs of times of a series, in the order of its rows, that do not rise."""
+    order = np.argsort(codes, kind="stable")
+    codes, instants = codes[order], instants[order]
+    at = np.flatnonzero((np.diff(codes) == 0) & (np.diff(instants) <= 0))
+    return np.unique(np.stack([instants[at], instants[at + 1]]), axis=1)
+
+
+def clock_changes(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64], count: int) -> Iterator[str]:
+    """An hour of a Sunday night that most of ``count`` series have twice, or not, as of a clock that is set."""
+    order = np.lexsort((instants, codes))
+    codes, instants = codes[order], instants[order]
+    mine, steps = np.diff(codes) == 0, np.diff(instants)
+    usual = most_frequent(steps[mine & (steps > 0)]) or 0
+    for longer, behind, what in (
+        (0, 0, "has times twice, as where a clock is set back"),
+        (usual + HOUR_US, usual, "has no times, as where a clock is set forward"),
+    ):
+        at = np.flatnonzero(mine & (steps == longer))
+        hours = (instants[at] + behind) // HOUR_US * HOUR_US
+        is_night = (hours - _SUNDAY) % _WEEK < _NIGHT
+        pairs = np.unique(np.stack([hours[is_night], codes[at][is_night]]), axis=1)
+        found, counts = np.unique(pairs[0], return_counts=True)
+        if len(found) and 2 * counts.max() > count:
+            hour = format_instant(int(found[counts.argmax()]))
+            yield f"the hour from {hour} of a Sunday {what}, in {counts.max():,} of {count:,} series"
+
+
+def local_times(evidence: str, setting: str) -> str:
+    """What to do where a clock that is set shows in times that are read as UTC."""
+    return f"{evidence}: if the data have local times, set {setting} to their zone, such as Europe/Berlin"
+
+
+def is_doubled(shown: dt.datetime) -> bool:
+    """Whether the clock of a zone shows a time twice, because it is set back."""
+    first, second = (shown.replace(fold=fold).utcoffset() for fold in (0, 1))
+    return first is not None and second is not None and first > second
 
 
 def _beside(found: _Numbers, columns: ColumnRoles) -> Beside:

@@ -41,7 +41,7 @@ from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, listed, percent, plural, results
 from ..errors import CommandError, ExitCode, writing
 from ..runners import read_source
-from .data_preview import ALIKE, MALFORMED, NO_NUMBER, UNSURE, Look, look_at
+from .data_preview import ALIKE, MALFORMED, NO_NUMBER, UNSURE, Look, is_doubled, local_times, look_at
 from .fit import USUAL
 from .message_preview import MessageLook, look_at_messages
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
@@ -87,6 +87,7 @@ _PUBLIC_NAMES = (
     "names of columns that are not read, {}: {}; the settings have them in readings.wide: see there what to do where "
     "one is a person"
 )
+_TWO_HOURS = "an hour that a clock set back doubles is told apart by the order of rows, readings.ambiguous: in-order"
 _OTHER_KINDS = "most are of another kind; other devices have a look by their topics, and a job, of their own"
 _MESSAGE_COUNTER = "it rises and hardly falls in the look: read as a meter's counter, whose rise in a slot is the value"
 
@@ -126,6 +127,9 @@ _RISES = """
   # A GUESS: it rises and hardly falls, so it is a meter's counter, and a slot has what it rose since the last reading
   # before it; a reading on a boundary belongs to the slot that ends there. If it is none, write the column's name
   # alone."""
+_AMBIGUOUS_HOUR = """\
+  ambiguous: in-order  # a clock set back doubles an hour of the data: the rows, which are in order, tell the two apart
+"""
 _WITHOUT = """\
   # THE NAMES IN without BECOME PUBLIC WITH THIS FILE: of columns {}.
 """
@@ -483,7 +487,7 @@ def guess(look: Look, output: Path, zone: str, hold_out: str) -> Guess:
         layout=_layout(look),
         decimal="" if look.layout.decimal == "." or look.columns.labels else '  decimal: ","\n',
         this=shlex.quote(output.name),
-        parts=_parts(look, name),
+        parts=_parts(look, name, zone),
         measure="" if look.columns.labels else measure,
         interval=format_duration(look.measured.interval_us),
         origin=windows.text(windows.start),
@@ -583,7 +587,25 @@ def _in_utc(time_us: int, look: Look, zone: str) -> int:
     return time_us - (shown.utcoffset() or dt.timedelta()) // dt.timedelta(microseconds=1)
 
 
-def _parts(look: Look, name: str) -> str:
+def _is_in_order(look: Look, zone: str) -> bool:
+    """Whether the times of a series fall in an hour that the zone's clock doubles, from row to row, and in no other.
+
+    Where slots are shorter than the hour, a time that stands twice there may be one row twice.
+    """
+    if not look.naive or look.columns.until is not None or look.columns.wide == "times":
+        return False
+    where, found = _zone(zone), False
+    for pair in look.measured.falls_us.T.tolist():
+        shown = (dt.datetime.fromtimestamp(time // 1_000_000, dt.timezone.utc).replace(tzinfo=where) for time in pair)
+        are_doubled = all(map(is_doubled, shown))
+        falls = pair[1] < pair[0] or look.measured.interval_us >= HOUR_US
+        if are_doubled != falls:
+            return False
+        found = found or are_doubled
+    return found
+
+
+def _parts(look: Look, name: str, zone: str) -> str:
     """Where the parts of a reading are."""
     columns, without = look.columns, look.beside.without
     series = f"  series: {{constant: {_word(name)}}}  # the name of the only series\n"
@@ -591,6 +613,7 @@ def _parts(look: Look, name: str) -> str:
         series = f"  series: {_word(columns.series)}  # column with the name of the meter or wearer\n"
     time = _word(columns.time[0]) if len(columns.time) == 1 else f"[{', '.join(map(_word, columns.time))}]"
     parts = f"{'' if columns.wide == 'series' else series}  time: {time}{_time_more(look)}\n"
+    parts += _AMBIGUOUS_HOUR if _is_in_order(look, zone) else ""
     if columns.until is not None:
         parts += f"  until: {_word(columns.until)}  # a slot has the label that covers most of it\n"
     if columns.labels:
@@ -686,6 +709,10 @@ def _said_time(look: Look, windows: _Windows, zone: str) -> str:
     zoned = f"{', and '.join(of_zone)}{',' if len(of_zone) > 1 else ''} are of {zone}" if of_zone else "with offsets"
     if zone == "UTC":
         zoned = "times without an offset are read as UTC"
+        local = look.measured.local if look.naive else ()
+        zoned = "; ".join([zoned, *(local_times(one, "--timezone") for one in local)])
+    elif _is_in_order(look, zone):
+        zoned += f"; {_TWO_HOURS}"
     return f"column {columns}{read_as}; {zoned}"
 
 

@@ -380,6 +380,55 @@ def test_stage_columns_are_labels_and_no_label_column_is_ignored(tmp_path: Path)
     assert done.said("in Befund: --value counts them")
 
 
+def local_night(path: Path, *clocks: str, wide: bool = False) -> Path:
+    """Three days of two meters by a clock that is set back on the second, on which it shows ``clocks``."""
+    nights = [("2024-10-26", "00 01 02 03 04"), ("2024-10-27", " ".join(clocks)), ("2024-10-28", "00 01 02 03 04")]
+    stamps = [f"{day} {clock}{'' if ':' in clock else ':00'}" for day, shown in nights for clock in shown.split()]
+    if wide:
+        lines = ["time,m1,m2,m3", *(f"{stamp},0.1,0.2,0.{at % 9}" for at, stamp in enumerate(stamps))]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+    return write_csv(path, [(m, stamp, 0.1 * (at % 9)) for m in ("m1", "m2") for at, stamp in enumerate(stamps)])
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize(
+    ("clocks", "in_order"),
+    [
+        ("00 01 02 02 03 04", True),
+        ("00 00:30 01 01:30 02 02:30 02 02:30 03 03:30 04", True),
+        ("00 00:30 01 01:30 02 02:30 02:30 03 03:30 04", False),  # a row that stands twice
+        ("00 01 02 03 03 04", False),  # not the hour of this zone
+        ("00 01 02 02 01 03 04", False),  # not in order
+        ("00 01 02 03 04", False),
+    ],
+)
+def test_the_order_of_rows_tells_a_doubled_hour_apart(tmp_path: Path, clocks: str, in_order: bool, wide: bool) -> None:
+    path = local_night(tmp_path / "x.csv", clocks, wide=wide)
+    done = call("init", path, "-o", tmp_path / "settings.yaml", "--timezone", "Europe/Berlin")
+    assert done.code == 0, done.err
+    made = read_settings(tmp_path / "settings.yaml").readings
+    assert made is not None
+    assert (made.ambiguous == "in-order") == in_order == done.said("told apart by the order of rows")
+    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert not in_order or found["contradicting"] == 0
+
+
+def test_local_times_are_noticed_without_a_zone_and_read_as_utc(tmp_path: Path) -> None:
+    path = local_night(tmp_path / "x.csv", "00 01 02 02 03 04")
+    done = call("init", path, "-o", tmp_path / "settings.yaml")
+    said = (
+        "the hour from 2024-10-27T02:00:00Z of a Sunday has times twice, as where a clock is set back, in 2 of 2 series"
+    )
+    hint = "if the data have local times, set {} to their zone, such as Europe/Berlin"
+    assert done.said(f"times without an offset are read as UTC; {said}: {hint.format('--timezone')}")
+    made = read_settings(tmp_path / "settings.yaml").readings
+    assert made is not None
+    assert made.ambiguous == "earliest"
+    assert call("check", tmp_path / "settings.yaml").said(f"{said}: {hint.format('slots.timezone')}, not UTC")
+    assert not call("init", local_night(path, "00 01 02 03 04"), "-o", tmp_path / "b.yaml").said("of a Sunday")
+
+
 def test_weeks_of_a_zone_begin_on_mondays(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "load.csv", readings(days=24, homes=["m1"]))  # from 2024-03-01, a Friday
     done = call("init", path, "-o", tmp_path / "settings.yaml", "--timezone", "Europe/London")
