@@ -729,7 +729,11 @@ def _wide_times(table: pa.Table) -> _Seen | None:
 
 
 def _wide_series(table: pa.Table) -> _Seen | None:
-    """A table with a column for each series: columns of numbers that have one name but for its digits."""
+    """A table with a column for each series: columns of numbers that have one name but for its digits.
+
+    Beside three of them, which may be phases, a value is that of one series; beside more it is a sum of them, or
+    another quantity.
+    """
     times = _times_of(table)
     if times is None:
         return None
@@ -741,7 +745,8 @@ def _wide_series(table: pa.Table) -> _Seen | None:
     stem, count = max(stems.items(), key=lambda pair: pair[1], default=("", 0))
     columns = tuple(name for name in numbers if _DIGITS.sub("#", name.strip()) == stem)
     beside = [name for name in numbers if name not in columns]
-    if "#" not in stem or count < FEWEST_SERIES or count <= len(beside) or any(map(VALUE.search, beside)):
+    fewest = max(FEWEST_SERIES, len(beside) + 1, FEWEST_SERIES + any(map(VALUE.search, beside)))
+    if "#" not in stem or count < fewest:
         return None
     rows = slice(0, max(_FEWEST_WIDE_ROWS, ROWS * _CELLS_A_ROW // count))
     values = np.stack([_numbers(table, name, rows) for name in columns])

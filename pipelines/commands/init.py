@@ -668,7 +668,8 @@ def _said(look: Look, watts: float | None, windows: _Windows, zone: str) -> tupl
     """What is said of a look at a file."""
     columns, beside, lost, is_long = look.columns, look.beside, look.lost, look.columns.wide is None
     numbers = listed(beside.numbers, _SHOWN)
-    not_used = f"columns that are none of values: {numbers}; where one is, see readings.wide in the file"
+    not_used = f"columns that are none of values: {numbers}; where one is, see readings.wide in the file, and where "
+    not_used += "one alone is, use --value"
     if is_long:
         not_used = f"also numeric: {numbers}: use --value, or readings.wide if each of them is a series of its own"
     marks = UNSURE if lost.unsure else NO_NUMBER

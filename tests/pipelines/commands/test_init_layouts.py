@@ -571,6 +571,27 @@ def test_a_wide_table_with_columns_of_another_kind_leaves_them_out(tmp_path: Pat
     ).read_text(encoding="utf-8")
 
 
+def test_many_columns_of_homes_beside_a_total_are_a_series_each(tmp_path: Path) -> None:
+    homes = [f"home_{number}" for number in range(6)]
+    rows = [f"{at.isoformat()},{','.join(str((slot + n) % 5) for n in range(6))},20,9" for slot, at in enumerate(STEPS)]
+    (tmp_path / "x.csv").write_text(
+        "\n".join([f"timestamp,{','.join(homes)},temp_c,total_kwh", *rows]), encoding="utf-8"
+    )
+    done = call("init", tmp_path / "x.csv", "--hold-out", "0.5", "-o", tmp_path / "settings.yaml")
+    assert done.code == 0, done.err
+    assert done.said("a wide table: 6 columns from home_0 on are a series each")
+    assert done.said(
+        "not used columns that are none of values: temp_c, total_kwh; where one is, see readings.wide in the"
+    )
+    made = read_settings(tmp_path / "settings.yaml").readings
+    assert made is not None
+    assert made.wide is not None
+    assert made.wide.without == ["temp_c", "total_kwh"]
+    assert done.said("3 series, the history of the model")
+    done = call("init", tmp_path / "x.csv", "--value", "total_kwh", "-o", tmp_path / "other.yaml")
+    assert done.said("the whole file is one series")
+
+
 @pytest.mark.parametrize("row", ["soon", "2024-03-01"])
 def test_messages_about_many_columns_name_the_first_of_them(tmp_path: Path, row: str) -> None:
     names = [f"c{n}" for n in range(100)]
