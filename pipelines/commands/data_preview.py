@@ -60,6 +60,8 @@ PACKED = (".gz", ".bz2", ".zip")
 ROWS = 200_000
 _FEWEST_WIDE_ROWS, _CELLS_A_ROW = 200, 5
 _TRIED = 2_000
+#: Folders in a folder down to which files are looked for, as year=2024/month=01/day=01.
+_DEEPEST = 4
 #: Bytes that are parsed at once.
 _BLOCK = 1 << 20
 
@@ -342,7 +344,9 @@ def look_at(path: Path, value: str | None = None) -> Look:
     """Look at a data file, or at the first of a folder or a pattern; the column of the value is guessed if left out."""
     given, path = path, _first_file(path)
     endings = path.suffixes[-2:] if path.suffix.lower() in PACKED else [path.suffix]
-    files = given / f"*{''.join(endings)}" if is_folder(given) else given
+    files, inside = given, path.relative_to(given).parts[:-1] if is_folder(given) else ()
+    if is_folder(given):
+        files = given.joinpath(*("*" for _ in inside), f"*{''.join(endings)}")
     first = _first_rows(path, format_of(path), value)
     found = _with_numbers(first, value)
     may_be_wide = value is None and first.format in ("csv", "parquet")
@@ -350,6 +354,7 @@ def look_at(path: Path, value: str | None = None) -> Look:
     seen = seen or _long(found, value)
     columns, lost = seen.columns, _lost(found, seen)
     _check(found, columns, lost)
+    _check_folders(given, inside, columns)
     named = columns.value if columns.wide is None else f"{columns.value} {path.stem}"
     return Look(
         path=path,
@@ -391,6 +396,17 @@ def _check(found: _Numbers, columns: ColumnRoles, lost: Lost) -> None:
         raise CommandError(
             f"{path}: the times in {columns.time[0]} are digits of a date in a column of numbers, and numbers are read "
             "as counts since 1970; convert the column to text"
+        )
+
+
+def _check_folders(given: Path, inside: Sequence[str], columns: ColumnRoles) -> None:
+    """Check that the series are in the files, not in names of folders such as meter=m1."""
+    names = [name for name, mark, _ in (one.partition("=") for one in inside) if mark and SERIES.search(name)]
+    if names and columns.series is None and columns.wide is None:
+        raise CommandError(
+            f"{given}: {names[0]} is in names of folders alone, which are not read, so that all files would be one "
+            f"series; write the files with a column {names[0]}",
+            ExitCode.SOURCE,
         )
 
 
@@ -477,7 +493,7 @@ def _unpacked(path: Path) -> Path:
 def _first_file(path: Path) -> Path:
     """The file, or the first of a folder or a pattern."""
     if is_folder(path):
-        files = sorted(file for file in path.iterdir() if file.is_file() and _unpacked(file).suffix.lower() in FORMATS)
+        files = next(filter(None, (_files_in(path, depth) for depth in range(_DEEPEST + 1))), [])
         endings = {file.suffixes[-1].lower() if file.suffixes else "" for file in files}
         if len(endings) != 1:
             what = f"files of {len(endings)} endings" if endings else "no file of a known ending"
@@ -489,6 +505,18 @@ def _first_file(path: Path) -> Path:
             raise CommandError(f"{path}: no file matches; check the path", ExitCode.SOURCE)
         return Path(matching[0])
     return path
+
+
+def _files_in(folder: Path, depth: int) -> list[Path]:
+    """The files of known endings so deep in a folder; as a run, it follows no link to a folder there."""
+    found: list[Path] = []
+    for file in folder.glob("/".join("*" * (depth + 1))):
+        inside = file.relative_to(folder)
+        is_shown = not any(part.startswith(".") for part in inside.parts)
+        are_linked = any((folder / one).is_symlink() for one in list(inside.parents)[:-1])
+        if is_shown and not are_linked and file.is_file() and _unpacked(file).suffix.lower() in FORMATS:
+            found.append(file)
+    return sorted(found)
 
 
 def _first_rows(path: Path, file_format: FileFormat, value: str | None) -> _FirstRows:

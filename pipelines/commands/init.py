@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import glob
 import io
 import json
 import math
@@ -468,6 +469,14 @@ def name_of(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower() or "readings"
 
 
+def _title(look: Look) -> str:
+    """What the data are called: as the file, or as the folder of several."""
+    if look.files == look.path:
+        return look.path.stem
+    folder = next(one for one in look.files.parents if not glob.has_magic(str(one)))
+    return folder.resolve().name or look.path.stem
+
+
 def guess(look: Look, output: Path, zone: str, hold_out: str) -> Guess:
     """Write the settings for a file that was looked at; ``hold_out`` is the command that holds a history out."""
     windows = _windows(look, zone)
@@ -476,7 +485,7 @@ def guess(look: Look, output: Path, zone: str, hold_out: str) -> Guess:
     unknown = "factor from the column's unit to the unit of the edges"
     power = f"1 {look.unit} is {number_text(watts or 1)} W"
     measure = _measure(look.unit, look.measured.interval_us, watts, unknown=unknown, power=power)
-    name = name_of(look.path.stem)
+    name = name_of(_title(look))
     roster = roster_of(output).name
     compose = partial(
         _TEMPLATE.format,

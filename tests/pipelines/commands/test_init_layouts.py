@@ -571,6 +571,42 @@ def test_a_wide_table_with_columns_of_another_kind_leaves_them_out(tmp_path: Pat
     ).read_text(encoding="utf-8")
 
 
+def test_a_folder_that_is_partitioned_by_day_is_read_to_its_depth(tmp_path: Path) -> None:
+    for day in ("2024-03-01", "2024-03-02"):
+        folder = tmp_path / "my data" / f"day={day}"
+        folder.mkdir(parents=True)
+        rows = [{"meter": m, "time": at, "kwh": 0.5} for m in METERS for at in STEPS if at.isoformat()[:10] == day]
+        pq.write_table(pa.Table.from_pylist(rows), folder / "part-0.parquet")
+    (folder / ".part-0.csv").touch()
+    (tmp_path / "my data" / "_SUCCESS").touch()
+    (tmp_path / "linked").symlink_to("my data")
+    (tmp_path / "my data" / "copy").symlink_to(folder)
+    assert call("init", tmp_path / "linked", "-o", tmp_path / "linked.yaml").code == 0
+    done = call("init", tmp_path / "my data", "-o", tmp_path / "settings.yaml")
+    assert done.code == 0, done.err
+    made = read_settings(tmp_path / "settings.yaml")
+    assert made.source is not None
+    assert made.sink is not None
+    assert made.source.parquet == "my data/*/*.parquet"
+    assert (made.domain, made.query, made.sink.parquet) == (
+        "my-data",
+        "my-data-histogram",
+        "my-data-releases.parquet",
+    )
+    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (found["files"], found["readings"], found["series"]) == (2, 288, 3)
+
+
+def test_series_that_are_names_of_folders_alone_are_not_read_as_one(tmp_path: Path) -> None:
+    for meter in range(2):
+        folder = tmp_path / f"meter={meter}"
+        folder.mkdir()
+        pq.write_table(pa.table({"time": STEPS, "kwh": [0.5] * len(STEPS)}), folder / "part-0.parquet")
+    done = call("init", tmp_path, "-o", tmp_path / "settings.yaml")
+    assert done.code == 5
+    assert done.said("meter is in names of folders alone, which are not read, so that all files would be one series;")
+
+
 def test_many_columns_of_homes_beside_a_total_are_a_series_each(tmp_path: Path) -> None:
     homes = [f"home_{number}" for number in range(6)]
     rows = [f"{at.isoformat()},{','.join(str((slot + n) % 5) for n in range(6))},20,9" for slot, at in enumerate(STEPS)]
