@@ -9,6 +9,7 @@ from a file, from standard input, or from the end of the topics that the setting
 from __future__ import annotations
 
 import datetime as dt
+import json
 import sys
 import time
 from collections import Counter
@@ -35,7 +36,7 @@ from ...transforms.common.batches import reading_columns
 from ...transforms.formats.rows import Decoded
 from ...transforms.payloads.decoder import Trial, Tried
 from ...transforms.payloads.messages import Messages, SourceAwayError
-from ...transforms.sources.files import ReadReadings, RegisterIncrements
+from ...transforms.sources.files import ReadReadings, RegisterIncrements, are_messages
 from ..console import facts, heading, listed, notes, paragraph, percent, plural, print_json, results, working
 from ..errors import CommandError, ExitCode
 from ..runners import read_source
@@ -494,6 +495,9 @@ _MOST = 1 << 26
 
 _STDIN = "-"
 
+#: Lines of a payload that are looked at for documents.
+_TRIED_LINES = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Beside:
@@ -569,6 +573,9 @@ def trial_of(settings: Settings) -> Trial:
     readings = settings.readings
     if readings is None:
         raise SettingsError(["readings is missing: it says where the parts of a reading are in a message"])
+    source = settings.source
+    if source is not None and source.section is None and not are_messages(source.format, readings):
+        readings.check_columns()  # as a run does
     group = settings.group_by if settings.roster is None and isinstance(settings.group_by, str) else None
     schemas = None
     kafka = None if settings.source is None else settings.source.kafka
@@ -587,7 +594,7 @@ def try_file(path: Path, given: str | None, beside: Beside, *, from_topic: int |
     trial = trial_of(settings)
     messages = messages_of_file(given, beside) if given is not None else messages_of_topics(settings, from_topic or 1)
     try:
-        tried = list(trial.of(messages))
+        tried = [_with_lines(*pair) for pair in zip(trial.of(messages), messages.payloads, strict=True)]
     except SourceAwayError as error:
         raise CommandError(f"source.kafka.registry: {error}", ExitCode.SOURCE) from error
     if as_json:
@@ -595,6 +602,23 @@ def try_file(path: Path, given: str | None, beside: Beside, *, from_topic: int |
     else:
         show_tried(results(), tried, settings)
     return ExitCode.OK if any(one.readings for one in tried) else ExitCode.SOURCE
+
+
+def _with_lines(one: Tried, payload: bytes | None) -> Tried:
+    """The same with what to do where a payload is malformed because it has a document in each line."""
+    lines = [line for line in (payload or b"").splitlines() if line.strip()]
+    is_malformed = (one.rejected or "").startswith(RejectReason.MALFORMED_ROW.value)
+    if not is_malformed or not lines[1:] or not all(map(_is_document, lines[:_TRIED_LINES])):
+        return one
+    hint = "where a payload has a document in each, set readings.payload: ndjson; where each is a message, give --lines"
+    return replace(one, rejected=f"{one.rejected}; it has {plural(len(lines), 'line')}: {hint}")
+
+
+def _is_document(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict | list)
+    except (ValueError, RecursionError):
+        return False
 
 
 #: Readings of one message that are printed.

@@ -117,6 +117,31 @@ def test_no_reading_ends_with_5_and_a_wrong_call_with_2(tmp_path: Path) -> None:
     assert call("try", settings.settings, tmp_path / "empty.txt").said("it holds no message")
 
 
+@pytest.mark.parametrize(("form", "command", "code"), [("jsonl", "check", 2), ("jsonl", "try", 2), ("avro", "try", 0)])
+def test_a_mapping_that_files_of_columns_cannot_serve_is_refused_as_by_a_run(
+    tmp_path: Path, form: str, command: str, code: int
+) -> None:
+    (tmp_path / "one.jsonl").write_text(json.dumps({"id": "m", "r": [{"t": STAMP, "w": 7}]}) + "\n", encoding="utf-8")
+    mapping = {"series": {"path": "id"}, "time": {"path": "r[*].t"}, "value": {"path": "r[*].w"}, "unit": "W"}
+    settings = job(tmp_path, [], source={form: f"one.{form}"}, readings=mapping, rejects=None)
+    done = call(command, settings.settings, *([tmp_path / "one.jsonl"] if command == "try" else []))
+    assert done.code == code, done.err
+    assert done.said("readings.time is path r[*].t, and the source is files, which have columns") == (code == 2)
+
+
+def test_lines_that_are_tried_as_one_message_are_told_their_payload(tmp_path: Path) -> None:
+    settings = made(tmp_path, series="id", time="ts", value="w")
+    line = json.dumps({"id": "m1", "ts": STAMP, "w": 7})
+    (tmp_path / "m.txt").write_text(f"{line}\n{line}\n", encoding="utf-8")
+    hint = (
+        "it has 2 lines: where a payload has a document in each, set readings.payload: ndjson; where each is a message"
+    )
+    assert call("try", settings.settings, tmp_path / "m.txt").said(f"{hint}, give --lines")
+    assert len(tried(settings, tmp_path / "m.txt", "--lines")) == 2
+    (tmp_path / "m.txt").write_text(f"{line[:-1]}\n{line}\n", encoding="utf-8")
+    assert not call("try", settings.settings, tmp_path / "m.txt").said("ndjson")
+
+
 def test_a_topic_option_is_refused_for_a_source_of_files(tmp_path: Path) -> None:
     done = call("try", job(tmp_path).settings, "--from-topic", "1")
     assert (done.code, done.said("--from-topic reads source.kafka")) == (2, True)
