@@ -130,6 +130,7 @@ class Checked:
     silent: tuple[str, ...]  # series of the roster without a reading that counts
     remarks: tuple[str, ...]  # what to look at
     left_out: tuple[str, ...] = ()  # what matches the patterns and holds nothing that is read, a line for each kind
+    fell: dict[str, int] = field(default_factory=dict[str, int])  # how often each register that did fell
 
     @property
     def code(self) -> ExitCode:
@@ -150,6 +151,7 @@ class Gathered:
     left_out: tuple[str, ...] = ()  # what matches the patterns and holds nothing that is read, a line for each kind
     moving: tuple[str, ...] = ()  # series that name more than one group
     span: tuple[int, int] | None = None  # the earliest and latest time of the readings; ``None`` without readings
+    fell: dict[str, int] = field(default_factory=dict[str, int])  # how often each register that did fell
 
     def runs(self) -> Iterator[tuple[str, slice]]:
         """Each series with the place of its readings."""
@@ -226,7 +228,22 @@ def gather(source: ReadReadings) -> Gathered:
         source.left_out.lines,
         moving,
         span,
+        _fell(held) if is_register else {},
     )
+
+
+def _fell(held: Sequence[pa.RecordBatch]) -> dict[str, int]:
+    """How often the registers of each series are lower than before; of readings of one time the lowest is first."""
+    found = _Gathering()
+    for one in held:
+        found.take(one)
+    if not found.parts:
+        return {}
+    series, times, values = (np.concatenate(column) for column in zip(*found.parts, strict=True))
+    order = np.lexsort((values, times, series))
+    series, values = series[order], values[order]
+    falls = np.bincount(series[1:][(np.diff(series) == 0) & (np.diff(values) < 0)], minlength=len(found.numbers))
+    return {name: int(falls[number]) for name, number in sorted(found.numbers.items()) if falls[number]}
 
 
 def check(settings: Settings) -> Checked:
@@ -289,6 +306,7 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         silent=() if roster is None else tuple(name for name in roster.series if name not in heard),
         remarks=(),
         left_out=data.left_out,
+        fell=data.fell,
     )
     return replace(found, remarks=(*_of_values(found, settings, data), *_of_counts(found, settings, data, roster)))
 
@@ -323,6 +341,13 @@ def _of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
             f"{_named(found.never_fall)} never fall{'s' if len(found.never_fall) == 1 else ''}, or once to less than "
             "half, as a meter's counter does: if they count, set readings.value: {register: {column: NAME}}, so that a "
             "slot has what the counter rose in it"
+        )
+    if found.fell:
+        yield (
+            f"the {'counter' if len(found.fell) == 1 else 'counters'} of {_named(tuple(found.fell))} fell, "
+            f"{plural(sum(found.fell.values()), 'time')} in all: a fall is taken for a counter that begins at 0 again, "
+            "unless readings.value.register.rollover says where it goes over its end; look whether the rows of two "
+            "meters share a name"
         )
     lost = sum(one.rows for one in found.rejected if one.reason == RejectReason.NOT_A_NUMBER)
     share = lost / max(found.readings + sum(one.rows for one in found.rejected), 1)

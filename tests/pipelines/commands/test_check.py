@@ -67,6 +67,23 @@ def test_a_counter_and_a_series_in_another_unit_are_reported(tmp_path: Path) -> 
     assert any("register" in one for one in said["remarks"])
 
 
+def test_falls_of_registers_are_counted_by_series(tmp_path: Path) -> None:
+    rows: list[Row] = [(home, stamp, 50.0 + at % 96) for at, (home, stamp, _) in enumerate(readings(days=2))]
+    mapping = {"series": "meter", "time": "ts", "value": {"register": {"column": "kwh"}}, "unit": "kWh", "scale": 2000}
+    said = found(job(tmp_path, rows, readings=mapping))
+    assert said["fell"] == {}
+    rows = [
+        (m, t, v - 40 * ((m == "m2" and at % 96 > 9) + (m == "m4" and at % 96 in (20, 50))))
+        for at, (m, t, v) in enumerate(rows)
+    ]
+    said = found(job(tmp_path, rows, readings=mapping))
+    assert said["fell"] == {"m2": 1, "m4": 2}
+    (remark,) = [one for one in said["remarks"] if "fell" in one]
+    assert remark.startswith(
+        "the counters of 2 series (m2, m4) fell, 3 times in all: a fall is taken for a counter that"
+    )
+
+
 def test_values_a_thousand_times_too_small_for_the_edges_are_reported(tmp_path: Path) -> None:
     rows: list[Row] = [(home, stamp, value / 1000) for home, stamp, value in readings(days=2)]
     (remark,) = [one for one in found(job(tmp_path, rows))["remarks"] if "readings.scale" in one]
