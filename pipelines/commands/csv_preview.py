@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -52,10 +53,12 @@ GROUPED = re.compile(
 _BELOW_THOUSAND = re.compile(r"[-+]?\d{1,3}")
 _DIGIT = re.compile(r"\d")
 _TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
-#: Numbers and times, which are no names of columns.
-_DATA = re.compile(
-    r"[-+]?[\d.]*\d([eE][-+]?\d+)?|(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ]\d.*)?"
-)
+#: Days; and numbers and times, which are no names of columns.
+_DAY = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ]\d.*)?")
+_DATA = re.compile(rf"[-+]?[\d.]*\d([eE][-+]?\d+)?|{_DAY.pattern}")
+
+#: Lines that are looked at for the names of the columns, where these are not in the first one.
+_LINES_ABOVE = 50
 
 #: The error handler of codecs that writes a question mark for every byte that is no text.
 _MARK = "quiltstream-mark"
@@ -84,6 +87,32 @@ def layout_of(path: Path, value: str | None = None) -> Layout:
     grouped = tuple(name for name, cells in given.items() if not has_commas and _may_be_grouped(cells))
     texts = tuple(name for name, cells in given.items() if _are_texts(cells, is_hour=HOUR.search(name) is not None))
     return Layout(encoding, delimiter, "," if has_commas else ".", grouped, texts)
+
+
+def header_below(path: Path) -> str:
+    """What to do where a line below the first one looks like the names of the columns; empty where none does."""
+    with open_text(str(path)) as file:
+        sample = file.read(_BYTES)
+    encoding = _encoding(sample)
+    lines = sample.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace").splitlines()[:_LINES_ABOVE]
+    for delimiter in _DELIMITERS:
+        rows: list[list[str]] = []
+        with suppress(csv.Error):
+            rows += (next(csv.reader([line], delimiter=delimiter), []) for line in lines)
+        for at in range(1, len(rows) - 1):
+            if _are_names(rows[at], rows[at + 1]):
+                return f"line {at + 1} looks like the header: take away the {plural(at, 'line')} above it"
+    return ""
+
+
+def _are_names(names: list[str], below: list[str]) -> bool:
+    """Whether a line has the names of the columns: no data, a time by its name or below it, and data below."""
+    given = [name.strip() for name in names if name.strip()]
+    is_data = any(map(_DATA.fullmatch, given))
+    cells = [cell.strip() for cell in below]
+    is_timed = any(map(TIME.search, given)) or any(map(_DAY.fullmatch, cells))
+    is_wide = len(given) > 1 and len(names) == len(below)
+    return is_wide and not is_data and is_timed and any(map(_DATA.fullmatch, cells))
 
 
 def batches_of(layout: Layout, file: BinaryIO) -> Iterator[pa.RecordBatch]:
@@ -165,7 +194,11 @@ def _check_first(path: Path, header: str, others: Sequence[str], delimiter: str)
     delimiter = max(_DELIMITERS, key=usual.__getitem__)
     raise CommandError(
         f"{path}: its first line has {plural(_width(header, delimiter), 'column')}, and the lines below it have "
-        f"{usual[delimiter]}; begin the file with a line of the names of all columns, and take away what is above it",
+        f"{usual[delimiter]}; "
+        + (
+            header_below(path)
+            or "begin the file with a line of the names of all columns, and take away what is above it"
+        ),
         ExitCode.SOURCE,
     )
 
@@ -181,8 +214,8 @@ def _check_names(path: Path, names: list[str]) -> None:
     are_names = len(whole) >= FEWEST_SERIES and len(set(whole)) == len(whole) and any(map(TIME.search, others))
     if any(_DATA.fullmatch(name.strip()) for name in others) or (whole and not are_names):
         raise CommandError(
-            f"{path}: its first line looks like data, not like the names of columns; put a line of names above it, "
-            "for example meter,time,kwh",
+            f"{path}: its first line looks like data, not like the names of columns; "
+            + (header_below(path) or "put a line of names above it, for example meter,time,kwh"),
             ExitCode.SOURCE,
         )
 

@@ -40,7 +40,7 @@ from ...transforms.formats.paths import SourceFileError, open_text
 from ...transforms.formats.rows import MISSING, Columns, clock_columns, clock_times, read_values
 from ...transforms.formats.times import Stamps, TimePattern, TimeReader
 from ..errors import CommandError, ExitCode
-from .csv_preview import FEWEST_SERIES, GROUPED, HOUR, TIME, Layout, batches_of, layout_of
+from .csv_preview import FEWEST_SERIES, GROUPED, HOUR, TIME, Layout, batches_of, header_below, layout_of
 
 #: Formats by the endings of files, and endings of packed files of text.
 FORMATS: dict[str, FileFormat] = {
@@ -79,9 +79,11 @@ _SERIES = re.compile(f"{SERIES.pattern}|{_COUNTS.pattern}", re.IGNORECASE)
 _UPDATE = re.compile(r"update", re.IGNORECASE)
 _BEGIN = re.compile(r"start|begin|from|onset", re.IGNORECASE)
 _END = re.compile(r"end|stop|until|finish|(^|_)to$", re.IGNORECASE)
+#: A time that is, most likely, the end of the interval whose value stands beside it.
+STAMPS_END = re.compile(r"(?<![^\W_])(bis|ends?|ende|to|until|fin|tot)(?![^\W_])|end_?time|zeit_?ende", re.IGNORECASE)
 VALUE = re.compile(
     r"kwh|_wh$|^wh$|kw$|power|watt|load|energy|consum|value(?!r)|reading|(?<!ac)(?<!dis)count(?!y|ry)"
-    r"|verbrauch|[eé]nergie|leistung|wert|valeur|puissance|consommation|valor(?![ai])|verbruik",
+    r"|(?<![^\W_])m[3³](?![^\W_])|verbrauch|[eé]nergie|leistung|wert|valeur|puissance|consommation|valor(?![ai])|verbruik",
     re.IGNORECASE,
 )
 _LABEL = re.compile(
@@ -99,6 +101,7 @@ _UNITS = tuple(
         (r"(?<![^\s_(\[])(?-i:MW)(?![^\s)\]])", "MW"),
         (r"(?<![^\s_(\[])kw(?![^\s)\]])", "kW"),
         (r"(?<![^\s_(\[])w(?![^\s)\]])|watt", "W"),
+        (r"(?<![^\s_(\[])m[3³](?![^\s)\]])", "m3"),
     )
 )
 _UNITS_OF_POWER = frozenset({"W", "kW", "MW"})
@@ -174,6 +177,7 @@ _MAY_BE_GROUPED = re.compile(
     r"[-+]?[1-9]\d{0,2}((\.\d{3})+(,\d+)?|(,\d{3})+(\.\d+)?|(['\u2019 \u00a0\u202f]\d{3})+([.,]\d+)?)"
 )
 _WITH_MARK = re.compile(r"[-+]?\d+[.,]\d+")
+_WITH_UNIT = re.compile(r"[-+]?\d+([.,]\d+)*\s*([kKMm]?[wW]([hH])?|m[3³]|[kKMG]?[jJ])")
 _GROUP_MARK = re.compile(r"[.,'\u2019 \u00a0\u202f]")
 
 
@@ -634,7 +638,8 @@ def _with_single_names(path: Path, table: pa.Table) -> pa.Table:
     table = table.select(kept)
     for name, count in twice.items():
         if name in table.column_names:
-            raise CommandError(f"{path}: it has {count} columns {name!r}; rename all but one", ExitCode.SOURCE)
+            way = ("" if name.strip() else header_below(path)) or "rename all but one"
+            raise CommandError(f"{path}: it has {count} columns {name!r}; {way}", ExitCode.SOURCE)
     return table
 
 
@@ -788,10 +793,11 @@ def _long(found: _Numbers, value: str | None) -> _Seen:
     table = found.table
     times = _times_of(table)
     if times is None:
+        way = "convert the file, or build the readings in a pipeline of your own (docs/guides/own-pipeline.md)"
+        header = header_below(found.first.path) if found.first.format == "csv" else ""
         raise CommandError(
             f"{found.first.path}: none of its columns, {_listed(table.column_names)}, looks like a time; "
-            f"{_flatten(table)}convert the file, or build the readings in a pipeline of your own "
-            "(docs/guides/own-pipeline.md)"
+            + (header or f"{_flatten(table)}{way}")
         )
     label = _label(found, times.columns, value)
     if label is not None:
@@ -818,12 +824,26 @@ def _value(found: _Numbers, every: list[str], wanted: str | None) -> str:
     if wanted is None:
         raise CommandError(
             f"{path}: none of its columns, {_listed(table.column_names)}, holds numbers to measure; {_flatten(table)}"
-            "convert the file"
+            + (_said_units(table) or "convert the file")
         )
     there, what = "no column of numbers", "name a column of labels"
     if numbers:
         there, what = f"the columns of numbers {_listed(numbers)}", "name one, or one of labels"
     raise CommandError(f"--value {wanted!r}: {path} has {there}; {_flatten(table)}{what}")
+
+
+def _said_units(table: pa.Table) -> str:
+    """What to do where units stand behind the numbers of a column; empty where they do in none."""
+    united = [name for name in table.column_names if is_text_type(table[name].type) and _has_units(table, name)]
+    if not united:
+        return ""
+    return f"a unit stands behind each number in {_listed(united)}, as in 0.5 kWh: write the numbers alone"
+
+
+def _has_units(table: pa.Table, name: str) -> bool:
+    """Whether nearly all texts of a column are numbers with a unit behind them."""
+    tried = _tried([str(text).strip() for text in table[name].drop_null().to_pylist()])
+    return bool(tried) and sum(map(bool, map(_WITH_UNIT.fullmatch, tried))) >= _NEARLY_ALL * len(tried)
 
 
 def _labelled(found: _Numbers, times: _Times, label: str) -> _Seen:
@@ -869,7 +889,8 @@ def _label_columns(table: pa.Table, without: tuple[str, ...]) -> list[str]:
     texts = [name for name in table.column_names if name not in without and is_text_type(table[name].type)]
     counts = {name: len(_texts(table, name)) for name in texts if not _SERIES.search(name) and not HOUR.search(name)}
     most = min(_MOST_LABELS, table.num_rows // _ROWS_A_LABEL)
-    return [name for name, count in counts.items() if 2 <= count <= most]  # noqa: PLR2004 - one label tells nothing
+    few = [name for name, count in counts.items() if 2 <= count <= most]  # noqa: PLR2004 - one label tells nothing
+    return [name for name in few if not _has_units(table, name)]
 
 
 def _texts(table: pa.Table, name: str) -> tuple[str, ...]:
@@ -1027,9 +1048,10 @@ def _of_counts(table: pa.Table, name: str) -> _Times | None:
 
 
 def _preference(table: pa.Table, name: str) -> tuple[bool, ...]:
-    """What speaks against a column as the time, the worst first: its name, or that it has days, or updates, alone."""
+    """What speaks against a column as the time, the worst first: its name; days, updates, or ends alone."""
     is_part = _is_part(table, name)
-    return not TIME.search(name), is_part and not _hours(table, name), bool(_UPDATE.search(name)), is_part
+    are_updates, are_ends = (names.search(name) is not None for names in (_UPDATE, STAMPS_END))
+    return not TIME.search(name), is_part and not _hours(table, name), are_updates, is_part, are_ends
 
 
 def _days_of(table: pa.Table) -> _Times | None:

@@ -42,7 +42,7 @@ from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, listed, percent, plural, results
 from ..errors import CommandError, ExitCode, writing
 from ..runners import read_source
-from .data_preview import ALIKE, MALFORMED, NO_NUMBER, UNSURE, Look, is_doubled, local_times, look_at
+from .data_preview import ALIKE, MALFORMED, NO_NUMBER, STAMPS_END, UNSURE, Look, is_doubled, local_times, look_at
 from .fit import USUAL
 from .message_preview import MessageLook, look_at_messages
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
@@ -73,7 +73,12 @@ _ELSEWHERE = "choose another place with -o"
 _OTHER_FOLDER = "write the settings into another folder, with -o OTHERFOLDER/settings.yaml"
 _USUAL_BINS = "bins everyone would choose"
 _NO_UNIT = "of no known unit"
-_NO_TIME = "see how they are written, and where hours go from 1 to 24, subtract one"
+_NO_TIME = "see how they are written, and write 24:00 as 00:00 of the day after"
+_NO_HOUR = "see how they are written, and where hours go from 1 to 24, subtract one"
+_STAMPS_END = (
+    "by its name it has the ends of intervals, and a reading is of the slot that begins at its time; no setting moves "
+    "it: where they are ends, subtract the interval from the times in the data"
+)
 _THOUSANDS = (
     "all values with a point have three digits after it, and the others have none and are below 1000: where the point "
     "separates thousands, write them without it"
@@ -682,12 +687,15 @@ def _said(look: Look, watts: float | None, windows: _Windows, zone: str) -> tupl
     if is_long:
         not_used = f"also numeric: {numbers}: use --value, or readings.wide if each of them is a series of its own"
     marks = UNSURE if lost.unsure else NO_NUMBER
+    no_time = _NO_HOUR if look.measured.interval_us == HOUR_US else _NO_TIME
+    are_ends = not look.measured.rises and any(map(STAMPS_END.search, columns.time))
     rows = (
         ("malformed", lost.malformed, f"{percent(lost.malformed)} of the lines, rejected: {MALFORMED}"),
         ("series", True, _said_series(look)),
         ("names", lost.alike, f"{lost.alike:,} {ALIKE}"),
         ("time", True, _said_time(look, windows, zone)),
-        ("no time", lost.no_time, f"{percent(lost.no_time)} of the rows, rejected: {_NO_TIME}"),
+        ("no time", lost.no_time, f"{percent(lost.no_time)} of the rows, rejected: {no_time}"),
+        ("ends", are_ends, _STAMPS_END),
         ("value", True, _said_value(look, watts)),
         ("no number", lost.no_number, f"{percent(lost.no_number)} of it, rejected: {marks}"),
         ("thousands", is_long and columns.value in look.layout.grouped, _THOUSANDS),

@@ -22,6 +22,7 @@ import pytest
 
 from quiltstream.pipelines.commands import data_preview
 from quiltstream.pipelines.commands.data_preview import slot_of
+from quiltstream.pipelines.console import plural
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.schemas.settings.places import Constant, RegisterValue
 
@@ -569,6 +570,78 @@ def test_a_wide_table_with_columns_of_another_kind_leaves_them_out(tmp_path: Pat
     assert "BECOME PUBLIC WITH THIS FILE: of columns that are taken for no series. If one is, such as a person" in (
         tmp_path / "settings.yaml"
     ).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("above", "mark", "count", "begin"),
+    [
+        ("Export;;\nKunde;4711;\n\n", ";", 3, "it has 2 columns '';"),
+        ("Lastgang\n\n", ";", 2, "none of its columns, Lastgang, looks like a time;"),
+        ("Lastgang\n", ",", 1, "its first line has 1 column, and the lines below it have 3;"),
+        ("2024-03-01;2024-03-02;\n", ";", 1, "its first line looks like data,"),
+    ],
+)
+def test_lines_above_the_names_of_the_columns_are_counted(
+    tmp_path: Path, above: str, mark: str, count: int, begin: str
+) -> None:
+    text = above + lines(german, header=("Zähler", "Zeit", "kWh"), delimiter=mark)
+    (tmp_path / "x.csv").write_text(text, encoding="utf-8")
+    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    assert done.code != 0
+    assert done.said(begin)
+    assert done.said(f"line {count + 1} looks like the header: take away the {plural(count, 'line')} above it")
+    assert "4711" not in done.err
+    (tmp_path / "x.csv").write_text("".join(text.splitlines(keepends=True)[count:]), encoding="utf-8")
+    assert call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml").code == 0
+
+
+@pytest.mark.parametrize("steps", [5, 90])
+def test_numbers_with_a_unit_behind_them_are_no_labels_and_refused(tmp_path: Path, steps: int) -> None:
+    rows = [f"{at.isoformat()},0.{100 + slot % steps} kWh" for slot, at in enumerate(STEPS)]
+    done = begun(tmp_path, "time,usage", rows)
+    assert done.code == 2
+    assert done.said("holds numbers to measure; a unit stands behind each number in usage, as in 0.5 kWh: write the")
+    assert done.err.count("kWh") == 1
+
+
+@pytest.mark.parametrize(("minutes", "is_hourly"), [(30, False), (60, True)])
+def test_hours_from_1_to_24_are_a_reason_of_hourly_data_only(tmp_path: Path, minutes: int, is_hourly: bool) -> None:
+    days = [(day, at) for day in range(1, 15) for at in range(minutes, 24 * 60 + 1, minutes)]
+    rows = [f"2024-03-{day:02} {at // 60:02}:{at % 60:02},{at % 7}" for day, at in days]
+    done = begun(tmp_path, "time,kwh", rows)
+    assert done.code == 0, done.err
+    assert done.said("where hours go from 1 to 24, subtract one") == is_hourly
+    assert done.said("write 24:00 as 00:00 of the day after") != is_hourly
+
+
+@pytest.mark.parametrize(
+    ("names", "taken", "is_said"),
+    [
+        ("Bis,kwh", "Bis", True),
+        ("interval_end,kwh", "interval_end", True),
+        ("end_time,start_time,kwh", "start_time", False),
+        ("Zeit,kwh", "Zeit", False),
+        ("end,register", "end", False),
+    ],
+)
+def test_stamps_at_the_ends_of_intervals_are_mentioned(tmp_path: Path, names: str, taken: str, is_said: bool) -> None:
+    count = names.count(",")
+    value_of = (lambda slot: slot) if "register" in names else (lambda slot: slot % 7)
+    rows = [f"{','.join([at.isoformat(' ')[:16]] * count)},{value_of(slot)}" for slot, at in enumerate(STEPS)]
+    done = begun(tmp_path, names, rows)
+    assert done.code == 0, done.err
+    assert done.said(f"column {taken};")
+    assert done.said("where they are ends, subtract the interval from the times in the data") == is_said
+
+
+def test_cubic_metres_are_a_unit_that_names_a_value(tmp_path: Path) -> None:
+    done = begun(tmp_path, "time,temp,register_m3", (f"{at.isoformat()},7,{slot}" for slot, at in enumerate(STEPS)))
+    assert done.code == 0, done.err
+    assert done.said("value column register_m3, m3")
+    made = read_settings(tmp_path / "settings.yaml").readings
+    assert made is not None
+    assert made.unit == "m3"
+    assert isinstance(made.value, RegisterValue)
 
 
 def test_a_folder_that_is_partitioned_by_day_is_read_to_its_depth(tmp_path: Path) -> None:
