@@ -491,13 +491,13 @@ def guess(look: Look, output: Path, zone: str, hold_out: str) -> Guess:
     power = f"1 {look.unit} is {number_text(watts or 1)} W"
     measure = _measure(look.unit, look.measured.interval_us, watts, unknown=unknown, power=power)
     name = name_of(_title(look))
-    roster = roster_of(output).name
+    roster, path = roster_of(output).name, _relative(look.files, output)
     compose = partial(
         _TEMPLATE.format,
         **_shared(name, zone, "parquet", f"{name}-releases.parquet"),
-        file=look.files.name,
+        file=path,
         format=look.format,
-        path=_word(_relative(look.files, output)),
+        path=_word(path),
         layout=_layout(look),
         decimal="" if look.layout.decimal == "." or look.columns.labels else '  decimal: ","\n',
         this=shlex.quote(output.name),
