@@ -37,6 +37,7 @@ from ...privacy.estimation.per_series import (
     PSEUDO_VISITS,
     Contractions,
     contractions,
+    largest_cover,
     rank_of,
 )
 from ...privacy.estimation.transition_counts import EstimationError, TransitionCounts, chain_from_counts
@@ -616,10 +617,9 @@ def _rank(cover: str, series: int) -> int:
     try:
         return rank_of(cover, series)
     except EstimationError as error:
-        most = math.floor(100 * series / (series + 1)) / 100
         raise CommandError(
-            f"--{error}; the largest for this history is --cover {most:g}; without a cover, --belief pooled takes one "
-            "chain of all series together, whose promise holds for series that follow it"
+            f"--{error}; the largest for this history is --cover {largest_cover(series):g}; without a cover, "
+            "--belief pooled takes one chain of all series together, whose promise holds for series that follow it"
         ) from error
 
 

@@ -29,6 +29,7 @@ import numpy.typing as npt
 import yaml
 from pydantic import ValidationError
 
+from ...privacy.estimation.per_series import largest_cover
 from ...schemas.files import write_whole
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import KafkaSource
@@ -378,8 +379,8 @@ def _fit_command(settings: Path | str, roster: Path | str, held: int) -> str:
 
 
 def cover_of(series: int) -> str:
-    """The usual cover, or the largest, n / (n + 1) in hundredths, of a history of so few series that it is less."""
-    return f"{min(float(USUAL), math.floor(100 * series / (series + 1)) / 100):g}"
+    """The usual cover, or the largest of a history of so few series that it is less."""
+    return f"{min(float(USUAL), largest_cover(series)):g}"
 
 
 def _guess_from_broker(options: Options) -> Guess:

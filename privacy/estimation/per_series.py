@@ -188,6 +188,11 @@ def rank_of(cover: str | Fraction, series: int) -> int:
     return rank
 
 
+def largest_cover(series: int) -> float:
+    """The largest cover of n series that :func:`rank_of` takes, n / (n + 1), in whole hundredths."""
+    return math.floor(100 * series / (series + 1)) / 100
+
+
 def _sigma_of(*curves: NDArray[np.float64]) -> float:
     try:
         return _sigma(DobrushinBounds(*(zip(STEPS, curve.tolist(), strict=True) for curve in curves)))
