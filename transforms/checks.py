@@ -272,7 +272,8 @@ STAND_IN_TEXT = (
     "model is stand-in: its bounds are made of slots.interval alone, and nothing says that they hold for these series; "
     "where a series forgets more slowly, the noise is too little and the loss more than the ledger says",
     "- fit a model on series that are not published: `quiltstream init DATA --hold-out 0.5` keeps every second one "
-    "out of the roster, `quiltstream fit SETTINGS --exclude ROSTER` fits those that it does not name; set model: model.json",
+    "out of the roster, `quiltstream fit SETTINGS --exclude ROSTER` fits those that it does not name; set "
+    "model: model.json",
     "- or give bounds that you can defend by hand, model: {pi_min: ..., gap: ...}",
     "- or publish under the stand-in all the same: run --accept-stand-in, or PrivateHistograms(..., "
     "accept_stand_in=True); every row says so in model_provenance",
