@@ -134,10 +134,12 @@ class OutputError(CommandError):
     """Standard output cannot be written."""
 
     @classmethod
-    def of(cls, error: OSError | None) -> OutputError:
-        """The error of a write to standard output, or that it is closed."""
-        why = "it is closed" if error is None else reason(error)
-        text = f"standard output: cannot be written ({why}); make room or send it elsewhere, and run the command again"
+    def of(cls, error: OSError) -> OutputError:
+        """The error of a write to standard output."""
+        text = (
+            f"standard output: cannot be written ({reason(error)}); make room or send it elsewhere, and run the "
+            "command again: what is on record stays"
+        )
         return cls(text, ExitCode.PIPE if isinstance(error, BrokenPipeError) else ExitCode.SINK)
 
 

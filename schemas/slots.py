@@ -738,6 +738,8 @@ class SlotClasses:
                     "through the schedule, so some would be in two classes; use a shorter slots.interval, begin "
                     f"slots.origin with {what} there, or use slots.timezone UTC"
                 )
+        if first_us is None:
+            return  # clocks that change a minute behind an hour are of years that an open start need not mean
         within = changes[(changes - grid.origin_us) % grid.interval_us != 0]
         split = within[self.at(within - 1) != self.at(within)]
         if len(split):

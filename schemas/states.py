@@ -37,8 +37,11 @@ import numpy.typing as npt
 #: Label of the state of a cell without a reading.
 MISSING_LABEL = "missing"
 
-#: What rounding moves a value by, as a share of it: some steps of a number of 53 bits, far below the digits of a meter.
-ROUNDING = 2.0**-40
+#: What rounding moves a value by at most, as a share of it: some steps of a number of 53 bits.
+ROUNDING = 2.0**-48
+
+#: As a share of the distance to another edge, where edges are as close together as that.
+_OF_A_BIN = 2.0**-10
 
 #: Most cells of a lookup; edges that are closer together relative to their range are searched instead.
 _LOOKUP_CELLS = 4096
@@ -75,7 +78,9 @@ class _Lookup:
 def _lowest(edges: tuple[float, ...]) -> npt.NDArray[np.float64]:
     """The lowest value that counts as each edge."""
     array = np.asarray(edges, dtype=np.float64)
-    return array - np.abs(array) * ROUNDING
+    with np.errstate(over="ignore"):
+        below = np.diff(array, prepend=-np.inf) * _OF_A_BIN
+    return array - np.minimum(np.abs(array) * ROUNDING, below)
 
 
 @lru_cache(maxsize=64)

@@ -175,7 +175,10 @@ def _say(text: str) -> None:
 
 
 class _Output:
-    """Standard output, or its bytes, of which what cannot be written is an error of its own; ``None`` is closed."""
+    """Standard output, or its bytes, of which what cannot be written is an error of its own.
+
+    Where it is closed before the command begins it is ``None``, and takes what is written, as Python has it.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -192,7 +195,7 @@ class _Output:
     def write(self, text: Any) -> int:
         """Write text or bytes."""
         if self._stream is None:
-            raise OutputError.of(None)
+            return len(text)
         return self._done(lambda: self._stream.write(text))
 
     def flush(self) -> None:
@@ -221,14 +224,17 @@ def _written() -> Generator[None]:
         OutputError: it cannot be written.
     """
     before = sys.stdout
-    sys.stdout = cast("TextIO", _Output(before))
+    output = cast("TextIO", _Output(before))
+    sys.stdout = output
     try:
         yield
+        output.flush()
+    except BaseException:
+        with suppress(OutputError):  # what ended the command first is its end
+            output.flush()
+        raise
     finally:
-        try:
-            sys.stdout.flush()
-        finally:
-            sys.stdout = before
+        sys.stdout = before
 
 
 #: Signals by which the command is to end. Python drops a ``KeyboardInterrupt`` that comes into a destructor, or into a

@@ -138,6 +138,8 @@ _SERIES_TRIED = 1_000
 
 #: Microseconds of a week; when the first Sunday since 1970 begins; and how long after that clocks are set.
 _WEEK, _SUNDAY, _NIGHT = 7 * DAY_US, 3 * DAY_US, 4 * HOUR_US
+#: Months in which they are, north and south of the equator.
+_SET_IN = (3, 4, 9, 10, 11)
 
 #: Times of the day from which a table is said to be wide.
 _FEWEST_TIMES = 4
@@ -452,7 +454,8 @@ def clock_changes(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64],
     ):
         at = np.flatnonzero(mine & (steps == longer))
         hours = (instants[at] + behind) // HOUR_US * HOUR_US
-        is_night = (hours - _SUNDAY) % _WEEK < _NIGHT
+        months = hours.astype("datetime64[us]").astype("datetime64[M]").astype(np.int64) % 12 + 1
+        is_night = ((hours - _SUNDAY) % _WEEK < _NIGHT) & np.isin(months, _SET_IN)
         pairs = np.unique(np.stack([hours[is_night], codes[at][is_night]]), axis=1)
         found, counts = np.unique(pairs[0], return_counts=True)
         if len(found) and 2 * counts.max() > count:

@@ -27,6 +27,7 @@ from ...transforms.common.batches import DECODED, counter_name
 from ...transforms.sources.progress import LEDGER, Heartbeat
 from ...transforms.sources.reader import PollingPolicy
 from ..console import listed, plural
+from ..errors import OutputError
 from ..metrics_page import MetricFamily, metrics_text, serve_metrics
 
 __all__ = [
@@ -754,7 +755,7 @@ class WatchLoop:
     def _rounds(self) -> None:
         while not self._stop.wait(self._beat_s):
             # a closed output ends the job where it is written to next; the metric goes on until then
-            with suppress(OSError, ValueError), self._lock:
+            with suppress(OSError, ValueError, OutputError), self._lock:
                 self._look()
 
     def _questions(self, cluster: Cluster) -> None:

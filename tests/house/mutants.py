@@ -294,7 +294,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a value that rounding put below an edge stays below it",
         file="schemas/states.py",
-        old="return array - np.abs(array) * ROUNDING",
+        old="return array - np.minimum(np.abs(array) * ROUNDING, below)",
         new="return array",
         tests=("tests/schemas/test_lookup.py",),
     ),

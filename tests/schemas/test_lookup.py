@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import example, given
@@ -11,8 +12,13 @@ from quiltstream.schemas.states import ROUNDING, StateSpace
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
-def around(edge: float) -> list[float]:
-    lowest = edge - abs(edge) * ROUNDING
+def lowest_of(edges: list[float]) -> list[float]:
+    """The lowest value that counts as each edge: rounding is a thousandth of the bin below at most."""
+    below = [np.inf, *((b - a) / 1024 for a, b in pairwise(edges))]
+    return [edge - min(abs(edge) * ROUNDING, share) for edge, share in zip(edges, below, strict=True)]
+
+
+def around(edge: float, lowest: float) -> list[float]:
     return [
         one for at in (lowest, edge) for one in (float(np.nextafter(at, -np.inf)), at, float(np.nextafter(at, np.inf)))
     ]
@@ -24,10 +30,12 @@ def around(edge: float) -> list[float]:
 @example([0.0, 5e-324], [])
 @example([-1.7e308, 1.7e308], [])
 @example([1.0, 1.0 + 2**-52, 4.0], [])
+@example([1e15, 1e15 + 1], [1e15 - 1])
 def test_the_table_finds_the_same_bins_as_comparing_with_every_edge(edges, values):
-    probes = [*values, *(probe for edge in edges for probe in around(edge))]
+    lowest = lowest_of(edges)
+    probes = [*values, *(probe for pair in zip(edges, lowest, strict=True) for probe in around(*pair))]
     probes = [p for p in probes if np.isfinite(p)]
-    truth = [sum(edge - abs(edge) * ROUNDING <= value for edge in edges) for value in probes]
+    truth = [sum(one <= value for one in lowest) for value in probes]
     assert StateSpace(tuple(edges)).encode(np.array(probes)).tolist() == truth
 
 

@@ -156,24 +156,25 @@ def read_values(column: pa.Array, scale: float = 1.0, decimal: str = ".") -> tup
     elif pa.types.is_float16(kind):
         values = column.to_numpy(zero_copy_only=False).astype(np.float64)
     elif pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
-        values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        values = as_floats(column).to_numpy(zero_copy_only=False)
     else:
         values = np.zeros(len(column))
         problems.append(Problem(np.ones(len(column), dtype=np.bool_), RejectReason.NOT_A_NUMBER))
     finite = np.isfinite(values)
     if not finite.all():
         problems.append(Problem(~finite, RejectReason.NOT_FINITE))
-    return at_their_decimals(_scaled(values, scale), kind), problems
+    return _scaled(values, scale), problems
 
 
-def at_their_decimals(values: Floats, kind: pa.DataType) -> Floats:
-    """Move values that were floats of 16 or 32 bits up by half a step of these, which rounding may have taken.
+def as_floats(column: pa.Array) -> pa.Array:
+    """Numbers as floats of 64 bits, those of 32 bits as the shortest decimals that are rounded to them.
 
-    0.35 is a little less as a float of 32 bits, and would count below an edge at 0.35. Longer floats stay: a
-    :class:`..schemas.states.StateSpace` allows for what rounding took of them.
+    0.35 is a little less as a float of 32 bits, and would count below an edge at 0.35.
     """
-    bits = 10 if pa.types.is_float16(kind) else 23 if pa.types.is_float32(kind) else 0
-    return values + np.abs(values) * 2.0 ** -(bits + 1) if bits else values
+    if not pa.types.is_float32(column.type):
+        return column.cast(pa.float64(), safe=False)
+    each = column.dictionary_encode()
+    return each.dictionary.cast(pa.utf8()).cast(pa.float64()).take(each.indices)
 
 
 def _from_dictionary(column: pa.DictionaryArray, scale: float, decimal: str) -> tuple[Floats, list[Problem]]:

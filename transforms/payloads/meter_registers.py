@@ -115,7 +115,8 @@ def _as_decimals(rise: Floats, register: Floats) -> Floats:
 
     No digit of the difference behind the last that a register holds says anything.
     """
-    shift = 10.0 ** (_DIGITS - 1 - np.floor(np.log10(np.maximum(register, 1.0))))
+    # what has no decimals left is whole, and as exact as the register
+    shift = np.maximum(10.0 ** (_DIGITS - 1 - np.floor(np.log10(np.maximum(register, 1.0)))), 1.0)
     return np.rint(rise * shift) / shift
 
 

@@ -32,9 +32,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
 from ...schemas.states import StateSpace
-from ..common.batches import ReadingsError, finite_float, is_text_type, truths, whole, with_reasons, without_reasons
+from ..common.batches import ReadingsError, finite_float, is_text_type, whole, with_reasons, without_reasons
 from ..formats.paths import is_text
-from ..formats.rows import Labels, at_their_decimals, decimal_digits
+from ..formats.rows import Labels, as_floats, decimal_digits
 from ..formats.times import TimeReader
 
 LOG = logging.getLogger("quiltstream.rows")
@@ -239,13 +239,8 @@ class BatchRows(beam.DoFn):
             texts = column if known else pa.array([_label(one) for one in column.to_pylist()], pa.utf8())
             return _states(self._labels, texts)
         if name == "value":
-            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-                return [_number(one) for one in column.to_pylist()]
-            floats = column.cast(pa.float64(), safe=False)
-            if not (pa.types.is_float16(kind) or pa.types.is_float32(kind)):
-                return floats
-            mask = truths(floats.is_null())
-            return pa.array(at_their_decimals(floats.to_numpy(zero_copy_only=False), kind), mask=mask)
+            number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+            return as_floats(column) if number else [_number(one) for one in column.to_pylist()]
         return [_name(name, one) for one in column.to_pylist()]
 
 

@@ -541,12 +541,10 @@ def test_stopping_gives_up_at_its_timeout_and_records_no_unconfirmed_row(sent: S
     assert sent.known([ReleasedRow("r1", "load/k", "x", row(1))]) == [Known.NEW]
 
 
-def test_a_broker_that_confirms_nothing_is_logged(
-    sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("quiltstream.pipelines.gateway.publish_back.Stall", lambda: Stall(after=0.0))
+def test_a_broker_that_confirms_nothing_is_logged(sent: Sent, caplog: pytest.LogCaptureFixture) -> None:
     source, outlet = Given([row(1), row(2)]), FakeOutlet()
     back = Back(source, sent, prefix="out", retain=False, tally=Tally(), rejects=RejectFile(None))
+    back._stall = Stall(after=0.0)  # pyright: ignore[reportPrivateUsage] - so that the test is quick
     outlet.back, outlet.silent = back, True
     back.run(outlet, lambda: len(outlet.published) == 2, 0.1)
     assert caplog.text.count("the broker has confirmed no release for") == 1
@@ -554,11 +552,11 @@ def test_a_broker_that_confirms_nothing_is_logged(
 
 
 def test_waiting_for_a_connection_is_not_logged_as_missing_confirmations(
-    sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    sent: Sent, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("quiltstream.pipelines.gateway.publish_back.Stall", lambda: Stall(after=0.0))
     source, outlet = Given([row(1)]), FakeOutlet()
     back = Back(source, sent, prefix="out", retain=False, tally=Tally(), rejects=RejectFile(None))
+    back._stall = Stall(after=0.0)  # pyright: ignore[reportPrivateUsage] - so that the test is quick
     outlet.back, outlet.connected = back, False
     back.run(outlet, lambda: not source.parts, 0.1)
     assert not outlet.published

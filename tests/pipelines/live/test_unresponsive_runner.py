@@ -14,6 +14,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
+from quiltstream.pipelines.errors import OutputError
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live import monitor, watchdog
 from quiltstream.pipelines.live.flink import FlinkHealth, FlinkJob
@@ -162,7 +163,7 @@ def test_an_output_that_is_closed_does_not_end_the_rounds(monkeypatch: pytest.Mo
 
     def closed(_: str, text: str) -> None:
         told.append(text)
-        raise BrokenPipeError
+        raise OutputError.of(BrokenPipeError())
 
     monkeypatch.setattr(watchdog, "_REPEAT_S", 0.0)
     dog = Watchdog(PollingPolicy(begin_us=0), 0.0, lambda _: 0)
@@ -173,7 +174,7 @@ def test_an_output_that_is_closed_does_not_end_the_rounds(monkeypatch: pytest.Mo
         assert seen.wait(LONG)
     assert len(told) >= 2
     # whoever follows the job hears of it
-    with pytest.raises(BrokenPipeError):
+    with pytest.raises(OutputError):
         guard.say("record", "x")
 
 

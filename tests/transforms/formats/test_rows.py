@@ -37,6 +37,7 @@ def test_values_of_32_bits_are_at_the_edges_that_they_were_rounded_from(scale: f
     for kind in (pa.float32(), pa.float64()):
         values, problems = read_values(pa.array([float(one) for one in DECIMALS], kind), scale=scale)
         assert not problems
+        assert values.tolist() == [float(one) * scale for one in DECIMALS]
         assert np.array_equal(edges.encode(values), places)
 
 

@@ -76,6 +76,7 @@ def test_the_scale_is_applied_to_the_increment():
 
 @given(st.integers(0, 10**9), st.integers(0, 10**6), st.integers(0, 4))
 @example(523_377, 20, 3)
+@example(2 * 10**15, 3, 0)
 def test_an_increment_of_decimals_is_a_decimal(before: int, rise: int, places: int):
     first, second = (float(Decimal(one) / 10**places) for one in (before, before + rise))
     assert cells(decoder(), [[message((0, first), (1, second))]]) == {("m1", 0): float(Decimal(rise) / 10**places)}
