@@ -60,7 +60,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -597,11 +597,21 @@ class Sweeper:
         if matrix is None:
             return None
         for excess in _RAISES:
-            raised = _raised(matrix, excess)
-            for longest in steps:
-                if self.proves(raised, density, longest):
-                    return Level(raised, int(longest), excess)
+            for raised in self._raises(matrix, density, excess):
+                for longest in steps:
+                    if self.proves(raised, density, longest):
+                        return Level(raised, int(longest), excess)
         return None
+
+    def _raises(self, matrix: FloatArray, density: float, excess: float) -> Iterator[FloatArray]:
+        """A still matrix by a factor; and that of a little more density.
+
+        L is convex, so a factor may raise what lies ahead by more than the slot, and the proof fails. V of the density
+        d + e has d + e + L(P; V) = V: the e is left for the proof of d.
+        """
+        yield _raised(matrix, excess)
+        if (denser := self._still(density * (1 + excess))) is not None:
+            yield _raised(denser, 0.0)
 
     def proves(self, matrix: FloatArray, density: float, longest: int) -> bool:
         """Whether blocks of up to so many slots take a matrix in every slot ahead to one that is nowhere above it."""
@@ -639,7 +649,7 @@ class Sweeper:
                 return None
             last, change = change, float(np.abs(matrix - before).max())
             # slow changes fall by one factor, so that all that are to come sum to a geometric series
-            rest = change * change / (last - change) if change < last else math.inf
+            rest = change * change / (last - change) if change < last < math.inf else math.inf
             if change <= _STILL * top and (turn < _FAST_TURNS or not change or rest <= _STILL * top):
                 return matrix
             if turn >= _FAST_TURNS and turn % _CHUNK == 0 and rest < _USELESS:

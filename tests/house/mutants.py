@@ -951,6 +951,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        name="a level is raised by a factor alone",
+        file="privacy/accounting/sweep.py",
+        old="if (denser := self._still(density * (1 + excess))) is not None:",
+        new="if (denser := None) is not None:",
+        tests=("tests/privacy/accounting/test_belief_changes.py",),
+    ),
+    Mutant(
         name="a slow chain has no level",
         file="privacy/accounting/sweep.py",
         old="if turn >= _FAST_TURNS and turn % _CHUNK == 0 and rest < _USELESS:",

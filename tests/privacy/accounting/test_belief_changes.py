@@ -146,6 +146,19 @@ def test_a_slow_chain_before_or_after_a_switch_costs_little_more_than_alone(befo
     assert ledger.ceiling(ledger.density_for(0.2)) <= 0.2
 
 
+def test_behind_a_switch_to_a_slow_chain_more_density_costs_more():
+    three = MarkovChain([[0.995, 0.00492, 0.00008], [0.0036, 0.9947, 0.0017], [0.0013, 0.0013, 0.9974]])
+    ledger = Ledger(MarkovChain(np.full((3, 3), 1 / 3)))
+    ledger.switch(0, three)
+    ceilings = [ledger.ceiling(density) for density in (0.0003, 0.0013, 0.0046, 0.0047)]
+    assert ceilings == sorted(ceilings)
+    assert ceilings[-1] < 5
+    ledger.charge(-10, 100_000, 0.0046)
+    before = ledger.loss
+    assert ledger.charge(-10, 100_000, 0.0001).loss_before == before
+    assert before <= ledger.loss < 5
+
+
 def test_where_no_density_is_found_none_is_named(monkeypatch):
     ledger = Ledger(SLOW)
     ledger.switch(0, MarkovChain([[1.0, 0.0], [0.0, 1.0]]))
