@@ -433,6 +433,8 @@ class FlinkCluster:
         name = f"taskmanager-{self._taskmanagers}"
 
         def registered() -> bool:
+            if not self._processes.runs("jobmanager"):
+                raise ServerError(self._processes.complaint("jobmanager", f"jobmanager ended before {name} registered"))
             try:
                 return name in [manager["id"] for manager in self._get("/taskmanagers")["taskmanagers"]]
             except ServerError:

@@ -52,13 +52,16 @@ PORTS = range(10_000, 32_768)
 def free_ports(count: int) -> list[int]:
     """Ports of the loopback address that nothing listens on, all different, in no order.
 
-    They are let go before they are used, so a stranger could take one in between: the server then fails to start.
+    They are let go before they are used, so a stranger could take one in between: the server then fails to start. Each
+    worker of the tests has ports of its own, so that none is a stranger to another.
     """
     found: list[int] = []
+    worker, workers = os.environ.get("PYTEST_XDIST_WORKER", "gw0"), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
+    mine = PORTS[int(worker.removeprefix("gw")) :: int(workers)]
     draw = random.SystemRandom()
     with contextlib.ExitStack() as stack:
         while len(found) < count:
-            one, port = stack.enter_context(socket.socket()), draw.choice(PORTS)
+            one, port = stack.enter_context(socket.socket()), draw.choice(mine)
             with contextlib.suppress(OSError):
                 one.bind(("127.0.0.1", port))
                 found.append(port)
