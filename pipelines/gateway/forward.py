@@ -38,7 +38,7 @@ class _Flight(NamedTuple):
     kept: Message | None
 
 
-@dataclass(repr=False)  # messages are nobody's to print
+@dataclass(repr=False)  # a printed message would show readings
 class Forward:
     """Takes messages of the broker to the delivery target."""
 

@@ -747,7 +747,7 @@ class WatchLoop:
             self._pending = None
 
     def look(self, seen: Sight) -> None:
-        """Have the watchdog look now, at what whoever follows the job sees; the rest is seen here."""
+        """Have the watchdog look now, at what the follower of the job sees; the loop adds the rest."""
         with self._lock:
             self._seen = seen
             self._look()

@@ -309,7 +309,7 @@ _NO_LEADER = "has no leader now, or is not there any more; its brokers may be aw
 
 
 class Said:
-    """What a log was told last of one matter, which it is told again after some minutes only."""
+    """The last log line of one matter; the log repeats an equal line only after some minutes."""
 
     def __init__(self) -> None:
         self._last: tuple[str | None, float] = (None, 0.0)
