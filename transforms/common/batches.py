@@ -182,6 +182,22 @@ def finite_float(one: Any) -> float:
         return sys.float_info.max if one > 0 else -sys.float_info.max
 
 
+def as_floats(column: pa.Array) -> pa.Array:
+    """Numbers as floats of 64 bits, those of 32 bits as the shortest decimals that are rounded to them.
+
+    0.35 is a little less as a float of 32 bits, and would count below an edge at 0.35.
+    """
+    if not pa.types.is_float32(column.type):
+        return column.cast(pa.float64(), safe=False)
+    each = column.dictionary_encode()
+    return each.dictionary.cast(pa.utf8()).cast(pa.float64()).take(each.indices)
+
+
+def shortest(one: float) -> float:
+    """A float of 32 bits that was widened, as :func:`as_floats` has it."""
+    return float(str(np.float32(one)))
+
+
 def _names(column: Any) -> tuple[pa.Array, Ints]:
     encoded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
     codes = encoded.indices.fill_null(0) if encoded.indices.null_count else encoded.indices

@@ -49,10 +49,11 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, cast, overload
 import fastavro
 import numpy as np
 import pyarrow as pa
+from fastavro.read import LOGICAL_READERS
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.settings.base import SettingsError
-from ..common.batches import pc
+from ..common.batches import pc, shortest
 from .paths import SourceFileError, is_text
 from .rows import Columns, RawRows, missing_column
 
@@ -399,6 +400,28 @@ def bare(schema: Any) -> Any:
     return {name: bare(value) for name, value in left.items()}
 
 
+#: A logical type of our own, by which the library makes of a float of 32 bits the decimal that it stands for.
+_DECIMAL_FLOAT = {"type": "float", "logicalType": "quiltstream-decimal"}
+LOGICAL_READERS["float-quiltstream-decimal"] = lambda value, _writer, _reader: shortest(value)
+
+
+def decimal_floats(schema: Any) -> Any:
+    """A schema by which the library reads floats of 32 bits as :func:`.batches.as_floats` does, without its marks."""
+    if schema == "float":
+        return _DECIMAL_FLOAT
+    if isinstance(schema, list):
+        return [decimal_floats(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: value for name, value in cast("dict[str, Any]", schema).items() if not name.startswith("__")}
+    if found["type"] == "float":
+        return found | _DECIMAL_FLOAT
+    within = {name: decimal_floats(found[name]) for name in ("items", "values") if name in found}
+    if "fields" in found:
+        within["fields"] = [one | {"type": decimal_floats(one["type"])} for one in found["fields"]]
+    return found | within
+
+
 #: Bytes of a block, as they are in the file and unpacked. Writers make blocks of 16 kB to a few MB.
 MOST_BYTES = 1 << 27
 
@@ -522,22 +545,25 @@ _BITS_PER_DIGIT = 4
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What the logical types of a column say."""
+    """What the type of a column says besides how its bytes are read."""
 
     time: pa.DataType | None = None  # arrow type of its integers; ``None`` if they are no times
     decimal: tuple[int, int] | None = None  # precision and scale of its bytes; ``None`` if they are no decimals
     uuid: bool = False  # whether its text is UUIDs
+    single: bool = False  # whether its numbers are floats of 32 bits
 
     @classmethod
     def of(cls, kind: Any) -> Meaning:
         """The meaning of a field's type; a logical type that does not fit the type below it means nothing."""
         time, decimal, is_uuid = None, None, False
-        for one in kind if isinstance(kind, list) else [kind]:
+        kinds = cast("list[Any]", kind) if isinstance(kind, list) else [kind]
+        names = {one["type"] if isinstance(one, dict) else one for one in kinds}
+        for one in kinds:
             if isinstance(one, dict) and "logicalType" in one:
                 time = time or _time_of(one)
                 decimal = decimal or _decimal_of(one)
                 is_uuid |= (one["type"], one["logicalType"]) == ("string", "uuid")
-        return cls(time, decimal, is_uuid)
+        return cls(time, decimal, is_uuid, single=names - {"null"} == {"float"})
 
     def column(self, values: list[Any]) -> tuple[pa.Array, list[int]]:
         """Values as an array, those of text and numbers as text; and the places of values that mean nothing."""
@@ -578,6 +604,8 @@ class Meaning:
         return context.create_decimal(unscaled).scaleb(-scale, context)
 
     def _array(self, values: list[Any]) -> pa.Array:
+        if self.single:
+            return pa.array(values, pa.float32())
         try:
             array = pa.array(values)
         except (pa.ArrowException, TypeError, OverflowError):
@@ -773,7 +801,7 @@ def whole_records(stream: BinaryIO) -> Iterator[dict[str, Any]]:
         EOFError: it ends within a block.
     """
     header = check_header(stream)
-    schema = fastavro.parse_schema(cast("Any", fastavro.block_reader(stream)).writer_schema)
+    schema = fastavro.parse_schema(decimal_floats(cast("Any", fastavro.block_reader(stream)).writer_schema))
     shapes = Shapes(fastavro.parse_schema(bare(schema)))
     if not shapes.is_plain:
         raise ValueError("a type within itself, or an array of things without bytes")

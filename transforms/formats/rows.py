@@ -43,6 +43,7 @@ from ..common.batches import (
     Rejects,
     are_absent,
     are_long,
+    as_floats,
     as_utf8,
     finite_float,
     is_text_type,
@@ -164,17 +165,6 @@ def read_values(column: pa.Array, scale: float = 1.0, decimal: str = ".") -> tup
     if not finite.all():
         problems.append(Problem(~finite, RejectReason.NOT_FINITE))
     return _scaled(values, scale), problems
-
-
-def as_floats(column: pa.Array) -> pa.Array:
-    """Numbers as floats of 64 bits, those of 32 bits as the shortest decimals that are rounded to them.
-
-    0.35 is a little less as a float of 32 bits, and would count below an edge at 0.35.
-    """
-    if not pa.types.is_float32(column.type):
-        return column.cast(pa.float64(), safe=False)
-    each = column.dictionary_encode()
-    return each.dictionary.cast(pa.utf8()).cast(pa.float64()).take(each.indices)
 
 
 def _from_dictionary(column: pa.DictionaryArray, scale: float, decimal: str) -> tuple[Floats, list[Problem]]:

@@ -45,8 +45,8 @@ from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import LONGEST_NAME, RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.places import Steps
-from ..common.batches import Bools, Floats, Ints
-from ..formats.avro import BYTES, RECORDS, TIMES, Shapes, bare, plain_times
+from ..common.batches import Bools, Floats, Ints, as_floats
+from ..formats.avro import BYTES, RECORDS, TIMES, Shapes, bare, decimal_floats, plain_times
 from .columns import FIELDS, GROUP, LONGEST_TEXT, SERIES, TIME, VALUE
 from .parsing import Parsed, ParsedColumns, parse_each
 
@@ -136,9 +136,7 @@ class Cursors:
 
     def float(self, at: Ints) -> Floats:
         """Numbers of four bytes."""
-        # of an irregular message it may be any bytes, and there are some for which a processor may ask for attention
-        with np.errstate(invalid="ignore"):
-            return self._floats[at].astype(np.float64)
+        return as_floats(pa.array(self._floats[at])).to_numpy(zero_copy_only=False)
 
     def counted(self, at: Ints, who: Ints) -> tuple[Ints, Ints, Ints]:
         """Bytes behind their number: where they begin, how many they are, and where what is behind them begins."""
@@ -673,9 +671,10 @@ class _Schema:
 
     def __init__(self, given: Any, wanted: Wanted, *, vectorised: bool) -> None:
         self._stamps = stamps_at(given, wanted[TIME]) if TIME in wanted else None
-        schema = plain_times(given)
-        self._plain = fastavro.parse_schema(schema)
-        self._vectorised = self._vectorised_schema(wanted) if vectorised else None
+        plain = plain_times(given)
+        self._vectorised = self._vectorised_schema(fastavro.parse_schema(plain), wanted) if vectorised else None
+        schema = decimal_floats(plain)
+        self._by_library = fastavro.parse_schema(schema)
         guarded = {
             "type": "record",
             "name": "quiltstream_guarded",
@@ -696,9 +695,9 @@ class _Schema:
         except Exception:  # noqa: BLE001 - whatever fastavro says of a schema, it cannot be read
             return None
 
-    def _vectorised_schema(self, wanted: Wanted) -> Vectorised | None:
+    def _vectorised_schema(self, plain: Any, wanted: Wanted) -> Vectorised | None:
         try:
-            found = Vectorised(self._plain, wanted)
+            found = Vectorised(plain, wanted)
         except UnfitError:
             return None
         # what the schema says of times goes for integers
@@ -746,7 +745,7 @@ class _Schema:
 
     def _one(self, body: bytes) -> Any:
         stream = io.BytesIO(body)
-        value = fastavro.schemaless_reader(stream, self._plain, None)
+        value = fastavro.schemaless_reader(stream, self._by_library, None)
         if stream.tell() != len(body):
             raise ValueError("bytes behind the record")
         return value

@@ -32,9 +32,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
 from ...schemas.states import StateSpace
-from ..common.batches import ReadingsError, finite_float, is_text_type, whole, with_reasons, without_reasons
+from ..common.batches import ReadingsError, as_floats, finite_float, is_text_type, whole, with_reasons, without_reasons
 from ..formats.paths import is_text
-from ..formats.rows import Labels, as_floats, decimal_digits
+from ..formats.rows import Labels, decimal_digits
 from ..formats.times import TimeReader
 
 LOG = logging.getLogger("quiltstream.rows")

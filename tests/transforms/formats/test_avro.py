@@ -32,6 +32,7 @@ from quiltstream.transforms.formats.avro import (
     Shapes,
     bare,
     check_header,
+    whole_records,
 )
 from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.payloads.avro import is_bounded
@@ -635,6 +636,15 @@ def test_decimals_equal_those_of_the_library(tmp_path):
         assert [one["kwh"] for one in records] == held
         found, rejects = decode(FileSource(avro=path))
         assert (found, rejects) == (sorted(("a", T0, float(one)) for one in held), [])
+
+
+@pytest.mark.parametrize("kind", ["float", {"type": "float"}, ["null", "float"]])
+def test_floats_of_32_bits_are_the_decimals_that_they_stand_for(tmp_path, kind):
+    held = [-523.397, 0.1, 0.35]
+    path = write(tmp_path / "x.avro", PLAIN | {"kwh": kind}, [held_row(kwh=one) for one in held])
+    assert decode(FileSource(avro=path)) == ([("a", T0, one) for one in held], [])
+    with Path(path).open("rb") as stream:
+        assert [one["kwh"] for one in whole_records(stream)] == held
 
 
 def test_invalid_decimals_have_no_logical_type_and_uuids_are_normalised(tmp_path):

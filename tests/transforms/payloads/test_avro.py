@@ -122,6 +122,21 @@ def test_messages_of_several_schemas_may_be_mixed():
     assert decode(READINGS, given, schemas=lookup) == (expected, [])
 
 
+@pytest.mark.parametrize("kind", ["float", {"type": "float"}, ["null", "float"], ["string", "float", "double"]])
+@pytest.mark.parametrize("count", [1, 20, 60])
+def test_floats_of_32_bits_are_the_decimals_that_they_stand_for(kind: Any, count: int):
+    """However many messages there are: few are read by the library, many vectorised. 0.35 is less than .35 widened."""
+    fields = [{"name": "float", "type": "string", "default": "float"}, *SCHEMA["fields"][1:2]]
+    schema = {**SCHEMA, "fields": [*fields, {"name": "kwh", "type": kind}]}
+    values = [0.35, -523.397, 3.4028235e38, 1e-45, *(one / 100 for one in range(count))]
+    given = [
+        b"\0" + struct.pack(">I", 9) + body(schema, float="m", at=NOON_MS + i, kwh=kwh) for i, kwh in enumerate(values)
+    ]
+    readings = READINGS.model_copy(update={"series": "float"})
+    found = decode(readings, messages(*given), schemas={9: schema}.__getitem__)
+    assert found == ([("m", NOON_US + 1_000 * i, kwh) for i, kwh in enumerate(values)], [])
+
+
 STAMPS = {
     "timestamp-millis": 1_000,
     "timestamp-micros": 1,

@@ -86,6 +86,7 @@ def test_the_reading_of_a_message_is_independent_of_the_order_of_births():
         (metric("power", kind=7, int=2**32 - 5), 4294967291.0),
         (metric("power", kind=8, long=2**63), 9223372036854775808.0),
         (metric("power", kind=9, float=0.5), 0.5),
+        (metric("power", kind=9, float=0.35), 0.35),
         (metric("power", kind=3, int=12), 12.0),
         (metric("power", kind=10, null=True), "missing-value"),
         (metric("power", kind=10), "missing-value"),

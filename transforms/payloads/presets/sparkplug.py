@@ -32,6 +32,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from ....schemas.readings import LONGEST_NAME, RejectReason
+from ...common.batches import shortest
 from ..columns import RowList, text_of, topics
 from ..messages import Bounded, Messages
 from ..parsing import KINDS, ProtobufFields, protobuf_class
@@ -512,6 +513,8 @@ def _value(metric: Any, kind: int) -> Any:
     if metric.is_null or field_name is None or field_name == _TEMPLATE:
         return None
     value = getattr(metric, field_name)
+    if field_name == "float_value":
+        return shortest(value)
     bits = _SIGNED.get(kind)
     if bits is not None and type(value) is int and value >> (bits - 1):
         return value - (1 << bits)
