@@ -62,7 +62,7 @@ from ..store.specs import (
 )
 from ..store.store import Store
 from ..transforms.formats.paths import SourceFileError
-from ..transforms.plan import Plan, ledger_address, loaded, make_plan, sigma_with_room
+from ..transforms.plan import Plan, density_with_room, ledger_address, loaded, make_plan, sigma_with_room
 from ..transforms.private_histograms import PrivateHistograms
 from .commands.fit import model_from_counts, transitions_in
 from .connectors.files import labelled_so_far
@@ -252,8 +252,12 @@ def counting_query(
     start = settings.schedule.first
     stop = settings.schedule.stop
     believed = plan.domain.belief
-    # the least noise of the account leaves nothing for the slots around a change of the belief; that of the quilts does
-    density = density_by_quilts(belief_from_dict(believed), estimate.epsilon)
+    if estimate.change == "switch":
+        own = plan.share * plan.noisy.epsilon_dp
+        density = density_with_room(believed, estimate.epsilon, (own, plan.epsilon))
+    else:
+        # a belief that joins prices all charges anew, for which the quilts' noise leaves room, and the least none
+        density = density_by_quilts(belief_from_dict(believed), estimate.epsilon)
     scale = rational_scale(1 / density, SENSITIVITY)
     labels = settings.space.labels
     states = Roster.of([f"{number:04d} from {label}" for number, label in enumerate(labels)])
@@ -604,9 +608,11 @@ def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _N
     if held.successor is not None and held.query.schedule.stop is not None:
         mine = _as(mine, held.query.name, held.query.schedule.first, held.query.schedule.stop)
     recorded = held.query.header.get("sigma")
-    # it may have been raised for what was charged then, or for a change
-    plan = with_counting(settings, estimate, make_plan(mine, model, noise=noise))
-    histograms = PrivateHistograms.of(plan if recorded is None else plan.with_sigma(float(recorded)))
+    plan = make_plan(mine, model, noise=noise)
+    if recorded is not None:
+        # it may have been raised for what was charged then, or for a change
+        plan = plan.with_sigma(float(recorded))
+    histograms = PrivateHistograms.of(with_counting(settings, estimate, plan))
     until = None if held.successor is not None else _next(settings, estimate, noted)
     return ActiveQuery(mine, histograms, until, ended=held.successor is not None)
 

@@ -138,13 +138,49 @@ def choose(
 def sigma_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
     """Noise for an endless stream that stays within epsilon although its belief may change to one like it.
 
-    At a change less is known of what the slots on one side tell about those on the other (theory section 4, item 5).
     A stream that has no room for that would have to add noise at its first change, for ever.
+    """
+    return 1 / density_with_room(belief, epsilon)
+
+
+#: What is taken off a density that is added to another, so that their sum is not rounded up past what was priced.
+_ROOM = 1 - 2.0**-40
+
+
+def density_with_room(belief: Mapping[str, Any], epsilon: float, beside: tuple[float, float] = (0.0, 0.0)) -> float:
+    """Loss per slot of an endless stream that stays within epsilon although its belief may change to one like it.
+
+    At a change less is known of what the slots on one side tell about those on the other (theory section 4, item 5).
+
+    *Two streams of the same slots.* Let D be the largest density of the other stream, e its epsilon, and c(x) the
+    account's loss of a stream that has the density x in every slot, without beginning or end, and whose belief changes
+    at one of them. What is returned is the largest d found with c(d) <= epsilon and c(D + d) <= e + epsilon. No slot of
+    both streams has more than D + d, and a loss never falls as a density rises (``privacy.accounting.sweep``). So the
+    stream alone costs at most epsilon, and both together cost at most e + epsilon, for any windows of the two and
+    before, at and after a change at any slot. The first bound does not imply the second: two streams may cost more
+    together than the sum of what each costs alone.
+
+    Args:
+        belief: canonical form of the account's belief.
+        epsilon: target of the stream.
+        beside: largest density in a slot, and epsilon, of the other stream; zeros where there is none.
+
+    Raises:
+        ChainError: no density above 0 keeps within the targets.
     """
     held = belief_from_dict(belief)
     ledger = Ledger(held)
     ledger.switch(0, held)
-    return 1 / ledger.density_for(epsilon)
+    alone, (taken, other) = ledger.density_for(epsilon), beside
+    if not taken or ledger.ceiling(taken + alone / _ROOM) <= other + epsilon:
+        return alone
+    left = (ledger.density_for(other + epsilon) - taken) * _ROOM
+    if not left > 0:
+        raise ChainError(
+            f"epsilon {epsilon:g} leaves no density beside a stream of epsilon {other:g} whose belief may change: use "
+            "a larger epsilon"
+        )
+    return min(alone, left)
 
 
 def _check_rare(bounds: MixingBounds, states: int) -> None:

@@ -28,7 +28,7 @@ from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss
 from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.models import Belief, ChainError
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.transforms.plan import MECHANISMS, Chosen, choose
+from quiltstream.transforms.plan import MECHANISMS, Chosen, choose, density_with_room
 
 from ..privacy import reference
 from ..privacy.strategies import transitions
@@ -252,3 +252,60 @@ def test_a_domain_keeps_the_certificate_that_its_model_carries() -> None:
         assert belief_from_dict(found.belief) == kept
         assert loss(found, 3, 12, None) <= 1
     assert chosen("mqm-approx", kept).belief == MixingBounds.of(MarkovChain(MATRIX)).to_dict()
+
+
+STREAMS = [(1.0, 1.0), (1.0, 0.1), (0.5, 4.0), (3.0, 2.0)]
+
+
+@pytest.mark.assures("estimates", "Tables of transitions leave room for a change of belief, alone and beside the job")
+@pytest.mark.parametrize(("epsilon", "other"), STREAMS)
+def test_a_stream_beside_another_has_room_for_a_change_and_little_more(epsilon: float, other: float) -> None:
+    held = MixingBounds(0.2, 0.75)
+    own = min(mqm_approx(held, other).epsilon_dp, density_with_room(held.to_dict(), other))
+    density = density_with_room(held.to_dict(), epsilon, (own, other))
+    pair = [Schedule(48, 48, 0, None, own), Schedule(336, 336, 0, None, density)]
+    losses: list[tuple[float, float]] = []
+    for change in (None, 0, 100, 336, 337, 1000):
+        ledger = Ledger(held)
+        if change is not None:
+            ledger.switch(change, held)
+        losses.append((ledger.extended_loss(pair[1:]), ledger.extended_loss(pair)))
+    alone, both = (max(found) for found in zip(*losses, strict=True))
+    assert alone <= epsilon
+    assert both <= epsilon + other
+    assert alone > 0.99 * epsilon or both > 0.99 * (epsilon + other)
+    if epsilon <= 1:
+        assert density > 1.9 * density_by_quilts(held, epsilon)
+
+
+@pytest.mark.assures("estimates", "Tables of transitions leave room for a change of belief, alone and beside the job")
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_two_streams_with_room_lose_at_most_both_epsilons_by_enumeration(data: st.DataObject) -> None:
+    chains = [data.draw(transitions(st.just(2), least=0.1)) for _ in range(2)]
+    bounds = [MixingBounds.of(MarkovChain(chain)) for chain in chains]
+    held = MixingBounds(min(one.pi_min for one in bounds), min(one.gap for one in bounds), kind=bounds[0].kind)
+    assume(bounds[0].kind == bounds[1].kind and held.gap > 0.05)
+    epsilon, other = (data.draw(st.floats(0.3, 6.0)) for _ in range(2))
+    own = density_with_room(held.to_dict(), other)
+    try:
+        density = density_with_room(held.to_dict(), epsilon, (own, other))
+    except ChainError:
+        # what both lose together is more than the sum of both alone, and little is added
+        assert Ledger(held).ceiling(own) > 0.5 * other
+        return
+    length, change = 7, data.draw(st.integers(0, 7))
+    cut = data.draw(st.integers(1, 6))
+    steps = [chains[slot >= change] for slot in range(length - 1)]
+    start = data.draw(st.sampled_from([reference.stationary(chains[0]), np.array([1.0, 0.0]), np.array([0.0, 1.0])]))
+    tables = [(0, cut, density), (cut, length, density)]
+    for charges, most in ((tables, epsilon), ([(0, length, own), *tables], epsilon + other)):
+        assert reference.changing_loss(start, steps, charges) <= most
+        assert reference.changing_loss(start, steps, charges, counts=True) <= most
+
+
+def test_a_target_too_small_beside_another_stream_is_refused() -> None:
+    held = MixingBounds(0.2, 0.75)
+    own = Ledger(held).density_for(1.0)
+    with pytest.raises(ChainError, match=r"epsilon 0\.1 leaves no density beside a stream of epsilon 1"):
+        density_with_room(held.to_dict(), 0.1, (own, 1.0))
