@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -21,7 +21,7 @@ from .quilt_account import (
     Pricer,
     WorstQuilt,
     density_by_quilts,
-    priced,
+    priced_unless_above,
     prices_of,
     worst_by_quilts,
     worst_unless_above,
@@ -62,6 +62,20 @@ _FORGOTTEN = "does not apply: charges lie behind the horizon, and the windows th
 
 #: Windows of an endless schedule of which a finite number is tried.
 _MOST_WINDOWS = 2**16
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What was found for schedules on top of an account, with all that it is a function of."""
+
+    histories: tuple[BeliefHistory, ...]
+    compacted: _Compacted | None
+    density: Density
+    schedules: tuple[Schedule, ...]
+    loss: float
+    # of each history what surrounds an event at most, by a certificate of the largest density and by the recursion;
+    # None where it was not asked for
+    around: tuple[tuple[float, float], ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +147,7 @@ class Ledger:
             )
         self._spans: list[Span] = []
         self._compacted: _Compacted | None = None
+        self._last: _Asked | None = None
         self._open((BeliefHistory([(None, belief)]),), Density())
 
     def __repr__(self) -> str:
@@ -243,7 +258,7 @@ class Ledger:
     def loss_of(self, charges: Iterable[Span]) -> float:
         """The loss of these charges alone, under the same belief."""
         made: Ledger = object.__new__(Ledger)
-        made._budget, made._start, made._spans, made._compacted = None, self._start, [], None
+        made._budget, made._start, made._spans, made._compacted, made._last = None, self._start, [], None, None
         made._open(self._histories, Density().with_spans(self._checked(*charge) for charge in _triples(charges)))
         return made.loss
 
@@ -416,18 +431,20 @@ class Ledger:
 
     def _event_losses(self, schedules: Sequence[Schedule]) -> Callable[[int], float]:
         """``event_loss`` as a function of the slots; what does not depend on them is computed once."""
-        alone = self.extended_loss(schedules) if schedules else self.loss
-        density = self._line.density()
+        asked = self._asked(schedules)
+        alone, density = asked.loss, asked.density
         top, most_of = max(largest(density, schedules), self._top), densest(density, schedules)
-        # of each history what surrounds an event at most, by a certificate of the largest density and by the recursion
-        around = [
-            (
-                math.inf if part.history.changes else around_of(part.history.segments[0][1], on_grid(top)),
-                math.inf if part.behind is not None else beside_events(part.sweep, density, schedules),
-            )
-            for part in self._parts
-            if not part.history.is_idle and top
-        ]
+        if asked.around is None:
+            sides = [
+                (
+                    math.inf if part.history.changes else around_of(part.history.segments[0][1], on_grid(top)),
+                    math.inf if part.behind is not None else beside_events(part.sweep, density, schedules),
+                )
+                for part in self._parts
+                if not part.history.is_idle and top
+            ]
+            asked = self._last = replace(asked, around=tuple(sides))
+        around = asked.around or ()
         most = self._all(schedules) if around else 0.0
 
         def loss_of(slots: int) -> float:
@@ -503,12 +520,28 @@ class Ledger:
         Raises:
             ValueError: If a schedule begins before the chain.
         """
-        listed, density = self._all_started(schedules), self._line.density()
-        found = [
-            self._least(part, *endless_loss(part.history, density, listed, part.behind), density, listed)
-            for part in self._parts
-        ]
-        return max(one.loss for one in found)
+        return self._asked(self._all_started(schedules)).loss
+
+    def _asked(self, schedules: Sequence[Schedule]) -> _Asked:
+        """What schedules lose on top of the account; the last answer is kept, which commands ask for several times."""
+        density, last = self._line.density(), self._last
+        if (
+            last is not None
+            and last.histories is self._histories
+            and last.compacted is self._compacted
+            and last.density == density
+            and last.schedules == tuple(schedules)
+        ):
+            return last
+        loss = self.loss
+        if schedules:
+            found = (
+                self._least(part, *endless_loss(part.history, density, schedules, part.behind), density, schedules)
+                for part in self._parts
+            )
+            loss = max(one.loss for one in found)
+        self._last = _Asked(self._histories, self._compacted, density, tuple(schedules), loss)
+        return self._last
 
     def admitted_prefix(self, schedule: Schedule, reserved: Sequence[Schedule] = ()) -> int | None:
         """The slot up to which windows of a schedule fit into the budget, with what is charged and what is reserved.
@@ -595,7 +628,10 @@ class Ledger:
         self, part: _Part, swept: Worst, top: Fraction, density: Density, schedules: Sequence[Schedule] = ()
     ) -> Worst:
         """The worst slot of a density and schedules, by the least bound."""
-        quilts = None if part.pricer is None else WorstQuilt(priced(part.pricer, density, schedules))
+        quilts: WorstQuilt | None = None
+        if part.pricer is not None:
+            found = priced_unless_above(part.pricer, density, schedules, swept.slot, swept.loss)
+            quilts = None if found is None else WorstQuilt(found)
         return self._smallest_of(part, swept, max(top, self._top), quilts)
 
     def _density_of(self, belief: Belief, epsilon: float) -> float:

@@ -193,7 +193,7 @@ class Pricer:
         self.right: FloatArray = tables.right if rows is None else tables.right[rows]
         self.reach = tables.reach
         self.worst_of = lru_cache(maxsize=_REMEMBERED)(self._worst_of)
-        self._ceilings = lru_cache(maxsize=_CEILINGS)(self._ceilings_of)
+        self.ceilings = lru_cache(maxsize=_CEILINGS)(self._ceilings_of)
 
     def __reduce__(self) -> tuple[type[Pricer], tuple[SidedInfluence, IntArray]]:
         return Pricer, (self.tables, self.rows)
@@ -230,14 +230,14 @@ class Pricer:
 
         It is the loss of an endless stream of constant density.
         """
-        return float(self._ceilings(density).max(initial=0.0))
+        return float(self.ceilings(density).max(initial=0.0))
 
     def _ceilings_of(self, density: float) -> FloatArray:
         return _stream(self.left, density) + _stream(self.right, density) + density
 
     def _worst_of(self, run: RunInSight) -> WorstQuilt:
         length, reach = run.length, self.reach
-        limits = self._ceilings(run.seen)
+        limits = self.ceilings(run.seen)
         best, offset, row = self._between_edges(run) if length > 2 * reach else (-1.0, 0, 0)
         edges = [np.arange(min(length, reach)), np.arange(max(reach, length - reach), length)]
         offsets = np.concatenate(edges)
@@ -468,12 +468,39 @@ def priced(pricer: Pricer, density: Density, schedules: Sequence[Schedule] = ())
 
     An endless schedule is followed until what a slot sees repeats, and one period stands for all that come.
     """
+    found = priced_unless_above(pricer, density, schedules, None, math.inf)
+    return math.inf if found is None else found
+
+
+def priced_unless_above(
+    pricer: Pricer, density: Density, schedules: Sequence[Schedule], slot: int | None, loss: float
+) -> float | None:
+    """The same; None where what one pair loses at a slot, or at the one like it of the last period, is above a loss.
+
+    Where a chain forgets slowly a slot has many quilts, and all slots take some 10,000 times as long as one.
+    """
     if pricer.is_idle:
         return 0.0
     if not pricer.closes and any(schedule.stop is None for schedule in schedules):
         return math.inf
-    views = _views(density, schedules, pricer.reach)
-    return outward(max(QuiltAccount(pricer, line, view).worst().loss for line, view in views))
+    accounts = [
+        (QuiltAccount(pricer, line, view), line, view) for line, view in _views(density, schedules, pricer.reach)
+    ]
+    if slot is not None:
+        for account, line, view in accounts:
+            place = _like(slot, line, view)
+            if place is not None and account.at(place) > loss * (1 + _MARGIN):
+                return None
+    return outward(max(account.worst().loss for account, _, _ in accounts))
+
+
+def _like(slot: int, line: Timeline, view: View) -> int | None:
+    """A slot, or the one like it of the period that a view is about; None where the view has none."""
+    if view.open_left and view.first is not None and view.stop is not None:
+        return view.first + (slot - view.first) % (view.stop - view.first)
+    within = bool(line.count) and line.slots[0] <= slot < line.slots[-1]
+    within &= (view.first is None or view.first <= slot) and (view.stop is None or slot < view.stop)
+    return slot if within else None
 
 
 def density_by_quilts(belief: Belief, epsilon: float) -> float:
@@ -515,3 +542,15 @@ def density_by_quilts(belief: Belief, epsilon: float) -> float:
     while outward(pricer.ceiling(found)) > epsilon:
         found, lower = found * (1 - lower), 2 * lower
     return found
+
+
+def quilt_of_stream(belief: Belief, density: float) -> tuple[Quilt, float]:
+    """The best quilt of the pair that loses most on an endless stream of a density, and its influence.
+
+    For a belief of which ``density_by_quilts`` is finite.
+    """
+    pricer = prices_of(belief)
+    row, inside = int(np.argmax(pricer.ceilings(density))), density * np.arange(pricer.reach)
+    left, right = pricer.left[row], pricer.right[row]
+    back, ahead = int(np.argmin(inside + left)), int(np.argmin(inside + right))
+    return Quilt(back + 1, ahead + 1), float(left[back] + right[ahead])

@@ -210,8 +210,9 @@ _TABLE = (
         forward_backward,
         "directions",
         noise="by the [forward-backward account](calibration.md#the-forward-backward-account); for an "
-        "epsilon of at most 3 never more than the three above, but for rounding, for up to 12 states, or with the "
-        "certificates of `fit --certify`; for a larger one compare them by `quiltstream plan`",
+        "endless stream never more than the three above, but for rounding; for a window alone neither, at an epsilon "
+        "of at most 3 and up to 12 states, or with the certificates of `fit --certify`; else compare them by "
+        "`quiltstream plan`",
         believes="the model's bounds, chains or class",
         needs=_EITHER,
         leaves="series outside the belief",

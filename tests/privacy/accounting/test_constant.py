@@ -21,14 +21,18 @@ from quiltstream.privacy import (
     MarkovChain,
     MixingBounds,
     PeriodicChain,
+    Quilt,
     Schedule,
     forward_backward,
+    mqm_approx,
+    mqm_exact,
+    pairwise,
 )
 from quiltstream.privacy.accounting import directions_of, lower_bound
 from quiltstream.privacy.accounting import forward_backward as constant
 from quiltstream.privacy.accounting.charges import Density, Timeline, steps_of
-from quiltstream.privacy.accounting.forward_backward import constant_loss, on_grid
-from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
+from quiltstream.privacy.accounting.forward_backward import constant_loss, grid_density, on_grid
+from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss_by_quilts
 from quiltstream.privacy.models import ChainError, certify
 
 from .. import reference
@@ -258,8 +262,54 @@ def test_noise_grows_in_proportion_where_epsilon_is_tiny(belief, epsilon):
 
 
 @pytest.mark.parametrize("epsilon", [8.0, 1e3, 1e6, 1e300])
-def test_a_huge_epsilon_has_the_noise_of_a_slot_that_loses_3(epsilon):
-    assert forward_backward(MarkovChain(THETA1), epsilon).sigma == pytest.approx(1 / 3, rel=1e-9)
+def test_a_huge_epsilon_has_at_most_the_noise_of_a_slot_that_loses_3(epsilon):
+    assert grid_density(MarkovChain(THETA1), epsilon) == 3.0
+    found = forward_backward(MarkovChain(THETA1), epsilon)
+    assert found.sigma <= 1 / 3
+    assert found.sigma == pytest.approx(1 / density_by_quilts(MarkovChain(THETA1), epsilon), rel=1e-9)
+    assert not found.certificates
+    assert "the best quilt of each pair" in found.assumptions[-1]
+
+
+def _beliefs(data):
+    states = st.just(data.draw(st.sampled_from([2, 2, 3])))
+    chain, other = (MarkovChain(data.draw(transitions(states, least=0.05))) for _ in range(2))
+    kind = data.draw(st.sampled_from(["chain", "class", "any start", "fixed start", "bounds"]))
+    start = np.eye(chain.states)[0]
+    return chain, {
+        "chain": chain,
+        "class": FiniteClass([chain, other]),
+        "any start": AnyInitial([chain.transition]),
+        "fixed start": MarkovChain(chain.transition, start),
+        "bounds": MixingBounds.of(chain),
+    }[kind]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.floats(0.05, 30.0))
+def test_an_endless_stream_needs_no_more_noise_than_by_quilts_and_the_ledger_agrees(data, epsilon):
+    chain, belief = _beliefs(data)
+    methods = [mqm_approx] if belief.states is None else [mqm_approx, mqm_exact, pairwise]
+    found = forward_backward(belief, epsilon)
+    for method in methods:
+        assert found.sigma <= method(belief, epsilon).sigma * (1 + 1e-9)
+    density = found.epsilon_dp
+    ledger = Ledger(belief)
+    assert ledger.ceiling(density) <= epsilon
+    assert ledger.extended_loss([Schedule(3, 3, 0, None, density)]) <= epsilon
+    assert Ledger(belief, budget=epsilon).admitted_prefix(Schedule(5, 5, 0, None, density)) is None
+    assert (found.quilt == Quilt(None, None)) == bool(found.certificates)
+    length = {2: 7, 3: 5}[chain.states]
+    start = reference.stationary(chain.transition)
+    truth = reference.response_loss(start, chain.transition, length, [(0, 2, density), (2, length, density)])
+    assert truth <= epsilon
+
+
+def test_a_window_has_the_noise_of_the_quilts_where_they_decide():
+    chain = MarkovChain(THETA1)
+    found, endless_one = (forward_backward(chain, 8.0, length) for length in (5_000, None))
+    assert (found.sigma, found.quilt) == (endless_one.sigma, endless_one.quilt)
+    assert Ledger(chain).charge(0, 5_000, found.epsilon_dp).loss_after <= 8.0
 
 
 @pytest.mark.parametrize("gap", [1e-6, 1e-9, 1e-17, 5e-324])

@@ -22,13 +22,22 @@ from quiltstream.privacy import (
     Schedule,
     mqm_approx,
 )
-from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss_by_quilts, worst_by_quilts
-from quiltstream.privacy.accounting.sweep import Worst
+from quiltstream.privacy.accounting.charges import Density
+from quiltstream.privacy.accounting.quilt_account import (
+    QuiltAccount,
+    density_by_quilts,
+    loss_by_quilts,
+    priced,
+    priced_unless_above,
+    prices_of,
+    worst_by_quilts,
+)
+from quiltstream.privacy.accounting.sweep import Worst, endless_loss
 from quiltstream.privacy.models import ChainError
 
 from ..models.test_chains import CYCLE, THETA1
 from ..models.test_classes import THETA2
-from ..strategies import windows
+from ..strategies import transitions, windows
 
 pytestmark = [
     pytest.mark.assures(
@@ -359,3 +368,53 @@ def test_a_rule_never_names_a_smaller_density_than_there_is():
     named = re.search(r"above ([\d.]+), and", rule)
     assert named is None or float(named[1]) >= 0.1234567891
     assert named is not None or "slot" in rule
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_quilts_are_left_out_of_a_schedule_only_where_they_lose_more(data):
+    matrix = data.draw(transitions(st.just(2), least=0.02))
+    pricer = prices_of(MarkovChain(matrix))
+    density = Density().with_spans(data.draw(windows(12, epsilon=(0.01, 0.5))))
+    every, start = data.draw(st.integers(1, 30)), data.draw(st.integers(-20, 40))
+    asked = [Schedule(data.draw(st.integers(1, 30)), every, start, None, data.draw(st.floats(0.01, 0.5)))]
+    asked.append(Schedule(5, 5, 10, 40, 0.2))
+    whole = priced(pricer, density, asked)
+    for slot in range(-40, 120, 9):
+        for loss in (whole * (1 - 2.0**-30), whole / 2):
+            assert priced_unless_above(pricer, density, asked, slot, loss) in (None, whole)
+        assert priced_unless_above(pricer, density, asked, slot, whole) == whole
+
+
+def test_a_chain_that_nearly_alternates_needs_no_quilts_of_all_its_slots(monkeypatch):
+    ledger = Ledger(MarkovChain([[0.001, 0.999], [0.99, 0.01]]))
+    asked = [Schedule(size=48, every=48, start=0, stop=None, epsilon_dp=0.01)]
+    looked = list[object]()
+    monkeypatch.setattr(QuiltAccount, "worst", looked.append)
+    assert ledger.extended_loss(asked) < 2
+    assert not looked
+
+
+def test_what_is_asked_of_an_account_again_is_found_once_and_anew_after_a_charge(monkeypatch):
+    ledger, asked = Ledger(MarkovChain([[0.9, 0.1], [0.4, 0.6]])), Schedule(48, 48, 0, None, 0.05)
+    swept = list[object]()
+
+    def noted(*given):
+        swept.append(given)
+        return endless_loss(*given)
+
+    monkeypatch.setattr("quiltstream.privacy.accounting.ledger.endless_loss", noted)
+    first = ledger.extended_loss([asked])
+    events = [ledger.event_loss(slots, [asked]) for slots in (1, 2, 9)]
+    assert ledger.longest_event(1.0, [asked]) is not None
+    assert len(swept) == 1
+    before = ledger.would_cost(3, 9, 0.4)
+    assert (before > 0, ledger.extended_loss([asked]), len(swept)) == (True, first, 1)
+    ledger.charge(3, 9, 0.4)
+    assert ledger.extended_loss([asked]) > first
+    assert ledger.event_loss(9, [asked]) > events[-1]
+    made = Ledger(MarkovChain([[0.9, 0.1], [0.4, 0.6]]))
+    made.charge(3, 9, 0.4)
+    assert [made.event_loss(slots, [asked]) for slots in (1, 9)] == [ledger.event_loss(n, [asked]) for n in (1, 9)]
+    ledger.switch(20, MarkovChain([[0.99, 0.01], [0.02, 0.98]]))
+    assert ledger.extended_loss([asked]) > made.extended_loss([asked])
