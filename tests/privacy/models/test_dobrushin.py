@@ -16,6 +16,7 @@ from quiltstream.privacy import BudgetExceeded, Ledger, MarkovChain
 from quiltstream.privacy.accounting import directions_of, endless
 from quiltstream.privacy.accounting.forward_backward import forward_backward
 from quiltstream.privacy.models import ChainError, DobrushinBounds, MixingCurve, NotContracting, PeriodicChain, certify
+from quiltstream.privacy.models.directions import STEPS, PeriodicKernel
 from quiltstream.privacy.models.dobrushin import contraction
 from quiltstream.privacy.models.serialisation import belief_from_dict
 
@@ -292,3 +293,27 @@ def test_steps_that_are_no_number_of_slots_are_refused(steps):
 def test_what_is_no_number_is_not_read_as_independence(eta):
     with pytest.raises(ChainError, match="but a total variation lies in"):
         DobrushinBounds([(1, eta)], [(1, 0.5)])
+
+
+def test_curves_and_their_closed_form_have_the_digits_of_plain_loops():
+    generator = np.random.default_rng(27)
+    for slots, states in ((1, 2), (1, 5), (3, 3), (48, 2)):
+        rows = generator.dirichlet(np.ones(states), (slots, states))
+        chain = PeriodicChain(rows)
+        kernel = PeriodicKernel(chain.transitions, chain.live, -1 if slots == 3 else 1)
+        found, power = kernel.variations(STEPS), np.broadcast_to(np.eye(states), rows.shape)
+        expected = []
+        for steps in range(1, STEPS[-1] + 1):
+            power = kernel.transitions @ np.roll(power, -kernel.step, axis=0)
+            if steps in STEPS:
+                largest = max(np.abs(one[:, None] - one[None]).sum(axis=2).max() / 2 for one in power)
+                expected.append(min(1.0, largest + max(1e-12, steps * (states + 2) * 2.0**-52)))
+        assert found.tolist() == np.minimum.accumulate(expected).tolist()
+        curve = MixingCurve(tuple(zip(STEPS, found.tolist(), strict=True)))
+        for density in np.geomspace(1e-9, 3.0, 200).tolist():
+            terms = [
+                steps * density + math.log((1 - eta) / (1 - told)) + 1e-12
+                for steps, eta in curve.eta
+                if (told := eta * math.exp(min(steps * density, 600.0)) * (1 + 1e-12)) < 1 - 1e-12 and eta < 1
+            ]
+            assert curve.value(density) == min(terms, default=math.inf) * (1 + 1e-12)
