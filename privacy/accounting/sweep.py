@@ -278,11 +278,11 @@ def _curve_bound(eta: FloatArray, grown: FloatArray, caps: FloatArray | None, ma
 def _corners(points: FloatArray) -> FloatArray:
     """The corners of the hull towards large p and small q, rising in q; points of shape (n, 2) as (q, p)."""
     kept: list[tuple[float, float]] = []
-    top = -1.0
-    for q, p in points[np.lexsort((-points[:, 1], points[:, 0]))]:
-        if p <= top:
-            continue
-        top = p
+    ordered = points[np.lexsort((-points[:, 1], points[:, 0]))]
+    # a point with no more p than one of as small a q is no corner
+    highest = np.maximum.accumulate(ordered[:, 1])
+    higher = np.concatenate([[True], ordered[1:, 1] > highest[:-1]])
+    for q, p in ordered[higher]:
         while len(kept) > 1 and _is_right(kept[-2], kept[-1], (q, p)):
             kept.pop()
         kept.append((float(q), float(p)))

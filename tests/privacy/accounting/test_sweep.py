@@ -356,3 +356,20 @@ def test_over_10000_schedules_the_ledger_is_never_above_the_quilts_or_a_theorem(
                 ledger.replay(some_windows(generator, int(generator.integers(1, 400)), 0.5))
                 for name, bound in ledger.bounds().items():
                     assert bound.loss is None or ledger.loss <= bound.loss, (name, held)
+
+
+def test_corners_are_those_of_a_loop_over_all_points():
+    generator = np.random.default_rng(28)
+    for turn in range(300):
+        points = np.sort(generator.random((generator.integers(1, 60), 2)), axis=1)
+        points = np.round(points, 1) if turn % 2 else points
+        kept, top = [], -1.0
+        for q, p in points[np.lexsort((-points[:, 1], points[:, 0]))].tolist():
+            if p > top:
+                top = p
+                while len(kept) > 1 and (kept[-1][0] - kept[-2][0]) * (p - kept[-2][1]) >= (
+                    kept[-1][1] - kept[-2][1]
+                ) * (q - kept[-2][0]):
+                    kept.pop()
+                kept.append([q, p])
+        assert sweep._corners(points).tolist() == kept
