@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from ..models.belief import Belief
 from ..models.classes import has_start
@@ -62,6 +65,31 @@ _FORGOTTEN = "does not apply: charges lie behind the horizon, and the windows th
 
 #: Windows of an endless schedule of which a finite number is tried.
 _MOST_WINDOWS = 2**16
+
+
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
+
+#: Of all ledgers of the process, since those of equal beliefs share tables.
+_lock = threading.RLock()
+
+
+def _new_lock() -> None:
+    global _lock  # noqa: PLW0603 - the parent's lock may be held by threads that do not exist here
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)
+
+
+def _one_at_a_time(method: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
+    @wraps(method)
+    def alone(*args: _Given.args, **kwargs: _Given.kwargs) -> _Found:
+        with _lock:
+            return method(*args, **kwargs)
+
+    return alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,12 +147,14 @@ class Ledger:
 
     The loss is a function of the density alone: the same charges in any order give the same float. It never falls when
     a charge is added, up to rounding. Two charges may cost more together than the sum of what each costs alone.
+    Several threads may use one ledger: the ledgers of a process work one at a time.
 
     Beliefs: a chain with a fixed initial distribution is priced by what holds at every slot for every initial
         distribution, so that no slot need be named; a class by its worst member. Windows lie anywhere on the integer
         line.
     """
 
+    @_one_at_a_time
     def __init__(self, belief: Belief, budget: float | None = None, *, start: int | None = None) -> None:
         """Open an empty account.
 
@@ -170,6 +200,7 @@ class Ledger:
         return self._budget
 
     @property
+    @_one_at_a_time
     def loss(self) -> float:
         """Epsilon that all charges so far cost together."""
         return self._worst.loss
@@ -194,6 +225,7 @@ class Ledger:
         """The slot at or behind which charges begin; None where nothing is compacted."""
         return None if self._compacted is None else self._compacted.horizon
 
+    @_one_at_a_time
     def charge(self, start: int, stop: int, epsilon_dp: float) -> Charge:
         """Charge one window, or refuse it and change nothing.
 
@@ -218,6 +250,7 @@ class Ledger:
         self._spans.append(span)
         return Charge(*span, before, self.loss, _rule_of(self._worst), self._worst.slot)
 
+    @_one_at_a_time
     def replay(self, charges: Iterable[Span]) -> float:
         """Enter charges that have been made already, asking no budget, and return the loss.
 
@@ -239,6 +272,7 @@ class Ledger:
         self._spans += spans
         return self.loss
 
+    @_one_at_a_time
     def would_cost(self, start: int, stop: int, epsilon_dp: float) -> float:
         """By how much a charge would raise the loss; the ledger stays as it is, and no budget is asked.
 
@@ -255,6 +289,7 @@ class Ledger:
         take_back()
         return max(0.0, after - before)
 
+    @_one_at_a_time
     def loss_of(self, charges: Iterable[Span]) -> float:
         """The loss of these charges alone, under the same belief."""
         made: Ledger = object.__new__(Ledger)
@@ -262,23 +297,29 @@ class Ledger:
         made._open(self._histories, Density().with_spans(self._checked(*charge) for charge in _triples(charges)))
         return made.loss
 
-    def compact(self, horizon: int) -> None:
+    @_one_at_a_time
+    def compact(self, horizon: int, reserved: Iterable[Schedule] = ()) -> None:
         """Forget slots behind a horizon; later charges begin there or after it.
 
         Of the slots before the first that is kept, the sweep from behind is kept, which is all that later slots see of
         them. Later charges still raise their loss: by F of the horizon. But an accepted charge leaves no slot from
         the horizon on with a loss above the budget, so F of none is above it. A slot is forgotten once its loss under
-        that ceiling is at most the account's own, by the sweep; the others are kept. The loss is then the sweep's, or
-        that of the largest density; quilts and the sources' theorems need all charges.
+        that ceiling is at most a millionth above the account's own, by the sweep; the others are kept. The loss is then
+        the sweep's, or that of the largest density; quilts and the sources' theorems need all charges.
 
         A horizon that lies before the present one changes nothing; nor does one behind which the quilts alone keep the
-        loss within the budget.
+        loss within the budget, or that of the account with what is reserved.
+
+        Args:
+            horizon: The slot at which later charges begin at the earliest.
+            reserved: Schedules promised before (``admitted_prefix``), without the windows that are charged already.
 
         Raises:
             TypeError: If the horizon is not a whole number.
-            ValueError: If the account has no budget.
+            ValueError: If the account has no budget, or a reserved schedule begins before the horizon.
         """
         horizon = a_slot("horizon", horizon, "give the slot at which later charges may begin")
+        promised = self._all_started(reserved, "reserved", horizon)
         if self._budget is None:
             raise ValueError("budget is None, but it bounds what later charges add to a compacted slot: give one")
         before = self._compacted
@@ -306,13 +347,14 @@ class Ledger:
             gone + (Fraction(0) if before is None else before.mass),
             behind,
         )
-        was_closed = self.closed
+        was_within = self._fits(promised)
         with self._kept_on_error() as state:
             self._compacted, self._spans = compacted, []
             self._open(self._histories, kept)
-            if self.closed and not was_closed:
+            if was_within and not self._fits(promised):
                 self.__dict__.update(state)
 
+    @_one_at_a_time
     def add_belief(self, belief: Belief) -> float:
         """Add another belief for all slots: everything charged so far is repriced under it, too.
 
@@ -334,6 +376,7 @@ class Ledger:
             )
         return self._changed([*self._histories, BeliefHistory([(None, belief)])], "the belief that joins")
 
+    @_one_at_a_time
     def switch(self, slot: int, belief: Belief) -> float:
         """Declare that the transitions out of a public slot, and all later ones, follow another belief.
 
@@ -362,6 +405,7 @@ class Ledger:
         histories = [BeliefHistory([*history.segments, (slot, belief)]) for history in self._histories]
         return self._changed(histories, "the change of belief")
 
+    @_one_at_a_time
     def bounds(self) -> Mapping[str, TheoremBound]:
         """What the quilts and the sources' theorems say about all charges so far: a loss, or why one does not apply.
 
@@ -381,6 +425,7 @@ class Ledger:
         found = {"quilts": TheoremBound(None, CHANGES) if changes and self._spans else quilts, **theorems}
         return found if self._compacted is None else dict.fromkeys(found, TheoremBound(None, _FORGOTTEN))
 
+    @_one_at_a_time
     def event_loss(self, slots: int, schedules: Iterable[Schedule] = ()) -> float:
         """Epsilon that an event of so many slots in a row loses at most, wherever it lies.
 
@@ -405,6 +450,7 @@ class Ledger:
         slots = a_slot("slots", slots, "give the length of the event in slots", least=1)
         return self._event_losses(self._all_started(schedules))(slots)
 
+    @_one_at_a_time
     def longest_event(self, epsilon: float, schedules: Iterable[Schedule] = ()) -> int | None:
         """How many slots an event may have to lose at most epsilon by ``event_loss``.
 
@@ -464,6 +510,7 @@ class Ledger:
             total += schedule.mass
         return outward(total)
 
+    @_one_at_a_time
     def ceiling(self, density: float) -> float:
         """Loss of an endless stream whose every slot has this density.
 
@@ -480,6 +527,7 @@ class Ledger:
             found.append(min(bounds))
         return max(found)
 
+    @_one_at_a_time
     def density_for(self, epsilon: float) -> float:
         """The largest density whose endless stream loses at most epsilon, the inverse of ``ceiling``.
 
@@ -512,6 +560,7 @@ class Ledger:
             )
         return low
 
+    @_one_at_a_time
     def extended_loss(self, schedules: Iterable[Schedule]) -> float:
         """The loss of what is charged together with whole schedules, endless ones included.
 
@@ -543,6 +592,7 @@ class Ledger:
         self._last = _Asked(self._histories, self._compacted, density, tuple(schedules), loss)
         return self._last
 
+    @_one_at_a_time
     def admitted_prefix(self, schedule: Schedule, reserved: Sequence[Schedule] = ()) -> int | None:
         """The slot up to which windows of a schedule fit into the budget, with what is charged and what is reserved.
 
@@ -693,15 +743,18 @@ class Ledger:
             raise ValueError(f"epsilon_dp is {number!r}, but must be at most {_MOST_DENSITY:g}: {advice}")
         return start, stop, number
 
-    def _all_started(self, schedules: Iterable[Schedule]) -> list[Schedule]:
-        return [self._started(schedule) for schedule in as_list("schedules", schedules, "schedules, each a Schedule")]
+    def _all_started(
+        self, schedules: Iterable[Schedule], name: str = "schedules", horizon: int | None = None
+    ) -> list[Schedule]:
+        given = as_list(name, schedules, "schedules, each a Schedule")
+        return [self._started(schedule, self.horizon if horizon is None else horizon) for schedule in given]
 
-    def _started(self, schedule: Schedule) -> Schedule:
+    def _started(self, schedule: Schedule, horizon: int | None) -> Schedule:
         instance("schedule", schedule, Schedule)
         a_slot("schedule.start", schedule.start, "give the schedule in slots of this domain")
         if schedule.stop is not None:
             a_slot("schedule.stop", schedule.stop, "give None for an endless schedule")
-        for name, limit in (("chain begins", self._start), ("horizon is", self.horizon)):
+        for name, limit in (("chain begins", self._start), ("horizon is", horizon)):
             if limit is not None and schedule.start < limit:
                 raise ValueError(
                     f"the schedule starts at slot {schedule.start}, but the {name} at slot {limit}: start it later"

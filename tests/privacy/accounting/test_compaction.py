@@ -167,6 +167,22 @@ def test_an_account_within_its_budget_by_quilts_alone_stays_within_it():
     assert ledger.loss <= 1.0
 
 
+@pytest.mark.parametrize(("bounds", "epsilon"), [((0.2, 0.75), 8.0), ((0.0335, 0.4), 7.5)])
+def test_windows_that_are_reserved_still_fit_behind_a_horizon(bounds, epsilon):
+    """At such a density the quilts alone keep the promise, and compaction would lose them."""
+    belief = MixingBounds(*bounds)
+    density = Ledger(belief).density_for(epsilon) / 2
+    ledger = Ledger(belief, epsilon)
+    assert ledger.admitted_prefix(Schedule(96, 48, 0, None, density)) is None
+    for start in range(0, 480, 48):
+        ledger.charge(start, start + 96, density)
+        rest = Schedule(96, 48, start + 48, None, density)
+        ledger.compact(start + 48, [rest])
+        assert ledger.admitted_prefix(rest) is None
+    with pytest.raises(ValueError, match="the schedule starts at slot 0, but the horizon is at slot 480"):
+        ledger.compact(480, [Schedule(96, 48, 0, None, density)])
+
+
 def test_an_account_whose_compaction_ends_in_an_error_stays_as_it_was(monkeypatch):
     ledger = Ledger(CHAIN, budget=2.0)
     for start in range(0, 480, 24):

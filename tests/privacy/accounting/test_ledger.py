@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import pickle
 import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from fractions import Fraction
 
 import numpy as np
@@ -418,3 +421,23 @@ def test_what_is_asked_of_an_account_again_is_found_once_and_anew_after_a_charge
     assert [made.event_loss(slots, [asked]) for slots in (1, 9)] == [ledger.event_loss(n, [asked]) for n in (1, 9)]
     ledger.switch(20, MarkovChain([[0.99, 0.01], [0.02, 0.98]]))
     assert ledger.extended_loss([asked]) > made.extended_loss([asked])
+
+
+def test_threads_are_granted_no_more_than_the_budget_and_lose_no_charge():
+    """A switch every 10 microseconds: without turns charges of one thread are taken back by another."""
+    before = sys.getswitchinterval()
+    ledger, granted = Ledger(MarkovChain(THETA1), budget=0.3), list[tuple[int, int, float]]()
+
+    def charge(number: int) -> None:
+        for slot in range(12):
+            with suppress(BudgetExceeded):
+                ledger.charge(slot, slot + 1 + number % 3, 0.02)
+                granted.append((slot, slot + 1 + number % 3, 0.02))
+
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(charge, range(8)))
+    finally:
+        sys.setswitchinterval(before)
+    assert ledger.loss == Ledger(MarkovChain(THETA1)).loss_of(granted) <= 0.3
