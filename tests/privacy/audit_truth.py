@@ -18,7 +18,6 @@ class Query(NamedTuple):
 
 
 def answer(path: Sequence[int], query: Query, states: int) -> tuple[int, ...]:
-    """What a query counts on one path."""
     cells = path[query.start : query.stop]
     if query.statistic == "count":
         return (sum(cell == query.state for cell in cells),)
@@ -31,7 +30,6 @@ def answer(path: Sequence[int], query: Query, states: int) -> tuple[int, ...]:
 def paths(
     initial: Sequence[float], transition: Sequence[Sequence[float]], length: int
 ) -> Iterator[tuple[tuple[int, ...], float]]:
-    """Every path with its probability."""
     for path in itertools.product(range(len(initial)), repeat=length):
         chance = initial[path[0]]
         for before, after in itertools.pairwise(path):
@@ -41,12 +39,10 @@ def paths(
 
 
 def continuous(distance: float, scale: float) -> float:
-    """Density of the Laplace law."""
     return math.exp(-abs(distance) / scale) / (2 * scale)
 
 
 def discrete(distance: float, scale: float) -> float:
-    """Probability under the discrete Laplace law."""
     return math.tanh(0.5 / scale) * math.exp(-abs(distance) / scale)
 
 

@@ -19,7 +19,6 @@ def _states_of(shared_data: Path) -> pl.DataFrame:
 
 
 def runs_by_home(shared_data: Path) -> dict[str, list[np.ndarray]]:
-    """Unbroken runs of states of every home, by name."""
     frame = _states_of(shared_data)
     found = {}
     for (home,), part in sorted(frame.sort("household", "slot").group_by("household")):
@@ -29,7 +28,6 @@ def runs_by_home(shared_data: Path) -> dict[str, list[np.ndarray]]:
 
 
 def moves(runs: list[np.ndarray], states: int = len(EDGES) + 1) -> np.ndarray:
-    """Transitions within the runs, shape (k, k)."""
     table = np.zeros((states, states), dtype=np.int64)
     for run in runs:
         np.add.at(table, (run[:-1], run[1:]), 1)

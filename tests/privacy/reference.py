@@ -14,7 +14,6 @@ Window = tuple[int, int, float]
 
 
 def lemma_f(pi_min: float, gap: float, lag: int) -> float:
-    """[SWC17] Lemma 4.8, as printed."""
     decay = math.exp(-gap * lag / 2)
     return math.log((pi_min + decay) / (pi_min - decay)) if decay < pi_min else math.inf
 
@@ -53,7 +52,6 @@ def sequences(initial: np.ndarray, transition: np.ndarray, length: int) -> tuple
 
 
 def worst_ratio(given: np.ndarray, other: np.ndarray) -> float:
-    """max log(given / other) where given is positive."""
     seen = given > 0
     if not seen.any():
         return 0.0
@@ -166,9 +164,7 @@ def rule(
     return worst
 
 
-def chain_influences(
-    transition: np.ndarray,
-) -> tuple[list[Callable[[int], float]], list[Callable[[int], float]]]:
+def chain_influences(transition: np.ndarray) -> tuple[list[Callable[[int], float]], list[Callable[[int], float]]]:
     """Left and right influence by pair of a stationary chain, from matrix powers."""
     weights = stationary(transition)
     reversal = transition.T * weights[np.newaxis, :] / weights[:, np.newaxis]
@@ -185,12 +181,7 @@ def chain_influences(
 
 
 def changing_loss(
-    initial: np.ndarray,
-    steps: Sequence[np.ndarray],
-    windows: Sequence[Window],
-    *,
-    counts: bool = False,
-    slots: int = 1,
+    initial: np.ndarray, steps: Sequence[np.ndarray], windows: Sequence[Window], *, counts: bool = False, slots: int = 1
 ) -> float:
     """True loss of a chain whose step from slot t to t + 1 follows ``steps[t]``, slots from 0.
 

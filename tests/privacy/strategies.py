@@ -22,7 +22,6 @@ def transitions(draw, states=TWO_OR_THREE, zeros=False, least=0.01):
 
 @st.composite
 def distributions(draw, states):
-    """A probability vector, zeros included."""
     row = draw(
         st.lists(st.one_of(st.just(0.0), st.floats(0.01, 1.0)), min_size=states, max_size=states).filter(
             lambda w: sum(w) > 0

@@ -95,7 +95,6 @@ ODD = (
 
 
 def ledger(name):
-    """A method of a new account each time."""
 
     def called(**given):
         return getattr(Ledger(CHAIN, 1.0), name)(**given)
@@ -176,10 +175,7 @@ CASES = {
     "QuiltRelease.of": (accounting.QuiltRelease.of, {"calibration": mqm_approx(BOUNDS, 1.0, 20), "start": 0}),
     "same_quilts": (accounting.same_quilts, {"releases": [WINDOW, WINDOW]}),
     "sequential": (accounting.sequential, {"releases": [WINDOW, WINDOW]}),
-    "two_segments": (
-        accounting.two_segments,
-        {"first": (0, 5, 0.01), "second": (20, 25, 0.01), "influence": TABLES},
-    ),
+    "two_segments": (accounting.two_segments, {"first": (0, 5, 0.01), "second": (20, 25, 0.01), "influence": TABLES}),
     "LaplaceHistogram": (LaplaceHistogram, {"bins": 2, "scale": Fraction(3)}),
     "LaplaceHistogram.from_sigma": (LaplaceHistogram.from_sigma, {"bins": 2, "sigma": 3.0}),
     "LaplaceHistogram.randomise": (LaplaceHistogram(2, Fraction(3)).randomise, {"counts": TABLE}),
@@ -238,10 +234,7 @@ CASES = {
         estimation.bounds_of_released,
         {"counts": ROWS, "scale": Fraction(87), "totals": [10080, 10080], "level": 0.95, "gap": 0.4, "windows": 1},
     ),
-    "AuditRelease": (
-        analysis.AuditRelease,
-        {"start": 0, "stop": 2, "scale": 3.0, "statistic": "count", "state": 1},
-    ),
+    "AuditRelease": (analysis.AuditRelease, {"start": 0, "stop": 2, "scale": 3.0, "statistic": "count", "state": 1}),
     "exact_loss": (exact_loss, {"chain": CHAIN, "length": 3, "releases": [analysis.AuditRelease(0, 2, 3.0)]}),
     "group_dp": (analysis.group_dp, {"epsilon": 1.0, "lengths": [3, 4]}),
     "entry_dp": (analysis.entry_dp, {"epsilon": 1.0}),

@@ -19,9 +19,7 @@ from .. import reference
 from ..models.test_chains import THETA1
 from ..strategies import distributions, transitions
 
-pytestmark = [
-    pytest.mark.assures("theory", "[SWC17] 2.4, close adversaries: epsilon + 2 Delta"),
-]
+pytestmark = [pytest.mark.assures("theory", "[SWC17] 2.4, close adversaries: epsilon + 2 Delta")]
 
 TABLE = JointTable.from_array([[0.4, 0.1], [0.1, 0.4]])
 

@@ -58,7 +58,6 @@ def written_out(release):
 
 
 def truth(chain, length, found, output, law):
-    """Log-likelihood ratios by slot and pair."""
     queries = [written_out(release) for release in found]
     start = chain.stationary if chain.initial is None else chain.initial
     return audit_truth.ratio(start.tolist(), chain.transition.tolist(), queries, output, length=length, law=law)

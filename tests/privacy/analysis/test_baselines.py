@@ -27,9 +27,7 @@ from .. import reference
 from ..models.test_chains import THETA1
 from ..strategies import transitions
 
-pytestmark = [
-    pytest.mark.assures("theory", "[SWC17] the baselines: group privacy, privacy of single entries, [GK16]"),
-]
+pytestmark = [pytest.mark.assures("theory", "[SWC17] the baselines: group privacy, privacy of single entries, [GK16]")]
 
 
 def test_group_privacy_needs_the_longest_chain_over_epsilon():

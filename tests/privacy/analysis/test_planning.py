@@ -12,17 +12,12 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy import Calibration, FiniteClass, MarkovChain, MixingBounds, Quilt, mqm_approx
 from quiltstream.privacy.analysis.methods import METHODS
-from quiltstream.privacy.analysis.planning import (
-    LARGEST_WINDOW,
-    NotApplicable,
-    Plan,
-    Planner,
-)
+from quiltstream.privacy.analysis.planning import LARGEST_WINDOW, NotApplicable, Plan, Planner
 from quiltstream.privacy.mechanisms.discrete_laplace import ZeroSumLaplace
 from quiltstream.privacy.models import ChainError, DobrushinBounds
 
 pytestmark = [
-    pytest.mark.assures("theory", "Expected errors, exact for the discrete law, and the smallest window or group"),
+    pytest.mark.assures("theory", "Expected errors, exact for the discrete law, and the smallest window or group")
 ]
 
 LONDON = MixingBounds(pi_min=0.0305228, gap=0.39007, kind="multiplicative")
@@ -44,7 +39,6 @@ def fixed(sigma):
 
 
 def mean_and_moment(scale, power):
-    """E|Z|^power by summation."""
     values = np.arange(1, int(60 * scale) + 60)
     rate = 1 / scale
     chance = 2 * math.tanh(rate / 2) * np.exp(-values * rate)

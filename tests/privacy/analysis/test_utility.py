@@ -31,7 +31,7 @@ from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.models.classes import everywhere, mixing_bounds
 
 pytestmark = [
-    pytest.mark.assures("theory", "A plan: drawn releases have its error, and what per-window privacy leaks in truth"),
+    pytest.mark.assures("theory", "A plan: drawn releases have its error, and what per-window privacy leaks in truth")
 ]
 
 CHAIN = MarkovChain([[0.9, 0.1], [0.4, 0.6]])

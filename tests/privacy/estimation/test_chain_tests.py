@@ -45,7 +45,6 @@ def simulate(rng, matrix, repeats, length):
 
 
 def tables(paths, states):
-    """Transition counts of every path."""
     moves = paths[:, :-1] * states + paths[:, 1:]
     return np.array([np.bincount(row, minlength=states**2).reshape(states, states) for row in moves])
 

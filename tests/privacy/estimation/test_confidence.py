@@ -17,16 +17,13 @@ from quiltstream.privacy.estimation.transition_counts import EstimationError, Tr
 from ..homes import moves, runs_by_home
 from .test_interval_chains import gap_of, random_member
 
-pytestmark = [
-    pytest.mark.assures("theory", "A confidence class from counts, with bounds for every member"),
-]
+pytestmark = [pytest.mark.assures("theory", "A confidence class from counts, with bounds for every member")]
 
 FALSE_ALARM = 1e-9
 COUNTS = st.integers(0, 10**7)
 
 
 def log_mixture(hits, misses, p):
-    """log M(p), from the formula with factorials."""
     beta = math.lgamma(hits + 0.5) + math.lgamma(misses + 0.5) - math.lgamma(hits + misses + 1) - math.log(math.pi)
     return beta - (hits * math.log(p) if hits else 0) - (misses * math.log1p(-p) if misses else 0)
 

@@ -258,8 +258,7 @@ def test_wider_bounds_leave_fewer_homes_outside(london: TransitionCounts) -> Non
 
 
 @pytest.mark.parametrize(
-    ("width", "states", "facts"),
-    [(1000, 11, (202, 0.000198, 0.3471, 0.0035)), (200, 51, (29, 2.85e-05, 0.3190, 0.03))],
+    ("width", "states", "facts"), [(1000, 11, (202, 0.000198, 0.3471, 0.0035)), (200, 51, (29, 2.85e-05, 0.3190, 0.03))]
 )
 def test_the_pooled_london_homes_have_the_published_facts(
     shared_data: Path, width: int, states: int, facts: tuple[int, float, float, float]

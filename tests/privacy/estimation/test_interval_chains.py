@@ -14,9 +14,7 @@ from quiltstream.privacy.estimation.confidence import IntervalChain
 
 from .. import reference
 
-pytestmark = [
-    pytest.mark.assures("theory", "A confidence class from counts, with bounds for every member"),
-]
+pytestmark = [pytest.mark.assures("theory", "A confidence class from counts, with bounds for every member")]
 
 SEEDS = st.integers(0, 2**32 - 1)
 

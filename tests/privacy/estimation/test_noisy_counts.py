@@ -20,9 +20,7 @@ from quiltstream.privacy.estimation.transition_counts import EstimationError, Tr
 
 from ..analysis.test_planning import FALSE_ALARM, chernoff
 
-pytestmark = [
-    pytest.mark.assures("theory", "Noisy transition counts, sensitivity 4"),
-]
+pytestmark = [pytest.mark.assures("theory", "Noisy transition counts, sensitivity 4")]
 
 
 def moves(path: tuple[int | None, ...]) -> Counter[tuple[int | None, int | None]]:
@@ -48,7 +46,6 @@ def with_missing(path: tuple[int | None, ...], state: int) -> Counter[tuple[int,
 
 
 def trimmed(path: tuple[int | None, ...]) -> tuple[int | None, ...]:
-    """From the first present cell to the last."""
     there = [slot for slot, cell in enumerate(path) if cell is not None]
     return path[there[0] : there[-1] + 1] if there else ()
 

@@ -15,8 +15,6 @@ from quiltstream.privacy.mechanisms.histogram import HistogramMechanism, Laplace
 
 
 class ScriptedBits:
-    """The same bits in every run."""
-
     def __init__(self) -> None:
         self._generator = np.random.default_rng(20130102)
 

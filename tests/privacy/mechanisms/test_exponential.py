@@ -24,9 +24,7 @@ from quiltstream.privacy.mechanisms.sampling import EntropyError
 
 from .test_sampling import UNDECIDED, assert_law, enumerate_law, exp_minus
 
-pytestmark = [
-    pytest.mark.assures("theory", "[BHGKM] exponential mechanism, top-K"),
-]
+pytestmark = [pytest.mark.assures("theory", "[BHGKM] exponential mechanism, top-K")]
 
 TOLERANCE = Fraction(1, 10**6)
 

@@ -32,8 +32,6 @@ COUNTS = np.array([[48, 0, 0], [10, 30, 8], [0, 0, 0]])
 
 
 class ScriptedBits:
-    """The same bits in every run."""
-
     def __init__(self) -> None:
         self._generator = np.random.default_rng(20130101)
 
@@ -42,8 +40,6 @@ class ScriptedBits:
 
 
 class ContractOfAMechanism:
-    """What every mechanism for histograms promises."""
-
     def make(self, bins: int) -> HistogramMechanism:
         raise NotImplementedError
 

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from quiltstream.privacy.mechanisms import randomised_response
 from quiltstream.privacy.mechanisms.randomised_response import RandomisedResponse
 
-pytestmark = [
-    pytest.mark.assures("theory", "[BHGKM] randomised response"),
-]
+pytestmark = [pytest.mark.assures("theory", "[BHGKM] randomised response")]
 
 CASES = [(2, Fraction(3)), (3, Fraction(3)), (3, Fraction(5, 2)), (5, Fraction(10, 7)), (4, Fraction(2**20 + 1, 2**20))]
 

@@ -147,7 +147,6 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def exp_minus(gamma: Fraction) -> Fraction:
-    """exp(-gamma) for gamma >= 0, to 1e-30."""
     if gamma > 1:
         return exp_minus(gamma / 2) ** 2
     term, total = Fraction(1), Fraction(1)
@@ -348,11 +347,7 @@ def assert_law_of_accepted(measured: tuple[Law, Fraction], expected: Callable[[t
 
 
 MUTANTS = {
-    "a remainder instead of rejection": (
-        "sampling",
-        "drawn[drawn < bound]",
-        "drawn % bound",
-    ),
+    "a remainder instead of rejection": ("sampling", "drawn[drawn < bound]", "drawn % bound"),
     "success needs more than the denominator": (
         "sampling",
         "events = rest >= denominator",
@@ -402,8 +397,6 @@ def test_the_enumeration_fails_on_a_wrong_sampler(monkeypatch: pytest.MonkeyPatc
 
 
 class Stuck:
-    """A broken source: all its bits are equal."""
-
     def bits(self, width: int, count: int) -> np.ndarray[Any, np.dtype[Any]]:
         return np.zeros(count, dtype=np.uint64) * width
 
@@ -490,9 +483,6 @@ def test_one_value_for_many_lanes_is_refused_and_not_broadcast() -> None:
             return np.zeros(min(count, 1), dtype=np.uint64) * width
 
     lanes = np.array([1, 1, 1], dtype=np.int64)
-    for draw in (
-        lambda: sampling.bernoulli(lanes, 3, Short()),
-        lambda: sampling.uniform_below(5, 3, Short()),
-    ):
+    for draw in (lambda: sampling.bernoulli(lanes, 3, Short()), lambda: sampling.uniform_below(5, 3, Short())):
         with pytest.raises(EntropyError, match=r"shape \(1,\) and was asked for \(3,\)"):
             draw()

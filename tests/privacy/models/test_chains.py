@@ -143,8 +143,6 @@ def test_bad_matrices_are_refused_with_place_value_limit_and_next_step(transitio
 
 
 class Frame:
-    """What a data frame shows of itself."""
-
     def __init__(self, rows, index, columns):
         self.rows, self.index, self.columns = np.array(rows), np.array(index), np.array(columns)
 

@@ -158,7 +158,6 @@ def test_couplings_read_from_text_prove_nearly_the_original_bound(size, least):
 
 
 def share(number):
-    """A change of the first share into another number."""
 
     def changed(content):
         count = (len(content) - 1) // 8

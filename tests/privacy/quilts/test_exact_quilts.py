@@ -30,14 +30,12 @@ pytestmark = [
         "0, log 6, log 6, log 36, scores .3, .2437, .2437, .1558",
     ),
     pytest.mark.assures(
-        "theory",
-        "[SWC17] Algorithm 3, MQMExact; sigma 13.0219 at X_8 with {X_3, X_13}, and 10.6402 at X_6 with {X_10}",
+        "theory", "[SWC17] Algorithm 3, MQMExact; sigma 13.0219 at X_8 with {X_3, X_13}, and 10.6402 at X_6 with {X_10}"
     ),
     pytest.mark.assures("theory", "[SWC17] Appendix C.4, every initial distribution; the published program's sigmas"),
     pytest.mark.assures("theory", "Pairwise quilts, never more noise than MQMExact"),
     pytest.mark.assures(
-        "theory",
-        "Only states that are possible at the earlier slot; sigma 12.9341 at X_8 with {X_1, X_13} in 30 slots",
+        "theory", "Only states that are possible at the earlier slot; sigma 12.9341 at X_8 with {X_1, X_13} in 30 slots"
     ),
 ]
 
@@ -49,12 +47,10 @@ METHODS = [mqm_exact, pairwise]
 
 
 def noise(method, belief, epsilon, length):
-    """The sigma of a method."""
     return method(belief, epsilon, length).sigma
 
 
 def close_from_above(found, truth):
-    """Equal but for rounding, which is upward."""
     return found == pytest.approx(truth, rel=1e-9) and found >= truth * (1 - 1e-12)
 
 
@@ -230,7 +226,6 @@ def chains(number, seed):
 
 
 def check_order(chain, epsilon, length):
-    """The methods in the order of the noise they need."""
     belief = MarkovChain(chain.transition)
     for one in (belief, AnyInitial([chain.transition])):
         found = [

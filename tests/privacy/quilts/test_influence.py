@@ -34,7 +34,6 @@ SLACK = 1e-10
 
 
 def rows(tables):
-    """Row of each ordered pair."""
     return {(x, y): row for row, (_, x, y) in enumerate(tables.pairs)}
 
 

@@ -20,7 +20,6 @@ from ..strategies import transitions
 
 
 def logarithm(number):
-    """log of a positive fraction of any size."""
     shift = number.numerator.bit_length() - number.denominator.bit_length()
     return math.log(number / Fraction(2) ** shift) + shift * math.log(2)
 

@@ -19,8 +19,7 @@ from ..models.test_classes import THETA2
 
 pytestmark = [
     pytest.mark.assures(
-        "theory",
-        "[SWC17] Algorithm 4, MQMApprox; pi_min .2, g .75, sigma 31.7098 with (a, b) = (15, 13)",
+        "theory", "[SWC17] Algorithm 4, MQMApprox; pi_min .2, g .75, sigma 31.7098 with (a, b) = (15, 13)"
     ),
     pytest.mark.assures("theory", "[SWC17] Lemma 4.9, the middle slot and a + b <= 4 a*; a* = 12"),
     pytest.mark.assures("theory", "The search by Dinkelbach's iteration"),

@@ -17,8 +17,7 @@ pytestmark = [
     pytest.mark.assures("theory", "[SWC17] Equation 5, influence of a quilt of a chain"),
     pytest.mark.assures("theory", "[SWC17] Appendix C.4, every initial distribution; the published program's sigmas"),
     pytest.mark.assures(
-        "theory",
-        "Only states that are possible at the earlier slot; sigma 12.9341 at X_8 with {X_1, X_13} in 30 slots",
+        "theory", "Only states that are possible at the earlier slot; sigma 12.9341 at X_8 with {X_1, X_13} in 30 slots"
     ),
 ]
 
