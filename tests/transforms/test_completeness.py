@@ -15,8 +15,6 @@ SCHEDULE = Schedule(size=6, every=2, start=0, stop=None, anchor=0)
 
 
 class Looked(tuple[tuple[int, int], ...]):
-    """Counts how often somebody goes through it."""
-
     __slots__ = ()
     times = 0
 

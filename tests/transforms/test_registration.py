@@ -33,7 +33,6 @@ FULL = {"size": "1d", "start": "2013-01-02", "stop": "2013-01-08"}
 
 
 def plan_of(folder: Path, windows: Mapping[str, Any], **changes: Any) -> Plan:
-    """A query over half-hours of days."""
     document: dict[str, Any] = {
         "slots": {"interval": "30min", "origin": "2013-01-01"},
         "states": {"edges": [250.0, 500.0], "unit": "W"},
@@ -222,7 +221,6 @@ AHEAD = START + 40 * 24 * HOUR_US
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A clock of 2013-01-20, early in the morning."""
     instant = START + (19 * 24 + 3) * HOUR_US
     monkeypatch.setattr(registration, "now_us", lambda: instant)
     return instant
@@ -269,7 +267,6 @@ def test_an_end_from_data_may_lie_a_day_ahead(tmp_path: Path, now: int) -> None:
 
 
 def batch(*rows: tuple[str, int, float, str]) -> pa.RecordBatch:
-    """Readings of (series, day, value, group)."""
     series, at, values, groups = zip(*rows, strict=True)
     columns = {
         "series": pa.array(series).dictionary_encode(),

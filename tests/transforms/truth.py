@@ -18,10 +18,7 @@ def cells(readings: pl.DataFrame, *, interval_us: int, origin_us: int, edges: li
     for edge in edges:
         state = state + (pl.col("value") >= edge).cast(pl.Int32)
     return (
-        readings.with_columns(
-            slot=(pl.col("time") - origin_us).floordiv(interval_us),
-            state=state,
-        )
+        readings.with_columns(slot=(pl.col("time") - origin_us).floordiv(interval_us), state=state)
         .sort(["series", "slot", "time", "state"])
         .group_by(["series", "slot"], maintain_order=True)
         .agg(pl.col("state").last())

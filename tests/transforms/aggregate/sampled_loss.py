@@ -25,8 +25,6 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SampledLoss:
-    """A lower bound of the loss."""
-
     loss: float  # the largest lower bound of log P(E | x) / P(E | x') over the events that were tried; may be negative
     family: str  # which outputs the event is made of
     state: int  # the state x that makes the event more likely

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import wraps
+from collections.abc import Iterator
+from functools import partial, wraps
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,9 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.slots import SlotGrid
-from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.collect import CollectCells, Collected, Gather, GatherPanes, SortPanes, both
 from quiltstream.transforms.aggregate.encode import CellBlock
@@ -50,12 +48,11 @@ from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadLive
 
 from ...e2e.firings import EACH, EARLY, FIRINGS, LATE, firing_windows
-from ...e2e.stamped import left, unstamped
 from ...examined import Tally as Examinations
-from ...examined import every, examine
 from ..sources.feed import feed
 from ..sources.streams import GROUPS, HOUR, SERIES, decoder, live_settings, on_record, put, readings, stamped, truth
-from ..sources.test_live_faults import play
+from ..sources.test_live_faults import counted, play
+from ..sources.test_live_faults import whole as whole_after
 from ..test_histograms import DAY, ORIGIN, batches
 
 DAYS = 2
@@ -63,7 +60,6 @@ NOW = ORIGIN + 1_000 * HOUR
 
 
 def fire(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Have the windows of the transform fire so."""
     monkeypatch.setattr(beam, "WindowInto", firing_windows(name))
 
 
@@ -123,7 +119,6 @@ def watched(monkeypatch: pytest.MonkeyPatch, *, failing: bool = False) -> Panes:
 
 @pytest.fixture
 def panes(monkeypatch: pytest.MonkeyPatch) -> Panes:
-    """Notes of the panes of a test."""
     return watched(monkeypatch)
 
 
@@ -181,32 +176,7 @@ def run(monkeypatch: pytest.MonkeyPatch, stream: Any, job: Settings, folder: Pat
     play([], job, folder)
 
 
-def whole(
-    job: Settings, folders: Sequence[Path], frame: pl.DataFrame, keys: dict[str, list[str]], tally: Examinations
-) -> None:
-    """Every window is on record with its truth, and nothing else ever left the job."""
-    windows = [(day * DAY, day * DAY + DAY) for day in range(DAYS)]
-    assert {place: [unstamped(n) for n in found] for place, found in on_record(job).items()} == truth(
-        frame, windows, keys
-    )
-    plan = PrivateHistograms(job, noise="none").plan
-    belief: Any = belief_from_dict(plan.domain.belief)
-    gone = [batch for folder in folders for batch in left(folder / "left")]
-    with Store(plan.address, create=False) as store:
-        tally.take(
-            examine(
-                store,
-                job.domain,
-                job.query,
-                belief=belief,
-                budget=plan.domain.budget,
-                windows=every(DAY, DAY, DAYS * DAY),
-                keys=keys,
-                left=gone,
-            )
-        )
-
-
+whole = partial(whole_after, days=DAYS)
 WINDOWS = {"windows": {"size": "1d", "start": "2013-01-01", "stop": "2013-01-03"}}
 STEP = 6 * HOUR
 
@@ -241,8 +211,7 @@ def test_every_window_is_recorded_complete_and_once_for_any_panes(
 
 
 @pytest.mark.assures(
-    "live",
-    "A bundle that gathers panes, whose state is lost with it, is run again and changes nothing",
+    "live", "A bundle that gathers panes, whose state is lost with it, is run again and changes nothing"
 )
 @pytest.mark.parametrize("firing", ["each-discarding", "late-discarding"])
 def test_a_failed_pane_collection_is_retried_and_changes_nothing(
@@ -287,7 +256,7 @@ def test_sliding_windows_are_complete_for_any_panes(
             punctuation_batch(Punctuation(0, 1, begin, begin + 9 * HOUR, run=issued.run, sent=due), READING_SCHEMA)
         )
     run(monkeypatch, streamed([stretch], step_us=9 * HOUR, seed=63), job, tmp_path / "first")
-    counts = {place: [unstamped(n) for n in found] for place, found in on_record(job).items()}
+    counts = counted(job)
     assert counts == truth(frame, [(h * 24, h * 24 + DAY) for h in range(3)], SERIES)
     assert panes.most > 1
 
@@ -315,8 +284,7 @@ def test_repeated_panes_in_any_order_change_nothing(
 
 
 @pytest.mark.assures(
-    "live",
-    "A window of which a runner has lost readings or declarations stays missing, and the next job publishes it",
+    "live", "A window of which a runner has lost readings or declarations stays missing, and the next job publishes it"
 )
 @pytest.mark.parametrize("lost", ["readings", "declarations", "both"])
 def test_a_window_damaged_by_a_runner_is_published_by_the_next_job(
@@ -331,7 +299,7 @@ def test_a_window_damaged_by_a_runner_is_published_by_the_next_job(
     if lost != "readings":
         holed[3] = [one for one in holed[3] if punctuation_of(one) is None]
     run(monkeypatch, streamed(holed, step_us=STEP, seed=68), job, tmp_path / "first")
-    found = {place: [unstamped(n) for n in counts] for place, counts in on_record(job).items()}
+    found = counted(job)
     assert found == truth(frame, [(DAY, 2 * DAY)], SERIES)
     run(monkeypatch, streamed(stretches, step_us=STEP, seed=69), job, tmp_path / "second")
     whole(job, [tmp_path / "first", tmp_path / "second"], frame, SERIES, tally)
@@ -386,13 +354,10 @@ def test_a_window_of_a_single_pane_is_counted_without_key_state(tmp_path: Path, 
     job = live_settings(tmp_path, **WINDOWS, shards=2)
     frame = readings(DAYS, seed=79, names=["a", "d", "e"])
     run(monkeypatch, streamed(sent(frame, step_us=STEP), step_us=STEP, seed=80), job, tmp_path / "first")
-    counts = {place: [unstamped(n) for n in found] for place, found in on_record(job).items()}
+    counts = counted(job)
     assert counts == truth(frame, [(0, DAY), (DAY, 2 * DAY)], SERIES)
     assert (panes.most, panes.timings, len(panes.sorted)) == (1, {"ON_TIME"}, 2 * DAYS)
     assert not panes.came
-
-
-# The portable runner of Beam, which fires windows when the source has ended
 
 
 @pytest.mark.assures(
@@ -450,7 +415,6 @@ def test_the_windowing_of_the_transform_fires_at_the_end_of_the_window_only(tmp_
 
 
 def element(number: int, width: int = 4) -> CellBlock:
-    """One batch of one series, with its ticket."""
     index, packed = np.array([number % width], dtype=np.int32), np.array([number], dtype=np.int64)
     return CellBlock(0, 1, width, index, packed, 1, ((0, 7, ranges([number])),))
 
@@ -531,8 +495,6 @@ def test_only_a_complete_first_pane_bypasses_the_pane_state() -> None:
 
 
 class Held:
-    """A runner's state of one key."""
-
     def __init__(self) -> None:
         self.value: Any = None
         self.largest = 0

@@ -73,7 +73,6 @@ def plain(
     stop: int | None = None,
     series: list[str] | None = None,
 ) -> Any:
-    """The same counts in plain Python."""
     cells: dict[str, dict[int, tuple[int, int]]] = {}
     for name, time, value in rows:
         slot = (time - ORIGIN) // HALF_HOUR

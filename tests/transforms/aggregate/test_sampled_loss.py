@@ -41,13 +41,7 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate import release
 from quiltstream.transforms.aggregate.release import ReleaseHistograms
-from quiltstream.transforms.completeness import (
-    Punctuation,
-    SequenceNumbers,
-    Steps,
-    punctuation_batch,
-    with_horizon,
-)
+from quiltstream.transforms.completeness import Punctuation, SequenceNumbers, Steps, punctuation_batch, with_horizon
 
 from ...tiers import TIER
 from ..sources.feed import feed
@@ -70,14 +64,11 @@ Ints = NDArray[np.int64]
 
 
 def at(push: int, nightly: int) -> int:
-    """How many runs."""
     return nightly if TIER == "nightly" else push
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What was seen of all runs."""
-
     states: Ints  # the state of the secret slot, shape (runs,)
     true: Ints  # the true counts of state 1, shape (runs, windows)
     seen: Ints  # the published ones, shape (runs, attempts, windows)
@@ -132,7 +123,6 @@ class Watched:
         monkeypatch.setattr(ReleaseHistograms, "_flush", flushed)
 
     def forget(self) -> None:
-        """Another job begins."""
         self.failed = 0
         self._blocks.clear()
         for rows in self.rows:
@@ -178,7 +168,6 @@ def histograms(folder: Path, runs: int, *, pairs: bool = False) -> PrivateHistog
 
 
 def of_slots(states: Ints) -> list[pa.RecordBatch]:
-    """A batch of readings for each slot."""
     runs = len(states)
     names = pa.array([f"s{n:06}" for n in range(runs)])
     return [
@@ -268,7 +257,6 @@ def told(rows: Rows) -> SampledLoss:
 def play(
     runs: int, folder: Path, watched: Watched, seed: int, run: Callable[[Ints, Path, Watched], Ints | None] = batch_job
 ) -> Rows:
-    """So many runs, in as many jobs as it takes."""
     print("seed", seed)  # noqa: T201 - a random test says its seed
     draw = np.random.default_rng(seed)
     found: list[Rows] = []
@@ -323,7 +311,6 @@ def gathered(states: Ints, attempts: Sequence[Sequence[pa.RecordBatch]], known: 
 
 
 def new_seed() -> int:
-    """Another one each time."""
     return random.randrange(2**32)  # noqa: S311 - trajectories of a test, not noise
 
 
@@ -400,13 +387,10 @@ def test_the_sampled_loss_of_late_readings_is_within_the_bound(tmp_path: Path, m
 
 
 class OneSeed:
-    """Bits that begin anew with every draw."""
-
     def __init__(self) -> None:
         self._draw = np.random.default_rng(1)
 
     def bits(self, width: int, count: int) -> Any:
-        """Of the generator."""
         return self._draw.integers(0, 1 << width, count, dtype=np.uint64, endpoint=False)
 
 
@@ -414,7 +398,6 @@ RANDOMISE = FixedTotalHistogram.randomise
 
 
 def half_the_noise(patch: pytest.MonkeyPatch) -> None:
-    """The scale is half of what is charged."""
     patch.setattr(
         FixedTotalHistogram,
         "randomise",
@@ -434,7 +417,6 @@ def drawn_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_seed(patch: pytest.MonkeyPatch) -> None:
-    """Each block's noise begins with the same seed."""
     patch.setattr(release, "_BATCH", 1)
     patch.setattr(FixedTotalHistogram, "randomise", lambda law, true: RANDOMISE(law, true, OneSeed()))
 

@@ -44,3 +44,8 @@ def plain(batch: Any) -> list[Row]:
 
 def reasons(rejects: list[tuple[int, str]]) -> dict[str, int]:
     return dict(Counter(reason for _, reason in rejects))
+
+
+def avro_record(name: str, /, **fields: Any) -> dict[str, Any]:
+    """The schema of a record, by the types of its fields."""
+    return {"type": "record", "name": name, "fields": [{"name": one, "type": kind} for one, kind in fields.items()]}

@@ -41,7 +41,7 @@ from quiltstream.transforms.sources.contract import BEGIN
 from quiltstream.transforms.sources.files import FileDecoder
 
 from ...forked import forker
-from .decoding import READINGS, decode
+from .decoding import READINGS, avro_record, decode
 
 T0 = 1356998400_000_000
 SYNC = b"quiltstream-sync"
@@ -49,7 +49,6 @@ STAMP: Any = {"type": "long", "logicalType": "timestamp-micros"}
 
 
 def long(number: int) -> bytes:
-    """A number as Avro writes it."""
     number = number << 1 if number >= 0 else ((-number) << 1) - 1
     found = bytearray()
     while number > 0x7F:
@@ -81,16 +80,11 @@ def container(schema: Any, *blocks: list[bytes]) -> bytes:
     return b"".join(parts)
 
 
-def holds(name: str, *fields: tuple[str, Any]) -> Any:
-    """A record."""
-    return {"type": "record", "name": name, "fields": [{"name": one, "type": kind} for one, kind in fields]}
-
-
-TREE = holds("Tree", ("on", ["null", "Tree"]), ("n", "int"))
-CHAIN = holds("Chain", ("n", "int"), ("on", ["null", "Chain"]))
-LISTS = holds("Lists", ("on", {"type": "array", "items": "Lists"}))
-MAPS = holds("Maps", ("on", {"type": "map", "values": "Maps"}))
-NOTHING = holds("Nothing")
+TREE = avro_record("Tree", on=["null", "Tree"], n="int")
+CHAIN = avro_record("Chain", n="int", on=["null", "Chain"])
+LISTS = avro_record("Lists", on={"type": "array", "items": "Lists"})
+MAPS = avro_record("Maps", on={"type": "map", "values": "Maps"})
+NOTHING = avro_record("Nothing")
 DEEP = 40_000
 BOMBS: list[tuple[Any, bytes, bytes]] = [
     (TREE, bytes(2), long(1) * DEEP + long(0) + long(5) * (DEEP + 1)),
@@ -141,8 +135,7 @@ def read_live(path: Path) -> Any:
 
 
 @pytest.mark.assures(
-    "live",
-    "Rows of Avro that cannot be found behind a value damage their file, and the rows of the windows say so",
+    "live", "Rows of Avro that cannot be found behind a value damage their file, and the rows of the windows say so"
 )
 def test_an_unskippable_value_is_reported_as_file_damage(tmp_path: Path) -> None:
     path = tmp_path / "x.avro"
@@ -189,7 +182,6 @@ def test_a_schema_of_many_levels_is_parsed() -> None:
 
 
 def doubling(levels: int, last: Any) -> Any:
-    """Each level holds the next one twice."""
     inner = {"type": "record", "name": f"D{levels}", "fields": [{"name": "x", "type": last}]}
     for level in reversed(range(levels)):
         both = [{"name": "a", "type": inner}, {"name": "b", "type": f"D{level + 1}"}]
@@ -233,20 +225,17 @@ def test_the_library_reads_only_schemas_bounded_by_the_record_size(kind: Any, pl
 
 # Against the library: where it can read a record, both say the same and stand at the same place
 
-VALUE: Any = {
-    "type": "record",
-    "name": "a.b.V",
-    "fields": [
-        {"name": "one", "type": ["null", "boolean", "int", "long", "float", "double", "bytes", "string"]},
-        {"name": "color", "type": {"type": "enum", "name": "Color", "symbols": ["red", "green"]}},
-        {"name": "fix", "type": {"type": "fixed", "name": "Fix", "size": 3}},
-        {"name": "again", "type": {"type": "array", "items": "Fix"}},
-        {"name": "other", "type": ["null", "a.b.Color"]},
-        {"name": "many", "type": {"type": "array", "items": ["null", "V"]}},
-        {"name": "named", "type": {"type": "map", "values": ["string", "V"]}},
-        {"name": "none", "type": {"type": "array", "items": "null"}},
-    ],
-}
+VALUE: Any = avro_record(
+    "a.b.V",
+    one=["null", "boolean", "int", "long", "float", "double", "bytes", "string"],
+    color={"type": "enum", "name": "Color", "symbols": ["red", "green"]},
+    fix={"type": "fixed", "name": "Fix", "size": 3},
+    again={"type": "array", "items": "Fix"},
+    other=["null", "a.b.Color"],
+    many={"type": "array", "items": ["null", "V"]},
+    named={"type": "map", "values": ["string", "V"]},
+    none={"type": "array", "items": "null"},
+)
 
 LEAF = st.one_of(
     st.none(),
@@ -279,15 +268,7 @@ VALUES = st.recursive(value(st.nothing()), value, max_leaves=6)
 @settings(max_examples=150, deadline=None)
 @given(held=VALUES, cut=st.integers(1, 30))
 def test_fields_are_those_that_the_library_reads_and_the_end_is_where_it_stops(held: dict[str, Any], cut: int) -> None:
-    outer = {
-        "type": "record",
-        "name": "Outer",
-        "fields": [
-            {"name": "first", "type": VALUE},
-            {"name": "wanted", "type": ["null", "double"]},
-            {"name": "last", "type": ["int", "a.b.V"]},
-        ],
-    }
+    outer = avro_record("Outer", first=VALUE, wanted=["null", "double"], last=["int", "a.b.V"])
     schema = fastavro.parse_schema(outer)
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, schema, {"first": held, "wanted": 2.5, "last": held})
@@ -301,7 +282,6 @@ def test_fields_are_those_that_the_library_reads_and_the_end_is_where_it_stops(h
 
 
 def test_arbitrary_bytes_end_with_a_value_or_an_expected_error() -> None:
-    """Random bytes, from a seed: each ends with a value or one of the two errors."""
     seed = 20
     draw = random.Random(seed)  # noqa: S311 - test data
     read = Shapes(fastavro.parse_schema(record_of(after=VALUE))).fields(["id", "kwh"])
@@ -513,10 +493,7 @@ def test_rows_of_a_large_block_are_emitted_before_all_of_them_are_read(tmp_path:
 
 
 BOOLEANS = {"type": "array", "items": "boolean"}
-RECORDS = {
-    "type": "array",
-    "items": {"type": "record", "name": "I", "fields": [{"name": "on", "type": "boolean"}]},
-}
+RECORDS = {"type": "array", "items": {"type": "record", "name": "I", "fields": [{"name": "on", "type": "boolean"}]}}
 
 
 @pytest.mark.parametrize("kind", [BOOLEANS, RECORDS], ids=["booleans", "records"])
@@ -589,9 +566,7 @@ def test_values_in_an_unused_column_change_nothing(tmp_path, kind, good, bad):
 def test_a_meaningless_value_loses_only_its_row(tmp_path, column, kind, good, bad, reason):
     rows = [held_row(**{column: one}) for one in (good, bad, good)]
     path = write(tmp_path / "x.avro", PLAIN | {column: kind}, rows)
-    found, rejects = decode(FileSource(avro=path))
-    assert found == [(NAME if column == "id" else "a", T0, 1.5)] * 2
-    assert rejects == [(2, reason)]
+    assert decode(FileSource(avro=path)) == ([(NAME if column == "id" else "a", T0, 1.5)] * 2, [(2, reason)])
 
 
 @pytest.mark.parametrize(("column", "rejected"), [("id", [(2, "malformed-row")]), ("other", [])])
@@ -623,9 +598,7 @@ def test_times_in_a_union_with_text_are_unchanged(tmp_path):
             held_row(ts=one) for one in (held, "2013-01-01T00:00:00Z", "soon", 2**31 - 1 if kind[1] is DATE else 2**62)
         ]
         path = write(tmp_path / f"{number}.avro", PLAIN | {"ts": kind}, rows)
-        found, rejects = decode(FileSource(avro=path))
-        assert found == [("a", T0, 1.5)] * 2
-        assert rejects == [(3, "unparsable-time"), (4, "unparsable-time")]
+        assert decode(FileSource(avro=path)) == ([("a", T0, 1.5)] * 2, [(3, "unparsable-time"), (4, "unparsable-time")])
 
 
 def test_decimals_equal_those_of_the_library(tmp_path):

@@ -37,7 +37,6 @@ def decode_bytes(data: bytes, block_bytes: int = 1 << 20, **options: Any) -> tup
 
 
 def expected(lines: list[bytes]) -> list[Any]:
-    """What the standard library reads from good lines."""
     rows = []
     for line in lines:
         name, stamp, value = next(csv.reader([line.decode()]))
@@ -85,9 +84,7 @@ def expected(lines: list[bytes]) -> list[Any]:
     ],
 )
 def test_a_bad_line_is_rejected_alone_with_reason_and_position(bad, reason):
-    rows, rejects = decode_bytes(HEADER + b"\n".join([GOOD[0], bad, *GOOD[1:]]) + b"\n")
-    assert rows == expected(GOOD)
-    assert rejects == [(3, reason)]
+    assert decode_bytes(HEADER + b"\n".join([GOOD[0], bad, *GOOD[1:]]) + b"\n") == (expected(GOOD), [(3, reason)])
 
 
 @pytest.mark.parametrize(
@@ -109,9 +106,7 @@ def test_a_bad_line_is_rejected_alone_with_reason_and_position(bad, reason):
     ],
 )
 def test_no_finite_value_is_rejected_for_its_size_or_sign(text, value):
-    rows, rejects = decode_bytes(HEADER + f"a,2013-01-01,{text}\n".encode())
-    assert rows == [("a", T0, value)]
-    assert rejects == []
+    assert decode_bytes(HEADER + f"a,2013-01-01,{text}\n".encode()) == ([("a", T0, value)], [])
 
 
 def test_a_value_that_overflows_by_the_scale_stays_finite_and_keeps_its_sign():
@@ -122,9 +117,7 @@ def test_a_value_that_overflows_by_the_scale_stays_finite_and_keeps_its_sign():
 
 def test_byte_order_mark_carriage_returns_and_quoted_headers_are_accepted():
     body = b'\r\n"id", ts,"kwh ", note\r\n\r\n"a,1",2013-01-01T00:00Z,1,"x ""y"" z"\r\n\r\nb,2013-01-01,"2",5" pipe\r\n'
-    rows, rejects = decode_bytes(b"\xef\xbb\xbf" + body)
-    assert rows == [("a,1", T0, 1.0), ("b", T0, 2.0)]
-    assert rejects == []
+    assert decode_bytes(b"\xef\xbb\xbf" + body) == ([("a,1", T0, 1.0), ("b", T0, 2.0)], [])
 
 
 @pytest.mark.parametrize("block_bytes", [7, 30, 1 << 20])
@@ -232,9 +225,7 @@ def test_quoted_names_are_read_as_the_standard_library_reads_them(rows):
 def test_delimiter_column_order_and_extra_columns_may_differ_from_file_to_file(tmp_path):
     (tmp_path / "1.csv").write_text("kwh;id;ts;ts2\n1;a;2013-01-01;\n")
     (tmp_path / "2.csv").write_text("x;x;id;kwh;ts\n,;,;b;2;2013-01-01\n")
-    rows, rejects = decode(FileSource(csv=str(tmp_path / "*.csv"), delimiter=";"))
-    assert rows == [("a", T0, 1.0), ("b", T0, 2.0)]
-    assert rejects == []
+    assert decode(FileSource(csv=str(tmp_path / "*.csv"), delimiter=";")) == ([("a", T0, 1.0), ("b", T0, 2.0)], [])
 
 
 def test_gzip_is_unpacked_and_a_torn_one_stops_the_job_instead_of_losing_readings(tmp_path):

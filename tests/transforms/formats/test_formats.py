@@ -28,21 +28,18 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.formats.paths import SourceFileError, expand, open_bytes, present
 from quiltstream.transforms.sources.files import ReadReadings
 
-from .decoding import READINGS, decode, decoded_parts
+from .decoding import READINGS, avro_record, decode, decoded_parts
 
 T0 = 1356998400_000_000
 UTC = dt.timezone.utc
 
-AVRO = {
-    "type": "record",
-    "name": "Reading",
-    "fields": [
-        {"name": "id", "type": ["null", "string"]},
-        {"name": "ts", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-        {"name": "other", "type": "string"},
-        {"name": "kwh", "type": ["null", "double"]},
-    ],
-}
+AVRO = avro_record(
+    "Reading",
+    id=["null", "string"],
+    ts={"type": "long", "logicalType": "timestamp-micros"},
+    other="string",
+    kwh=["null", "double"],
+)
 
 
 def household_rows(rows: int) -> list[dict[str, Any]]:
@@ -155,23 +152,12 @@ def test_names_that_are_not_utf8_are_malformed_rows(tmp_path):
 
 
 def test_avro_values_may_be_decimals_text_or_integers_and_wild_times_are_rejects(tmp_path):
-    schema = {
-        "type": "record",
-        "name": "R",
-        "fields": [
-            {"name": "id", "type": {"type": "enum", "name": "E", "symbols": ["a", "b"]}},
-            {"name": "ts", "type": ["null", {"type": "long", "logicalType": "local-timestamp-millis"}]},
-            {
-                "name": "kwh",
-                "type": [
-                    "null",
-                    "string",
-                    "long",
-                    {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
-                ],
-            },
-        ],
-    }
+    schema = avro_record(
+        "R",
+        id={"type": "enum", "name": "E", "symbols": ["a", "b"]},
+        ts=["null", {"type": "long", "logicalType": "local-timestamp-millis"}],
+        kwh=["null", "string", "long", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}],
+    )
     rows = [
         {"id": "a", "ts": T0 // 1000, "kwh": Decimal("1.25")},
         {"id": "a", "ts": T0 // 1000, "kwh": "2.5"},

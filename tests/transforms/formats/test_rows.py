@@ -50,7 +50,6 @@ MEANT = [0, 0, 1, 2, "unknown-label", "missing-value", "missing-value", "unknown
 
 
 def outcome(reader: ReadReadings) -> list[float | str]:
-    """Of each row its value, or why it has none."""
     found: dict[int, float | str] = {}
     for part in decoded_parts(reader):
         for one in part.rejects:
@@ -341,12 +340,7 @@ def test_a_bad_line_is_rejected_once_and_a_bad_cell_by_its_column(tmp_path: Path
     (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
     found, rejects = read(tmp_path / "x.csv", {"wide": {"columns": "series"}, "time": "ts"})
     assert [one[::2] for one in found] == [("a", 1.0), ("b", 2.0), ("c", 3.0)]
-    assert rejects == [
-        ("malformed-row", 5, 0),
-        ("not-a-number", 4, 2),
-        ("not-finite", 4, 3),
-        ("unparsable-time", 3, 0),
-    ]
+    assert rejects == [("malformed-row", 5, 0), ("not-a-number", 4, 2), ("not-finite", 4, 3), ("unparsable-time", 3, 0)]
 
 
 def test_an_hour_that_the_clock_skips_is_a_reject_of_its_column_only(tmp_path: Path) -> None:
@@ -472,17 +466,9 @@ def test_a_date_with_an_offset_other_than_local_midnight_is_rejected(tmp_path: P
         ({"wide": {"columns": "times"}, "time": "ts"}, {}, "readings.series is missing"),
         ({"wide": {"columns": "series"}}, {}, "readings.time is missing"),
         ({"wide": {"columns": "series"}, "time": "ts", "preset": "hono"}, {}, "readings.preset is set, and with"),
-        (
-            {"wide": {"columns": "times"}, "time": "ts", "series": "a"},
-            {},
-            "has no column named by a time such as",
-        ),
+        ({"wide": {"columns": "times"}, "time": "ts", "series": "a"}, {}, "has no column named by a time such as"),
         ({"wide": {"columns": "series", "without": ["a", "b"]}, "time": "ts"}, {}, "has no column beside those that"),
-        (
-            {"wide": {"columns": "series", "without": ["c"]}, "time": "ts"},
-            {},
-            "without names the column 'c', which",
-        ),
+        ({"wide": {"columns": "series", "without": ["c"]}, "time": "ts"}, {}, "without names the column 'c', which"),
         (
             {"wide": {"columns": "series", "most_columns": 1}, "time": "ts"},
             {},

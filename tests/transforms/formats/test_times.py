@@ -38,12 +38,10 @@ def micros(stamp: dt.datetime) -> int:
 
 
 def parsed(text: str, format_: str) -> dt.datetime:
-    """Python's own reading of a text."""
     return dt.datetime.strptime(text, format_)  # noqa: DTZ007 - naive stamps are what is being read
 
 
 def read(array: pa.Array, **options) -> list[int | str]:
-    """Microseconds, or the reason, per row."""
     times, problems = TimeReader(**options).read([array])
     found: list[int | str] = times.tolist()
     for rows, reason in reversed(problems):

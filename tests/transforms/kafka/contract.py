@@ -46,7 +46,6 @@ def pieces_until(reader: KafkaReader, done: Callable[[list[SourceBatch]], bool])
 
 
 def read(reader: KafkaReader, count: int) -> list[str]:
-    """The series of so many readings."""
     return [name for one in pieces_until(reader, lambda pieces: rows(pieces) >= count) for name in names_of(one)]
 
 
@@ -104,8 +103,6 @@ class Lane:
 
 
 class KafkaPartitionsContract:
-    """Inherit it and give the fixture ``broker``."""
-
     @pytest.fixture
     def readers(self) -> Any:
         made: list[KafkaReader] = []
@@ -115,7 +112,6 @@ class KafkaPartitionsContract:
 
     @pytest.fixture
     def follow(self, broker: Any, readers: list[KafkaReader]) -> Callable[..., KafkaReader]:
-        """Makes readers, which end with the test."""
 
         def made(topics: str | tuple[str, ...], lane: int = 0, position: str = BEGIN, **changes: Any) -> KafkaReader:
             named = (topics,) if isinstance(topics, str) else topics
@@ -126,8 +122,7 @@ class KafkaPartitionsContract:
         return made
 
     @pytest.mark.assures(
-        "brokers",
-        "Kafka: from any offset every message is read once, from a broker in memory and from a real one",
+        "brokers", "Kafka: from any offset every message is read once, from a broker in memory and from a real one"
     )
     def test_every_message_is_read_once_from_any_position_on(self, broker, follow):
         topic, seed = broker.topic(3), 11
@@ -176,8 +171,7 @@ class KafkaPartitionsContract:
         lane.close()
 
     @pytest.mark.assures(
-        "brokers",
-        "Kafka: a recreated topic that has grown past the recorded offset is read from its beginning",
+        "brokers", "Kafka: a recreated topic that has grown past the recorded offset is read from its beginning"
     )
     @pytest.mark.parametrize(("again", "restarted"), [(True, False), (False, False), (True, True)])
     def test_a_recreated_topic_grown_past_the_offset_is_read_from_its_beginning(self, broker, follow, again, restarted):

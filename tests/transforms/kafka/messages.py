@@ -16,7 +16,6 @@ ORIGIN = 1_356_998_400_000_000
 
 
 def reading(series: str, time: int, value: float = 1.0) -> bytes:
-    """A message of one reading."""
     return json.dumps({"series": series, "time": ORIGIN + time, "value": value}).encode()
 
 

@@ -34,9 +34,6 @@ def broker() -> FakeBroker:
     return FakeBroker()
 
 
-# The clock of a lane, with the live reader around it
-
-
 def part_of(broker: FakeBroker, topic: str, wall: list[int], idle_us: int | None = None) -> ReadPart:
     pace = PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=idle_us, poll_s=0.0)
     made = ReadPart(feed(broker, topic), pace, now=lambda: wall[0])
@@ -228,16 +225,6 @@ def test_a_producer_whose_clock_is_behind_holds_no_window(broker, behind):
         assert until == hour - 1
 
 
-def test_a_producers_stamps_cap_a_meter_ahead_in_a_backlog(broker):
-    topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
-    broker.stamps = TIMESTAMP_CREATE_TIME
-    log = broker.topics[topic][0].messages
-    part = part_of(broker, topic, wall)
-    log += [stamped("a", hour, hour + 0.5) for hour in range(4)] + [stamped("fast", 9, 3.5)]
-    until, _, _ = clock_after(part, part.initial_restriction(0), estimator)
-    assert until == 2
-
-
 @pytest.mark.parametrize(("ahead", "expected"), [(0, 89), (30, 102 - 3)])
 def test_an_active_partition_becomes_idle_only_by_readings_in_the_future(broker, ahead, expected):
     topic, wall, estimator = broker.topic(2), [ORIGIN + 90 * HOUR], Estimator()
@@ -285,9 +272,6 @@ def test_only_messages_present_at_the_start_count_as_backlog(broker, tmp_path, m
     told = [(one.readings, one.settled, one.rejects) for one in found]
     late = {RejectReason.LATE: 1}
     assert told == [(0, 1, {}), (1, 0, {}), (0, 1, {}), (0, 0, late), (1, 0, {})]
-
-
-# What was lost
 
 
 def lost_after(part: ReadPart, rest: Any, estimator: Estimator) -> tuple[list[Any], Any]:

@@ -51,8 +51,6 @@ class TestFake(KafkaPartitionsContract):
 
 
 class Brokered:
-    """A topic of one partition."""
-
     def __init__(self) -> None:
         self.broker = FakeBroker()
         self.topic = self.broker.topic(1)
@@ -189,8 +187,6 @@ def test_a_partition_is_at_its_end_only_when_polled_with_no_messages_in_hand(bro
 
 
 class Needy(JsonMessages):
-    """Needs something that may be away."""
-
     away = True
 
     def decode(self, messages: Messages) -> list[Decoded]:
@@ -295,16 +291,6 @@ def test_a_secret_is_contained_only_in_the_client_options(monkeypatch):
     assert "hunter2" not in repr(made) + repr(plain) + str(reader.trouble)
 
 
-def test_an_unknown_librdkafka_option_is_reported_without_its_value():
-    made = KafkaPartitions(Cluster("127.0.0.1:1", {"no.such.option": "hunter2"}), ("t",), JsonMessages())
-    reader = made.reader(0, BEGIN)
-    assert reader.read() is None
-    assert reader.trouble == (
-        "the options of Kafka are refused (_INVALID_ARG): no.such.option; check their names and values against "
-        "librdkafka's"
-    )
-
-
 def test_a_missing_extra_is_reported_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     reader = KafkaPartitions(Cluster("127.0.0.1:1"), ("t",), JsonMessages()).reader(0, BEGIN)
@@ -312,9 +298,6 @@ def test_a_missing_extra_is_reported_in_one_line(monkeypatch):
     assert reader.trouble == (
         "Kafka needs the package confluent-kafka, which is not installed here; pip install 'quiltstream[kafka]'"
     )
-
-
-# Brokers that say less than the truth
 
 
 def test_the_end_of_a_partition_requires_a_current_answer_of_its_leader(broker, monkeypatch):
@@ -603,7 +586,6 @@ _POLYNOMIAL = 0x82F63B78
 
 
 def crc32c(data: bytes) -> int:
-    """The sum that a batch of Kafka has, bit by bit."""
     value = 0xFFFFFFFF
     for byte in data:
         value ^= byte
@@ -619,7 +601,6 @@ def sized(data: bytes) -> bytes:
 
 
 def produce(address: tuple[str, int], topic: str, value: bytes, header: tuple[bytes, bytes]) -> None:
-    """Send a message with a header to partition 0."""
     record = sized(b"\0\0\0\1" + sized(value) + b"\2" + sized(header[0]) + sized(header[1]))
     now = time.time_ns() // 1_000_000
     summed = struct.pack(">hiqqqhii", 0, 0, now, now, -1, -1, -1, 1) + record
@@ -636,7 +617,6 @@ def produce(address: tuple[str, int], topic: str, value: bytes, header: tuple[by
 
 @pytest.fixture
 def header_broker() -> Any:
-    """A client that is a broker beside it."""
     return Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "here"})
 
 
@@ -646,8 +626,7 @@ def address_of(header_broker: Producer) -> tuple[str, int]:
 
 
 @pytest.mark.assures(
-    "brokers",
-    "Kafka: a message with header names that are no UTF-8 is a reject, and the job continues",
+    "brokers", "Kafka: a message with header names that are no UTF-8 is a reject, and the job continues"
 )
 def test_a_message_with_an_invalid_utf8_header_name_is_a_reject(header_broker):
     header_broker.produce("readings", reading("a", 0), partition=0)

@@ -22,8 +22,6 @@ Beside = tuple[str, bytes | None, list[tuple[str, bytes | None]]]
 
 
 class Held(NamedTuple):
-    """How many readings a message holds."""
-
     least: int  # so many are given if it is no reject
     most: int  # no more are given
     sure: bool = True  # whether it can be read at all, so that it is no reject if all of them are given
@@ -77,9 +75,6 @@ def counted(count: Callable[[Any], int], read: Callable[[bytes], tuple[Any, bool
     return account
 
 
-# documents
-
-
 def refuse(*_: Any) -> Any:
     raise BrokenError
 
@@ -120,15 +115,11 @@ def avro_of(head: bytes, schema: Any) -> Callable[[bytes], tuple[Any, bool]]:
     return read
 
 
-# what of a document is a reading
-
-
 def one(_: Any) -> int:
     return 1
 
 
 def elements(value: Any) -> int:
-    """Of an array at ``r`` each."""
     needs(true=isinstance(value["r"], list))
     return len(value["r"])
 
@@ -218,9 +209,6 @@ def counters(payload: bytes, beside: Beside) -> Held:
     return NONE if counted(register, json_of)(payload, beside) == NONE else ANY
 
 
-# Sparkplug
-
-
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     found = shift = 0
     while True:
@@ -270,9 +258,6 @@ def _sparkplug_topic(beside: Beside) -> str:
     noted = [value for name, value in headers if name == "mqtt-topic"][-1:]
     topic = topic if not noted or noted[0] is None else noted[0].decode("utf-8", "replace")
     return topic if topic.startswith("spBv1.0") or not key else key.decode("utf-8", "replace")
-
-
-# meters
 
 
 def checksums(crc: Callable[[bytes], int]) -> Callable[[bytes], bytes]:

@@ -14,7 +14,6 @@ TIMES = ["2026-01-05T12:00:00Z", "2026-01-05T13:00:00+01:00", "noon", "1" * 101]
 
 
 def zigzag(number: int) -> bytes:
-    """A number as Avro writes it."""
     number = (number << 1) ^ (number >> 63)
     found = bytearray()
     while number > 0x7F:
@@ -24,8 +23,6 @@ def zigzag(number: int) -> bytes:
 
 
 class Chance:
-    """Schemas, values and damage of one random source."""
-
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.names = 0
@@ -35,7 +32,6 @@ class Chance:
         return f"N{self.names}"
 
     def junk(self, depth: int) -> Any:
-        """A type of any kind whose values have bytes."""
         makers: list[Callable[[], Any]] = [
             *[lambda: self.chance.choice(LEAVES)] * 5,
             lambda: {"type": "enum", "name": self.name(), "symbols": ["a", "b", "c"]},
@@ -55,13 +51,11 @@ class Chance:
         return self.chance.choice([kind, kind, ["null", kind], [kind, "null"]])
 
     def record(self, fields: list[dict[str, Any]], depth: int) -> dict[str, Any]:
-        """A record of some fields among others."""
         mixed = [*fields, *self.fields(depth)]
         self.chance.shuffle(mixed)
         return {"type": "record", "name": self.name(), "fields": mixed}
 
     def schema(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """A schema of messages, and its mapping."""
         stamp = {"type": "long", "logicalType": self.chance.choice(["timestamp-millis", "timestamp-micros"])}
         time = {"name": "t", "type": self.optional(self.chance.choice(["long", "double", "string", stamp, stamp]))}
         value = {"name": "v", "type": self.optional(self.chance.choice(["double", "float", "int", "long"]))}
@@ -95,7 +89,6 @@ class Chance:
 
     @property
     def compounds(self) -> dict[str, Callable[[Any], Any]]:
-        """Values of the types that are made of others."""
         chance = self.chance
         return {
             "record": lambda kind: {one["name"]: self.value(one["type"], one["name"]) for one in kind["fields"]},

@@ -34,6 +34,7 @@ from quiltstream.transforms.payloads.avro import (
 from quiltstream.transforms.payloads.messages import Messages, SourceAwayError
 from quiltstream.transforms.payloads.parsing import Parsed
 
+from ..formats.decoding import avro_record
 from .avro_chance import Chance, zigzag
 from .payloads import FIRST, NOON_MS, NOON_US, decode, messages, outcome
 
@@ -48,11 +49,7 @@ SCHEMA: dict[str, Any] = {
         {"name": "note", "type": {"type": "array", "items": "string"}},
     ],
 }
-OTHER = {
-    "type": "record",
-    "name": "Reading",
-    "fields": [{"name": "kwh", "type": "int"}, {"name": "at", "type": "long"}, {"name": "meter", "type": "long"}],
-}
+OTHER = avro_record("Reading", kwh="int", at="long", meter="long")
 REGISTRY = {7: SCHEMA, 300: OTHER}
 
 READINGS = Readings(series="meter", time="at", time_unit="ms", value="kwh", payload="avro")
@@ -149,30 +146,10 @@ STAMPS = {
 @pytest.mark.parametrize("count", [1, 9])
 def test_timestamps_have_the_unit_of_the_schema_in_every_position(logical: str, count: int):
     """In a union, in a named type, in an array, for every reading of it: whatever ``time_unit`` says."""
-    stamp = {
-        "type": "record",
-        "name": "Stamp",
-        "fields": [{"name": "at", "type": {"type": "long", "logicalType": logical}}],
-    }
-    other = {
-        "type": "record",
-        "name": "Other",
-        "fields": [{"name": "first", "type": stamp}, {"name": "x", "type": ["null", "Stamp"]}],
-    }
-    row = {
-        "type": "record",
-        "name": "Row",
-        "fields": [{"name": "stamp", "type": ["null", "Stamp"]}, {"name": "v", "type": "int"}],
-    }
-    schema = {
-        "type": "record",
-        "name": "All",
-        "fields": [
-            {"name": "other", "type": other},
-            {"name": "id", "type": "string"},
-            {"name": "rows", "type": {"type": "array", "items": row}},
-        ],
-    }
+    stamp = avro_record("Stamp", at={"type": "long", "logicalType": logical})
+    other = avro_record("Other", first=stamp, x=["null", "Stamp"])
+    row = avro_record("Row", stamp=["null", "Stamp"], v="int")
+    schema = avro_record("All", other=other, id="string", rows={"type": "array", "items": row})
     instant = NOON_US // STAMPS[logical]
     record = {
         "other": {"first": {"at": instant}, "x": None},
@@ -314,11 +291,7 @@ def test_schemas_of_the_settings_must_be_schemas():
 
 MANY = 2 * FEW
 
-READING: dict[str, Any] = {
-    "type": "record",
-    "name": "One",
-    "fields": [{"name": "t", "type": "long"}, {"name": "v", "type": ["null", "double"]}],
-}
+READING: dict[str, Any] = avro_record("One", t="long", v=["null", "double"])
 FIELDS: list[dict[str, Any]] = [
     {"name": "note", "type": ["null", "string"]},
     {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["a", "b"]}},
@@ -350,7 +323,6 @@ def whole(number: int, readings: int = 3) -> bytes:
 
 
 def one_by_one(decoder: PayloadDecoder, batch: Messages) -> tuple[Any, Any]:
-    """What the messages hold when each comes alone."""
     rows: list[Any] = []
     rejects: list[Any] = []
     for at in range(len(batch)):
@@ -581,10 +553,7 @@ UNFIT: dict[str, tuple[Any, dict[str, Any]]] = {
         FLAT | {"time": ("t", None, None)},
     ),
     "a map": (flat({"type": "map", "values": "long"}), FLAT | {"time": ("t", "x")}),
-    "too many types": (
-        flat("long", fields=[{"name": f"x{one}", "type": "int"} for one in range(300)]),
-        FLAT,
-    ),
+    "too many types": (flat("long", fields=[{"name": f"x{one}", "type": "int"} for one in range(300)]), FLAT),
 }
 
 
@@ -626,12 +595,8 @@ def test_vectorised_integers_of_every_length_equal_those_of_the_library():
     assert not cursors.irregular.any()
 
 
-# Any schema and any damage
-
-
 @pytest.mark.assures(
-    "payloads",
-    "Avro messages of a batch are read as when each comes alone, whatever their schema and damage",
+    "payloads", "Avro messages of a batch are read as when each comes alone, whatever their schema and damage"
 )
 @settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.integers(0, 1 << 40))

@@ -185,21 +185,9 @@ def signed(telegram: bytes) -> bytes:
 
 
 TOKENS = [
-    b"null",
-    b"1e999",
-    b"[",
-    b"]]",
-    b'{"',
-    b"\\ud800",
-    b"\xff",
-    b"-0",
-    b"9" * 30,
-    b"true,",
-    b'"":',
-    b"<!--",
-    b"&a;",
-    b"\0",
-]
+    b"null", b"1e999", b"[", b"]]", b'{"', b"\\ud800", b"\xff", b"-0", b"9" * 30, b"true,",
+    b'"":', b"<!--", b"&a;", b"\0",
+]  # fmt: skip
 
 
 def batch_of(payloads: list[bytes | None], chance: random.Random) -> Messages:
@@ -301,40 +289,18 @@ def test_bytes_of_any_kind_raise_nothing_and_count_once(name: str, payloads: lis
     check(name, made(name), batch_of(list(payloads), chance))
 
 
+#: Names that the decoders look for.
+FIELDS = [
+    "id", "ts", "r", "where", "area", "power", "values", "event", "readings", "resourceName", "value", "data",
+    "payload", "body", "bn", "bt", "n", "v", "t", "bver", "observedAt", "metadata", "x_", "device_id", "timestamp",
+]  # fmt: skip
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["power", "m1"]),
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(
-                [
-                    "id",
-                    "ts",
-                    "r",
-                    "where",
-                    "area",
-                    "power",
-                    "values",
-                    "event",
-                    "readings",
-                    "resourceName",
-                    "value",
-                    "data",
-                    "payload",
-                    "body",
-                    "bn",
-                    "bt",
-                    "n",
-                    "v",
-                    "t",
-                    "bver",
-                    "observedAt",
-                    "metadata",
-                    "x_",
-                    "device_id",
-                    "timestamp",
-                ]
-            ),
+            st.sampled_from(FIELDS),
             inner,
             max_size=5,
         )
@@ -365,8 +331,7 @@ BATCHES, OFTEN = 20, 50
 
 
 @pytest.mark.assures(
-    "payloads",
-    "A message that can never be parsed costs no other message, and each arrival is a reject with its size",
+    "payloads", "A message that can never be parsed costs no other message, and each arrival is a reject with its size"
 )
 @pytest.mark.parametrize("name", CASES)
 def test_a_repeated_poison_message_affects_no_other_and_is_rejected_each_time(name: str, tmp_path: Path):
@@ -492,8 +457,7 @@ def share(total: int) -> int:
 
 
 @pytest.mark.assures(
-    "payloads",
-    "A hundred thousand damaged messages of all presets and payloads raise nothing, and each counts once",
+    "payloads", "A hundred thousand damaged messages of all presets and payloads raise nothing, and each counts once"
 )
 @pytest.mark.parametrize("name", CASES)
 def test_a_hundred_thousand_damaged_messages_raise_nothing_and_count_once(name: str):
@@ -501,8 +465,7 @@ def test_a_hundred_thousand_damaged_messages_raise_nothing_and_count_once(name: 
 
 
 @pytest.mark.assures(
-    "payloads",
-    "A million damaged messages over all decoders raise nothing, and each counts once (slow)",
+    "payloads", "A million damaged messages over all decoders raise nothing, and each counts once (slow)"
 )
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)

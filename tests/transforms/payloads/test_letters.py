@@ -190,8 +190,7 @@ def test_a_dead_letter_keeps_the_beginning_of_a_long_message_and_no_long_headers
 
 
 @pytest.mark.assures(
-    "dead letters",
-    "Of each batch of messages the first 100 rejects are kept encrypted; all are counted",
+    "dead letters", "Of each batch of messages the first 100 rejects are kept encrypted; all are counted"
 )
 def test_dead_letters_of_a_batch_are_limited_and_all_rejects_are_reported():
     count = 3 * MOST_LETTERS
@@ -229,9 +228,7 @@ def pubsub(decoder: PayloadDecoder) -> list[pa.RecordBatch]:
 
 @pytest.mark.assures("dead letters", "Without a public key in the settings no content of a reject is kept")
 @pytest.mark.parametrize("source", [kafka, pubsub])
-def test_a_broker_reader_emits_dead_letters_only_with_a_key(
-    source: Callable[[PayloadDecoder], list[pa.RecordBatch]],
-):
+def test_a_broker_reader_emits_dead_letters_only_with_a_key(source: Callable[[PayloadDecoder], list[pa.RecordBatch]]):
     (told,) = source(PayloadDecoder(READINGS, encrypted=TO))
     (row,) = told.to_pylist()
     assert SECRET not in repr(row).encode()

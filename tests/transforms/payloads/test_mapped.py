@@ -27,6 +27,7 @@ from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.sources.files import FileDecoder, decoder_of
 
+from ..formats.decoding import avro_record
 from .damage import Steps, counted_once, damaged
 from .payloads import FIRST, NOON_MS, NOON_S, NOON_US, decode, dumped, messages, outcome, preset
 
@@ -110,9 +111,7 @@ def test_levels_of_a_topic_without_slashes_are_between_dots():
         topics=["hono.telemetry", "meters", "alone"],
         headers=[(), (("mqtt-topic", b"site/m8/up"),), ()],
     )
-    rows, rejects = decode(PLAIN, given)
-    assert rows == [("m8", NOON_US, 2.0), ("telemetry", NOON_US, 1.0)]
-    assert rejects == [(2, "missing-series")]
+    assert decode(PLAIN, given) == ([("m8", NOON_US, 2.0), ("telemetry", NOON_US, 1.0)], [(2, "missing-series")])
 
 
 def test_the_time_may_be_the_broker_timestamp_for_any_time_unit():
@@ -271,10 +270,7 @@ def test_a_group_is_read_from_an_attribute_or_a_path():
     )
     given = messages(flat(where={"area": "north"}, zone="z"), flat(id=[]), topics=["f1/m1", "f2/m2"])
     for group, expected in (("feeder", "f1"), ("area", "north"), ("zone", "z")):
-        assert decode(readings, given, group=group) == (
-            [("m1", NOON_US, 1.5, expected)],
-            [(1, "malformed-row")],
-        )
+        assert decode(readings, given, group=group) == ([("m1", NOON_US, 1.5, expected)], [(1, "malformed-row")])
     assert decode(readings, given, group="absent")[1] == [(0, "group-conflict"), (1, "malformed-row")]
 
 
@@ -495,10 +491,7 @@ def test_values_of_several_paths_are_summed():
     readings = mapping(value={"sum": ["p[0]", "p[1]", "p[2]"]})
     assert values(
         readings, one(p=[0.1, 0.2, 0.3]), one(p=[1, "2", 3]), one(p=[1, 2]), one(p=[1, 2, True]), one(p=[1, 2, "x"])
-    ) == (
-        [0.6, 6.0],
-        [(2, "missing-value"), (3, "not-a-number"), (4, "not-a-number")],
-    )
+    ) == ([0.6, 6.0], [(2, "missing-value"), (3, "not-a-number"), (4, "not-a-number")])
     largest = sys.float_info.max
     assert values(readings, one(p=[largest, largest, 1]), one(p=[10**30, 1, 1])) == ([1e30, largest], [])
     assert values(readings, one(p=["1e999", 1, 1]), one(p=[1, "-1e999", 1])) == ([-largest, largest], [])
@@ -620,10 +613,7 @@ def test_json_and_base64_in_texts_are_unpacked_by_the_path():
     packed = base64.b64encode(inner.encode()).decode()
     assert values(
         mapping(value="body[json].r[*].w"), one(body=inner), one(body={"r": [{"w": 5}]}), one(body="{"), one()
-    ) == (
-        [3.0, 4.0, 5.0],
-        [(2, "malformed-row"), (3, "malformed-row")],
-    )
+    ) == ([3.0, 4.0, 5.0], [(2, "malformed-row"), (3, "malformed-row")])
     assert values(mapping(value="body[base64][json].r[1].w"), one(body=packed), one(body="#"), one(body=3)) == (
         [4.0],
         [(1, "malformed-row"), (2, "malformed-row")],
@@ -779,16 +769,9 @@ def test_a_counter_may_have_a_unit_and_is_converted():
 
 
 def test_operators_read_avro_as_they_read_json():
-    schema = {
-        "type": "record",
-        "name": "R",
-        "fields": [
-            {"name": "id", "type": "string"},
-            {"name": "ts", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-            {"name": "a", "type": ["null", "double"]},
-            {"name": "b", "type": "double"},
-        ],
-    }
+    schema = avro_record(
+        "R", id="string", ts={"type": "long", "logicalType": "timestamp-millis"}, a=["null", "double"], b="double"
+    )
     readings = Readings.model_validate(
         BASE | {"payload": "avro", "value": {"sum": ["a", "b"]}, "where": [{"path": "a", "exists": True}]}
     )
@@ -799,9 +782,7 @@ def test_operators_read_avro_as_they_read_json():
         fastavro.schemaless_writer(stream, schema, body)
         return b"\0" + struct.pack(">I", 7) + stream.getvalue()
 
-    rows, rejects = decode(readings, messages(*map(wire, bodies)), schemas=lambda _: schema)
-    assert rows == [("m1", NOON_US, 3.0)] * 20
-    assert rejects == []
+    assert decode(readings, messages(*map(wire, bodies)), schemas=lambda _: schema) == ([("m1", NOON_US, 3.0)] * 20, [])
 
 
 @pytest.mark.parametrize(
@@ -923,11 +904,7 @@ SAMPLES: list[dict[str, Any]] = [
     {"value": "3681", "measurand": "Power.Active.Import", "unit": "W"},
     {"value": "1234500", "unit": "Wh"},
 ]
-OCPP = {
-    "series": {"topic": -1},
-    "time": "meterValue[*].timestamp",
-    "value": "meterValue[*].sampledValue[*].value",
-}
+OCPP = {"series": {"topic": -1}, "time": "meterValue[*].timestamp", "value": "meterValue[*].sampledValue[*].value"}
 
 
 def ocpp(*samples: dict[str, Any]) -> dict[str, Any]:
@@ -1025,20 +1002,8 @@ def test_non_object_elements_and_units_of_any_type_raise_no_error():
 
 
 def test_units_of_avro_messages_are_compared_in_any_batch():
-    element = {
-        "type": "record",
-        "name": "E",
-        "fields": [{"name": "v", "type": "double"}, {"name": "unit", "type": "string"}],
-    }
-    schema = {
-        "type": "record",
-        "name": "R",
-        "fields": [
-            {"name": "id", "type": "string"},
-            {"name": "ts", "type": "long"},
-            {"name": "r", "type": {"type": "array", "items": element}},
-        ],
-    }
+    element = avro_record("E", v="double", unit="string")
+    schema = avro_record("R", id="string", ts="long", r={"type": "array", "items": element})
 
     def message(*elements: dict[str, Any]) -> bytes:
         stream = io.BytesIO()

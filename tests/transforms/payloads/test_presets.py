@@ -23,9 +23,6 @@ from .payloads import NOON_MS, NOON_NS, NOON_S, NOON_US, decode, dumped, message
 NOON_TEXT = "2026-01-05T12:00:00Z"
 
 
-# ThingsBoard
-
-
 def test_thingsboard_telemetry_of_a_device():
     """Key-value pairs with the time of arrival, one stamped object, or an array of them."""
     readings = preset("thingsboard", series={"header": "deviceName"})
@@ -64,8 +61,6 @@ def test_thingsboard_telemetry_of_a_gateway():
         [],
     )
 
-
-# EdgeX
 
 EVENT = {
     "apiVersion": "v3",
@@ -117,9 +112,6 @@ def test_edgex_payloads_of_another_shape_are_rejects():
     assert decode(preset("edgex"), given) == ([], [(at, "malformed-row") for at in range(6)])
 
 
-# Hono, Azure, AWS
-
-
 @pytest.mark.parametrize("text", ["é", "\x80", "e30", "!", "gA=="])
 def test_edgex_envelopes_without_base64_json_are_rejects(text: str):
     assert decode(preset("edgex"), dumped({"payload": text})) == ([], [(0, "malformed-row")])
@@ -161,15 +153,6 @@ def test_azure_devices_are_named_by_annotations_in_text_or_in_the_encoding_of_am
 def test_azure_devices_in_another_century_are_rejects():
     headers = [("iothub-connection-device-id", b"d"), ("iothub-enqueuedtime", b"\x83" + struct.pack(">q", 2**62))]
     assert decode(preset("azure-iot"), dumped({"power": 1}, headers=[headers])) == ([], [(0, "unparsable-time")])
-
-
-def test_messages_selected_by_aws_rules_are_read():
-    """SELECT topic(2) AS device_id, timestamp() AS timestamp, state.power AS power FROM 'meters/+/state'."""
-    given = dumped({"device_id": "m1", "timestamp": NOON_MS, "power": 0.5, "other": {}})
-    assert decode(preset("aws-iot"), given) == ([("m1", NOON_US, 0.5)], [])
-
-
-# NGSI
 
 
 def ngsi(*entities: Any) -> dict[str, Any]:
@@ -223,8 +206,6 @@ def test_ngsi_notifications_hold_many_entities_and_none_is_needed():
     assert [(row[0], row[2]) for row in rows] == [("a", 1.0), ("b", 2.0)]
     assert rejects == [(at, "malformed-row") for at in (2, 3, 4)]
 
-
-# SenML
 
 PACK = [
     {"bn": "urn:dev:mac:0024befffe804ff1:", "bt": NOON_S, "bu": "W", "bver": 10, "n": "power", "v": 120.5},
@@ -303,9 +284,6 @@ def test_senml_values_that_are_not_numbers_are_rejects():
     assert decode(preset("senml"), dumped(pack)) == ([], [(0, "not-a-number")])
 
 
-# what is not installed
-
-
 @pytest.mark.parametrize(
     ("readings", "library"),
     [
@@ -321,9 +299,6 @@ def test_a_library_that_is_missing_is_named_before_any_message(
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(SettingsError, match=rf"{library}; install quiltstream\[formats\]"):
         PayloadDecoder(readings).check()
-
-
-# every preset
 
 
 def test_the_group_of_a_preset_is_read_from_message_metadata():

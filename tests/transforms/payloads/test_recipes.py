@@ -120,24 +120,24 @@ def test_the_page_of_recipes_is_that_of_the_folder(repository: Path):
     assert shown == page_of_recipes(), "put what page_of_recipes() returns between the marks of docs/recipes.md"
 
 
+def damaged_of(one: Case, chance: random.Random, count: int) -> Messages:
+    seeds = [payload or b"" for payload in one.given.payloads]
+    at = [chance.randrange(len(seeds)) for _ in range(count)]
+    return Messages(
+        payloads=[damaged(seeds[number], chance) for number in at],
+        topics=[one.given.topics[number] for number in at],
+        keys=[None] * count,
+        headers=[one.given.headers[number] for number in at],
+        stamps_us=np.full(count, NOON_US),
+        positions=np.arange(FIRST, FIRST + count),
+    )
+
+
 @pytest.mark.assures("payloads", "Damaged messages of every recipe raise nothing, and each counts once")
 @pytest.mark.parametrize("name", RECIPES)
 def test_damaged_messages_of_a_recipe_raise_nothing_and_count_once(name: str):
     one, chance = case(name), random.Random(NOON_US)  # noqa: S311 - chance of a test
-    seeds = [payload or b"" for payload in one.given.payloads]
-    total = 4_000 if TIER == "nightly" else 40
-    at = [chance.randrange(len(seeds)) for _ in range(total)]
-    counted_once(
-        lambda: one.decoder,
-        Messages(
-            payloads=[damaged(seeds[number], chance) for number in at],
-            topics=[one.given.topics[number] for number in at],
-            keys=[None] * total,
-            headers=[one.given.headers[number] for number in at],
-            stamps_us=np.full(total, NOON_US),
-            positions=np.arange(FIRST, FIRST + total),
-        ),
-    )
+    counted_once(lambda: one.decoder, damaged_of(one, chance, 4_000 if TIER == "nightly" else 40))
 
 
 @pytest.mark.assures(
@@ -146,20 +146,10 @@ def test_damaged_messages_of_a_recipe_raise_nothing_and_count_once(name: str):
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_million_damaged_messages_over_all_recipes_count_once(name: str):
     one, chance, most = case(name), random.Random(NOON_S), 1_000  # noqa: S311 - chance of a test
-    seeds = [payload or b"" for payload in one.given.payloads]
     left = -(-1_000_000 // len(RECIPES)) if TIER == "nightly" else most
     while left > 0:
-        at = [chance.randrange(len(seeds)) for _ in range(min(left, most))]
-        given = Messages(
-            payloads=[damaged(seeds[number], chance) for number in at],
-            topics=[one.given.topics[number] for number in at],
-            keys=[None] * len(at),
-            headers=[one.given.headers[number] for number in at],
-            stamps_us=np.full(len(at), NOON_US),
-            positions=np.arange(FIRST, FIRST + len(at)),
-        )
-        accounted_for(one.decoder, given)
-        left -= len(at)
+        accounted_for(one.decoder, damaged_of(one, chance, min(left, most)))
+        left -= most
 
 
 JSON = st.recursive(
@@ -170,7 +160,6 @@ JSON = st.recursive(
 
 
 def replaced(document: Any, path: list[int], value: Any) -> Any:
-    """A document with the value at a place replaced."""
     if not path or not isinstance(document, (dict, list)) or not document:
         return value
     if isinstance(document, dict):

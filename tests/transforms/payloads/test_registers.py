@@ -39,7 +39,6 @@ def decoder(late_slots: int = 0, scale: float = 1.0, **register: Any) -> Payload
 
 
 def message(*pairs: tuple[float, float], name: str = "m1") -> bytes:
-    """Readings as (slots since noon, register)."""
     return json.dumps({"id": name, "r": [{"t": NOON_S + at * SLOT_S, "v": value} for at, value in pairs]}).encode()
 
 
@@ -63,11 +62,6 @@ def test_the_value_of_a_slot_is_the_increment_of_the_register():
     assert cells(decoder(), [[message(*pairs)]]) == expected
     assert cells(decoder(), [[message(pair) for pair in pairs]]) == expected
     assert cells(decoder(), [[message(pair)] for pair in pairs]) == expected
-
-
-def test_the_last_reading_of_a_slot_counts():
-    pairs = [(0.2, 10.0), (0.9, 11.0), (1.1, 11.5), (1.8, 13.0)]
-    assert cells(decoder(), [[message(pair)] for pair in pairs]) == {("m1", 1): 2.0}
 
 
 def test_the_scale_is_applied_to_the_increment():
@@ -137,13 +131,6 @@ def test_the_outcome_depends_neither_on_order_nor_on_batches_nor_on_repeats(shuf
     expected = truth(sent)
     assert found.keys() == expected.keys()
     assert found == pytest.approx(expected)
-
-
-def test_readings_delivered_again_late_change_nothing():
-    slots = [(at, float(at * at)) for at in range(12)]
-    late = [message(pair) for pair in slots[:3]]
-    expected = cells(decoder(), [[message(*slots)]])
-    assert cells(decoder(), [[message(*slots)], late]) == expected
 
 
 def test_a_timestamp_of_a_wrong_clock_affects_no_other_slot():

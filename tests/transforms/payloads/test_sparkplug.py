@@ -35,18 +35,12 @@ def test_aliases_are_resolved_by_births():
 def test_an_alias_without_a_birth_is_a_reject_and_names_require_no_birth():
     mixed = payload(NOON_MS, metric("power", double=3.0), metric(alias=9, double=4.0))
     given = messages(data(1), mixed, topics=[NODE.format("NDATA")] * 2)
-    assert decode(READINGS, given) == (
-        [row(0, 3.0, "plant/edge1")],
-        [(0, "unknown-alias"), (1, "unknown-alias")],
-    )
+    assert decode(READINGS, given) == ([row(0, 3.0, "plant/edge1")], [(0, "unknown-alias"), (1, "unknown-alias")])
 
 
 def test_births_of_a_node_and_of_its_devices_are_kept_apart():
     given = messages(
-        BIRTH,
-        data(1),
-        data(2),
-        topics=[NODE.format("NBIRTH"), DEVICE.format("DDATA"), "spBv1.0/other/NDATA/edge1"],
+        BIRTH, data(1), data(2), topics=[NODE.format("NBIRTH"), DEVICE.format("DDATA"), "spBv1.0/other/NDATA/edge1"]
     )
     assert decode(READINGS, given) == ([row(0, 1.5, "plant/edge1")], [(1, "unknown-alias"), (2, "unknown-alias")])
 

@@ -15,8 +15,6 @@ SUBSCRIPTION = "projects/grid/subscriptions/meters"
 
 @dataclass
 class Message:
-    """A message as the client hands it over."""
-
     data: bytes
     message_id: str
     publish_time: datetime
@@ -26,7 +24,6 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Its bytes, as the client says them."""
         return len(self.data)
 
     def ack(self) -> None:
@@ -39,8 +36,6 @@ class Message:
 
 
 class Stream:
-    """The future of a stream."""
-
     def __init__(self, service: FakeService, callback: Callable[[Any], None]) -> None:
         self.service = service
         self.callback = callback
@@ -117,7 +112,6 @@ class FakeService:
         return stream
 
     def lose_worker(self) -> None:
-        """What a worker held comes again."""
         if self.stream is not None:
             self.stream.cancel()
         leased, self.leased = self.leased, {}
@@ -132,5 +126,4 @@ class Refused(Exception):  # noqa: N818 - named by the client's own
 
 
 def clients_error(name: str) -> Exception:
-    """An error of the client library, by name."""
     return type(name, (Refused,), {"__module__": "google.api_core.exceptions"})("a quote of data")

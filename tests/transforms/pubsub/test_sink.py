@@ -36,11 +36,7 @@ from .fake import clients_error
 
 @pytest.mark.parametrize(
     "make",
-    [
-        pubsub_client.new_subscriber,
-        pubsub_client.new_publisher,
-        lambda: pubsub_client.stream_of(None, "s", print, 1),
-    ],
+    [pubsub_client.new_subscriber, pubsub_client.new_publisher, lambda: pubsub_client.stream_of(None, "s", print, 1)],
 )
 def test_a_missing_package_is_reported_with_install_advice(
     make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
@@ -54,9 +50,7 @@ def test_a_missing_package_is_reported_with_install_advice(
     assert not raised.value.passing
 
 
-def test_the_client_bounds_outstanding_messages_bytes_and_hours(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_client_bounds_outstanding_messages_bytes_and_hours(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
     types = SimpleNamespace(FlowControl=lambda **limits: limits)
     client = SimpleNamespace(subscribe=lambda *_, **options: given.append(options["flow_control"]))

@@ -28,23 +28,15 @@ PATIENCE_S = 30.0
 
 
 class Place(Protocol):
-    """Where readings come from."""
-
-    def feed(self) -> PartitionedSource:
-        """A feed of them, in one part."""
-        ...
+    def feed(self) -> PartitionedSource: ...
 
     def send(self, number: int) -> None:
         """Add a reading of a value that has not been there."""
         ...
 
-    def take_away(self) -> None:
-        """Have nobody reach it."""
-        ...
+    def take_away(self) -> None: ...
 
-    def bring_back(self) -> None:
-        """Have it where it was."""
-        ...
+    def bring_back(self) -> None: ...
 
 
 def values(pieces: list[SourceBatch]) -> list[float]:
@@ -52,7 +44,6 @@ def values(pieces: list[SourceBatch]) -> list[float]:
 
 
 def read(reader: Reader, count: int) -> list[SourceBatch]:
-    """Pieces, until so many readings were in them."""
     found: list[SourceBatch] = []
     deadline = time.monotonic() + PATIENCE_S
     while sum(one.rows for one in found) < count:
@@ -63,8 +54,6 @@ def read(reader: Reader, count: int) -> list[SourceBatch]:
 
 
 class CheckContract:
-    """Inherit it and give the fixture ``place``."""
-
     @pytest.mark.assures(
         "runners",
         "On Prism: a folder, broker or subscription that goes away, or returns, is reported within a minute "

@@ -25,11 +25,7 @@ Outcome = tuple[list[tuple[str, int, float]], dict[str, int]]
 
 
 class Source(Protocol):
-    """A source of messages, one after another."""
-
-    def feed(self, decoder: PayloadDecoder) -> PartitionedSource:
-        """A feed of it."""
-        ...
+    def feed(self, decoder: PayloadDecoder) -> PartitionedSource: ...
 
     def send(self, data: bytes, topic: str, at_s: int) -> None:
         """Add a message under an MQTT topic that the broker stamps with an instant."""
@@ -39,9 +35,7 @@ class Source(Protocol):
         """What is there now, as far as it has not been read."""
         ...
 
-    def keep(self, reader: Any) -> None:
-        """The runner keeps what was read."""
-        ...
+    def keep(self, reader: Any) -> None: ...
 
 
 def outcome(pieces: list[SourceBatch]) -> Outcome:
@@ -85,11 +79,8 @@ SENT = [
 
 
 class BirthsContract:
-    """Inherit it and give the fixture ``source``."""
-
     @pytest.mark.assures(
-        "payloads",
-        "Birth certificates are those of the recorded offset, in Kafka, Pub/Sub and folders",
+        "payloads", "Birth certificates are those of the recorded offset, in Kafka, Pub/Sub and folders"
     )
     def test_births_are_restored_from_the_position(self, source: Source) -> None:
         """Whichever worker goes on, and however far another had come, what is read from a position on is the same."""

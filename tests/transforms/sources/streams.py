@@ -164,7 +164,6 @@ def decoder(format_: str = "jsonl") -> FileDecoder:
 
 
 def put(folder: Path, name: str, frame: pl.DataFrame) -> None:
-    """A file that appears whole."""
     part = folder / f".{name}.part"
     part.write_text("".join(json.dumps(row) + "\n" for row in frame.to_dicts()))
     part.rename(folder / name)
@@ -180,8 +179,6 @@ def follow(job: Settings, feed: ArrivingFiles, pace: PollingPolicy) -> dict[str,
 
 
 class Estimator:
-    """A watermark that must never go back."""
-
     def __init__(self) -> None:
         self.at: Timestamp | None = None
 
@@ -194,8 +191,6 @@ class Estimator:
 
 
 class Tracker(PartitionTracker):
-    """Hands the rest back as a runner would."""
-
     rest: Restriction | None = None
 
     def defer_remainder(self, _pause: Any) -> None:
@@ -204,7 +199,8 @@ class Tracker(PartitionTracker):
         self.rest = split[1]
 
 
-def calls(part: ReadPart, span: Restriction, estimator: Estimator) -> tuple[list[Any], Restriction | None]:
+def calls(part: ReadPart, span: Restriction | None, estimator: Estimator) -> tuple[list[Any], Restriction | None]:
+    assert span is not None
     tracker = Tracker(span)
     made = [getattr(one, "value", one) for one in part.process(0, tracker, estimator)]
     tracker.check_done()

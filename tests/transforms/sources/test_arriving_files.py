@@ -56,12 +56,7 @@ def rejected(pieces: list[SourceBatch]) -> Counter[RejectReason]:
     return Counter(reason for piece in pieces for reason in Counter(piece.rejected).elements())
 
 
-# Whether they can be read
-
-
 class Inbox:
-    """A folder that may be renamed."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
@@ -128,9 +123,6 @@ def test_remote_folders_are_not_checked_between_polls() -> None:
     assert ArrivingFiles(decoder("jsonl"), ("gs://no-such-place/*.jsonl",)).reader(0, BEGIN).check()
 
 
-# Which files were read
-
-
 def test_a_reader_at_a_position_skips_read_files_of_any_name(tmp_path: Path) -> None:
     names = ["b.jsonl", "a.jsonl", 'odd "name", [1].jsonl', "ünï.jsonl"]
     for number, name in enumerate(names):
@@ -193,9 +185,6 @@ def test_a_position_has_bounded_size_per_existing_file(tmp_path: Path) -> None:
     assert feed.reader(0, last.position).read() is None
 
 
-# Damage
-
-
 def damaged(form: str, path: Path) -> None:
     if form == "parquet":
         pq.write_table(pa.table({"series": ["a"], "time": [ORIGIN], "value": [1.0]}), path)
@@ -254,8 +243,6 @@ def test_a_damaged_archive_of_any_compression_is_one_reject(tmp_path: Path) -> N
     pieces = rest_of(ArrivingFiles(decoder("csv"), (str(tmp_path / "*.zip"),)).reader(0, BEGIN))
     assert [piece.rejected for piece in pieces] == [{RejectReason.DAMAGED_SOURCE: 1}] * 3
 
-
-# A file in pieces
 
 ROWS = 1000
 
@@ -446,25 +433,6 @@ def test_a_closed_reader_closes_its_file(tmp_path: Path) -> None:
     assert not held()
 
 
-# A place that is away
-
-
-def test_a_missing_folder_is_reported_and_its_read_files_are_not_reread(tmp_path: Path) -> None:
-    inbox = tmp_path / "inbox"
-    inbox.mkdir()
-    (inbox / "0.jsonl").write_text(line(0), encoding="utf-8")
-    reader = ArrivingFiles(decoder("jsonl"), (str(inbox / "*.jsonl"),)).reader(0, BEGIN)
-    assert [values(piece) for piece in rest_of(reader)] == [[0.0]]
-    assert reader.trouble is None
-    inbox.rename(tmp_path / "elsewhere")
-    assert holds(reader)
-    assert reader.trouble == f"the folder {inbox} is not there"
-    (tmp_path / "elsewhere").rename(inbox)
-    (inbox / "1.jsonl").write_text(line(1), encoding="utf-8")
-    assert [values(piece) for piece in rest_of(reader)] == [[1.0]]
-    assert reader.trouble is None
-
-
 def test_other_folders_are_read_if_one_of_several_is_missing(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -571,7 +539,6 @@ def test_what_may_not_be_read_declares_no_window_and_is_no_backlog_later(
             if refused:
                 denied(patch, tmp_path / "b")
             for _ in range(3):
-                assert span is not None
                 made, span = calls(part, span, estimator)
                 until += [mark.until_us for one in made if (mark := punctuation_of(one)) is not None]
         assert (not until) == refused
@@ -580,7 +547,6 @@ def test_what_may_not_be_read_declares_no_window_and_is_no_backlog_later(
 
 
 def opened_like_others(path: str) -> Any:
-    """Arrow opens a file by itself."""
     return pa.PythonFile(os.fdopen(os.open(path, os.O_RDONLY), "rb"), mode="r")
 
 
@@ -629,8 +595,6 @@ def test_a_damaged_file_is_one_line_of_the_log_by_its_name(tmp_path: Path, caplo
 
 
 class Pipe:
-    """A pipe in place of the process's standard input."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         out, into = os.pipe()
         self._into = os.fdopen(into, "wb", buffering=0)

@@ -35,18 +35,7 @@ from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from ...examined import Tally
 from ..test_histograms import ORIGIN
-from .streams import (
-    DAILY,
-    GROUPS,
-    HOUR,
-    SERIES,
-    Estimator,
-    Tracker,
-    as_it_comes,
-    decoder,
-    put,
-    readings,
-)
+from .streams import DAILY, GROUPS, HOUR, SERIES, Estimator, Tracker, as_it_comes, decoder, put, readings
 from .test_live_faults import DAYS, long_settings, play, whole
 
 
@@ -121,8 +110,7 @@ class Twice:
 
 
 @pytest.mark.assures(
-    "live",
-    "A bundle that collects cells, sorts panes or sums shards gives the same when it is run again",
+    "live", "A bundle that collects cells, sorts panes or sums shards gives the same when it is run again"
 )
 def test_every_bundle_that_collects_sorts_or_sums_is_run_twice_and_changes_nothing(
     tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
@@ -137,7 +125,7 @@ def test_every_bundle_that_collects_sorts_or_sums_is_run_twice_and_changes_nothi
         # the second run gave the same
         assert twice.again == twice.first
         assert len(twice.first) >= DAYS
-    whole(job, tmp_path, frame, GROUPS, tally)
+    whole(job, [tmp_path], frame, GROUPS, tally)
 
 
 @dataclass(frozen=True)
@@ -150,7 +138,6 @@ class KeptTopic(MessageTopic):
     kept: ClassVar[list[Message]] = []
 
     def sender(self, field: str) -> MessageSender:
-        """What sends to it."""
         assert field == "sink.kept"
         return KeptSender()
 
@@ -162,11 +149,9 @@ class KeptSender(MessageSender):
         self._sent = list[Message]()
 
     def send(self, messages: Iterable[Message]) -> None:
-        """Hand messages over."""
         self._sent += messages
 
     def finish(self) -> None:
-        """They are there."""
         KeptTopic.kept += self._sent
         self._sent = []
 
@@ -175,7 +160,6 @@ class KeptSender(MessageSender):
 
 
 def of_record(job: Settings) -> dict[str, bytes]:
-    """The line of every row on record, by release id."""
     found: dict[str, bytes] = {}
     with Store(PrivateHistograms(job, noise="none").plan.address, create=False) as store:
         for batch in store.releases(job.domain, job.query):
@@ -187,8 +171,7 @@ def of_record(job: Settings) -> dict[str, bytes]:
 
 
 @pytest.mark.assures(
-    "live",
-    "A bundle of a sink that is run again leaves each row of record, byte for byte, and no other",
+    "live", "A bundle of a sink that is run again leaves each row of record, byte for byte, and no other"
 )
 def test_bundles_run_twice_leave_each_row_of_record_once_in_the_sink(
     tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
@@ -209,7 +192,7 @@ def test_bundles_run_twice_leave_each_row_of_record_once_in_the_sink(
     assert Counter((key, value) for key, value, _ in KeptTopic.kept) == {
         (name.encode(), line): 2 for name, line in rows.items()
     }
-    whole(job, tmp_path, frame, SERIES, tally)
+    whole(job, [tmp_path], frame, SERIES, tally)
 
 
 class Calls:
@@ -281,4 +264,4 @@ def test_every_readers_call_repeated_after_a_failure_changes_nothing(
     assert set(calls.lost) == {"while it gave", "when it had given"}
     assert all(isinstance(one, int | TimestampedValue) for one in calls.events)
     play(calls.events, job, tmp_path)
-    whole(job, tmp_path, frame, SERIES, tally)
+    whole(job, [tmp_path], frame, SERIES, tally)

@@ -111,10 +111,7 @@ def test_sources_are_added_and_removed_and_older_readings_are_ignored():
     }
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 10_000)), max_size=40),
-    st.integers(0, 500),
-)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 10_000)), max_size=40), st.integers(0, 500))
 def test_no_reading_within_the_lateness_is_ever_behind_the_watermark(said: list[tuple[str, int]], lateness: int):
     """Each source's readings rise but for the lateness: none may be older than the clock before it."""
     sources = dict.fromkeys("abc", BEHIND)

@@ -26,8 +26,6 @@ from quiltstream.transforms.sources.reader import PollingPolicy, Turn
 
 from ..reading import ORIGIN, decoder, line
 
-# What a runner asks while a part is read
-
 
 def test_a_call_ends_by_rows_or_seconds_and_waits_only_where_nothing_was_sent() -> None:
     turn = Turn.of(PollingPolicy(0, stay_s=5.0), 1, 100.0)
@@ -50,9 +48,6 @@ def test_an_unstarted_restriction_reports_progress_zero() -> None:
         .with_completed(cast("Any", float("nan")))
     )
     assert asked.fraction_completed == 0.0
-
-
-# The sink
 
 
 def test_a_block_file_is_named_by_its_window_and_content() -> None:
@@ -78,8 +73,6 @@ def test_the_rejects_of_a_bundle_are_one_file_and_none_is_written_without_any(
     assert read_rows(path, REJECTS).to_pylist() == rows
     assert not (tmp_path / "none").exists()
 
-
-# How far readings say that their source has come
 
 HOUR = 3_600_000_000
 

@@ -32,7 +32,6 @@ from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.schemas.settings.places import Constant
 from quiltstream.schemas.slots import Schedule, SlotGrid
 from quiltstream.schemas.states import StateSpace
 from quiltstream.schemas.table_files import read_rows
@@ -106,40 +105,6 @@ def test_a_source_without_readings_emits_none(tmp_path):
     _, counters = run(FileSource(csv=str(tmp_path / "x.csv")), rejects=tmp_path / "rejects")
     assert counters == {}
     assert read_rows(tmp_path / "rejects", REJECTS).num_rows == 0
-
-
-def test_the_week_with_a_gap_loses_exactly_its_empty_minutes(repository):
-    source = repository / "pipelines" / "data" / "house_power_1min_2weeks.csv"
-    table = pl.read_csv(source)
-    _, counters = run(
-        FileSource(csv=str(source)),
-        Readings(series=Constant(constant="house"), time="ts", value="power_w"),
-        batch_rows=1000,
-    )
-    assert counters == {
-        "decoded-readings": table["power_w"].count(),
-        "rejected-missing-value": table["power_w"].null_count(),
-    }
-    assert table["power_w"].null_count() == 3723
-
-
-@pytest.mark.parametrize("format_", ["csv", "jsonl", "parquet"])
-def test_splitting_and_shuffling_files_changes_no_reading(repository, tmp_path, format_):
-    table = pl.read_csv(repository / "pipelines" / "data" / "households_halfhourly_3weeks.csv")
-    whole, _ = decode(
-        FileSource(csv=str(repository / "pipelines" / "data" / "households_halfhourly_3weeks.csv")),
-        Readings(series="household", time="ts", value="kwh"),
-    )
-    assert len(whole) == table["kwh"].count()
-    shuffled = table.sample(fraction=1, shuffle=True, seed=8)
-    for i, start in enumerate(range(0, len(table), 3000)):
-        part = shuffled[start : start + 3000]
-        path = tmp_path / f"part{i}"
-        {"csv": part.write_csv, "jsonl": part.write_ndjson, "parquet": part.write_parquet}[format_](path)
-    source = FileSource.model_validate({format_: str(tmp_path / "part*")})
-    rows, rejects = decode(source, Readings(series="household", time="ts", value="kwh"), batch_rows=500)
-    assert rows == whole
-    assert rejects == []
 
 
 def test_remote_files_are_read_through_beams_file_systems(tmp_path, monkeypatch):
@@ -273,7 +238,6 @@ Cells = dict[tuple[str, int], float]
 
 
 def truth(sent: Sent, rollover: float | None) -> Cells:
-    """The rise of each slot, one after another."""
     slots: dict[tuple[str, int], list[tuple[int, float]]] = {}
     for name, second, value in sent:
         slots.setdefault((name, (second - 1) // SLOT_S), []).append((second, value))
@@ -379,7 +343,6 @@ COLUMNS = {"series": "id", "time": "t", "value": {"register": {"column": "v", "r
 
 
 def write(folder: Path, format_: str) -> FileSource:
-    """The readings in two files, turn by turn."""
     for number in (0, 1):
         rows = [{"id": n, "t": NOON_S + s, "v": v, "feeder": "f"} for n, s, v in SENT[number::2]]
         path = folder / f"{number}.{format_}"

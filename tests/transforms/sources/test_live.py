@@ -5,15 +5,11 @@ from __future__ import annotations
 import threading
 import time
 
-import apache_beam as beam
 import polars as pl
-import pyarrow as pa
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.transforms.window import TimestampedValue
 
-from quiltstream.schemas.readings import READING_SCHEMA, RejectReason
+from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.store.store import Store
@@ -29,7 +25,7 @@ from quiltstream.transforms.completeness import (
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.reader import PollingPolicy
 
-from ..test_histograms import DAY, ORIGIN, batches, settings, write
+from ..test_histograms import DAY, ORIGIN, batches, settings
 from .streams import (
     DAILY,
     GROUPS,
@@ -46,7 +42,6 @@ from .streams import (
     put,
     readings,
     stamped,
-    streamed,
     too_late,
     truth,
 )
@@ -143,28 +138,6 @@ def test_empty_windows_are_recorded_and_the_schedule_determines_the_rows(tmp_pat
 
 
 @pytest.mark.assures("live", "Late readings are dropped and counted by the source's own clock")
-def test_late_readings_are_dropped_and_counted_by_the_source_watermark(tmp_path):
-    job = live_settings(tmp_path)
-    frame = readings(4, seed=9)
-    noon = ORIGIN + 12 * HOUR
-    late = frame.filter(pl.col("time") < noon).with_columns(value=pl.lit(5000.0))
-    events = as_it_comes(frame, step_us=3 * HOUR, lateness_us=0)
-    # the first morning comes again with other values: an hour, a day and two days after its window has closed
-    for behind in (1, 24, 48):
-        closed = ORIGIN + (24 + behind) * HOUR
-        at = next(i for i, one in enumerate(events) if isinstance(one, int) and one >= closed)
-        events[at:at] = too_late(late, closed)
-    out = tmp_path / "rejected"
-    out.mkdir()
-    with beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True)) as pipeline:
-        published = pipeline | streamed(events) | PrivateHistograms(job, noise="none")
-        _ = published.rejected | beam.Map(write, str(out))
-    assert on_record(job) == truth(frame, [(d * DAY, d * DAY + DAY) for d in range(4)], SERIES)
-    reasons = [row["reason"] for path in out.iterdir() for row in pa.ipc.open_file(path).read_all().to_pylist()]
-    assert reasons == [RejectReason.LATE.value] * 3 * len(late)
-
-
-@pytest.mark.assures("live", "Late readings are dropped and counted by the source's own clock")
 def test_a_reading_is_late_by_its_own_partitions_watermark(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(1, seed=14)
@@ -188,19 +161,6 @@ def test_a_reading_is_late_by_its_own_partitions_watermark(tmp_path):
     assert on_record(job) == truth(frame, [(0, DAY)], SERIES)
 
 
-@pytest.mark.assures("live", "Bundles and declarations that come twice change nothing")
-def test_repeated_bundles_and_punctuations_change_nothing(tmp_path):
-    job = live_settings(tmp_path)
-    frame = readings(4, seed=10)
-    events = as_it_comes(frame, step_us=6 * HOUR, lateness_us=0, parts=2)
-    twice = [again for one in events for again in ([one] if isinstance(one, int) else [one, one])]
-    play(twice, job)
-    first = on_record(job)
-    assert first == truth(frame, [(d * DAY, d * DAY + DAY) for d in range(4)], SERIES)
-    play(twice, job)
-    assert on_record(job) == first
-
-
 def test_an_endless_schedule_needs_a_start(tmp_path):
     job = settings(tmp_path, windows={"size": "1d"})
     with pytest.raises(SettingsError, match=r"windows\.start is missing"):
@@ -209,9 +169,6 @@ def test_an_endless_schedule_needs_a_start(tmp_path):
     frame = readings(3, seed=11)
     play(as_it_comes(frame, step_us=6 * HOUR, lateness_us=0), job)
     assert on_record(job) == truth(frame, [(d * DAY, d * DAY + DAY) for d in range(3)], SERIES)
-
-
-# Arriving files
 
 
 @pytest.mark.assures("runners", "FnApiRunner reads files that arrive, and skips damaged ones")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -75,6 +76,13 @@ def test_a_restriction_splits_only_after_its_last_claim():
     assert coder.is_deterministic()
 
 
+def followed(folder: Path, wall: list[int], **pace: Any) -> ReadPart:
+    feed = ArrivingFiles(decoder(), (str(folder / "*.jsonl"),))
+    part = ReadPart(feed, PollingPolicy(ORIGIN, **pace), now=lambda: wall[0])
+    part.setup()
+    return part
+
+
 @pytest.mark.assures(
     "live",
     "A silent source holds its windows until `live.idle`; time between polls is not silence; a stamp of the future "
@@ -82,51 +90,25 @@ def test_a_restriction_splits_only_after_its_last_claim():
 )
 def test_a_watermark_follows_the_data_and_never_a_future_timestamp(tmp_path):
     wall = [ORIGIN + 10 * HOUR]
-    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
-    part = ReadPart(feed, PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=2 * HOUR), now=lambda: wall[0])
-    part.setup()
-    estimator = Estimator()
+    part, estimator = followed(tmp_path, wall, lateness_us=HOUR, idle_us=2 * HOUR), Estimator()
     made, rest = calls(part, part.initial_restriction(0), estimator)
     assert made == []
     assert estimator.at == stamped(ORIGIN)
     put(tmp_path, "1.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 5 * HOUR], "value": [1.0]}))
-    assert rest is not None
     made, rest = calls(part, rest, estimator)
     assert [punctuation_of(one) for one in made if one.num_rows == 0] == [Punctuation(0, 1, ORIGIN, ORIGIN + 4 * HOUR)]
     assert estimator.at == stamped(ORIGIN + 4 * HOUR)
     # some hours ahead: the clock of this machine holds
     put(tmp_path, "2.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 15 * HOUR], "value": [1.0]}))
-    assert rest is not None
     made, rest = calls(part, rest, estimator)
     assert [punctuation_of(one) for one in made if one.num_rows == 0] == [
         Punctuation(0, 1, ORIGIN + 4 * HOUR, ORIGIN + 9 * HOUR)
     ]
     # and the machine's clock jumping back moves nothing
     wall[0] -= 9 * HOUR
-    assert rest is not None
     made, rest = calls(part, rest, estimator)
     assert made == []
     assert estimator.at == stamped(ORIGIN + 9 * HOUR)
-
-
-def test_a_meter_with_a_jumped_clock_does_not_advance_the_watermark(tmp_path):
-    now = ORIGIN + 100 * HOUR
-    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
-    part = ReadPart(feed, PollingPolicy(ORIGIN, lateness_us=HOUR), now=lambda: now)
-    part.setup()
-    estimator = Estimator()
-    put(tmp_path, "1.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 87_600 * HOUR], "value": [1.0]}))
-    made, rest = calls(part, part.initial_restriction(0), estimator)
-    assert [punctuation_of(one) for one in made] == [None]
-    assert estimator.at == stamped(ORIGIN)
-    times = [ORIGIN + 87_600 * HOUR, ORIGIN + 50 * HOUR]
-    put(tmp_path, "2.jsonl", pl.DataFrame({"series": ["a", "b"], "time": times, "value": [1.0, 1.0]}))
-    assert rest is not None
-    made, rest = calls(part, rest, estimator)
-    # although this machine's clock says 100 hours: windows that "b" may still fill are not closed
-    assert [punctuation_of(one) for one in made if one.num_rows == 0] == [
-        Punctuation(0, 1, ORIGIN, ORIGIN + 49 * HOUR, replayed=False)
-    ]
 
 
 @pytest.mark.assures(
@@ -136,39 +118,10 @@ def test_a_meter_with_a_jumped_clock_does_not_advance_the_watermark(tmp_path):
 )
 def test_a_silent_source_holds_its_windows_until_idle_has_passed(tmp_path):
     wall = [ORIGIN]
-    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
-    part = ReadPart(feed, PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=3 * HOUR), now=lambda: wall[0])
-    part.setup()
-    estimator = Estimator()
+    part, estimator = followed(tmp_path, wall, lateness_us=HOUR, idle_us=3 * HOUR), Estimator()
     _, rest = calls(part, part.initial_restriction(0), estimator)
     for hours, reached in ((2, 0), (3, 0), (4, 0), (6, 2)):
         wall[0] = ORIGIN + hours * HOUR
-        assert rest is not None
-        _, rest = calls(part, rest, estimator)
-        assert estimator.at == stamped(ORIGIN + reached * HOUR)
-
-
-def test_the_silence_of_an_unavailable_source_does_not_count(tmp_path):
-    wall = [ORIGIN]
-    inbox = tmp_path / "inbox"
-    inbox.mkdir()
-    part = ReadPart(
-        ArrivingFiles(decoder(), (str(inbox / "*.jsonl"),)),
-        PollingPolicy(ORIGIN, idle_us=3 * HOUR),
-        now=lambda: wall[0],
-    )
-    part.setup()
-    estimator = Estimator()
-    _, rest = calls(part, part.initial_restriction(0), estimator)
-    inbox.rename(tmp_path / "away")
-    for hours in (2, 4, 6):
-        wall[0] = ORIGIN + hours * HOUR
-        assert rest is not None
-        _, rest = calls(part, rest, estimator)
-    (tmp_path / "away").rename(inbox)
-    for hours, reached in ((7, 0), (8, 0), (8.7, 0), (9.4, 0), (10, 7)):
-        wall[0] = ORIGIN + int(hours * HOUR)
-        assert rest is not None
         _, rest = calls(part, rest, estimator)
         assert estimator.at == stamped(ORIGIN + reached * HOUR)
 
@@ -180,19 +133,20 @@ def test_the_silence_of_an_unavailable_source_does_not_count(tmp_path):
 )
 def test_the_time_between_polls_does_not_count_as_silence(tmp_path):
     wall = [ORIGIN]
-    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
-    part = ReadPart(feed, PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=4 * HOUR), now=lambda: wall[0])
-    part.setup()
-    estimator = Estimator()
+    part, estimator = followed(tmp_path, wall, lateness_us=HOUR, idle_us=4 * HOUR), Estimator()
     _, rest = calls(part, part.initial_restriction(0), estimator)
     # three hours are looked through, ten and three are not; of the last three an hour counts
     for hours, reached in ((1, 0), (2, 0), (3, 0), (13, 0), (14, 0), (17, 0), (18, 0), (19, 14)):
         wall[0] = ORIGIN + hours * HOUR
-        assert rest is not None
         # neither does it for another worker that goes on with what the runner has kept
+        assert rest is not None
         coder = SpanCoder()
         _, rest = calls(part, coder.decode(coder.encode(rest)), estimator)
         assert estimator.at == stamped(ORIGIN + reached * HOUR)
+
+
+def said(source: str, hour: int, came_us: int) -> SourceBatch:
+    return SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=came_us)
 
 
 def looked(
@@ -203,17 +157,13 @@ def looked(
     *,
     ended: bool = False,
 ) -> Look:
-    """A look of a live reader that has found a batch."""
     reader: Any = SimpleNamespace(read=lambda: batch, trouble=None, sources=sources, ended=ended)
     return part._look(0, before, reader)
 
 
 def test_a_source_polled_less_often_than_idle_still_becomes_silent(tmp_path):
     wall = [ORIGIN]
-    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
-    pace = PollingPolicy(ORIGIN, idle_us=HOUR, poll_s=7_200.0)
-    part = ReadPart(feed, pace, now=lambda: wall[0])
-    part.setup()
+    part = followed(tmp_path, wall, idle_us=HOUR, poll_s=7_200.0)
     after, _ = looked(part, part.initial_restriction(0).start, None).step()
     wall[0] += 2 * HOUR
     after, mark = looked(part, after, None).step()
@@ -229,7 +179,7 @@ def test_a_punctuation_marks_the_windows_closed_without_a_silent_source():
     begun = part.initial_restriction(0).start
 
     def step(before: PartitionState, source: str, hour: int) -> tuple[PartitionState, Punctuation | None]:
-        spoken = SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=wall[0])
+        spoken = said(source, hour, wall[0])
         return looked(part, before, spoken, ends).step()
 
     ends = {"north": Reach.END, "south": Reach.END}
@@ -263,14 +213,14 @@ def test_the_slowest_of_several_silent_sources_determines_the_marked_windows():
     ends = {"north": Reach.END, "south": Reach.END, "west": Reach.END}
     after, mark = part.initial_restriction(0).start, None
     for source, hour in (("north", 3), ("south", 6), ("west", 2)):
-        spoken = SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=wall[0])
+        spoken = said(source, hour, wall[0])
         after, mark = looked(part, after, spoken, ends).step()
     assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + 2 * HOUR)
     for _ in range(4):
         wall[0] += HOUR // 4
-        spoken = SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + 2 * HOUR, source="west", came_us=wall[0])
+        spoken = said("west", 2, wall[0])
         after, mark = looked(part, after, spoken, ends).step()
-    spoken = SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + 9 * HOUR, source="west", came_us=wall[0])
+    spoken = said("west", 9, wall[0])
     _, mark = looked(part, after, spoken, ends).step()
     assert mark == Punctuation(0, 1, ORIGIN + 2 * HOUR, ORIGIN + 9 * HOUR, silent_us=ORIGIN + 3 * HOUR)
 
@@ -279,7 +229,7 @@ def test_windows_closed_without_a_source_without_readings_are_marked_silent():
     wall = [ORIGIN + 100 * HOUR]
     part = ReadPart(ArrivingFiles(decoder(), ("x",)), PollingPolicy(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
     ends = {"north": Reach.END, "south": Reach.END}
-    spoken = SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + 5 * HOUR, source="south", came_us=wall[0])
+    spoken = said("south", 5, wall[0])
     after, mark = looked(part, part.initial_restriction(0).start, spoken, ends).step()
     assert mark is None
     for hours in (6, 7, 8, 9):
@@ -303,32 +253,6 @@ def test_the_end_of_a_source_is_not_marked_as_silence():
 
 def test_the_reasons_of_a_live_source_have_texts():
     assert all(reason.text for reason in RejectReason)
-
-
-def test_the_position_of_a_folder_drops_removed_files(tmp_path):
-    feed = ArrivingFiles(decoder(), (str(tmp_path / "*.jsonl"),))
-    one = pl.DataFrame({"series": ["a"], "time": [ORIGIN], "value": [1.0]})
-    put(tmp_path, "1.jsonl", one)
-    put(tmp_path, "2.jsonl", one)
-    reader = feed.reader(0, BEGIN)
-    first, second = reader.read(), reader.read()
-    assert first is not None
-    assert second is not None
-    assert (first.settled, second.settled) == (False, True)
-    assert reader.read() is None
-    (tmp_path / "1.jsonl").unlink()
-    put(tmp_path, "3.jsonl", one)
-    again = feed.reader(0, second.position)
-    third = again.read()
-    assert third is not None
-    assert len(third.position) == len(second.position)
-    assert again.read() is None
-
-
-def test_batches_of_a_live_source_keep_their_schema():
-    batch = with_horizon(batches(readings(1, seed=3), 10)[0], 5)
-    assert batch.schema.remove_metadata() == READING_SCHEMA
-    assert isinstance(batch, pa.RecordBatch)
 
 
 @pytest.mark.parametrize("came", [None, -50, 50])

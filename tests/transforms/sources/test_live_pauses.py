@@ -34,8 +34,6 @@ class Runner(PartitionTracker):
 
 
 class Estimator:
-    """A watermark."""
-
     at: Any = None
 
     def current_watermark(self) -> Any:
@@ -43,6 +41,18 @@ class Estimator:
 
     def set_watermark(self, at: Any) -> None:
         self.at = at
+
+
+def send(path: Path) -> None:
+    path.write_text(f'{{"series": "a", "time": {ORIGIN + 1}, "value": 1.0}}\n', encoding="utf-8")
+
+
+def followed(folder: Path, **pace: Any) -> ReadPart:
+    names = Readings(series="series", time="time", value="value", time_unit="us")
+    feed = ArrivingFiles(FileDecoder("jsonl", ",", names), (str(folder / "*.jsonl"),))
+    part = ReadPart(feed, PollingPolicy(ORIGIN, **pace))
+    part.setup()
+    return part
 
 
 @pytest.mark.parametrize(
@@ -69,12 +79,8 @@ def test_pauses_below_a_second_are_local_and_longer_ones_deferred_to_the_runner(
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     for number in range(files):
-        line = f'{{"series": "a", "time": {ORIGIN + 1}, "value": 1.0}}\n'
-        (tmp_path / f"{number}.jsonl").write_text(line, encoding="utf-8")
-    names = Readings(series="series", time="time", value="value", time_unit="us")
-    feed = ArrivingFiles(FileDecoder("jsonl", ",", names), (str(tmp_path / "*.jsonl"),))
-    part = ReadPart(feed, PollingPolicy(ORIGIN, poll_s=poll))
-    part.setup()
+        send(tmp_path / f"{number}.jsonl")
+    part = followed(tmp_path, poll_s=poll)
     runner = Runner(Restriction(PartitionState(BEGIN, ORIGIN)))
     made = list(part.process(0, runner, Estimator()))
     assert bool(made) == bool(files)
@@ -93,15 +99,11 @@ def test_a_call_waits_at_a_silent_source_and_ends_at_once_with_a_reading(
         slept.append(seconds)
         clock[0] += seconds
         if len(slept) == 14:
-            line = f'{{"series": "a", "time": {ORIGIN + 1}, "value": 1.0}}\n'
-            (tmp_path / "0.jsonl").write_text(line, encoding="utf-8")
+            send(tmp_path / "0.jsonl")
 
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    names = Readings(series="series", time="time", value="value", time_unit="us")
-    feed = ArrivingFiles(FileDecoder("jsonl", ",", names), (str(tmp_path / "*.jsonl"),))
-    part = ReadPart(feed, PollingPolicy(ORIGIN, poll_s=0.25, stay_s=2.5))
-    part.setup()
+    part = followed(tmp_path, poll_s=0.25, stay_s=2.5)
     first = Runner(Restriction(PartitionState(BEGIN, ORIGIN)))
     assert list(part.process(0, first, Estimator())) == []
     # ten looks, and the pause that the runner would cut off
@@ -122,12 +124,8 @@ def test_a_runner_with_a_rest_time_is_not_resumed_at_once(
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
     for number in range(files):
-        line = f'{{"series": "a", "time": {ORIGIN + 1}, "value": 1.0}}\n'
-        (tmp_path / f"{number}.jsonl").write_text(line, encoding="utf-8")
-    names = Readings(series="series", time="time", value="value", time_unit="us")
-    feed = ArrivingFiles(FileDecoder("jsonl", ",", names), (str(tmp_path / "*.jsonl"),))
-    part = ReadPart(feed, PollingPolicy(ORIGIN, poll_s=poll, rest_s=1.1))
-    part.setup()
+        send(tmp_path / f"{number}.jsonl")
+    part = followed(tmp_path, poll_s=poll, rest_s=1.1)
     runner = Runner(Restriction(PartitionState(BEGIN, ORIGIN)))
     assert bool(list(part.process(0, runner, Estimator()))) == bool(files)
     assert runner.asked is not None
@@ -148,8 +146,6 @@ class Closing(Reader):
 
 
 class One(PartitionedSource):
-    """A feed whose only reader is given."""
-
     def __init__(self, one: Closing) -> None:
         self.one = one
 
@@ -201,21 +197,11 @@ def test_a_reader_that_waits_for_the_next_call_is_kept(monkeypatch: pytest.Monke
     "On Prism: a job that stops producing says so within a minute, whatever `live.poll` is, with the likely cause",
 )
 def test_a_reader_between_rare_polls_sends_heartbeats_and_does_not_poll(
-    monkeypatch: pytest.MonkeyPatch,
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Called as a runner does: again after the pause that was asked for."""
-    clock, looks, beats, slept = [1000.0], list[float](), list[float](), list[float]()
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        clock[0] += seconds
-
-    def read(_: Closing) -> None:
-        looks.append(clock[0])
-
-    monkeypatch.setattr(time, "sleep", sleep)
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(Closing, "read", read)
+    looks, beats = list[float](), list[float]()
+    monkeypatch.setattr(Closing, "read", lambda _: looks.append(clock[0]))
     Heartbeat.reset()
     one = Closing()
     part = ReadPart(One(one), PollingPolicy(ORIGIN, poll_s=64.5))
@@ -294,7 +280,6 @@ class Asked(Closing):
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A clock that moves when somebody waits."""
     at = [1000.0]
 
     def sleep(seconds: float) -> None:
@@ -351,9 +336,7 @@ def test_an_unavailable_source_is_polled_often_until_its_return(
     part.teardown()
 
 
-def test_a_waiting_partition_follows_the_watermark_of_the_others(
-    clock: list[float],
-) -> None:
+def test_a_waiting_partition_follows_the_watermark_of_the_others(clock: list[float]) -> None:
     """Else a window that they have all come past would wait for its next look, minutes later."""
 
     class Pair(One):
@@ -384,9 +367,7 @@ def test_a_waiting_partition_follows_the_watermark_of_the_others(
     Heartbeat.reset()
 
 
-def test_a_reader_without_answers_is_not_polled_again_at_once(
-    clock: list[float],
-) -> None:
+def test_a_reader_without_answers_is_not_polled_again_at_once(clock: list[float]) -> None:
     """Such a piece is not silence, and it is not something that was read either."""
 
     class Unsettled(Asked):

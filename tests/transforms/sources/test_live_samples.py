@@ -23,13 +23,7 @@ from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness import (
-    Punctuation,
-    SequenceNumbers,
-    Steps,
-    punctuation_batch,
-    with_horizon,
-)
+from quiltstream.transforms.completeness import Punctuation, SequenceNumbers, Steps, punctuation_batch, with_horizon
 from quiltstream.transforms.sources.files import decoder_of
 
 from ...loading import load
@@ -42,7 +36,6 @@ ACTIVITY = Path(str(data.path("activity_1min_1person_7days.csv")))
 
 
 def readings_of(job: Settings) -> pa.RecordBatch:
-    """All readings of a job's source in one batch."""
     assert job.source is not None
     assert job.readings is not None
     decoder = decoder_of(job.source, job.readings, timezone=job.slots.timezone)
@@ -131,7 +124,6 @@ def activity(folder: Path) -> tuple[Settings, pa.RecordBatch]:
 
 
 def job_of(name: str, folder: Path) -> tuple[Settings, pa.RecordBatch]:
-    """A sample's job and its readings."""
     if name == "activity":
         return activity(folder)
     given = read_settings(EXAMPLES / name)
@@ -141,8 +133,7 @@ def job_of(name: str, folder: Path) -> tuple[Settings, pa.RecordBatch]:
 
 
 @pytest.mark.assures(
-    "live",
-    "Each sample as a stream, shuffled within its lateness, gives the windows of its batch run",
+    "live", "Each sample as a stream, shuffled within its lateness, gives the windows of its batch run"
 )
 @pytest.mark.parametrize(
     "name", ["london-feeder.yaml", "households.yaml", "house-power.yaml", "house-dst.yaml", "activity"]

@@ -23,21 +23,15 @@ from quiltstream.transforms.sources.contract import BEGIN
 from quiltstream.transforms.sources.files import FileDecoder, ReadReadings, decoder_of
 from quiltstream.transforms.sources.message_files import MessageFileDecoder
 
-from ..formats.decoding import decode, plain
+from ..formats.decoding import avro_record, decode, plain
 from ..payloads.payloads import NOON_MS, NOON_US
 
 READINGS = Readings.model_validate(
     {"series": {"topic": 2}, "time": {"path": "ts"}, "time_unit": "ms", "value": {"path": "power"}}
 )
-SCHEMA: dict[str, Any] = {
-    "type": "record",
-    "name": "Message",
-    "fields": [
-        {"name": "topic", "type": "string"},
-        {"name": "payload", "type": ["null", "bytes"]},
-        {"name": "received", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-    ],
-}
+SCHEMA: dict[str, Any] = avro_record(
+    "Message", topic="string", payload=["null", "bytes"], received={"type": "long", "logicalType": "timestamp-micros"}
+)
 
 
 def record(number: int, payload: bytes | None = None) -> dict[str, Any]:
@@ -81,9 +75,7 @@ def test_files_written_by_the_gateway_are_read_as_messages(tmp_path: Path):
 
 def test_a_message_that_cannot_be_read_is_a_reject_at_its_row(tmp_path: Path):
     records = [record(0), record(1, b"{"), record(2), record(3) | {"payload": None}, record(4)]
-    rows, rejects = decode(write(tmp_path / "a.avro", records), READINGS)
-    assert rows == [row(0), row(2), row(4)]
-    assert rejects == [(2, "malformed-row")]
+    assert decode(write(tmp_path / "a.avro", records), READINGS) == ([row(0), row(2), row(4)], [(2, "malformed-row")])
 
 
 @pytest.mark.assures("payloads", "Rejects of messages carry sizes, from brokers and from files, in every format")

@@ -69,7 +69,6 @@ def gathered(
 
 
 def rejects(batch: pa.RecordBatch, *, grouped: bool = False) -> dict[str, list[bool]]:
-    """Which rows of a batch are rejected, by reason."""
     return {reason.value: bad.tolist() for reason, bad in reading_columns(batch, grouped=grouped).problems}
 
 
@@ -355,7 +354,6 @@ def outcomes(batch: pa.RecordBatch, space: StateSpace) -> list[str]:
 
 
 def of_parquet(folder: Path, values: pa.Array, space: StateSpace) -> list[str]:
-    """The same of the rows of a file."""
     pq.write_table(
         pa.table({"series": ["m1"] * len(values), "time": [START] * len(values), "value": values}), folder / "x"
     )
@@ -491,12 +489,6 @@ def test_record_batches_of_a_grouped_job_need_a_column_of_groups(tmp_path: Path)
     assert list(seen.add_input(seen.create_accumulator(), grouped).members()[0]) == ["m1"]
 
 
-def test_groups_of_rows_are_kept() -> None:
-    (batch,) = gathered(row(group="north"), row(group="south"), grouped=True)
-    assert batch.schema == GROUPED_READING_SCHEMA
-    assert batch.column("group").to_pylist() == ["north", "south"]
-
-
 def test_a_batch_has_the_earliest_instant_of_its_elements() -> None:
     made = BatchRows(TimeReader("UTC"), WATTS, grouped=False)
     made.start_bundle()
@@ -587,15 +579,11 @@ def test_a_run_of_irregular_elements_alone_ends_with_their_reasons(tmp_path: Pat
     given = document(tmp_path) | {"most_error": 1e6} | ({"roster": str(tmp_path / "roster.csv")} if roster else {})
     said = r"\(of 5 that were read: 5 rejected: the value is not a number: .*\)"
     where = "no reading counts in any window of any series" if roster else "there is no reading to take roster from.*"
-    with (
-        pytest.raises(Exception, match=f"{where} {said}"),
-        beam.Pipeline(runner=FnApiRunner()) as pipeline,
-    ):
+    with pytest.raises(Exception, match=f"{where} {said}"), beam.Pipeline(runner=FnApiRunner()) as pipeline:
         _ = pipeline | beam.Create([row(value="1.5")] * 5) | PrivateHistograms(Settings.parse(given))
 
 
 def document(folder: Path) -> dict[str, Any]:
-    """Settings of a pipeline of one's own."""
     return {
         "slots": {"interval": "1h", "origin": "2024-03-01"},
         "states": {"edges": [1.0], "unit": "kW"},

@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.assures(
         "live",
         "A pipeline's own source that declares no window is published by its watermark, or refused with what to do",
-    ),
+    )
 ]
 
 
