@@ -76,6 +76,7 @@ NIGHTLY: dict[str, str] = {
     "tests/transforms/formats/test_avro.py::test_rows_of_a_large_block_are_emitted_before_all_of_them_are_read": (
         "tests/transforms/formats/test_avro.py::test_blocks_of_every_codec_have_the_same_limit"
     ),
+    "tests/transforms/test_histograms.py::test_uci_by_the_minute_equals_a_plain_computation": _60_HOMES,
 }
 
 #: What a push runs on the lowest Beam: coders, state and timers, side inputs, splittable readers, watermarks, metrics,

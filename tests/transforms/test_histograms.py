@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 import random
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,35 @@ def test_a_series_without_any_reading_is_published_in_every_window(london, tmp_p
     assert sorted({r.key for r in releases}) == ["MAC000002", "never seen"]
     assert len(releases) == 104
     assert all(r.counts == (0, 0, 0, 0, 0) for r in releases if r.key == "never seen")
+
+
+def test_uci_by_the_minute_equals_a_plain_computation(shared_data, tmp_path):
+    file = shared_data / "uci_power" / "uci_power_1min_20061216_20091231.parquet"
+    if not file.is_file():
+        pytest.skip(f"needs {file.name}, which is not part of the repository")
+    frame = pl.read_parquet(file, columns=["ts", "Global_active_power"]).drop_nulls()
+    frame = frame.select(
+        series=pl.lit("house"),
+        time=pl.col("ts").cast(pl.Datetime("us")).cast(pl.Int64),
+        value=pl.col("Global_active_power").cast(pl.Float64) * 1000.0,
+    )
+    edges = [200.0 * i for i in range(1, 51)]
+    origin = int((dt.datetime(2006, 12, 17) - dt.datetime(1970, 1, 1)).total_seconds()) * 1_000_000
+    job = settings(
+        tmp_path,
+        slots={"interval": "1min", "origin": "2006-12-17"},
+        states={"edges": edges, "unit": "W"},
+        windows={"size": "4w", "start": "2006-12-17", "stop": "2009-12-31"},
+    )
+    count = (dt.date(2009, 12, 31) - dt.date(2006, 12, 17)).days // 28
+    truth = histograms(
+        cells(frame, interval_us=60_000_000, origin_us=origin, edges=edges),
+        windows=[(40320 * w, 40320 * (w + 1)) for w in range(count)],
+        keys={"house": ["house"]},
+        bins=51,
+    )
+    releases = publish(batches(frame, 1 << 17), job, tmp_path)
+    assert {((r.window_start - origin) // 60_000_000, r.key): list(r.counts) for r in releases} == truth
 
 
 def test_readings_outside_the_roster_or_not_finite_count_nowhere(london, tmp_path):
