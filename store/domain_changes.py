@@ -86,7 +86,15 @@ class Changed:
 
 
 def change_belief(connection: Connection, name: str, change: BeliefChange, note: Note | None = None) -> Changed:
-    """Change a domain's belief; saying the same twice changes nothing."""
+    """Add another belief to a domain's, or let it follow them, if the budget allows it (theory section 4, item 5).
+
+    Saying the same twice changes nothing. The note is the estimate that led to it, for the record.
+
+    Raises:
+        BudgetRefused: what is charged or promised would pass the budget; nothing was changed.
+        EstimateOnRecord: another estimate of its slot is on record.
+        StoreError: the belief cannot be priced, or its slot lies before an earlier change.
+    """
     row = recorded_rows.locked_domain_row(connection, name)
     domain = domain_from_row(row)
     change = as_protected(connection, row, replace(change, belief=plain(change.belief)))
@@ -112,7 +120,7 @@ def change_belief(connection: Connection, name: str, change: BeliefChange, note:
 
 
 def priced_change(connection: Connection, name: str, change: BeliefChange) -> Changed:
-    """What :func:`change_belief` would answer or raise now; nothing is written, and no lock is taken."""
+    """What :func:`change_belief` would answer or raise now of a belief; nothing is written, and no lock is taken."""
     row = recorded_rows.domain_row(connection, name)
     return _priced(connection, row, domain_from_row(row), replace(change, belief=plain(change.belief)))
 
@@ -125,10 +133,24 @@ def succeed(
     query: QuerySpec,
     note: Note | None = None,
 ) -> Registration:
-    """End a query where a belief is switched, and let another go on.
+    """Switch to another belief where a query ends and another goes on, all of it or nothing.
 
     The first window of the successor is the one after the last that ends by the slot. If another job did it before, its
     answer is returned.
+
+    Args:
+        connection: of a transaction that may write.
+        registration: the query that ends with the last window that ends by the slot of the switch.
+        change: the switch.
+        domain: the domain with the new belief.
+        query: the query that goes on.
+        note: the estimate that led to it, for the record.
+
+    Raises:
+        BudgetRefused: not all of it fits into the budget.
+        EstimateOnRecord: another estimate of its slot is on record, and did not lead to another query.
+        RegistrationConflict: the name of the query that goes on has other content.
+        StoreError: windows behind the slot are charged.
     """
     names = (registration.domain.name, registration.query.name)
     row = recorded_rows.locked_domain_row(connection, names[0])
@@ -157,7 +179,7 @@ def succeed(
 
 
 def note_estimate(connection: Connection, domain: str, note: Note) -> bool:
-    """Put an estimate on record, unless there is one of its slot; whether this one is on record now."""
+    """Put what became of an estimate on record; ``False`` if there is one of its slot, which then holds."""
     query, estimated = note
     row = recorded_rows.locked_domain_row(connection, domain)
     if _is_estimated(connection, domain, note):
@@ -311,8 +333,9 @@ def source_ids(connection: Connection, domain: str) -> dict[str, SourceId]:
     return found
 
 
-def note_source_ids(connection: Connection, domain: str, query: str, ids: Mapping[str, str]) -> dict[str, SourceId]:
-    """Put ids on record that are not the last ones of their topics; what is on record then."""
+def note_source_ids(connection: Connection, registration: Registration, ids: Mapping[str, str]) -> dict[str, SourceId]:
+    """Put ids of topics, by their names, on record that are not the last ones there; what is on record then."""
+    domain, query = registration.domain.name, registration.query.name
     row = recorded_rows.locked_domain_row(connection, domain)
     known = {name: held.id for name, held in source_ids(connection, domain).items()}
     for name, new in sorted(ids.items()):

@@ -101,7 +101,7 @@ class DomainSummary:
 
 
 def registered(connection: Connection, domain: str, query: str) -> Registration | None:
-    """What is on record for a query."""
+    """What is on record for a query; ``None`` if there is no such query."""
     found = _rows_of(connection, domain, query)
     return None if found is None else registration_from_rows(connection, *found)
 
@@ -112,7 +112,7 @@ def _rows_of(connection: Connection, domain: str, query: str) -> tuple[Row, Row]
 
 
 def entries(connection: Connection, domain: str | None = None) -> list[LedgerEntry]:
-    """Every charge and refusal, by domain and sequence.
+    """Every charge and refusal, of one domain or of all, by domain and sequence. It may be published.
 
     Charges that a merge flagged are part of the account and stand between those of record; refusals that it flagged,
     of windows charged elsewhere, are not.
@@ -143,8 +143,11 @@ class Charged:
     total: int  # how many of these there are
 
 
-def charged(connection: Connection, domain: str, last: int | None) -> Charged:
-    """What a domain was charged, each row held against its digest and all of them against the chain."""
+def charged(connection: Connection, domain: str, last: int | None = None) -> Charged:
+    """Everything that a domain was charged, and so many of its last charges and refusals in full, or all.
+
+    Each row is held against its digest, and all of them against the chain.
+    """
     row = recorded_rows.domain_row(connection, domain)
     held = {query["id"]: query for query in recorded_rows.queries_of(connection, row)}
     flagged = [one for one in recorded_rows.flagged_rows(connection, row) if one["sequence"] is not None]
@@ -456,7 +459,10 @@ def newest_block(connection: Connection, domain: str, query: str) -> NewestBlock
 
 
 def block_numbers(connection: Connection, blocks: Sequence[BlockName]) -> list[BlockNumber | None]:
-    """Where blocks are on record; ``None`` for each that is not, or is as it was drawn another time."""
+    """Where blocks are on record that were seen, in their order.
+
+    ``None`` for what is not on record, or was drawn another time: then the ledger is another one or an older copy.
+    """
     wanted = [one._replace(entry_id=base_of(one.entry_id)) for one in blocks]
     found = _Found()
     for part in recorded_rows.batched(wanted, recorded_rows.MOST_PARAMETERS):
@@ -517,7 +523,10 @@ def _is_of(column: Any, base: str) -> Any:
 
 
 def has_entry(connection: Connection, entry_id: str) -> bool:
-    """Whether a charge is on record, also under the name that a merge gave it."""
+    """Whether a charge is on record, also under the name that a merge gave it.
+
+    If one that was seen is not, the ledger is another one or an older copy.
+    """
     base = base_of(entry_id)
     return any(
         connection.scalar(sa.select(sa.func.count()).select_from(table).where(_is_of(table.c.entry_id, base)))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -15,35 +16,20 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 import pyarrow as pa
 from sqlalchemy.engine import Connection
 
-from ..schemas.ledger import LEDGER_SCHEMA, LedgerEntry
+from ..schemas.ledger import LEDGER_SCHEMA
 from ..schemas.slots import Window
 from ..schemas.table_files import ENTRIES, RELEASES
-from . import exports, queries, recorded_rows, tables
+from . import domain_changes, exports, queries, recorded_rows, tables, verification
 from .address import StoreAddress
 from .connection import Database, borrow, check_folder, give_back
-from .domain_changes import (
-    Changed,
-    Estimated,
-    Note,
-    SourceId,
-    change_belief,
-    estimates_of,
-    note_estimate,
-    note_history_lost,
-    note_source_ids,
-    priced_change,
-    raise_budget,
-    source_ids,
-    succeed,
-)
+from .domain_changes import Note
 from .errors import StoreDamaged, StoreMissing
 from .exports import has_keys, rows_of
 from .publishing import Publisher, check_drafts, check_windows
-from .queries import BlockName, BlockNumber, Charged, DomainSummary, Newest, NewestBlock
+from .queries import DomainSummary
 from .recorded_rows import ChargedThrough
 from .registration import Also, Registrar, Sharing, check_apart, left_alone, sharings
-from .specs import BeliefChange, BlockToPublish, DomainSpec, QuerySpec, Record, Registration
-from .verification import Head, Verified, check_rows, head_of, verify
+from .specs import BlockToPublish, DomainSpec, QuerySpec, Record, Registration
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -52,13 +38,36 @@ _T = TypeVar("_T")
 _CHECKED_BYTES = 2**28
 
 
+def _reading(function: Callable[Concatenate[Connection, _P], _T]) -> Callable[Concatenate[Store, _P], _T]:
+    """The method that calls a function with a connection on one state of the ledger."""
+
+    @wraps(function)
+    def method(self: Store, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._database().read() as connection:  # pyright: ignore[reportPrivateUsage] - a method of it
+            return function(connection, *args, **kwargs)
+
+    return method
+
+
+def _writing(function: Callable[Concatenate[Connection, _P], _T]) -> Callable[Concatenate[Store, _P], _T]:
+    """The method that calls a function with a connection in one transaction that may write."""
+
+    @wraps(function)
+    def method(self: Store, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._database().write() as connection:  # pyright: ignore[reportPrivateUsage] - a method of it
+            return function(connection, *args, **kwargs)
+
+    return method
+
+
 class Store:
     """The ledger of record at an address.
 
     Every method is one or a few short transactions. A method that changes anything does all of it or nothing, and
     returns only after it is on the disk. Stores of one process share one connection, and none is carried over a fork. A
     ledger that cannot be used is a :class:`StoreError` of every method, and a name that is not on record an
-    :class:`UnknownNameError`.
+    :class:`UnknownNameError`. Where a method is one transaction and no more, the function that is its content says what
+    it does, and the store gives it the connection.
 
     A store that was opened once insists on the ledger that it found, also after it travelled to another process: each
     later opening that finds another ledger there, an older copy or none raises :class:`StoreReplaced`.
@@ -79,6 +88,29 @@ class Store:
         self._wait = wait
         self._shared: Database | None = None
         self._return: Any = None
+
+    registered = _reading(queries.registered)
+    next_start = _reading(queries.next_start)
+    entries = _reading(queries.entries)
+    charged = _reading(queries.charged)
+    flagged = _reading(queries.flagged_records)
+    summary = _reading(queries.summary)
+    completeness = _reading(queries.completeness)
+    newest = _reading(queries.newest_of)
+    newest_block = _reading(queries.newest_block)
+    block_numbers = _reading(queries.block_numbers)
+    has_entry = _reading(queries.has_entry)
+    price_change = _reading(domain_changes.priced_change)
+    estimates = _reading(domain_changes.estimates_of)
+    source_ids = _reading(domain_changes.source_ids)
+    head = _reading(verification.head_of)
+    verify = _reading(verification.verify)
+    check_rows = _reading(verification.check_rows)
+
+    change_belief = _writing(domain_changes.change_belief)
+    succeed = _writing(domain_changes.succeed)
+    note_estimate = _writing(domain_changes.note_estimate)
+    note_source_ids = _writing(domain_changes.note_source_ids)
 
     @property
     def address(self) -> StoreAddress:
@@ -129,14 +161,10 @@ class Store:
             trial = None if keep else connection.begin_nested()
             made = Registrar(connection, roster).register(domain, query, also)
             if made.fresh and note is not None:
-                note_estimate(connection, domain.name, note)
+                domain_changes.note_estimate(connection, domain.name, note)
             if trial is not None:
                 trial.rollback()
             return made
-
-    def registered(self, domain: str, query: str) -> Registration | None:
-        """What is on record for a query; ``None`` if there is no such query."""
-        return self._read(queries.registered, domain, query)
 
     def current(self, registration: Registration) -> Registration:
         """The registration with the rosters that are on record now; the same one if there is no other."""
@@ -239,10 +267,6 @@ class Store:
             if records is not None:
                 return records
 
-    def next_start(self, registration: Registration) -> int:
-        """Start of the first window without an entry: all before it are charged or refused."""
-        return self._read(queries.next_start, registration)
-
     def missing(self, registration: Registration, *, start: int | None = None) -> Iterator[tuple[Window, int]]:
         """The (window, shard) of the schedule that should have a block and do not, in order.
 
@@ -255,14 +279,6 @@ class Store:
             with self._database().read() as connection:
                 found = queries.places(connection, held, windows)
             yield from found
-
-    def entries(self, domain: str | None = None) -> list[LedgerEntry]:
-        """Every charge and refusal, of one domain or of all, by domain and sequence. It may be published."""
-        return self._read(queries.entries, domain)
-
-    def charged(self, domain: str, last: int | None = None) -> Charged:
-        """Everything that a domain was charged, and so many of its last charges and refusals in full, or all."""
-        return self._read(queries.charged, domain, last)
 
     def records(self, domain: str, query: str, *, after: tuple[int, int] | None = None) -> Iterator[Record]:
         """Every block on record of a query, by window and shard; or those after a window's first slot and a shard."""
@@ -284,10 +300,6 @@ class Store:
                 registration = self.current(registration)
             yield rows_of(registration, record)
 
-    def flagged(self, domain: str, query: str) -> list[Record]:
-        """The blocks of a query that a merge found beside those of record, each with the charge that paid for it."""
-        return self._read(queries.flagged_records, domain, query)
-
     def domains(self) -> tuple[str, ...]:
         """The names of all domains."""
         with self._database().read() as connection:
@@ -297,14 +309,6 @@ class Store:
         """The (domain, query) names of all queries."""
         with self._database().read() as connection:
             return [(domain["name"], query["name"]) for domain, query in recorded_rows.query_rows(connection)]
-
-    def summary(self, domain: str) -> DomainSummary:
-        """What a domain has spent and promised."""
-        return self._read(queries.summary, domain)
-
-    def completeness(self, domain: str) -> dict[str, dict[str, int]]:
-        """How many windows of each query of a domain have rows of each completeness."""
-        return self._read(queries.completeness, domain)
 
     def check_apart(self, domain: DomainSpec, series: Collection[str]) -> tuple[Sharing, ...]:
         """What a domain, on record or not, will share with each other one when it has some series, without a change.
@@ -328,62 +332,8 @@ class Store:
             StoreError: the new budget is not above the one in force.
         """
         with self._database().write() as connection:
-            raise_budget(connection, domain, budget)
+            domain_changes.raise_budget(connection, domain, budget)
         return self.summary(domain)
-
-    def change_belief(self, domain: str, change: BeliefChange, note: Note | None = None) -> Changed:
-        """Add another belief to a domain's, or let it follow them, if the budget allows it (theory section 4, item 5).
-
-        The note is the estimate that led to it, for the record.
-
-        Raises:
-            BudgetRefused: what is charged or promised would pass the budget; nothing was changed.
-            EstimateOnRecord: another estimate of its slot is on record.
-            StoreError: the belief cannot be priced, or its slot lies before an earlier change.
-        """
-        return self._write(change_belief, domain, change, note)
-
-    def price_change(self, domain: str, change: BeliefChange) -> Changed:
-        """What :meth:`change_belief` would answer or raise now; nothing is put on record.
-
-        Raises:
-            BudgetRefused: what is charged or promised would pass the budget.
-            StoreError: the belief cannot be priced, or its slot lies before an earlier change.
-        """
-        return self._read(priced_change, domain, change)
-
-    def succeed(
-        self,
-        registration: Registration,
-        change: BeliefChange,
-        domain: DomainSpec,
-        query: QuerySpec,
-        note: Note | None = None,
-    ) -> Registration:
-        """Switch to another belief where a query ends and another goes on, all in one transaction or nothing.
-
-        Args:
-            registration: the query that ends with the last window that ends by the slot of the switch.
-            change: the switch.
-            domain: the domain with the new belief.
-            query: the query that goes on.
-            note: the estimate that led to it, for the record.
-
-        Raises:
-            BudgetRefused: not all of it fits into the budget.
-            EstimateOnRecord: another estimate of its slot is on record, and did not lead to another query.
-            RegistrationConflict: the name of the query that goes on has other content.
-            StoreError: windows behind the slot are charged.
-        """
-        return self._write(succeed, registration, change, domain, query, note)
-
-    def note_estimate(self, domain: str, note: Note) -> bool:
-        """Put what became of an estimate on record; ``False`` if there is one of its slot, which then holds."""
-        return self._write(note_estimate, domain, note)
-
-    def estimates(self, domain: str, query: str) -> list[Estimated]:
-        """The estimates on record for a query of the settings, in the order of their slots."""
-        return self._read(estimates_of, domain, query)
 
     def note_history_lost(self, domain: str, *, releases: int) -> DomainSummary:
         """Mark a domain for ever as one whose account lacks charges, because an operator says that they are lost.
@@ -391,35 +341,8 @@ class Store:
         ``releases`` is how many releases were found that are not on record.
         """
         with self._database().write() as connection:
-            note_history_lost(connection, domain, releases)
+            domain_changes.note_history_lost(connection, domain, releases)
             return queries.summary(connection, domain)
-
-    def source_ids(self, domain: str) -> dict[str, SourceId]:
-        """The ids on record of the topics that a domain's readings came from, by the topics' names."""
-        return self._read(source_ids, domain)
-
-    def note_source_ids(self, registration: Registration, ids: Mapping[str, str]) -> dict[str, SourceId]:
-        """Put ids of topics, by their names, on record that are not the last ones there; what is on record then."""
-        return self._write(note_source_ids, registration.domain.name, registration.query.name, ids)
-
-    def newest(self, domain: str, query: str) -> Newest | None:
-        """The newest charge of a query; ``None`` if it has none."""
-        return self._read(queries.newest_of, domain, query)
-
-    def has_entry(self, entry_id: str) -> bool:
-        """Whether a charge is on record; if one that was seen is not, the ledger is another one or an older copy."""
-        return self._read(queries.has_entry, entry_id)
-
-    def newest_block(self, domain: str, query: str) -> NewestBlock | None:
-        """The block of a query that was put on record last; ``None`` if it has none."""
-        return self._read(queries.newest_block, domain, query)
-
-    def block_numbers(self, blocks: Sequence[BlockName]) -> list[BlockNumber | None]:
-        """Where blocks are on record that were seen, in their order.
-
-        ``None`` for what is not on record, or was drawn another time: then the ledger is another one or an older copy.
-        """
-        return self._read(queries.block_numbers, blocks)
 
     def unknown_releases(self, ids: Iterable[str]) -> frozenset[str]:
         """Those of some release ids that are not on record; if a sink has one, the ledger forgot charges."""
@@ -496,30 +419,6 @@ class Store:
         with self._database().read() as connection:
             recorded_rows.check_all_blocks(connection, recorded_rows.domain_row(connection, domain))
 
-    def check_rows(self) -> None:
-        """Read every row for damage, and how the rows hang together: :meth:`verify` without the accounts' prices.
-
-        Raises:
-            StoreDamaged: something is not as it was written.
-        """
-        self._read(check_rows)
-
-    def head(self, domain: str) -> Head:
-        """What is on record of a domain now, in a few words to be kept elsewhere: see :meth:`verify`."""
-        return self._read(head_of, domain)
-
-    def verify(self, expected: Mapping[str, Sequence[Head]] | None = None) -> Verified:
-        """Read everything for damage, and price every account anew; a second for some thousand charges.
-
-        Args:
-            expected: heads by domain, from an earlier call and kept elsewhere: what they were made of must still be on
-                record.
-
-        Returns:
-            What there is, its heads, and all that is wrong; nothing is raised for a damaged row.
-        """
-        return self._read(verify, expected)
-
     def check_writable(self, *, undone: bool = False) -> None:
         """Find out whether a job could write here, and change nothing: no ledger is made where there is none.
 
@@ -558,14 +457,6 @@ class Store:
         if self._return is not None:
             self._return()
         self._shared = self._return = None
-
-    def _read(self, function: Callable[Concatenate[Connection, _P], _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with self._database().read() as connection:
-            return function(connection, *args, **kwargs)
-
-    def _write(self, function: Callable[Concatenate[Connection, _P], _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with self._database().write() as connection:
-            return function(connection, *args, **kwargs)
 
     def _borrowed(self) -> Database:
         if self._shared is None or self._shared.process != os.getpid():

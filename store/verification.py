@@ -102,7 +102,16 @@ class Verified:
 
 
 def verify(connection: Connection, expected: Mapping[str, Sequence[Head]] | None = None) -> Verified:
-    """Read everything inside a transaction that sees one state of the ledger; compare it with heads from elsewhere."""
+    """Read everything for damage, and price every account anew; a second for some thousand charges.
+
+    Args:
+        connection: of a transaction that sees one state of the ledger.
+        expected: heads by domain, from an earlier call and kept elsewhere: what they were made of must still be on
+            record.
+
+    Returns:
+        What there is, its heads, and all that is wrong; nothing is raised for a damaged row.
+    """
     found = _Reader(connection)
     with _any_text(connection):
         found.read(priced=True)
@@ -125,7 +134,7 @@ def check_rows(connection: Connection) -> None:
 
 
 def head_of(connection: Connection, name: str) -> Head:
-    """The head of a domain, from its charges, decisions and the digests of its blocks."""
+    """What is on record of a domain now, from its charges, decisions and the digests of its blocks."""
     domain = domain_row(connection, name)
     queries = sa.select(tables.queries.c.id).where(tables.queries.c.domain_id == domain["id"])
     blocks: list[Row] = []
