@@ -27,7 +27,7 @@ from ..schemas.slots import Schedule
 from .address import watch_of
 from .codec import query_losses, query_schedule
 from .integrity import LINK, Chain, Row, broken, damaged, link_of
-from .recorded_rows import flagged_rows, queries_of, reservations_of_all
+from .recorded_rows import flagged_rows, queries_of, reservations_of
 from .specs import BeliefChange, DomainSpec
 from .tables import charges
 
@@ -176,7 +176,7 @@ def promised(connection: Connection, domain: Row) -> list[Priced]:
     a merge found charged a second time comes on top.
     """
     asking = {row["id"]: row for row in queries_of(connection, domain)}
-    found = chain.from_iterable(reservations_of_all(connection, list(asking.values())).values())
+    found = chain.from_iterable(reservations_of.of_all(connection, list(asking.values())).values())
     held: list[Priced] = []
     for row in sorted(found, key=itemgetter("id")):
         query = asking[row["query_id"]]

@@ -223,7 +223,7 @@ def domain_rows(connection: Connection, about: Row | None = None) -> list[Row]:
 
 
 class _Children(NamedTuple):
-    """Rows of a table that belong to rows of another one, in the order of a column; the others count them."""
+    """Reads the rows of a table that belong to rows of another one, in the order of a column; the others count them."""
 
     table: sa.Table
     parent: str
@@ -231,8 +231,12 @@ class _Children(NamedTuple):
     counter: str
     words: str
 
-    def of(self, connection: Connection, parents: Sequence[Row]) -> dict[int, list[Row]]:
-        """Those of some rows, by the number of the row, in as many statements for many rows as for one."""
+    def __call__(self, connection: Connection, parent: Row) -> list[Row]:
+        """Those of one row."""
+        return self.of_all(connection, [parent])[parent["id"]]
+
+    def of_all(self, connection: Connection, parents: Sequence[Row]) -> dict[int, list[Row]]:
+        """Those of several, by the number of the row, in as many statements as for one."""
         found: dict[int, list[Row]] = {parent["id"]: [] for parent in parents}
         for numbers in batched(list(found), MOST_PARAMETERS):
             for row in checked_rows(connection, self.table, _CHOSEN[self], {"parents": numbers}):
@@ -242,56 +246,32 @@ class _Children(NamedTuple):
         return found
 
 
-_QUERIES = _Children(queries, "domain_id", "id", "query_rows", "queries of domain")
-_EVENTS = _Children(domain_events, "domain_id", "id", "event_rows", "decisions about domain")
-# a later one is of later windows
-_RESERVATIONS = _Children(reservations, "query_id", "start", "reservation_rows", "reservations of query")
-_VERSIONS = _Children(roster_versions, "query_id", "id", "version_rows", "rosters of query")
+#: A domain's queries and what was decided about it, in the order in which they came.
+queries_of = _Children(queries, "domain_id", "id", "query_rows", "queries of domain")
+events_of = _Children(domain_events, "domain_id", "id", "event_rows", "decisions about domain")
+#: What budget is reserved for of a query, of which a later one is of later windows; and the versions of its roster in
+#: their order, none where it was never changed.
+reservations_of = _Children(reservations, "query_id", "start", "reservation_rows", "reservations of query")
+versions_of = _Children(roster_versions, "query_id", "id", "version_rows", "rosters of query")
+
 _CHOSEN = {
     kind: sa.select(kind.table)
     .where(kind.table.c[kind.parent].in_(sa.bindparam("parents", expanding=True)))
     .order_by(kind.table.c[kind.parent], kind.table.c[kind.order])
-    for kind in (_QUERIES, _EVENTS, _RESERVATIONS, _VERSIONS)
+    for kind in (queries_of, events_of, reservations_of, versions_of)
 }
-
-
-def queries_of(connection: Connection, domain: Row) -> list[Row]:
-    """The rows of a domain's queries in the order of registration."""
-    return _QUERIES.of(connection, [domain])[domain["id"]]
-
-
-def events_of(connection: Connection, domain: Row) -> list[Row]:
-    """What was decided about a domain, in that order."""
-    return _EVENTS.of(connection, [domain])[domain["id"]]
-
-
-def events_of_all(connection: Connection, of: Sequence[Row]) -> dict[int, list[Row]]:
-    """The same of several domains, by the number of the domain."""
-    return _EVENTS.of(connection, of)
-
-
-def reservations_of(connection: Connection, query: Row) -> list[Row]:
-    """What budget is reserved for of a query, in the order in which it was."""
-    return reservations_of_all(connection, [query])[query["id"]]
-
-
-def reservations_of_all(connection: Connection, of: Sequence[Row]) -> dict[int, list[Row]]:
-    """The same of several queries, by the number of the query."""
-    return _RESERVATIONS.of(connection, of)
-
-
-def versions_of(connection: Connection, query: Row) -> list[Row]:
-    """The versions of a query's roster, in their order; none where it was never changed."""
-    return _VERSIONS.of(connection, [query])[query["id"]]
 
 
 def series_of_all(connection: Connection, of: Sequence[Row]) -> dict[int, frozenset[str]]:
     """Every series that a query of a domain has or ever had, by the number of the domain."""
     # the keys of counts of transitions are states
     counting = [
-        query for rows in _QUERIES.of(connection, of).values() for query in rows if query["mechanism"] != TRANSITIONS
+        query
+        for rows in queries_of.of_all(connection, of).values()
+        for query in rows
+        if query["mechanism"] != TRANSITIONS
     ]
-    versions = _VERSIONS.of(connection, counting)
+    versions = versions_of.of_all(connection, counting)
     unchanged = read_rosters(connection, {query["roster_id"] for query in counting if not versions[query["id"]]})
     found: dict[int, set[str]] = {domain["id"]: set() for domain in of}
     for query in counting:

@@ -647,7 +647,7 @@ def _named(events: Iterable[Row]) -> set[str]:
 
 def _declared(connection: Connection, domains: Sequence[Row], name: str) -> set[str]:
     """The domains with which one may share series: by its own word, or by theirs."""
-    events = recorded_rows.events_of_all(connection, domains)
+    events = recorded_rows.events_of.of_all(connection, domains)
     pairs = [(row["name"], other) for row in domains for other in _named(events[row["id"]])]
     return {other for one, other in pairs if one == name} | {one for one, other in pairs if other == name}
 
