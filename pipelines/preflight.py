@@ -23,8 +23,6 @@ from .connectors.job_io import check_apart
 from .on_record import Memory, Unknown, check_ledger, known_history, with_ledger
 from .runners import options_of, runner_name
 
-__all__ = ["Preflight", "Way", "Word", "check_command", "preflight"]
-
 
 class Way(Protocol):
     """How a job is run: until its data end, or live."""

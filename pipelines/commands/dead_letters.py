@@ -122,6 +122,3 @@ def _readable(data: str | None) -> Any:
         return base64.b64decode(data).decode("utf-8")
     except UnicodeDecodeError:
         return {"base64": data}
-
-
-__all__ = ["make_key", "open_letters"]

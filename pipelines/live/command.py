@@ -426,6 +426,3 @@ def _check_whole(progress: LiveProgress, job: LiveJob) -> None:
             "and publishes what is missing",
             ExitCode.FAILURE,
         )
-
-
-__all__ = ["LiveEnd", "LiveOptions", "run_estimating", "run_live", "run_to_end"]

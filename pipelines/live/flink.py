@@ -45,25 +45,6 @@ from ..errors import CommandError
 from ..runners import runner_name
 from .watchdog import Cause, Trouble
 
-__all__ = [
-    "APPEAR_S",
-    "LEAVE",
-    "NO_LIST",
-    "OPTION",
-    "End",
-    "Ended",
-    "FlinkHealth",
-    "FlinkJob",
-    "FlinkLeaveOptions",
-    "RestAway",
-    "RestError",
-    "WorkerPool",
-    "flink_job",
-    "flink_place",
-    "leaves",
-]
-
-
 #: States of a job that it never leaves. SUSPENDED is none: another JobManager may take such a job up.
 _TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED"})
 

@@ -42,9 +42,6 @@ from .flink import flink_job
 from .monitor import Follower, LiveJob
 from .runner import check_standard_input, live_pipeline, worker_pool
 
-__all__ = ["LiveWay", "graph_of", "launch", "live_job", "pace_of", "stay_of"]
-
-
 #: Looks of the reader in one call, and seconds that it may last, where a runner keeps every call.
 _STAY_LOOKS = 10
 _SHORTEST_STAY_S = 5.0

@@ -132,6 +132,3 @@ def _prctl() -> Callable[..., int]:
 
 if __name__ == "__main__":
     sys.exit(_keep(int(sys.argv[1]), sys.argv[2:]))
-
-
-__all__ = ["keep_servers", "kept"]

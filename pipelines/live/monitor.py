@@ -38,19 +38,6 @@ from .restarts import RunnerError, ended, failure_of, gone, is_away
 from .runner import PrismRunner
 from .watchdog import HEALTH_METRICS, Cause, Say, Sight, Trouble, Watchdog, WatchLoop
 
-__all__ = [
-    "LOOK_S",
-    "STOPPED",
-    "LiveJob",
-    "NotBegunError",
-    "Say",
-    "event_printer",
-    "follow",
-    "now",
-    "print_json",
-    "stoppable",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class LiveProgress:

@@ -267,6 +267,3 @@ class Waits:
         if self._part is not None and self._begun is None:
             self._begun = self.clock()
             self.say("resumed", _CAUSES[self._part].well)
-
-
-__all__ = ["WITHIN_S", "Restarts", "RunnerError", "Waits", "cancelled", "ended", "failure_of", "gone", "is_away"]

@@ -30,25 +30,6 @@ from ..console import listed, plural
 from ..errors import OutputError
 from ..metrics_page import MetricFamily, metrics_text, serve_metrics
 
-__all__ = [
-    "BEAT_S",
-    "CLUSTER_S",
-    "HEALTH_METRICS",
-    "PATIENCE_S",
-    "Cause",
-    "Cluster",
-    "HealthMetrics",
-    "HealthReport",
-    "PendingCall",
-    "Say",
-    "Sight",
-    "Stuck",
-    "Trouble",
-    "WatchLoop",
-    "Watchdog",
-    "health_page",
-]
-
 Say = Callable[[str, str], None]
 """Tells a kind of news and the news."""
 
