@@ -330,15 +330,9 @@ class NoiseOfLength:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """What ``run`` would do.
+class Windows:
+    """The windows of a schedule."""
 
-    Where windows have noise by their length, what it says of noise is of the windows that need most.
-    """
-
-    query: str  # the query's name
-    domain: str  # the domain's name
-    labels: tuple[str, ...]
     windows: int | None  # number of windows; ``None`` where an end is not known yet
     first: str | None  # start of the first window, ISO 8601; ``None`` likewise
     last: str | None  # end of the last window
@@ -348,9 +342,51 @@ class Forecast:
     slots: int  # slots in a window; of the calendar, in the longest one
     lengths: tuple[int, int]  # fewest and most slots in the windows of the schedule
     zone: str | None  # whose calendar the windows are of; ``None`` for windows of one length
-    key_kind: str | None  # ``series`` or ``group``; ``None`` while the roster comes from the data
-    keys: int | None  # histograms per window
-    members: tuple[int, int] | None  # fewest and most series in a histogram
+
+    @classmethod
+    def of(cls, plan: Plan, *, endless: bool) -> Windows:
+        """Those of a plan."""
+        schedule, grid = plan.schedule, plan.grid
+        size = schedule.said_length(grid.interval_us)
+        return cls(
+            windows=len(schedule) if schedule.bounded else None,
+            first=None if schedule.start is None else format_instant(grid.time_of(schedule.first)),
+            last=format_instant(grid.time_of(schedule.covered.stop)) if schedule.bounded else None,
+            endless=endless,
+            size=size,
+            every=size if schedule.calendar is not None else format_duration(schedule.every * grid.interval_us),
+            slots=schedule.size,
+            lengths=(schedule.own_lengths[0], schedule.own_lengths[-1]),
+            zone=None if schedule.calendar is None else schedule.calendar.timezone,
+        )
+
+    @property
+    def text(self) -> str:
+        """How many there are, and how long they are, in words."""
+        least, most = self.lengths
+        slots = f"{least:,} slots" if least == most else f"{least:,} to {most:,} slots"
+        if self.zone is not None:
+            windows = f"{self.size}s" if self.windows is None else plural(self.windows, self.size)
+            return f"{windows} of {self.zone} ({slots})"
+        windows = "windows" if self.windows is None else plural(self.windows, "window")
+        step = "" if self.every == self.size else f", one every {self.every}"
+        return f"{windows} of {self.size} ({slots}){step}"
+
+    @property
+    def span(self) -> str:
+        """From when to when they go, in words."""
+        first = self.first or "from the first reading"
+        return (
+            f"{first}, without end"
+            if self.last is None and self.endless
+            else f"{first} to {self.last or 'the last reading'}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """The noise of the windows that need most, and the classes of slots that have a histogram each."""
+
     mechanism: str  # how the noise is calibrated
     guarantee: str  # ``stream`` or ``window``
     epsilon: float  # target of the query
@@ -367,6 +403,60 @@ class Forecast:
     # the noise of each length that windows of the schedule have; empty where all have the same
     by_length: tuple[NoiseOfLength, ...]
     epsilon_dp: float  # loss per slot of one histogram
+
+    @classmethod
+    def of(cls, plan: Plan, noisiest: Plan) -> Noise:
+        """That of a plan, given it as the windows have it that need most."""
+        calibration, noisy = noisiest.calibration, noisiest.noisy
+        return cls(
+            mechanism=calibration.method,
+            guarantee=plan.domain.guarantee,
+            epsilon=plan.epsilon,
+            sigma=calibration.sigma,
+            share=plan.share,
+            quilt={"left": calibration.quilt.left, "right": calibration.quilt.right},
+            influence=calibration.influence,
+            scale=float(noisiest.scale),
+            noise_law=plan.noise_law,
+            by=plan.by,
+            classes=len(plan.classes),
+            expected_error=noisy.mean_abs,
+            half_width_95=noisy.half_width(0.95),
+            by_length=NoiseOfLength.planned(plan),
+            epsilon_dp=noisy.epsilon_dp,
+        )
+
+    @property
+    def text(self) -> str:
+        """It in words, but for what it rests on."""
+        return f"{self.mechanism}, guarantee {self.guarantee}, epsilon {self.epsilon:g}: sigma {self.sigma:.4f}"
+
+    @property
+    def scale_text(self) -> str:
+        """Its scale in words, with why it is larger than sigma says, and what its law keeps."""
+        text = f"{self.scale:.4f} cells in each count"
+        if self.share != 1:
+            text += f" ({self.share} histograms share every slot, so sigma counts {self.share} times)"
+        if self.noise_law == FixedTotalHistogram.name:
+            text += "; counts add up to the public total" + ("" if self.classes == 1 else " of each class")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What ``run`` would do.
+
+    As plain JSON, the windows and the noise are not apart from the rest.
+    """
+
+    query: str  # the query's name
+    domain: str  # the domain's name
+    labels: tuple[str, ...]
+    schedule: Windows
+    key_kind: str | None  # ``series`` or ``group``; ``None`` while the roster comes from the data
+    keys: int | None  # histograms per window
+    members: tuple[int, int] | None  # fewest and most series in a histogram
+    noise: Noise
     # cells of the smallest histogram, of the class with the fewest slots in a window, divided by the states;
     # ``None`` without a roster
     cells_per_bin: float | None
@@ -398,7 +488,9 @@ class Forecast:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form; a loss without a bound is null, and what is for the operator only in ``operator_only``."""
-        found = asdict(self)
+        found: dict[str, Any] = {}
+        for name, value in asdict(self).items():
+            found |= value if name in ("schedule", "noise") else {name: value}
         return finite(found | {"operator_only": {"of_history": found.pop("of_history")}})
 
 
@@ -411,59 +503,30 @@ def forecast(
     accepted: Accepted = Accepted(),  # noqa: B008 - a frozen value
 ) -> Forecast:
     """Say what a job will do, with the words of the operator."""
-    schedule, grid = plan.schedule, plan.grid
+    schedule = plan.schedule
     noisiest = max((plan.of_length(slots) for slots in schedule.own_lengths), key=lambda one: one.scale)
     calibration = noisiest.calibration
     endless = live or goes_on(settings)
     roster = constant_roster(settings) if plan.roster is None else plan.roster
-    noisy = noisiest.noisy
-    most = 1 if roster is None else roster.multiplicity
-    if schedule.start is None:
-        density = max(plan.of_length(slots).noisy.epsilon_dp for slots in schedule.own_lengths) * most
-        charged = Schedule(schedule.size, schedule.every, start=0, stop=None, epsilon_dp=density)
-    else:
-        charged = priced(schedule, plan.losses(most))
+    charged = _charged(plan, 1 if roster is None else roster.multiplicity)
     believed = belief_from_dict(plan.domain.belief)
     cost = Cost.of(plan, charged)
     account = standing_of(plan, roster)
     budget = plan.domain.budget if account.budget is None else account.budget
     admitted = Ledger(believed, budget).admitted_prefix(charged)
     allowed = None if admitted is None else replace(charged, stop=admitted).windows
-    windows = len(schedule) if schedule.bounded else None
-    hopeless, size = noise_problem(plan), schedule.said_length(grid.interval_us)
+    hopeless = noise_problem(plan)
     members = None if roster is None else (int(roster.members.min()), int(roster.members.max()))
     cells = None if members is None else fewest_slots(plan) * members[0] / plan.histogram.size
     return Forecast(
         query=plan.query_name,
         domain=plan.domain.name,
         labels=plan.histogram.labels,
-        windows=windows,
-        first=None if schedule.start is None else format_instant(grid.time_of(schedule.first)),
-        last=format_instant(grid.time_of(schedule.covered.stop)) if schedule.bounded else None,
-        endless=endless,
-        size=size,
-        every=size if schedule.calendar is not None else format_duration(schedule.every * grid.interval_us),
-        slots=schedule.size,
-        lengths=(schedule.own_lengths[0], schedule.own_lengths[-1]),
-        zone=None if schedule.calendar is None else schedule.calendar.timezone,
+        schedule=Windows.of(plan, endless=endless),
         key_kind=None if roster is None else roster.kind,
         keys=None if roster is None else len(roster.keys),
         members=members,
-        mechanism=calibration.method,
-        guarantee=plan.domain.guarantee,
-        epsilon=plan.epsilon,
-        sigma=calibration.sigma,
-        share=plan.share,
-        quilt={"left": calibration.quilt.left, "right": calibration.quilt.right},
-        influence=calibration.influence,
-        scale=float(noisiest.scale),
-        noise_law=plan.noise_law,
-        by=plan.by,
-        classes=len(plan.classes),
-        expected_error=noisy.mean_abs,
-        half_width_95=noisy.half_width(0.95),
-        by_length=NoiseOfLength.planned(plan),
-        epsilon_dp=noisy.epsilon_dp,
+        noise=Noise.of(plan, noisiest),
         cells_per_bin=cells,
         relative_error=None if cells is None else count_error(plan) / cells,
         schedule_loss=cost.loss,
@@ -485,7 +548,7 @@ def forecast(
             accepted=accepted,
         ),
         by_quilts=by_quilts(believed, plan.epsilon, calibration.length) if calibration.certificates else {},
-        naive_loss=None if windows is None else windows * plan.epsilon,
+        naive_loss=len(schedule) * plan.epsilon if schedule.bounded else None,
         budget=budget,
         set_budget=plan.domain.budget,
         account=account,
@@ -496,6 +559,15 @@ def forecast(
         cautions=(*(one.text for one in account.shares), *cautions(settings, plan, endless=endless)),
         silence=silence_of(settings) if endless else None,
     )
+
+
+def _charged(plan: Plan, most: int) -> Schedule:
+    """The windows of a plan as the account prices them, where a cell counts in so many histograms of each at most."""
+    schedule = plan.schedule
+    if schedule.start is not None:
+        return priced(schedule, plan.losses(most))
+    density = max(plan.of_length(slots).noisy.epsilon_dp for slots in schedule.own_lengths) * most
+    return Schedule(schedule.size, schedule.every, start=0, stop=None, epsilon_dp=density)
 
 
 def silence_of(settings: Settings) -> str:
@@ -576,26 +648,26 @@ def of_history(plan: Plan) -> tuple[str, ...]:
 
 def show(console: Console, said: Forecast) -> None:
     """Print a forecast."""
+    noise = said.noise
     heading(console, f"{said.query} over {said.domain}: nothing was read, nothing is charged")
     keys = "every series of the data" if said.keys is None else plural(said.keys, f"{said.key_kind} histogram")
     if said.members is not None and said.key_kind == "group":
         least, most = said.members
         keys += f" of {least:,} series" if least == most else f" of {least:,} to {most:,} series"
-    noise = f"{said.mechanism}, guarantee {said.guarantee}, epsilon {said.epsilon:g}: sigma {said.sigma:.4f}"
     quilts = ", ".join(f"{name} {sigma:.1f}" for name, sigma in said.by_quilts.items())
     facts(
         console,
         [
-            ("schedule", _schedule(said)),
-            ("", f"{said.first or 'from the first reading'}{_end(said)}"),
+            ("schedule", said.schedule.text),
+            ("", said.schedule.span),
             ("publishes", f"{keys}, {_counts(said)}: {', '.join(said.labels)}"),
-            ("noise", noise),
+            ("noise", noise.text),
             ("quilt", _quilt(said)),
             *([("by quilts", f"sigma by {quilts}")] if quilts else []),
-            ("scale", f"{said.scale:.4f} cells in each count{_share(said)}{_keeps(said)}"),
-            ("expected error", f"{number(said.expected_error)} cells a count; 95 % within {said.half_width_95:,}"),
-            *(("" if at else "by length", one.text) for at, one in enumerate(said.by_length)),
-            ("per bin" if said.classes == 1 else "per cell", _relative(said)),
+            ("scale", noise.scale_text),
+            ("expected error", f"{number(noise.expected_error)} cells a count; 95 % within {noise.half_width_95:,}"),
+            *(("" if at else "by length", one.text) for at, one in enumerate(noise.by_length)),
+            ("per bin" if noise.classes == 1 else "per cell", _relative(said)),
             ("loss", f"{said.schedule_loss:.9g} for the whole schedule; {_naive(said)}"),
             *([] if said.cost.calibration is None else [("", said.cost.calibration)]),
             ("event", said.cost.protection),
@@ -617,34 +689,17 @@ def show(console: Console, said: Forecast) -> None:
     heading(console, "What this rests on")
     notes(console, said.assumptions)
     if said.from_data:
-        frozen = "as public, window by window" if said.endless else "as public, and frozen by the first run"
+        frozen = "as public, window by window" if said.schedule.endless else "as public, and frozen by the first run"
         notes(console, [f"{', '.join(said.from_data)}: left out, so taken from the data, {frozen}"])
     if said.of_history:
         heading(console, OPERATOR)
         notes(console, said.of_history)
 
 
-def _end(said: Forecast) -> str:
-    if said.last is None and said.endless:
-        return ", without end"
-    return f" to {said.last or 'the last reading'}"
-
-
-def _schedule(said: Forecast) -> str:
-    """How many windows there are, and how long they are, in words."""
-    least, most = said.lengths
-    slots = f"{least:,} slots" if least == most else f"{least:,} to {most:,} slots"
-    if said.zone is not None:
-        windows = f"{said.size}s" if said.windows is None else plural(said.windows, said.size)
-        return f"{windows} of {said.zone} ({slots})"
-    windows = "windows" if said.windows is None else plural(said.windows, "window")
-    step = "" if said.every == said.size else f", one every {said.every}"
-    return f"{windows} of {said.size} ({slots}){step}"
-
-
 def _quilt(said: Forecast) -> str:
-    left, right = said.quilt["left"], said.quilt["right"]
-    if said.mechanism == METHODS["entry-dp"].label:
+    noise = said.noise
+    left, right = noise.quilt["left"], noise.quilt["right"]
+    if noise.mechanism == METHODS["entry-dp"].label:
         return "none: a slot is hidden from itself only, and what its neighbours tell of it is in the loss below"
     if said.certified:
         least = ""
@@ -652,34 +707,25 @@ def _quilt(said: Forecast) -> str:
             least = f"; below sigma {said.lower_bound:.4f} no such noise would do for counts of every slot"
         return f"none: a certificate of the forward-backward account bounds every slot{least}"
     if left is None and right is None:
-        why = "" if said.mechanism == "group-dp" else "the window is too short for one, so "
+        why = "" if noise.mechanism == "group-dp" else "the window is too short for one, so "
         return f"none: {why}the noise is that of group privacy over the whole window"
     back = "the start" if left is None else f"{left} slots back"
     ahead = "the end" if right is None else f"{right} slots ahead"
-    return f"from {back} to {ahead}, influence {said.influence:.4g}"
-
-
-def _keeps(said: Forecast) -> str:
-    if said.noise_law != FixedTotalHistogram.name:
-        return ""
-    return "; counts add up to the public total" + ("" if said.classes == 1 else " of each class")
+    return f"from {back} to {ahead}, influence {noise.influence:.4g}"
 
 
 def _counts(said: Forecast) -> str:
-    if said.classes == 1:
+    classes = said.noise.classes
+    if classes == 1:
         return f"{len(said.labels)} counts each"
-    cells = said.classes * len(said.labels)
-    return f"{cells:,} counts each, for {said.classes} classes of slots by {' and '.join(said.by)}"
-
-
-def _share(said: Forecast) -> str:
-    return "" if said.share == 1 else f" ({said.share} histograms share every slot, so sigma counts {said.share} times)"
+    by = " and ".join(said.noise.by)
+    return f"{classes * len(said.labels):,} counts each, for {classes} classes of slots by {by}"
 
 
 def _relative(said: Forecast) -> str:
     if said.cells_per_bin is None or said.relative_error is None:
         return f"{said.median_share:.1%} of an evenly filled bin of a single series; more series in a group, less"
-    where = "bin" if said.classes == 1 else "bin of the smallest class"
+    where = "bin" if said.noise.classes == 1 else "bin of the smallest class"
     return f"{said.relative_error:.1%} of an evenly filled {where} ({number(said.cells_per_bin)} cells)"
 
 

@@ -30,7 +30,7 @@ def made(folder: Path, **windows: Any) -> Settings:
 def test_the_dry_run_prints_calendar_days_and_their_start(tmp_path: Path) -> None:
     settings = made(tmp_path)
     plan = make_plan(settings)
-    said = forecast(settings, plan)
+    said = forecast(settings, plan).schedule
     assert (said.windows, said.size, said.every, said.slots) == (31, "day", "day", 50)
     assert (said.first, said.last) == ("2024-03-01T05:00:00Z", "2024-04-01T04:00:00Z")
     assert cautions(settings, plan, endless=True) == ()
@@ -43,7 +43,7 @@ def test_the_dry_run_prints_calendar_days_and_their_start(tmp_path: Path) -> Non
 def test_days_lose_as_much_as_the_month_that_they_fill(tmp_path: Path) -> None:
     days = forecast(made(tmp_path), make_plan(made(tmp_path)))
     month = forecast(made(tmp_path, size="month"), make_plan(made(tmp_path, size="month")))
-    assert (days.windows, month.windows) == (31, 1)
+    assert (days.schedule.windows, month.schedule.windows) == (31, 1)
     assert days.cost.loss == month.cost.loss > 0
 
 
@@ -53,11 +53,11 @@ def test_months_with_noise_by_length_are_listed_one_by_one(tmp_path: Path) -> No
     path = job(tmp_path, [], slots=ZONE, windows=months, privacy=window).settings
     settings = read_settings(path)
     said = forecast(settings, plan := make_plan(settings))
-    assert [one.slots for one in said.by_length] == [28 * 48, 30 * 48, 30 * 48 + 2, 31 * 48 - 2, 31 * 48]
-    assert [one.sigma for one in said.by_length] == [one.slots for one in said.by_length]
-    assert (said.sigma, said.scale) == (said.by_length[-1].sigma, said.by_length[-1].scale)
-    assert [one.half_width_95 for one in said.by_length] == [
-        plan.of_length(one.slots).noisy.half_width(0.95) for one in said.by_length
+    assert [one.slots for one in said.noise.by_length] == [28 * 48, 30 * 48, 30 * 48 + 2, 31 * 48 - 2, 31 * 48]
+    assert [one.sigma for one in said.noise.by_length] == [one.slots for one in said.noise.by_length]
+    assert (said.noise.sigma, said.noise.scale) == (said.noise.by_length[-1].sigma, said.noise.by_length[-1].scale)
+    assert [one.half_width_95 for one in said.noise.by_length] == [
+        plan.of_length(one.slots).noisy.half_width(0.95) for one in said.noise.by_length
     ]
     ledger = Ledger(belief_from_dict(plan.domain.belief))
     spans = [(one.start, one.stop, plan.of_length(len(one)).noisy.epsilon_dp) for one in settings.schedule.windows()]
