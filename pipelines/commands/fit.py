@@ -699,20 +699,8 @@ def _table(history: Contractions, exact: FloatArray | None, cover: str) -> list[
 def _show_covers(console: Console, model: Model, interval: str) -> None:
     """Print what a belief that covers most series costs, and for whom it holds."""
     found = model.diagnostics["cover"]
-    rank, n, table = found["rank"], found["series"], found["table"]
-    console.print(
-        "  Covers of this history: series, probability for a further one, noise (sigma at epsilon 1, endless)"
-    )
-    console.print("    series   probability  (range)        contraction class   inside   own chains", soft_wrap=True)
-    for row in table:
-        low, high = row["range"]
-        mark = ">" if row["rank"] == rank else " "
-        console.print(
-            f"  {mark} {row['rank']:>3}/{n:<4}  {row['probability']:>10.3f}  ({low:.2f} to {high:.2f})"
-            f"{_shown(row['sigma']):>16}{_shown(row['inside'], 0):>13}{_shown(row['series_sigma']):>13}",
-            soft_wrap=True,
-        )
-    bounds = model.belief
+    rank, n, bounds = found["rank"], found["series"], model.belief
+    _show_table(console, found["table"], rank, n)
     if bounds["kind"] == "dobrushin-bounds":
         heading(console, "Largest total variation after so many slots")
         for name in ("forward", "backward"):
@@ -758,6 +746,22 @@ def _show_covers(console: Console, model: Model, interval: str) -> None:
         chains += f"; the slowest needs sigma {number(own['largest'])}"
     show_checks(console, found, chains)
     console.print(f"  {REGIMES[0].upper()}{REGIMES[1:]}.")
+
+
+def _show_table(console: Console, table: list[Any], rank: int, n: int) -> None:
+    """Print what each cover of a history of n series costs, with a mark at the chosen rank."""
+    console.print(
+        "  Covers of this history: series, probability for a further one, noise (sigma at epsilon 1, endless)"
+    )
+    console.print("    series   probability  (range)        contraction class   inside   own chains", soft_wrap=True)
+    for row in table:
+        low, high = row["range"]
+        mark = ">" if row["rank"] == rank else " "
+        console.print(
+            f"  {mark} {row['rank']:>3}/{n:<4}  {row['probability']:>10.3f}  ({low:.2f} to {high:.2f})"
+            f"{_shown(row['sigma']):>16}{_shown(row['inside'], 0):>13}{_shown(row['series_sigma']):>13}",
+            soft_wrap=True,
+        )
 
 
 def _shown(value: float | None, digits: int = 2) -> str:
