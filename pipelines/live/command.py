@@ -225,17 +225,7 @@ class Ran:
 
 
 def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, waits: Waits, look_s: float) -> Ran:
-    """Run a job to its end, and begin it again where its runner failed it.
-
-    Args:
-        job: the job.
-        again: makes the same job once more, for what is missing then.
-        restarts: how often that may be.
-        waits: waits for what is away, and tells news.
-        look_s: seconds between two looks.
-
-    Returns:
-        What the last runner did.
+    """Run a job to its end; where its runner failed it, ``again`` makes it once more, for what is missing then.
 
     Raises:
         CommandError: it failed for good, or did not publish what was due.
@@ -270,16 +260,7 @@ def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, waits: 
 
 
 def _followed(job: LiveJob, say: Say, look_s: float, *, first: bool) -> Ran:
-    """Run one job to its end.
-
-    Args:
-        job: the job.
-        say: tells news.
-        look_s: seconds between two looks.
-        first: whether its runner never ran it before, so that what the runner refuses it will refuse again.
-
-    Returns:
-        What the runner did.
+    """Run one job to its end; what its runner refuses of the ``first`` it will refuse again.
 
     Raises:
         RunnerError: it failed by what may go by.

@@ -256,18 +256,10 @@ class FlinkJob:
 
     def _call(self, method: str, path: str) -> Any:
         """What the API answers, within :data:`_ANSWER_S`."""
-        future: Future[bytes] = Future()
-
-        def ask() -> None:
-            try:
-                future.set_result(self._answer(method, path))
-            except Exception as error:  # noqa: BLE001 - it is raised where the answer is waited for
-                future.set_exception(error)
-
         # a name that is looked up for ever heeds no timeout
-        threading.Thread(target=ask, name="quiltstream-flink", daemon=True).start()
+        answer = aside(lambda: self._answer(method, path), "quiltstream-flink")
         try:
-            return json.loads(future.result(_ANSWER_S) or b"{}")
+            return json.loads(answer.result(_ANSWER_S) or b"{}")
         except NotInTime:
             raise RestAway(f"it did not answer within {_ANSWER_S:g} s") from None
         except urllib.error.HTTPError as error:
@@ -286,6 +278,20 @@ class FlinkJob:
         request = urllib.request.Request(f"http://{self.place}{path}", method=method)
         with self._open(request, timeout=_PART_S) as answer:
             return answer.read(_MOST)
+
+
+def aside(call: Callable[[], _Read], name: str) -> Future[_Read]:
+    """Call something in a thread that nothing waits for when the process ends; its answer, or its error, to come."""
+    future: Future[_Read] = Future()
+
+    def ask() -> None:
+        try:
+            future.set_result(call())
+        except Exception as error:  # noqa: BLE001 - it is raised where the answer is waited for
+            future.set_exception(error)
+
+    threading.Thread(target=ask, name=name, daemon=True).start()
+    return future
 
 
 def flink_place(options: PipelineOptions) -> str | None:

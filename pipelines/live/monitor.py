@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +34,7 @@ from ..drift import DriftWatch
 from ..errors import CommandError, ExitCode
 from ..on_record import Memory, OnRecord, standing_in
 from ..runners import counters
-from .flink import APPEAR_S, OPTION, Ended, FlinkHealth, FlinkJob, RestAway, RestError, WorkerPool
+from .flink import APPEAR_S, OPTION, Ended, FlinkHealth, FlinkJob, RestAway, RestError, WorkerPool, aside
 from .restarts import RunnerError, ended, failure_of, gone, is_away
 from .runner import PrismRunner
 from .watchdog import HEALTH_METRICS, Cause, Say, Sight, Trouble, Watchdog, WatchLoop
@@ -451,26 +452,13 @@ def _stop(result: Any) -> None:
 def _within(seconds: float, call: Callable[[], _Answer], *, raising: bool = False) -> _Answer | None:
     """What is answered, or ``None`` after some seconds: Beam would wait for ever for a runner that stands still.
 
-    Args:
-        seconds: for how long.
-        call: what is called.
-        raising: whether its error is raised here, too; else it is as good as no answer.
+    An error is as good as no answer, unless ``raising``.
     """
-    answers: list[_Answer] = []
-    failed: list[Exception] = []
-
-    def answered() -> None:
-        try:
-            answers.append(call())
-        except Exception as error:  # noqa: BLE001 - as well as none
-            failed.append(error)
-
-    calling = threading.Thread(target=answered, name="quiltstream-calling", daemon=True)
-    calling.start()
-    calling.join(seconds)
-    if raising and failed:
-        raise failed[0]
-    return answers[0] if answers else None
+    answer = aside(call, "quiltstream-calling")
+    wait([answer], seconds)
+    if not answer.done() or (answer.exception() is not None and not raising):
+        return None
+    return answer.result()
 
 
 @contextmanager
