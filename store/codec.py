@@ -144,6 +144,8 @@ def _change(plain: dict[str, Any]) -> BeliefChange:
 def query_values(query: QuerySpec) -> dict[str, Any]:
     """The columns of a query that come from its specification alone."""
     schedule = query.schedule
+    # the bounds of windows that are a calendar's have no columns
+    calendar = {} if schedule.calendar is None else {_CALENDAR: schedule.calendar.to_dict()}
     return {
         "name": query.name,
         "scale": scale_text(query.scale),
@@ -157,13 +159,8 @@ def query_values(query: QuerySpec) -> dict[str, Any]:
         "start": schedule.start,
         "stop": schedule.stop,
         "shards": query.shards,
-        "header": canonical_json(query.header | _calendar_part(schedule)),
+        "header": canonical_json(query.header | calendar),
     }
-
-
-def _calendar_part(schedule: Schedule) -> dict[str, Any]:
-    """What a query's header has on record besides its columns: the bounds of windows that are a calendar's."""
-    return {} if schedule.calendar is None else {_CALENDAR: schedule.calendar.to_dict()}
 
 
 @lru_cache(maxsize=16)

@@ -213,9 +213,9 @@ def change(path: Path, opened: Identity) -> str | None:
         return "its file vanished while the job ran: it was moved or removed, or its volume is not mounted any more"
     except OSError:
         return None  # SQLite says what it is
-    if (found.st_dev, found.st_ino) != opened:
-        return "its file was replaced while the job ran" if found.st_size else _EMPTY
-    return None if found.st_size else _EMPTY
+    if not found.st_size:
+        return _EMPTY
+    return None if (found.st_dev, found.st_ino) == opened else "its file was replaced while the job ran"
 
 
 _EMPTY = "its file is empty, and a ledger never is: it was emptied, or a file without content was put in its place"

@@ -152,7 +152,8 @@ def publish(
     settings, plan, memory = ready.settings, ready.plan, ready.memory
     before = on_record(plan.address, plan.domain.name, plan.query_name)
 
-    histograms = histograms.in_ledger(open_ledger(plan.address), memory.log(here=runner_name(options) is None))
+    here = runner_name(options) is None
+    histograms = histograms.in_ledger(open_ledger(plan.address), memory.log(here=here))
     plan = histograms.plan
     if ready.marked and plan.resolved and plan.schedule.bounded:
         register(plan)  # a domain that is on record can be marked before anything else is done
@@ -182,7 +183,7 @@ def publish(
 
     after = on_record(plan.address, plan.domain.name, plan.query_name)
     summary = replace(summary_of(settings, histograms, before, after, tallies), left_out=ready.source.left_out.lines)
-    if tallies is None or runner_name(options_of(beam_options)) is not None:
+    if tallies is None or not here:
         return summary  # a runner that tries a bundle again does not count what the first attempt drew
     return replace(
         summary, windows_drawn=tallies.get("windows-released", 0), rows_drawn=tallies.get("rows-released", 0)
