@@ -27,7 +27,7 @@ from ..schemas.slots import Schedule
 from .address import watch_of
 from .codec import query_losses, query_schedule
 from .integrity import LINK, Chain, Row, broken, damaged, link_of
-from .recorded_rows import flagged_rows, queries_of, reservations_of
+from .recorded_rows import flagged_entries, queries_of, reservations_of
 from .specs import BeliefChange, DomainSpec
 from .tables import charges
 
@@ -190,7 +190,7 @@ def promised(connection: Connection, domain: Row) -> list[Priced]:
 
 
 def _flagged_links(connection: Connection, domain: Row) -> list[Any]:
-    return [link_of(row) for row in flagged_rows(connection, domain) if row["sequence"] is not None]
+    return list(map(link_of, flagged_entries(connection, domain)))
 
 
 def adjoined(spans: list[Span]) -> list[Span]:

@@ -150,8 +150,7 @@ def charged(connection: Connection, domain: str, last: int | None = None) -> Cha
     """
     row = recorded_rows.domain_row(connection, domain)
     held = {query["id"]: query for query in recorded_rows.queries_of(connection, row)}
-    flagged = [one for one in recorded_rows.flagged_rows(connection, row) if one["sequence"] is not None]
-    if flagged or last is None:
+    if last is None or recorded_rows.flagged_entries(connection, row):
         rows = recorded_rows.chained_rows(connection, row)
         links = [integrity.link_of(charge) for charge, _ in rows]
         ending = rows if last is None else rows[max(0, len(rows) - last) :]

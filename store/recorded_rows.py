@@ -404,11 +404,16 @@ def flagged_rows(connection: Connection, domain: Row) -> list[Row]:
     return counted(rows, domain["flagged_charge_rows"], f"flagged charges of domain {domain['name']!r}")
 
 
+def flagged_entries(connection: Connection, domain: Row) -> list[Row]:
+    """Those of them that have a place in the account: the charges."""
+    return [row for row in flagged_rows(connection, domain) if row["sequence"] is not None]
+
+
 def chained_rows(connection: Connection, domain: Row) -> list[tuple[Row, bytes]]:
     """The charges and refusals of a domain by sequence, also flagged ones, each with the head of the chain up to it."""
     chosen = sa.select(charges).where(charges.c.domain_id == domain["id"]).order_by(charges.c.sequence)
     rows = checked_rows(connection, charges, chosen)
-    flagged = [row for row in flagged_rows(connection, domain) if row["sequence"] is not None]
+    flagged = flagged_entries(connection, domain)
     if flagged:
         rows = sorted([*rows, *flagged], key=itemgetter("sequence"))
     chain = Chain(domain["name"])

@@ -91,10 +91,7 @@ def layout_of(path: Path, value: str | None = None) -> Layout:
 
 def header_below(path: Path) -> str:
     """What to do where a line below the first one looks like the names of the columns; empty where none does."""
-    with open_text(str(path)) as file:
-        sample = file.read(_BYTES)
-    encoding = _encoding(sample)
-    lines = sample.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace").splitlines()[:_LINES_ABOVE]
+    lines = _decoded(path)[1][:_LINES_ABOVE]
     for delimiter in _DELIMITERS:
         rows: list[list[str]] = []
         with suppress(csv.Error):
@@ -139,13 +136,18 @@ def _encoding(sample: bytes) -> Encoding:
     return "windows-1252"
 
 
-def _lines(path: Path) -> tuple[Encoding, list[str]]:
-    """The encoding of a file, and its first lines that are not blank."""
+def _decoded(path: Path) -> tuple[Encoding, list[str]]:
+    """The encoding of a file, and the lines of what is looked at of it."""
     with open_text(str(path)) as file:
         sample = file.read(_BYTES)
     encoding = _encoding(sample)
-    text = sample.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
-    lines = [line for line in text.splitlines() if line.strip()]
+    return encoding, sample.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace").splitlines()
+
+
+def _lines(path: Path) -> tuple[Encoding, list[str]]:
+    """The encoding of a file, and its first lines that are not blank."""
+    encoding, lines = _decoded(path)
+    lines = [line for line in lines if line.strip()]
     if not lines:
         raise CommandError(f"{path}: it is empty; give a file that holds readings", ExitCode.SOURCE)
     if any(unicodedata.category(character) == "Cc" for character in lines[0] if character != "\t"):

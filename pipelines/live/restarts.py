@@ -251,10 +251,10 @@ class Waits:
     def wait(self, away: AwayError) -> None:
         """Say once, and then every few minutes, what is away, and wait until it is worth another try."""
         now = self.clock()
-        sound = self._begun is not None and now - self._begun >= _SOUND_S
-        if self._part != away.part or sound:
+        anew = self._part != away.part or (self._begun is not None and now - self._begun >= _SOUND_S)
+        if anew:
             self._tries = 0
-        if self._part != away.part or sound or now - self._told >= _TELL_S:
+        if anew or now - self._told >= _TELL_S:
             self._told = now
             self.say("waiting", f"{away}. The job waits until it is back, and is begun again then; this is no restart")
         self._part, self._begun = away.part, None
