@@ -384,6 +384,14 @@ class Schedule:
         """Where the window behind the one starts that starts at a slot."""
         return start + self.every if self.calendar is None else self.window_at(start).stop
 
+    def first_from(self, slot: int) -> int:
+        """Where the first window starts that starts at a slot or later, wherever the schedule stops."""
+        if slot <= self.first:
+            return self.first
+        if self.calendar is not None:
+            return self.calendar.stop_of(self.calendar.number_of(slot - 1))
+        return self.first - (self.first - slot) // self.every * self.every
+
     def start_before(self, stop: int) -> int:
         """Where the window starts that ends at a slot."""
         if self.calendar is not None:

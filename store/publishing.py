@@ -14,6 +14,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ from .codec import (
 from .errors import BlockError, ChargeMismatch, RosterChanged, UnknownNameError
 from .integrity import damaged
 from .recorded_rows import ChargedThrough, Progress
+from .registration import add_version, registration_from_rows
 from .specs import (
     BlockKey,
     BlockToPublish,
@@ -268,8 +270,16 @@ class Publisher:
             records.append(Record(draft.window, draft.shard, entry, block, is_fresh, digest))
         return records
 
-    def charge_windows(self, registration: Registration, last: Window) -> ChargedThrough | None:
+    def charge_windows(
+        self, registration: Registration, last: Window, begun: Registration | None = None
+    ) -> ChargedThrough | None:
         """Charge all windows up to one, which fixes their rosters, whatever the registration says of them.
+
+        Args:
+            registration: the query.
+            last: the window.
+            begun: what was on record when the job began, if its rosters are to be those of
+                :meth:`.Registration.as_begun`; the newest if left out.
 
         Returns:
             How far the query is charged then; ``None`` where the caller has to commit and call again.
@@ -280,10 +290,51 @@ class Publisher:
             raise self._not_here(registration, domain_row)
         query_row, done = found
         _check_same(registration, query_row)
-        if not self._charger(registration, domain_row, query_row, done).charge_through(last):
+        if begun is not None and self._is_unsettled(begun, registration, query_row, done):
+            through, query_row = self._charge_as_begun(begun, domain_row, query_row, done, last)
+        else:
+            through = self._charger(registration, domain_row, query_row, done).charge_through(last)
+        if not through:
             return None
         made = done.last is None or done.last < last.start
         return ChargedThrough(last.start, recorded_rows.revision(query_row["version_rows"]), mine=made)
+
+    def _is_unsettled(self, begun: Registration, registration: Registration, query_row: Row, done: Progress) -> bool:
+        """Whether the newest roster does not hold yet for a job that began earlier."""
+        if recorded_rows.revision(query_row["version_rows"]) <= begun.revision:
+            return False
+        changed_us = recorded_rows.versions_of(self.connection, query_row)[-1]["created_us"]
+        return registration.settled_from(changed_us) > recorded_rows.start_after(done.last, registration.query.schedule)
+
+    def _charge_as_begun(
+        self, begun: Registration, domain_row: Row, query_row: Row, done: Progress, last: Window
+    ) -> tuple[bool, Row]:
+        """Charge the next windows up to one that have one roster, as a job counts them that began earlier.
+
+        Windows that are not charged have the newest roster. So an older one holds from the first of these windows on,
+        and the newest again from behind the last of them.
+
+        Returns:
+            Whether the window itself is on record now, and the query's row.
+        """
+        connection, now = self.connection, registration_from_rows(self.connection, domain_row, query_row)
+        query, schedule, seen = now.query, now.query.schedule, now.as_begun(begun)
+        start = recorded_rows.start_after(done.last, schedule)
+        windows = list(_up_to(schedule, start, last, MOST_AT_ONCE))
+        if not windows:
+            return True, query_row
+        roster = seen.roster_of(windows[0])
+        alike = list(takewhile(lambda window: seen.roster_of(window) == roster, windows))
+        if roster == query.roster:
+            self._charger(now, domain_row, query_row, done).charge_through(alike[-1])
+            return alike[-1] == last, query_row
+        changed_us = now.versions[-1].created_us
+        add_version(connection, query_row, query, roster, start, created_us=changed_us, keep=True)
+        older = recorded_rows.recorded_query_row(connection, domain_row, query.name)
+        self._charger(now, domain_row, older, done).charge_through(alike[-1])
+        behind, held = schedule.start_after(alike[-1].start), replace(query, roster=roster)
+        add_version(connection, older, held, query.roster, behind, created_us=changed_us, keep=True)
+        return alike[-1] == last, recorded_rows.recorded_query_row(connection, domain_row, query.name)
 
     def _charged(
         self, registration: Registration, domain_row: Row, drafts: Sequence[BlockToPublish]

@@ -307,7 +307,7 @@ class Registrar:
             raise conflict(_CHARGED_ADVICE)
         recorded_rows.meta_row(self.connection, lock=True)
         check_apart(self.connection, domain, roster.series)
-        add_version(self.connection, known, held, roster, start)
+        add_version(self.connection, known, held, roster, start, keep=True)
         new = f"{new}, from {domain.instant(start)} on"
         record_event(self.connection, domain_id, "roster-changed", old=old, new=new, query=held.name)
         changed = recorded_rows.query_row(self.connection, domain_id, held.name)
@@ -386,7 +386,16 @@ def end_schedule(connection: Connection, row: Row, known: Row, registration: Reg
     record_event(connection, row["id"], "schedule-ended", old=old, new=new, query=registration.query.name)
 
 
-def add_version(connection: Connection, known: Row, held: QuerySpec, roster: Roster, start: int) -> None:
+def add_version(
+    connection: Connection,
+    known: Row,
+    held: QuerySpec,
+    roster: Roster,
+    start: int,
+    *,
+    created_us: int | None = None,
+    keep: bool = False,
+) -> None:
     """Let a roster hold from a window on that is not charged; what is charged keeps its own.
 
     Series keep the numbers that they have, and those that join are numbered after them, in the order of their names:
@@ -395,6 +404,15 @@ def add_version(connection: Connection, known: Row, held: QuerySpec, roster: Ros
     A version that the new one replaces holds for no window, and no window was charged with it. Where the new one has
     all that it had, it names the empty roster from then on, or each series that joins would leave a whole roster
     behind; the names that joined with it stay, because they number the series.
+
+    Args:
+        connection: a transaction that may write, with the domain's lock.
+        known: the query's row.
+        held: the query, with its newest roster.
+        roster: the new one.
+        start: first slot of the first window that it holds for.
+        created_us: when it was first put on record; now if left out.
+        keep: whether a roster that is replaced keeps its entries: jobs that run may have counted by it.
     """
     versions = tables.roster_versions
     earlier = recorded_rows.versions_of(connection, known)
@@ -406,10 +424,10 @@ def add_version(connection: Connection, known: Row, held: QuerySpec, roster: Ros
     number = roster_id(connection, roster)
     new = [name for name in roster.series if name not in series]
     values = {"query_id": known["id"], "roster_id": number, "start": start, "joined": codec.names_bytes(new)}
-    put(connection, versions, values | {"created_us": now_us()})
+    put(connection, versions, values | {"created_us": now_us() if created_us is None else created_us})
     alter(connection, tables.queries, known["id"], roster_id=number, version_rows=len(earlier) + 1)
     last = earlier[-1]
-    if held.roster.series and last["start"] >= start and set(held.roster.entries) <= set(roster.entries):
+    if not keep and held.roster.series and last["start"] >= start and set(held.roster.entries) <= set(roster.entries):
         alter(connection, versions, last["id"], roster_id=roster_id(connection, held.roster.emptied))
         _remove_unnamed(connection, last["roster_id"])
 
@@ -487,7 +505,7 @@ def registration_of(connection: Connection, domain: Row, query: Row, spec: Query
         raise damaged(f"reservations of query {query['name']!r}", "are none")
     last, end = reserved[-1]["stop"], spec.schedule.end
     admitted_all = last is None or (end is not None and last >= end)
-    return Registration(
+    made = Registration(
         domain=codec.domain_from_row(domain),
         query=spec,
         digest=query["digest"],
@@ -496,25 +514,38 @@ def registration_of(connection: Connection, domain: Row, query: Row, spec: Query
         fresh=False,
         belief=query["belief"],
         successor=query["successor"],
-        **_versions(connection, query, spec.roster),
     )
+    rows = recorded_rows.versions_of(connection, query)
+    return replace(made, **_versions(connection, query, made, rows)) if rows else made
 
 
-def _versions(connection: Connection, newest: Row, roster: Roster) -> dict[str, Any]:
+def _versions(connection: Connection, newest: Row, made: Registration, rows: list[Row]) -> dict[str, Any]:
     """The fields of a registration about rosters that were changed."""
-    rows = recorded_rows.versions_of(connection, newest)
-    if not rows:
-        return {}
-    visible: list[Row] = []
-    for row in rows:
+    settling: list[tuple[int, int, Row]] = []
+    for number, row in enumerate(rows):
+        start = max(row["start"], made.settled_from(row["created_us"]))
+        while settling and settling[-1][0] >= start:
+            settling.pop()
+        settling.append((start, number, row))
+    visible: list[tuple[int, Row]] = []
+    for number, row in enumerate(rows):
         # a version for windows none of which was charged is replaced by the next one
-        while visible and visible[-1]["start"] >= row["start"]:
+        while visible and visible[-1][1]["start"] >= row["start"]:
             visible.pop()
-        visible.append(row)
-    older = {row["roster_id"] for row in visible} - {newest["roster_id"]}
-    rosters = {newest["roster_id"]: roster} | recorded_rows.read_rosters(connection, older)
+        visible.append((number, row))
+    used = {row["roster_id"] for _, row in visible} | {row["roster_id"] for _, _, row in settling}
+    older = used - {newest["roster_id"]}
+    rosters = {newest["roster_id"]: made.query.roster} | recorded_rows.read_rosters(connection, older)
     return {
-        "versions": tuple(RosterVersion(row["start"], rosters[row["roster_id"]]) for row in visible),
+        "versions": tuple(
+            RosterVersion(row["start"], rosters[row["roster_id"]], number, row["created_us"]) for number, row in visible
+        ),
+        # what is left of a roster that lost its entries to a larger one is no roster
+        "settling": tuple(
+            RosterVersion(row["start"], rosters[row["roster_id"]], number, row["created_us"])
+            for _, number, row in settling
+            if rosters[row["roster_id"]].awaits is None
+        ),
         "joined": tuple(name for row in rows for name in codec.names_from_bytes(row["joined"])),
         "revision": recorded_rows.revision(len(rows)),
     }

@@ -23,6 +23,10 @@ from ..schemas.slots import Schedule, SlotClasses, SlotGrid, Window, format_dura
 from ..schemas.states import StateSpace
 from .errors import StoreError, Words
 
+#: How long after a change of a roster a window begins that a running job counts by it, microseconds: its workers look
+#: for a newer one every few seconds, and clocks differ.
+SETTLING_US = 60_000_000
+
 #: Whether a store holds noisy rows, or the noise-free rows of tests; one store never holds both.
 Noise = Literal["private", "none"]
 
@@ -367,10 +371,19 @@ class QuerySpec:
 
 @dataclass(frozen=True, slots=True)
 class RosterVersion:
-    """A roster that holds from the window that starts at a slot on, until the next version does."""
+    """A roster that holds from the window that starts at a slot on, until the next version does.
+
+    Attributes:
+        start: first slot of the window.
+        roster: the roster.
+        number: how many versions were on record before it.
+        created_us: when it was put on record.
+    """
 
     start: int
     roster: Roster
+    number: int = field(default=0, compare=False)
+    created_us: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +404,9 @@ class Registration:
         versions: the rosters by start, the newest last; none where the roster was never changed.
         joined: every series that was ever in the roster, in the order in which they joined; none likewise.
         revision: how often the roster was changed.
+        settling: the versions in the order of their record, also those that another replaced before a window was
+            charged: a job that began before them may have counted by them. Without those that a later one replaces
+            for such a job as well.
         belief: for which of the domain's beliefs the noise was calibrated.
         successor: the query that goes on where this one was ended; ``None`` if it was not.
     """
@@ -404,6 +420,7 @@ class Registration:
     versions: tuple[RosterVersion, ...] = ()
     joined: tuple[str, ...] = ()
     revision: int = 0
+    settling: tuple[RosterVersion, ...] = field(default=(), compare=False)
     belief: int = 0
     successor: str | None = None
 
@@ -411,6 +428,30 @@ class Registration:
         """The roster of a window: as it was charged, or the newest."""
         at = bisect_right(self.versions, window.start, key=lambda version: version.start)
         return self.versions[at - 1].roster if at else self.query.roster
+
+    def as_begun(self, begun: Registration) -> Registration:
+        """The same with the rosters by which a job counts that began when another registration was on record.
+
+        Until its workers know a roster they reject the readings of the series that it adds. So a roster that was put on
+        record since holds from the first window on that begins :data:`SETTLING_US` later, and windows before that have
+        the roster before it. This is a function of what is on record, never of readings.
+        """
+        if self.revision <= begun.revision:
+            return self
+        held = list(begun.versions) or [RosterVersion(self.query.schedule.first, begun.query.roster)]
+        for version in self.settling:
+            if version.number > begun.revision:
+                start = max(version.start, self.settled_from(version.created_us))
+                while held and held[-1].start >= start:
+                    held.pop()
+                held.append(replace(version, start=start))
+        return replace(self, versions=tuple(held))
+
+    def settled_from(self, changed_us: int) -> int:
+        """First slot of the first window that a running job counts by a roster put on record at an instant."""
+        grid = SlotGrid(**self.domain.grid)
+        slots = -(-(changed_us + SETTLING_US - grid.origin_us) // grid.interval_us)
+        return self.query.schedule.first_from(slots)
 
     @property
     def series(self) -> tuple[str, ...]:

@@ -203,11 +203,20 @@ class Store:
             found = Registrar(connection).join(registration.domain.name, registration.query.name, entries, most)
         return held if found.revision == held.revision else found
 
-    def charge_windows(self, registration: Registration, windows: Iterable[Window]) -> Registration:
+    def charge_windows(
+        self, registration: Registration, windows: Iterable[Window], begun: Registration | None = None
+    ) -> Registration:
         """Charge complete windows before they are counted; a charged window keeps its roster for ever.
 
         A window that is charged and has no block yet is missing, and is published whenever it is counted again. Entries
         that were removed from the ledger before the last one are noticed when a window of theirs is published.
+
+        Args:
+            registration: the query, of any age.
+            windows: the windows; earlier ones of the schedule are charged with them.
+            begun: what was on record when the job began, where it rejects the readings of series that it does not know:
+                a roster that was changed since holds for later windows (:meth:`.Registration.as_begun`). The newest
+                roster for all of them if left out.
 
         Returns:
             The query, with these rosters: the same registration, of any age, where it has them.
@@ -220,10 +229,10 @@ class Store:
         check_windows(registration, asked)
         if not asked:
             return registration
-        charged = self._charged_through(registration, asked[-1])
+        charged = self._charged_through(registration, asked[-1], begun)
         return registration if registration.revision >= charged.revision else self.current(registration)
 
-    def _charged_through(self, registration: Registration, last: Window) -> ChargedThrough:
+    def _charged_through(self, registration: Registration, last: Window, begun: Registration | None) -> ChargedThrough:
         """How far a query is charged, at least through a window; the charged windows are the first of the schedule.
 
         A process that finds its answer in memory makes no query.
@@ -238,7 +247,7 @@ class Store:
                 known = recorded_rows.charged_through(connection, *names)
         while known is None or not known.reaches(last):
             with database.write() as connection:
-                known = Publisher(connection, database.accounts).charge_windows(registration, last)
+                known = Publisher(connection, database.accounts).charge_windows(registration, last, begun)
         database.charged_through[key] = known
         return known
 

@@ -27,8 +27,9 @@ end in ``_rows``: :mod:`.integrity` makes and checks them.
     was calibrated, 0 for the first. ``successor``: the query that goes on where this one was ended.
 ``quiltstream_roster_versions``
     Only for queries whose roster was ever changed: one row a version, the first included, in their order. ``start``:
-    first slot of the first window it is for; a later version from the same start on replaces it. Where that one has all
-    its entries, it names the empty roster from then on. ``joined``: the series that no earlier version has, compressed.
+    first slot of the first window it is for; a later version from the same start on replaces it. Where series joined
+    by that one, it names the empty roster from then on. ``created_us``: when its roster was put on record, also where a
+    charge of a running job moved its start. ``joined``: the series that no earlier version has, compressed.
 ``quiltstream_reservations``
     The parts of a query's schedule that budget is reserved for: windows inside ``[start, stop)``. A second part exists
     only after an extension or a raised budget.

@@ -25,6 +25,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam import typehints
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.window import GlobalWindows
 
@@ -35,7 +36,7 @@ from ..schemas.roster import MOST_SERIES, Roster
 from ..schemas.roster import check_number as check_series
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Accepted, Settings
-from ..schemas.slots import parse_duration
+from ..schemas.slots import format_instant, parse_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
 from ..store.errors import StoreError
@@ -132,6 +133,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         self._plan = replace(plan, accepted=accepted)
         self._even_if_empty = even_if_empty
         self._by_watermark = by_watermark
+        self._begun: Registration | None = None
         lateness = settings.windows.lateness
         self._lateness_us = 0 if lateness is None else parse_duration(lateness)
 
@@ -146,20 +148,37 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
 
     @classmethod
     def of(
-        cls, plan: Plan, *, even_if_empty: bool = False, by_watermark: bool = False, lateness_us: int = 0
+        cls,
+        plan: Plan,
+        *,
+        even_if_empty: bool = False,
+        by_watermark: bool = False,
+        lateness_us: int = 0,
+        begun: Registration | None = None,
     ) -> PrivateHistograms:
-        """The transform of a plan that is made already."""
+        """The transform of a plan that is made already.
+
+        ``begun`` is what was on record before the job, where it goes on with the state of another one; see
+        :meth:`.Registration.as_begun`.
+        """
         made = cls.__new__(cls)
         beam.PTransform.__init__(made)
         made._plan, made._even_if_empty = plan, even_if_empty  # noqa: SLF001 - of its own class
         made._by_watermark, made._lateness_us = by_watermark, lateness_us  # noqa: SLF001 - likewise
+        made._begun = begun  # noqa: SLF001 - likewise
         return made
 
-    def in_ledger(self, address: StoreAddress, log: BlockLog | None = None) -> PrivateHistograms:
+    def in_ledger(
+        self, address: StoreAddress, log: BlockLog | None = None, begun: Registration | None = None
+    ) -> PrivateHistograms:
         """The same transform, which insists on the ledger of an address, and logs blocks before their rows leave."""
         plan = replace(self._plan, address=address, log=self._plan.log if log is None else log)
         return PrivateHistograms.of(
-            plan, even_if_empty=self._even_if_empty, by_watermark=self._by_watermark, lateness_us=self._lateness_us
+            plan,
+            even_if_empty=self._even_if_empty,
+            by_watermark=self._by_watermark,
+            lateness_us=self._lateness_us,
+            begun=self._begun if begun is None else begun,
         )
 
     @property
@@ -190,6 +209,9 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             check_watermarks(plan, runner)
         plan = plan.opened()  # workers find the ledger, and never make one
         seen: Any = None
+        begun = self._begun
+        if begun is None and live:
+            begun = record_before(plan, readings.pipeline.options)
         if live or (plan.resolved and plan.schedule.bounded):
             registration: Any = register(plan, trial=not live)
             if by_watermark:
@@ -202,7 +224,8 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             seen = AsSingleton(survey)
         # a live source's series cannot be gathered first: they join when they are seen
         declared = live and not by_watermark
-        encode = EncodeCells(plan, follow=live, sight=live and plan.roster is None, tally=not live, declared=declared)
+        sight = live and plan.roster is None
+        encode = EncodeCells(plan, follow=live, sight=sight, tally=not live, declared=declared, begun=begun)
         encoded = readings | "Encode" >> beam.ParDo(encode, registration).with_outputs(REJECTED, TALLIES, main="cells")
         cells = encoded.cells
         registered: Any = True
@@ -218,7 +241,8 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         cells.element_type = _SHARDED
         windowed = cells | "Window" >> window_into(plan.grid, plan.schedule)
         collected = windowed | "Collect" >> beam.CombinePerKey(CollectCells()).with_output_types(_SHARDED)
-        counted = _counted(collected, plan, registration, registered, live=live)
+        charge = ChargeAndCount(plan, live=live, sight=sight, begun=begun)
+        counted = _counted(collected, plan, charge, registration, registered, live=live)
         released = counted | "Release" >> beam.ParDo(ReleaseHistograms(plan, live=live), registration).with_outputs(
             REFUSED, main="releases"
         )
@@ -259,9 +283,11 @@ def _with_clock(readings: Any, clock: ReadLive) -> Any:
     return both
 
 
-def _counted(collected: Any, plan: Plan, registration: Any, registered: Any, *, live: bool) -> Any:
+def _counted(
+    collected: Any, plan: Plan, charge: ChargeAndCount, registration: Any, registered: Any, *, live: bool
+) -> Any:
     """Panes of collected cells as tallies, summed per group where there are groups."""
-    count = beam.ParDo(ChargeAndCount(plan, live=live), registration, registered).with_output_types(_SHARDED)
+    count = beam.ParDo(charge, registration, registered).with_output_types(_SHARDED)
     if live:
         panes = collected | "Sort" >> beam.ParDo(SortPanes(plan.grid)).with_outputs(PIECES, main="whole")
         panes.whole.element_type = panes[PIECES].element_type = _SHARDED
@@ -317,6 +343,39 @@ class _ClockReader(Reader):
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def goes_on(options: PipelineOptions) -> bool:
+    """Whether a runner takes a job up with all that another kept: by an update, a snapshot or a savepoint."""
+    cloud = options.view_as(GoogleCloudOptions)
+    given = options.get_all_options(drop_default=True, retain_unknown_options=True)
+    return bool(cloud.update or cloud.create_from_snapshot or given.get("savepoint_path"))
+
+
+def record_before(plan: Plan, options: PipelineOptions) -> Registration | None:
+    """What was on record before a job that goes on with the state of another; ``None`` for one that begins anew.
+
+    Raises:
+        SettingsError: the roster was changed, and some window that is open began before that: what the other job knew
+            in it is on no record.
+    """
+    if plan.roster is None or not goes_on(options):
+        return None
+    with Store(plan.address) as store:
+        held = store.registered(plan.domain.name, plan.query_name)
+        if held is None or not held.versions:
+            return held
+        changed_us = held.versions[-1].created_us
+        settled = held.settled_from(changed_us)
+        if store.next_start(held) >= settled:
+            return held
+    raise SettingsError(
+        [
+            f"roster: it was changed at {format_instant(changed_us)}, and the job whose state this one takes up may "
+            "have rejected readings of windows that are open: go on when the windows that begin before "
+            f"{format_instant(plan.grid.time_of(settled))} are on record, or begin anew without that state"
+        ]
+    )
 
 
 def policy_of(plan: Plan, registration: Registration, lateness_us: int, runner: str) -> PollingPolicy:

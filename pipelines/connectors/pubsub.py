@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import click
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileSink, PubSubSource
@@ -17,6 +17,7 @@ from ...schemas.settings.job import Settings
 from ...schemas.slots import format_instant, parse_duration
 from ...store.domain_changes import SourceId
 from ...transforms.payloads import PayloadDecoder
+from ...transforms.private_histograms import goes_on
 from ...transforms.pubsub import (
     PubSubSubscription,
     PubSubTopic,
@@ -69,13 +70,6 @@ def pubsub_source(settings: Settings, group: str | None = None) -> PubSubSubscri
         settle_s=parse_duration(given.settle) / 1e6,
         outstanding=given.outstanding,
     )
-
-
-def goes_on(options: PipelineOptions) -> bool:
-    """Whether a runner takes a job up with all that another kept: by an update, a snapshot or a savepoint."""
-    cloud = options.view_as(GoogleCloudOptions)
-    given = options.get_all_options(drop_default=True, retain_unknown_options=True)
-    return bool(cloud.update or cloud.create_from_snapshot or given.get("savepoint_path"))
 
 
 def begun_in_subscription(
@@ -212,4 +206,4 @@ def sink(settings: Settings, field: Field, given: FileSink) -> LiveSink:  # noqa
     return ResentTopic(PubSubTopic(given.pubsub.topic, given.pubsub.format), given.pubsub.resend)
 
 
-__all__ = ["Subscription", "begun_in_subscription", "goes_on", "pubsub_source", "sink", "source"]
+__all__ = ["Subscription", "begun_in_subscription", "pubsub_source", "sink", "source"]

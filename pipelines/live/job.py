@@ -28,7 +28,7 @@ from ...transforms.aggregate.ledger_access import wait_without_end
 from ...transforms.completeness import Steps
 from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, model_of
-from ...transforms.private_histograms import PrivateHistograms
+from ...transforms.private_histograms import PrivateHistograms, record_before
 from ...transforms.registration import register
 from ...transforms.sources.reader import PollingPolicy
 from ..connectors.files import check_folders, labelled_so_far, make_folders
@@ -106,6 +106,7 @@ def live_job(
     sink, rejects = way.sinks(settings)
     plan = plan.opened()
     histograms = histograms.in_ledger(plan.address)
+    begun = record_before(plan, options)
     follower = Follower(plan, register(plan))
     _check_endless(plan, follower.registration)
     if ready.marked:
@@ -113,7 +114,7 @@ def live_job(
     memory.note(follower.store, plan.query_name, follower.registration, underway=True)
     memory.check()
     here, pool = on_prism(options), worker_pool(options)
-    histograms = histograms.in_ledger(plan.address, memory.log(here=reads_here(options)))
+    histograms = histograms.in_ledger(plan.address, memory.log(here=reads_here(options)), begun)
     outputs = outputs_of(settings)
     with filling(outputs):
         restored = sink.complete(follower.store, follower.registration)

@@ -348,8 +348,22 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a window is cut by the roster that a worker happens to know",
         file="transforms/aggregate/release.py",
-        old="self._store.charge_windows(self._registration, complete)",
+        old="self._store.charge_windows(self._registration, complete, self._begun)",
         new="self._registration",
+        tests=("tests/transforms/aggregate/test_rosters.py",),
+    ),
+    Mutant(
+        name="a running job takes a new roster in windows of which it rejected readings",
+        file="store/specs.py",
+        old="if self.revision <= begun.revision:",
+        new="if self.revision >= begun.revision:",
+        tests=("tests/transforms/aggregate/test_rosters.py",),
+    ),
+    Mutant(
+        name="a window that another job charged with a new roster is published without readings",
+        file="transforms/aggregate/release.py",
+        old="known.groups_of.keys() >= charged.groups_of.keys()",
+        new="known.groups_of.keys() <= known.groups_of.keys()",
         tests=("tests/transforms/aggregate/test_rosters.py",),
     ),
     Mutant(

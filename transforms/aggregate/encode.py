@@ -317,18 +317,27 @@ class EncodeCells(beam.DoFn):
     Args:
         plan: what is published.
         follow: whether the roster may change while the job runs: where a series is in none, a newer one is read from
-            the store every few seconds.
+            the store every few seconds, and holds as :meth:`.Registration.as_begun` says.
         sight: whether series that no roster has join it, from the next window on that is not charged. They are put on
             record before their readings are encoded, so none of those is lost.
         tally: whether the tally of a bundle's readings is emitted to the output ``tallies``.
         declared: whether the source declares its windows complete, so that a batch without the clock of its partition
             is of no such source, and would never be published.
+        begun: what was on record when the job began; that which its graph was made with if left out.
     """
 
     def __init__(
-        self, plan: Plan, *, follow: bool = False, sight: bool = False, tally: bool = False, declared: bool = False
+        self,
+        plan: Plan,
+        *,
+        follow: bool = False,
+        sight: bool = False,
+        tally: bool = False,
+        declared: bool = False,
+        begun: Registration | None = None,
     ) -> None:
         self._plan = plan
+        self._begun = begun
         self._declared = declared
         self._follow = follow
         self._sight = sight
@@ -367,6 +376,8 @@ class EncodeCells(beam.DoFn):
         self, batch: pa.RecordBatch, registration: Registration, timestamp: Any = beam.DoFn.TimestampParam
     ) -> Iterator[Any]:
         """Encode one batch."""
+        if self._begun is None:
+            self._begun = registration
         known = None if self._encoder is None else self._encoder.registration
         used = newest(known, registration)
         if self._encoder is None or used is not known:
@@ -401,7 +412,9 @@ class EncodeCells(beam.DoFn):
         """Emit what is held under the old numbers, and encode with those of another registration from now on."""
         if self._steps or self._tickets:
             yield from self._flush()
-        self._encoder = Encoder.of(self._plan, registration, sight=self._sight)
+        # series that join at first sight are on record before their readings are encoded
+        seen = registration if self._sight or self._begun is None else registration.as_begun(self._begun)
+        self._encoder = Encoder.of(self._plan, seen, sight=self._sight)
 
     def _rosters(self, encoded: EncodedBatch) -> Registration:
         """The rosters to encode a batch with: newer ones where it has series that are in none."""

@@ -360,10 +360,12 @@ class PatientStore:
         """:meth:`.Store.join`."""
         return self._patience.call(lambda: self._store.join(registration, entries, most), self._job)
 
-    def charge_windows(self, registration: Registration, windows: Iterable[Window]) -> Registration:
+    def charge_windows(
+        self, registration: Registration, windows: Iterable[Window], begun: Registration | None = None
+    ) -> Registration:
         """:meth:`.Store.charge_windows`."""
         charged = list(windows)
-        return self._patience.call(lambda: self._store.charge_windows(registration, charged), self._job)
+        return self._patience.call(lambda: self._store.charge_windows(registration, charged, begun), self._job)
 
     def publish(self, registration: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
         """:meth:`.Store.publish`; what it returns is logged, too."""

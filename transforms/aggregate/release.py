@@ -95,10 +95,22 @@ class ChargeAndCount(beam.DoFn):
 
     A window that was declared complete is charged here, before it is cut by its roster: a charge fixes the roster, so
     all workers cut the window by the same one, whichever each had read. One transaction charges a bundle's windows.
+
+    A job whose roster is given rejects the readings of other series, so a roster that is put on record while it runs
+    holds for windows that begin later (:meth:`.Registration.as_begun`). A window that another job has charged with a
+    series that this one did not count there is not complete here.
+
+    Args:
+        plan: what is published.
+        live: whether the job has patience with its ledger.
+        sight: whether series join when they are first seen, before their readings are encoded.
+        begun: what was on record when the job began; that which its graph was made with if left out.
     """
 
-    def __init__(self, plan: Plan, *, live: bool = False) -> None:
-        self._plan, self._live = plan, live
+    def __init__(
+        self, plan: Plan, *, live: bool = False, sight: bool = False, begun: Registration | None = None
+    ) -> None:
+        self._plan, self._live, self._sight, self._begun = plan, live, sight, begun
         self._bits = state_bits(plan.space.size)
         self._places = RosterRowsCache()
         self._counted: list[Counted] = []
@@ -130,6 +142,8 @@ class ChargeAndCount(beam.DoFn):
     ) -> Iterator[WindowedValue]:
         """Count the cells of one shard in one window, once the query is on record."""
         shard, collected = element
+        if self._begun is None and not self._sight:
+            self._begun = registration
         self._registration = newest(self._registration, registration)
         schedule = registration.query.schedule
         slots = slots_of(self._plan.grid, window)
@@ -159,9 +173,12 @@ class ChargeAndCount(beam.DoFn):
         if not counted or self._registration is None:
             return
         complete = {one.window for one in counted if one.complete}
-        registration = self._registration = self._store.charge_windows(self._registration, complete)
+        registration = self._registration = self._store.charge_windows(self._registration, complete, self._begun)
+        seen = registration if self._begun is None else registration.as_begun(self._begun)
         for one in counted:
-            for tally in self._tallies(registration, one):
+            known, charged = seen.roster_of(one.window), registration.roster_of(one.window)
+            whole = one.complete and (known == charged or known.groups_of.keys() >= charged.groups_of.keys())
+            for tally in self._tallies(registration, replace(one, complete=whole)):
                 yield one.place.with_value(tally)
 
     def _tallies(self, registration: Registration, one: Counted) -> Iterator[tuple[int, Tally]]:

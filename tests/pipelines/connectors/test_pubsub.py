@@ -19,7 +19,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from quiltstream.pipelines.connectors import pubsub
 from quiltstream.pipelines.connectors.job_io import refuse_topics
 from quiltstream.pipelines.connectors.live import ResentTopic, live_sink
-from quiltstream.pipelines.connectors.pubsub import begun_in_subscription, goes_on, pubsub_source
+from quiltstream.pipelines.connectors.pubsub import begun_in_subscription, pubsub_source
 from quiltstream.pipelines.errors import AwayError
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live.job import pace_of
@@ -28,6 +28,7 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.private_histograms import goes_on
 from quiltstream.transforms.pubsub import PubSubSubscription, PubSubTopic
 from quiltstream.transforms.sources.reader import PollingPolicy
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,18 @@ from quiltstream.schemas.digests import stable_hash
 from quiltstream.schemas.model_file import Model, Provenance, hash_of_series
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.roster import Roster
+from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings
+from quiltstream.store import registration as registrar
 from quiltstream.store.errors import RegistrationConflict
-from quiltstream.store.specs import Registration, RosterVersion
+from quiltstream.store.specs import SETTLING_US, Registration, RosterVersion
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.cells import ABSENT, state_bits
 from quiltstream.transforms.aggregate.collect import CollectCells
 from quiltstream.transforms.aggregate.encode import CellBlock, EncodeCells
 from quiltstream.transforms.aggregate.rosters import Members, Presence
-from quiltstream.transforms.completeness import with_horizon
+from quiltstream.transforms.completeness import Steps, with_horizon
 from quiltstream.transforms.plan import make_plan
 from quiltstream.transforms.registration import register
 
@@ -188,7 +191,7 @@ def test_series_in_fewer_groups_keep_the_noise_and_in_more_are_refused(tmp_path)
     ],
     ids=["series", "groups"],
 )
-def test_jobs_with_an_older_and_a_newer_roster_publish_equal_rows(tmp_path, first, second):
+def test_jobs_with_an_older_and_a_newer_roster_publish_equal_rows(tmp_path, monkeypatch, first, second):
     frame = readings(4, seed=35, names=ALL)
     job = job_of(tmp_path, first)
     play_until(frame, job, 24)
@@ -197,12 +200,176 @@ def test_jobs_with_an_older_and_a_newer_roster_publish_equal_rows(tmp_path, firs
     old = beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True))
     _ = old | streamed(events) | PrivateHistograms(job, noise="none")
     newer = job_of(tmp_path, second)
+    monkeypatch.setattr(registrar, "now_us", lambda: ORIGIN + 24 * HOUR - SETTLING_US)
     register(PrivateHistograms(newer, noise="none").plan)
     old.run().wait_until_finish()
     rows = on_record(newer)
     assert rows == expected(frame, {day(n): second if n else first for n in range(4)})
     play(events, newer)
     assert on_record(newer) == rows
+
+
+# A roster that changes while a job runs
+
+
+MID = ORIGIN + 36 * HOUR
+
+
+#: What another process does while a job runs, before the job reads on.
+WAITING: list[tuple[int, Callable[[], object]]] = []
+
+
+def changed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    times = batch.column("time").drop_null().cast(pa.int64()).to_pylist()
+    while WAITING and times and min(times) >= WAITING[0][0]:
+        WAITING.pop(0)[1]()
+    return batch
+
+
+def play_changing(events: list[Any], job: Settings, *changes: tuple[int, Callable[[], object]]) -> None:
+    """Play events, and change something when all before an instant is read."""
+    WAITING[:] = changes
+    with beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True)) as pipeline:
+        given = pipeline | streamed(events) | "Change" >> beam.Map(changed)
+        _ = given | PrivateHistograms(job, noise="none")
+    assert not WAITING
+
+
+@pytest.mark.assures(
+    "live",
+    "A roster that changes while a job runs holds from the first window that begins after the change; no row lacks "
+    "readings",
+)
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (alone("abcde"), alone("abdef")),
+        (alone("abcdef"), alone("abc")),
+        ({"x": ["a", "b"], "y": ["c", "d", "e"]}, {"x": ["a"], "y": ["b", "c", "e"], "z": ["f"]}),
+    ],
+    ids=["series", "fewer", "groups"],
+)
+@pytest.mark.parametrize("known_before", [0, 1])
+def test_a_roster_that_changes_while_a_job_runs_waits_for_a_new_window(
+    tmp_path, monkeypatch, first, second, known_before
+):
+    frame = readings(4, seed=42, names=ALL)
+    job = job_of(tmp_path, first)
+    if known_before:  # the first day is charged by another job
+        play_until(frame, job, 24)
+    monkeypatch.setattr(registrar, "now_us", lambda: MID)
+
+    def change() -> None:
+        register(PrivateHistograms(job_of(tmp_path, second), noise="none").plan)
+
+    events = as_it_comes(frame, step_us=3 * HOUR, lateness_us=HOUR)
+    play_changing(events, job, (MID, change))
+    rows = on_record(job)
+    wanted = expected(frame, {day(n): first if n < 2 else second for n in range(4)})
+    assert rows == wanted
+    newer = job_of(tmp_path, second)
+    play(events, newer)  # one that begins anew finds the same
+    assert on_record(newer) == rows
+
+
+@pytest.mark.parametrize("hours", [(12, 36), (12, 25), (30, 36)], ids=["days", "before-the-charge", "one-day"])
+@pytest.mark.parametrize("last", ["cef", "abcdef", "abcde"])
+def test_a_roster_that_another_replaces_before_a_charge_still_held_in_a_running_job(tmp_path, monkeypatch, hours, last):
+    frame = readings(4, seed=47, names=ALL)
+    rosters = [alone("abcde"), alone("abef"), alone(last)]
+    job = job_of(tmp_path, rosters[0])
+    changes: list[tuple[int, Callable[[], object]]] = []
+    for at, roster in zip((ORIGIN + hour * HOUR for hour in hours), rosters[1:], strict=True):
+
+        def change(at: int = at, roster: Groups = roster) -> None:
+            monkeypatch.setattr(registrar, "now_us", lambda: at)
+            register(PrivateHistograms(job_of(tmp_path, roster), noise="none").plan)
+
+        changes.append((at, change))
+    play_changing(as_it_comes(frame, step_us=HOUR, lateness_us=3 * HOUR), job, *changes)
+    began = [sum(n * 24 > hour for hour in hours) for n in range(4)]
+    rows = on_record(job)
+    assert rows == expected(frame, {day(n): rosters[version] for n, version in enumerate(began)})
+    newer = job_of(tmp_path, rosters[2])
+    play(as_it_comes(frame, step_us=6 * HOUR, lateness_us=0), newer)
+    assert on_record(newer) == rows
+
+
+def test_windows_that_overlap_a_change_keep_the_roster_before_it(tmp_path, monkeypatch):
+    frame = readings(4, seed=43, names=ALL)
+    windows = {"size": "1d", "every": "6h", "start": "2013-01-01", "stop": "2013-01-05"}
+    job = job_of(tmp_path, alone("abcde"), windows=windows)
+    monkeypatch.setattr(registrar, "now_us", lambda: MID)
+
+    def change() -> None:
+        register(PrivateHistograms(job_of(tmp_path, alone("abdef"), windows=windows), noise="none").plan)
+
+    six = Steps(ORIGIN, 6 * HOUR, 4)
+    play_changing(as_it_comes(frame, step_us=3 * HOUR, lateness_us=HOUR, tickets=six), job, (MID, change))
+    starts = range(0, 3 * DAY + 1, DAY // 4)
+    # a window that begins at the very instant of the change may lack readings
+    late = (MID - ORIGIN) // (HOUR // 2)
+    wanted = {(at, at + DAY): alone("abdef") if at > late else alone("abcde") for at in starts}
+    assert on_record(job) == expected(frame, wanted)
+
+
+def test_a_job_with_the_state_of_another_takes_a_new_roster_as_a_running_one(tmp_path, monkeypatch):
+    """The job before it rejected the readings of series that joined, in windows that are open."""
+    frame = readings(4, seed=46, names=ALL)
+    first, second = alone("abcde"), alone("abdef")
+    play_until(frame, job_of(tmp_path, first), 30)
+    monkeypatch.setattr(registrar, "now_us", lambda: MID)
+    job = job_of(tmp_path, second)
+    events = as_it_comes(frame, step_us=3 * HOUR, lateness_us=0, until_us=ORIGIN + 48 * HOUR)
+
+    def piped() -> beam.Pipeline:
+        options = PipelineOptions(["--savepoint_path=file:///x"], streaming=True)
+        pipeline = beam.Pipeline(runner=BundleBasedDirectRunner(), options=options)
+        _ = pipeline | streamed(events) | PrivateHistograms(job, noise="none")
+        return pipeline
+
+    updated = piped()
+    with pytest.raises(SettingsError, match="roster: it was changed at 2013-01-02T12:00:00Z, and the job whose state"):
+        piped()
+    updated.run().wait_until_finish()
+    rows = on_record(job)
+    assert rows == expected(frame, {day(n): first for n in range(2)})
+    events = as_it_comes(frame, step_us=3 * HOUR, lateness_us=0)
+    piped().run().wait_until_finish()
+    assert on_record(job) == expected(frame, {day(n): first if n < 2 else second for n in range(4)})
+
+
+def test_a_job_that_begins_anew_takes_the_new_roster_in_open_windows(tmp_path, monkeypatch):
+    frame = readings(3, seed=44, names=ALL)
+    job = job_of(tmp_path, alone("abcde"))
+    play_until(frame, job, 36)
+    monkeypatch.setattr(registrar, "now_us", lambda: MID)
+    newer = job_of(tmp_path, alone("abdef"))
+    play(as_it_comes(frame, step_us=3 * HOUR, lateness_us=0, until_us=ORIGIN + 72 * HOUR), newer)
+    wanted = {day(n): alone("abdef") if n else alone("abcde") for n in range(3)}
+    assert on_record(newer) == expected(frame, wanted)
+
+
+def test_a_window_that_another_job_charged_is_not_published_without_readings(tmp_path, monkeypatch):
+    """Two jobs of a query run, and the newer one charges a window first: the older has not all of its readings."""
+    frame = readings(3, seed=45, names=ALL)
+    job, newer = job_of(tmp_path, alone("abcde")), None
+    monkeypatch.setattr(registrar, "now_us", lambda: MID)
+
+    def change() -> None:
+        nonlocal newer
+        newer = job_of(tmp_path, alone("abdef"))
+        held = register(PrivateHistograms(newer, noise="none").plan)
+        with Store(PrivateHistograms(newer, noise="none").plan.address) as store:
+            store.charge_windows(held, list(held.query.schedule.windows())[:2])
+
+    events = as_it_comes(frame, step_us=3 * HOUR, lateness_us=HOUR, until_us=ORIGIN + 72 * HOUR)
+    play_changing(events, job, (MID, change))
+    assert newer is not None
+    assert {start for start, _ in on_record(newer)} == {0, 2 * DAY}
+    play(events, newer)
+    wanted = {day(n): alone("abdef") if n else alone("abcde") for n in range(3)}
+    assert on_record(newer) == expected(frame, wanted)
 
 
 # First sight
