@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from quiltstream.pipelines import estimation, on_record
 from quiltstream.pipelines.commands import dry_run
@@ -30,7 +31,7 @@ from quiltstream.store.address import forget
 from quiltstream.store.errors import StoreReplaced
 from quiltstream.transforms import PrivateHistograms, checks, registration
 from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
-from quiltstream.transforms.private_histograms import policy_of
+from quiltstream.transforms.private_histograms import policy_of, record_before
 from quiltstream.transforms.sinks import read_releases
 
 from ..transforms.stubborn import StubbornFileSystem
@@ -458,6 +459,9 @@ OPENINGS: dict[str, Opened | None] = {
     "store/merge.py:merge": None,
     "transforms/plan.py:open_ledger": lambda _, plan: plan.opened() and registration.register(plan),
     "transforms/private_histograms.py:policy_of": _clock,
+    "transforms/private_histograms.py:record_before": lambda _, plan: record_before(
+        plan, PipelineOptions(["--savepoint_path=file:///x"])
+    ),
     "transforms/checks.py:_held": lambda _, plan: checks.check_ends(plan),
     "transforms/private_histograms.py:RegisterQuery": None,  # on a worker, as those below
     "transforms/registration.py:register": lambda _, plan: registration.register(plan),
