@@ -24,6 +24,7 @@ from quiltstream.store.domain_changes import Estimated
 from quiltstream.store.errors import EstimateOnRecord, RegistrationConflict
 from quiltstream.store.specs import BeliefChange, DomainSpec, QuerySpec, Registration
 
+from ..present import present
 from ..tiers import STRIDE, boundaries
 from .engines import OnLedger
 from .nursery import Nursery
@@ -148,8 +149,7 @@ class BeliefContract(OnLedger):
             held = store.register(domain(budget=9.0), endless(query("other", roster=bigger)))
         assert [one.given_model for one in held.domain.changes] == [True]
         assert store.summary("homes").given_model
-        known = store.registered("homes", "weekly")
-        assert known is not None
+        known = present(store.registered("homes", "weekly"))
         store.publish(known, drafts(known, windows_of(known, 4)[3:]))
         assert [entry.given_model for entry in store.entries()] == [False] * 3 + [True]
 
@@ -235,8 +235,7 @@ class BeliefContract(OnLedger):
         assert made.admitted_stop is None
         assert 1 - 2e-3 < made.reserved_loss <= 1
         assert made.query.schedule.first == slot
-        ended = store.registered("homes", "weekly")
-        assert ended is not None
+        ended = present(store.registered("homes", "weekly"))
         assert (ended.query.schedule.stop, ended.successor) == (slot, following.name)
         assert list(store.missing(ended)) == []
         with Store(url, create=True) as other:
@@ -439,8 +438,7 @@ class BeliefContract(OnLedger):
     def _check_whole(store: Store, name: str, slot: int | None) -> None:
         """A change that was made: all of it is on record, and every window can be published once."""
         truth = Ledger(BELIEF, 9.0)
-        held = store.registered(name, "weekly")
-        assert held is not None
+        held = present(store.registered(name, "weekly"))
         assert len(held.domain.changes) == len(store.estimates(name, "weekly")) == 1
         queries = [held]
         if slot is None:
@@ -449,8 +447,7 @@ class BeliefContract(OnLedger):
         else:
             truth.switch(slot, OTHER)
             kinds = ["schedule-ended", "belief-switched", "model-estimated"]
-            following = store.registered(name, str(held.successor))
-            assert following is not None
+            following = present(store.registered(name, str(held.successor)))
             assert held.query.schedule.stop == following.query.schedule.first == slot
             queries.append(following)
         assert [event[0] for event in store.summary(name).events] == kinds

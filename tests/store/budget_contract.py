@@ -10,6 +10,7 @@ from quiltstream.store import BlockToPublish, BudgetRefused, Store, StoreError, 
 from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.specs import Registration
 
+from ..present import present
 from .forging import reseal
 from .proofs import Registered, never, partial, prices, windows_of
 from .samples import domain, drafts, query
@@ -20,8 +21,7 @@ class BudgetContract(Registered):
 
     def test_windows_beyond_the_reserved_budget_are_refused_in_all_shards(self, store: Store) -> None:
         held = store.register(domain(budget=0.3), partial())
-        assert held.admitted_stop is not None
-        admitted = [w for w in windows_of(held) if w.stop <= held.admitted_stop]
+        admitted = [w for w in windows_of(held) if w.stop <= present(held.admitted_stop)]
         assert 0 < len(admitted) < 12
         last = windows_of(held)[-1]
         (refused,) = store.publish(held, [BlockToPublish(last, 1, never)])
@@ -74,8 +74,7 @@ class BudgetContract(Registered):
         with pytest.raises(BudgetRefused, match="the first window of query 'third'"):
             store.register(domain(), query("third"))
         for name in ("first", "second"):
-            held = store.registered("homes", name)
-            assert held is not None
+            held = present(store.registered("homes", name))
             assert all(record.block is not None for record in store.publish(held, drafts(held)))
         assert store.summary("homes").loss == losses[1]
 
@@ -111,8 +110,7 @@ class BudgetContract(Registered):
                 store.raise_budget("homes", wrong)
         summary = store.raise_budget("homes", 1.0)
         assert (summary.budget, summary.events[0][:4]) == (1.0, ("budget-raised", None, "0.3", "1.0"))
-        later = store.registered("homes", "weekly")
-        assert later is not None
+        later = present(store.registered("homes", "weekly"))
         assert later.admitted_stop is None
         records = {record.window: record for record in store.publish(later, drafts(later, shards=[0]))}
         assert records[refused].block is None

@@ -18,6 +18,7 @@ from quiltstream.store import BudgetRefused, Store, StoreError
 from quiltstream.store.errors import BlockError, RegistrationConflict
 from quiltstream.store.specs import BeliefChange, QuerySpec
 
+from ..present import present
 from .engines import OnLedger
 from .proofs import prices, replayed
 from .samples import BELIEF, GRID, SPACE, domain, drafts, going_on, query, seen
@@ -91,8 +92,7 @@ class CalendarContract(OnLedger):
         store.publish(held, drafts(held))
         prices(store.entries(), 2.0)
         with Store(url, create=True) as other:
-            again = other.registered("homes", "weekly")
-            assert again is not None
+            again = present(other.registered("homes", "weekly"))
             assert again == replace(held, fresh=False)
             assert "calendar" not in again.query.header
             assert seen(other.publish(again, replayed(again))) == seen(store.publish(held, replayed(held)))
@@ -134,8 +134,7 @@ class CalendarContract(OnLedger):
         done = store.publish(held, drafts(held, list(held.query.schedule.windows())[:4]))
         assert [record.entry.decision for record in done if record.shard == 0] == ["charged"] * 2 + ["refused"] * 2
         store.raise_budget("homes", losses[-1] * 1.01)
-        wider = store.registered("homes", "weekly")
-        assert wider is not None
+        wider = present(store.registered("homes", "weekly"))
         assert wider.admitted_stop is None
         assert store.verify().defects == ()
         with pytest.raises(BudgetRefused):
@@ -165,9 +164,8 @@ class CalendarContract(OnLedger):
         held = store.register(domain(), days(by_calendar(last=None)))
         windows = list(itertools.islice(held.query.schedule.windows(), 2))
         store.publish(held, drafts(held, windows))
-        assert held.query.schedule.start is not None
         law = Calendar("day", "Europe/London", SUMMERLESS, GRID.interval_us)
-        endless = Schedule.of_calendar(law, held.query.schedule.start)
+        endless = Schedule.of_calendar(law, present(held.query.schedule.start))
         with pytest.raises(RegistrationConflict, match=r"others from 2020-03-29 on.*set windows\.stop"):
             store.register(domain(), days(endless))
         with pytest.raises(StoreError, match="are charged already"):
@@ -259,7 +257,6 @@ class CalendarContract(OnLedger):
         assert next(made.query.schedule.windows()) == windows[4]
         store.publish(made, drafts(made, windows[4:]))
         assert [one.window_stop for one in store.entries()] == [one.stop for one in windows]
-        ended = store.registered("homes", "weekly")
-        assert ended is not None
+        ended = present(store.registered("homes", "weekly"))
         assert list(ended.query.schedule.windows()) == windows[:4]
         assert store.verify().defects == ()

@@ -17,6 +17,7 @@ from quiltstream.store.integrity import is_whole
 from quiltstream.store.verification import Head
 
 from ..examined import Examined, Tally, examine
+from ..present import present
 from ..tiers import STRIDE
 from .damage import TABLES, everything, fill, flips, put_value, rows_of, windows_of
 from .engines import OnLedger
@@ -156,8 +157,7 @@ def blocks_of(store: Store, held: Registration) -> list[tuple[Window, int]]:
 
 def examined(store: Store) -> Examined:
     """What is on record of the domain with a refused window."""
-    held = store.registered("shops", "weekly")
-    assert held is not None
+    held = present(store.registered("shops", "weekly"))
     windows = [(window.start, window.stop) for window in windows_of(held)]
     return examine(store, "shops", "weekly", belief=BELIEF, budget=0.5, windows=windows, keys=series_of("shops"))
 

@@ -21,6 +21,7 @@ from quiltstream.store import Store, StoreError
 from quiltstream.store.exports import rows_of
 from quiltstream.store.specs import BlockToPublish, NoisyBlock, Registration
 
+from ..present import present
 from .proofs import Registered, windows_of
 from .samples import SERIES, domain, drafts, query
 
@@ -30,13 +31,11 @@ class ReadingContract(Registered):
 
     def test_a_domain_that_was_changed_in_memory_is_read_as_recorded(self, store: Store) -> None:
         registered = store.register(domain(), query())
-        held = store.registered("homes", registered.query.name)
-        assert held is not None
+        held = present(store.registered("homes", registered.query.name))
         for given in (held.domain.reading, held.domain.states, held.domain.grid):
             assert isinstance(given, dict)
             given.clear()
-        again = store.registered("homes", registered.query.name)
-        assert again is not None
+        again = present(store.registered("homes", registered.query.name))
         assert again.domain == registered.domain
 
     @pytest.mark.assures("ledger", "The store says which windows are missing")
@@ -79,8 +78,7 @@ class ReadingContract(Registered):
         assert (row.window_start, row.window_stop) == (96 * 1_800_000_000, 144 * 1_800_000_000)
         assert (row.quilt, row.half_width_95, row.completeness, row.members) == ((15, 13), 190, "live", 1)
         assert row.total == 48
-        assert row.estimate is not None
-        assert sum(row.estimate) == pytest.approx(48)
+        assert sum(present(row.estimate)) == pytest.approx(48)
 
     def test_the_summary_contains_the_loss_and_its_sequential_composition(
         self, store: Store, registration: Registration

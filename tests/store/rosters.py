@@ -22,6 +22,7 @@ from quiltstream.store.recorded_rows import roster_digest
 from quiltstream.store.registration import Registrar
 from quiltstream.store.specs import Registration
 
+from ..present import present
 from ..tiers import boundaries
 from .engines import OnLedger
 from .nursery import Nursery
@@ -244,8 +245,7 @@ class RosterContract(OnLedger):
                 wanted: Sequence[list[str]] = [[*SERIES, name] for name in ("a", "b", "c")]
                 answers = nursery.run(*({"url": url, "roster": names, "publish": False} for names in wanted))
                 assert {answer.get("error") for answer in answers} <= {None, "RegistrationConflict"}
-                held = store.registered("homes", "weekly")
-                assert held is not None
+                held = present(store.registered("homes", "weekly"))
                 won = [names for names, answer in zip(wanted, answers, strict=True) if "error" not in answer]
                 assert list(held.query.roster.series) in [sorted(names) for names in won]
                 assert held.revision == len(won)
@@ -386,8 +386,7 @@ class RosterContract(OnLedger):
                 names = list(JOINED.series)
                 job = {"url": url, "roster": names, "spec": {"windows": 3}, "charge": True}
                 (answer,) = nursery.run({**job, "kill_at": boundary})
-                held = store.registered("homes", "weekly")
-                assert held is not None
+                held = present(store.registered("homes", "weekly"))
                 assert held.query.roster == (JOINED if held.revision else first.query.roster)
                 assert [digest for _, digest in charged(store)][1:] in ([], [JOINED.digest], [JOINED.digest] * 2)
                 halfway = rows_of(store)

@@ -10,6 +10,7 @@ from quiltstream.store import Store, StoreAddress
 from quiltstream.store.errors import MergeConflict
 from quiltstream.store.merge import merge
 
+from ..present import present
 from .beliefs import FASTER, BeliefContract, joined
 from .engines import OnSqlite
 from .samples import domain, drafts, query
@@ -33,8 +34,7 @@ def ledger(path: Path, *changes: object) -> StoreAddress:
 def test_merged_ledgers_have_the_beliefs_of_the_ledger_with_more_changes(tmp_path: Path) -> None:
     first, second = ledger(tmp_path / "a.db", joined()), ledger(tmp_path / "b.db")
     with Store(merge([second, first], tmp_path / "both.db"), create=True) as both, Store(first, create=True) as known:
-        held = both.registered("homes", "weekly")
-        assert held is not None
+        held = present(both.registered("homes", "weekly"))
         assert held.domain.changes == (joined(),)
         assert both.summary("homes").loss > known.summary("homes").loss
         assert both.summary("homes").flagged_charges == 3

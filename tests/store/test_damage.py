@@ -20,6 +20,7 @@ from quiltstream.store.address import forget
 from quiltstream.store.queries import BlockName
 from quiltstream.store.specs import BeliefChange
 
+from ..present import present
 from ..tiers import TIER, some
 from . import merges
 from .damage import TABLES, WEAKER, everything, fill, flips, put_value, rows_of, windows_of
@@ -68,8 +69,7 @@ def test_a_changed_value_of_a_flagged_row_is_detected_or_has_no_effect(merged: P
 
 def test_a_removed_flagged_row_is_detected_and_nothing_is_drawn_or_charged(merged: Path) -> None:
     with Store(address(merged)) as store:
-        held = store.registered("homes", "weekly")
-        assert held is not None
+        held = present(store.registered("homes", "weekly"))
         with store._database().raw_sqlite() as connection:
             connection.execute("PRAGMA foreign_keys=OFF")
         remove_every_row(store, address(merged), FLAGGED, done_of(store, [held]))

@@ -39,6 +39,7 @@ from quiltstream.store.codec import block_bytes, block_from_bytes
 from quiltstream.store.connection import BARE, WRITES, Database
 from quiltstream.store.publishing import Publisher
 
+from ..present import present
 from ..tiers import TIER
 from .interleaver import KILL, Anew, Recalled, Scenario, Stage, Turns, bytes_once, explore
 from .scenarios import BELIEFS, BUDGET, DAMAGE, FIRST, RACE, ROSTERS, VANISH
@@ -109,8 +110,7 @@ def test_an_interleaving_is_reproducible_and_differs_from_others(staged: Callabl
 
 def finds(stage: Stage) -> str:
     """What an exploration finds that the planted error breaks, by a schedule that Hypothesis made short."""
-    found = explore(stage, ON_A_PUSH, SEED)
-    assert found is not None
+    found = present(explore(stage, ON_A_PUSH, SEED))
     assert len(found.schedule) <= 3, found
     return f"{type(found.failure).__name__}: {found.failure}"
 

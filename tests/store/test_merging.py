@@ -20,6 +20,7 @@ from quiltstream.store.errors import ChargeMismatch
 from quiltstream.store.queries import BlockName
 from quiltstream.store.specs import BlockToPublish
 
+from ..present import present
 from .calendar_contract import by_calendar
 from .forging import reseal
 from .merges import address, content, fill, recomputed, united
@@ -78,8 +79,7 @@ def test_a_window_charged_in_both_ledgers_counts_twice_with_both_blocks_kept(tmp
         assert (said.charged, said.flagged_charges, said.flagged_blocks, said.closed) == (2, 2, 4, False)
         assert said.naive == 4 * share
         assert said.loss == recomputed(both)
-        held = store.registered("homes", "weekly")
-        assert held is not None
+        held = present(store.registered("homes", "weekly"))
         spans = [(w.start, w.stop, held.query.epsilon_dp) for w in list(held.query.schedule.windows())[:2]]
         assert said.loss == Ledger(BELIEF).replay([*spans, *spans]) > Ledger(BELIEF).replay(spans)
         assert len({entry.entry_id for entry in store.entries()}) == 4
@@ -117,8 +117,7 @@ def test_the_rows_of_a_merged_ledger_are_the_published_rows(tmp_path: Path) -> N
     with Store(address(united(tmp_path / "both.db", first, second)), create=True) as store:
         rows = [batch.to_pylist() for batch in store.releases("homes", "weekly")]
         assert sorted(rows, key=repr) == sorted(published, key=repr)
-        held = store.registered("homes", "weekly")
-        assert held is not None
+        held = present(store.registered("homes", "weekly"))
         assert store.flagged("homes", "weekly") == []
         again = store.publish(
             held,
@@ -178,8 +177,7 @@ def test_a_loss_above_the_budget_closes_the_domain(tmp_path: Path) -> None:
 def test_a_budget_raised_above_the_loss_opens_the_domain_and_no_refused_window(tmp_path: Path) -> None:
     both = united(tmp_path / "both.db", *(fill(tmp_path / f"{name}.db", windows=3, budget=0.5) for name in "ab"))
     with Store(address(both), create=True) as store:
-        held = store.registered("homes", "weekly")
-        assert held is not None
+        held = present(store.registered("homes", "weekly"))
         windows = list(held.query.schedule.windows())
         store.publish(held, [BlockToPublish(windows[3], 0, never)])
         assert not store.raise_budget("homes", 3.0).closed
@@ -295,8 +293,7 @@ def test_ledgers_with_calendar_days_are_merged(tmp_path: Path) -> None:
     other = fill(tmp_path / "b.db", schedule=schedule, share=0.2, windows=4)
     both = united(tmp_path / "both.db", longer, other)
     with Store(address(both)) as store:
-        held = store.registered("homes", "weekly")
-        assert held is not None
+        held = present(store.registered("homes", "weekly"))
         assert held.query.schedule == schedule
         assert [len(one.window) for one in store.records("homes", "weekly") if one.shard == 0] == [48] * 3 + [
             46,
@@ -309,8 +306,7 @@ def test_ledgers_with_calendar_days_are_merged(tmp_path: Path) -> None:
 
 def test_ledgers_with_conflicting_calendar_days_are_not_merged(tmp_path: Path) -> None:
     schedule = by_calendar(last="2013-04-20")
-    assert schedule.calendar is not None
-    winter = replace(schedule.calendar, shifts=((0, 0),))
+    winter = replace(present(schedule.calendar), shifts=((0, 0),))
     first = fill(tmp_path / "a.db", schedule=schedule, share=0.2, windows=2)
     other = Schedule.of_calendar(winter, schedule.start, schedule.stop)
     second = fill(tmp_path / "b.db", schedule=other, share=0.2, windows=2)

@@ -15,6 +15,7 @@ from quiltstream.schemas.model_file import hash_of_series
 from quiltstream.store import Store, StoreDamaged, StoreMissing, tables
 from quiltstream.store.errors import ExportError
 
+from ..present import present
 from .forging import reseal
 from .merges import address, fill, united
 from .samples import OTHER, BeliefChange, domain, query
@@ -59,8 +60,7 @@ def test_a_belief_fitted_on_a_series_of_the_other_ledger_is_given_the_model(tmp_
         store.change_belief("homes", BeliefChange("joined", OTHER.to_dict(), "model-2", series_hashes=hashes))
         assert not store.summary("homes").given_model
     with Store(address(copy), create=True) as store:
-        held = store.registered("homes", "weekly")
-        assert held is not None
+        held = present(store.registered("homes", "weekly"))
         store.join(held, [("joins", None)])
     for number, sources in enumerate([(first, copy), (copy, first)]):
         with Store(address(united(tmp_path / f"both{number}.db", *sources)), create=True) as store:

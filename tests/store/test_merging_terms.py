@@ -18,6 +18,7 @@ from quiltstream.store.errors import MergeConflict, ModeError
 from quiltstream.store.registration import Sharing
 from quiltstream.store.specs import Registration
 
+from ..present import present
 from .merges import address, content, fill, recomputed, united
 from .samples import BELIEF, SERIES, SPACE, domain, drafts, query
 
@@ -34,8 +35,7 @@ def test_budgets_raised_and_schedules_extended_in_one_hold_for_both(tmp_path: Pa
             said = store.summary("homes")
             assert (said.budget, said.history_lost) == (2.0, True)
             assert [event[0] for event in said.events] == ["budget-raised", "schedule-extended", "history-lost"]
-            held = store.registered("homes", "weekly")
-            assert held is not None
+            held = present(store.registered("homes", "weekly"))
             assert len(held.query.schedule) == 9
             assert held.admitted_stop is None
             # settings from before the raise still run
@@ -50,8 +50,7 @@ def test_duplicate_reservations_count_once_and_duplicate_charges_add_up(tmp_path
         assert store.summary("homes").reserved_loss == alone
     fill(paths[0], windows=2, share=0.25)
     with Store(address(united(tmp_path / "two.db", *paths)), create=True) as store:
-        held = store.registered("homes", "weekly")
-        assert held is not None
+        held = present(store.registered("homes", "weekly"))
         spans = [(window.start, window.stop, held.query.epsilon_dp) for window in held.query.schedule.windows()]
         expected = Ledger(BELIEF).replay([*spans, *spans[:2]])
         assert store.summary("homes").reserved_loss == pytest.approx(expected, rel=1e-12)
@@ -61,8 +60,7 @@ def test_an_endless_schedule_and_a_finite_one_are_endless(tmp_path: Path) -> Non
     first = fill(tmp_path / "a.db", windows=3, share=0.25)
     second = fill(tmp_path / "b.db", windows=1, share=0.25, schedule=Schedule(48, 48, 96, None, 96))
     with Store(address(united(tmp_path / "both.db", first, second)), create=True) as store:
-        held = store.registered("homes", "weekly")
-        assert held is not None
+        held = present(store.registered("homes", "weekly"))
         assert held.query.schedule.stop is None
         assert held.admitted_stop is None
         assert store.summary("homes").reserved_loss <= 1
@@ -116,8 +114,7 @@ def test_a_roster_changed_in_one_ledger_holds_unless_the_other_used_the_old_one(
             assert replace_fresh(store.registered("homes", "weekly")) == replace_fresh(
                 other.registered("homes", "weekly")
             )
-            held = store.registered("homes", "weekly")
-            assert held is not None
+            held = present(store.registered("homes", "weekly"))
             assert len(store.publish(held, drafts(held, list(held.query.schedule.windows())[:2]))) == 4
     with Store(address(third), create=True) as store:
         store.register(domain(), query(roster=Roster.of(["m1", "m7"])))
@@ -146,8 +143,7 @@ def test_ledgers_agree_on_a_version_that_joins_replaced_in_one_of_them(tmp_path:
 def joins(path: Path, *names: str) -> None:
     with Store(address(path), create=False) as store:
         for name in names:
-            held = store.registered("homes", "weekly")
-            assert held is not None
+            held = present(store.registered("homes", "weekly"))
             store.join(held, [(name, None)])
 
 

@@ -22,6 +22,7 @@ from quiltstream.schemas.slots import Schedule, Window
 from quiltstream.store import Store, tables
 from quiltstream.store.specs import Registration
 
+from ..present import present
 from ..tiers import TIER
 from .forging import reseal
 from .samples import BELIEF, domain, drafts, query
@@ -185,8 +186,7 @@ def fortnights_pass(store: Store, until: int) -> None:
         "window_stop": f"window_stop + n * {FORTNIGHT}",
     }
     with store._database().write() as connection:
-        last = connection.scalar(sa.select(sa.func.max(tables.charges.c.sequence)))
-        assert last is not None
+        last = present(connection.scalar(sa.select(sa.func.max(tables.charges.c.sequence))))
         passed, rest = divmod(last, CHARGES)
         assert rest == 0
         chosen = ", ".join(changed.get(name, name) for name in copied)

@@ -15,6 +15,8 @@ from quiltstream.schemas.settings.gateway import EXAMPLE as GATEWAY
 from quiltstream.schemas.settings.gateway import GatewaySettings
 from quiltstream.schemas.settings.job import EXAMPLE, Settings
 
+from ...present import present
+
 #: Bytes of address space that reading any document of the largest size may take, with the program itself.
 ROOM = 1 << 30
 
@@ -75,8 +77,7 @@ def test_yaml_aliases_are_read_and_count_as_their_targets() -> None:
     """A program that writes settings puts them where it holds one value twice."""
     shared = EXAMPLE.replace("{parquet: data/feeder.parquet}", "&it {parquet: data/feeder.parquet}")
     settings = Settings.load(shared.replace("{parquet: out/releases.parquet}", "*it"))
-    assert settings.sink is not None
-    assert settings.sink.path == "data/feeder.parquet"
+    assert present(settings.sink).path == "data/feeder.parquet"
     nested = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 100))
     assert "more than 64 levels" in refused(nested)
 

@@ -11,6 +11,8 @@ from quiltstream.schemas.settings.job import EXAMPLE, load_settings
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.settings.places import Place, Register, path_steps, wildcards
 
+from ...present import present
+
 PLAIN = {"series": "id", "time": "ts", "value": "kwh"}
 
 
@@ -154,8 +156,7 @@ def test_a_mapping_is_written_as_it_was_given(document: dict[str, Any]):
 
 
 def test_the_frozen_mapping_of_files_is_unchanged_by_message_settings():
-    readings = load_settings(EXAMPLE).readings
-    assert readings is not None
+    readings = present(load_settings(EXAMPLE).readings)
     assert readings.canonical() == {
         "series": "household",
         "time": "ts",

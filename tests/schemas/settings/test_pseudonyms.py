@@ -19,6 +19,8 @@ from quiltstream.schemas.settings.job import (
 )
 from quiltstream.schemas.settings.secrets import PseudonymKey, Pseudonyms
 
+from ...present import present
+
 SECRET = b"0123456789abcdef0123456789abcdef"
 KEY = PseudonymKey(SECRET)
 
@@ -92,8 +94,7 @@ def test_a_roster_holds_real_names_and_is_read_under_pseudonyms(tmp_path: Path, 
     assert hidden is not None
     assert plain.groups_of == {"m1": ("f1",), "m2": ("f1", "f2")}
     assert hidden.groups_of == {KEY.name("m1"): ("f1",), KEY.name("m2"): ("f1", "f2")}
-    ungrouped = read_roster(settings_with(tmp_path), grouped=False)
-    assert ungrouped is not None
+    ungrouped = present(read_roster(settings_with(tmp_path), grouped=False))
     assert ungrouped.keys == tuple(sorted([KEY.name("m1"), KEY.name("m2")]))
     assert under_pseudonyms(settings_with(tmp_path), ["m1"]) == [KEY.name("m1")]
     assert under_pseudonyms(load_settings(EXAMPLE), ["m1"]) == ["m1"]

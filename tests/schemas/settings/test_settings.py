@@ -9,6 +9,8 @@ import pytest
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import EXAMPLE, Settings, load_settings, read_settings
 
+from ...present import present
+
 
 def test_the_example_is_read():
     settings = load_settings(EXAMPLE)
@@ -16,10 +18,8 @@ def test_the_example_is_read():
     assert settings.space.size == 5
     assert len(settings.schedule) == 52
     assert settings.budget == 2.0
-    assert settings.source is not None
-    assert (settings.source.format, settings.source.patterns) == ("parquet", ("data/feeder.parquet",))
-    assert settings.roster_file is not None
-    assert settings.roster_file.group == "feeder"
+    assert (present(settings.source).format, present(settings.source).patterns) == ("parquet", ("data/feeder.parquet",))
+    assert present(settings.roster_file).group == "feeder"
 
 
 def change(old: str, new: str) -> str:
@@ -159,8 +159,7 @@ def test_a_mapping_file_is_the_roster():
     text = change("group_by: feeder", "group_by: {file: groups.csv, series: home}").replace(
         "roster:   roster.csv\n", ""
     )
-    roster = load_settings(text).roster_file
-    assert roster is not None
+    roster = present(load_settings(text).roster_file)
     assert (roster.file, roster.series, roster.group) == ("groups.csv", "home", "group")
     column = change("roster:   roster.csv", "roster: {column: household}")
     assert load_settings(column).roster_file is None
