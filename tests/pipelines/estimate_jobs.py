@@ -19,6 +19,7 @@ from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.store import Store
 
+from ..present import present
 from .jobs import START, Done, Job, Row, call, job, readings, write_csv
 
 OTHERS = ("o1", "o2", "o3", "o4")
@@ -72,8 +73,7 @@ def store(one: Job) -> Store:
 def truth(one: Job) -> float:
     """The loss of all charges under the beliefs on record, by the core alone."""
     with store(one) as ledger:
-        held = ledger.registered("streets", "daily")
-        assert held is not None
+        held = present(ledger.registered("streets", "daily"))
         account = Ledger(belief_from_dict(held.domain.belief))
         for change in held.domain.changes:
             if change.slot is None:

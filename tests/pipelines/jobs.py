@@ -141,6 +141,18 @@ class Done:
         """Whether a text is in what was printed, however it was wrapped."""
         return " ".join(text.split()) in " ".join((self.out + " " + self.err).split())
 
+    def ended(self, code: int, *texts: str) -> Done:
+        """The same, once it is sure that the command ended with this code and printed each of these texts."""
+        missing = [text for text in texts if not self.said(text)]
+        assert (self.code, missing) == (code, []), f"ended with {self.code}; {missing} missing in {self.out}{self.err}"
+        return self
+
+    def hid(self, *texts: str) -> Done:
+        """The same, once it is sure that none of these texts was printed."""
+        shown = [text for text in texts if text in self.out + self.err]
+        assert not shown, f"{shown} shown in {self.out}{self.err}"
+        return self
+
 
 def call(*words: str | Path) -> Done:
     """Run a command in this process."""

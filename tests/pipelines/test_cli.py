@@ -67,8 +67,7 @@ def test_the_commands_are_those_of_the_documents() -> None:
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
 def test_every_help_text_has_an_example(path: tuple[str, ...]) -> None:
-    done = call(*path, "--help")
-    assert done.code == 0
+    done = call(*path, "--help").ended(0)
     assert re.search(rf"Examples?:\n +quiltstream {' '.join(path)}", done.out), done.out
     assert "\b" not in done.out
     assert "\\b" not in done.out
@@ -89,8 +88,7 @@ def test_the_exit_codes_of_the_documents_are_those_of_the_program(repository: Pa
 
 
 def test_the_version_option_prints_the_version() -> None:
-    done = call("--version")
-    assert done.code == 0
+    done = call("--version").ended(0)
     assert re.fullmatch(r"quiltstream(, not installed: running from its source| \d+\.\d+\.\d+\S*)\n", done.out)
 
 
@@ -105,24 +103,20 @@ finally:
 
 
 def test_the_help_option_imports_no_heavy_module(tmp_path: Path) -> None:
-    done = spawn("run", "--help", cwd=tmp_path, program=IMPORTS)
-    assert done.out.splitlines()[-1] == "[]"
+    assert spawn("run", "--help", cwd=tmp_path, program=IMPORTS).out.splitlines()[-1] == "[]"
 
 
 def test_a_plan_from_a_model_imports_neither_beam_nor_sqlalchemy(tmp_path: Path) -> None:
     chain, by_hand = MarkovChain([[0.9, 0.1], [0.4, 0.6]]).to_dict(), Provenance(method="by hand")
     model = Model(belief=chain, states=StateSpace((1.0,)), interval_us=60_000_000, provenance=by_hand)
     model.save(tmp_path / "m.json")
-    done = spawn("plan", "--model", "m.json", cwd=tmp_path, program=IMPORTS)
-    assert done.code == 0, done.err
+    done = spawn("plan", "--model", "m.json", cwd=tmp_path, program=IMPORTS).ended(0)
     assert done.out.splitlines()[-1] == "['numpy', 'pyarrow', 'pydantic']"
 
 
 def test_showing_a_ledger_does_not_import_beam(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    assert call("run", made.settings).code == 0
-    done = spawn("ledger", "show", "settings.yaml", cwd=tmp_path, program=IMPORTS)
-    assert done.code == 0, done.err
+    assert call("run", job(tmp_path).settings).code == 0
+    done = spawn("ledger", "show", "settings.yaml", cwd=tmp_path, program=IMPORTS).ended(0)
     assert "apache_beam" not in done.out.splitlines()[-1]
 
 
@@ -166,8 +160,7 @@ def test_an_unexpected_failure_exits_with_1_and_shows_its_text_with_debug_only(t
     assert (quiet.code, quiet.out) == (1, "")
     assert quiet.err.startswith("Error: KeyError at quiltstream.pipelines.commands.init, line ")
     assert "17" not in quiet.err.split("line ")[1].split(";")[1]
-    loud = fork("init", "readings.csv", "-o", "x.yaml", "--debug", cwd=tmp_path, program=broken)
-    assert loud.code == 1
+    loud = fork("init", "readings.csv", "-o", "x.yaml", "--debug", cwd=tmp_path, program=broken).ended(1)
     assert "Traceback" in loud.err
     assert "the value 17" in loud.err
 
@@ -283,10 +276,8 @@ def test_library_messages_are_on_stderr_only_with_the_debug_option(tmp_path: Pat
         "try:\n    main()\nfinally:\n    thread()\n"
     )
     words = ("run", *(["--live"] if live else []), "settings.yaml")
-    quiet = fork(*words, cwd=tmp_path, program=broken)
-    assert quiet.code == 1, quiet.err
+    quiet = fork(*words, cwd=tmp_path, program=broken).ended(1)
     assert quiet.err.startswith("Error: ")
     assert "Traceback" not in quiet.err
     assert "meter-17" not in quiet.err + quiet.out
-    loud = fork(*words, "--debug", cwd=tmp_path, program=broken)
-    assert "meter-17" in loud.err
+    assert "meter-17" in fork(*words, "--debug", cwd=tmp_path, program=broken).err

@@ -34,6 +34,7 @@ from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_le
 from quiltstream.transforms.private_histograms import policy_of, record_before
 from quiltstream.transforms.sinks import read_releases
 
+from ..present import present
 from ..transforms.stubborn import StubbornFileSystem
 from .jobs import Job, call, job
 
@@ -92,17 +93,13 @@ def test_a_lost_ledger_is_not_recreated_if_the_sink_was_moved(tmp_path: Path, lo
     happen(made)
     before = {path.name: path.read_bytes() for path in tmp_path.glob("ledger.db*")}
     for _ in range(3):
-        done = call("run", made.settings)
-        assert done.code == 4, done.err
-        assert done.said(text)
-        assert done.said("--history-lost")
+        done = call("run", made.settings).ended(4, text, "--history-lost")
         assert not made.sink.exists()
         assert {path.name: path.read_bytes() for path in tmp_path.glob("ledger.db*")} == before
     # a sink of another name has no memory of its own; the settings' folder has
     change(made, sink={"parquet": "another.parquet"})
     assert call("run", made.settings).code == 4
-    done = call("run", made.settings, "--history-lost", "--json")
-    assert done.code == 0, done.err
+    done = call("run", made.settings, "--history-lost", "--json").ended(0)
     assert json.loads(done.out)["history_lost"] is True
     assert (tmp_path / "another.parquet").read_bytes() != first
     assert json.loads(call("run", made.settings, "--json").out)["windows_published"] == 0
@@ -123,9 +120,7 @@ def test_an_older_copy_of_the_ledger_is_detected_without_reading_the_sink(tmp_pa
     for path in remembered(made):
         if (path == beside_the_sink) != (where == "beside the sink"):
             path.unlink()
-    done = call("run", made.settings)
-    assert done.code == 4
-    assert done.said("is an older copy or a restored backup: entry 7 of domain 'streets'")
+    call("run", made.settings).ended(4, "is an older copy or a restored backup: entry 7 of domain 'streets'")
     assert not made.sink.exists()
 
 
@@ -157,12 +152,9 @@ def test_an_older_copy_from_any_moment_of_a_run_is_detected(
     lose(made)
     shutil.copy(copy, made.ledger)
     for _ in range(2):  # a supervisor begins the command again
-        done = call("run", made.settings)
-        assert done.code == 4, done.err
-        assert done.said("is an older copy or a restored backup")
+        call("run", made.settings).ended(4, "is an older copy or a restored backup")
         assert not made.sink.exists()
-    done = call("run", made.settings, "--history-lost")
-    assert done.code == 0, done.err
+    call("run", made.settings, "--history-lost").ended(0)
     assert call("run", made.settings).code == 0
 
 
@@ -191,9 +183,7 @@ def test_a_copy_with_redrawn_published_blocks_is_detected(tmp_path: Path, monkey
     made.sink.unlink()
     for path, content in kept.items():
         path.write_bytes(content)
-    done = call("run", made.settings)
-    assert done.code == 4, done.err
-    assert done.said("it lacks rows that have left the job")
+    call("run", made.settings).ended(4, "it lacks rows that have left the job")
     assert not made.sink.exists()
 
 
@@ -225,8 +215,7 @@ def test_diverged_ledger_copies_of_two_jobs_are_detected_at_a_shared_output(tmp_
         copied.write_text(yaml.safe_dump(meeting | changed), encoding="utf-8")
         done = call("run", copied)
         assert done.code == 4, (changed, done.err)
-    merged = call("ledger", "merge", made.ledger, other / "ledger.db", "-o", tmp_path / "merged.db")
-    assert merged.code == 0, merged.err
+    call("ledger", "merge", made.ledger, other / "ledger.db", "-o", tmp_path / "merged.db").ended(0)
     with Store(f"sqlite:///{tmp_path / 'merged.db'}") as store:
         (name,) = store.domains()
         assert store.summary(name).flagged_charges == 4
@@ -247,10 +236,9 @@ def test_nothing_is_decided_about_an_older_copy_that_settings_name(
     lose(made)
     shutil.copy(tmp_path / "older.db", made.ledger)
     before = made.ledger.read_bytes()
-    done = call("ledger", *(word.format(made.settings) for word in decision), "--yes")
-    assert done.code == 4, done.err
-    assert done.said("is an older copy or a restored backup")
-    assert done.said("Nothing was decided")
+    call("ledger", *(word.format(made.settings) for word in decision), "--yes").ended(
+        4, "is an older copy or a restored backup", "Nothing was decided"
+    )
     assert call("run", made.settings).code == 4
     assert made.ledger.read_bytes() == before
 
@@ -287,10 +275,11 @@ def test_sink_releases_missing_in_an_older_copy_are_reported(tmp_path: Path) -> 
     shutil.copy(tmp_path / "older.db", made.ledger)
     for path in remembered(made):
         path.unlink()
-    done = call("run", made.settings)
-    assert done.code == 4
-    assert done.said("releases that are not on record")
-    assert done.said("does not know them: it is an older copy, a restored backup or another one")
+    call("run", made.settings).ended(
+        4,
+        "releases that are not on record",
+        "does not know them: it is an older copy, a restored backup or another one",
+    )
 
 
 def test_a_remote_sink_is_searched_for_unrecorded_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,9 +293,7 @@ def test_a_remote_sink_is_searched_for_unrecorded_releases(tmp_path: Path, monke
     lose(made)
     for path in (*tmp_path.glob(".*.quiltstream.*"), *(tmp_path / "out").glob(".*.quiltstream.*")):
         path.unlink()
-    done = call("run", made.settings)
-    assert done.code == 4, done.err
-    assert done.said("releases that are not on record")
+    call("run", made.settings).ended(4, "releases that are not on record")
     assert not made.ledger.exists()
     assert (tmp_path / "out" / "releases.parquet").read_bytes() == first
 
@@ -331,11 +318,7 @@ def test_a_remote_live_sink_is_searched_for_unrecorded_releases(
 def test_a_sink_of_no_file_system_is_a_mistake_in_the_settings(tmp_path: Path, scheme: str) -> None:
     made = job(tmp_path)
     change(made, sink={"parquet": f"{scheme}:///out/releases.parquet"})
-    done = call("run", made.settings)
-    assert done.code == 2, done.err
-    assert done.said("sink: ")
-    assert done.said("check its scheme")
-    assert "history-lost" not in done.err
+    call("run", made.settings).ended(2, "sink: ", "check its scheme").hid("history-lost")
     assert not made.ledger.exists()
 
 
@@ -344,13 +327,11 @@ def test_a_moved_or_merged_ledger_is_accepted(tmp_path: Path) -> None:
     call("run", made.settings)
     first = made.sink.read_bytes()
     call("ledger", "backup", made.ledger, "-o", tmp_path / "backup.db")
-    merged = call("ledger", "merge", made.ledger, tmp_path / "backup.db", "-o", tmp_path / "merged.db")
-    assert merged.code == 0, merged.err
+    call("ledger", "merge", made.ledger, tmp_path / "backup.db", "-o", tmp_path / "merged.db").ended(0)
     made.ledger.rename(tmp_path / "moved.db")
     for ledger in ("moved.db", "merged.db"):
         change(made, ledger=f"sqlite:///{ledger}")
-        done = call("run", made.settings)
-        assert done.code == 0, done.err
+        call("run", made.settings).ended(0)
         assert made.sink.read_bytes() == first
 
 
@@ -361,9 +342,7 @@ def test_an_unreadable_continuity_file_is_not_treated_as_missing(tmp_path: Path)
     made.sink.unlink()
     for path in remembered(made):
         path.write_text("{", encoding="utf-8")
-    done = call("run", made.settings)
-    assert done.code == 4
-    assert done.said("remembers which one it is, and cannot be read (JSONDecodeError)")
+    call("run", made.settings).ended(4, "remembers which one it is, and cannot be read (JSONDecodeError)")
     assert not made.ledger.exists()
     assert call("run", made.settings, "--history-lost").said("History lost: by the operator's word")
 
@@ -378,9 +357,7 @@ def test_a_continuity_file_without_permission_is_reported(
     made = job(tmp_path)
     call("run", made.settings)
     monkeypatch.setattr(on_record, "read_regular" if read == "_read" else read, refused)
-    done = call("run", made.settings)
-    assert done.code == 4
-    assert done.said("cannot be read (Permission denied); let this user read and write it")
+    call("run", made.settings).ended(4, "cannot be read (Permission denied); let this user read and write it")
 
 
 def test_an_unreadable_block_log_is_not_treated_as_missing(tmp_path: Path) -> None:
@@ -388,9 +365,7 @@ def test_an_unreadable_block_log_is_not_treated_as_missing(tmp_path: Path) -> No
     call("run", made.settings)
     for path in tmp_path.glob(".*.quiltstream.blocks"):
         path.write_text("something else", encoding="utf-8")
-    done = call("run", made.settings)
-    assert done.code == 4
-    assert done.said("cannot be read (ValueError); put it back from a backup")
+    call("run", made.settings).ended(4, "cannot be read (ValueError); put it back from a backup")
     assert call("run", made.settings, "--history-lost").code == 0
     assert call("run", made.settings).code == 0
 
@@ -406,9 +381,7 @@ def test_a_run_without_charges_permits_a_new_ledger(tmp_path: Path) -> None:
 
 def test_a_ledger_id_in_the_settings_is_required_and_no_ledger_is_created(tmp_path: Path) -> None:
     made = job(tmp_path, ledger_id="0" * 32)
-    done = call("run", made.settings)
-    assert done.code == 4
-    assert done.said(f"there is none any more. The ledger of this job has the id {'0' * 32}.")
+    call("run", made.settings).ended(4, f"there is none any more. The ledger of this job has the id {'0' * 32}.")
     assert not made.ledger.exists()
     change(made, ledger_id=None)
     assert call("run", made.settings).code == 0
@@ -425,8 +398,7 @@ def test_a_continuity_file_that_cannot_be_written_is_reported_with_advice(
 
     made = job(tmp_path)
     monkeypatch.setattr(on_record, "_write", refuse)
-    done = call("run", made.settings)
-    assert done.code == 0
+    done = call("run", made.settings).ended(0)
     with Store(f"sqlite:///{made.ledger}") as store:
         assert f"ledger_id: {store.store_id}" in done.err
     assert "the next run cannot notice that it was lost" in done.err
@@ -534,8 +506,7 @@ def test_no_opening_of_a_ledger_recreates_a_removed_one(
     known = settings.changed({"ledger_id": open_ledger(ledger_address(settings)).store_id})
     plan = make_plan(known)
     lose(made)
-    opened = OPENINGS[place]
-    assert opened is not None
+    opened = present(OPENINGS[place])
     for _ in range(2):
         with pytest.raises(Exception) as raised:  # noqa: PT011 - looked at below
             opened(known, plan)

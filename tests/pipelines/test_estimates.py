@@ -19,6 +19,7 @@ from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.slots import Window
 from quiltstream.store.specs import BeliefChange
 
+from ..present import present
 from ..store.samples import domain
 from .estimate_jobs import (
     DAY,
@@ -43,8 +44,7 @@ def test_a_model_of_other_series_is_estimated_and_its_changes_are_applied(
 ) -> None:
     one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "4d"})
     worse_later(tmp_path, monkeypatch)
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    done = run(one, "--json").ended(0)
     (text,) = said(done)
     assert "query daily@2024-03-05T00:00:00Z goes on with sigma" in text
     with store(one) as ledger:
@@ -70,8 +70,7 @@ def test_a_model_of_other_series_is_estimated_and_its_changes_are_applied(
     # the noise is calibrated to 1 by the quilts, and costs less
     assert 0.3 < summary.loss <= summary.reserved_loss <= 1
     # whoever runs it again finds nothing to do, and says the same
-    again = run(one, "--json")
-    assert again.code == 0
+    again = run(one, "--json").ended(0)
     assert said(again) == []
     assert published(one) == [("daily", day) for day in range(4)] + [(later, day) for day in range(4, 8)]
 
@@ -101,10 +100,8 @@ def test_no_series_ever_protected_by_the_domain_is_in_an_estimate_from_outside(
             return decide(*given)
 
         monkeypatch.setattr(command, "decide", leaving)
-        done = run(one, "--json")
-        assert done.code == 0, done.err
-        shown = call("ledger", "show", one.settings, "--json", "--all")
-        assert shown.code == 0
+        done = run(one, "--json").ended(0)
+        shown = call("ledger", "show", one.settings, "--json", "--all").ended(0)
         with store(one) as ledger:
             assert not ledger.summary("streets").given_model
             estimates = ledger.estimates("streets", "daily")
@@ -124,8 +121,7 @@ def test_no_series_ever_protected_by_the_domain_is_in_an_estimate_from_outside(
 
 def test_an_estimate_within_the_current_belief_changes_nothing(tmp_path: Path) -> None:
     one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "2d"})
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    done = run(one, "--json").ended(0)
     assert len(said(done)) == 3
     assert all("the belief in force holds it" in text for text in said(done))
     assert published(one) == [("daily", day) for day in range(8)]
@@ -146,8 +142,7 @@ def test_a_belief_is_added_only_if_the_budget_allows_it(tmp_path: Path) -> None:
             "start": {"pi_min": 0.19, "gap": 0.99, "kind": "multiplicative"},
         }
         one = made(folder, estimate, privacy={"epsilon": 1.0, "budget": budget})
-        done = run(one, "--json")
-        assert done.code == 0, done.err
+        done = run(one, "--json").ended(0)
         assert ("it joined" in said(done)[0]) == (outcome == "joined")
         assert published(one) == [("daily", day) for day in range(8)]
         with store(one) as ledger:
@@ -167,12 +162,10 @@ def test_a_belief_is_added_only_if_the_budget_allows_it(tmp_path: Path) -> None:
 def test_noisy_counts_of_the_series_are_charged_and_their_totals_are_not_printed(tmp_path: Path) -> None:
     estimate = {"from": "counts", "every": "4d", "start": {"pi_min": 0.05, "gap": 0.3}, "epsilon": 20.0, "level": 0.9}
     one = made(tmp_path, estimate, privacy={"epsilon": 1.0})
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    done = run(one, "--json").ended(0)
     assert len(said(done)) == 1
     with store(one) as ledger:
-        held = ledger.registered("streets", "daily-transitions")
-        assert held is not None
+        held = present(ledger.registered("streets", "daily-transitions"))
         (record,) = ledger.records("streets", "daily-transitions")
         assert record.block is not None
         assert record.block.counts.shape == (5, 5)
@@ -207,8 +200,7 @@ def counted(days: int) -> Any:
 def test_a_belief_is_estimated_from_released_rows_and_a_given_gap(tmp_path: Path) -> None:
     estimate = {"from": "released", "every": "4d", "start": {"pi_min": 0.01, "gap": 0.3}, "gap": 0.3}
     one = made(tmp_path, estimate, privacy={"epsilon": 400.0})
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    done = run(one, "--json").ended(0)
     (text,) = said(done)
     with store(one) as ledger:
         (found,) = ledger.estimates("streets", "daily")
@@ -230,8 +222,7 @@ def test_a_belief_is_estimated_from_released_rows_and_a_given_gap(tmp_path: Path
 )
 def test_estimates_from_the_protected_series_mark_every_loss_given_the_model(tmp_path: Path) -> None:
     one = made(tmp_path, {"from": "readings"})
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    run(one, "--json").ended(0)
     with store(one) as ledger:
         assert ledger.summary("streets").given_model
         assert all(entry.given_model for entry in ledger.entries())
@@ -275,28 +266,22 @@ def test_invalid_estimate_settings_are_refused_before_any_record(
     tmp_path: Path, estimate: dict[str, Any], changes: dict[str, Any], text: str
 ) -> None:
     one = made(tmp_path, estimate, **changes)
-    done = run(one)
-    assert done.code == 2
-    assert done.said(text), done.err
+    run(one).ended(2, text)
     assert not one.ledger.exists()
 
 
 def test_a_batch_job_estimates_once_and_refuses_to_estimate_again(tmp_path: Path) -> None:
     one = made(tmp_path, {"from": {"csv": "others/*.csv"}}, sink={"parquet": "releases.parquet"}, rejects=None)
-    done = call("run", one.settings)
-    assert done.code == 0, done.err
+    call("run", one.settings).ended(0)
     assert len(one.rows()) == 16
     assert call("run", one.settings).code == 0
     other = tmp_path / "other"
     other.mkdir()
     stream = made(other, {"from": {"csv": "others/*.csv"}, "every": "1d"}, sink={"parquet": "releases.parquet"})
     for words in ((), ("--dry-run",)):
-        done = call("run", *words, stream.settings)
-        assert done.code == 2
-        assert done.said("model.estimate.every is for a stream")
+        call("run", *words, stream.settings).ended(2, "model.estimate.every is for a stream")
         assert not stream.ledger.exists()
-    dry = call("run", "--live", "--dry-run", stream.settings)
-    assert dry.code == 0, dry.err
+    call("run", "--live", "--dry-run", stream.settings).ended(0)
     assert not stream.ledger.exists()
 
 
@@ -305,10 +290,8 @@ def test_rows_of_a_test_period_are_summed_by_key_over_slot_classes(tmp_path: Pat
     one = made(tmp_path, {"from": "readings"}, by=by)
     assert run(one).code == 0
     with store(one) as ledger:
-        held = ledger.registered("streets", "daily")
-        assert held is not None
-        found = published_between(ledger, held, Window(2 * DAY, 5 * DAY))
-        assert found is not None
+        held = present(ledger.registered("streets", "daily"))
+        found = present(published_between(ledger, held, Window(2 * DAY, 5 * DAY)))
         assert (found.draws, found.slots) == (3 * classes, 3 * DAY)
         assert found.counts.shape == (2, 5)
         rows = [row for batch in ledger.releases("streets", "daily") for row in releases_from_batch(batch)]
@@ -328,8 +311,7 @@ def test_drift_from_the_belief_is_detected_from_released_rows_alone(tmp_path: Pa
     quiet = [(home, stamp, 0.05 if home < "m6" else value) for home, stamp, value in readings(9)]
     one = made(tmp_path, {"from": "readings"}, model={"pi_min": 0.14, "gap": 0.9}, privacy={"epsilon": 90.0})
     write_csv(tmp_path / "inbox" / "0.csv", quiet)
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    done = run(one, "--json").ended(0)
     (text,) = said(done, "drift")
     assert "2024-03-01T00:00:00Z to 2024-03-08T00:00:00Z contradict the belief in force" in text
     assert "is less than any chain of the belief explains" in text
@@ -338,8 +320,7 @@ def test_drift_from_the_belief_is_detected_from_released_rows_alone(tmp_path: Pa
 @pytest.mark.assures("estimates", "Released rows that contradict the belief are reported, and others are not")
 def test_rows_that_agree_with_the_belief_are_not_reported(tmp_path: Path) -> None:
     one = made(tmp_path, {"from": "readings"}, model={"pi_min": 0.05, "gap": 0.3}, privacy={"epsilon": 90.0})
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    done = run(one, "--json").ended(0)
     assert said(done, "drift") == []
 
 
@@ -350,17 +331,13 @@ def test_a_command_adds_or_switches_to_another_belief(tmp_path: Path) -> None:
     assert run(one).code == 0
     model = tmp_path / "second.json"
     assert call("fit", one.settings, "--belief", "pooled", "-o", model, "--smoothing", "0.5").code == 0
-    done = call("ledger", "belief", one.settings, "streets", model, "--yes")
-    assert done.code == 0, done.err
-    assert done.said("of a budget of 9")
+    call("ledger", "belief", one.settings, "streets", model, "--yes").ended(0, "of a budget of 9")
     with store(one) as ledger:
         summary = ledger.summary("streets")
         assert summary.loss == truth(one)
         assert summary.given_model
-    shown = call("ledger", "show", one.settings)
-    assert shown.said("belief joined: model")
-    late = call("ledger", "belief", one.settings, "streets", model, "--from", "2024-03-20", "--yes")
-    assert late.code == 0, late.err
+    assert call("ledger", "show", one.settings).said("belief joined: model")
+    call("ledger", "belief", one.settings, "streets", model, "--from", "2024-03-20", "--yes").ended(0)
     small = call("ledger", "belief", one.settings, "nowhere", model, "--yes")
     assert small.code != 0
     assert small.said("'nowhere' is not on record")

@@ -24,6 +24,7 @@ from quiltstream.store.domain_changes import Estimated
 from quiltstream.store.errors import BudgetRefused, ChargeMismatch
 from quiltstream.store.specs import BeliefChange, Registration
 
+from ..present import present
 from .estimate_jobs import (
     DAY,
     made,
@@ -71,9 +72,7 @@ def test_settings_that_contradict_the_recorded_stream_are_reported(
         assert done.said(text), done.err
         one.settings.write_text(held, encoding="utf-8")
     edited(one, model={"estimate": {"from": {"csv": "others/*.csv"}}}, sink={"parquet": "whole.parquet"}, rejects=None)
-    batch = call("run", one.settings)
-    assert batch.code == 2
-    assert batch.said("goes on as 'daily@2024-03-05T00:00:00Z' since a stream changed its belief"), batch.err
+    call("run", one.settings).ended(2, "goes on as 'daily@2024-03-05T00:00:00Z' since a stream changed its belief")
 
 
 @pytest.mark.assures("estimates", "Settings that a running stream does not follow are reported")
@@ -82,8 +81,7 @@ def test_the_use_of_estimates_may_be_changed_during_a_stream(tmp_path: Path) -> 
     one = made(tmp_path, estimate, windows=until("2024-03-05"))
     assert run(one).code == 0
     edited(one, windows=until("2024-03-09"), model={"estimate": estimate | {"change": "join"}})
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    run(one, "--json").ended(0)
     assert published(one) == [("daily", day) for day in range(8)]
 
 
@@ -92,8 +90,7 @@ def test_private_counting_continues_with_added_windows_and_fixed_settings(tmp_pa
     one = made(tmp_path, estimate, windows=until("2024-03-05"), privacy={"epsilon": 1.0})
     assert run(one).code == 0
     edited(one, windows=until("2024-03-09"))
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    done = run(one, "--json").ended(0)
     assert len(said(done)) == 2
     with store(one) as ledger:
         entries = [entry for entry in ledger.entries() if entry.query == "daily-transitions"]
@@ -116,16 +113,13 @@ COUNTS: dict[str, Any] = {"from": "counts", "every": "4d", "start": {"pi_min": 0
 @pytest.mark.assures("estimates", "Counting has its budget from the start, or the job is refused before it reads")
 def test_counting_beyond_the_budget_is_refused_before_anything_is_on_record(tmp_path: Path) -> None:
     one = made(tmp_path, COUNTS, privacy={"epsilon": 1.0, "budget": 1.0})
-    done = run(one, "--json")
-    assert done.code == 3
-    assert done.said("the first window of query 'daily-transitions' would cost"), done.err
+    done = run(one, "--json").ended(3, "the first window of query 'daily-transitions' would cost")
     assert said(done, "start") == []
     with store(one) as ledger:
         # not the job's own query either: a larger budget, or another estimate, is still to be chosen
         assert ledger.registered("streets", "daily") is None
     edited(one, privacy={"epsilon": 1.0, "budget": 9.0})
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    run(one, "--json").ended(0)
     assert published(one) == [("daily", day) for day in range(8)]
 
 
@@ -138,8 +132,7 @@ def test_counting_keeps_its_budget_although_another_query_takes_the_rest(
 
     def crowded(*given: Any) -> Any:
         with store(one) as ledger:
-            held = ledger.registered("streets", "daily")
-            assert held is not None
+            held = present(ledger.registered("streets", "daily"))
             taken = 0
             # as much as the budget allows, in smaller and smaller queries
             for halvings in range(30):
@@ -151,8 +144,7 @@ def test_counting_keeps_its_budget_although_another_query_takes_the_rest(
         return decide(*given)
 
     monkeypatch.setattr(command, "decide", crowded)
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    run(one, "--json").ended(0)
     assert others[0] > 0, "nothing was left that another query could take"
     with store(one) as ledger:
         (entry,) = [entry for entry in ledger.entries() if entry.query == "daily-transitions"]
@@ -167,12 +159,9 @@ def test_a_resumed_job_registers_a_counting_query_added_later(tmp_path: Path) ->
     one = made(tmp_path, {"from": "readings"}, model=COUNTS["start"], privacy=both, windows=until("2024-03-05"))
     assert run(one).code == 0
     edited(one, model={"estimate": COUNTS}, windows=until("2024-03-09"))
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    run(one, "--json").ended(0)
     with store(one) as ledger:
-        held = ledger.registered("streets", "daily-transitions")
-        assert held is not None
-        assert held.query.schedule.stop == 8 * DAY
+        assert present(ledger.registered("streets", "daily-transitions")).query.schedule.stop == 8 * DAY
     assert published(one) == [("daily", day) for day in range(8)]
 
 
@@ -183,8 +172,7 @@ def test_estimates_added_later_start_at_the_current_window(tmp_path: Path) -> No
     assert run(one).code == 0
     estimate = {"from": {"csv": "others/*.csv"}, "every": "3d", "start": bounds}
     edited(one, model={"estimate": estimate}, windows=until("2024-03-13"))
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    run(one, "--json").ended(0)
     with store(one) as ledger:
         # those of the third and the sixth day lie behind what is charged
         (found,) = ledger.estimates("streets", "daily")
@@ -204,8 +192,7 @@ def test_an_estimate_that_conflicts_with_a_commanded_change_is_refused(
         ledger.change_belief("streets", BeliefChange("switched", belief, "by hand", 6 * DAY))
     edited(one, windows=until("2024-03-09"))
     worse_later(tmp_path, monkeypatch)
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    done = run(one, "--json").ended(0)
     (text,) = said(done)
     assert "the domain's belief changes at 2024-03-07T00:00:00Z already" in text
     assert published(one) == [("daily", day) for day in range(8)]
@@ -226,8 +213,7 @@ def test_an_estimate_that_another_job_made_first_changes_nothing(
         return estimate_at(*given)
 
     monkeypatch.setattr(estimation, "estimate_at", raced)
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    done = run(one, "--json").ended(0)
     assert said(done) == ["another job made this estimate first, and it is on record: kept"]
     assert published(one) == [("daily", day) for day in range(8)]
     assert run(one).code == 0
@@ -252,9 +238,7 @@ def test_a_running_job_cannot_publish_for_its_ended_query_after_a_switch(
 
     def noted(*given: Any) -> Any:
         with store(one) as ledger:
-            held = ledger.registered("streets", "daily")
-            assert held is not None
-            known.append(held)
+            known.append(present(ledger.registered("streets", "daily")))
         write_csv(tmp_path / "others" / "1.csv", sticky(60, ["p1", "p2", "p3"], 0.6))
         return decide(*given)
 
@@ -284,8 +268,7 @@ def test_drift_tests_are_numbered_over_all_queries_of_a_stream(tmp_path: Path, m
         return drift_test(belief, *given, **named)
 
     monkeypatch.setattr(drift, "drift_test", looked)
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    run(one, "--json").ended(0)
     with store(one) as ledger:
         held = ledger.registered("streets", "daily")
         assert held is not None

@@ -25,6 +25,7 @@ from quiltstream.transforms.payloads.messages import MessageDecoder, Messages, S
 from quiltstream.transforms.payloads.parsing import checked_value
 
 from ..installing import install, install_redis_streams
+from ..present import present
 from .jobs import call
 
 SETTINGS = """
@@ -254,10 +255,8 @@ class TestQueueAsSink(SinkContract):
 
 def test_a_section_of_a_plugin_is_checked_as_any_other() -> None:
     settings = job(source={"pipe": {"queue": "q"}}, sink={"pipe": {"queue": "r", "most": 3}})
-    assert settings.source is not None
-    assert (settings.source.kind, settings.source.broker) == ("pipe", "source.pipe")
-    assert settings.sink is not None
-    assert (settings.sink.text, settings.sink.is_files) == ("r", False)
+    assert (present(settings.source).kind, present(settings.source).broker) == ("pipe", "source.pipe")
+    assert (present(settings.sink).text, present(settings.sink).is_files) == ("r", False)
     assert "source.pipe.queue is missing" in refused(source={"pipe": {}})
     assert "sink.pipe.most is 0" in refused(sink={"pipe": {"queue": "q", "most": 0}})
     assert "source.pipe.colour is not a setting" in refused(source={"pipe": {"queue": "q", "colour": 1}})
@@ -306,8 +305,7 @@ def test_a_sink_at_the_location_of_the_source_is_refused() -> None:
 
 
 def test_the_schema_contains_plugin_sections_and_reports_omitted_plugins() -> None:
-    done = call("schema")
-    assert done.code == 0
+    done = call("schema").ended(0)
     schema = json.loads(done.out)
     assert schema["$defs"]["FileSource"]["properties"]["pipe"]["$ref"] == "#/$defs/pipe.source"
     assert schema["$defs"]["pipe.source"]["properties"]["most"]["minimum"] == 1
@@ -325,9 +323,8 @@ def test_a_counter_in_a_payload_of_a_plugin_is_differenced_as_any_other() -> Non
     none: list[Any] = [None] * 4
     messages = Messages(given, [""] * 4, none, [()] * 4, np.zeros(4, np.int64), np.arange(4, dtype=np.int64))
     (decoded,) = PayloadDecoder.of(settings).decode(messages)
-    assert decoded.readings is not None
     scale = settings.readings.scale if settings.readings is not None else 0.0
-    assert sorted(decoded.readings.column("value").to_pylist()) == [0.5 * scale, 2 * scale, 5 * scale]
+    assert sorted(present(decoded.readings).column("value").to_pylist()) == [0.5 * scale, 2 * scale, 5 * scale]
 
 
 def test_a_source_that_does_not_read_again_refuses_counters() -> None:
@@ -410,9 +407,7 @@ def test_a_look_back_with_a_waiting_decoder_is_not_fetched_at_each_poll(monkeypa
 
 def test_a_frozen_mapping_holds_the_settings_of_its_payload() -> None:
     plain = {"series": "series", "time": "time", "value": "value", "payload": {"marks": {"mark": ";"}}}
-    readings = job(readings=plain).readings
-    assert readings is not None
-    assert readings.canonical()["payload"] == {"marks": {"mark": ";"}}
+    assert present(job(readings=plain).readings).canonical()["payload"] == {"marks": {"mark": ";"}}
 
 
 def test_a_plugin_setting_that_is_not_a_json_value_is_refused() -> None:

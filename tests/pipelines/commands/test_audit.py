@@ -139,8 +139,7 @@ def test_each_layer_of_a_forged_ledger_is_found_by_its_audit_check(depth: int, l
     assert code == 4
     first = next(name for name, differences in found.items() if differences)
     assert first == look, found
-    done = call("audit", copy.settings)
-    assert done.said(found[look][0]["what"].split(";")[0])
+    assert call("audit", copy.settings).said(found[look][0]["what"].split(";")[0])
 
 
 def test_an_entry_is_checked_against_its_query_and_the_budget(ran: Job) -> None:

@@ -78,8 +78,7 @@ def everything(folder: Path, *but: str) -> str:
 def test_a_label_outside_the_categories_is_shown_nowhere(tmp_path: Path, other: str | None, missing: str) -> None:
     states = {"categories": list(LABELS), "other": other}
     made = labelled(tmp_path, diary(strange=0.05), states=states, missing=missing)
-    done = fork("run", "settings.yaml", "--debug", cwd=tmp_path)
-    assert done.code == 0, done.err
+    done = fork("run", "settings.yaml", "--debug", cwd=tmp_path).ended(0)
     assert STRANGE not in done.out + done.err + everything(tmp_path, "readings.csv")
     kinds = [*LABELS, *([other] if other else []), *(["missing"] if missing == "state" else [])]
     assert all(row.labels == tuple(kinds) for row in made.rows())
@@ -105,9 +104,7 @@ def test_other_categories_in_one_domain_are_refused(tmp_path: Path) -> None:
             yaml.safe_dump(document | {"states": states, "query": "second", "sink": {"parquet": "second.parquet"}}),
             encoding="utf-8",
         )
-        done = call("run", made.settings)
-        assert done.code == 4
-        assert done.said("domain 'streets': states.")
+        call("run", made.settings).ended(4, "domain 'streets': states.")
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,7 @@ COLUMNS = {"series": "meter", "time": "ts", "value": "kwh"}
 @pytest.mark.parametrize("words", [("--dry-run",), ()], ids=["dry", "run"])
 def test_differing_units_without_a_scale_are_reported(tmp_path: Path, words: tuple[str, ...]) -> None:
     made = job(tmp_path, readings={**COLUMNS, "unit": "W"}, states={"edges": [1, 2], "unit": "kWh"})
-    done = call("run", *words, made.settings)
-    assert done.code == 0, done.err
-    assert done.said("readings.unit is W and states.unit is kWh, but readings.scale is 1")
+    call("run", *words, made.settings).ended(0, "readings.unit is W and states.unit is kWh, but readings.scale is 1")
     found = json.loads(call("run", *words, "--json", made.settings).out)["cautions"]
     assert len(found) == 1
 
@@ -45,9 +43,7 @@ def test_a_dry_run_prints_where_remote_workers_log_published_blocks(
     tmp_path: Path, words: tuple[str, ...], said: bool
 ) -> None:
     live: dict[str, Any] = {"source": {"csv": str(tmp_path / "readings*.csv")}, "sink": {"parquet": "releases"}}
-    made = job(tmp_path, **(live if "--live" in words else {}))
-    done = call("run", "--dry-run", made.settings, *words)
-    assert done.code == 0, done.err
+    done = call("run", "--dry-run", job(tmp_path, **(live if "--live" in words else {})).settings, *words).ended(0)
     assert done.said(ELSEWHERE) == said
 
 
@@ -67,8 +63,7 @@ def test_an_incomplete_last_window_is_reported_with_the_clock_change(tmp_path: P
         "the last 23h before it make no whole window and are left out: the windows end at 2024-04-01T00:00"
     )
     assert done.said("a window of 1d always has 24 hours, and in Europe/London a day has 23 or 25")
-    whole = call("run", "--dry-run", job(tmp_path / "b", windows=windows).settings)
-    assert not whole.said("left out")
+    assert not call("run", "--dry-run", job(tmp_path / "b", windows=windows).settings).said("left out")
 
 
 def test_a_future_end_of_a_batch_job_is_reported(tmp_path: Path) -> None:

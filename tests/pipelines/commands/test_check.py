@@ -18,8 +18,7 @@ TWICE = [(hour, half) for hour in (1, 2, 2, 3) for half in ("00", "30")]
 
 
 def found(made: Job, code: int = 0) -> dict[str, Any]:
-    done = call("check", "--json", made.settings)
-    assert done.code == code, done.err
+    done = call("check", "--json", made.settings).ended(code)
     return json.loads(done.out)
 
 
@@ -219,8 +218,7 @@ def test_names_that_differ_by_blanks_or_the_form_of_letters_are_counted(
     made = job(tmp_path, rows)
     remarks = [one for one in found(made)["remarks"] if "names of series" in one]
     assert [one.split(",")[0] for one in remarks] == ([] if said is None else [said])
-    done = call("init", made.folder / "readings.csv", "-o", tmp_path / "other" / "settings.yaml")
-    assert done.code == 0, done.err
+    done = call("init", made.folder / "readings.csv", "-o", tmp_path / "other" / "settings.yaml").ended(0)
     assert done.said("names 2 differ from another one by blanks around it") == (said is not None)
 
 
@@ -282,8 +280,7 @@ def test_intervals_are_counted_as_by_a_run(tmp_path: Path) -> None:
     lines = [f"{home},{span}" for home in HOMES for span in spans]
     (tmp_path / "readings.csv").write_text("\n".join(["meter,ts,end,label", *lines]) + "\n", encoding="utf-8")
     said = found(made)
-    ran = call("run", "--json", made.settings)
-    assert ran.code == 0, ran.err
+    ran = call("run", "--json", made.settings).ended(0)
     operator = json.loads(ran.out)["operator_only"]
     assert (said["counts"], said["after"]) == (operator["readings"], operator["outside_schedule"]) == (2016, 18)
 
@@ -297,6 +294,4 @@ def test_data_without_a_counted_reading_exit_with_the_code_of_a_run(tmp_path: Pa
 
 
 def test_a_source_that_never_ends_is_refused(tmp_path: Path) -> None:
-    done = call("check", job(tmp_path, source={"stdin": "csv"}).settings)
-    assert done.code == 2
-    assert done.said("source.stdin is read as it comes")
+    call("check", job(tmp_path, source={"stdin": "csv"}).settings).ended(2, "source.stdin is read as it comes")

@@ -19,8 +19,7 @@ Damage = Callable[[sqlite3.Connection], object]
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Job:
     made = job(tmp_path_factory.mktemp("ledger"))
-    done = call("run", made.settings)
-    assert done.code == 0, done.err
+    call("run", made.settings).ended(0)
     return made
 
 
@@ -100,9 +99,7 @@ def test_every_command_reports_damage_with_exit_code_4(ran: Job, tmp_path: Path,
 
 
 def test_an_intact_ledger_is_verified_and_its_heads_verify_later_ledgers(ran: Job, tmp_path: Path) -> None:
-    done = call("ledger", "verify", ran.ledger)
-    assert done.code == 0, done.err
-    assert done.said("Every row is as it was written")
+    done = call("ledger", "verify", ran.ledger).ended(0, "Every row is as it was written")
     found = json.loads(call("ledger", "verify", ran.settings, "--json").out)
     head = found["heads"]["streets"]
     assert head in done.out
@@ -111,21 +108,18 @@ def test_an_intact_ledger_is_verified_and_its_heads_verify_later_ledgers(ran: Jo
     assert call("ledger", "export", ran.ledger, "-o", tmp_path).code == 0
     assert json.loads((tmp_path / "domains.json").read_text(encoding="utf-8"))[0]["head"] == head
     other = head[:-1] + ("0" if head[-1] != "0" else "1")
-    done = call("ledger", "verify", ran.ledger, "--expect", f"streets={other}")
-    assert done.code == 4
-    assert done.said("is not on record as it was")
-    done = call("ledger", "verify", ran.ledger, "--expect", "streets")
-    assert done.code == 2
-    assert done.said("--expect streets: there is no `=` in it; give DOMAIN=HEAD"), done.err
-    done = call("ledger", "verify", ran.ledger, "--expect", str(head))
-    assert (done.code, done.said("there is no `=` in it")) == (2, True), done.err
+    call("ledger", "verify", ran.ledger, "--expect", f"streets={other}").ended(4, "is not on record as it was")
+    call("ledger", "verify", ran.ledger, "--expect", "streets").ended(
+        2, "--expect streets: there is no `=` in it; give DOMAIN=HEAD"
+    )
+    call("ledger", "verify", ran.ledger, "--expect", str(head)).ended(2, "there is no `=` in it")
 
 
 def test_a_mistyped_domain_of_a_head_is_named_as_such(ran: Job) -> None:
     head = json.loads(call("ledger", "verify", ran.ledger, "--json").out)["heads"]["streets"]
-    done = call("ledger", "verify", ran.ledger, "--expect", f"street={head}")
-    assert done.code == 4
-    assert done.said("--expect street: the ledger has no domain of that name; it has 'streets': correct the name")
+    done = call("ledger", "verify", ran.ledger, "--expect", f"street={head}").ended(
+        4, "--expect street: the ledger has no domain of that name; it has 'streets': correct the name"
+    )
     assert not done.said("the record is damaged")
     both = ("--expect", f"street={head}", "--expect", f"streets={head[:-1]}{'0' if head[-1] != '0' else '1'}")
     assert call("ledger", "verify", ran.ledger, *both).said("2 defects, listed above: the record is damaged")

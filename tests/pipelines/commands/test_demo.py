@@ -36,10 +36,12 @@ def first(folder: Path) -> tuple[Done, list[Release]]:
 
 def test_the_demo_shows_the_noise_that_belongs_to_its_data(first: tuple[Done, list[Release]]) -> None:
     done, rows = first
-    assert done.code == 0, done.err
-    assert done.said("forward-backward: sigma 26.78, scale 53.6 half-hours in every count")
-    assert done.said("below sigma 17.18 the slowest of the 28 chains would lose more than 1")
-    assert done.said("mqm-exact 86.4 for the list of the 28 chains, mqm-approx 230.2 for bounds on pi_min and gap")
+    done.ended(
+        0,
+        "forward-backward: sigma 26.78, scale 53.6 half-hours in every count",
+        "below sigma 17.18 the slowest of the 28 chains would lose more than 1",
+        "mqm-exact 86.4 for the list of the 28 chains, mqm-approx 230.2 for bounds on pi_min and gap",
+    )
     assert {(row.scale, row.half_width_95, row.noise_law) for row in rows} == {
         (rows[0].scale, 123, "discrete-laplace-zero-sum")
     }
@@ -112,16 +114,14 @@ def test_the_demo_writes_exactly_the_files_it_names(first: tuple[Done, list[Rele
 def test_a_repeated_demo_publishes_the_same_rows_and_charges_nothing(
     first: tuple[Done, list[Release]], folder: Path
 ) -> None:
-    again = call("demo", "--out", folder)
-    assert again.code == 0
-    assert again.said("nothing was charged: all 52 windows were on record, and the same rows came out")
+    call("demo", "--out", folder).ended(
+        0, "nothing was charged: all 52 windows were on record, and the same rows came out"
+    )
     assert releases_from_batch(read_releases(folder / "releases.parquet")) == first[1]
 
 
 def test_the_demo_settings_run_without_the_demo(first: tuple[Done, list[Release]], folder: Path) -> None:
-    done = call("run", folder / "settings.yaml")
-    assert done.code == 0
-    assert done.said("Nothing was charged")
+    call("run", folder / "settings.yaml").ended(0, "Nothing was charged")
     assert releases_from_batch(read_releases(folder / "releases.parquet")) == first[1]
     shown = call("ledger", "show", folder / "settings.yaml")
     assert shown.said(f"{first[1][-1].loss_after:.9f} after 52 windows charged; naive adding says 52")
@@ -162,6 +162,4 @@ def test_homes_that_lose_more_are_counted_by_their_own_chains(first: tuple[Done,
 
 def test_a_folder_that_cannot_be_written_ends_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    done = call("demo", "--out", tmp_path / "file")
-    assert done.code == 2
-    assert done.said("choose a folder with --out")
+    call("demo", "--out", tmp_path / "file").ended(2, "choose a folder with --out")

@@ -14,6 +14,7 @@ from quiltstream.schemas.model_file import Model
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms.sinks import read_releases
 
+from ...present import present
 from ..jobs import call
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -41,19 +42,16 @@ def test_every_example_settings_file_is_tested() -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_an_example_of_settings_runs(copied: Path, name: str) -> None:
-    done = call("run", copied / name)
-    assert done.code == 0, done.err
+    call("run", copied / name).ended(0)
     settings = read_settings(copied / name)
-    assert settings.sink is not None
-    assert read_releases(settings.path(settings.sink.path)).num_rows == ROWS[name]
+    assert read_releases(settings.path(present(settings.sink).path)).num_rows == ROWS[name]
 
 
 def test_the_model_of_the_london_example_equals_a_fit_of_its_settings(copied: Path) -> None:
     shipped = Model.load(copied / "london-model.json")
-    done = call(
+    call(
         "fit", copied / "london-feeder.yaml", "--exclude", copied / "london-roster.csv", "-o", copied / "again.json"
-    )
-    assert done.code == 0, done.err
+    ).ended(0)
     assert Model.load(copied / "again.json").model_id == shipped.model_id
 
 

@@ -62,8 +62,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_data_file_of_each_format_gives_the_chain_of_a_plain_count(tmp_path: Path, form: str) -> None:
     rows = readings()
     path = write_as(form, tmp_path / f"history.{form}", rows)
-    done = call("fit", path, *POOLED, "-o", tmp_path / "model.json", *OPTIONS, *EDGES)
-    assert done.code == 0, done.err
+    call("fit", path, *POOLED, "-o", tmp_path / "model.json", *OPTIONS, *EDGES).ended(0)
     model = Model.load(tmp_path / "model.json")
     assert model.belief["transition"] == chain_of(rows, set(HOMES))
     assert (model.provenance.series, model.provenance.transitions) == (6, 6 * (48 * 8 - 1))
@@ -75,8 +74,7 @@ def test_settings_define_the_history_and_the_path_of_the_model(tmp_path: Path) -
     rows = readings()
     made = job(tmp_path, rows, model="models/model.json")
     (tmp_path / "out.csv").write_text("series\nm1\nm2\n", encoding="utf-8")
-    done = call("fit", made.settings, *POOLED, "--exclude", tmp_path / "out.csv")
-    assert done.code == 0, done.err
+    done = call("fit", made.settings, *POOLED, "--exclude", tmp_path / "out.csv").ended(0)
     model = Model.load(tmp_path / "models" / "model.json")
     assert model.belief["transition"] == chain_of(rows, set(HOMES) - {"m1", "m2"})
     assert done.said("4 of its series are in the settings' roster")
@@ -87,18 +85,16 @@ def test_a_list_of_series_and_the_times_select_the_history(tmp_path: Path) -> No
     rows = readings()
     made = job(tmp_path, rows, model="model.json")
     (tmp_path / "only.csv").write_text("meter,street\nm5,x\nm6,x\n", encoding="utf-8")
-    done = call(
+    call(
         "fit", made.settings, *POOLED, "--only", tmp_path / "only.csv", "--start", "2024-03-02", "--stop", "2024-03-08"
-    )
-    assert done.code == 0, done.err
+    ).ended(0)
     model = Model.load(tmp_path / "model.json")
     chosen = [row for row in rows if "2024-03-02" <= row[1] < "2024-03-08"]
     assert model.belief["transition"] == chain_of(chosen, {"m5", "m6"})
 
 
 def test_the_diagnostics_and_the_picture_describe_the_belief(tmp_path: Path) -> None:
-    made = job(tmp_path, model="model.json")
-    done = call("fit", made.settings, *POOLED)
+    done = call("fit", job(tmp_path, model="model.json").settings, *POOLED)
     found = json.loads((tmp_path / "model.json").read_text(encoding="utf-8"))
     diagnostics = found["diagnostics"]
     assert sum(diagnostics["visits"]) == 6 * 48 * 8
@@ -125,9 +121,7 @@ def test_the_order_of_the_rows_and_duplicates_do_not_change_the_model(tmp_path: 
 
 def test_few_visits_of_the_rarest_state_are_warned_of(tmp_path: Path) -> None:
     made = job(tmp_path, readings(days=1, homes=["m1", "m2"]), model="model.json")
-    done = call("fit", made.settings, *POOLED, "--smoothing", "0.2")
-    assert done.code == 0, done.err
-    assert done.said("the rarest state was visited")
+    call("fit", made.settings, *POOLED, "--smoothing", "0.2").ended(0, "the rarest state was visited")
     assert Model.load(tmp_path / "model.json").provenance.notes
 
 
@@ -157,16 +151,12 @@ def test_an_impossible_fit_exits_with_code_2(
     job(tmp_path / "made", model="model.json")
     monkeypatch.chdir(tmp_path / "made")
     before = {path.name: path.read_bytes() for path in (tmp_path / "made").iterdir()}
-    done = call("fit", *words)
-    assert done.code == 2
-    assert done.said(message)
+    call("fit", *words).ended(2, message)
     assert {path.name: path.read_bytes() for path in (tmp_path / "made").iterdir()} == before
 
 
 def test_settings_with_bounds_by_hand_need_a_place_for_the_model(tmp_path: Path) -> None:
-    done = call("fit", job(tmp_path).settings)
-    assert done.code == 2
-    assert done.said("say with -o where the model is to be written")
+    call("fit", job(tmp_path).settings).ended(2, "say with -o where the model is to be written")
 
 
 def test_the_column_of_a_list_of_series_is_the_rosters_or_the_one_that_is_named(tmp_path: Path) -> None:
@@ -199,17 +189,15 @@ def test_a_list_matching_no_series_is_refused_and_not_quoted(
 ) -> None:
     made = job(tmp_path, model="model.json")
     (tmp_path / "list.csv").write_text(content, encoding="utf-8")
-    done = call("fit", made.settings, *POOLED, f"--{option}", tmp_path / "list.csv")
-    assert done.code == 2
-    assert done.said(message)
-    assert done.said(f"--{option}-column")
+    done = call("fit", made.settings, *POOLED, f"--{option}", tmp_path / "list.csv").ended(
+        2, message, f"--{option}-column"
+    )
     assert not any(name in done.err for name in ("m1", "M1", "street"))
     assert not (tmp_path / "model.json").exists()
 
 
 def test_the_model_records_the_digests_of_its_source_files(tmp_path: Path) -> None:
-    made = job(tmp_path, model="model.json", source={"csv": "read*.csv"})
-    call("fit", made.settings, *POOLED)
+    call("fit", job(tmp_path, model="model.json", source={"csv": "read*.csv"}).settings, *POOLED)
     digest = hashlib.blake2b((tmp_path / "readings.csv").read_bytes(), digest_size=16).hexdigest()
     assert Model.load(tmp_path / "model.json").provenance.source_digests == (digest,)
 
@@ -260,8 +248,7 @@ def test_a_fit_reports_the_losses_of_its_history_under_richer_beliefs(leveled: t
 @pytest.mark.usefixtures("unchecked")
 def test_own_chains_are_checked_at_the_epsilon_of_the_settings(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json", privacy={"epsilon": 0.2, "mechanism": "forward-backward", "budget": 0.2})
-    done = call("fit", made.settings, "--cover", "0.7")
-    assert done.code == 0, done.err
+    done = call("fit", made.settings, "--cover", "0.7").ended(0)
     cover = Model.load(tmp_path / "model.json").diagnostics["cover"]
     own, sigma = cover["checked"]["own"], cover["checked"]["sigma"]
     assert (cover["checked"]["epsilon"], own["series"]) == (0.2, 6)
@@ -324,8 +311,7 @@ def test_a_rhythm_is_fitted_by_the_slot_of_the_day_and_published_under(tmp_path:
     made = job(
         tmp_path, rows, model="model.json", privacy={"epsilon": 1.0, "budget": 1.0, "mechanism": "forward-backward"}
     )
-    done = call("fit", made.settings, "--belief", "periodic")
-    assert done.code == 0, done.err
+    done = call("fit", made.settings, "--belief", "periodic").ended(0)
     model = Model.load(tmp_path / "model.json")
     chain = PeriodicChain.from_dict(model.belief)
     # slot 20 of the day in plain Python: 8 days of 6 homes, and 10 visits of the pooled row
@@ -341,8 +327,7 @@ def test_a_rhythm_is_fitted_by_the_slot_of_the_day_and_published_under(tmp_path:
     assert (chain.transitions == chain.transitions.round(4)).all()
     assert done.said("with a kernel for each of the 48 slots of the day")
     assert done.said("Holidays and seasons are regimes that this chain does not know")
-    done = call("run", made.settings)
-    assert done.code == 0, done.err
+    call("run", made.settings).ended(0)
     sigma = model.diagnostics["rhythm"]["sigma"]
     assert pl.read_parquet(tmp_path / "releases.parquet")["epsilon_dp"].max() == pytest.approx(1 / sigma, rel=2e-3)
 
@@ -350,15 +335,16 @@ def test_a_rhythm_is_fitted_by_the_slot_of_the_day_and_published_under(tmp_path:
 def test_a_rhythm_of_slots_that_do_not_divide_the_day_is_refused(tmp_path: Path) -> None:
     path = write_as("csv", tmp_path / "history.csv", readings())
     words = [*OPTIONS[:-3], "7h", *OPTIONS[-2:]]
-    done = call("fit", path, "-o", tmp_path / "model.json", *words, *EDGES, "--belief", "periodic")
-    assert done.code == 2
-    assert done.said("--belief periodic: slots of 7h do not divide the day; use --belief level")
+    call("fit", path, "-o", tmp_path / "model.json", *words, *EDGES, "--belief", "periodic").ended(
+        2, "--belief periodic: slots of 7h do not divide the day; use --belief level"
+    )
 
 
 def test_a_certificate_of_the_exact_account_is_kept_with_the_pooled_chain(tmp_path: Path) -> None:
     path = write_as("csv", tmp_path / "history.csv", readings())
-    done = call("fit", path, "-o", tmp_path / "model.json", *OPTIONS, *EDGES, "--belief", "pooled", "--certify")
-    assert done.code == 0, done.err
+    done = call("fit", path, "-o", tmp_path / "model.json", *OPTIONS, *EDGES, "--belief", "pooled", "--certify").ended(
+        0
+    )
     belief = belief_from_dict(Model.load(tmp_path / "model.json").belief)
     assert len(belief.certificates) == 1
     assert done.said(f"endless: sigma {1 / belief.certificates[0].density:.4f}, kept in the model")
@@ -367,9 +353,7 @@ def test_a_certificate_of_the_exact_account_is_kept_with_the_pooled_chain(tmp_pa
 
 @pytest.mark.usefixtures("unchecked")
 def test_own_chains_of_most_series_are_a_list_whose_slowest_chain_is_not_rounded(tmp_path: Path) -> None:
-    made = job(tmp_path, model="model.json")
-    done = call("fit", made.settings, "--belief", "series", "--cover", "0.5")
-    assert done.code == 0, done.err
+    done = call("fit", job(tmp_path, model="model.json").settings, "--belief", "series", "--cover", "0.5").ended(0)
     model = Model.load(tmp_path / "model.json")
     belief = belief_from_dict(model.belief)
     assert isinstance(belief, FiniteClass)
@@ -402,21 +386,19 @@ def test_own_chains_of_most_series_are_a_list_whose_slowest_chain_is_not_rounded
 def test_a_cover_unattainable_by_the_history_writes_no_model(
     tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
-    made = job(tmp_path, model="model.json")
-    done = call("fit", made.settings, *words)
-    assert done.code == 2
-    assert done.said(message)
+    call("fit", job(tmp_path, model="model.json").settings, *words).ended(2, message)
     assert not (tmp_path / "model.json").exists()
 
 
 def test_a_history_of_one_series_is_refused_with_advice_to_fit_one_chain(tmp_path: Path) -> None:
     path = write_as("csv", tmp_path / "history.csv", readings(homes=["m1"]))
     words = ("fit", path, "-o", tmp_path / "model.json", *OPTIONS, *EDGES)
-    done = call(*words)
-    assert done.code == 2
-    assert done.said("--cover: 0.9 of a history of 1 series")
-    assert done.said("with probability 1/2 = 0.500")
-    assert done.said("the largest for this history is --cover 0.5; without a cover, --belief pooled")
+    call(*words).ended(
+        2,
+        "--cover: 0.9 of a history of 1 series",
+        "with probability 1/2 = 0.500",
+        "the largest for this history is --cover 0.5; without a cover, --belief pooled",
+    )
     assert not (tmp_path / "model.json").exists()
     assert call(*words, *POOLED).code == 0
 
@@ -426,8 +408,7 @@ def test_a_job_publishes_under_a_class_of_most_series_for_its_epsilon(
 ) -> None:
     privacy = {"epsilon": 1.0, "budget": 1.0, "mechanism": "forward-backward"}
     made = copied(leveled, tmp_path, privacy=privacy)
-    done = call("run", made.settings)
-    assert done.code == 0, done.err
+    call("run", made.settings).ended(0)
     sigma = Model.load(tmp_path / "model.json").diagnostics["cover"]["sigma"]
     rows = pl.read_parquet(tmp_path / "releases.parquet")
     assert rows["epsilon_dp"].max() == pytest.approx(1 / sigma, rel=2e-3)
@@ -436,10 +417,9 @@ def test_a_job_publishes_under_a_class_of_most_series_for_its_epsilon(
 
 
 def test_a_job_with_another_mechanism_refuses_a_class_without_quilts(leveled: tuple[Done, Job], tmp_path: Path) -> None:
-    done = call("run", copied(leveled, tmp_path).settings)
-    assert done.code == 2
-    assert done.said("privacy.mechanism is mqm-approx")
-    assert done.said("use forward-backward, or fit a model with --belief pooled")
+    call("run", copied(leveled, tmp_path).settings).ended(
+        2, "privacy.mechanism is mqm-approx", "use forward-backward, or fit a model with --belief pooled"
+    )
 
 
 @pytest.mark.parametrize("slots", [47, 49])
@@ -449,9 +429,7 @@ def test_a_job_refuses_a_rhythm_that_does_not_fit_the_day(tmp_path: Path, slots:
     model = Model.load(tmp_path / "model.json")
     kernel = model.belief["transition"]
     replace(model, belief=PeriodicChain([kernel] * slots).to_dict()).save(tmp_path / "model.json")
-    done = call("run", made.settings)
-    assert done.code == 2
-    assert done.said(f"{slots} matrices, one a slot, but a day has 48 slots")
+    call("run", made.settings).ended(2, f"{slots} matrices, one a slot, but a day has 48 slots")
     replace(model, belief=PeriodicChain([kernel] * 48).to_dict()).save(tmp_path / "model.json")
     assert call("run", made.settings, "--dry-run").code == 0
 
@@ -473,8 +451,7 @@ def test_a_file_of_semicolons_and_decimal_commas_is_read_by_options(tmp_path: Pa
     refused = call(*words, *EDGES, "--encoding", "latin-1")
     assert refused.code != 0
     assert refused.said('set source.delimiter to ";" (fit of a data file: --delimiter)'), refused.err
-    done = call(*words, *EDGES, "--encoding", "latin-1", "--delimiter", ";", "--decimal", ",")
-    assert done.code == 0, done.err
+    call(*words, *EDGES, "--encoding", "latin-1", "--delimiter", ";", "--decimal", ",").ended(0)
     assert Model.load(tmp_path / "model.json").belief["transition"] == chain_of(rows, set(HOMES))
     settings = call("fit", job(tmp_path / "job").settings, "--delimiter", ";")
     assert settings.said("--delimiter is for data files"), settings.err

@@ -28,9 +28,7 @@ def test_the_dry_run_of_a_live_job_prints_a_schedule_without_end(
     tmp_path: Path, words: tuple[str, ...], source: dict[str, Any]
 ) -> None:
     one = made(tmp_path, windows=ENDLESS, source=source)
-    done = call("run", "--dry-run", *words, one.settings)
-    assert done.code == 0, done.err
-    assert done.said("2024-03-01T00:00:00Z, without end"), done.out
+    done = call("run", "--dry-run", *words, one.settings).ended(0, "2024-03-01T00:00:00Z, without end")
     assert not done.said("windows.stop")
     assert not done.said("the last reading")
     said = json.loads(call("run", "--dry-run", "--json", *words, one.settings).out)
@@ -39,8 +37,7 @@ def test_the_dry_run_of_a_live_job_prints_a_schedule_without_end(
 
 
 def test_the_dry_run_of_a_batch_job_prints_an_end_at_the_last_reading(tmp_path: Path) -> None:
-    one = made(tmp_path, windows=ENDLESS)
-    done = call("run", "--dry-run", one.settings)
+    done = call("run", "--dry-run", made(tmp_path, windows=ENDLESS).settings)
     assert done.said("to the last reading"), done.out
     assert done.said("windows.stop: left out, so taken from the data, as public, and frozen by the first run")
 
@@ -53,16 +50,14 @@ def test_the_dry_run_of_a_live_job_prints_the_configured_end(tmp_path: Path) -> 
 
 def test_a_live_job_without_a_first_window_is_refused_by_the_dry_run_as_by_the_run(tmp_path: Path) -> None:
     one = made(tmp_path, windows={"size": "1d"})
-    done = call("run", "--dry-run", "--live", one.settings)
-    assert done.code == 2
-    assert done.said("windows.start is missing: a live source never ends")
+    call("run", "--dry-run", "--live", one.settings).ended(2, "windows.start is missing: a live source never ends")
 
 
 def test_the_dry_run_of_a_live_job_without_a_roster_reports_joining_series(tmp_path: Path) -> None:
     one = made(tmp_path, roster=None, group_by=None)
-    done = call("run", "--dry-run", "--live", one.settings)
-    assert done.code == 0, done.err
-    assert done.said("roster: left out, so taken from the data, as public, window by window"), done.out
+    call("run", "--dry-run", "--live", one.settings).ended(
+        0, "roster: left out, so taken from the data, as public, window by window"
+    )
 
 
 def test_a_number_without_a_bound_is_null_in_the_json_of_a_dry_run(tmp_path: Path) -> None:
@@ -72,8 +67,7 @@ def test_a_number_without_a_bound_is_null_in_the_json_of_a_dry_run(tmp_path: Pat
         tmp_path / "model.json"
     )
     one = made(tmp_path, windows=ENDLESS, model="model.json", privacy={"epsilon": 1.0, "mechanism": "forward-backward"})
-    done = call("run", "--dry-run", "--live", "--json", one.settings)
-    assert done.code == 0, done.err
+    done = call("run", "--dry-run", "--live", "--json", one.settings).ended(0)
     said = json.loads(done.out)
     assert said["cost"]["quilts"] is None
     assert said["cost"]["loss"] <= 1

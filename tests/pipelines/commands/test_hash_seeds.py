@@ -51,8 +51,7 @@ def test_processes_of_different_hash_seeds_publish_the_same_bytes(
                 mine = [row for row in rows if row[0] == home]
                 write_csv(made.folder / "inbox" / f"{home}.csv", [*mine, (home, "no instant", 0.1)])
         monkeypatch.setenv("PYTHONHASHSEED", seed)
-        done = spawn(*changed, cwd=tmp_path / seed, program=TRUE)
-        assert done.code == 0, done.err
+        done = spawn(*changed, cwd=tmp_path / seed, program=TRUE).ended(0)
         orders.add(done.out)
         outputs = [tmp_path / seed / name / file for name in changed for file in ("releases.jsonl", "rejects.csv")]
         files.add(tuple(one.read_bytes() for one in outputs))

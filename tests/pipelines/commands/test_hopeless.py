@@ -30,8 +30,7 @@ def course(made: Job, *words: str) -> dict[str, Any]:
 
 def test_a_run_with_noise_above_the_limit_charges_nothing_without_consent(tmp_path: Path) -> None:
     made = job(tmp_path, **ONE)
-    done = call("run", made.settings)
-    assert done.code == 2
+    done = call("run", made.settings).ended(2)
     for text in (
         "most_error is 0.5: the expected error of a count is",
         "- a roster with all 6 series in one group: ",
@@ -51,15 +50,13 @@ def test_a_run_with_noise_above_the_limit_charges_nothing_without_consent(tmp_pa
     assert call("run", "--dry-run", made.settings).said("THE NOISE DROWNS THE COUNTS")
     assert course(made, "--accept-noise")["run"]["code"] == 0
 
-    accepted = call("run", "--accept-noise", "--json", made.settings)
-    assert accepted.code == 0, accepted.err
+    accepted = call("run", "--accept-noise", "--json", made.settings).ended(0)
     summary = json.loads(accepted.out)
     (row, *_) = made.rows()
     assert (summary["scale"], summary["half_width_95"]) == (row.scale, row.half_width_95)
     assert summary["median_share"] == pytest.approx(said["median_share"])
     again = call("run", made.settings)  # on record: nothing is charged, and nothing is asked
-    assert again.code == 0, again.err
-    assert again.said("expected error is")
+    again.ended(0, "expected error is")
 
 
 def test_a_dry_run_predicts_the_run_on_a_charged_domain(tmp_path: Path) -> None:
@@ -84,17 +81,14 @@ def test_a_dry_run_predicts_the_run_on_a_charged_domain(tmp_path: Path) -> None:
 
 def test_a_stand_in_belief_is_refused_and_if_accepted_marked_in_every_row(tmp_path: Path) -> None:
     made = job(tmp_path, model="stand-in", windows=ONE["windows"])
-    done = call("run", made.settings)
-    assert done.code == 2
-    assert done.said("model is stand-in: its bounds are made of slots.interval alone"), done.err
-    assert done.said("quiltstream fit SETTINGS --exclude ROSTER")
+    call("run", made.settings).ended(
+        2, "model is stand-in: its bounds are made of slots.interval alone", "quiltstream fit SETTINGS --exclude ROSTER"
+    )
     assert not made.ledger.exists()
     assert call("run", "--dry-run", made.settings).said("THE BELIEF IS A STAND-IN")
     assert course(made)["run"]["code"] == 2
     assert course(made, "--accept-stand-in")["run"]["code"] == 0
-    accepted = call("run", "--accept-stand-in", made.settings)
-    assert accepted.code == 0, accepted.err
-    assert accepted.said("THE BELIEF IS A STAND-IN")
+    call("run", "--accept-stand-in", made.settings).ended(0, "THE BELIEF IS A STAND-IN")
     assert {row.model_provenance for row in made.rows()} == {"stand-in: not fitted to any data"}
     assert call("run", made.settings).code == 2
 
@@ -148,8 +142,7 @@ def test_a_dry_run_of_a_job_that_ends_refuses_topics_as_the_run_does(tmp_path: P
     made = job(tmp_path, sink={"kafka": {"topic": "t", "servers": "localhost:1"}})
     dry, done = call("run", "--dry-run", made.settings), call("run", made.settings)
     assert (dry.code, dry.err) == (done.code, done.err)
-    assert dry.code == 2
-    assert dry.said("sink.kafka is for live jobs")
+    dry.ended(2, "sink.kafka is for live jobs")
 
 
 @pytest.mark.parametrize(
@@ -178,8 +171,7 @@ def test_a_spent_budget_is_reported_with_the_command_that_raises_it_enough(tmp_p
     made = job(tmp_path)
     assert call("run", made.settings).code == 0
     change(made, query="again", sink={"parquet": "again.parquet"}, privacy={"epsilon": 8.0, "budget": 1.0})
-    refused = call("run", made.settings)
-    assert refused.code == 3
+    refused = call("run", made.settings).ended(3)
     said = " ".join(refused.err.split())
     found = re.search(r"at least (\S+) by `quiltstream ledger budget LEDGER streets (\S+)`, an explicit", said)
     assert found is not None, said
@@ -192,10 +184,11 @@ def test_a_dry_run_goes_by_the_budget_on_record_and_names_that_of_the_settings(t
     made = job(tmp_path)
     assert call("run", made.settings).code == 0
     change(made, privacy={"epsilon": 1.0, "budget": 3})
-    dry = call("run", "--dry-run", made.settings)
-    assert dry.code == 4
-    assert dry.said("1 on record, 3 in the settings: it allows, on an empty account, the whole schedule")
-    assert dry.said("privacy.budget is 3.0, but on record it is 1.0")
+    call("run", "--dry-run", made.settings).ended(
+        4,
+        "1 on record, 3 in the settings: it allows, on an empty account, the whole schedule",
+        "privacy.budget is 3.0, but on record it is 1.0",
+    )
 
 
 def test_a_remedy_that_leaves_too_much_noise_is_marked_as_not_enough(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from quiltstream.pipelines import data
 from quiltstream.privacy import MixingBounds, mqm_approx
 from quiltstream.schemas.settings.job import read_settings
 
+from ...present import present
 from ..jobs import Row, call, fork, readings, write_as, write_csv
 
 #: What a run of settings as `init` writes them must be told: one histogram a series, and no fitted belief.
@@ -26,8 +27,7 @@ ACCEPTED = "--accept-stand-in", "--accept-noise"
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
 def test_settings_from_a_file_of_each_format_run(tmp_path: Path, form: str) -> None:
     path = write_as(form, tmp_path / f"load.{form}", readings(days=3, homes=["m1", "m2"]))
-    done = call("init", path, "-o", tmp_path / "settings.yaml")
-    assert done.code == 0, done.err
+    call("init", path, "-o", tmp_path / "settings.yaml").ended(0)
     settings = read_settings(tmp_path / "settings.yaml")
     assert settings.readings is not None
     assert (settings.readings.series, settings.readings.time, settings.readings.value) == ("meter", "ts", "kwh")
@@ -38,10 +38,9 @@ def test_settings_from_a_file_of_each_format_run(tmp_path: Path, form: str) -> N
     # the stand-in bounds by hand, without a chain for mqm-exact
     beside = mqm_approx(MixingBounds(0.01, 0.1, kind="unknown"), 1.0).sigma
     assert dry.said(f"sigma by mqm-approx {beside:.1f}")
-    ran = call("run", *ACCEPTED, tmp_path / "settings.yaml")
-    assert ran.code == 0, ran.err
-    assert ran.said("3 newly on record (3 of them drawn by this job), 0 on record before, of 3")
-    assert ran.said("288 in the schedule")
+    call("run", *ACCEPTED, tmp_path / "settings.yaml").ended(
+        0, "3 newly on record (3 of them drawn by this job), 0 on record before, of 3", "288 in the schedule"
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,16 +55,13 @@ def test_settings_from_a_file_of_each_format_run(tmp_path: Path, form: str) -> N
 def test_columns_interval_and_unit_of_the_shipped_data_are_guessed(
     tmp_path: Path, name: str, series: str | None, time: str | list[str], value: str, interval: str, scale: float
 ) -> None:
-    done = call("init", data.path(name), "-o", tmp_path / "settings.yaml")
-    assert done.code == 0, done.err
+    call("init", data.path(name), "-o", tmp_path / "settings.yaml").ended(0)
     settings = read_settings(tmp_path / "settings.yaml")
-    readings_ = settings.readings
-    assert readings_ is not None
+    readings_ = present(settings.readings)
     named = readings_.series if isinstance(readings_.series, str) else None
     assert (named, readings_.time, readings_.value) == (series, time, value)
     assert (settings.slots.interval, readings_.scale) == (interval, scale)
-    dry = call("run", "--dry-run", tmp_path / "settings.yaml")
-    assert dry.code == 2, "the run refuses a stand-in"
+    assert call("run", "--dry-run", tmp_path / "settings.yaml").code == 2, "the run refuses a stand-in"
     accepted = ("--accept-stand-in", "--accept-noise")
     assert call("run", "--dry-run", *accepted, tmp_path / "settings.yaml").code in {0, 3}
 
@@ -108,8 +104,7 @@ def test_times_as_numbers_are_recognised_by_their_size(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
     assert call("init", tmp_path / "x.csv", "-o", tmp_path / "s.yaml").code == 0
     settings = read_settings(tmp_path / "s.yaml")
-    assert settings.readings is not None
-    assert (settings.readings.time_unit, settings.slots.interval) == ("ms", "1min")
+    assert (present(settings.readings).time_unit, settings.slots.interval) == ("ms", "1min")
     assert call("run", *ACCEPTED, tmp_path / "s.yaml").said("newly on record")
 
 
@@ -122,11 +117,9 @@ def test_whole_numbers_of_each_unit_since_1970_are_read_as_times(tmp_path: Path,
     table = pa.table({"meter": ["M1"] * 96, f"time_{unit}": stamps, "kwh": [0.1 + at % 5 for at in range(96)]})
     path = tmp_path / f"x.{form}"
     pq.write_table(table, path) if form == "parquet" else pa_csv.write_csv(table, path)
-    done = call("init", path, "-o", tmp_path / "s.yaml")
-    assert done.code == 0, done.err
+    call("init", path, "-o", tmp_path / "s.yaml").ended(0)
     settings = read_settings(tmp_path / "s.yaml")
-    assert settings.readings is not None
-    assert (settings.readings.time_unit, settings.slots.interval) == (unit, "30min")
+    assert (present(settings.readings).time_unit, settings.slots.interval) == (unit, "30min")
     found = json.loads(call("check", "--json", tmp_path / "s.yaml").out)
     assert (found["readings"], found["first"], found["last"]) == (96, "2024-01-01T00:00:00Z", "2024-01-02T23:30:00Z")
 
@@ -172,18 +165,13 @@ def test_an_unreadable_file_is_reported_without_its_data(
     tmp_path: Path, name: str, content: bytes, code: int, message: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    done = call("init", tmp_path / name, "-o", tmp_path / "settings.yaml")
-    assert done.code == code, done.err
-    assert done.said(message)
-    assert "secret" not in done.err
+    call("init", tmp_path / name, "-o", tmp_path / "settings.yaml").ended(code, message).hid("secret")
     assert not (tmp_path / "settings.yaml").exists()
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.jsonl", "x.avro"])
 def test_a_missing_file_is_reported(tmp_path: Path, name: str) -> None:
-    done = call("init", tmp_path / name, "-o", tmp_path / "settings.yaml")
-    assert done.code == 5
-    assert done.said("there is no such file; check the path")
+    call("init", tmp_path / name, "-o", tmp_path / "settings.yaml").ended(5, "there is no such file; check the path")
 
 
 def test_a_line_that_is_not_text_is_never_printed(tmp_path: Path) -> None:
@@ -202,11 +190,8 @@ def test_consecutive_days_are_not_read_as_months(tmp_path: Path, form: str) -> N
     stamps = [dt.datetime(2024, 1, 1) + dt.timedelta(hours=hour) for hour in range(240)]
     lines = [f"m,{stamp.strftime(form)},1.5" for stamp in stamps]
     (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh", *lines]), encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "s.yaml")
-    assert done.code == 0, done.err
-    settings = read_settings(tmp_path / "s.yaml")
-    assert settings.readings is not None
-    assert settings.readings.time_format == form
+    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "s.yaml").ended(0)
+    assert present(read_settings(tmp_path / "s.yaml").readings).time_format == form
     assert done.said("reads the times too: see which is right")
     assert done.said("windows 10 of 1d")
 
@@ -215,11 +200,8 @@ def test_an_ambiguous_day_and_month_order_is_reported(tmp_path: Path) -> None:
     def of(days: range) -> str:
         lines = [f"m,{day:02}/02/2024 {hour:02}:00,1.5" for day in days for hour in range(24)]
         (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh", *lines]), encoding="utf-8")
-        done = call("init", tmp_path / "x.csv", "-o", tmp_path / "s.yaml", "--force")
-        assert done.code == 0, done.err
-        settings = read_settings(tmp_path / "s.yaml")
-        assert settings.readings is not None
-        assert settings.readings.time_format == "%d/%m/%Y %H:%M"
+        done = call("init", tmp_path / "x.csv", "-o", tmp_path / "s.yaml", "--force").ended(0)
+        assert present(read_settings(tmp_path / "s.yaml").readings).time_format == "%d/%m/%Y %H:%M"
         return " ".join(done.out.split()) + (tmp_path / "s.yaml").read_text(encoding="utf-8")
 
     said = of(range(1, 12))
@@ -232,18 +214,12 @@ def test_a_history_is_held_out_of_what_is_published_and_three_commands_publish(t
     homes = [f"m{number}" for number in range(8)]
     path = write_csv(tmp_path / "load.csv", readings(days=28, homes=homes))
     settings, roster = tmp_path / "settings.yaml", tmp_path / "roster.csv"
-    done = call("init", path, "--hold-out", "0.5", "-o", settings)
-    assert done.code == 0, done.err
-    assert done.said("4 series, the history of the model")
+    call("init", path, "--hold-out", "0.5", "-o", settings).ended(0, "4 series, the history of the model")
     assert roster.read_text(encoding="utf-8").split() == ["series,group", "m0,all", "m2,all", "m4,all", "m6,all"]
-    refused = call("run", settings)
-    assert refused.code == 2
+    refused = call("run", settings).ended(2)
     assert "model.json" in refused.err
-    fitted = call("fit", settings, "--exclude", roster, "--cover", "0.5")
-    assert fitted.code == 0, fitted.err
-    dry = call("run", "--dry-run", settings)
-    assert dry.code == 0, dry.err
-    assert dry.said("1 group histogram of 4 series")
+    call("fit", settings, "--exclude", roster, "--cover", "0.5").ended(0)
+    call("run", "--dry-run", settings).ended(0, "1 group histogram of 4 series")
 
 
 @pytest.mark.parametrize(("homes", "cover"), [(3, "0.5"), (5, "0.66"), (16, "0.88"), (22, "0.9")])
@@ -252,14 +228,12 @@ def test_the_printed_cover_is_the_largest_that_a_short_history_allows(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_csv(Path("load.csv"), readings(days=14, homes=[f"m{number}" for number in range(homes)]))
-    done = call("init", "load.csv", "--hold-out", "0.5")
-    assert done.code == 0, done.err
+    done = call("init", "load.csv", "--hold-out", "0.5").ended(0)
     command = f"quiltstream fit settings.yaml --cover {cover} --exclude roster.csv"
     assert done.said(f"Read it, then: {command}")
     assert Path("settings.yaml").read_text(encoding="utf-8").count(f"#   {command}") == 2
     assert done.said(f"{homes // 2}/{homes // 2 + 1} at most") == (cover != "0.9")
-    fitted = call(*shlex.split(command)[1:])
-    assert fitted.code == 0, fitted.err
+    call(*shlex.split(command)[1:]).ended(0)
     more = call("fit", "settings.yaml", "--exclude", "roster.csv", "--cover", f"{float(cover) + 0.01:g}")
     assert (more.code == 2) == (cover != "0.9")
     assert more.said(f"the largest for this history is --cover {cover};") == (cover != "0.9")
@@ -304,12 +278,10 @@ def test_a_single_series_is_told_the_ways_to_a_model_that_it_has(tmp_path: Path)
 )
 def test_a_file_named_as_a_day_a_number_or_a_word_of_yaml_is_described(tmp_path: Path, stem: str) -> None:
     path = write_csv(tmp_path / f"{stem}.csv", readings(days=2, homes=["m1"]))
-    done = call("init", path, "-o", tmp_path / "settings.yaml")
-    assert done.code == 0, done.err
+    call("init", path, "-o", tmp_path / "settings.yaml").ended(0)
     settings, name = read_settings(tmp_path / "settings.yaml"), stem.replace("_", "-")
     assert (settings.domain, settings.query) == (name, f"{name}-histogram")
-    assert settings.sink is not None
-    assert settings.sink.parquet == f"{name}-releases.parquet"
+    assert present(settings.sink).parquet == f"{name}-releases.parquet"
 
 
 @pytest.mark.parametrize(
@@ -324,8 +296,7 @@ def test_a_share_to_hold_out_that_leaves_nothing_of_one_kind_is_refused(
     tmp_path: Path, homes: list[str], share: str, said: str
 ) -> None:
     path = write_csv(tmp_path / "load.csv", readings(days=3, homes=homes))
-    done = call("init", path, "--hold-out", share, "-o", tmp_path / "settings.yaml")
-    assert done.code == 2
+    done = call("init", path, "--hold-out", share, "-o", tmp_path / "settings.yaml").ended(2)
     assert said in " ".join(done.err.split())
     assert not (tmp_path / "settings.yaml").exists()
 
@@ -333,8 +304,9 @@ def test_a_share_to_hold_out_that_leaves_nothing_of_one_kind_is_refused(
 def test_a_fully_excluded_history_is_refused_with_advice_to_hold_out(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "load.csv", readings(days=3, homes=["m1", "m2"]))
     assert call("init", path, "-o", tmp_path / "settings.yaml").code == 0
-    done = call("fit", tmp_path / "settings.yaml", "--exclude", tmp_path / "roster.csv", "-o", tmp_path / "model.json")
-    assert done.code == 2
+    done = call(
+        "fit", tmp_path / "settings.yaml", "--exclude", tmp_path / "roster.csv", "-o", tmp_path / "model.json"
+    ).ended(2)
     assert "--hold-out 0.5" in done.err
 
 
@@ -358,9 +330,9 @@ def stages(path: Path, *, offset: str = "") -> Path:
 @pytest.mark.parametrize("offset", ["", "Z"])
 def test_a_zone_makes_the_windows_days_of_its_calendar(tmp_path: Path, offset: str) -> None:
     path = stages(tmp_path / "schlaf.csv", offset=offset)
-    done = call("init", path, "-o", tmp_path / "settings.yaml", "--timezone", "Europe/Berlin")
-    assert done.code == 0, done.err
-    assert done.said("windows 14 days")
+    done = call("init", path, "-o", tmp_path / "settings.yaml", "--timezone", "Europe/Berlin").ended(
+        0, "windows 14 days"
+    )
     assert done.said("days are of Europe/Berlin") or done.said("and days, are of Europe/Berlin")
     settings = read_settings(tmp_path / "settings.yaml")
     assert (settings.slots.timezone, settings.windows.size, len(settings.schedule)) == ("Europe/Berlin", "day", 14)
@@ -405,10 +377,8 @@ def local_night(path: Path, *clocks: str, wide: bool = False) -> Path:
 )
 def test_the_order_of_rows_tells_a_doubled_hour_apart(tmp_path: Path, clocks: str, in_order: bool, wide: bool) -> None:
     path = local_night(tmp_path / "x.csv", clocks, wide=wide)
-    done = call("init", path, "-o", tmp_path / "settings.yaml", "--timezone", "Europe/Berlin")
-    assert done.code == 0, done.err
-    made = read_settings(tmp_path / "settings.yaml").readings
-    assert made is not None
+    done = call("init", path, "-o", tmp_path / "settings.yaml", "--timezone", "Europe/Berlin").ended(0)
+    made = present(read_settings(tmp_path / "settings.yaml").readings)
     assert (made.ambiguous == "in-order") == in_order == done.said("told apart by the order of rows")
     found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
     assert not in_order or found["contradicting"] == 0
@@ -422,23 +392,21 @@ def test_local_times_are_noticed_without_a_zone_and_read_as_utc(tmp_path: Path) 
     )
     hint = "if the data have local times, set {} to their zone, such as Europe/Berlin"
     assert done.said(f"times without an offset are read as UTC; {said}: {hint.format('--timezone')}")
-    made = read_settings(tmp_path / "settings.yaml").readings
-    assert made is not None
-    assert made.ambiguous == "earliest"
+    assert present(read_settings(tmp_path / "settings.yaml").readings).ambiguous == "earliest"
     assert call("check", tmp_path / "settings.yaml").said(f"{said}: {hint.format('slots.timezone')}, not UTC")
     assert not call("init", local_night(path, "00 01 02 03 04"), "-o", tmp_path / "b.yaml").said("of a Sunday")
 
 
 def test_weeks_of_a_zone_begin_on_mondays(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "load.csv", readings(days=24, homes=["m1"]))  # from 2024-03-01, a Friday
-    done = call("init", path, "-o", tmp_path / "settings.yaml", "--timezone", "Europe/London")
-    assert done.code == 0, done.err
+    call("init", path, "-o", tmp_path / "settings.yaml", "--timezone", "Europe/London").ended(0)
     settings = read_settings(tmp_path / "settings.yaml")
     assert (settings.windows.size, str(settings.windows.start), len(settings.schedule)) == ("week", "2024-03-04", 3)
 
 
 def test_an_unknown_time_zone_is_refused_with_its_name(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "load.csv", readings(days=2, homes=["m1"]))
-    done = call("init", path, "-o", tmp_path / "settings.yaml", "--timezone", "Europe/Atlantis")
-    assert (done.code, done.said("--timezone: timezone 'Europe/Atlantis' is unknown")) == (2, True)
+    call("init", path, "-o", tmp_path / "settings.yaml", "--timezone", "Europe/Atlantis").ended(
+        2, "--timezone: timezone 'Europe/Atlantis' is unknown"
+    )
     assert not (tmp_path / "settings.yaml").exists()

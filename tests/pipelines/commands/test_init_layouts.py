@@ -26,6 +26,7 @@ from quiltstream.pipelines.console import plural
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.schemas.settings.places import Constant, RegisterValue
 
+from ...present import present
 from ..jobs import START, Done, call
 
 METERS = ("Zähler 1", "Zähler 2", "Zähler 3")
@@ -60,10 +61,8 @@ def described(folder: Path, name: str, data: bytes | str, given: str | None = No
     """What ``init`` makes of a file; ``check`` finds every row in it."""
     path = folder / name
     path.write_bytes(data.encode() if isinstance(data, str) else data)
-    done = call("init", folder / (given or name), "-o", folder / "settings.yaml")
-    assert done.code == 0, done.err
-    checked = call("check", "--json", folder / "settings.yaml")
-    assert checked.code == 0, checked.err
+    call("init", folder / (given or name), "-o", folder / "settings.yaml").ended(0)
+    checked = call("check", "--json", folder / "settings.yaml").ended(0)
     found = json.loads(checked.out)
     assert (found["readings"], found["series"], found["rejected"]) == (288, 3, [])
     assert (found["not_in_roster"], found["silent"], found["step"]) == (0, [], 1_800_000_000)
@@ -80,22 +79,17 @@ def german(at: dt.datetime) -> str:
 def test_a_german_export_has_semicolons_commas_and_an_older_encoding(tmp_path: Path) -> None:
     text = lines(german, header=("Zähler", "Zeit", "kWh"), delimiter=";", decimal=",")
     made = described(tmp_path, "export.csv", text.replace("\n", "\r\n").encode("windows-1252"))
-    assert made.source is not None
-    assert made.readings is not None
-    assert (made.source.delimiter, made.source.encoding) == (";", "windows-1252")
-    assert (made.readings.decimal, made.readings.time_format) == (",", "%d.%m.%Y %H:%M:%S")
+    assert (present(made.source).delimiter, present(made.source).encoding) == (";", "windows-1252")
+    assert (present(made.readings).decimal, present(made.readings).time_format) == (",", "%d.%m.%Y %H:%M:%S")
 
 
 def test_a_sheet_saved_as_unicode_text_is_utf_16_with_tabs(tmp_path: Path) -> None:
     made = described(tmp_path, "sheet.txt", lines(delimiter="\t").encode("utf-16"))
-    assert made.source is not None
-    assert (made.source.delimiter, made.source.encoding) == ("\t", "utf-16")
+    assert (present(made.source).delimiter, present(made.source).encoding) == ("\t", "utf-16")
 
 
 def test_a_byte_order_mark_is_not_read_as_part_of_the_first_name(tmp_path: Path) -> None:
-    made = described(tmp_path, "marked.csv", b"\xef\xbb\xbf" + lines().encode())
-    assert made.readings is not None
-    assert made.readings.series == "meter"
+    assert present(described(tmp_path, "marked.csv", b"\xef\xbb\xbf" + lines().encode()).readings).series == "meter"
 
 
 @pytest.mark.parametrize("form", ["%m/%d/%Y %I:%M:%S %p", "%d/%m/%Y %I:%M %p"])
@@ -103,11 +97,8 @@ def test_hours_before_and_after_noon_are_distinguished(tmp_path: Path, form: str
     # three weeks, so that a day cannot be a month
     later = dt.timedelta(days=20)
     text = lines(lambda at: (at + later).strftime(form))
-    (tmp_path / "x.csv").write_text(text, encoding="utf-8")
-    assert call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml").code == 0
-    made = read_settings(tmp_path / "settings.yaml")
-    assert made.readings is not None
-    assert made.readings.time_format == form
+    assert begun(tmp_path, text, ()).code == 0
+    assert present(read_settings(tmp_path / "settings.yaml").readings).time_format == form
     found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
     assert (found["readings"], found["first"]) == (288, "2024-03-21T00:00:00Z")
 
@@ -115,19 +106,18 @@ def test_hours_before_and_after_noon_are_distinguished(tmp_path: Path, form: str
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1), ("ms", 1000), ("us", 1_000_000)])
 def test_times_since_1970_are_read_by_their_size(tmp_path: Path, unit: str, factor: int) -> None:
     made = described(tmp_path, "epochs.csv", lines(lambda at: str(int(at.timestamp()) * factor)))
-    assert made.readings is not None
-    assert made.readings.time_unit == unit
+    assert present(made.readings).time_unit == unit
 
 
 @pytest.mark.parametrize("form", ["%Y%m%d%H%M", "%Y%m%d%H%M%S"])
 def test_times_of_digits_are_not_read_as_counts_since_1970(tmp_path: Path, form: str) -> None:
     made = described(tmp_path, "x.csv", lines(lambda at: at.strftime(form)))
-    assert made.readings is not None
-    assert (made.readings.time_format, made.readings.time_unit) == (form, "s")
+    assert (present(made.readings).time_format, present(made.readings).time_unit) == (form, "s")
     rows = [{"meter": "m", "time": int(at.strftime(form)), "kwh": 0.5} for at in STEPS]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
-    done = call("init", tmp_path / "x.parquet", "-o", tmp_path / "other.yaml")
-    assert (done.code, done.said("the times in time are digits of a date in a column of numbers")) == (2, True)
+    call("init", tmp_path / "x.parquet", "-o", tmp_path / "other.yaml").ended(
+        2, "the times in time are digits of a date in a column of numbers"
+    )
 
 
 @pytest.mark.parametrize("end", ["csv", "jsonl"])
@@ -139,8 +129,7 @@ def test_basic_times_of_iso_8601_have_a_format_that_a_run_reads(tmp_path: Path, 
         objects = [dict(zip(names, row, strict=True)) | {"kwh": float(row[2])} for row in rows]
         text = "\n".join(map(json.dumps, objects))
     made = described(tmp_path, f"x.{end}", text)
-    assert made.readings is not None
-    assert made.readings.time_format == form.replace("Z", "%z").replace("+00:00", "%z")
+    assert present(made.readings).time_format == form.replace("Z", "%z").replace("+00:00", "%z")
 
 
 def test_basic_days_of_iso_8601_have_a_format_that_a_run_reads(tmp_path: Path) -> None:
@@ -154,8 +143,9 @@ def test_basic_days_of_iso_8601_have_a_format_that_a_run_reads(tmp_path: Path) -
 
 @pytest.mark.parametrize("stamp", ["{0:%G}-W{0:%V}-{0:%u}T{0:%H:%M}", "{:%Y-%j %H:%M}"])
 def test_times_that_no_run_reads_are_no_times(tmp_path: Path, stamp: str) -> None:
-    done = begun(tmp_path, "meter,time,kwh", [f"m,{stamp.format(at)},0.5" for at in STEPS])
-    assert (done.code, done.said("none of its columns, meter, time, kwh, looks like a time")) == (2, True), done.err
+    begun(tmp_path, "meter,time,kwh", [f"m,{stamp.format(at)},0.5" for at in STEPS]).ended(
+        2, "none of its columns, meter, time, kwh, looks like a time"
+    )
 
 
 @pytest.mark.parametrize(("minutes", "is_compact"), [(15, True), (60, True), (1440, True), (None, False)])
@@ -166,10 +156,8 @@ def test_ten_digits_are_a_year_of_two_digits_or_seconds_by_which_lie_evenly(
     if minutes is None:  # seconds that may be days and hours as well
         stamps = [str(1_312_010_000 + 10 * slot) for slot in range(6)]
     rows = [f"{name},{at},{slot % 4}" for name in "ab" for slot, at in enumerate(stamps)]
-    done = begun(tmp_path, "meter,time,watt", rows)
-    assert done.code == 0, done.err
-    made = read_settings(tmp_path / "settings.yaml").readings
-    assert made is not None
+    begun(tmp_path, "meter,time,watt", rows).ended(0)
+    made = present(read_settings(tmp_path / "settings.yaml").readings)
     assert made.time_format == ("%y%m%d%H%M" if is_compact else None)
     found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
     assert (found["readings"], found["rejected"]) == (2 * len(stamps), [])
@@ -214,9 +202,7 @@ def test_a_time_is_preferred_to_its_day_which_is_read_with_its_hour(
     pa_csv.write_csv(table, tmp_path / "x.csv", pa_csv.WriteOptions(quoting_style="none"))
     (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     path = tmp_path / f"x.{kind if kind in ('csv', 'jsonl') else 'parquet'}"
-    made = described(tmp_path, path.name, path.read_bytes())
-    assert made.readings is not None
-    assert made.readings.time == read
+    assert present(described(tmp_path, path.name, path.read_bytes()).readings).time == read
 
 
 def activity(person: int, slot: int) -> str:
@@ -242,8 +228,7 @@ def test_times_finer_than_a_microsecond_are_read(tmp_path: Path) -> None:
         table = table.set_column(table.column_names.index(name), name, pa.array(stamps, pa.timestamp("ns")))
     for columns in (["end"], []):
         pq.write_table(table.drop_columns(columns), tmp_path / "x.parquet")
-        done = call("init", tmp_path / "x.parquet", "-o", tmp_path / "settings.yaml", "--force")
-        assert (done.code, done.said("interval 30min")) == (0, True), done.err
+        call("init", tmp_path / "x.parquet", "-o", tmp_path / "settings.yaml", "--force").ended(0, "interval 30min")
 
 
 OLD = int(pa.__version__.split(".")[0]) < 20
@@ -262,8 +247,7 @@ def test_columns_of_categories_are_read_as_their_texts(
             column = column.dictionary_encode() if pa.types.is_dictionary(of) else column.cast(of)
             table = table.set_column(table.column_names.index(name), name, column)
         pq.write_table(table, tmp_path / "x.parquet")
-        done = call("init", tmp_path / "x.parquet", "-o", tmp_path / "settings.yaml", "--force")
-        assert done.code == 0, done.err
+        call("init", tmp_path / "x.parquet", "-o", tmp_path / "settings.yaml", "--force").ended(0)
         made.append((tmp_path / "settings.yaml").read_text(encoding="utf-8"))
         checked = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
         assert (checked["readings"], checked["rejected"]) == (192, [])
@@ -274,9 +258,7 @@ def test_ids_that_no_integer_can_hold_are_series(tmp_path: Path) -> None:
     text = lines()
     for name in METERS:
         text = text.replace(name, f"1234567890123456789{name[-1]}")
-    (tmp_path / "x.csv").write_text(text, encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
-    assert (done.code, done.said("column meter, 3 seen")) == (0, True), done.err
+    begun(tmp_path, text, ()).ended(0, "column meter, 3 seen")
 
 
 @pytest.mark.parametrize(("end", "code", "said"), [("csv", 0, "column meter, 3 seen"), ("parquet", 2, "is of type")])
@@ -285,24 +267,20 @@ def test_floats_that_name_series_are_not_passed_over(tmp_path: Path, end: str, c
     text = "\n".join(["meter,time,kwh", *(",".join(map(str, row.values())) for row in rows)])
     (tmp_path / "x.csv").write_text(text, encoding="utf-8")
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
-    done = call("init", tmp_path / f"x.{end}", "-o", tmp_path / "settings.yaml")
-    assert (done.code, done.said(said)) == (code, True), done.err
+    call("init", tmp_path / f"x.{end}", "-o", tmp_path / "settings.yaml").ended(code, said)
 
 
 def test_the_number_of_each_row_without_a_name_is_left_out(tmp_path: Path) -> None:
     """``DataFrame.to_csv`` of pandas with its index."""
     made = described(tmp_path, "frame.csv", lines(header=("", "meter", "time", "kwh"), first=lambda at: [str(at)]))
-    assert made.readings is not None
-    assert (made.readings.series, made.readings.value) == ("meter", "kwh")
+    assert (present(made.readings).series, present(made.readings).value) == ("meter", "kwh")
 
 
 def test_times_in_a_column_without_a_name_are_found(tmp_path: Path) -> None:
     """``DataFrame.to_csv`` of pandas with an index of times."""
     rows = [line.split(",") for line in lines().splitlines()[1:]]
     text = "\n".join([",meter,kwh", *(f"{time},{meter},{kwh}" for meter, time, kwh in rows)])
-    made = described(tmp_path, "indexed.csv", text)
-    assert made.readings is not None
-    assert made.readings.time == " "
+    assert present(described(tmp_path, "indexed.csv", text).readings).time == " "
 
 
 @pytest.mark.parametrize("end", ["csv.gz", "csv.bz2", "csv.zip", "zip"])
@@ -323,23 +301,19 @@ def test_a_folder_and_a_pattern_are_all_their_files(tmp_path: Path, given: str) 
     header, *rows = lines().splitlines()
     (tmp_path / "inbox" / "a.csv").write_text("\n".join([header, *rows[:150]]) + "\n", encoding="utf-8")
     text = "\n".join([header, *rows[150:]]) + "\n"
-    made = described(tmp_path, "inbox/b.csv", text, given)
-    assert made.source is not None
-    assert made.source.csv == "inbox/*.csv"
+    assert present(described(tmp_path, "inbox/b.csv", text, given).source).csv == "inbox/*.csv"
 
 
 def test_a_counter_and_other_numeric_columns_are_reported(tmp_path: Path) -> None:
     rows = [f"m,{at.isoformat()},{100 + slot},{slot % 3}" for slot, at in enumerate(STEPS)]
-    (tmp_path / "x.csv").write_text("\n".join(["meter,time,kwh,volts", *rows]), encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    done = begun(tmp_path, "meter,time,kwh,volts", rows)
     assert done.said("series rise and hardly fall: read as a meter's counter, whose rise in a slot is the value")
     assert done.said("also numeric: volts: use --value")
     assert call("init", tmp_path / "x.csv", "--value", "volts", "-o", tmp_path / "other.yaml").code == 0
-    chosen = read_settings(tmp_path / "other.yaml").readings
-    assert chosen is not None
-    assert chosen.value == "volts"
-    wrong = call("init", tmp_path / "x.csv", "--value", "time", "-o", tmp_path / "third.yaml")
-    assert (wrong.code, wrong.said("has the columns of numbers kwh, volts; name one")) == (2, True)
+    assert present(read_settings(tmp_path / "other.yaml").readings).value == "volts"
+    call("init", tmp_path / "x.csv", "--value", "time", "-o", tmp_path / "third.yaml").ended(
+        2, "has the columns of numbers kwh, volts; name one"
+    )
     assert not (tmp_path / "roster.csv").exists()  # of one series
 
 
@@ -363,8 +337,7 @@ STAGES = [slot // 33 for slot in range(96)]
 )
 def test_counters_are_judged_by_each_series(tmp_path: Path, series: list[list[int]], is_counter: bool) -> None:
     rows = [f"m{at},{STEPS[slot].isoformat()},{of[slot]}" for at, of in enumerate(series) for slot in range(96)]
-    done = begun(tmp_path, "meter,time,level", rows)
-    assert done.code == 0, done.err
+    done = begun(tmp_path, "meter,time,level", rows).ended(0)
     assert done.said("read as a meter's counter") == is_counter
 
 
@@ -402,8 +375,7 @@ def test_a_missing_settings_folder_is_created(tmp_path: Path) -> None:
 
 def test_a_zone_moves_the_windows_with_the_times(tmp_path: Path) -> None:
     """Nothing in the settings has an offset that would undo it."""
-    (tmp_path / "x.csv").write_text(lines(lambda at: at.strftime("%Y-%m-%d %H:%M")), encoding="utf-8")
-    assert call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml").code == 0
+    assert begun(tmp_path, lines(lambda at: at.strftime("%Y-%m-%d %H:%M")), ()).code == 0
     text = (tmp_path / "settings.yaml").read_text(encoding="utf-8")
     (tmp_path / "settings.yaml").write_text(text.replace("timezone: UTC", "timezone: Asia/Tokyo"), encoding="utf-8")
     made = read_settings(tmp_path / "settings.yaml")
@@ -414,8 +386,7 @@ def test_a_zone_moves_the_windows_with_the_times(tmp_path: Path) -> None:
 
 
 def categories(made: Settings) -> tuple[str, ...]:
-    assert made.readings is not None
-    assert made.readings.value == "activity"
+    assert present(made.readings).value == "activity"
     return tuple(made.states.categories)
 
 
@@ -426,18 +397,16 @@ def test_a_column_of_few_labels_is_detected_and_reported_as_public(tmp_path: Pat
         for person in range(3)
         for slot, at in enumerate(STEPS)
     ]
-    (tmp_path / "x.csv").write_text("\n".join(["subject,time,activity,acc_x,acc_y", *rows]), encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
-    assert done.code == 0, done.err
-    assert done.said("3 labels: sit, sleep, walk; the settings make them public, and every released row has them")
-    assert done.said("also numeric: acc_x, acc_y: use --value")
-    made = read_settings(tmp_path / "settings.yaml")
-    assert categories(made) == ("sit", "sleep", "walk")
+    begun(tmp_path, "subject,time,activity,acc_x,acc_y", rows).ended(
+        0,
+        "3 labels: sit, sleep, walk; the settings make them public, and every released row has them",
+        "also numeric: acc_x, acc_y: use --value",
+    )
+    assert categories(read_settings(tmp_path / "settings.yaml")) == ("sit", "sleep", "walk")
     found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
     assert (found["readings"], found["series"], found["rejected"], found["silent"]) == (288, 3, [], [])
     assert found["bins"] == {"sit": 1 / 3, "sleep": 1 / 3, "walk": 1 / 3}
-    dry = call("run", "--dry-run", tmp_path / "settings.yaml")
-    assert dry.said("3 counts each: sit, sleep, walk")
+    assert call("run", "--dry-run", tmp_path / "settings.yaml").said("3 counts each: sit, sleep, walk")
     assert call("init", tmp_path / "x.csv", "--value", "acc_x", "-o", tmp_path / "n.yaml", "--force").code == 0
     assert read_settings(tmp_path / "n.yaml").states.categories == []
 
@@ -461,8 +430,7 @@ def test_a_diary_of_intervals_is_detected(tmp_path: Path) -> None:
 
 
 def test_a_column_of_names_is_not_read_as_labels(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
-    assert call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml").code == 0
+    assert begun(tmp_path, lines(), ()).code == 0
     assert read_settings(tmp_path / "settings.yaml").states.categories == []
     text = lines(header=("meter", "status", "kwh")).replace("T", " ")
     (tmp_path / "y.csv").write_text(text, encoding="utf-8")  # a time under the name of a label
@@ -495,9 +463,9 @@ def test_a_table_with_a_column_for_each_half_hour_is_detected(tmp_path: Path, cl
     later = dt.timedelta(days=26)  # so that a day cannot be a month
     text = as_days(clock, lambda at: (at + later).strftime("%d/%m/%Y"), first=["Customer", "Postcode"])
     (tmp_path / "solar_kwh.csv").write_text(text, encoding="utf-8")
-    done = call("init", tmp_path / "solar_kwh.csv", "-o", tmp_path / "settings.yaml")
-    assert done.code == 0, done.err
-    assert done.said(f"a wide table: 48 columns from {clock[0]} on are a time of the day each, kWh, times 2000 for W")
+    done = call("init", tmp_path / "solar_kwh.csv", "-o", tmp_path / "settings.yaml").ended(
+        0, f"a wide table: 48 columns from {clock[0]} on are a time of the day each, kWh, times 2000 for W"
+    )
     made = read_settings(tmp_path / "settings.yaml")
     assert made.readings is not None
     assert made.readings.wide is not None
@@ -530,13 +498,12 @@ def test_a_table_with_a_column_for_each_meter_is_detected(tmp_path: Path, names:
     text = as_columns(names, delimiter=";", decimal=",")
     text = text if names[0] == "MT_001" else text.replace('""', '"time"', 1)
     (tmp_path / "LD2011_2014.txt").write_text(text, encoding="utf-8")
-    done = call("init", tmp_path / "LD2011_2014.txt", "-o", tmp_path / "settings.yaml")
-    assert done.code == 0, done.err
-    assert done.said(f"a wide table: 3 columns from {names[0]} on are a series each")
+    call("init", tmp_path / "LD2011_2014.txt", "-o", tmp_path / "settings.yaml").ended(
+        0, f"a wide table: 3 columns from {names[0]} on are a series each"
+    )
     made = read_settings(tmp_path / "settings.yaml")
     assert made.readings is not None
-    assert made.readings.wide is not None
-    assert (made.readings.wide.columns, made.readings.series, made.readings.value) == ("series", None, None)
+    assert (present(made.readings.wide).columns, made.readings.series, made.readings.value) == ("series", None, None)
     found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
     assert (found["readings"], found["series"], found["rejected"], found["silent"]) == (288, 3, [], [])
     with (tmp_path / "roster.csv").open(encoding="utf-8", newline="") as file:
@@ -549,23 +516,18 @@ def test_a_table_with_a_column_for_each_meter_is_detected(tmp_path: Path, names:
 )
 def test_several_quantities_of_one_series_are_not_read_as_a_wide_table(tmp_path: Path, header: str) -> None:
     rows = [",".join([at.isoformat(), *("1.5" for _ in header.split(",")[1:])]) for at in STEPS]
-    (tmp_path / "x.csv").write_text("\n".join([header, *rows]), encoding="utf-8")
-    assert call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml").said("also numeric")
-    made = read_settings(tmp_path / "settings.yaml")
-    assert made.readings is not None
-    assert made.readings.wide is None
+    assert begun(tmp_path, header, rows).said("also numeric")
+    assert present(read_settings(tmp_path / "settings.yaml").readings).wide is None
 
 
 def test_a_wide_table_with_columns_of_another_kind_leaves_them_out(tmp_path: Path) -> None:
     rows = [f"{at.isoformat()},{slot % 3},{slot % 4},{slot % 5},{slot % 2}" for slot, at in enumerate(STEPS)]
     text = "\n".join(["time,home 1,home 2,home 3,outdoors", *rows])
-    (tmp_path / "x.csv").write_text(text, encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    done = begun(tmp_path, text, ())
     assert done.said("columns that are none of values: outdoors; where one is, see readings.wide in the file")
     made = read_settings(tmp_path / "settings.yaml")
     assert made.readings is not None
-    assert made.readings.wide is not None
-    assert made.readings.wide.without == ["outdoors"]
+    assert present(made.readings.wide).without == ["outdoors"]
     assert done.said("names of columns that are not read, 1: outdoors; the settings have them in readings.wide")
     assert "BECOME PUBLIC WITH THIS FILE: of columns that are taken for no series. If one is, such as a person" in (
         tmp_path / "settings.yaml"
@@ -585,22 +547,20 @@ def test_lines_above_the_names_of_the_columns_are_counted(
     tmp_path: Path, above: str, mark: str, count: int, begin: str
 ) -> None:
     text = above + lines(german, header=("Zähler", "Zeit", "kWh"), delimiter=mark)
-    (tmp_path / "x.csv").write_text(text, encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
+    done = begun(tmp_path, text, ())
     assert done.code != 0
     assert done.said(begin)
     assert done.said(f"line {count + 1} looks like the header: take away the {plural(count, 'line')} above it")
     assert "4711" not in done.err
-    (tmp_path / "x.csv").write_text("".join(text.splitlines(keepends=True)[count:]), encoding="utf-8")
-    assert call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml").code == 0
+    assert begun(tmp_path, "".join(text.splitlines(keepends=True)[count:]), ()).code == 0
 
 
 @pytest.mark.parametrize("steps", [5, 90])
 def test_numbers_with_a_unit_behind_them_are_no_labels_and_refused(tmp_path: Path, steps: int) -> None:
     rows = [f"{at.isoformat()},0.{100 + slot % steps} kWh" for slot, at in enumerate(STEPS)]
-    done = begun(tmp_path, "time,usage", rows)
-    assert done.code == 2
-    assert done.said("holds numbers to measure; a unit stands behind each number in usage, as in 0.5 kWh: write the")
+    done = begun(tmp_path, "time,usage", rows).ended(
+        2, "holds numbers to measure; a unit stands behind each number in usage, as in 0.5 kWh: write the"
+    )
     assert done.err.count("kWh") == 1
 
 
@@ -608,8 +568,7 @@ def test_numbers_with_a_unit_behind_them_are_no_labels_and_refused(tmp_path: Pat
 def test_hours_from_1_to_24_are_a_reason_of_hourly_data_only(tmp_path: Path, minutes: int, is_hourly: bool) -> None:
     days = [(day, at) for day in range(1, 15) for at in range(minutes, 24 * 60 + 1, minutes)]
     rows = [f"2024-03-{day:02} {at // 60:02}:{at % 60:02},{at % 7}" for day, at in days]
-    done = begun(tmp_path, "time,kwh", rows)
-    assert done.code == 0, done.err
+    done = begun(tmp_path, "time,kwh", rows).ended(0)
     assert done.said("where hours go from 1 to 24, subtract one") == is_hourly
     assert done.said("write 24:00 as 00:00 of the day after") != is_hourly
 
@@ -628,18 +587,15 @@ def test_stamps_at_the_ends_of_intervals_are_mentioned(tmp_path: Path, names: st
     count = names.count(",")
     value_of = (lambda slot: slot) if "register" in names else (lambda slot: slot % 7)
     rows = [f"{','.join([at.isoformat(' ')[:16]] * count)},{value_of(slot)}" for slot, at in enumerate(STEPS)]
-    done = begun(tmp_path, names, rows)
-    assert done.code == 0, done.err
-    assert done.said(f"column {taken};")
+    done = begun(tmp_path, names, rows).ended(0, f"column {taken};")
     assert done.said("where they are ends, subtract the interval from the times in the data") == is_said
 
 
 def test_cubic_metres_are_a_unit_that_names_a_value(tmp_path: Path) -> None:
-    done = begun(tmp_path, "time,temp,register_m3", (f"{at.isoformat()},7,{slot}" for slot, at in enumerate(STEPS)))
-    assert done.code == 0, done.err
-    assert done.said("value column register_m3, m3")
-    made = read_settings(tmp_path / "settings.yaml").readings
-    assert made is not None
+    begun(tmp_path, "time,temp,register_m3", (f"{at.isoformat()},7,{slot}" for slot, at in enumerate(STEPS))).ended(
+        0, "value column register_m3, m3"
+    )
+    made = present(read_settings(tmp_path / "settings.yaml").readings)
     assert made.unit == "m3"
     assert isinstance(made.value, RegisterValue)
 
@@ -655,13 +611,10 @@ def test_a_folder_that_is_partitioned_by_day_is_read_to_its_depth(tmp_path: Path
     (tmp_path / "linked").symlink_to("my data")
     (tmp_path / "my data" / "copy").symlink_to(folder)
     assert call("init", tmp_path / "linked", "-o", tmp_path / "linked.yaml").code == 0
-    done = call("init", tmp_path / "my data", "-o", tmp_path / "settings.yaml")
-    assert done.code == 0, done.err
+    call("init", tmp_path / "my data", "-o", tmp_path / "settings.yaml").ended(0)
     made = read_settings(tmp_path / "settings.yaml")
-    assert made.source is not None
-    assert made.sink is not None
-    assert made.source.parquet == "my data/*/*.parquet"
-    assert (made.domain, made.query, made.sink.parquet) == (
+    assert present(made.source).parquet == "my data/*/*.parquet"
+    assert (made.domain, made.query, present(made.sink).parquet) == (
         "my-data",
         "my-data-histogram",
         "my-data-releases.parquet",
@@ -675,9 +628,9 @@ def test_series_that_are_names_of_folders_alone_are_not_read_as_one(tmp_path: Pa
         folder = tmp_path / f"meter={meter}"
         folder.mkdir()
         pq.write_table(pa.table({"time": STEPS, "kwh": [0.5] * len(STEPS)}), folder / "part-0.parquet")
-    done = call("init", tmp_path, "-o", tmp_path / "settings.yaml")
-    assert done.code == 5
-    assert done.said("meter is in names of folders alone, which are not read, so that all files would be one series;")
+    call("init", tmp_path, "-o", tmp_path / "settings.yaml").ended(
+        5, "meter is in names of folders alone, which are not read, so that all files would be one series;"
+    )
 
 
 def test_many_columns_of_homes_beside_a_total_are_a_series_each(tmp_path: Path) -> None:
@@ -686,16 +639,13 @@ def test_many_columns_of_homes_beside_a_total_are_a_series_each(tmp_path: Path) 
     (tmp_path / "x.csv").write_text(
         "\n".join([f"timestamp,{','.join(homes)},temp_c,total_kwh", *rows]), encoding="utf-8"
     )
-    done = call("init", tmp_path / "x.csv", "--hold-out", "0.5", "-o", tmp_path / "settings.yaml")
-    assert done.code == 0, done.err
-    assert done.said("a wide table: 6 columns from home_0 on are a series each")
-    assert done.said(
-        "not used columns that are none of values: temp_c, total_kwh; where one is, see readings.wide in the"
+    done = call("init", tmp_path / "x.csv", "--hold-out", "0.5", "-o", tmp_path / "settings.yaml").ended(
+        0,
+        "a wide table: 6 columns from home_0 on are a series each",
+        "not used columns that are none of values: temp_c, total_kwh; where one is, see readings.wide in the",
     )
-    made = read_settings(tmp_path / "settings.yaml").readings
-    assert made is not None
-    assert made.wide is not None
-    assert made.wide.without == ["temp_c", "total_kwh"]
+    made = present(read_settings(tmp_path / "settings.yaml").readings)
+    assert present(made.wide).without == ["temp_c", "total_kwh"]
     assert done.said("3 series, the history of the model")
     done = call("init", tmp_path / "x.csv", "--value", "total_kwh", "-o", tmp_path / "other.yaml")
     assert done.said("the whole file is one series")
@@ -704,10 +654,9 @@ def test_many_columns_of_homes_beside_a_total_are_a_series_each(tmp_path: Path) 
 @pytest.mark.parametrize("row", ["soon", "2024-03-01"])
 def test_messages_about_many_columns_name_the_first_of_them(tmp_path: Path, row: str) -> None:
     names = [f"c{n}" for n in range(100)]
-    (tmp_path / "x.csv").write_text(f"{','.join(names)}\n{','.join([row] * 100)}\n", encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
-    assert done.code == 2
-    assert done.said("none of its columns, c0, c1, c2, c3, c4, c5, c6, c7, c8, c9 and 90 others, ")
+    begun(tmp_path, f"{','.join(names)}\n{','.join([row] * 100)}\n", ()).ended(
+        2, "none of its columns, c0, c1, c2, c3, c4, c5, c6, c7, c8, c9 and 90 others, "
+    )
 
 
 def test_an_existing_roster_is_kept_unless_forced(tmp_path: Path) -> None:
@@ -739,9 +688,7 @@ def test_settings_of_another_name_have_a_roster_of_their_own(tmp_path: Path) -> 
     (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
     (tmp_path / "roster.csv").write_text("mine", encoding="utf-8")
     output, roster = tmp_path / "Other one.yaml", tmp_path / "other-one-roster.csv"
-    done = call("init", tmp_path / "x.csv", "-o", output)
-    assert done.code == 0, done.err
-    assert done.said("other-one-roster.csv 3 series, in one group")
+    call("init", tmp_path / "x.csv", "-o", output).ended(0, "other-one-roster.csv 3 series, in one group")
     assert (tmp_path / "roster.csv").read_text(encoding="utf-8") == "mine"
     assert call("check", output).said("0 not in the roster")
     done = call("init", tmp_path / "x.csv", "-o", output, "--hold-out", "0.5", "--force")
@@ -755,9 +702,9 @@ def test_settings_of_another_name_have_a_roster_of_their_own(tmp_path: Path) -> 
 
 def test_settings_are_not_written_over_a_folder(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "-o", tmp_path, "--force")
-    assert done.code == 2
-    assert done.said(f"-o {tmp_path}: it is a folder; name a file in it, such as {tmp_path / 'settings.yaml'}")
+    call("init", tmp_path / "x.csv", "-o", tmp_path, "--force").ended(
+        2, f"-o {tmp_path}: it is a folder; name a file in it, such as {tmp_path / 'settings.yaml'}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -776,10 +723,11 @@ def test_a_roster_is_not_written_where_a_pattern_would_read_it_as_data(
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text(lines(), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    done = call("init", ".")
-    assert done.code == 2
-    assert done.said("source.csv: *.csv would read roster.csv, too, which is written beside the settings")
-    assert done.said("with -o OTHERFOLDER/settings.yaml")
+    call("init", ".").ended(
+        2,
+        "source.csv: *.csv would read roster.csv, too, which is written beside the settings",
+        "with -o OTHERFOLDER/settings.yaml",
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.csv"]
     assert call("init", ".", "-o", "other/settings.yaml").code == 0
     assert call("check", "other/settings.yaml").said("576 in 2 files, of 3 series")
@@ -792,8 +740,7 @@ def test_a_roster_is_not_written_where_a_pattern_would_read_it_as_data(
 def test_a_pattern_is_read_from_the_folder_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "m1.csv").write_text(lines(), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    done = call("init", "m*.csv")
-    assert done.code == 0, done.err
+    call("init", "m*.csv").ended(0)
     for given in ("settings.yaml", "./settings.yaml"):
         assert call("check", given).said("288 in 1 file, of 3 series")
 
@@ -826,8 +773,7 @@ def test_stamps_that_vary_have_slots_of_the_nearest_usual_length(
     tmp_path: Path, step: float, late: float, digits: int, interval: str
 ) -> None:
     path = jittered(tmp_path / "x.csv", step, late, digits)
-    done = call("init", path, "-o", tmp_path / "settings.yaml")
-    assert done.code == 0, done.err
+    call("init", path, "-o", tmp_path / "settings.yaml").ended(0)
     settings = read_settings(tmp_path / "settings.yaml")
     assert settings.slots.interval == interval
     if interval != "7min":
@@ -844,9 +790,9 @@ def test_columns_of_objects_are_named_with_what_to_do(tmp_path: Path) -> None:
     flatten = "objects and lists, as in m, are not looked into: make each of their fields a column of its own"
     for name in ("x.parquet", "x.jsonl"):
         output = tmp_path / "settings.yaml"
-        done = call("init", tmp_path / name, "-o", output)
-        assert done.code == 2
-        assert done.said(f"none of its columns, ts, m, holds numbers to measure; {flatten}")
+        done = call("init", tmp_path / name, "-o", output).ended(
+            2, f"none of its columns, ts, m, holds numbers to measure; {flatten}"
+        )
         done = call("init", tmp_path / name, "-o", output, "--value", "m.p")
         assert done.said(f"--value 'm.p': {tmp_path / name} has no column of numbers; {flatten}")
         assert done.said("or name a column of labels")
@@ -863,9 +809,7 @@ def test_commas_with_three_decimals_are_decimal_marks_between_semicolons(tmp_pat
 def test_fractions_with_three_decimals_are_no_thousands(tmp_path: Path) -> None:
     rows = [line.split("\t") for line in lines(delimiter="\t").splitlines()]
     text = ["\t".join(rows[0]), *("\t".join([*row[:2], "0,125" if float(row[2]) < 1 else "1,250"]) for row in rows[1:])]
-    made = described(tmp_path, "sheet.txt", "\n".join(text))
-    assert made.readings is not None
-    assert made.readings.decimal == ","
+    assert present(described(tmp_path, "sheet.txt", "\n".join(text)).readings).decimal == ","
 
 
 def begun(folder: Path, names: str, rows: Iterable[str], *words: str) -> Done:
@@ -880,8 +824,7 @@ def test_texts_among_the_numbers_are_marks_of_an_error(tmp_path: Path) -> None:
         + (",ERR" if at % 9 == 1 else ",-" if at % 9 == 2 else ",Null" if at % 9 == 3 else ",0.5")
         for at, line in enumerate(lines().splitlines()[1:])
     ]
-    done = begun(tmp_path, "meter,time,kwh", text)
-    assert (done.code, done.said("value column kwh, kWh, times 2000 for W")) == (0, True), done.err
+    begun(tmp_path, "meter,time,kwh", text).ended(0, "value column kwh, kWh, times 2000 for W")
     assert json.loads(call("check", "--json", tmp_path / "settings.yaml").out)["readings"] == 192
 
 
@@ -898,8 +841,7 @@ def test_texts_among_the_numbers_are_marks_of_an_error(tmp_path: Path) -> None:
 )
 def test_marks_between_thousands_are_mentioned(tmp_path: Path, thousand: str, below: str, said: str | None) -> None:
     rows = [f"m;{time.isoformat()};{below if at % 3 else thousand}" for at, time in enumerate(STEPS)]
-    done = begun(tmp_path, "meter;time;watt", rows)
-    assert done.code == 0, done.err
+    done = begun(tmp_path, "meter;time;watt", rows).ended(0)
     assert done.said(said or "separates thousands") == (said is not None)
 
 
@@ -921,12 +863,11 @@ def test_numbers_with_marks_between_thousands_are_no_categories(
     tmp_path: Path, delimiter: str, texts: tuple[str, ...], decimal: str, lost: str, largest: float, name: str
 ) -> None:
     rows = [delimiter.join((METERS[0], at.isoformat(), texts[slot % 3])) for slot, at in enumerate(STEPS)]
-    done = begun(tmp_path, delimiter.join(("meter", "time", name)), rows)
-    assert done.code == 0, done.err
-    assert done.said(f"no number {lost} of it, rejected: where a mark stands between their thousands, as in 1.503,5")
+    begun(tmp_path, delimiter.join(("meter", "time", name)), rows).ended(
+        0, f"no number {lost} of it, rejected: where a mark stands between their thousands, as in 1.503,5"
+    )
     made = read_settings(tmp_path / "settings.yaml")
-    assert made.readings is not None
-    assert (made.readings.value, made.readings.decimal, made.states.categories) == (name, decimal, [])
+    assert (present(made.readings).value, present(made.readings).decimal, made.states.categories) == (name, decimal, [])
     found = data_preview.look_at(tmp_path / "x.csv")
     assert (len(found.measured.values), found.measured.values.max()) == (96, largest)
 
@@ -948,37 +889,38 @@ def test_a_value_of_which_a_run_reads_no_number_is_refused(
     rows = [
         delimiter.join((METERS[0], at.strftime("%d.%m.%Y %H:%M"), texts[slot % 2])) for slot, at in enumerate(STEPS)
     ]
-    done = begun(tmp_path, delimiter.join(("meter", "time", name)), rows, *words)
-    assert (done.code, done.said(f"a run reads no number in {name}: {said}")) == (2, True), done.err
-    assert done.said("write its numbers with one mark before decimals, and without a mark between thousands")
+    begun(tmp_path, delimiter.join(("meter", "time", name)), rows, *words).ended(
+        2,
+        f"a run reads no number in {name}: {said}",
+        "write its numbers with one mark before decimals, and without a mark between thousands",
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
 
 
 def test_a_wide_table_of_which_a_run_reads_no_number_is_refused(tmp_path: Path) -> None:
     rows = [";".join([at.isoformat(), *(["1.234,50"] * 4)]) for at in STEPS]
-    done = begun(tmp_path, "time;plug1;plug2;plug3;plug4", rows)
-    assert (done.code, done.said("a run reads no number in plug1, plug2, plug3, plug4: marks stand")) == (2, True)
+    begun(tmp_path, "time;plug1;plug2;plug3;plug4", rows).ended(
+        2, "a run reads no number in plug1, plug2, plug3, plug4: marks stand"
+    )
 
 
 def test_a_column_of_which_a_run_reads_no_number_is_taken_last(tmp_path: Path) -> None:
     rows = [f"m;{at.isoformat()};12.345.67{slot % 9};{('on', 'off')[slot % 2]}" for slot, at in enumerate(STEPS)]
-    done = begun(tmp_path, "meter;time;invoice;state", rows)
-    assert (done.code, done.said("value column state, 2 labels: off, on")) == (0, True), done.err
-    assert done.said("not read invoice: numbers with marks that a run does not read")
+    begun(tmp_path, "meter;time;invoice;state", rows).ended(
+        0, "value column state, 2 labels: off, on", "not read invoice: numbers with marks that a run does not read"
+    )
     made = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
     assert (made["readings"], made["rejected"]) == (96, [])
 
 
 def test_numbers_with_a_point_are_not_taken_for_thousands_beside_decimal_commas(tmp_path: Path) -> None:
     rows = [f"m;{at.isoformat()};2.32{slot % 9};1,{slot % 7}" for slot, at in enumerate(STEPS)]
-    done = begun(tmp_path, "meter;time;kwh;note", rows)
-    assert (done.code, done.said("value column note"), done.said("not read kwh: ")) == (0, True, True), done.err
+    done = begun(tmp_path, "meter;time;kwh;note", rows).ended(0, "value column note", "not read kwh: ")
     assert (done.said("write them without"), done.said("--value NAME sets readings.decimal")) == (False, True)
     done = begun(tmp_path, "meter;time;kwh;note", rows, "--value", "kwh", "--force")
     assert (done.code, done.said("value column kwh, kWh"), done.said("no number")) == (0, True, False), done.err
     made = read_settings(tmp_path / "settings.yaml")
-    assert made.readings is not None
-    assert (made.readings.value, made.readings.decimal) == ("kwh", ".")
+    assert (present(made.readings).value, present(made.readings).decimal) == ("kwh", ".")
     assert data_preview.look_at(tmp_path / "x.csv", "kwh").measured.values.max() == 2.328
 
 
@@ -1000,16 +942,14 @@ def test_points_and_commas_in_one_column_are_not_advised_to_be_removed(
     assert (done.code, done.said(said)) == (0, True), done.err
     assert (done.said("readings.decimal names the mark"), done.said("write them without")) == (True, False)
     made = read_settings(tmp_path / "settings.yaml")
-    assert made.readings is not None
-    assert (made.readings.value, made.readings.decimal, made.states.categories) == (name, decimal, [])
+    assert (present(made.readings).value, present(made.readings).decimal, made.states.categories) == (name, decimal, [])
     assert data_preview.look_at(tmp_path / "x.csv").measured.values.max() == largest
 
 
 @pytest.mark.parametrize(("name", "value"), [("x", "{}.5"), ("state", "s{}")])
 def test_names_of_series_may_be_grouped_digits(tmp_path: Path, name: str, value: str) -> None:
     rows = [f"12.345.67{at};{time.isoformat()};{value.format(at)}" for time in STEPS for at in range(3)]
-    done = begun(tmp_path, f"flat;time;{name}", rows)
-    assert (done.code, done.said("series column flat, 3 seen")) == (0, True), done.err
+    begun(tmp_path, f"flat;time;{name}", rows).ended(0, "series column flat, 3 seen")
     assert json.loads(call("check", "--json", tmp_path / "settings.yaml").out)["readings"] == 288
 
 
@@ -1026,8 +966,9 @@ def test_lines_that_alone_end_with_a_delimiter_are_named(tmp_path: Path, delimit
 
 def test_the_share_of_malformed_lines_is_said(tmp_path: Path) -> None:
     rows = [f"{('pipe 3' + chr(34), 'pipe 4')[slot % 2]}\t{at.isoformat()}\t0.5" for slot, at in enumerate(STEPS)]
-    done = begun(tmp_path, "series\ttime\tkwh", rows)
-    assert (done.code, done.said("malformed 50.0% of the lines, rejected: give each as many columns")) == (0, True)
+    begun(tmp_path, "series\ttime\tkwh", rows).ended(
+        0, "malformed 50.0% of the lines, rejected: give each as many columns"
+    )
     checked = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
     assert [(one["reason"], one["rows"]) for one in checked["rejected"]] == [("malformed-row", 48)]
     done = begun(tmp_path, "series\ttime\tkwh", [*rows[1::2], "pipe 4\t0.5"], "--force")
@@ -1036,22 +977,23 @@ def test_the_share_of_malformed_lines_is_said(tmp_path: Path) -> None:
 
 
 def test_a_file_of_malformed_lines_is_refused(tmp_path: Path) -> None:
-    done = begun(tmp_path, "series\ttime\tkwh", [f'pipe 3"\t{at.isoformat()}\t0.5' for at in STEPS])
-    assert (done.code, done.said("a run rejects every line of it: give each as many columns")) == (5, True), done.err
+    begun(tmp_path, "series\ttime\tkwh", [f'pipe 3"\t{at.isoformat()}\t0.5' for at in STEPS]).ended(
+        5, "a run rejects every line of it: give each as many columns"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
 
 
 def test_cells_of_a_wide_table_that_are_no_number_are_mentioned(tmp_path: Path) -> None:
     clock = [f"{hour:02}:00" for hour in range(24)]
     rows = [";".join(["m", f"2024-03-{day:02}", *(["0,5"] * 23), "1.234,50"]) for day in range(1, 10)]
-    done = begun(tmp_path, ";".join(["meter", "date", *clock]), rows)
-    assert (done.code, done.said("no number 4.2% of it, rejected: where a mark")) == (0, True), done.err
+    begun(tmp_path, ";".join(["meter", "date", *clock]), rows).ended(0, "no number 4.2% of it, rejected: where a mark")
 
 
 def test_hours_from_1_to_24_are_mentioned(tmp_path: Path) -> None:
     rows = [f"m,{at:%Y-%m-%d},{at.hour + 1},0.5" for at in STEPS[::2]]
-    done = begun(tmp_path, "meter,date,hour,kwh", rows)
-    assert (done.code, done.said("no time 4.2% of the rows, rejected: see how they are written")) == (0, True), done.err
+    begun(tmp_path, "meter,date,hour,kwh", rows).ended(
+        0, "no time 4.2% of the rows, rejected: see how they are written"
+    )
 
 
 NAMES = [
@@ -1069,8 +1011,7 @@ NAMES = [
 def test_names_of_digits_are_names_and_not_values(tmp_path: Path, column: str, names: tuple[str, ...]) -> None:
     _, *rows = lines().splitlines()
     text = [f"{names[at % len(names)]},{row.split(',', 1)[1]}" for at, row in enumerate(rows)]
-    done = begun(tmp_path, f"{column},time,kwh", text)
-    assert (done.code, done.said(f"column {column}, {len(names)} seen")) == (0, True), done.err
+    begun(tmp_path, f"{column},time,kwh", text).ended(0, f"column {column}, {len(names)} seen")
 
 
 def test_names_of_digits_are_texts_in_json_on_purpose(tmp_path: Path) -> None:
@@ -1079,38 +1020,34 @@ def test_names_of_digits_are_texts_in_json_on_purpose(tmp_path: Path) -> None:
         json.dumps({"mpan": f"19{at % 3}", "time": row[1], "load": float(row[2])}) for at, row in enumerate(rows)
     ]
     (tmp_path / "x.jsonl").write_text("\n".join(objects), encoding="utf-8")
-    done = call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml")
-    assert (done.code, done.said("column mpan, 3 seen")) == (0, True), done.err
+    call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml").ended(0, "column mpan, 3 seen")
 
 
 @pytest.mark.parametrize("words", [(), ("--value", "temperature")])
 def test_a_mark_of_an_error_makes_no_labels_of_measured_values(tmp_path: Path, words: tuple[str, ...]) -> None:
     _, *rows = lines().splitlines()
     text = [f"{row.rsplit(',', 1)[0]},{'ERR' if at == 7 else 15 + at % 40 / 10}" for at, row in enumerate(rows)]
-    done = begun(tmp_path, "meter,time,temperature", text, *words)
-    assert (done.code, done.said("column temperature, of no known unit")) == (0, True), done.err
+    begun(tmp_path, "meter,time,temperature", text, *words).ended(0, "column temperature, of no known unit")
     assert "ERR" not in (tmp_path / "settings.yaml").read_text(encoding="utf-8")
 
 
 def test_a_mark_of_an_error_leaves_a_wide_table_wide(tmp_path: Path) -> None:
     times = [f"2024-02-{1 + at // 24:02}T{at % 24:02}:00:00Z" for at in range(96)]
     text = [f"{time},{at % 3}.5,1.5,{'ERR' if at == 5 else '0.25'},2.5" for at, time in enumerate(times)]
-    done = begun(tmp_path, "time,plug1,plug2,plug3,plug4", text)
-    assert (done.code, done.said("a wide table: 4 columns from plug1 on are a series each")) == (0, True), done.err
+    begun(tmp_path, "time,plug1,plug2,plug3,plug4", text).ended(
+        0, "a wide table: 4 columns from plug1 on are a series each"
+    )
 
 
 @pytest.mark.parametrize("words", [(), ("--value", "sleep")])
 def test_labels_of_digits_are_labels_and_not_values(tmp_path: Path, words: tuple[str, ...]) -> None:
     _, *rows = lines().splitlines()
     text = [f"{row.rsplit(',', 1)[0]},{'123RW'[at % 5]}" for at, row in enumerate(rows)]
-    done = begun(tmp_path, "meter,time,sleep", text, *words)
-    assert (done.code, done.said("5 labels: 1, 2, 3, R, W")) == (0, True), done.err
+    begun(tmp_path, "meter,time,sleep", text, *words).ended(0, "5 labels: 1, 2, 3, R, W")
 
 
 def test_a_stamp_that_stands_for_never_is_looked_past(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text(lines() + "\nm9,9999-12-31T23:59:00Z,0.5\n", encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "--timezone", "Europe/Berlin", "-o", tmp_path / "settings.yaml")
-    assert done.code == 0, done.err
+    begun(tmp_path, lines() + "\nm9,9999-12-31T23:59:00Z,0.5\n", (), "--timezone", "Europe/Berlin").ended(0)
     assert "9999" not in (tmp_path / "settings.yaml").read_text(encoding="utf-8")
 
 
@@ -1122,15 +1059,13 @@ def test_a_folder_of_files_without_series_may_be_the_current_one(
         text = [row.split(",", 1)[1] for row in rows if row.split(",", 1)[0] == rows[0].split(",", 1)[0]]
         (tmp_path / f"{name}.csv").write_text("\n".join(["time,kwh", *text]), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    done = call("init", ".")
-    assert done.code == 0, done.err
+    call("init", ".").ended(0)
     assert not (tmp_path / "roster.csv").exists()
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     text = [f"{line},1" for line in lines(header=("meter", "time", "kwh", "kwh")).splitlines()[1:]]
-    done = begun(tmp_path, "meter,time,kwh,kwh", text)
-    assert (done.code, done.said("it has 2 columns 'kwh'; rename all but one")) == (5, True), done.err
+    begun(tmp_path, "meter,time,kwh,kwh", text).ended(5, "it has 2 columns 'kwh'; rename all but one")
     assert not (tmp_path / "settings.yaml").exists()
 
 
@@ -1139,8 +1074,7 @@ def test_windows_of_slots_that_do_not_fill_an_hour_go_on_when_the_clock_changes(
     """Seven minutes fill neither an hour nor a day, so the zone's clock does not show the same slots after a change."""
     begin = dt.datetime(2024, 10, 26, tzinfo=dt.timezone.utc)
     steps = [(begin + slot * dt.timedelta(minutes=7)).strftime(f"%Y-%m-%dT%H:%M:%S{offset}") for slot in range(500)]
-    done = begun(tmp_path, "meter,time,kwh", (f"m,{at},0.5" for at in steps), "--timezone", "Europe/Berlin")
-    assert done.code == 0, done.err
+    begun(tmp_path, "meter,time,kwh", (f"m,{at},0.5" for at in steps), "--timezone", "Europe/Berlin").ended(0)
     found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
     assert (found["readings"], found["before"]) == (500, 0)
     assert found["after"] < 48  # of the last window, which is not whole
@@ -1148,9 +1082,7 @@ def test_windows_of_slots_that_do_not_fill_an_hour_go_on_when_the_clock_changes(
 
 @pytest.mark.parametrize("line", ["meter,ti\x1b[2Jme,kwh", "m\x00eter,time,kwh"])
 def test_a_first_line_with_control_characters_is_not_shown(tmp_path: Path, line: str) -> None:
-    (tmp_path / "x.csv").write_text(f"{line}\nm,1,2\n", encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
-    assert (done.code, done.said("its first line is not a line of text")) == (5, True), done.err
+    begun(tmp_path, f"{line}\nm,1,2\n", ()).ended(5, "its first line is not a line of text")
 
 
 def test_lines_of_json_may_have_texts_for_numbers_and_be_damaged(tmp_path: Path) -> None:
@@ -1160,8 +1092,9 @@ def test_lines_of_json_may_have_texts_for_numbers_and_be_damaged(tmp_path: Path)
         for at, row in enumerate(rows)
     ]
     (tmp_path / "x.jsonl").write_text("\n".join([*objects[:9], "[1", "7", *objects[9:]]), encoding="utf-8")
-    done = call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml")
-    assert (done.code, done.said("value column kwh, kWh, times 2000 for W")) == (0, True), done.err
+    call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml").ended(
+        0, "value column kwh, kWh, times 2000 for W"
+    )
     found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
     assert (found["readings"], sum(one["rows"] for one in found["rejected"])) == (256, 34)
 
@@ -1181,8 +1114,7 @@ def test_decimals_are_numbers(tmp_path: Path) -> None:
 def test_days_that_tell_the_readings_apart_are_the_time(tmp_path: Path, stamp: str) -> None:
     days = [dt.date(2024, 3, 1) + dt.timedelta(days=one) for one in range(60)]
     rows = [f"{name},{day},{day.day % 7},{stamp.format(day + dt.timedelta(days=1))}" for name in "ab" for day in days]
-    done = begun(tmp_path, "meter,date,kwh,import_timestamp", rows)
-    assert (done.code, done.said("column date"), done.said("interval 1d")) == (0, True, True), done.out
+    begun(tmp_path, "meter,date,kwh,import_timestamp", rows).ended(0, "column date", "interval 1d")
 
 
 @pytest.mark.parametrize(
@@ -1191,14 +1123,12 @@ def test_days_that_tell_the_readings_apart_are_the_time(tmp_path: Path, stamp: s
 )
 def test_a_time_of_day_that_cannot_be_read_is_not_passed_over(tmp_path: Path, name: str, clock: str) -> None:
     rows = [f"m,{at:%Y-%m-%d},{clock.format(at)},0.5" for at in STEPS]
-    done = begun(tmp_path, f"meter,date,{name},kwh", rows)
-    assert (done.code, done.said(f"the column date has days, and {name} of type")) == (5, True), done.err
+    begun(tmp_path, f"meter,date,{name},kwh", rows).ended(5, f"the column date has days, and {name} of type")
 
 
 def test_a_measured_value_named_after_a_house_is_no_series_where_an_hour_comes_twice(tmp_path: Path) -> None:
     rows = [f"{at:%Y-%m-%d %H:%M},{200 + slot % 60}.0,{slot % 9}.5" for slot, at in enumerate([*STEPS, *STEPS[:2]])]
-    done = begun(tmp_path, "time,house_temp,kw", rows)
-    assert (done.code, done.said("the whole file is one series")) == (0, True), done.out
+    begun(tmp_path, "time,house_temp,kw", rows).ended(0, "the whole file is one series")
 
 
 def test_midnights_with_hours_in_lines_of_json_are_read_as_by_a_run(tmp_path: Path) -> None:
@@ -1232,8 +1162,7 @@ def test_a_single_fall_of_what_is_no_counter_makes_it_none(tmp_path: Path, name:
 )
 def test_a_unit_is_taken_in_brackets_and_after_a_blank(tmp_path: Path, header: str, unit: str, scale: float) -> None:
     made = described(tmp_path, "x.csv", lines(header=("meter", "time", header)))
-    assert made.readings is not None
-    assert (made.readings.unit, made.readings.scale) == (unit, scale)
+    assert (present(made.readings).unit, present(made.readings).scale) == (unit, scale)
 
 
 @pytest.mark.parametrize(
@@ -1268,10 +1197,8 @@ def test_names_of_columns_in_other_languages_are_known(
         for meter in range(3)
         for slot, at in list(enumerate(STEPS))[:: 2 if clock == "%H" else 1]
     ]
-    done = begun(tmp_path, ";".join(names), (";".join(str(row[name]) for name in names) for row in rows))
-    assert done.code == 0, done.err
-    made = read_settings(tmp_path / "settings.yaml").readings
-    assert made is not None
+    begun(tmp_path, ";".join(names), (";".join(str(row[name]) for name in names) for row in rows)).ended(0)
+    made = present(read_settings(tmp_path / "settings.yaml").readings)
     assert (made.series, made.time, made.value) == (series, time if hour is None else [time, hour], measured)
     found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
     assert (found["readings"], found["series"], found["rejected"]) == (len(rows), 3, [])
@@ -1299,10 +1226,8 @@ def test_ambiguous_names_of_columns_are_told_apart_by_what_is_in_them(
         row.format(at=f"{at:%Y-%m-%dT%H:%M}", day=f"{at:%Y-%m-%d}", hour=at.hour, n=100 + n, big=10**9 + n, few=n % 3)
         for n, at in enumerate(STEPS[::2])
     ]
-    done = begun(tmp_path, header, rows)
-    assert done.code == 0, done.err
-    made = read_settings(tmp_path / "settings.yaml").readings
-    assert made is not None
+    begun(tmp_path, header, rows).ended(0)
+    made = present(read_settings(tmp_path / "settings.yaml").readings)
     named = made.value.register_.column if isinstance(made.value, RegisterValue) else made.value
     only = None if isinstance(made.series, Constant) else made.series
     assert (only, made.time, named) == (series, time, measured)

@@ -25,6 +25,7 @@ from quiltstream.schemas.settings.job import load_settings, read_settings
 from quiltstream.schemas.settings.mappings import RECIPES
 from quiltstream.transforms.payloads.messages import Messages
 
+from ...present import present
 from ...transforms.kafka.fake import FakeBroker
 from ...transforms.payloads.payloads import NOON_MS, NOON_S, NOON_US, messages
 from ...transforms.payloads.sparkplug import metric, payload
@@ -324,8 +325,7 @@ def test_the_command_that_tries_a_mapping_gives_messages_as_they_are(
         encoding="utf-8",
     )
     settings = tmp_path / "look" / "settings.yaml"
-    done = call("init", "--from-mqtt", filter_, "--gateway", gateway, "-o", settings)
-    assert done.code == 0, done.err
+    call("init", "--from-mqtt", filter_, "--gateway", gateway, "-o", settings).ended(0)
     (line,) = [one for one in settings.read_text(encoding="utf-8").splitlines() if "mosquitto_sub" in one]
     assert line.startswith("#   mosquitto_sub -h h -p 8883 --tls-use-os-certs -u me -P PASSWORD -t ")
     assert line.endswith(ends)
@@ -342,8 +342,7 @@ def test_existing_settings_are_reported_before_the_broker_is_contacted(tmp_path:
     assert call(*away).code == 5
     for name in ("gateway.yaml", "settings.yaml"):
         (tmp_path / name).touch()
-        done = call(*away)
-        assert done.code == 2
+        done = call(*away).ended(2)
         assert str(tmp_path / name) in done.err
         assert done.said("already; give another folder with -o, or --force"), done.err
     assert call(*away, "--force").code == 5
@@ -363,14 +362,12 @@ def test_the_prefix_of_a_plug_may_have_several_levels() -> None:
     assert look.readings == {"preset": "shelly-gen2"}
     assert (look.read, look.names, look.unit) == (2, 2, "W")
     # what is read by its place from the begin has no levels before
-    victron = looked(sent({"value": 541.0}, topics=["home/N/c0619ab1/grid/30/Ac/Power"]))
-    assert "preset" not in victron.readings
+    assert "preset" not in looked(sent({"value": 541.0}, topics=["home/N/c0619ab1/grid/30/Ac/Power"])).readings
 
 
 def test_several_kinds_of_devices_are_reported() -> None:
     plug = {"id": 0, "apower": 17.4}
-    given = sent(plug, "1", "2", "3", topics=["plug/status/switch:0", *("x/a/b/c",) * 3])
-    look = looked(given)
+    look = looked(sent(plug, "1", "2", "3", topics=["plug/status/switch:0", *("x/a/b/c",) * 3]))
     assert (look.read, look.passed) == (1, 3)
     said = [text for _, text in guess_messages(look, ORIGIN).said]
     assert any("other devices have a look" in text for text in said)
@@ -430,8 +427,7 @@ def test_the_value_may_be_named_and_must_be_a_number() -> None:
 def test_nothing_but_names_of_fields_is_written_or_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bodies = [{"ts": NOON_MS + 60_000 * at, "meter": f"ann{at % 3}", "kwh": 74.25} for at in range(9)]
     broker = topic_of(monkeypatch, bodies)
-    done = begun(tmp_path)
-    assert done.code == 0, done.err
+    done = begun(tmp_path).ended(0)
     kept = "".join(one.read_text(encoding="utf-8") for one in tmp_path.iterdir()) + done.out + done.err
     kept = kept.replace(str(tmp_path), "FOLDER")  # its name ends in a number
     assert not [secret for secret in ("ann", "74.25", "74", str(NOON_MS)) if secret in kept]
@@ -456,14 +452,13 @@ def test_a_topic_becomes_settings_that_try_and_a_dry_run_accept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic_of(monkeypatch, [{"ts": NOON_MS + 60_000 * (at // 2), "id": f"m{at % 2}", "kw": at % 3} for at in range(40)])
-    done = begun(tmp_path, "--timezone", "Europe/Berlin", "--option", "sasl.password={env: KAFKA_PASSWORD}")
-    assert done.code == 0, done.err
-    assert done.said("40: 40 with readings, 0 passed over, 0 rejected")
+    begun(tmp_path, "--timezone", "Europe/Berlin", "--option", "sasl.password={env: KAFKA_PASSWORD}").ended(
+        0, "40: 40 with readings, 0 passed over, 0 rejected"
+    )
     settings = read_settings(tmp_path / "settings.yaml")
     assert (settings.slots.interval, settings.slots.timezone) == ("1min", "Europe/Berlin")
     assert (settings.windows.size, str(settings.windows.start)) == ("day", "2026-01-05")
-    assert settings.source is not None
-    assert "KAFKA_PASSWORD" in str(settings.source.kafka)
+    assert "KAFKA_PASSWORD" in str(present(settings.source).kafka)
     tried = call("try", "--json", tmp_path / "settings.yaml", "--from-topic", "4")
     assert [len(one["readings"]) for one in json.loads(tried.out)] == [1] * 4
     assert json.loads(tried.out)[0]["readings"][0][2] == 0.0
@@ -502,9 +497,7 @@ TOPIC = ("--from-topic", "t", "--servers", "h:1")
 def test_wrong_arguments_of_init_are_refused_with_the_expected_ones(
     tmp_path: Path, words: tuple[str, ...], code: int, said: str
 ) -> None:
-    done = call("init", *words, "-o", tmp_path / "settings.yaml")
-    assert done.code == code
-    assert done.said(said), done.err
+    done = call("init", *words, "-o", tmp_path / "settings.yaml").ended(code, said)
     assert "hunter2" not in done.err.replace("--option hunter2", "")
     assert not list(tmp_path.iterdir())
 
@@ -521,22 +514,20 @@ def test_a_topic_without_readings_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bodies: list[Any], said: str
 ) -> None:
     topic_of(monkeypatch, bodies)
-    done = begun(tmp_path)
-    assert (done.code, done.said(said)) == (5, True), done.err
-    assert "secret" not in done.err
+    begun(tmp_path).ended(5, said).hid("secret")
     assert not list(tmp_path.iterdir())
 
 
 def test_init_and_try_report_an_unavailable_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = topic_of(monkeypatch, [])
     broker.send("meters", [(0, b"\0\0\0\0\7abc")] * 3)
-    done = begun(tmp_path, "--registry", "http://127.0.0.1:9")
-    assert (done.code, done.said("--registry: the schema registry http://127.0.0.1:9: it does not answer")) == (5, True)
+    begun(tmp_path, "--registry", "http://127.0.0.1:9").ended(
+        5, "--registry: the schema registry http://127.0.0.1:9: it does not answer"
+    )
     kafka = {"servers": "fake:1", "topic": "meters", "registry": {"url": "http://127.0.0.1:9"}}
     flat = {"payload": "avro", "series": "id", "time": "ts", "value": "v"}
     settings = job(tmp_path, [], source={"kafka": kafka}, readings=flat, rejects=None, sink=None)
-    done = call("try", settings.settings, "--from-topic", "3")
-    assert (done.code, done.said("source.kafka.registry: the schema registry")) == (5, True)
+    call("try", settings.settings, "--from-topic", "3").ended(5, "source.kafka.registry: the schema registry")
 
 
 def test_messages_of_a_registry_are_read_by_their_schemas() -> None:

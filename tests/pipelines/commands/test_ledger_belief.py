@@ -18,6 +18,7 @@ from quiltstream.schemas.slots import parse_duration
 from quiltstream.schemas.states import StateSpace
 from quiltstream.store.store import Store
 
+from ...present import present
 from ..jobs import Job, call, job
 from .test_run import change
 
@@ -33,8 +34,7 @@ def ran(folder: Path, *, mechanism: str = "mqm-approx", budget: float = 3.0, **c
     """A job that ran, of two states, whose model is of bounds by hand."""
     privacy = {"epsilon": 1.0, "budget": budget, "mechanism": mechanism}
     made = job(folder, model=BOUNDS, privacy=privacy, **EDGES, **changes)
-    done = call("run", made.settings)
-    assert done.code == 0, done.err
+    call("run", made.settings).ended(0)
     (folder / "slower.yaml").write_text(SLOWER, encoding="utf-8")
     return made
 
@@ -55,8 +55,7 @@ def beliefs(made: Job) -> int:
     """How many beliefs are on record."""
     with Store(f"sqlite:///{made.ledger}") as store:
         (query, *_) = store.queries()
-        held = store.registered(*query)
-        assert held is not None
+        held = present(store.registered(*query))
         return len(held.domain.beliefs)
 
 
@@ -79,10 +78,9 @@ def test_the_price_of_a_belief_is_in_the_question(tmp_path: Path) -> None:
 def test_a_dry_run_of_a_belief_prices_it_and_changes_nothing(tmp_path: Path) -> None:
     made = ran(tmp_path)
     before = made.ledger.read_bytes()
-    dry = call("ledger", "belief", made.ledger, "streets", tmp_path / "slower.yaml", "--dry-run")
-    assert dry.code == 0, dry.err
-    assert dry.said("stays free. ")
-    assert dry.said("Nothing was changed.")
+    dry = call("ledger", "belief", made.ledger, "streets", tmp_path / "slower.yaml", "--dry-run").ended(
+        0, "stays free. ", "Nothing was changed."
+    )
     assert made.ledger.read_bytes() == before
     asked = answered(made, tmp_path / "slower.yaml", "n\n")[1]
     assert " ".join(dry.out.split()).partition("Everything")[2].partition("free")[0] in asked
@@ -125,8 +123,7 @@ def test_an_account_of_bounds_by_forward_backward_holds_the_belief_of_a_model(tm
     path = model(tmp_path / "model.json", belief)
     assert call("ledger", "belief", made.ledger, "streets", path, "--yes").code == 0
     change(made, model="model.json", query="other", sink={"parquet": "other.parquet"})
-    done = call("run", made.settings)
-    assert done.code == 0, done.err
+    call("run", made.settings).ended(0)
     assert beliefs(made) == 2
 
 
@@ -134,12 +131,11 @@ def test_an_account_of_bounds_by_forward_backward_holds_the_belief_of_a_model(tm
 def test_a_belief_about_the_marginals_may_join_and_not_follow(tmp_path: Path, belief: Belief) -> None:
     made = ran(tmp_path, mechanism="forward-backward", budget=20.0)
     words = ("ledger", "belief", made.ledger, "streets", model(tmp_path / "model.json", belief))
-    refused = call(*words, "--from", "2024-03-08T00:00:00Z", "--yes")
-    assert refused.code == 2
-    assert refused.said(
-        "their proof rests on how often the series are in each state, which is not known after a change"
+    call(*words, "--from", "2024-03-08T00:00:00Z", "--yes").ended(
+        2,
+        "their proof rests on how often the series are in each state, which is not known after a change",
+        "leave --from out, so that the belief joins the others",
     )
-    assert refused.said("leave --from out, so that the belief joins the others"), refused.err
     assert beliefs(made) == 1
     assert "--from" not in call(*words, "--dry-run").out
     assert call(*words, "--yes").code == 0
@@ -147,8 +143,9 @@ def test_a_belief_about_the_marginals_may_join_and_not_follow(tmp_path: Path, be
 
 def test_a_query_by_quilts_keeps_its_account_on_the_bounds_of_a_model(tmp_path: Path) -> None:
     made = ran(tmp_path)
-    refused = call("ledger", "belief", made.ledger, "streets", model(tmp_path / "curves.json", CURVES), "--dry-run")
-    assert refused.code == 2
+    refused = call(
+        "ledger", "belief", made.ledger, "streets", model(tmp_path / "curves.json", CURVES), "--dry-run"
+    ).ended(2)
     for text in (
         "domain 'streets' rests on bounds (pi_min, gap), because a query of it is of mqm-approx, and",
         "curves.json on total-variation bounds: fit a model with `quiltstream fit SETTINGS --belief pooled`",
@@ -156,8 +153,7 @@ def test_a_query_by_quilts_keeps_its_account_on_the_bounds_of_a_model(tmp_path: 
         assert refused.said(text), refused.err
     assert call("ledger", "belief", made.ledger, "streets", model(tmp_path / "a.json", CHAIN), "--yes").code == 0
     with Store(f"sqlite:///{made.ledger}") as store:
-        held = store.registered("streets", "daily")
-        assert held is not None
+        held = present(store.registered("streets", "daily"))
         assert held.domain.beliefs[1][0] == MixingBounds.of(CHAIN).to_dict()
 
 
@@ -173,14 +169,10 @@ def test_a_query_by_quilts_keeps_its_account_on_the_bounds_of_a_model(tmp_path: 
 def test_bounds_by_hand_that_are_none_are_refused_with_their_file(tmp_path: Path, text: str, said: str) -> None:
     made = ran(tmp_path)
     (tmp_path / "hand.yaml").write_text(text, encoding="utf-8")
-    done = call("ledger", "belief", made.ledger, "streets", tmp_path / "hand.yaml", "--dry-run")
-    assert done.code == 2
-    assert done.said(f"hand.yaml: {said}"), done.err
+    call("ledger", "belief", made.ledger, "streets", tmp_path / "hand.yaml", "--dry-run").ended(2, f"hand.yaml: {said}")
 
 
 def test_a_model_of_other_states_than_the_domains_is_refused(tmp_path: Path) -> None:
     made = ran(tmp_path)
     path = model(tmp_path / "model.json", MarkovChain([[0.8, 0.2], [0.3, 0.7]]), (300.0,))
-    done = call("ledger", "belief", made.ledger, "streets", path, "--dry-run")
-    assert done.code == 2
-    assert done.said("below 300 W"), done.err
+    call("ledger", "belief", made.ledger, "streets", path, "--dry-run").ended(2, "below 300 W")

@@ -32,8 +32,7 @@ from ..jobs import Job, call, job
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Job:
     made = job(tmp_path_factory.mktemp("ledger"))
-    done = call("run", made.settings)
-    assert done.code == 0, done.err
+    call("run", made.settings).ended(0)
     return made
 
 
@@ -83,9 +82,7 @@ def test_a_reason_that_excludes_every_theorem_is_printed_once(ran: Job, monkeypa
 
 
 def test_a_missing_domain_exits_with_code_4_and_existing_domains_are_named(ran: Job) -> None:
-    done = call("ledger", "show", ran.ledger, "--domain", "avenues")
-    assert done.code == 4
-    assert done.said("it has streets")
+    call("ledger", "show", ran.ledger, "--domain", "avenues").ended(4, "it has streets")
 
 
 @pytest.mark.parametrize(
@@ -105,19 +102,14 @@ def test_a_missing_ledger_is_not_created_and_no_password_is_shown(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     os.mkfifo(tmp_path / "pipe.db")
-    done = call("ledger", "show", where)
-    assert done.code == code, done.err
-    assert done.said(message)
-    assert "secret" not in done.err
+    call("ledger", "show", where).ended(code, message).hid("secret")
     assert [path.name for path in tmp_path.iterdir()] == ["pipe.db"]
 
 
 def test_a_file_that_is_not_a_ledger_exits_with_code_4(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     path.write_bytes(b"a letter " * 500)
-    done = call("ledger", "show", path)
-    assert done.code == 4
-    assert "letter" not in done.err
+    call("ledger", "show", path).ended(4).hid("letter")
 
 
 def test_entries_and_releases_are_exported(ran: Job, tmp_path: Path) -> None:
@@ -143,9 +135,7 @@ def test_the_export_of_the_releases_has_the_bytes_of_a_sink(ran: Job, tmp_path: 
 
 def test_a_backup_is_a_ledger_and_never_replaces_a_file(ran: Job, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
-    done = call("ledger", "backup", ran.ledger, "-o", copy)
-    assert done.code == 0
-    assert done.said("it forgets every charge made after now")
+    call("ledger", "backup", ran.ledger, "-o", copy).ended(0, "it forgets every charge made after now")
     assert call("ledger", "show", copy).out == call("ledger", "show", ran.ledger).out
     assert call("ledger", "backup", ran.ledger, "-o", copy).code == 2
 
@@ -186,11 +176,9 @@ def test_a_flipped_bit_stops_a_backup_and_every_decision(
     with closing(sqlite3.connect("ledger.db")) as connection, connection:
         (body,) = connection.execute(select).fetchone()
         connection.execute(update, [bytes([body[0] ^ 1]) + body[1:]])
-    done = call("ledger", words[0], "ledger.db", *words[1:])
-    assert done.code == 4, done.err
-    assert done.said(f"quiltstream_{table}, row 1")
-    assert done.said("is not what was written")
-    assert done.said("the record is damaged; restore the newest backup")
+    call("ledger", words[0], "ledger.db", *words[1:]).ended(
+        4, f"quiltstream_{table}, row 1", "is not what was written", "the record is damaged; restore the newest backup"
+    )
     assert not Path("copy.db").exists()
     assert call("ledger", "verify", "ledger.db").code == 4
 
@@ -220,15 +208,11 @@ def test_a_budget_is_raised_after_confirmation_recorded_and_never_lowered(tmp_pa
 
 
 def test_a_ledger_of_this_version_needs_no_migration(ran: Job) -> None:
-    done = call("ledger", "migrate", ran.settings)
-    assert done.code == 0
-    assert done.said("those of this version")
+    call("ledger", "migrate", ran.settings).ended(0, "those of this version")
 
 
 def test_a_foreign_file_is_reported_as_no_ledger_without_mention_of_jobs(ran: Job) -> None:
-    done = call("ledger", "show", ran.folder / "readings.csv")
-    assert done.code == 4
-    assert done.said("readings.csv: it is no ledger; check the path")
+    done = call("ledger", "show", ran.folder / "readings.csv").ended(4, "readings.csv: it is no ledger; check the path")
     assert not done.said("the job stops")
 
 
@@ -276,5 +260,4 @@ def test_a_ledger_whose_log_was_not_written_into_it_is_not_read_without_the_log(
     folder = shutil.copytree(ran.folder, tmp_path / "copy")
     (folder / "ledger.db-wal").write_bytes(b"newer pages")
     read_only_disk(monkeypatch)
-    done = call("ledger", "show", folder / "ledger.db")
-    assert (done.code, done.said("cannot be opened")) == (4, True)
+    call("ledger", "show", folder / "ledger.db").ended(4, "cannot be opened")

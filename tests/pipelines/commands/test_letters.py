@@ -32,8 +32,7 @@ def key(tmp_path: Path) -> Path:
 
 
 def made(key: Path) -> str:
-    done = call("letters", "key", key)
-    assert done.code == 0
+    done = call("letters", "key", key).ended(0)
     return done.out.strip()
 
 
@@ -53,9 +52,7 @@ def test_a_key_file_is_readable_by_its_owner_only_and_never_replaced(key: Path) 
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     before = key.read_bytes()
     assert public.encode() not in before
-    again = call("letters", "key", key)
-    assert again.code == 2
-    assert again.said("is there already; a key is never replaced")
+    call("letters", "key", key).ended(2, "is there already; a key is never replaced")
     assert key.read_bytes() == before
 
 
@@ -63,8 +60,7 @@ def test_a_key_file_is_readable_by_its_owner_only_and_never_replaced(key: Path) 
 def test_dead_letters_of_a_rejects_file_are_decrypted_and_printed(tmp_path: Path, key: Path, form: str) -> None:
     path = tmp_path / f"rejects.{form}"
     write_rows(path, form, DEAD_LETTERS.table([batch(made(key))]), DEAD_LETTERS)  # type: ignore[arg-type]
-    done = call("letters", "open", "--key", key, path)
-    assert done.code == 0, done.err
+    done = call("letters", "open", "--key", key, path).ended(0)
     found = [json.loads(line) for line in done.out.splitlines()]
     assert [one["position"] for one in found] == [5, 6, 7]
     expected = ['{"half', {"base64": base64.b64encode(b"\xff\xfe").decode()}, "Stra\u00dfe"]
@@ -85,8 +81,7 @@ def test_letters_for_another_key_are_counted_and_the_others_printed(tmp_path: Pa
         pa.RecordBatch.from_pylist([{"reason": "late", "source": "t/0", "position": 1}], schema=REJECT_SCHEMA)
     )
     write_rows(path, "jsonl", DEAD_LETTERS.table([mine, others, plain]), DEAD_LETTERS)
-    done = call("letters", "open", "--key", key, path)
-    assert done.code == 1
+    done = call("letters", "open", "--key", key, path).ended(1)
     assert len(done.out.splitlines()) == 3
     assert done.said("3 letters could not be opened: for another key, or damaged")
 
@@ -99,8 +94,7 @@ def test_a_forged_letter_is_counted_and_the_others_printed(tmp_path: Path, key: 
     rows[0]["letter"] = base64.b64encode(seal(forged, decoded_key(public))).decode()
     path = tmp_path / "rejects.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    done = call("letters", "open", "--key", key, path)
-    assert done.code == 1, done.err
+    done = call("letters", "open", "--key", key, path).ended(1)
     assert [json.loads(line)["position"] for line in done.out.splitlines()] == [6, 7]
     assert done.said("1 letter could not be opened")
 
@@ -111,17 +105,13 @@ def test_a_dead_letter_in_the_row_of_another_message_is_reported(tmp_path: Path,
     rows[0]["letter"] = rows[1]["letter"]
     path = tmp_path / "rejects.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    done = call("letters", "open", "--key", key, path)
-    assert done.code == 0
-    assert done.said("1 letter stands in the row of another message")
+    call("letters", "open", "--key", key, path).ended(0, "1 letter stands in the row of another message")
 
 
 @pytest.mark.parametrize("text", ["", "no key", base64.b64encode(bytes(31)).decode()])
 def test_a_file_without_a_key_is_reported_without_its_content(tmp_path: Path, key: Path, text: str) -> None:
     key.write_text(text, encoding="utf-8")
-    done = call("letters", "open", "--key", key, tmp_path / "rejects.jsonl")
-    assert done.code == 2
-    assert done.said("holds no private key")
+    done = call("letters", "open", "--key", key, tmp_path / "rejects.jsonl").ended(2, "holds no private key")
     assert not text or text not in done.err
 
 
@@ -130,16 +120,13 @@ def test_a_file_without_dead_letters_is_reported(tmp_path: Path, key: Path, data
     made(key)
     path = tmp_path / "rejects.jsonl"
     path.write_bytes(data)
-    done = call("letters", "open", "--key", key, path)
-    assert done.code == 2
-    assert done.said("holds no rejects with letters")
+    call("letters", "open", "--key", key, path).ended(2, "holds no rejects with letters")
 
 
 def test_a_live_jobs_folder_of_rejects_has_letters_only_where_a_key_is_named(tmp_path: Path, key: Path) -> None:
     source = {"kafka": {"servers": "b:9092", "topic": "meters"}}
     for encrypted, kind in ((None, WriteRejects), ({"public_key": made(key)}, WriteDeadLetters)):
         rejects = {"jsonl": "rejects"} if encrypted is None else {"jsonl": "rejects", "encrypted": encrypted}
-        settings = read_settings(job(tmp_path / "job", source=source, rejects=rejects).settings)
-        _, sink = live_sinks(settings)
+        _, sink = live_sinks(read_settings(job(tmp_path / "job", source=source, rejects=rejects).settings))
         assert sink is not None
         assert type(sink.rejects()) is kind

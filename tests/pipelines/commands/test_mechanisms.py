@@ -68,8 +68,7 @@ def test_each_mechanism_is_charged_its_loss_and_republishes_equal_rows(
     assert said["scale"] == pytest.approx(2 * said["sigma"], rel=1e-6)
     assert said["admitted"] is None
 
-    done = call("run", made.settings)
-    assert done.code == 0, done.err
+    done = call("run", made.settings).ended(0)
     rows = made.rows()
     assert len(rows) == 14
     assert {(row.mechanism, row.guarantee, row.scale) for row in rows} == {(NAMES[mechanism], guarantee, said["scale"])}
@@ -159,15 +158,15 @@ def test_sliding_windows_share_the_exact_density(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mechanism", ["mqm-exact", "pairwise"])
 def test_a_mechanism_that_requires_chains_refuses_explicit_bounds(tmp_path: Path, mechanism: str) -> None:
-    done = call("run", job(tmp_path, privacy={"epsilon": 1.0, "mechanism": mechanism}).settings)
-    assert done.code == 2
-    assert done.said("which reads the chains themselves, and the model gives bounds only")
+    call("run", job(tmp_path, privacy={"epsilon": 1.0, "mechanism": mechanism}).settings).ended(
+        2, "which reads the chains themselves, and the model gives bounds only"
+    )
 
 
 def test_group_privacy_of_a_stream_is_refused(tmp_path: Path) -> None:
-    done = call("run", job(tmp_path, privacy={"epsilon": 1.0, "mechanism": "group-dp"}).settings)
-    assert done.code == 2
-    assert done.said("has no limit for an endless stream; set privacy.guarantee to window")
+    call("run", job(tmp_path, privacy={"epsilon": 1.0, "mechanism": "group-dp"}).settings).ended(
+        2, "has no limit for an endless stream; set privacy.guarantee to window"
+    )
 
 
 def test_a_domain_keeps_the_belief_of_its_first_query(tmp_path: Path) -> None:
@@ -188,9 +187,7 @@ def test_a_domain_keeps_the_belief_of_its_first_query(tmp_path: Path) -> None:
         sink={"parquet": "bounds.parquet"},
         privacy={"epsilon": 0.1, "mechanism": "mqm-approx", "budget": 1.0},
     )
-    done = call("run", other.settings)
-    assert done.code == 4
-    assert done.said("belief")
+    call("run", other.settings).ended(4, "belief")
 
 
 def test_the_london_homes_need_the_noise_of_the_papers_methods(tmp_path: Path, shared_data: Path) -> None:

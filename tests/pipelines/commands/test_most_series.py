@@ -44,17 +44,15 @@ def test_a_roster_of_millions_of_rows_ends_with_the_limit_in_bounded_memory(tmp_
 
 def test_a_roster_above_the_limit_of_the_settings_is_refused(tmp_path: Path) -> None:
     made = job(tmp_path, most_series=5)
-    done = call("run", made.settings)
-    assert done.code == 2
-    assert done.said("roster.csv: it has more than 5 rows, the limit of most_series")
+    call("run", made.settings).ended(2, "roster.csv: it has more than 5 rows, the limit of most_series")
     assert call("run", job(tmp_path, most_series=6).settings).code == 0
 
 
 def test_series_from_the_data_above_the_limit_end_a_job_before_anything_is_charged(tmp_path: Path) -> None:
     made = job(tmp_path, readings(days=2), roster=None, group_by=None, most_series=5)
-    done = call("run", made.settings)
-    assert done.code == 2, done.err
-    assert done.said("source, whose series are the roster: it has more than 5 series, the limit of most_series")
+    call("run", made.settings).ended(
+        2, "source, whose series are the roster: it has more than 5 series, the limit of most_series"
+    )
     with Store(f"sqlite:///{made.ledger}") as store:
         assert store.domains() == ()
     made = job(tmp_path, readings(days=2), roster=None, group_by=None, most_series=6)
@@ -63,15 +61,12 @@ def test_series_from_the_data_above_the_limit_end_a_job_before_anything_is_charg
 
 def test_series_outside_the_roster_are_rejects_in_any_number(tmp_path: Path) -> None:
     rows = [*readings(days=1), *((f"other-{number}", "2024-03-01T00:00Z", 0.5) for number in range(100))]
-    made = job(tmp_path, rows, windows={"size": "1d"}, most_series=6)
-    done = call("run", made.settings)
-    assert done.code == 0, done.err
-    assert done.said("100: ")
+    call("run", job(tmp_path, rows, windows={"size": "1d"}, most_series=6).settings).ended(0, "100: ")
 
 
 def test_a_fit_over_more_series_than_the_limit_is_refused(tmp_path: Path) -> None:
     made = job(tmp_path, most_series=5, model="model.json", roster=None, group_by=None)
-    done = call("fit", made.settings, "--belief", "pooled")
-    assert done.code == 2, done.err
-    assert done.said("source, whose series are counted: it has more than 5 series, the limit of most_series")
+    call("fit", made.settings, "--belief", "pooled").ended(
+        2, "source, whose series are counted: it has more than 5 series, the limit of most_series"
+    )
     assert not (tmp_path / "model.json").exists()

@@ -71,8 +71,7 @@ def broken(self, batch, registration):
 encode.EncodeCells.process = broken
 """
     job(tmp_path)
-    from_worker = fork("run", "settings.yaml", cwd=tmp_path, program=program + COMMAND)
-    assert from_worker.code == 1
+    from_worker = fork("run", "settings.yaml", cwd=tmp_path, program=program + COMMAND).ended(1)
     assert from_worker.out == ""
     assert (
         "Error: KeyError in the step 'Publish/Encode/ParDo(EncodeCells)' of the pipeline; its text may quote"

@@ -13,6 +13,7 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.registration import register
 
+from ...present import present
 from ..jobs import Job, call, job, readings, write_csv
 from ..live_jobs import drafts
 from .test_run import change
@@ -45,12 +46,13 @@ def test_a_run_without_counted_readings_records_nothing_and_can_be_repeated(
     tmp_path: Path, rows: list[Any], changes: dict[str, Any], said: str
 ) -> None:
     made = job(tmp_path, rows, **changes)
-    done = call("run", made.settings)
-    assert done.code == 5
-    assert done.said("no reading counts in any window of any series")
-    assert done.said("nothing was charged or published")
-    assert done.said(said), done.err
-    assert done.said("run with --even-if-empty")
+    call("run", made.settings).ended(
+        5,
+        "no reading counts in any window of any series",
+        "nothing was charged or published",
+        said,
+        "run with --even-if-empty",
+    )
     assert not made.sink.exists()
     assert domains(made) == ()
     # what was wrong can be mended: nothing of it was frozen
@@ -63,22 +65,20 @@ def test_a_run_without_counted_readings_records_nothing_and_can_be_repeated(
 
 def test_a_delimiter_that_joins_all_columns_to_one_charges_nothing(tmp_path: Path) -> None:
     made = job(tmp_path, source={"csv": "readings.csv", "delimiter": ";"})
-    done = call("run", made.settings)
-    assert done.code in {2, 5}
+    assert call("run", made.settings).code in {2, 5}
     assert not made.ledger.exists() or domains(made) == ()
     made = job(tmp_path, source={"csv": "readings.csv", "delimiter": ";"})
     # a header that fits, and rows that do not
     write_csv(made.folder / "readings.csv", readings(2), header="meter;ts;kwh")
-    done = call("run", made.settings)
-    assert done.code == 5
-    assert done.said("every row rejected: 576 rows: the row or line could not be taken apart into columns"), done.err
+    call("run", made.settings).ended(
+        5, "every row rejected: 576 rows: the row or line could not be taken apart into columns"
+    )
     assert domains(made) == ()
 
 
 def test_the_flag_publishes_windows_without_readings(tmp_path: Path) -> None:
     made = job(tmp_path, TEN_YEARS_ON)
-    done = call("run", "--even-if-empty", "--json", made.settings)
-    assert done.code == 0
+    done = call("run", "--even-if-empty", "--json", made.settings).ended(0)
     assert {row.total for row in made.rows()} == {0}
     assert json.loads(done.out)["windows_published"] == 7
 
@@ -94,17 +94,13 @@ def test_recorded_rows_are_published_from_an_emptied_source(tmp_path: Path) -> N
     assert call("run", made.settings).code == 0
     first = made.sink.read_bytes()
     write_csv(made.folder / "readings.csv", [])
-    done = call("run", made.settings)
-    assert done.code == 0
+    call("run", made.settings).ended(0)
     assert made.sink.read_bytes() == first
     # a later end would be charged
     change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-10"})
-    done = call("run", made.settings)
-    assert done.code == 5
+    call("run", made.settings).ended(5)
     with Store(f"sqlite:///{made.ledger}", create=True) as store:
-        held = store.registered("streets", "daily")
-        assert held is not None
-        assert len(held.query.schedule) == 7
+        assert len(present(store.registered("streets", "daily")).query.schedule) == 7
         assert store.summary("streets").events == ()
 
 

@@ -62,10 +62,9 @@ def test_a_sink_that_is_not_a_regular_file_is_refused_before_any_charge(
     there = tmp_path / "out.parquet"
     make(there)
     before = there.lstat()
-    done = call("run", made.settings)
-    assert done.code == 2, done.err
-    assert done.said(f"{field}: {there} cannot be written")
-    assert done.said("only a regular file is replaced; name another file")
+    call("run", made.settings).ended(
+        2, f"{field}: {there} cannot be written", "only a regular file is replaced; name another file"
+    )
     assert not made.ledger.exists()
     assert os.path.samestat(there.lstat(), before)
     victim = tmp_path / "victim"
@@ -75,17 +74,13 @@ def test_a_sink_that_is_not_a_regular_file_is_refused_before_any_charge(
 def test_a_sink_that_is_a_device_is_refused(tmp_path: Path) -> None:
     """The dry run looks, too; it alone is asked, for the sake of the machine on which this fails."""
     made = job(tmp_path, sink={"parquet": "/dev/full"})
-    done = call("run", "--dry-run", made.settings)
-    assert done.code == 2
-    assert done.said("sink: /dev/full cannot be written (a device is there")
+    call("run", "--dry-run", made.settings).ended(2, "sink: /dev/full cannot be written (a device is there")
 
 
 def test_a_ledger_that_is_not_a_file_is_refused(tmp_path: Path) -> None:
     made = job(tmp_path)
     pipe(made.ledger)
-    done = call("run", made.settings)
-    assert done.code == 2
-    assert done.said(f"ledger: {made.ledger} cannot be written (a pipe is there")
+    call("run", made.settings).ended(2, f"ledger: {made.ledger} cannot be written (a pipe is there")
 
 
 @MAKERS
@@ -97,8 +92,7 @@ def test_an_input_that_is_not_a_regular_file_is_refused(
     made = job(tmp_path, model="model.json") if kind == "model" else job(tmp_path)
     (tmp_path / name).unlink(missing_ok=True)
     make(tmp_path / name)
-    done = call("run", made.settings)
-    assert done.code == 2, done.err
+    done = call("run", made.settings).ended(2)
     if kind == "source":
         what = WHAT[make]
         assert done.said(f"is no file that ends, but {what}; copy what it gives into a file")
@@ -114,8 +108,7 @@ def test_a_source_pattern_matching_a_non_file_is_refused_with_its_path(
     """It was left out before, and the run told nothing of readings that were meant to be in it."""
     made = job(tmp_path, source={"csv": "read*.csv"})
     make(tmp_path / "reads.csv")
-    done = call("run", made.settings)
-    assert done.code == 2, done.err
+    done = call("run", made.settings).ended(2)
     what = WHAT[make]
     assert done.said(f"matches {tmp_path / 'reads.csv'}, which is no file that ends, but {what}; take it away")
     assert not made.ledger.exists()
@@ -184,9 +177,9 @@ def test_a_fit_checks_its_output_before_it_reads_a_history(tmp_path: Path) -> No
     made = job(tmp_path)
     (tmp_path / "readings.csv").unlink()
     pipe(tmp_path / "out")
-    done = call("fit", made.settings, "--belief", "pooled", "-o", tmp_path / "out")
-    assert done.code == 2
-    assert done.said("a pipe is there, and only a regular file is replaced")
+    call("fit", made.settings, "--belief", "pooled", "-o", tmp_path / "out").ended(
+        2, "a pipe is there, and only a regular file is replaced"
+    )
 
 
 def test_an_export_does_not_replace_a_non_file(tmp_path: Path) -> None:
@@ -196,17 +189,16 @@ def test_an_export_does_not_replace_a_non_file(tmp_path: Path) -> None:
         folder = tmp_path / name.partition(".")[0]
         folder.mkdir()
         pipe(folder / name)
-        done = call("ledger", "export", made.ledger, "-o", folder)
-        assert done.code == 2, done.err
-        assert done.said("a pipe is there, and only a regular file is replaced; name another file")
+        call("ledger", "export", made.ledger, "-o", folder).ended(
+            2, "a pipe is there, and only a regular file is replaced; name another file"
+        )
         assert (folder / name).is_fifo()
 
 
 def test_a_sink_behind_a_link_to_a_folder_is_written(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    made = job(tmp_path, sink={"parquet": "link/out.parquet"})
-    assert call("run", made.settings).code == 0
+    assert call("run", job(tmp_path, sink={"parquet": "link/out.parquet"}).settings).code == 0
     assert (tmp_path / "real" / "out.parquet").is_file()
 
 
@@ -280,9 +272,7 @@ def test_no_command_writes_over_a_file_that_it_reads_or_that_its_settings_name(t
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     words, read, output = outputs(made)[number]
     *command, option = [one for one in words.split() if one != "--model"]
-    done = call(*command, *(["--model"] if "--model" in words else []), read, option, output)
-    assert done.code == 2, done.out
-    assert done.said("name the same file"), done.err
+    call(*command, *(["--model"] if "--model" in words else []), read, option, output).ended(2, "name the same file")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
@@ -292,9 +282,7 @@ def test_init_does_not_write_over_its_data_with_force_either(tmp_path: Path, dat
     (tmp_path / "readings.csv").rename(tmp_path / data)
     before = (tmp_path / data).read_bytes()
     output = tmp_path / ("settings.yaml" if data == "roster.csv" else data)
-    done = call("init", tmp_path / data, "-o", output, "--force")
-    assert done.code == 2, done.out
-    assert done.said("name the same file"), done.err
+    call("init", tmp_path / data, "-o", output, "--force").ended(2, "name the same file")
     assert (tmp_path / data).read_bytes() == before
 
 

@@ -41,8 +41,7 @@ def model(folder: Path, *, bare: bool = False, belief: Belief = CLASS) -> Path:
 
 
 def planned(*words: Any) -> dict[str, Any]:
-    done = call("plan", *words, "--format", "json")
-    assert done.code == 0, done.err
+    done = call("plan", *words, "--format", "json").ended(0)
     return json.loads(done.out)
 
 
@@ -80,13 +79,11 @@ def test_a_plan_has_the_noise_of_the_job_and_reads_no_data(tmp_path: Path, chang
 
 def test_planned_settings_are_accepted_and_reach_the_requested_error(tmp_path: Path) -> None:
     made = job(tmp_path, most_error=0.5, windows={"size": "1d", "start": "2024-03-01"})
-    done = call("plan", made.settings, "--error", "20%", "-o", tmp_path / "planned.yaml")
-    assert done.code == 0, done.err
+    done = call("plan", made.settings, "--error", "20%", "-o", tmp_path / "planned.yaml").ended(0)
     found = yaml.safe_load((tmp_path / "planned.yaml").read_text(encoding="utf-8"))
     assert found["privacy"]["mechanism"] == "forward-backward"
     assert done.said("the settings name mqm-approx; what follows is for forward-backward")
-    dry = call("run", "--dry-run", "--json", tmp_path / "planned.yaml")
-    assert dry.code == 0, dry.err
+    dry = call("run", "--dry-run", "--json", tmp_path / "planned.yaml").ended(0)
     said = json.loads(dry.out)
     assert said["relative_error"] <= 0.2
     assert said["slots"] % 48 == 0
@@ -96,10 +93,8 @@ def test_planned_settings_are_accepted_and_reach_the_requested_error(tmp_path: P
 @pytest.mark.parametrize("group", [1, 40])
 def test_a_model_alone_is_planned_and_its_settings_are_accepted(tmp_path: Path, group: int) -> None:
     path = model(tmp_path)
-    done = call("plan", "--model", path, "--group", str(group), "--window", "7d", "-o", tmp_path / "start.yaml")
-    assert done.code == 0, done.err
-    dry = call("run", "--dry-run", "--json", tmp_path / "start.yaml")
-    assert dry.code == 0, dry.err
+    call("plan", "--model", path, "--group", str(group), "--window", "7d", "-o", tmp_path / "start.yaml").ended(0)
+    dry = call("run", "--dry-run", "--json", tmp_path / "start.yaml").ended(0)
     said = json.loads(dry.out)
     assert (said["mechanism"], said["slots"] % 336) == ("forward-backward", 0)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["model.json", "start.yaml"]
@@ -110,14 +105,12 @@ def test_a_model_of_categories_starts_with_settings_of_categories(tmp_path: Path
     made = Model(belief=CLASS.to_dict(), states=space, interval_us=60_000_000, provenance=Provenance(method="given"))
     made.save(tmp_path / "model.json")
     assert call("plan", "--model", tmp_path / "model.json", "-o", tmp_path / "start.yaml").code == 0
-    dry = call("run", "--dry-run", "--json", tmp_path / "start.yaml")
-    assert dry.code == 0, dry.err
+    dry = call("run", "--dry-run", "--json", tmp_path / "start.yaml").ended(0)
     assert json.loads(dry.out)["labels"] == ["sleep", "sit", "rest"]
 
 
 def test_settings_are_printed_whole_where_no_file_is_named(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    out = call("plan", made.settings).out
+    out = call("plan", job(tmp_path).settings).out
     text = out[out.index("# Planned: ") :]
     (tmp_path / "copied.yaml").write_text(text, encoding="utf-8")
     assert call("run", "--dry-run", tmp_path / "copied.yaml").code == 0
@@ -125,8 +118,9 @@ def test_settings_are_printed_whole_where_no_file_is_named(tmp_path: Path) -> No
 
 def test_a_plan_answers_every_option(tmp_path: Path) -> None:
     path = model(tmp_path, belief=CHAIN)
-    done = call("plan", "--model", path, "--rule", "15/15", "--group", "30", "--largest-share", "12%", "--epsilon", "1")
-    assert done.code == 0, done.err
+    done = call(
+        "plan", "--model", path, "--rule", "15/15", "--group", "30", "--largest-share", "12%", "--epsilon", "1"
+    ).ended(0)
     for text in (
         "forward-backward",
         "mqm-exact",
@@ -147,21 +141,19 @@ def test_a_plan_answers_every_option(tmp_path: Path) -> None:
 
 
 def test_inapplicable_mechanisms_name_alternatives_as_spelt_in_settings(tmp_path: Path) -> None:
-    done = call("plan", "--model", model(tmp_path, belief=CLASS))
-    assert done.code == 0, done.err
-    assert done.said("names none: use mqm-approx or forward-backward")
+    done = call("plan", "--model", model(tmp_path, belief=CLASS)).ended(
+        0, "names none: use mqm-approx or forward-backward"
+    )
     assert not done.said("use mqm_approx")
 
 
 def test_no_budget_is_raised_and_no_unprotected_noise_is_written(tmp_path: Path) -> None:
     made = job(tmp_path, privacy={"epsilon": 1.0, "budget": 2.0, "mechanism": "mqm-approx"})
-    done = call("plan", made.settings, "--epsilon", "5")
-    assert done.code == 2
-    assert done.said("--epsilon is 5, above privacy.budget 2")
+    call("plan", made.settings, "--epsilon", "5").ended(2, "--epsilon is 5, above privacy.budget 2")
     new = tmp_path / "new.yaml"
-    done = call("plan", made.settings, "--mechanism", "entry-dp", "-o", new)
-    assert done.code == 2
-    assert done.said("entry-dp does not protect correlated slots, so no settings start from it")
+    call("plan", made.settings, "--mechanism", "entry-dp", "-o", new).ended(
+        2, "entry-dp does not protect correlated slots, so no settings start from it"
+    )
     assert not new.exists()
     said = planned(made.settings, "--mechanism", "entry-dp")
     assert said["settings"] is None
@@ -174,9 +166,9 @@ def test_a_longer_planned_window_keeps_the_overlap_of_the_settings(tmp_path: Pat
     assert call("plan", made.settings, "--window", "4d", "-o", new).code == 0
     windows = yaml.safe_load(new.read_text(encoding="utf-8"))["windows"]
     assert parse_duration(windows["size"]) == 2 * parse_duration(windows["every"])
-    done = call("plan", made.settings, "--window", "30min")
-    assert done.code == 2
-    assert done.said("--window is 30min, but 2 windows of the settings share a slot: give a multiple of 1h")
+    call("plan", made.settings, "--window", "30min").ended(
+        2, "--window is 30min, but 2 windows of the settings share a slot: give a multiple of 1h"
+    )
 
 
 @pytest.mark.parametrize("form", ["svg", "png"])
@@ -198,17 +190,13 @@ def test_the_picture_is_the_table_of_errors(tmp_path: Path, form: str) -> None:
 
 def test_a_loss_without_a_bound_is_reported_as_unbounded(tmp_path: Path) -> None:
     words = ("--model", model(tmp_path), "--mechanism", "entry-dp", "--epsilon", "3", "--epsilons", "1")
-    done = call("plan", *words)
-    assert done.code == 0, done.err
-    assert done.said("nothing bounds what all windows of an endless schedule tell together")
+    call("plan", *words).ended(0, "nothing bounds what all windows of an endless schedule tell together")
     assert planned(*words)["loss"] is None
 
 
 def test_a_stand_in_belief_is_reported_prominently(tmp_path: Path) -> None:
     made = job(tmp_path, model="stand-in")
-    done = call("plan", made.settings)
-    assert done.code == 0, done.err
-    assert done.said("THE BELIEF IS A STAND-IN")
+    call("plan", made.settings).ended(0, "THE BELIEF IS A STAND-IN")
     assert planned(made.settings)["stand_in"] is True
 
 
@@ -251,8 +239,7 @@ def test_an_impossible_plan_is_refused_with_the_cause(
     job(tmp_path)
     model(tmp_path, bare=True)
     monkeypatch.chdir(tmp_path)
-    done = call("plan", *words)
-    assert done.code == 2
+    done = call("plan", *words).ended(2)
     assert message in " ".join(done.err.split()), done.err
     assert not (tmp_path / "elsewhere").exists()
 
@@ -261,6 +248,5 @@ def test_a_picture_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = model(tmp_path)
     (tmp_path / "taken.svg").mkdir()
-    done = call("plan", "--model", path, "--picture", tmp_path / "taken.svg")
-    assert done.code == 2
+    done = call("plan", "--model", path, "--picture", tmp_path / "taken.svg").ended(2)
     assert "taken.svg: cannot be written" in done.err

@@ -57,8 +57,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         said, entries = store.summary(DOMAIN), store.entries(DOMAIN)
     assert said.charged
     assert said.refused
-    done = call("report", folder / "ledger.db", "-o", folder / "report.html")
-    assert done.code == 0, done.err
+    call("report", folder / "ledger.db", "-o", folder / "report.html").ended(0)
     return Made(folder / "ledger.db", (folder / "report.html").read_text(encoding="utf-8"), said, entries)
 
 
@@ -164,8 +163,9 @@ def test_the_model_file_adds_operator_statistics_marked_as_such(made: Made, tmp_
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         held = store.register(domain(model_id=model.model_id), query(windows=2))
         store.publish(held, drafts(held))
-    done = call("report", tmp_path / "ledger.db", "--model", path, "-o", tmp_path / "operator.html")
-    assert (done.code, done.said("for the operator")) == (0, True), done.err
+    call("report", tmp_path / "ledger.db", "--model", path, "-o", tmp_path / "operator.html").ended(
+        0, "for the operator"
+    )
     text = " ".join(Page((tmp_path / "operator.html").read_text(encoding="utf-8")).text.split())
     assert "28 of the 30 series of the history" in text
     assert "For the operator: this file holds exact statistics" in text
@@ -185,8 +185,7 @@ def test_without_the_extra_the_command_names_the_package_to_install(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None if name == "matplotlib" else name)
-    done = call("report", made.ledger)
-    assert (done.code, done.said("pip install 'quiltstream[report]'")) == (2, True)
+    call("report", made.ledger).ended(2, "pip install 'quiltstream[report]'")
 
 
 def test_a_missing_ledger_or_domain_is_reported(made: Made, tmp_path: Path) -> None:
@@ -201,8 +200,7 @@ def test_windows_are_named_by_the_clock_of_the_settings(tmp_path: Path) -> None:
         one = store.register(local, query(windows=2))
         store.publish(one, drafts(one))
         (entry, *_) = store.entries(local.name)
-    done = call("report", tmp_path / "ledger.db", "-o", tmp_path / "report.html", "--figures", "0")
-    assert done.code == 0, done.err
+    call("report", tmp_path / "ledger.db", "-o", tmp_path / "report.html", "--figures", "0").ended(0)
     text = " ".join(Page((tmp_path / "report.html").read_text(encoding="utf-8")).text.split())
     assert "Windows are named by the clock of Europe/Berlin" in text
     assert days_between(entry.start_us, entry.stop_us, "Europe/Berlin") in text

@@ -17,6 +17,7 @@ from quiltstream.store.store import Store
 from quiltstream.transforms.aggregate.ledger_access import read
 
 from ...forked import COMMAND, forker
+from ...present import present
 from ..jobs import Job, call, fork, job, start
 
 #: Kills its own process at the n-th call of Store.publish, just before or just after the transaction.
@@ -65,20 +66,17 @@ def check(made: Job, rows: list[Release]) -> None:
 @pytest.mark.parametrize(("place", "number"), [("after", 1), ("before", 2), ("after", 2)])
 def test_a_killed_and_repeated_job_publishes_the_record_and_the_rest(tmp_path: Path, place: str, number: int) -> None:
     made = many_windows(tmp_path)
-    killed = fork(place, str(number), "run", "settings.yaml", cwd=tmp_path, program=KILLED + COMMAND)
-    assert killed.code == -9
+    fork(place, str(number), "run", "settings.yaml", cwd=tmp_path, program=KILLED + COMMAND).ended(-9)
     assert not made.sink.exists()
     with Store(f"sqlite:///{made.ledger}", create=False) as store:
         recorded = [record for record in store.records("streets", "daily") if record.block is not None]
     assert len(recorded) >= (number - 1 if place == "before" else number)
-    again = call("run", made.settings)
-    assert again.code == 0, again.err
+    call("run", made.settings).ended(0)
     rows = made.rows()
     check(made, rows)
     counts = {(row.window_start, row.key): row.counts for row in rows}
     for record in recorded:
-        assert record.block is not None
-        for key, kept in zip(record.block.keys, record.block.counts.tolist(), strict=True):
+        for key, kept in zip(present(record.block).keys, present(record.block).counts.tolist(), strict=True):
             assert counts[record.entry.start_us, key] == tuple(kept)
 
 

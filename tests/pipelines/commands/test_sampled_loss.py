@@ -70,12 +70,10 @@ def test_the_sampled_loss_of_a_killed_and_repeated_command_is_within_the_bound(t
     print("seed", seed := new_seed())  # noqa: T201 - a random test says its seed
     states = trajectories(at(10_000, 100_000), np.random.default_rng(seed))
     settings = job(tmp_path, states)
-    killed = fork("after", "1", "run", "settings.yaml", cwd=tmp_path, program=KILLED + COMMAND)
-    assert killed.code == -9, killed.err
+    fork("after", "1", "run", "settings.yaml", cwd=tmp_path, program=KILLED + COMMAND).ended(-9)
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=False) as store:
         first = [batch for batch in store.releases("homes", "load") if batch.num_rows]
-    done = call("run", settings)
-    assert done.code == 0, done.err
+    call("run", settings).ended(0)
     left = released_rows([tmp_path / "releases.parquet"])
     # what the killed process drew is what left
     drawn = {row["release_id"]: row["counts"] for batch in first for row in batch.to_pylist()}

@@ -19,14 +19,12 @@ from ..jobs import call, readings, write_csv
 
 
 def test_the_schema_is_printed_as_json() -> None:
-    done = call("schema")
-    assert done.code == 0
+    done = call("schema").ended(0)
     assert json.loads(done.out) == settings_schema()
 
 
 def test_the_declaration_of_the_rows_is_printed_for_an_engine() -> None:
-    done = call("schema", "--ddl", "flink", "--topic", "load-released", "--servers", "b:1")
-    assert done.code == 0
+    done = call("schema", "--ddl", "flink", "--topic", "load-released", "--servers", "b:1").ended(0)
     assert done.out == release_ddl("flink", "load-released", "b:1")
     assert call("schema", "--ddl", "flink", "--gateway").code == 2
     assert call("schema", "--ddl", "duckdb").code == 2
@@ -106,8 +104,7 @@ def test_init_names_a_schema_file_that_editors_read(tmp_path: Path) -> None:
     schema.write_text("{}", encoding="utf-8")
     for path in (settings, tmp_path / "roster.csv"):
         path.unlink()
-    refused = call("init", data, "-o", settings)
-    assert refused.code == 2
+    refused = call("init", data, "-o", settings).ended(2)
     assert "settings.schema.json: it exists already" in refused.err
     assert not settings.exists()
     assert schema.read_text(encoding="utf-8") == "{}"

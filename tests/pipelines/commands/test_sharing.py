@@ -38,10 +38,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("words", [("--dry-run",), ()])
 def test_a_renamed_domain_is_refused_and_publishes_nothing(folder: Path, words: tuple[str, ...]) -> None:
-    done = call("run", *words, folder / "renamed.yaml")
-    assert done.code == 4
-    assert done.said("domain 'streets-again': 6 of its series are in domain 'streets' of this ledger")
-    assert done.said("it is the same domain under another name")
+    done = call("run", *words, folder / "renamed.yaml").ended(
+        4,
+        "domain 'streets-again': 6 of its series are in domain 'streets' of this ledger",
+        "it is the same domain under another name",
+    )
     assert not any(f"m{number}" in done.err for number in range(1, 7))
     assert not (folder / "renamed.parquet").exists()
     with Store(f"sqlite:///{folder}/ledger.db", create=False) as store:
@@ -51,44 +52,41 @@ def test_a_renamed_domain_is_refused_and_publishes_nothing(folder: Path, words: 
 @pytest.mark.parametrize("words", [("--dry-run",), ()])
 def test_the_sink_of_a_renamed_domain_is_refused_first_in_a_dry_run_too(folder: Path, words: tuple[str, ...]) -> None:
     path = settings(folder, "kept", domain="streets-again", sink={"parquet": "releases.parquet"})
-    done = call("run", *words, path)
-    assert done.code == 2
-    assert done.said("sink: the file there holds rows of daily over streets, which this job would replace")
+    call("run", *words, path).ended(
+        2, "sink: the file there holds rows of daily over streets, which this job would replace"
+    )
 
 
 def test_rejects_that_are_something_else_stop_a_dry_run_as_the_run(folder: Path) -> None:
     path = settings(folder, "elsewhere", rejects={"csv": "roster.csv"}, roster=None, group_by=None, query="other")
     for words in (("--dry-run",), ()):
-        done = call("run", *words, path)
-        assert (done.code, done.said("rejects: ")) == (2, True), done.err
+        call("run", *words, path).ended(2, "rejects: ")
 
 
 def test_a_renamed_domain_without_an_end_of_its_windows_is_refused_by_a_dry_run(folder: Path) -> None:
     path = settings(folder, "open", domain="streets-again", windows={"size": "1d"})
     for words in (("--dry-run",), ()):
-        done = call("run", *words, path)
-        assert (done.code, done.said("it is the same domain under another name")) == (4, True), done.err
+        call("run", *words, path).ended(4, "it is the same domain under another name")
 
 
 @pytest.mark.parametrize("words", [("--dry-run",), ()])
 def test_another_state_process_is_refused_until_the_settings_name_the_other_domain(
     folder: Path, words: tuple[str, ...]
 ) -> None:
-    done = call("run", *words, folder / "coarse.yaml")
-    assert done.code == 4
-    assert done.said("whose state process is another one (states.edges differs)")
-    assert done.said("set shares_series_with: [streets]")
+    call("run", *words, folder / "coarse.yaml").ended(
+        4, "whose state process is another one (states.edges differs)", "set shares_series_with: [streets]"
+    )
 
 
 def test_a_reading_of_another_domains_series_is_a_reject_without_a_roster(tmp_path: Path) -> None:
     """A sender may name any series; live jobs leave these out as well."""
-    first = job(tmp_path)
-    assert call("run", first.settings).code == 0
+    assert call("run", job(tmp_path).settings).code == 0
     rows = [(name.replace("m", "n"), stamp, value) for name, stamp, value in readings()]
     write_csv(tmp_path / "others.csv", [*rows, ("m1", "2024-05-01T00:00Z", 0.5)])
     open_ = {"roster": None, "group_by": None, "windows": {"size": "1d", "start": "2024-03-01"}}
-    done = call("run", settings(tmp_path, "others", domain="others", source={"csv": "others.csv"}, **open_), "--json")
-    assert done.code == 0, done.err
+    done = call(
+        "run", settings(tmp_path, "others", domain="others", source={"csv": "others.csv"}, **open_), "--json"
+    ).ended(0)
     assert json.loads(done.out)["operator_only"]["rejected"] == {"not-in-roster": 1}
     assert "m1" not in done.out + done.err
     found = releases_from_batch(read_releases(tmp_path / "others.parquet"))
@@ -121,6 +119,4 @@ def test_the_unaccounted_joint_loss_of_two_processes_is_reported_everywhere(fold
 
 def test_a_domain_does_not_share_series_with_itself(tmp_path: Path) -> None:
     made = job(tmp_path, shares_series_with=["streets"])
-    done = call("run", "--dry-run", made.settings)
-    assert done.code == 2
-    assert done.said("shares_series_with names 'streets'")
+    call("run", "--dry-run", made.settings).ended(2, "shares_series_with names 'streets'")

@@ -56,15 +56,12 @@ def month(tmp_path: Path) -> Path:
 
 
 def asked(path: Path, *words: str) -> dict[str, Any]:
-    done = call("show", path, "--json", *words)
-    assert done.code == 0, done.err
+    done = call("show", path, "--json", *words).ended(0)
     return json.loads(done.out)
 
 
 def test_the_last_window_of_the_first_group_is_shown_with_its_band(month: Path) -> None:
-    done = call("show", month)
-    assert done.code == 0
-    assert done.said("daily, group north: 2024-03-06 to 2024-03-07")
+    done = call("show", month).ended(0, "daily, group north: 2024-03-06 to 2024-03-07")
     half = half_width([HistogramNoise(ZERO_SUM, 3, SCALE)], [1, 0, 0])
     assert done.said(f"below 250 W 130 ± {half} 45.1% █")
     assert done.said(f"each count is within {half} of the true one with probability 95 %")
@@ -113,8 +110,7 @@ def test_windows_of_days_of_utc_get_no_advice_on_zones(month: Path) -> None:
 
 
 def test_duration_quantiles_mean_and_change_are_shown_on_request(month: Path) -> None:
-    plain = asked(month)
-    assert not {"duration", "quantiles", "moments", "change", "profile"} & set(plain)
+    assert not {"duration", "quantiles", "moments", "change", "profile"} & set(asked(month))
     found = asked(month, "--duration", "--quantiles", "0.5,0.999", "--mean", "0,", "--change", "--level", "0.5")
     noise = [HistogramNoise(ZERO_SUM, 3, SCALE)]
     assert found["duration"] == [
@@ -149,9 +145,7 @@ def test_a_profile_has_a_line_for_each_class_of_slots(tmp_path: Path) -> None:
         "counts": [140, 4, 0, 20, 50, 74, 0, 0, 0], "estimate": None,
     }  # fmt: skip
     path = written(tmp_path / "profile.parquet", [release(0, **classes)])
-    done = call("show", path, "--profile")
-    assert done.code == 0, done.err
-    assert done.said("Profile: share of cells at or above 1000 W")
+    call("show", path, "--profile").ended(0, "Profile: share of cells at or above 1000 W")
     night, evening, none = asked(path, "--profile", "--edge", "250")["profile"]
     assert (night["above"], evening["above"], night["cells"]) == (4, 124, 144)
     half = half_width([HistogramNoise(ZERO_SUM, 3, SCALE)], [0, 1, 1])
@@ -170,8 +164,7 @@ def test_a_profile_has_a_line_for_each_class_of_slots(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
 def test_a_tidy_table_is_written_in_each_format(form: str, month: Path, tmp_path: Path) -> None:
     out = tmp_path / "cells"
-    done = call("show", month, "--tidy", "--key", "north", "--format", form, "-o", out)
-    assert (done.code, done.said(f"{out}: 105 rows")) == (0, True)
+    call("show", month, "--tidy", "--key", "north", "--format", form, "-o", out).ended(0, f"{out}: 105 rows")
     if form == "csv":
         found = list(csv.DictReader(io.StringIO(out.read_text(encoding="utf-8"))))
     else:
@@ -183,8 +176,7 @@ def test_a_tidy_table_is_written_in_each_format(form: str, month: Path, tmp_path
 
 
 def test_a_table_of_sums_lists_the_summed_releases(month: Path) -> None:
-    done = call("show", month, "--key", "north", "--sum", "month", "--tidy")
-    rows = list(csv.DictReader(io.StringIO(done.out)))
+    rows = list(csv.DictReader(io.StringIO(call("show", month, "--key", "north", "--sum", "month", "--tidy").out)))
     assert [(row["windows"], row["bin"]) for row in rows[::3]] == [("29", "below 250 W"), ("6", "below 250 W")]
     assert len(rows[0]["release_ids"].split()) == 29
     assert float(rows[0]["high"]) - float(rows[0]["count"]) == float(rows[0]["half_width"])
@@ -198,8 +190,7 @@ def test_windows_that_overlap_do_not_add_up(tmp_path: Path) -> None:
         (("--sum", "month"), "the windows of query 'daily' overlap, so a sum would count cells twice"),
         (("--change",), "the window before overlaps this one"),
     ):
-        done = call("show", path, *words)
-        assert (done.code, done.said(text)) == (2, True), done.err
+        call("show", path, *words).ended(2, text)
 
 
 def test_invalid_options_of_show_are_refused_by_name(month: Path, tmp_path: Path) -> None:

@@ -58,8 +58,7 @@ def test_a_stopped_run_is_reported_and_the_next_run_resumes(tmp_path: Path, numb
     assert (done.code, done.out) == (CODES[number], "")
     # the program above imports Beam before the command can keep its remarks away
     assert [line for line in done.err.splitlines() if not line.startswith("WARNING:root:apitools")] == [STOPPED]
-    again = fork("run", made.settings, cwd=tmp_path)
-    assert again.code == 0, again.err
+    fork("run", made.settings, cwd=tmp_path).ended(0)
     assert len(made.rows()) == 14
 
 
@@ -85,8 +84,7 @@ def test_a_stop_leaves_no_worker_that_is_a_process_of_its_own(tmp_path: Path, nu
     made = job(tmp_path / "job", rows=readings(days=8))
     workers = ("--", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
     words = (str(tmp_path), f"{number:d}", "run", str(made.settings), *workers)
-    done = fork(*words, cwd=tmp_path, program=IN_WORKERS)
-    assert done.code == CODES[number], done.err
+    fork(*words, cwd=tmp_path, program=IN_WORKERS).ended(CODES[number])
     begun = [int(pid) for pid in (tmp_path / "begun").read_text(encoding="ascii").split()]
     assert len(begun) > 2
     deadline = time.monotonic() + 10
@@ -210,6 +208,5 @@ for pid in commands._children():
 
 
 def test_a_stop_leaves_what_an_older_process_begins_alone(tmp_path: Path) -> None:
-    done = fork(str(tmp_path), cwd=tmp_path, program=OLDER)
-    assert done.code == 0, done.err
+    fork(str(tmp_path), cwd=tmp_path, program=OLDER).ended(0)
     assert (tmp_path / "left").read_text(encoding="ascii") == "2"

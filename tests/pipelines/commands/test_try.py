@@ -30,8 +30,7 @@ def made(folder: Path, **readings: Any) -> Job:
 
 
 def tried(settings: Job, *words: str | Path, code: int = 0) -> list[dict[str, Any]]:
-    done = call("try", "--json", settings.settings, *words)
-    assert done.code == code, done.err
+    done = call("try", "--json", settings.settings, *words).ended(code)
     return json.loads(done.out)
 
 
@@ -108,11 +107,8 @@ def test_no_reading_ends_with_5_and_a_wrong_call_with_2(tmp_path: Path) -> None:
         ((tmp_path / "m.txt", "--from-topic", "1"), "give a FILE of messages"),
         ((tmp_path / "m.txt", "--stamp", "soon"), "--stamp"),
     ):
-        done = call("try", settings.settings, *words)
-        assert done.code == 2
-        assert done.said(said)
-    done = call("try", settings.settings, tmp_path / "gone.txt")
-    assert (done.code, done.said("gone.txt: cannot be read")) == (5, True)
+        call("try", settings.settings, *words).ended(2, said)
+    call("try", settings.settings, tmp_path / "gone.txt").ended(5, "gone.txt: cannot be read")
     (tmp_path / "empty.txt").touch()
     assert call("try", settings.settings, tmp_path / "empty.txt").said("it holds no message")
 
@@ -124,8 +120,7 @@ def test_a_mapping_that_files_of_columns_cannot_serve_is_refused_as_by_a_run(
     (tmp_path / "one.jsonl").write_text(json.dumps({"id": "m", "r": [{"t": STAMP, "w": 7}]}) + "\n", encoding="utf-8")
     mapping = {"series": {"path": "id"}, "time": {"path": "r[*].t"}, "value": {"path": "r[*].w"}, "unit": "W"}
     settings = job(tmp_path, [], source={form: f"one.{form}"}, readings=mapping, rejects=None)
-    done = call(command, settings.settings, *([tmp_path / "one.jsonl"] if command == "try" else []))
-    assert done.code == code, done.err
+    done = call(command, settings.settings, *([tmp_path / "one.jsonl"] if command == "try" else [])).ended(code)
     assert done.said("readings.time is path r[*].t, and the source is files, which have columns") == (code == 2)
 
 
@@ -143,8 +138,7 @@ def test_lines_that_are_tried_as_one_message_are_told_their_payload(tmp_path: Pa
 
 
 def test_a_topic_option_is_refused_for_a_source_of_files(tmp_path: Path) -> None:
-    done = call("try", job(tmp_path).settings, "--from-topic", "1")
-    assert (done.code, done.said("--from-topic reads source.kafka")) == (2, True)
+    call("try", job(tmp_path).settings, "--from-topic", "1").ended(2, "--from-topic reads source.kafka")
 
 
 def test_the_last_messages_of_topics_are_read_and_nothing_is_committed() -> None:
@@ -176,12 +170,9 @@ def test_control_characters_of_messages_and_names_never_reach_the_terminal(tmp_p
     body = json.dumps({"id": "m" + controls, "ts": STAMP, "v": 1})
     (tmp_path / "m.txt").write_text(f"a{controls} {body}\nb{controls} {body}\n", encoding="utf-8")
     for words in ((), ("--json",)):
-        done = call("try", *words, settings.settings, tmp_path / "m.txt", "--topics")
-        assert done.code == 0, done.err
+        done = call("try", *words, settings.settings, tmp_path / "m.txt", "--topics").ended(0)
         assert not set(controls[:1] + controls[4:7] + controls[-2:]) & set(done.out)
         assert "\x9b" not in done.out
     named = [one["readings"][0][0] for one in tried(settings, tmp_path / "m.txt", "--topics") if one["readings"]]
     assert named == ["m" + controls], "what is for machines keeps the name"
-    done = call("try", settings.settings, tmp_path / "no\x1b[2J")
-    assert done.code == 5
-    assert "\x1b" not in done.err
+    done = call("try", settings.settings, tmp_path / "no\x1b[2J").ended(5).hid("\x1b")

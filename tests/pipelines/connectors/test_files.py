@@ -22,8 +22,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def refused(made: Job, *words: str, told: str) -> None:
     before = contents(made.folder)
     for options in ((), ("--dry-run",)):
-        done = call("run", made.settings, *options)
-        assert done.code == 2, (done.out, done.err)
+        done = call("run", made.settings, *options).ended(2)
         for word in words:
             assert done.said(word), (word, done.err)
         assert done.said(told)
@@ -122,30 +121,21 @@ def test_rejects_and_releases_of_an_earlier_run_are_replaced_in_every_format(tmp
     with (tmp_path / "readings.csv").open("a", encoding="utf-8") as file:
         file.write("m1,yesterday,1\n")
     for _ in range(2):
-        done = call("run", made.settings)
-        assert done.code == 0, done.err
+        call("run", made.settings).ended(0)
     change(made, sink={form: "rejects"}, rejects=None)
-    done = call("run", made.settings)
-    assert done.code == 2
-    assert done.said("sink: ")
-    assert done.said("exists and holds no releases")
+    call("run", made.settings).ended(2, "sink: ", "exists and holds no releases")
 
 
 @pytest.mark.parametrize("field", ["sink", "rejects"])
 def test_an_unwritable_path_is_reported_before_any_charge(tmp_path: Path, field: str) -> None:
     made = job(tmp_path)
     change(made, **{field: {"csv": "roster.csv/out.csv"}})
-    done = call("run", made.settings)
-    assert done.code == 2
-    assert done.said(f"{field}: ")
-    assert done.said("cannot be written")
-    assert done.said("nothing was charged")
+    call("run", made.settings).ended(2, f"{field}: ", "cannot be written", "nothing was charged")
     assert not made.ledger.exists()
 
 
 def test_a_missing_sink_folder_is_created_with_only_the_files_of_the_sink(tmp_path: Path) -> None:
-    made = job(tmp_path, sink={"parquet": "new/folder/out.parquet"})
-    assert call("run", made.settings).code == 0
+    assert call("run", job(tmp_path, sink={"parquet": "new/folder/out.parquet"}).settings).code == 0
     found = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
     assert found == [".out.parquet.quiltstream.blocks", ".out.parquet.quiltstream.json", "out.parquet"]
 
@@ -169,16 +159,15 @@ def test_a_failed_final_write_reports_what_is_recorded(
         write(path, *more)
 
     monkeypatch.setattr(sinks, "write_parts", full)
-    done = call("run", made.settings)
-    assert done.code == 6
-    assert done.said(f"{field}: ")
-    assert done.said(f"{made.folder / file} could not be written, because no room is left on its disk. {told}")
-    assert done.said("make room there, or name another, and run again")
-    assert done.said(f"the same rows come out, {promised}")
-    assert "secret" not in done.err
+    call("run", made.settings).ended(
+        6,
+        f"{field}: ",
+        f"{made.folder / file} could not be written, because no room is left on its disk. {told}",
+        "make room there, or name another, and run again",
+        f"the same rows come out, {promised}",
+    ).hid("secret")
     monkeypatch.undo()
-    again = call("run", made.settings)
-    assert again.code == 0, again.err
+    again = call("run", made.settings).ended(0)
     assert again.said("Nothing was charged") or field == "rejects"
     assert again.said("after, of 1")
     assert len(made.rows()) == 14

@@ -101,10 +101,11 @@ def test_a_disk_that_is_full_already_ends_the_job_before_anything_is_on_record(
     one = made(tmp_path) if live else job(tmp_path)
     monkeypatch.setattr(files, "try_folder", no_room)
     done = run(one) if live else call("run", one.settings)
-    assert done.code == 6
-    assert done.said(f"sink: {tmp_path}/releases")
-    assert done.said("no room is left on its disk. Nothing was charged by this run: make room there, or name another")
-    assert "secret" not in done.err
+    done.ended(
+        6,
+        f"sink: {tmp_path}/releases",
+        "no room is left on its disk. Nothing was charged by this run: make room there, or name another",
+    ).hid("secret")
     assert not one.ledger.exists()
 
 
@@ -149,8 +150,7 @@ def test_a_live_job_waits_for_room_on_its_sinks_disk_and_writes_what_is_missing(
         write(path, *given)
 
     monkeypatch.setattr(sinks, "write_parts", full_for_a_while)
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    done = run(one, "--json").ended(0)
     said = [json.loads(line) for line in done.out.splitlines()]
     (waiting,) = [line["text"] for line in said if line["kind"] == "waiting"]
     where = f"sink: {tmp_path}/releases could not be written, because no room is left on its disk"
@@ -162,9 +162,8 @@ def test_a_live_job_waits_for_room_on_its_sinks_disk_and_writes_what_is_missing(
     # a first start does not wait: blocks on record have no file, and the disk is full before the job begins
     next((tmp_path / "releases").iterdir()).unlink()
     monkeypatch.setattr(sinks, "write_parts", no_room)
-    done = run(one, "--json")
-    assert done.code == 6
-    assert done.said(
-        "The rows are on record: make room there, or name another, and run again; it is given what it lacks"
+    done = (
+        run(one, "--json")
+        .ended(6, "The rows are on record: make room there, or name another, and run again; it is given what it lacks")
+        .hid("secret")
     )
-    assert "secret" not in done.err

@@ -34,6 +34,7 @@ from quiltstream.store.specs import Registration
 from quiltstream.transforms.kafka.schema_registry import RegistryNumbers
 from quiltstream.transforms.kafka.sink import Topic
 
+from ...present import present
 from ...transforms.kafka.fake import FakeBroker
 from ..jobs import Job, call, job
 
@@ -57,9 +58,7 @@ class Bench:
     @contextmanager
     def record(self) -> Generator[tuple[Store, Registration]]:
         with Store(self.settings.ledger_url, create=False) as store:
-            registration = store.registered(self.settings.domain, self.settings.query)
-            assert registration is not None
-            yield store, registration
+            yield store, present(store.registered(self.settings.domain, self.settings.query))
 
     def sink(self) -> SinkTopic:
         return SinkTopic(self.settings, self.topic, patience_s=0.1)
@@ -176,9 +175,9 @@ def test_a_topic_that_cannot_be_written_ends_the_job_before_anything_is_charged(
     elif rights is not None:
         broker.refused[name] = rights
     one = written(tmp_path)
-    done = call("run", "--live", one.settings)
-    assert done.code == ExitCode.FAILURE, done.err
-    assert done.said(f"{place}.kafka: topic {name} at fake:9092: {said}. Nothing was charged: mend it"), done.err
+    call("run", "--live", one.settings).ended(
+        ExitCode.FAILURE, f"{place}.kafka: topic {name} at fake:9092: {said}. Nothing was charged: mend it"
+    )
     assert not one.ledger.exists()
 
 
@@ -291,8 +290,7 @@ def test_an_absent_or_refusing_registry_ends_the_job_before_anything_is_charged(
         broker.topic(1, name)
     registry.answer = answer
     one = in_avro(tmp_path)
-    done = call("run", "--live", one.settings)
-    assert done.code == ExitCode.FAILURE, done.err
+    done = call("run", "--live", one.settings).ended(ExitCode.FAILURE)
     said = (
         rf"sink\.kafka: the schema registry https://registry:8081: {said}.*Nothing was charged: mend it and run again"
     )
@@ -328,8 +326,7 @@ def test_the_registrys_settings_reach_the_topic_with_secrets_by_reference(tmp_pa
     options = {"basic.auth.user.info": {"file": "login"}}
     settings = read_settings(in_avro(tmp_path, auto_register=False, options=options).settings)
     assert settings.sink is not None
-    assert settings.sink.kafka is not None
-    topic = kafka.topic_of(settings, settings.sink.kafka)
+    topic = kafka.topic_of(settings, present(settings.sink.kafka))
     place = FromFile(file=settings.path("login"))
     expected = RegistryNumbers("https://registry:8081", {"basic.auth.user.info": place}, auto_register=False)
     assert (topic.format, topic.numbers) == ("avro", expected)

@@ -26,6 +26,7 @@ from quiltstream.transforms.kafka.partitions import EARLIEST, Start
 from quiltstream.transforms.plan import make_plan
 from quiltstream.transforms.registration import register
 
+from ...present import present
 from ...transforms.kafka.fake import FakeBroker
 from ..jobs import call, job
 
@@ -48,8 +49,7 @@ def made(folder: Path, kafka: dict[str, Any], **changes: Any) -> Settings:
 
 def begun(settings: Settings, windows: int) -> Start:
     """Where a run begins with so many windows on record."""
-    kafka = settings.source.kafka if settings.source is not None else None
-    assert kafka is not None
+    kafka = present(settings.source.kafka if settings.source is not None else None)
     schedule = settings.schedule
     slot = list(islice(schedule.windows(), windows + 1))[-1].stop - 1
     return start_of(settings, kafka, pace_of(settings, settings.grid, schedule, settings.grid.time_of(slot)))
@@ -161,9 +161,7 @@ def test_a_run_that_ends_reads_and_writes_no_topic(tmp_path: Path, changes: dict
     settings = made(tmp_path, {}, **changes)
     with pytest.raises(SettingsError, match=said):
         refuse_topics(settings)
-    done = call("run", tmp_path / "settings.yaml")
-    assert done.code == 2
-    assert done.said(said), done.err
+    call("run", tmp_path / "settings.yaml").ended(2, said)
     assert not (tmp_path / "ledger.db").exists()
 
 
@@ -208,10 +206,7 @@ def test_wrong_kafka_settings_are_refused_before_any_record_without_secrets(
         "sink": {"parquet": "releases"},
     }
     one = job(tmp_path, **(given | changes))
-    done = call("run", "--live", one.settings)
-    assert done.code == 2, done.err
-    assert done.said(said), done.err
-    assert "hunter2" not in done.err + done.out
+    call("run", "--live", one.settings).ended(2, said).hid("hunter2")
     assert not one.ledger.exists()
 
 

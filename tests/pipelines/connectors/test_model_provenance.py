@@ -26,7 +26,7 @@ def one_house(folder: Path) -> Job:
 
 
 def fit_one(made: Job, name: str) -> None:
-    done = call(
+    call(
         "fit",
         made.folder / "readings.csv",
         "--belief",
@@ -37,13 +37,11 @@ def fit_one(made: Job, name: str) -> None:
         name,
         *OPTIONS[2:],
         *EDGES,
-    )
-    assert done.code == 0, done.err
+    ).ended(0)
 
 
 def is_given(made: Job) -> bool:
-    done = call("run", made.settings, "--json")
-    assert done.code == 0, done.err
+    done = call("run", made.settings, "--json").ended(0)
     said = json.loads(done.out)["given_model"]
     assert {row.given_model for row in made.rows()} == {said}
     return said
@@ -118,10 +116,9 @@ def test_names_of_another_column_of_the_file_do_not_exclude_a_series(tmp_path: P
     path = tmp_path / "readings.csv"
     lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join([f"{lines[0]},alias", *(f"{line},a{line[1]}" for line in lines[1:])]), encoding="utf-8")
-    done = call(
+    call(
         "fit", path, "--belief", "pooled", "-o", tmp_path / "model.json", "--series", "alias", *OPTIONS[2:], *EDGES
-    )
-    assert done.code == 0, done.err
+    ).ended(0)
     assert is_given(made)
 
 

@@ -32,6 +32,7 @@ from quiltstream.transforms.private_histograms import goes_on
 from quiltstream.transforms.pubsub import PubSubSubscription, PubSubTopic
 from quiltstream.transforms.sources.reader import PollingPolicy
 
+from ...present import present
 from ...transforms.pubsub.fake import FakeService, Stream, clients_error
 from ..jobs import START, call, job, readings
 
@@ -100,9 +101,7 @@ def test_settings_that_pub_sub_cannot_satisfy_are_refused(tmp_path: Path, change
 def test_one_topic_for_rows_and_rejects_is_refused(tmp_path: Path) -> None:
     topic = {"pubsub": {"topic": "projects/my-grid/topics/out"}}
     made(tmp_path, sink=topic, rejects=topic)
-    done = call("run", "--live", tmp_path / "settings.yaml")
-    assert done.code == 2
-    assert done.said("sink.pubsub and rejects.pubsub name the same topic"), done.err
+    call("run", "--live", tmp_path / "settings.yaml").ended(2, "sink.pubsub and rejects.pubsub name the same topic")
     assert not (tmp_path / "ledger.db").exists()
 
 
@@ -119,15 +118,12 @@ def test_a_run_that_ends_reads_and_writes_no_subscription_or_topic(
 ) -> None:
     with pytest.raises(SettingsError, match=said):
         refuse_topics(made(tmp_path, **changes))
-    done = call("run", tmp_path / "settings.yaml")
-    assert done.code == 2
-    assert done.said(said), done.err
+    call("run", tmp_path / "settings.yaml").ended(2, said)
 
 
 def test_the_pub_sub_source_follows_the_settings(tmp_path: Path) -> None:
     settings = made(tmp_path, {"timestamp_attribute": "at", "id_attribute": "nonce", "settle": "2min"})
-    assert settings.source is not None
-    assert settings.source.pubsub is not None
+    assert present(settings.source).pubsub is not None
     feed = pubsub_source(settings)
     assert (feed.subscription, feed.timestamp_attribute, feed.id_attribute) == (SUBSCRIPTION, "at", "nonce")
     assert (feed.settle_s, feed.outstanding, feed.parts) == (120.0, 100_000, 1)
@@ -407,8 +403,7 @@ def test_the_last_windows_are_sent_again_when_a_run_begins(tmp_path: Path, fake:
     topic = Topic()
     place = PubSubTopic("projects/my-grid/topics/out", publisher=lambda: topic)
     with Store(settings.ledger_url, create=False) as store:
-        registration = store.registered(settings.domain, settings.query)
-        assert registration is not None
+        registration = present(store.registered(settings.domain, settings.query))
         ids = [
             row.release_id
             for batch in store.releases(settings.domain, settings.query)
@@ -426,5 +421,4 @@ def test_the_last_windows_are_sent_again_when_a_run_begins(tmp_path: Path, fake:
 def test_a_sink_topic_is_the_one_in_the_settings(tmp_path: Path) -> None:
     settings = made(tmp_path, sink={"pubsub": {"topic": "projects/my-grid/topics/out"}})
     assert isinstance(live_sink(settings), ResentTopic)
-    assert settings.sink is not None
-    assert settings.sink.text == "topic projects/my-grid/topics/out"
+    assert present(settings.sink).text == "topic projects/my-grid/topics/out"

@@ -39,8 +39,7 @@ def write(folder: Path, **changes: Any) -> Path:
 
 def test_a_check_describes_the_gateway_settings_and_changes_nothing(tmp_path: Path) -> None:
     back = {"from": {"folder": {"path": "out"}}, "prefix": "released", "retain": True}
-    done = call("gateway", "--check", write(tmp_path, back=back, metrics={"port": 9464}))
-    assert done.code == 0, done.err
+    done = call("gateway", "--check", write(tmp_path, back=back, metrics={"port": 9464})).ended(0)
     for words in (
         "localhost:1883 without TLS, as nobody",
         "meters/#, in session 'g1'",
@@ -79,8 +78,7 @@ def test_an_unencrypted_password_on_the_network_is_reported(tmp_path: Path, monk
 def test_mistakes_are_found_by_the_check_and_by_the_run(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     path = write(tmp_path, **changes)
     for arguments in (("gateway", "--check", path), ("gateway", path)):
-        done = call(*arguments)
-        assert done.code == 2
+        done = call(*arguments).ended(2)
         assert words in done.err
         assert [one.name for one in tmp_path.iterdir()] == ["gateway.yaml"]
 
@@ -101,8 +99,7 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(monkeypatch: py
 
 
 def test_the_editor_schema_contains_every_section_and_forbids_others() -> None:
-    done = call("schema", "--gateway")
-    assert done.code == 0
+    done = call("schema", "--gateway").ended(0)
     schema = json.loads(done.out)
     assert set(schema["properties"]) == {"mqtt", "forward", "back", "metrics", "stop"}
     forms = [schema, *schema["$defs"].values()]
@@ -121,8 +118,7 @@ finally:
 
 def test_a_gateway_imports_neither_beam_nor_the_store(tmp_path: Path) -> None:
     write(tmp_path)
-    done = spawn("gateway", "--check", "gateway.yaml", cwd=tmp_path, program=IMPORTS)
-    assert done.code == 0, done.err
+    done = spawn("gateway", "--check", "gateway.yaml", cwd=tmp_path, program=IMPORTS).ended(0)
     assert done.out.splitlines()[-1] == "[]"
 
 

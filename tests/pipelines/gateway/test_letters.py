@@ -207,12 +207,10 @@ def test_dead_letters_are_limited_per_minute_and_all_drops_are_reported(tmp_path
 
 
 def test_the_command_opens_dead_letters_and_reports_a_moved_one(tmp_path: Path) -> None:
-    done = call("letters", "key", tmp_path / "private.key")
-    way = Way(tmp_path, letters=Letters(public_key=done.out.strip()))
+    way = Way(tmp_path, letters=Letters(public_key=call("letters", "key", tmp_path / "private.key").out.strip()))
     way.turns(incoming(1, SECRET, topic="meters/m7"), incoming(2, b"\xff" * 20, topic="meters/m8"))
     lines = way.lines()
-    opened = call("letters", "open", "--key", tmp_path / "private.key", way.path)
-    assert opened.code == 0, opened.err
+    opened = call("letters", "open", "--key", tmp_path / "private.key", way.path).ended(0)
     assert opened.err == ""
     found = [json.loads(line) for line in opened.out.splitlines()]
     assert [(one["topic"], one["size"]) for one in found] == [("meters/m7", 15), ("meters/m8", 20)]
@@ -259,8 +257,7 @@ def test_a_gateway_that_runs_writes_letters(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_check_prints_how_much_content_is_kept_encrypted(tmp_path: Path) -> None:
     done = check(tmp_path, public_key=TO.public_key, most_bytes=1024)
-    assert done.code == 0, done.err
-    assert done.said("rejects.jsonl, with up to 1,024 bytes of each, encrypted")
+    done.ended(0, "rejects.jsonl, with up to 1,024 bytes of each, encrypted")
 
 
 @pytest.mark.parametrize(
@@ -272,18 +269,14 @@ def test_the_check_prints_how_much_content_is_kept_encrypted(tmp_path: Path) -> 
 )
 def test_a_key_that_cannot_be_used_is_refused_before_the_gateway_begins(tmp_path: Path, key: str, words: str) -> None:
     done = check(tmp_path, public_key=key)
-    assert done.code == 2
-    assert done.said(words), done.err
+    done.ended(2, words)
     assert [one.name for one in tmp_path.iterdir()] == ["gateway.yaml"]
 
 
 def test_without_the_library_a_gateway_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric.x25519", None)
     done = check(tmp_path, public_key=TO.public_key)
-    assert done.code == 2
-    assert done.said(
-        "forward.rejects.encrypted: it needs the package cryptography; pip install 'quiltstream[encrypted]'"
-    )
+    done.ended(2, "forward.rejects.encrypted: it needs the package cryptography; pip install 'quiltstream[encrypted]'")
     assert [one.name for one in tmp_path.iterdir()] == ["gateway.yaml"]
 
 

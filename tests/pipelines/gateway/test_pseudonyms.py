@@ -292,10 +292,11 @@ def check(folder: Path, **forward: Any) -> Any:
 def test_a_check_lists_levels_forwarded_as_pseudonyms_and_in_clear(tmp_path: Path) -> None:
     topics = ["meters/+/kwh", "sites/+/+/#"]
     done = check(tmp_path, topics=topics, pseudonyms={"env": "METER_KEY", "level": 2})
-    assert done.code == 0, done.err
-    assert done.said("level 2 of the topic goes on as a pseudonym; payloads go on as they are")
-    assert done.said("these go on as they are: level 3 of 'sites/+/+/#'; what # of 'sites/+/+/#' stands for")
-    assert SECRET not in done.out + done.err
+    done.ended(
+        0,
+        "level 2 of the topic goes on as a pseudonym; payloads go on as they are",
+        "these go on as they are: level 3 of 'sites/+/+/#'; what # of 'sites/+/+/#' stands for",
+    ).hid(SECRET)
     assert not check(tmp_path, pseudonyms={"env": "METER_KEY", "level": 2}).said("these go on as they are")
     assert check(tmp_path).said("topics go on as they are")
 

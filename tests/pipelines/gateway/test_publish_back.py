@@ -36,6 +36,7 @@ from quiltstream.pipelines.gateway.publish_back import (
     row_of,
 )
 
+from ...present import present
 from .fake_kafka import KafkaError, KafkaException
 
 pytest.importorskip("paho.mqtt.client", reason="the extra mqtt is not installed")
@@ -396,7 +397,6 @@ class FakeOutlet(Connection):
         self._packet = 0
 
     def turn(self, seconds: float, *, room: Callable[[], bool] | None = None, also: int | None = None) -> None:  # noqa: ARG002 - the signature is a connection's
-        assert self.back is not None
         if self.breaks and len(self.published) >= self.breaks[0]:
             # the connection breaks with everything under way, and is there again
             self.breaks.popleft()
@@ -405,7 +405,7 @@ class FakeOutlet(Connection):
             return
         self.most = max(self.most, len(self.open))
         while self.open and not self.silent:
-            self.back.confirmed(self.open.pop(0))
+            present(self.back).confirmed(self.open.pop(0))
 
     def publish(self, topic: str, payload: bytes, *, retain: bool, properties: Any = None) -> int:
         assert properties.ContentType == "application/json"
@@ -528,8 +528,7 @@ def test_rows_unconfirmed_by_a_broken_connection_are_published_again(sent: Sent)
 
 
 def test_unconfirmed_rows_are_bounded_by_the_send_window(sent: Sent) -> None:
-    done = run(sent, [row(number) for number in range(150)])
-    assert 1 < done.outlet.most <= 20
+    assert 1 < run(sent, [row(number) for number in range(150)]).outlet.most <= 20
 
 
 def test_stopping_gives_up_at_its_timeout_and_records_no_unconfirmed_row(sent: Sent) -> None:

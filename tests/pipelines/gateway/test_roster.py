@@ -61,8 +61,7 @@ def test_a_job_with_the_written_roster_publishes_equal_rows_under_pseudonyms(tmp
         group_by=None,
         windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-03"},
     )
-    first = call("run", plain.settings, "--json")
-    assert first.code == 0, first.err
+    first = call("run", plain.settings, "--json").ended(0)
     behind = job(
         tmp_path / "behind",
         source={"avro": "spool/*.avro"},
@@ -85,10 +84,8 @@ def test_a_job_with_the_written_roster_publishes_equal_rows_under_pseudonyms(tmp
         topic = NAMES.of(f"meters/{meter}/kwh")
         assert target.offer(number, Message(topic, json.dumps({"ts": ts, "kwh": kwh}).encode(), 1_700_000_000_000_000))
     target.close(20.0)
-    done = call("pseudonyms", gateway(tmp_path), behind.folder / "roster.csv", "-o", behind.folder / "out.csv")
-    assert done.code == 0, done.err
-    ran = call("run", behind.settings, "--json")
-    assert ran.code == 0, ran.err
+    call("pseudonyms", gateway(tmp_path), behind.folder / "roster.csv", "-o", behind.folder / "out.csv").ended(0)
+    ran = call("run", behind.settings, "--json").ended(0)
     assert {row.key for row in behind.rows()} == {KEY.name(one) for one in HOMES}
     assert len(behind.rows()) == len(plain.rows())
     counts = json.loads(ran.out)["operator_only"]
@@ -105,8 +102,7 @@ def test_the_roster_contains_the_pseudonyms_that_the_gateway_forwards(tmp_path: 
     odd = ["m1", "Zähler 7", " m1", "m.1", 'a"b', "a,b", "M1", "0", "\u00e9", "e\u0301"]
     with (tmp_path / "given.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["series"], *([one] for one in odd)])
-    done = call("pseudonyms", gateway(tmp_path), tmp_path / "given.csv", "-o", tmp_path / "out.csv")
-    assert done.code == 0, done.err
+    call("pseudonyms", gateway(tmp_path), tmp_path / "given.csv", "-o", tmp_path / "out.csv").ended(0)
     passed_on = {NAMES.of(f"meters/{one}/kwh").split("/")[1] for one in odd}
     assert set(Roster.read(tmp_path / "out.csv").series) == passed_on
     assert len(passed_on) == len(odd)
@@ -134,8 +130,7 @@ def test_other_columns_stay_with_their_series_and_those_to_drop_do_not(tmp_path:
     text = (
         "\ufeffgroup,meter,joins,address\nnorth,m1,2024-01-01,1 High St\nsouth,m1,,1 High St\n\nnorth,m2,x,2 Low St\n"
     )
-    done = written(tmp_path, text, "--series", "meter", "--drop", "address")
-    assert done.code == 0, done.err
+    done = written(tmp_path, text, "--series", "meter", "--drop", "address").ended(0)
     found = rows(tmp_path)
     assert found[0] == ["group", "meter", "joins"]
     wanted = [["north", KEY.name("m1"), "2024-01-01"], ["south", KEY.name("m1"), ""], ["north", KEY.name("m2"), "x"]]
@@ -160,8 +155,7 @@ def test_the_order_of_roster_rows_is_independent_of_the_order_of_names(tmp_path:
     "The roster of pseudonyms and the command's output hold no name, no key and no order of the names",
 )
 def test_neither_a_name_nor_the_key_is_printed_or_written(tmp_path: Path) -> None:
-    done = written(tmp_path, "series,group\nsecret-7,north\nsecret-8,south\n")
-    assert done.code == 0
+    done = written(tmp_path, "series,group\nsecret-7,north\nsecret-8,south\n").ended(0)
     for text in (done.out, done.err, (tmp_path / "out.csv").read_text(encoding="utf-8")):
         assert "secret-" not in text
         assert SECRET not in text
@@ -192,10 +186,7 @@ def test_an_invalid_roster_is_refused_without_showing_a_name(
     tmp_path: Path, text: str, options: tuple[str, ...], words: str
 ) -> None:
     (tmp_path / "out.csv").write_text("before", encoding="utf-8")
-    done = written(tmp_path, text, *options)
-    assert done.code == 2
-    assert done.said(words), done.err
-    assert "secret" not in done.out + done.err
+    written(tmp_path, text, *options).ended(2, words).hid("secret")
     assert (tmp_path / "out.csv").read_text(encoding="utf-8") == "before"
 
 
@@ -221,9 +212,9 @@ def test_files_that_are_read_are_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "link.csv").symlink_to(tmp_path / "roster.csv")
     before = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
     for name in ("roster.csv", "link.csv", "gateway.yaml", "key"):
-        done = call("pseudonyms", settings, tmp_path / "roster.csv", "-o", tmp_path / name)
-        assert done.code == 2
-        assert done.said("this file is read here, and would be replaced")
+        call("pseudonyms", settings, tmp_path / "roster.csv", "-o", tmp_path / name).ended(
+            2, "this file is read here, and would be replaced"
+        )
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == before
 
 
@@ -232,9 +223,9 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> 
     (tmp_path / "taken").mkdir()
     settings = gateway(tmp_path)
     before = sorted(tmp_path.iterdir())
-    done = call("pseudonyms", settings, tmp_path / "roster.csv", "-o", tmp_path / "taken")
-    assert done.code == 2
-    assert done.said("cannot be written (a folder is there")
+    call("pseudonyms", settings, tmp_path / "roster.csv", "-o", tmp_path / "taken").ended(
+        2, "cannot be written (a folder is there"
+    )
     assert sorted(tmp_path.iterdir()) == before
     assert list((tmp_path / "taken").iterdir()) == []
 
@@ -244,13 +235,13 @@ def test_no_roster_is_written_without_pseudonym_settings_or_their_key(
 ) -> None:
     settings = gateway(tmp_path)
     monkeypatch.delenv("METER_KEY")
-    done = written(tmp_path, "series\nm1\n", settings=settings)
-    assert done.code == 2
-    assert done.said("forward.pseudonyms: the variable METER_KEY is not set on this machine")
+    written(tmp_path, "series\nm1\n", settings=settings).ended(
+        2, "forward.pseudonyms: the variable METER_KEY is not set on this machine"
+    )
     document = yaml.safe_load(settings.read_text(encoding="utf-8"))
     del document["forward"]["pseudonyms"]
     settings.write_text(yaml.safe_dump(document), encoding="utf-8")
-    done = written(tmp_path, "series\nm1\n", settings=settings)
-    assert done.code == 2
-    assert done.said("it has no forward.pseudonyms, so the gateway passes names on as they are")
+    written(tmp_path, "series\nm1\n", settings=settings).ended(
+        2, "it has no forward.pseudonyms, so the gateway passes names on as they are"
+    )
     assert not (tmp_path / "out.csv").exists()

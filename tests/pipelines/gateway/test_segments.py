@@ -11,6 +11,7 @@ import pytest
 from quiltstream.pipelines.gateway import Message
 from quiltstream.pipelines.gateway.delivery import Segment, left_over, recover, segment_name, whole_blocks
 
+from ...present import present
 from .delivery_contract import message, number_of
 
 
@@ -65,8 +66,7 @@ def test_a_truncated_segment_keeps_exactly_its_complete_blocks(tmp_path: Path) -
 def test_bytes_after_the_last_complete_block_are_truncated(tmp_path: Path, junk: bytes) -> None:
     path = open_segment(tmp_path)
     path.write_bytes(path.read_bytes() + junk)
-    sealed = recover(path)
-    assert sealed is not None
+    sealed = present(recover(path))
     assert numbers(sealed) == list(range(30))
     assert list(tmp_path.iterdir()) == [sealed]
 
@@ -77,9 +77,7 @@ def test_blocks_after_a_known_size_are_truncated_even_if_complete(tmp_path: Path
     known = segment.size
     segment.add([message(2)])
     segment.abandon()
-    sealed = recover(segment.path, known)
-    assert sealed is not None
-    assert numbers(sealed) == [1]
+    assert numbers(present(recover(segment.path, known))) == [1]
 
 
 @pytest.mark.parametrize("data", [b"", b"Obj\x01", b"nothing of ours"])

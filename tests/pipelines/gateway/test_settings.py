@@ -20,6 +20,8 @@ from quiltstream.schemas.settings.gateway import (
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.settings.secrets import FromEnvironment
 
+from ...present import present
+
 FOLDER = {"folder": {"path": "spool"}}
 
 
@@ -39,8 +41,7 @@ def problem(**sections: Any) -> str:
 
 def test_the_example_gateway_settings_are_valid() -> None:
     settings = GatewaySettings.parse(yaml.safe_load(EXAMPLE))
-    assert settings.forward is not None
-    assert settings.forward.limits.messages == 1_000
+    assert present(settings.forward).limits.messages == 1_000
     assert settings.mqtt.password == FromEnvironment(env="MQTT_PASSWORD")
 
 

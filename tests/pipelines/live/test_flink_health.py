@@ -14,6 +14,8 @@ import pytest
 from quiltstream.pipelines.live.flink import FlinkHealth, WorkerPool
 from quiltstream.pipelines.live.watchdog import Cause
 
+from ...present import present
+
 NAME = "quiltstream-0123456789abcdef"
 
 
@@ -113,8 +115,7 @@ def test_a_job_not_started_or_already_ended_is_left_to_beam_to_report(api: Api, 
 def test_tasks_not_running_are_reported_with_the_resources_of_the_cluster(api: Api, state: str) -> None:
     api.job(state, running=1, finished=1)
     api.manager()
-    found = FlinkHealth(api.place, NAME).trouble()
-    assert found is not None
+    found = present(FlinkHealth(api.place, NAME).trouble())
     assert (found.cause, found.sure) == (Cause.NO_WORKER, False)
     assert found.text.startswith(
         f"3 of 5 tasks of the job do not run in the Flink cluster at {api.place}: it has 1 TaskManager with 3 free "
@@ -127,14 +128,12 @@ def test_a_cluster_that_lost_its_taskmanagers_is_reported_at_once(api: Api) -> N
     api.job("RUNNING")
     # a cluster on Kubernetes starts them when a job has come
     health = FlinkHealth(api.place, NAME)
-    found = health.trouble()
-    assert found is not None
+    found = present(health.trouble())
     assert (found.cause, found.sure) == (Cause.TASKMANAGER, False)
     api.manager()
     health.trouble()
     api.managers.clear()
-    found = health.trouble()
-    assert found is not None
+    found = present(health.trouble())
     assert (found.cause, found.sure) == (Cause.TASKMANAGER, True)
     assert "no TaskManager is left in it; start one" in found.text
 
@@ -166,8 +165,7 @@ def test_a_taskmanager_without_heartbeats_is_reported_before_flink_detects_it(ap
     assert health.trouble() is None
     api.jobs.clear()
     api.job("RESTARTING")
-    found = health.trouble()
-    assert found is not None
+    found = present(health.trouble())
     assert "1 of its 2 TaskManagers do not answer" in found.text
 
 
@@ -179,13 +177,11 @@ def test_a_dead_worker_pool_is_named_by_the_job_s_failure_or_by_its_own_port(api
     api.job("RESTARTING")
     api.manager()
     health = FlinkHealth(api.place, NAME, pool)
-    found = health.trouble()
-    assert found is not None
+    found = present(health.trouble())
     assert found.cause is Cause.NO_WORKER
     port.close()
     api.failures = [REFUSED.format(port=pool.port)] if told else ["java.lang.RuntimeException: secret"]
-    found = health.trouble()
-    assert found is not None
+    found = present(health.trouble())
     assert (found.cause, found.sure) == (Cause.POOL, True)
     assert found.text.startswith(f"the worker pool at {port.address} takes no connection: start it again")
     assert "secret" not in found.text
@@ -199,13 +195,9 @@ def test_a_pool_that_never_answered_here_is_reported_by_the_failure_only(api: Ap
     api.job("RESTARTING")
     api.manager()
     api.failures = [REFUSED.format(port=1)]
-    found = FlinkHealth(api.place, NAME, pool).trouble()
-    assert found is not None
-    assert found.cause is Cause.NO_WORKER
+    assert present(FlinkHealth(api.place, NAME, pool).trouble()).cause is Cause.NO_WORKER
     # on this machine it is known at once
-    near = WorkerPool(port.address, near=True).trouble()
-    assert near is not None
-    assert near.cause is Cause.POOL
+    assert present(WorkerPool(port.address, near=True).trouble()).cause is Cause.POOL
 
 
 @pytest.mark.parametrize(
@@ -219,8 +211,7 @@ def test_the_missing_dependency_of_failing_workers_is_named(api: Api, line: str,
     api.job("RESTARTING")
     api.manager()
     api.failures = [f"java.lang.RuntimeException: Error received from SDK harness: Traceback\n{line}\n\tat x"]
-    found = FlinkHealth(api.place, NAME).trouble()
-    assert found is not None
+    found = present(FlinkHealth(api.place, NAME).trouble())
     assert found.cause is cause
     assert "secret" not in found.text
 
@@ -229,18 +220,15 @@ def test_an_unusable_cluster_answer_is_reported_without_its_content(api: Api) ->
     health = FlinkHealth(api.place, NAME)
     for jobs in ("secret", [{"name": NAME, "state": "RUNNING", "tasks": {"total": "secret"}}], [{"x": "secret"}]):
         api.jobs = jobs
-        found = health.trouble()
-        assert found is not None
+        found = present(health.trouble())
         assert found.cause is Cause.RUNNER
         assert "cannot be asked how the job is: it answered with something else than a list of jobs" in found.text
         assert "secret" not in found.text
     api.jobs = []
     api.job("RUNNING")
     api.managers = "secret"
-    found = health.trouble()
-    assert found is not None
+    found = present(health.trouble())
     assert (found.cause, "secret" in found.text) == (Cause.RUNNER, False)
-    gone = FlinkHealth("127.0.0.1:1", NAME).trouble()
-    assert gone is not None
+    gone = present(FlinkHealth("127.0.0.1:1", NAME).trouble())
     assert gone.cause is Cause.RUNNER
     assert gone.text.startswith("the JobManager of the Flink cluster at 127.0.0.1:1 does not answer: it could not be")

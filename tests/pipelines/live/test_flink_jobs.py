@@ -22,6 +22,7 @@ from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 
+from ...present import present
 from .. import estimate_jobs
 from ..jobs import Job, call
 from ..live_jobs import Interrupted, Pipeline, Result, drafts, graph_of, made
@@ -174,8 +175,7 @@ def test_the_job_before_an_estimate_is_over_in_its_cluster_before_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FlinkApi
 ) -> None:
     one, submitted = estimating(tmp_path, monkeypatch, api)
-    done = call("run", "--live", one.settings)
-    assert done.code == 0, done.err
+    call("run", "--live", one.settings).ended(0)
     assert submitted == ["load-0", "load-1"]
     assert api.cancelled == list(api.jobs)[:1]
     assert estimate_jobs.published(one) == [("daily", day) for day in range(8)]
@@ -191,23 +191,21 @@ def test_no_estimate_is_made_while_the_earlier_job_may_still_run(
 ) -> None:
     one, submitted = estimating(tmp_path, monkeypatch, api)
     api.looks = None
-    done = call("run", "--live", one.settings, "--json")
-    assert done.code == 1
-    assert done.said("the estimate that is due is not made, because the job before it has to be over first"), done.err
-    assert done.said("it was still CANCELLING; look there and cancel it. Then run the command again"), done.err
+    done = call("run", "--live", one.settings, "--json").ended(
+        1,
+        "the estimate that is due is not made, because the job before it has to be over first",
+        "it was still CANCELLING; look there and cancel it. Then run the command again",
+    )
     assert [json.loads(line)["kind"] for line in done.out.splitlines()][-1] == "summary"
     assert submitted == ["load-0"]
     with Store(f"sqlite:///{one.ledger}", create=False) as store:
         assert [(found.slot, found.outcome) for found in store.estimates("streets", "daily")] == [(0, "first")]
-        held = store.registered("streets", "daily")
-        assert held is not None
-        assert held.successor is None
+        assert present(store.registered("streets", "daily")).successor is None
     assert estimate_jobs.published(one) == [("daily", day) for day in range(4)]
     # somebody has cancelled it: the estimate is made first
     api.jobs = {job: (name, "CANCELED") for job, (name, _) in api.jobs.items()}
     api.looks, api.cancelled = 0, []
-    done = call("run", "--live", one.settings)
-    assert done.code == 0, done.err
+    call("run", "--live", one.settings).ended(0)
     assert estimate_jobs.published(one) == [("daily", day) for day in range(8)]
 
 
@@ -219,9 +217,9 @@ def test_no_estimate_is_made_while_the_earlier_job_may_still_run(
 def test_no_job_with_estimates_may_be_left_running(tmp_path: Path) -> None:
     estimate = ESTIMATE | {"start": {"pi_min": 0.05, "gap": 0.3}}
     one = estimate_jobs.made(tmp_path, estimate, ledger="postgresql://nobody@localhost:1/none")
-    done = call("run", "--live", one.settings, "--", FLINK, f"--flink_master={nowhere()}", "--flink_leave")
-    assert done.code == 2
-    assert done.said("and --flink_leave may leave one in the cluster that nobody ends"), done.err
+    call("run", "--live", one.settings, "--", FLINK, f"--flink_master={nowhere()}", "--flink_leave").ended(
+        2, "and --flink_leave may leave one in the cluster that nobody ends"
+    )
 
 
 @pytest.mark.assures(
@@ -233,7 +231,8 @@ def test_estimates_in_a_stream_need_an_answering_cluster_before_any_record(tmp_p
     estimate = ESTIMATE | {"start": {"pi_min": 0.05, "gap": 0.3}}
     one = estimate_jobs.made(tmp_path, estimate, ledger="postgresql://nobody@localhost:1/none")
     place = nowhere()
-    done = call("run", "--live", one.settings, "--", FLINK, f"--flink_master={place}")
-    assert done.code == 1
-    assert done.said(f"model.estimate.every needs the REST API of the Flink cluster at {place}"), done.err
-    assert done.said("it could not be reached (ConnectionRefusedError); nothing was charged"), done.err
+    call("run", "--live", one.settings, "--", FLINK, f"--flink_master={place}").ended(
+        1,
+        f"model.estimate.every needs the REST API of the Flink cluster at {place}",
+        "it could not be reached (ConnectionRefusedError); nothing was charged",
+    )

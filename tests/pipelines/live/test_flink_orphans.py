@@ -21,6 +21,7 @@ from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import StoreDamaged
 from quiltstream.transforms import PrivateHistograms
 
+from ...present import present
 from ..jobs import Job
 from ..live_jobs import Interrupted, Pipeline, Result, made
 from .flink_api import FlinkApi
@@ -54,9 +55,7 @@ def test_a_job_with_workers_in_its_command_is_not_left_running() -> None:
 def test_the_option_to_leave_a_job_is_parsed_with_the_beam_options() -> None:
     words = [FLINK, "--flink_master=cluster:8081"]
     for given, leave in ((words, False), ([*words, "--flink_leave"], True)):
-        job = flink_job(options_of(given))
-        assert job is not None
-        assert job.leave is leave
+        assert present(flink_job(options_of(given))).leave is leave
 
 
 @pytest.mark.assures(

@@ -11,6 +11,7 @@ from quiltstream.pipelines.live import flink as flink_rest
 from quiltstream.pipelines.live.flink import FlinkJob, RestError, flink_job, flink_place
 from quiltstream.pipelines.runners import options_of
 
+from ...present import present
 from .flink_api import FlinkApi
 from .flink_jobs import FLINK, nowhere
 
@@ -48,8 +49,7 @@ def test_every_submission_has_a_unique_job_name_passed_to_beam() -> None:
     names: list[str] = []
     for given, begin in ((words, "quiltstream-"), ([*words, "--job_name=load"], "load-")) * 2:
         options = options_of(given)
-        job = flink_job(options)
-        assert job is not None
+        job = present(flink_job(options))
         assert options.get_all_options()["job_name"] == job.name
         assert job.name.startswith(begin)
         names.append(job.name)

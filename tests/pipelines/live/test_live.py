@@ -30,8 +30,7 @@ def test_a_live_run_publishes_the_schedule_and_prints_the_batch_summary(
 ) -> None:
     monkeypatch.setattr(command, "PrivateHistograms", TrueHistograms)
     one = made(tmp_path)
-    done = run(one)
-    assert done.code == 0, done.err
+    done = run(one).ended(0)
     assert published(one) == true_counts(readings(6), days=5)
     assert done.said("on record until 2024-03-06T00:00:00Z; loss 0.554794675 of 1")
     assert done.said("5 newly on record, 0 on record before, of 5")
@@ -44,10 +43,9 @@ def test_a_live_run_without_counted_readings_publishes_and_reports_it(tmp_path: 
     one = made(tmp_path)
     for path in (tmp_path / "inbox").iterdir():
         write_csv(path, [(f"not {m}", t, v) for m, t, v in readings(6)])
-    done = run(one)
-    assert done.code == 0, done.err
-    assert done.said("5 newly on record")
-    assert done.said("no reading counted: the windows of this run were published and charged without any")
+    run(one).ended(
+        0, "5 newly on record", "no reading counted: the windows of this run were published and charged without any"
+    )
     assert not run(one).said("no reading counted")
 
 
@@ -68,10 +66,9 @@ def test_a_second_run_publishes_nothing_and_restores_files_missing_in_the_sink(t
     before = files(one)
     for name in sorted(before)[:3]:
         (tmp_path / "releases" / name).unlink()
-    done = run(one)
-    assert done.code == 0
-    assert done.said("3 blocks on record had no file in the sink; now they have")
-    assert done.said("0 newly on record, 5 on record before, of 5")
+    run(one).ended(
+        0, "3 blocks on record had no file in the sink; now they have", "0 newly on record, 5 on record before, of 5"
+    )
     assert files(one) == before
 
 
@@ -100,9 +97,7 @@ def test_an_older_copy_of_the_ledger_stops_the_next_run_after_a_kill(
         if path.name.startswith(".releases") == (gone == "beside the sink"):
             path.unlink()
     for _ in range(2):  # a supervisor begins the command again
-        done = run(one)
-        assert done.code == 4, done.err
-        assert done.said("is an older copy or a restored backup, or another one: it lacks rows that have left the job")
+        run(one).ended(4, "is an older copy or a restored backup, or another one: it lacks rows that have left the job")
         assert files(one) == {}
     assert run(one, "--history-lost").code == 0
     assert files(one).keys() == collected.keys()
@@ -140,31 +135,24 @@ def test_an_unrecorded_file_is_found_even_if_another_file_is_missing(tmp_path: P
     one = made(tmp_path)
     run(one)
     (tmp_path / "other").mkdir()
-    other = made(tmp_path / "other", privacy={"epsilon": 2.0, "budget": 2.0})
-    run(other)
+    run(made(tmp_path / "other", privacy={"epsilon": 2.0, "budget": 2.0}))
     stranger = next((tmp_path / "other" / "releases").iterdir())
     for path in sorted((tmp_path / "releases").iterdir())[:lost]:
         path.unlink()
     (tmp_path / "releases" / stranger.name).write_bytes(stranger.read_bytes())
-    done = run(one)
-    assert done.code == 4
-    assert done.said("sink: it holds 1 of 1 release that are not on record"), done.err
+    run(one).ended(4, "sink: it holds 1 of 1 release that are not on record")
 
 
 @pytest.mark.usefixtures("ending")
 def test_a_budget_that_refuses_windows_exits_with_three_for_its_query_alone(tmp_path: Path) -> None:
-    one = made(tmp_path, privacy={"epsilon": 1.0, "budget": 0.5})
-    done = run(one)
-    assert done.code == 3, done.out + done.err
-    assert done.said("refused")
+    run(made(tmp_path, privacy={"epsilon": 1.0, "budget": 0.5})).ended(3, "refused")
 
 
 @pytest.mark.usefixtures("ending")
 def test_rejects_are_separate_files_without_values(tmp_path: Path) -> None:
     one = made(tmp_path)
     write_csv(tmp_path / "inbox" / "1.csv", [("m1", "never", 1.0), ("stranger", "2024-03-02T00:00:00+00:00", 1.0)])
-    done = run(one)
-    assert done.code == 0, done.err
+    run(one).ended(0)
     text = [path.read_text(encoding="utf-8").splitlines() for path in (tmp_path / "rejects").iterdir()]
     assert {lines[0] for lines in text} == {"reason,source,position,size"}
     assert sorted(line for lines in text for line in lines[1:]) == [
@@ -182,9 +170,7 @@ def test_a_sink_with_releases_unknown_to_the_ledger_is_refused_without_the_flag(
     before = files(one)
     for path in tmp_path.glob("ledger.db*"):
         path.unlink()
-    done = run(one)
-    assert done.code == 4
-    assert done.said("sink: it holds 10 of 10 releases that are not on record")
+    run(one).ended(4, "sink: it holds 10 of 10 releases that are not on record")
     assert not one.ledger.exists()
     assert files(one) == before
     assert run(one, "--history-lost").code == 0
@@ -198,20 +184,15 @@ def test_a_sink_with_another_querys_rows_or_with_no_releases_is_refused(tmp_path
     run(one)
     text = one.settings.read_text(encoding="utf-8")
     one.settings.write_text(text.replace("query: daily", "query: other"), encoding="utf-8")
-    done = run(one)
-    assert done.code == 2
-    assert done.said("holds rows of daily over streets, and a folder is one query's; name another folder")
+    run(one).ended(2, "holds rows of daily over streets, and a folder is one query's; name another folder")
     one.settings.write_text(text, encoding="utf-8")
     (tmp_path / "releases" / "strange.parquet").write_bytes(b"PAR1")
-    done = run(one)
-    assert done.code == 2
-    assert done.said("strange.parquet exists and holds no releases")
+    run(one).ended(2, "strange.parquet exists and holds no releases")
 
 
 @pytest.mark.usefixtures("ending")
 def test_an_endless_schedule_has_no_end_and_its_summary_counts_the_windows_until_now(tmp_path: Path) -> None:
-    one = made(tmp_path, windows={"size": "1d", "start": "2024-03-01"})
-    settings = read_settings(one.settings)
+    settings = read_settings(made(tmp_path, windows={"size": "1d", "start": "2024-03-01"}).settings)
     histograms = PrivateHistograms(settings)
     graph = job.live_job(settings, histograms, [])
     assert graph.pace.end_us is None
@@ -241,8 +222,7 @@ def test_windows_charged_by_an_unfinished_job_are_counted_apart_from_new_ones(tm
     graph.follower.store.publish(registration, of_first[:1])
     graph.follower.close()
     for completed, published_now in ((1, 5), (0, 0)):
-        done = run(one, "--json")
-        assert done.code == 0, done.err
+        done = run(one, "--json").ended(0)
         summary = json.loads(done.out.splitlines()[-1])
         assert (summary["windows_completed"], summary["windows_published"]) == (completed, published_now)
 
@@ -252,6 +232,4 @@ def test_settings_without_the_recorded_end_are_refused_with_it(tmp_path: Path) -
     one = made(tmp_path)
     graph_of(one).follower.close()
     one.settings.write_text(one.settings.read_text(encoding="utf-8").replace("  stop: '2024-03-06'\n", ""), "utf-8")
-    done = run(one)
-    assert done.code == 2
-    assert done.said("windows.stop is left out, and query 'daily' is on record with its end at 2024-03-06"), done.err
+    run(one).ended(2, "windows.stop is left out, and query 'daily' is on record with its end at 2024-03-06")

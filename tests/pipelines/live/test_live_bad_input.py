@@ -82,8 +82,7 @@ def test_silent_series_of_the_roster_have_rows_and_unknown_series_have_none(
     with (tmp_path / "roster.csv").open("a", encoding="utf-8") as file:
         file.write("ghost,north\n")
     write_csv(tmp_path / "inbox" / "1.csv", [("stranger", "2024-03-02T00:00:00+00:00", 1.0)])
-    done = run(one)
-    assert done.code == 0, done.err
+    done = run(one).ended(0)
     with Store(f"sqlite:///{one.ledger}", create=True) as store:
         found = Counter(key for batch in store.releases("streets", "daily") for key in batch["key"].to_pylist())
     assert found == dict.fromkeys([*HOMES, "ghost"], 5)
@@ -115,8 +114,7 @@ def test_a_late_window_is_charged_as_if_it_were_charged_in_order(tmp_path: Path)
         windows=WINDOWS | {"lateness": "30d"},
         sink={"parquet": "earlier"},
     )
-    done = run(first)
-    assert done.code == 0, done.err
+    run(first).ended(0)
     with Store(f"sqlite:///{first.ledger}", create=True) as store:
         entries = [entry for entry in store.entries("streets") if entry.decision == "charged"]
         loss = store.summary("streets").loss
@@ -129,9 +127,7 @@ def test_a_late_window_is_charged_as_if_it_were_charged_in_order(tmp_path: Path)
 
 @pytest.mark.parametrize("lateness", ["-1h", "soon", "1e9y", 5])
 def test_an_invalid_lateness_is_reported(tmp_path: Path, lateness: Any) -> None:
-    done = run(made(tmp_path, windows=WINDOWS | {"lateness": lateness}))
-    assert done.code == 2
-    assert done.said("windows.lateness")
+    run(made(tmp_path, windows=WINDOWS | {"lateness": lateness})).ended(2, "windows.lateness")
 
 
 # The ledger
@@ -288,8 +284,7 @@ def stopped_not(one: Job) -> list[str]:
     for path in (one.folder / "inbox").iterdir():
         path.unlink()
     write_csv(one.folder / "inbox" / "0.csv", readings(6))
-    done = run(one)
-    assert done.code == 0, done.err
+    run(one).ended(0)
     return [path.name for path in (one.folder / "others").iterdir()]
 
 
@@ -322,9 +317,7 @@ def test_changeable_settings_take_effect_and_recorded_rows_stay(one: Job) -> Non
         # a later end, which the budget allows because a stream has none
         windows=WINDOWS | {"stop": "2024-03-08", "lateness": "2h"},
     )
-    done = run(one)
-    assert done.code == 0, done.err
-    assert done.said("2 newly on record, 5 on record before, of 7")
+    run(one).ended(0, "2 newly on record, 5 on record before, of 7")
     assert len(list((one.folder / "others").iterdir())) == 14
     with Store(f"sqlite:///{one.folder / 'ledgers' / 'ledger.db'}", create=True) as store:
         batches = [row for batch in store.releases("streets", "daily") for row in batch.to_pylist()]
@@ -353,8 +346,7 @@ def test_changeable_settings_take_effect_and_recorded_rows_stay(one: Job) -> Non
     ],
 )
 def test_unsafe_or_key_logging_runner_modes_are_refused_before_any_record(tmp_path: Path, word: str, why: str) -> None:
-    one = made(tmp_path, ledger="postgresql://nowhere.invalid/db")
-    done = run(one, "--", "--runner=DataflowRunner", word)
+    done = run(made(tmp_path, ledger="postgresql://nowhere.invalid/db"), "--", "--runner=DataflowRunner", word)
     assert (done.code, done.out) == (2, "")
     assert done.said(f"{word}: ")
     assert done.said(why)

@@ -56,8 +56,7 @@ def test_a_live_run_continues_over_a_day_of_23_hours_despite_late_readings(
     late = [(home, stamp, 1.5) for home, stamp, _ in truth if stamp < "2024-03-09T12"]
     write_csv(tmp_path / "inbox" / "1.csv", late)
     write_csv(tmp_path / "inbox" / "2.csv", rest)
-    done = run(one)
-    assert done.code == 0, done.err
+    done = run(one).ended(0)
     found = rows_of(one)
     assert {key: row["counts"] for key, row in found.items()} == days_of(truth, 8, 12)
     assert {key[0]: row["slots"] for key, row in found.items()} == {8: 48, 9: 48, 10: 46, 11: 48, 12: 48}

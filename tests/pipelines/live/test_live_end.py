@@ -47,8 +47,7 @@ def test_a_job_is_followed_until_its_runner_reports_its_end(one: Job) -> None:
 
 def test_a_job_is_ended_when_its_schedule_is_fully_recorded(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "_END_S", 0.0)
-    settings = read_settings(one.settings)
-    histograms = PrivateHistograms(settings)
+    histograms = PrivateHistograms(read_settings(one.settings))
 
     def publish() -> None:
         graph = graph_of(one)

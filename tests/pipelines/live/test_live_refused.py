@@ -46,9 +46,7 @@ def test_a_mistake_in_the_settings_ends_the_job_before_anything_is_on_record(
     tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
     one = made(tmp_path, **changes)
-    done = run(one)
-    assert done.code == 2
-    assert done.said(said), done.err
+    done = run(one).ended(2, said)
     assert done.out == ""
     assert made_beside(one) == set()
     assert one.settings.read_text(encoding="utf-8")
@@ -81,9 +79,9 @@ def test_a_secret_that_is_not_set_ends_the_command_before_anything_is_on_record(
     options = {"sasl.password": {"env": "QUILTSTREAM_ABSENT"}}
     source = {"kafka": {"servers": "127.0.0.1:1", "topic": "t", "options": options}}
     one = made(tmp_path, source=source, readings={"preset": "senml", "value": "power"})
-    done = run(one)
-    assert done.code == 2, done.err
-    assert done.said("source.kafka.options: sasl.password: the environment variable QUILTSTREAM_ABSENT is not set here")
+    run(one).ended(
+        2, "source.kafka.options: sasl.password: the environment variable QUILTSTREAM_ABSENT is not set here"
+    )
     assert made_beside(one) == set()
 
 
@@ -96,9 +94,9 @@ def test_estimates_in_a_stream_are_refused_where_a_job_runs_on_after_its_command
     """On Flink the job before an estimate would hold the cluster's slots beside the one after it."""
     one = made(tmp_path, model=ESTIMATE, ledger="postgresql://nobody@localhost:1/none")
     for runner in ("FlinkRunner", "PortableRunner"):
-        done = call("run", str(one.settings), "--live", "--", f"--runner={runner}")
-        assert done.code == 2
-        assert done.said("on a Flink cluster add --flink_master=HOST:PORT"), done.err
+        call("run", str(one.settings), "--live", "--", f"--runner={runner}").ended(
+            2, "on a Flink cluster add --flink_master=HOST:PORT"
+        )
         assert not one.ledger.exists()
 
 
@@ -107,18 +105,14 @@ def test_estimates_in_a_stream_are_refused_where_a_job_runs_on_after_its_command
 def test_a_sink_that_cannot_be_written_ends_the_job_before_anything_is_on_record(tmp_path: Path) -> None:
     one = made(tmp_path)
     (tmp_path / "releases").mkdir(mode=0o500)
-    done = run(one)
-    assert done.code == 2
-    assert done.said("cannot be written (Permission denied); nothing was charged")
+    run(one).ended(2, "cannot be written (Permission denied); nothing was charged")
     assert not one.ledger.exists()
 
 
 @pytest.mark.usefixtures("ending")
 def test_a_sink_whose_folder_cannot_be_made_ends_the_job_before_any_record(tmp_path: Path) -> None:
     one = made(tmp_path, sink={"parquet": "roster.csv/releases"})
-    done = run(one)
-    assert done.code == 2
-    assert done.said("cannot be written (Not a directory); nothing was charged"), done.err
+    run(one).ended(2, "cannot be written (Not a directory); nothing was charged")
     assert not one.ledger.exists()
 
 
@@ -126,30 +120,25 @@ def test_a_sink_whose_folder_cannot_be_made_ends_the_job_before_any_record(tmp_p
 @pytest.mark.parametrize("name", ["DirectRunner", "FnApiRunner", "BundleBasedDirectRunner"])
 def test_a_runner_that_cannot_run_an_endless_job_is_refused_by_name(tmp_path: Path, name: str) -> None:
     one = made(tmp_path)
-    done = run(one, "--", f"--runner={name}")
-    assert done.code == 2
-    assert done.said(f"--runner={name} cannot run an endless job")
+    run(one, "--", f"--runner={name}").ended(2, f"--runner={name} cannot run an endless job")
     assert made_beside(one) == set()
 
 
 def test_an_unknown_beam_option_is_reported(tmp_path: Path) -> None:
-    done = run(made(tmp_path), "--", "inbox")
-    assert done.code == 2
-    assert done.said("'inbox' is not a Beam option")
+    run(made(tmp_path), "--", "inbox").ended(2, "'inbox' is not a Beam option")
 
 
 def test_standard_input_is_only_for_live_runs(tmp_path: Path) -> None:
-    done = call("run", made(tmp_path, source={"stdin": "csv"}).settings)
-    assert done.code == 2
-    assert done.said("source.stdin is read as it comes: use quiltstream run --live")
+    call("run", made(tmp_path, source={"stdin": "csv"}).settings).ended(
+        2, "source.stdin is read as it comes: use quiltstream run --live"
+    )
 
 
 @pytest.mark.usefixtures("ending")
 def test_a_ledger_that_cannot_be_used_ends_the_job_with_its_own_code(tmp_path: Path) -> None:
     one = made(tmp_path)
     one.ledger.mkdir()
-    done = run(one)
-    assert done.code == 4
+    done = run(one).ended(4)
     assert done.out == ""
 
 
@@ -165,8 +154,7 @@ def test_a_missing_prism_is_reported_in_one_line_with_install_advice(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     one = made(tmp_path)
-    done = run(one)
-    assert done.code == 2
+    done = run(one).ended(2)
     assert done.err.startswith("Error: a live run needs Prism, Beam's local runner, and it is not here.")
     assert f"go install github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam.__version__}" in done.err
     assert len(done.err.splitlines()) == 1

@@ -41,9 +41,7 @@ def test_standard_input_on_other_processes_is_refused_before_anything_is_charged
         sink={"parquet": "releases"},
         ledger="postgresql://nobody@localhost:1/nothing",
     )
-    done = call("run", "--live", one.settings, "--", *words)
-    assert done.code == 2, done.err
-    assert done.said("source.stdin can be read in this process only"), done.err
+    call("run", "--live", one.settings, "--", *words).ended(2, "source.stdin can be read in this process only")
 
 
 def test_workers_receive_absolute_paths_of_the_source_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,8 +245,7 @@ def test_a_job_whose_runner_fails_some_times_publishes_everything_once(
         # its runner loses a part of it and says that all is well
         Pipeline(Result("DONE")),
     ]
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    done = run(one, "--json").ended(0)
     assert done.err == ""
     said = [json.loads(line) for line in done.out.splitlines()]
     assert [line["text"].partition(";")[0] for line in said if line["kind"] == "restart"] == [
@@ -303,8 +302,7 @@ def test_a_job_that_its_runner_fails_too_often_ends_with_the_last_failure(
 ) -> None:
     one = made(tmp_path, live={"poll": "10ms", "restarts": 2})
     attempts += [Pipeline(Failing(PANIC)) for _ in range(9)]
-    done = run(one, "--json")
-    assert done.code == 1
+    done = run(one, "--json").ended(1)
     assert kinds(done).count("restart") == 2
     assert done.said("the job failed on its runner: Prism's panic in stage.Execute; what is on record stays")
     assert done.said("It was begun again 2 times within an hour, and live.restarts allows no more")
@@ -313,15 +311,14 @@ def test_a_job_that_its_runner_fails_too_often_ends_with_the_last_failure(
 
 def test_with_no_restarts_allowed_the_first_failure_ends_the_job(tmp_path: Path, attempts: list[Pipeline]) -> None:
     attempts += [Pipeline(Failing(PANIC))]
-    done = run(made(tmp_path, live={"poll": "10ms", "restarts": 0}))
-    assert done.code == 1
-    assert done.said("live.restarts is 0, so it is not begun again by itself")
+    run(made(tmp_path, live={"poll": "10ms", "restarts": 0})).ended(
+        1, "live.restarts is 0, so it is not begun again by itself"
+    )
 
 
 def test_a_job_over_standard_input_is_not_restarted(tmp_path: Path, attempts: list[Pipeline]) -> None:
     attempts += [Pipeline(Failing(PANIC))]
-    done = run(made(tmp_path, source={"stdin": "csv"}), "--json")
-    assert done.code == 1
+    done = run(made(tmp_path, source={"stdin": "csv"}), "--json").ended(1)
     assert "restart" not in kinds(done)
     assert done.said("standard input cannot be read again: send what is missing, or write it to files")
 
@@ -338,8 +335,7 @@ def test_a_permanent_failure_ends_the_job_at_once(
     tmp_path: Path, attempts: list[Pipeline], text: str, code: int, said: str
 ) -> None:
     attempts += [Pipeline(Failing(text))]
-    done = run(made(tmp_path), "--json")
-    assert done.code == code
+    done = run(made(tmp_path), "--json").ended(code)
     assert "restart" not in kinds(done)
     assert done.said(said)
 
@@ -350,8 +346,7 @@ def test_a_restarted_job_without_its_ledger_stops_and_creates_none(
 ) -> None:
     """The runner fails the job, the ledger goes, and a consumer has collected the sink's files."""
     one = made(tmp_path)
-    first = run(one)
-    assert first.code == 0
+    run(one).ended(0)
 
     def go() -> None:
         for path in [*tmp_path.glob("ledger.db*"), *(tmp_path / "releases").iterdir()]:
@@ -360,10 +355,9 @@ def test_a_restarted_job_without_its_ledger_stops_and_creates_none(
             one.ledger.touch()
 
     attempts += [Pipeline(Failing(PANIC, go))]
-    done = run(one, "--json")
-    assert done.code == 4, done.err
-    assert done.said("The job stops for good before anything more is published")
-    assert done.said("The sink's newest release that is remembered: ")
+    run(one, "--json").ended(
+        4, "The job stops for good before anything more is published", "The sink's newest release that is remembered: "
+    )
     assert one.ledger.exists() == (how == "emptied")
     assert one.ledger.stat().st_size == 0 if how == "emptied" else True
     assert not list((tmp_path / "releases").iterdir())
@@ -406,8 +400,7 @@ def test_a_ledger_damaged_during_a_job_stops_it_permanently(
     monkeypatch.setattr(Store, "publish", then_damage)
     done = run(one, "--json")
     assert before
-    assert done.code == 4, done.err
-    assert done.said("the record is damaged"), done.err
+    done.ended(4, "the record is damaged")
     assert "restart" not in kinds(done)
     monkeypatch.setattr(Store, "publish", publish)
     sunk = files(one)
@@ -419,9 +412,7 @@ def test_a_ledger_damaged_during_a_job_stops_it_permanently(
 
 def test_a_job_cancelled_at_its_runner_exits_with_an_error(tmp_path: Path, attempts: list[Pipeline]) -> None:
     attempts += [Pipeline(Result("CANCELLED", "CANCELLED"))]
-    done = run(made(tmp_path))
-    assert done.code == 1
-    assert done.said("the job was cancelled from outside, at its runner")
+    run(made(tmp_path)).ended(1, "the job was cancelled from outside, at its runner")
 
 
 def test_a_remote_job_done_without_all_windows_is_a_failure_and_not_restarted(
@@ -430,8 +421,7 @@ def test_a_remote_job_done_without_all_windows_is_a_failure_and_not_restarted(
     attempts += [Pipeline(Result("DONE"))]
     built = vars(command)["live_job"]  # with the runners of the test
     monkeypatch.setattr(command, "live_job", lambda *given, **named: replace(built(*given, **named), here=False))
-    done = run(made(tmp_path), "--json")
-    assert done.code == 1
+    done = run(made(tmp_path), "--json").ended(1)
     assert "restart" not in kinds(done)
     assert done.said("ended as DONE, and the window that ends at 2024-03-02T00:00:00Z is not on record: the job was")
 
@@ -441,8 +431,7 @@ def test_a_runner_that_never_accepts_the_job_is_reported_at_once(tmp_path: Path,
         raise OSError("secret")
 
     attempts += [Pipeline(Result(), refuse)]
-    done = run(made(tmp_path), "--json")
-    assert done.code == 1
+    done = run(made(tmp_path), "--json").ended(1)
     assert done.out == ""
     assert done.said("OSError")
     assert "secret" not in done.err
@@ -453,8 +442,7 @@ def test_a_runner_refusing_a_restarted_job_is_retried(tmp_path: Path, attempts: 
         raise OSError("secret")
 
     attempts += [Pipeline(Failing(PANIC)), Pipeline(Result(), refuse)]
-    done = run(made(tmp_path), "--json")
-    assert done.code == 0, done.err
+    done = run(made(tmp_path), "--json").ended(0)
     assert kinds(done).count("restart") == 2
 
 
@@ -464,8 +452,7 @@ def test_a_job_stopped_while_waiting_for_a_restart_exits_with_0(
     monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.2)
     signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     attempts += [Pipeline(Failing(PANIC, lambda: signal.setitimer(signal.ITIMER_REAL, 0.1) and None))]
-    done = run(made(tmp_path), "--json")
-    assert done.code == 0, done.err
+    done = run(made(tmp_path), "--json").ended(0)
     assert kinds(done)[-3:] == ["restart", "stop", "summary"]
 
 
@@ -498,8 +485,7 @@ def test_a_restart_reads_the_roster_again(tmp_path: Path, attempts: list[Pipelin
         path.write_text(path.read_text(encoding="utf-8") + "m9,north\n", encoding="utf-8")
 
     attempts += [Pipeline(Failing(PANIC, join))]
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    done = run(one, "--json").ended(0)
     assert json.loads(done.out.splitlines()[-1])["rows"] == 5 * 7
 
 
@@ -569,8 +555,7 @@ def test_a_ledger_outage_ends_no_job_and_counts_as_no_restart(
     monkeypatch.setattr(command, "live_job", job_of)
     one = made(tmp_path, live={"poll": "10ms", "restarts": 0})
     attempts += [Pipeline(Failing("Traceback\nquiltstream.store.errors.StoreAway: it is away\n\nTraceback"))]
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    done = run(one, "--json").ended(0)
     said = [json.loads(line) for line in done.out.splitlines()]
     assert said[-1]["restarts"] == 0
     assert "restart" not in kinds(done)
@@ -600,8 +585,7 @@ def test_a_subscription_unavailable_at_a_restart_is_waited_for(
     monkeypatch.setattr(file_connector.FollowedFiles, "begun", begun)
     one = made(tmp_path, live={"poll": "10ms", "restarts": 1})
     attempts += [Pipeline(Failing(PANIC))]
-    done = run(one, "--json")
-    assert done.code == 0, done.err
+    done = run(one, "--json").ended(0)
     assert kinds(done).count("restart") == 1
     assert done.said("Pub/Sub says ServiceUnavailable. Nothing was charged"), done.err
     assert done.said("The job waits until it is back, and is begun again then; this is no restart")

@@ -14,6 +14,7 @@ from quiltstream.transforms.sources.files import FileDecoder
 from quiltstream.transforms.sources.progress import Heartbeat, Restriction
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
+from ...present import present
 from ...transforms.sources.test_live_pauses import Estimator, Runner
 from .test_watchdog import DAY_US, NOW_US, Post
 
@@ -166,8 +167,7 @@ def test_a_missing_folder_is_reported_within_a_minute_however_slow_its_poll(
             runner = Runner(span)
             assert list(part.process(0, runner, estimator)) == []
             span = Restriction(runner.current_restriction().stop)  # pyright: ignore[reportArgumentType] - what is handed back
-            assert runner.asked is not None
-            until = post.at + runner.asked
+            until = post.at + present(runner.asked)
             # the watchdog looks every two seconds
             while post.at < until:
                 post.at = min(until, post.at + 2.0)
