@@ -52,6 +52,22 @@ def lose(made: Job) -> None:
         path.unlink()
 
 
+def with_older_copy(folder: Path) -> Job:
+    """A job that published three days, had its ledger copied to older.db, and published four days more."""
+    made = job(folder)
+    for stop in ("2024-03-04", "2024-03-08"):
+        change(made, windows={"size": "1d", "start": "2024-03-01", "stop": stop})
+        call("run", made.settings).ended(0)
+        if stop == "2024-03-04":
+            call("ledger", "backup", made.ledger, "-o", folder / "older.db").ended(0)
+    return made
+
+
+def put_older_copy_back(made: Job) -> None:
+    lose(made)
+    shutil.copy(made.folder / "older.db", made.ledger)
+
+
 def remembered(made: Job) -> list[Path]:
     return sorted(made.folder.glob(".*.quiltstream.json"))
 
@@ -107,15 +123,9 @@ def test_a_lost_ledger_is_not_recreated_if_the_sink_was_moved(tmp_path: Path, lo
 
 @pytest.mark.parametrize("where", ["beside the sink", "beside the settings"])
 def test_an_older_copy_of_the_ledger_is_detected_without_reading_the_sink(tmp_path: Path, where: str) -> None:
-    made = job(tmp_path)
-    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
-    call("run", made.settings)
-    call("ledger", "backup", made.ledger, "-o", tmp_path / "older.db")
-    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-08"})
-    call("run", made.settings)
+    made = with_older_copy(tmp_path)
     made.sink.unlink()
-    lose(made)
-    shutil.copy(tmp_path / "older.db", made.ledger)
+    put_older_copy_back(made)
     beside_the_sink = tmp_path / ".releases.parquet.quiltstream.json"
     for path in remembered(made):
         if (path == beside_the_sink) != (where == "beside the sink"):
@@ -226,15 +236,9 @@ def test_nothing_is_decided_about_an_older_copy_that_settings_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decision: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    made = job(tmp_path)
     Path("bounds.yaml").write_text("pi_min: 0.2\ngap: 0.5\n", encoding="utf-8")
-    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
-    assert call("run", made.settings).code == 0
-    call("ledger", "backup", made.ledger, "-o", tmp_path / "older.db")
-    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-08"})
-    assert call("run", made.settings).code == 0
-    lose(made)
-    shutil.copy(tmp_path / "older.db", made.ledger)
+    made = with_older_copy(tmp_path)
+    put_older_copy_back(made)
     before = made.ledger.read_bytes()
     call("ledger", *(word.format(made.settings) for word in decision), "--yes").ended(
         4, "is an older copy or a restored backup", "Nothing was decided"
@@ -245,19 +249,13 @@ def test_nothing_is_decided_about_an_older_copy_that_settings_name(
 
 def test_an_older_copy_does_not_overwrite_the_continuity_file(tmp_path: Path) -> None:
     """A live job's command brings its memory up to date every few seconds, also while the ledger is changed."""
-    made = job(tmp_path)
-    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
-    assert call("run", made.settings).code == 0
-    call("ledger", "backup", made.ledger, "-o", tmp_path / "older.db")
-    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-08"})
-    assert call("run", made.settings).code == 0
+    made = with_older_copy(tmp_path)
     settings = read_settings(made.settings)
     memory, plan = on_record.Memory(settings), make_plan(settings)
     with Store(plan.address) as store:
         memory.note(store, plan.query_name, store.registered(plan.domain.name, plan.query_name), underway=True)
     kept = [path.read_bytes() for path in remembered(made)]
-    lose(made)
-    shutil.copy(tmp_path / "older.db", made.ledger)
+    put_older_copy_back(made)
     for underway in (True, False):
         with Store(plan.address) as store, pytest.raises(StoreReplaced, match=r"entry 7 .* is not any more"):
             memory.note(store, plan.query_name, underway=underway)
@@ -265,14 +263,8 @@ def test_an_older_copy_does_not_overwrite_the_continuity_file(tmp_path: Path) ->
 
 
 def test_sink_releases_missing_in_an_older_copy_are_reported(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
-    call("run", made.settings)
-    call("ledger", "backup", made.ledger, "-o", tmp_path / "older.db")
-    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-08"})
-    call("run", made.settings)
-    lose(made)
-    shutil.copy(tmp_path / "older.db", made.ledger)
+    made = with_older_copy(tmp_path)
+    put_older_copy_back(made)
     for path in remembered(made):
         path.unlink()
     call("run", made.settings).ended(
