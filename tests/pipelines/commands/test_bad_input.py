@@ -301,6 +301,14 @@ def test_an_unusable_transition_matrix_exits_with_code_2(
     assert not made.ledger.exists()
 
 
+def test_a_chain_with_a_reducible_multiplicative_reversal_is_refused(tmp_path: Path) -> None:
+    # 0 -> 1, 1 -> 2 or 0, 2 -> 0 or 2: irreducible and aperiodic, and P P* falls apart
+    transition = [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.5, 0.0, 0.5]]
+    name = model_file(tmp_path, transition, (500.0, 1000.0))
+    made = job(tmp_path, states={"edges": [500, 1000], "unit": "W"}, model=name)
+    call("run", made.settings).ended(2, "P P* is reducible though P is not")
+
+
 def test_a_model_of_other_states_is_refused(tmp_path: Path) -> None:
     made = job(tmp_path, model=model_file(tmp_path, [[0.9, 0.1], [0.4, 0.6]], (500.0,)))
     call("run", made.settings).ended(2, "fit a model with the settings' edges")

@@ -118,6 +118,17 @@ def test_a_live_job_publishes_by_class(tmp_path: Path) -> None:
     check_profile(rows, ("hour",))
 
 
+def test_another_by_under_the_same_name_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    one = job(tmp_path, by="hour")
+    call("run", one.settings).ended(0)
+    rows = one.rows()
+    for by in ("weekday", ["hour", "weekend"], None):
+        call("run", job(tmp_path, by=by).settings).ended(4, "by is", "a new query name")
+    # classes are no way around the budget, which is spent
+    assert call("run", job(tmp_path, query="by-weekday", by="weekday").settings).code != 0
+    assert one.rows() == rows
+
+
 def test_a_dry_run_prints_the_classes_and_the_error_in_the_smallest_class(tmp_path: Path) -> None:
     plain = json.loads(call("run", "--dry-run", "--json", job(tmp_path).settings).out)
     one = job(tmp_path, by="hour")
