@@ -768,10 +768,10 @@ def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | Non
 
     The density is the largest of a grid up to 3, within 1 in 2000 of the largest there is, whose endless stream of any
     windows is certified to lose at most epsilon: the head of this module has the theorem and the grid. Where the
-    pairwise quilts allow a larger one (``quilt_account.density_by_quilts``), as for a class or many states from epsilon 4
-    or so on, it is theirs: each of the two bounds holds by itself, and a ledger, whose loss is the least of them, accounts
-    the stream at most at epsilon. So an endless stream never needs more noise than by ``mqm_exact`` or ``pairwise``,
-    nor, under bounds, than by ``mqm_approx``.
+    pairwise quilts allow a larger one (``quilt_account.density_by_quilts``), as for a class or many states from epsilon
+    4 or so on, it is theirs: each of the two bounds holds by itself, and a ledger, whose loss is the least of them,
+    accounts the stream at most at epsilon. So it never needs more noise than by ``mqm_exact`` or ``pairwise``, nor,
+    under bounds, than by ``mqm_approx``.
 
     Args:
         belief: A chain, or a class; a fixed start is replaced by any start, which is true in every slot.
