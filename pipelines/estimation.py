@@ -302,7 +302,7 @@ def counting_on_record(settings: Settings, estimate: Estimate, store: Store) -> 
     ):
         if old != new:
             advice = "what counting costs is frozen with its query: set it back, or use a new query name"
-            raise RegistrationConflict(f"query {name!r}", field, old, new, advice)
+            raise RegistrationConflict.of(f"query {name!r}", field, old, new, advice)
     return known
 
 
@@ -514,7 +514,7 @@ def _succeeded(due: _Due, following: Plan) -> Registration:
     )
     account = ledger_of(replace(held.domain, changes=(*held.domain.changes, change)))
     earlier, note = _streams(due), due.note("switched", following.model, name)
-    refusal = BudgetRefused(f"query {name!r}, with {_MOST:g} times the noise of its belief,", epsilon, 0.0, epsilon)
+    refusal = BudgetRefused.of(f"query {name!r}, with {_MOST:g} times the noise of its belief,", epsilon, 0.0, epsilon)
     sigma = following.calibration.sigma
     most = _MOST * sigma
     while sigma <= most:
@@ -633,7 +633,7 @@ def _check_recorded(settings: Settings, chain: list[Registration]) -> None:
     for field, old, new in given:
         if old != new:
             advice = "a query keeps what its numbers depend on: set it back, or use a new query name"
-            raise RegistrationConflict(f"query {settings.query!r}", field, old, new, advice)
+            raise RegistrationConflict.of(f"query {settings.query!r}", field, old, new, advice)
 
 
 def _next(settings: Settings, estimate: Estimate, noted: _Noted = _Noted()) -> int | None:

@@ -160,6 +160,8 @@ def _parsed(text: str) -> URL:
     from sqlalchemy.engine import URL, make_url  # noqa: PLC0415 - see above
     from sqlalchemy.exc import ArgumentError  # noqa: PLC0415 - see above
 
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - programs give paths, too
+        raise AddressError(f"ledger is a {type(text).__name__}, and must be a URL as text; write it like {_EXAMPLES}")
     file = _FILE.fullmatch(text)
     if file is not None:
         # the path as it is written: versions of SQLAlchemy differ in what they do with a percent sign in it

@@ -171,7 +171,7 @@ def succeed(
     together = loss_of(changed, promises)
     if not together <= changed.budget:  # a loss that is not a number is within none
         what = f"query {query.name!r}, which would go on for query {names[1]!r},"
-        raise BudgetRefused(what, held, together - held, changed.budget, names[0])
+        raise BudgetRefused.of(what, held, together - held, changed.budget, names[0])
     made = Registrar(connection).register(domain, query)
     if note is not None:
         note_estimate(connection, names[0], note)
@@ -251,7 +251,7 @@ def _priced(connection: Connection, row: Row, domain: DomainSpec, change: Belief
     if not (after <= domain.budget and reserved <= domain.budget):  # a loss that is not a number is within none
         most = max(after, reserved)
         what = f"the new belief about domain {domain.name!r}"
-        raise BudgetRefused(what, held, most - held, domain.budget, domain.name)
+        raise BudgetRefused.of(what, held, most - held, domain.budget, domain.name)
     return Changed(before, after, held, reserved)
 
 

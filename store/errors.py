@@ -1,17 +1,21 @@
 """What can go wrong with the ledger of record: every message says what was found, the limit and the next step.
 
 No message carries a password, a noisy count or the text of a database driver, which may quote either. All of these can
-be pickled, because workers send them to the process that started the job.
+be pickled, because workers send them to the process that started the job, and made of a message alone, as Beam does to
+name the step: attributes then have their defaults.
 """
 
 from __future__ import annotations
 
 import math
 import shlex
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..privacy.validation import rounded_up
 from ..schemas.errors import QuiltstreamError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class StoreError(QuiltstreamError, RuntimeError):
@@ -107,27 +111,24 @@ class ExportError(StoreError):
     """An export or backup cannot be written as asked."""
 
 
-class _ComposedError(StoreError):
-    """An error that is made of parts, and so sent to another process as these."""
-
-    def __init__(self, message: str, *parts: Any) -> None:
-        super().__init__(message)
-        self._parts = parts
-
-    def __reduce__(self) -> tuple[type[_ComposedError], tuple[Any, ...]]:
-        return type(self), self._parts
-
-
-class RegistrationConflict(_ComposedError):  # noqa: N818 - the public name says what happened
+class RegistrationConflict(StoreError):  # noqa: N818 - the public name says what happened
     """A name on record has other content: the field, as in the settings, with both values and the next step."""
 
-    def __init__(self, name: str, field: str, recorded: Any, given: Any, advice: str) -> None:
-        self.name, self.field, self.recorded, self.given, self.advice = name, field, recorded, given, advice
-        message = f"{name}: {field} is {shown(given)}, but on record it is {shown(recorded)}; {advice}"
-        super().__init__(message, name, field, recorded, given, advice)
+    name: str = ""
+    field: str = ""
+    recorded: Any = None
+    given: Any = None
+    advice: str = ""
+
+    @classmethod
+    def of(cls, name: str, field: str, recorded: Any, given: Any, advice: str) -> Self:
+        """The error, with its message."""
+        error = cls(f"{name}: {field} is {shown(given)}, but on record it is {shown(recorded)}; {advice}")
+        error.name, error.field, error.recorded, error.given, error.advice = name, field, recorded, given, advice
+        return error
 
 
-class SharedSeries(_ComposedError):  # noqa: N818 - the public name says what happened
+class SharedSeries(StoreError):  # noqa: N818 - the public name says what happened
     """Series of a domain are in another domain of the ledger, and their budget is there.
 
     Attributes:
@@ -136,8 +137,14 @@ class SharedSeries(_ComposedError):  # noqa: N818 - the public name says what ha
             the same.
     """
 
-    def __init__(self, domain: str, other: str, series: int, differs: str | None) -> None:
-        self.domain, self.other, self.series, self.differs = domain, other, series, differs
+    domain: str = ""
+    other: str = ""
+    series: int = 0
+    differs: str | None = None
+
+    @classmethod
+    def of(cls, domain: str, other: str, series: int, differs: str | None) -> Self:
+        """The error, with its message."""
         found = f"domain {domain!r}: {series:,} of its series {'are' if series > 1 else 'is'} in domain {other!r}"
         apart = "; if they are other series that happen to have these names, name them apart or use another ledger"
         if differs is None:
@@ -151,23 +158,32 @@ class SharedSeries(_ComposedError):  # noqa: N818 - the public name says what ha
                 f"together is in no account, and their losses do not add up to it; to publish both all the same, set "
                 f"shares_series_with: [{other}], which is kept on record{apart}"
             )
-        super().__init__(message, domain, other, series, differs)
+        error = cls(message)
+        error.domain, error.other, error.series, error.differs = domain, other, series, differs
+        return error
 
 
-class MergeConflict(_ComposedError):  # noqa: N818 - the public name says what happened
+class MergeConflict(StoreError):  # noqa: N818 - the public name says what happened
     """Two ledgers, named without passwords, have other content under one name, and are not merged."""
 
-    def __init__(self, name: str, field: str, values: tuple[Any, Any], ledgers: tuple[str, str]) -> None:
-        self.name, self.field, self.values, self.ledgers = name, field, values, ledgers
-        message = (
+    name: str = ""
+    field: str = ""
+    values: tuple[Any, Any] = (None, None)
+    ledgers: tuple[str, str] = ("", "")
+
+    @classmethod
+    def of(cls, name: str, field: str, values: tuple[Any, Any], ledgers: tuple[str, str]) -> Self:
+        """The error, with its message."""
+        error = cls(
             f"{name}: {field} is {shown(values[0])} in ledger {ledgers[0]} and {shown(values[1])} in ledger "
             f"{ledgers[1]}; under one name only equal things are united: keep both ledgers; what they tell together "
             f"of a series that is in both is in no account"
         )
-        super().__init__(message, name, field, values, ledgers)
+        error.name, error.field, error.values, error.ledgers = name, field, values, ledgers
+        return error
 
 
-class ChargeMismatch(_ComposedError):  # noqa: N818 - the public name says what happened
+class ChargeMismatch(StoreError):  # noqa: N818 - the public name says what happened
     """A release would not be what the recorded charge paid for; the job must stop."""
 
     _message: ClassVar[str] = (
@@ -175,10 +191,17 @@ class ChargeMismatch(_ComposedError):  # noqa: N818 - the public name says what 
         "register the query again: a row drawn now would not be the one that was charged"
     )
 
-    def __init__(self, query: str, field: str, recorded: Any, given: Any) -> None:
-        self.query, self.field, self.recorded, self.given = query, field, recorded, given
-        message = self._message.format(query=query, field=field, recorded=shown(recorded), given=shown(given))
-        super().__init__(message, query, field, recorded, given)
+    query: str = ""
+    field: str = ""
+    recorded: Any = None
+    given: Any = None
+
+    @classmethod
+    def of(cls, query: str, field: str, recorded: Any, given: Any) -> Self:
+        """The error, with its message."""
+        error = cls(cls._message.format(query=query, field=field, recorded=shown(recorded), given=shown(given)))
+        error.query, error.field, error.recorded, error.given = query, field, recorded, given
+        return error
 
 
 class RosterChanged(ChargeMismatch):
@@ -202,7 +225,7 @@ def enough_for(loss: float) -> str:
     return found if float(found) >= loss else repr(loss)
 
 
-class BudgetRefused(_ComposedError):  # noqa: N818 - the public name says what happened
+class BudgetRefused(StoreError):  # noqa: N818 - the public name says what happened
     """The domain's budget does not allow what a registration asks for; nothing was recorded.
 
     Attributes:
@@ -213,11 +236,19 @@ class BudgetRefused(_ComposedError):  # noqa: N818 - the public name says what h
         domain: the domain's name; empty where it is on no record yet.
     """
 
-    def __init__(self, what: str, reserved: float, asked: float, budget: float, domain: str = "") -> None:
-        self.what, self.reserved, self.asked, self.budget, self.domain = what, reserved, asked, budget, domain
-        self.remaining = max(0.0, budget - reserved)
+    what: str = ""
+    reserved: float = math.nan
+    asked: float = math.nan
+    remaining: float = math.nan
+    budget: float = math.nan
+    domain: str = ""
+
+    @classmethod
+    def of(cls, what: str, reserved: float, asked: float, budget: float, domain: str = "") -> Self:
+        """The error, with its message."""
+        remaining = max(0.0, budget - reserved)
         # what rounding leaves of a budget that is used up
-        left = self.remaining if self.remaining > _NOTHING * budget else 0.0
+        left = remaining if remaining > _NOTHING * budget else 0.0
         needed = reserved + asked
         enough = enough_for(needed) if budget < needed < math.inf else ""
         raised = f" to at least {enough}" if enough else ""
@@ -227,11 +258,13 @@ class BudgetRefused(_ComposedError):  # noqa: N818 - the public name says what h
         elif enough:
             command = f"quiltstream ledger budget LEDGER {shlex.quote(domain)} {enough}"
             decided = f"the domain's budget{raised} by `{command}`, an explicit decision"
-        message = (
+        error = cls(
             f"{what} would cost {asked:.9g} epsilon, but {reserved:.9g} of the budget {budget:.9g} is reserved and "
             f"{left:.9g} remains; add noise (a smaller privacy.epsilon), or raise {decided}"
         )
-        super().__init__(message, what, reserved, asked, budget, domain)
+        error.what, error.reserved, error.asked, error.budget, error.domain = what, reserved, asked, budget, domain
+        error.remaining = remaining
+        return error
 
 
 class EstimateOnRecord(StoreError):  # noqa: N818 - the public name says what happened

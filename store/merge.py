@@ -266,7 +266,7 @@ def merged_domain(first: HeldDomain, second: HeldDomain) -> HeldDomain:
     if found is None and more[: len(fewer)] != fewer:
         found = ("belief", _listed(fewer), _listed(more))
     if found is not None:
-        raise MergeConflict(f"domain {first.spec.name!r}", found[0], found[1:], (first.ledger, second.ledger))
+        raise MergeConflict.of(f"domain {first.spec.name!r}", found[0], found[1:], (first.ledger, second.ledger))
     changes = (*(one.agreed(other) for one, other in zip(more, fewer, strict=False)), *more[len(fewer) :])
     return replace(
         first,
@@ -329,7 +329,7 @@ def merged_query(first: HeldQuery, second: HeldQuery) -> HeldQuery:
         found = ("roster", roster_text(first.spec.roster), roster_text(second.spec.roster))
     if found is not None:
         name = f"query {first.spec.name!r} of domain {first.domain.name!r}"
-        raise MergeConflict(name, found[0], found[1:], (first.ledger, second.ledger))
+        raise MergeConflict.of(name, found[0], found[1:], (first.ledger, second.ledger))
     rosters = [replace(other, created_us=min(one.created_us, other.created_us)) for one, other in common]
     return replace(
         first,

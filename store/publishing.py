@@ -454,12 +454,12 @@ class Publisher:
             ("window", str(window), str(query.schedule.window_at(window.start))),
         ):
             if recorded != given:
-                raise ChargeMismatch(query.name, field, recorded, given)
+                raise ChargeMismatch.of(query.name, field, recorded, given)
         digest = registration.roster_of(window).digest
         if charge["roster_digest"] != digest:
             # either it was changed, or what is on record is not what was written
             recorded = recorded_rows.read_roster(self.connection, charge["roster_id"]).digest
-            raise RosterChanged(query.name, f"the roster of window {window}", recorded, digest)
+            raise RosterChanged.of(query.name, f"the roster of window {window}", recorded, digest)
 
 
 def check_windows(registration: Registration, windows: Iterable[Window]) -> None:
@@ -508,10 +508,10 @@ def _check_same(registration: Registration, row: Row) -> None:
     given = {"digest": registration.digest, "scale": scale_text(query.scale), "shards": query.shards}
     for field, value in given.items():
         if row[field] != value:
-            raise ChargeMismatch(query.name, field, row[field], value)
+            raise ChargeMismatch.of(query.name, field, row[field], value)
     # an extension since then is fine, its windows are only more
     if recorded_stop is not None and (stop is None or stop > recorded_stop):
-        raise ChargeMismatch(query.name, "windows.stop", recorded_stop, stop)
+        raise ChargeMismatch.of(query.name, "windows.stop", recorded_stop, stop)
 
 
 def _check_block(registration: Registration, layout: Layout, draft: BlockToPublish, block: NoisyBlock) -> None:

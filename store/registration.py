@@ -227,13 +227,13 @@ class Registrar:
         if difference is not None:
             difference = first_difference(recorded.as_set, given.as_set) or difference
             advice = _BELIEF_ADVICE if difference[0].startswith("model") else _DOMAIN_ADVICE
-            raise RegistrationConflict(name, *difference, advice)
+            raise RegistrationConflict.of(name, *difference, advice)
         if given.budget == recorded.budget:
             return
         # a job with settings older than a raise still runs, under the new budget
         events = recorded_rows.events_of(self.connection, row)
         if given.budget not in {float(one["old"]) for one in events if one["kind"] == "budget-raised"}:
-            raise RegistrationConflict(name, "privacy.budget", recorded.budget, given.budget, _BUDGET_ADVICE)
+            raise RegistrationConflict.of(name, "privacy.budget", recorded.budget, given.budget, _BUDGET_ADVICE)
 
     def _create(self, row: Row, domain: DomainSpec, query: QuerySpec, belief: int) -> Registration:
         connection = self.connection
@@ -321,16 +321,16 @@ class Registrar:
         name = f"query {query.name!r}"
         differs = new.difference(old)
         if differs is not None:
-            raise RegistrationConflict(name, "windows.size", "bounds", f"others from {differs} on", _ZONE_ADVICE)
+            raise RegistrationConflict.of(name, "windows.size", "bounds", f"others from {differs} on", _ZONE_ADVICE)
         if old.first != new.first:
             starts = domain.instant(old.start), domain.instant(new.start)
-            raise RegistrationConflict(name, "windows.start", *starts, QUERY_ADVICE)
+            raise RegistrationConflict.of(name, "windows.start", *starts, QUERY_ADVICE)
         old_end, new_end = old.end, new.end
         if old_end == new_end:
             return held
         stops = domain.instant(old.stop), domain.instant(new.stop)
         if known["successor"] is not None:
-            raise RegistrationConflict(name, "windows.stop", *stops, _ENDED)
+            raise RegistrationConflict.of(name, "windows.stop", *stops, _ENDED)
         registered = registration_of(self.connection, row, known, held)
         if old.difference(new) is not None and new_end is not None:
             # the zone data differ behind the end that is asked for, so that no later one can be
@@ -338,7 +338,7 @@ class Registrar:
             return replace(held, schedule=replace(old, stop=new_end))
         cut = registered.admitted_stop is not None
         if cut or old_end is None or (new_end is not None and new_end < old_end):
-            raise RegistrationConflict(name, "windows.stop", *stops, QUERY_ADVICE)
+            raise RegistrationConflict.of(name, "windows.stop", *stops, QUERY_ADVICE)
         promises = promised(self.connection, row)
         asked = priced(new, held.losses, start=old.start_behind(old_end))
         end, reserved = admitted_end(domain, asked, promises)
@@ -354,7 +354,7 @@ class Registrar:
 def _refused(what: str, row: Row, domain: DomainSpec, asked: list[Priced]) -> BudgetRefused:
     already = float(row["reserved_loss"])
     known = domain.name if row["query_rows"] else ""
-    return BudgetRefused(what, already, max(0.0, loss_of(domain, asked) - already), domain.budget, known)
+    return BudgetRefused.of(what, already, max(0.0, loss_of(domain, asked) - already), domain.budget, known)
 
 
 def end_schedule(connection: Connection, row: Row, known: Row, registration: Registration, slot: int) -> None:
@@ -557,7 +557,7 @@ def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSp
     name = f"query {given.name!r}"
     # before the scale, which would be another one then
     if given.roster_given and given.roster.multiplicity > held.most and given.roster.kind == held.roster.kind:
-        raise RegistrationConflict(name, "roster.multiplicity", held.most, given.roster.multiplicity, _MOST_ADVICE)
+        raise RegistrationConflict.of(name, "roster.multiplicity", held.most, given.roster.multiplicity, _MOST_ADVICE)
     old, new = plain(held.frozen_fields(recorded)), plain(given.frozen_fields(domain))
     anchors = old.pop("windows.anchor", None), new.pop("windows.anchor", None)
     old["noise_law"], new["noise_law"] = held.noise_law, given.noise_law
@@ -575,10 +575,10 @@ def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSp
     difference = first_difference(old, new)
     if difference is not None:
         said = first_difference(held.as_set(recorded), given.as_set(domain))
-        raise RegistrationConflict(name, *(said or difference), QUERY_ADVICE)
+        raise RegistrationConflict.of(name, *(said or difference), QUERY_ADVICE)
     # with a start of its own, the message about the start says more
     if not given.schedule_given and anchors[0] != anchors[1]:
-        raise RegistrationConflict(name, "windows.anchor", *anchors, QUERY_ADVICE)
+        raise RegistrationConflict.of(name, "windows.anchor", *anchors, QUERY_ADVICE)
 
 
 def _check(domain: DomainSpec, query: QuerySpec) -> None:
@@ -630,7 +630,7 @@ class Sharing:
 def check_apart(connection: Connection, domain: DomainSpec, series: Collection[str]) -> None:
     """Refuse series of a domain that another domain of the ledger has, unless it may have them as well."""
     for other, shared, differs in _barred(connection, domain, series):
-        raise SharedSeries(domain.name, other, len(shared), differs)
+        raise SharedSeries.of(domain.name, other, len(shared), differs)
 
 
 def left_alone(connection: Connection, domain: DomainSpec, series: Iterable[str]) -> set[str]:

@@ -23,7 +23,7 @@ from . import domain_changes, exports, queries, recorded_rows, tables, verificat
 from .address import StoreAddress
 from .connection import Database, borrow, check_folder, give_back
 from .domain_changes import Note
-from .errors import StoreDamaged, StoreMissing
+from .errors import StoreDamaged, StoreMissing, UnknownNameError
 from .exports import has_keys, rows_of
 from .publishing import Publisher, check_drafts, check_windows
 from .queries import DomainSummary
@@ -66,8 +66,9 @@ class Store:
     Every method is one or a few short transactions. A method that changes anything does all of it or nothing, and
     returns only after it is on the disk. Stores of one process share one connection, and none is carried over a fork. A
     ledger that cannot be used is a :class:`StoreError` of every method, and a name that is not on record an
-    :class:`UnknownNameError`. Where a method is one transaction and no more, the function that is its content says what
-    it does, and the store gives it the connection.
+    :class:`UnknownNameError`, but of `registered`, `entries`, `flagged`, `records`, `newest`, `newest_block` and
+    `source_ids`, which find nothing. Where a method is one transaction and no more, the function that is its content
+    says what it does, and the store gives it the connection.
 
     A store that was opened once insists on the ledger that it found, also after it travelled to another process: each
     later opening that finds another ledger there, an older copy or none raises :class:`StoreReplaced`.
@@ -82,7 +83,7 @@ class Store:
     def __init__(
         self, address: StoreAddress | str, *, create: bool = False, over: bool = False, wait: float = 60.0
     ) -> None:
-        self._address = StoreAddress(address) if isinstance(address, str) else address
+        self._address = address if isinstance(address, StoreAddress) else StoreAddress(address)
         self._create = create
         self._over = over
         self._wait = wait
@@ -380,11 +381,20 @@ class Store:
 
         Raises:
             ExportError: another suffix, or the file cannot be written.
+            UnknownNameError: there is no such domain or query.
+            ValueError: ``what`` is neither.
         """
+        if what not in ("ledger", "releases"):
+            raise ValueError(f"what is {what!r}, but must be 'ledger' or 'releases': name one")
+        known = self.queries()
+        names = [pair for pair in known if domain in (None, pair[0]) and query in (None, pair[1])]
+        if not names and (domain, query) != (None, None):
+            asked = " of ".join(f"{kind} {name!r}" for kind, name in (("query", query), ("domain", domain)) if name)
+            held = ", ".join(map("/".join, known)) or "no query yet"
+            raise UnknownNameError(f"{asked} is not on record in this ledger; it has {held}")
         if what == "ledger":
             chosen = [entry.to_dict() for entry in self.entries(domain) if query in (None, entry.query)]
             return exports.export(Path(path), [pa.RecordBatch.from_pylist(chosen, schema=LEDGER_SCHEMA)], ENTRIES)
-        names = [pair for pair in self.queries() if domain in (None, pair[0]) and query in (None, pair[1])]
         return exports.export(Path(path), (batch for pair in names for batch in self.releases(*pair)), RELEASES)
 
     def backup(self, path: Path | str) -> None:

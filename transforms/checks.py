@@ -354,7 +354,7 @@ def check_ends(plan: Plan) -> None:
         return  # the store says which windows, and whether the schedule may end before them
     if given.stop < end:
         was, now = (format_instant(plan.grid.time_of(slot)) for slot in (recorded.stop, given.stop))
-        raise RegistrationConflict(f"query {plan.query_name!r}", "windows.stop", was, now, QUERY_ADVICE)
+        raise RegistrationConflict.of(f"query {plan.query_name!r}", "windows.stop", was, now, QUERY_ADVICE)
     extended = replace(recorded, stop=given.stop)
     if extended.covered.stop > end:
         check_number(plan, extended)

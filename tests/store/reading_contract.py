@@ -18,6 +18,7 @@ from quiltstream.schemas.releases import COMPLETENESS, RELEASE_SCHEMA, releases_
 from quiltstream.schemas.slots import Window
 from quiltstream.schemas.table_files import RELEASES, read_rows
 from quiltstream.store import Store, StoreError
+from quiltstream.store.errors import UnknownNameError
 from quiltstream.store.exports import rows_of
 from quiltstream.store.specs import BlockToPublish, NoisyBlock, Registration
 
@@ -123,7 +124,14 @@ class ReadingContract(Registered):
         assert table.schema.metadata == RELEASE_SCHEMA.metadata
         assert releases_from_batch(table) == expected
         assert [p.name for p in (tmp_path / "new").iterdir()] == [ledger.name]
-        assert store.export(rows, "releases", query="other") == 0
+        for chosen, asked in (
+            ({"query": "other"}, "query 'other'"),
+            ({"domain": "x", "query": "y"}, "query 'y' of domain 'x'"),
+        ):
+            with pytest.raises(UnknownNameError, match=f"{asked} is not on record in this ledger; it has homes/weekly"):
+                store.export(rows, "releases", **chosen)
+        with pytest.raises(ValueError, match="what is 'rows', but must be 'ledger' or 'releases'"):
+            store.export(rows, "rows")  # pyright: ignore[reportArgumentType] - what a reader may try
 
     def test_an_export_of_an_unknown_format_is_refused(self, store: Store, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=r"\.parquet, \.avro or \.jsonl"):

@@ -7,10 +7,11 @@ import importlib.util
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from quiltstream.store import StoreAddress
+from quiltstream.store import Store, StoreAddress
 from quiltstream.store.errors import AddressError, AddressUnset
 
 
@@ -25,6 +26,15 @@ def test_a_password_is_never_shown() -> None:
         assert "hunter2" not in repr(address) + str(address) + f"{address}" + repr([address])
         assert "***" in str(address) or "HIDDEN" in str(address)
         assert address.resolve().render_as_string(hide_password=False).count("hunter2") == 1
+
+
+def test_a_path_that_is_no_text_is_refused_with_the_form_of_urls(tmp_path: Path) -> None:
+    made: Any
+    for made in (StoreAddress, Store):
+        with pytest.raises(
+            AddressError, match="ledger is a PosixPath, and must be a URL as text; write it like sqlite:///"
+        ):
+            made(tmp_path / "ledger.db")
 
 
 @pytest.mark.parametrize("url", ["postgresql://me:hunter2@host:port/db", "hunter2", "", "://hunter2@"])

@@ -201,27 +201,30 @@ def test_a_servers_error_code_decides_whether_a_job_waits(state: str, kind: type
         errors.StoreError("plain"),
         errors.StoreAway("away"),
         errors.StoreBusy("busy"),
-        errors.RegistrationConflict("query 'q'", "windows.size", 1, 2, "do this"),
-        errors.ChargeMismatch("q", "scale", "1/2", "1/3"),
-        errors.BudgetRefused("the first window", 0.5, 1.0, 1.2),
+        errors.RegistrationConflict.of("query 'q'", "windows.size", 1, 2, "do this"),
+        errors.ChargeMismatch.of("q", "scale", "1/2", "1/3"),
+        errors.BudgetRefused.of("the first window", 0.5, 1.0, 1.2),
     ],
 )
-def test_a_store_error_survives_pickling(error: errors.StoreError) -> None:
+def test_a_store_error_survives_pickling_and_a_runner(error: errors.StoreError) -> None:
     found = pickle.loads(pickle.dumps(error))
     assert type(found) is type(error)
     assert str(found) == str(error)
     assert vars(found) == vars(error)
+    # what Beam does to name the step
+    again = type(error)(f"{error.args[0]} [while running 'it']", *error.args[1:])
+    assert str(again) == f"{error} [while running 'it']"
 
 
 def test_a_long_value_is_cut_in_a_message() -> None:
-    error = errors.RegistrationConflict("domain 'd'", "belief", "x" * 500, "y", "do this")
+    error = errors.RegistrationConflict.of("domain 'd'", "belief", "x" * 500, "y", "do this")
     assert len(str(error)) < 200
     assert error.recorded == "x" * 500
 
 
 def test_a_rounding_remainder_of_a_budget_is_printed_as_zero() -> None:
-    assert "and 0 remains;" in str(errors.BudgetRefused("it", 1.2 - 1.77e-11, 1.0, 1.2))
-    assert "and 0.0012 remains;" in str(errors.BudgetRefused("it", 1.2 - 0.0012, 1.0, 1.2))
+    assert "and 0 remains;" in str(errors.BudgetRefused.of("it", 1.2 - 1.77e-11, 1.0, 1.2))
+    assert "and 0.0012 remains;" in str(errors.BudgetRefused.of("it", 1.2 - 0.0012, 1.0, 1.2))
 
 
 def test_a_frozen_domain_is_parsed_once_and_again_after_a_change(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.store.address import StoreAddress
 from quiltstream.store.connection import Database
+from quiltstream.store.errors import BudgetRefused, RegistrationConflict
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate import encode
@@ -233,6 +234,21 @@ def test_readings_outside_the_roster_or_not_finite_count_nowhere(london, tmp_pat
     found = cells(good, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES)
     truth = histograms(found, windows=weeks(), keys={"MAC000002": ["MAC000002"]}, bins=5)
     assert by_window(publish(batches(two, 3000), settings(tmp_path, roster=str(roster)), tmp_path)) == truth
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "attribute"),
+    [({"query": "second"}, BudgetRefused, "budget"), ({"states": {"edges": [250.0]}}, RegistrationConflict, "field")],
+)
+def test_an_error_of_the_ledger_leaves_a_pipeline_as_it_is(london, tmp_path, changes, error, attribute):
+    """Beam makes it anew with the step in its message, which has to work for the class."""
+    few, once = batches(london.head(100), 100), {"privacy": {"epsilon": 1.0, "budget": 1.0}}
+    publish(
+        few, settings(tmp_path, windows={"size": "7d", "start": "2013-01-01", "stop": "2013-01-08"}, **once), tmp_path
+    )
+    with pytest.raises(error, match=r"on record it is|is reserved and") as found:
+        publish(few, settings(tmp_path, **once, **changes), tmp_path)
+    assert hasattr(found.value, attribute)
 
 
 def test_settings_are_given_once_as_an_object_or_as_fields(tmp_path):

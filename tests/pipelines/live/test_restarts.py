@@ -112,7 +112,7 @@ def test_a_ledger_login_refusal_is_a_retryable_failure() -> None:
         (SettingsError(["x"]), ExitCode.SETTINGS),
         (StoreDamaged("x"), ExitCode.STORE),
         (StoreReplaced("x"), ExitCode.STORE),
-        (BudgetRefused("q", 0.5, 0.75, 1.0), ExitCode.REFUSED),
+        (BudgetRefused.of("q", 0.5, 0.75, 1.0), ExitCode.REFUSED),
         (ImportError("x"), ExitCode.FAILURE),
         (CommandError("x", ExitCode.SOURCE), ExitCode.SOURCE),
         (
