@@ -105,12 +105,14 @@ class CommandError(QuiltstreamError):
 
     Attributes:
         code: the exit code.
+        cause: the message without what is true at a first start only.
     """
 
-    def __init__(self, text: str, code: ExitCode = ExitCode.SETTINGS) -> None:
-        """Keep the message and the code."""
-        super().__init__(text)
+    def __init__(self, text: str, code: ExitCode = ExitCode.SETTINGS, *, at_first: str = "") -> None:
+        """Keep the message and the code; ``at_first``: sentences behind it that are true at a first start only."""
+        super().__init__(f"{text}. {at_first}" if at_first else text)
         self.code = code
+        self.cause = text
 
 
 Part = Literal["ledger", "source", "sink", "cluster"]
@@ -124,10 +126,18 @@ class AwayError(CommandError):
         part: what is away.
     """
 
-    def __init__(self, text: str, code: ExitCode, part: Part) -> None:
+    def __init__(self, text: str, code: ExitCode, part: Part, *, at_first: str = "") -> None:
         """Keep the message, the code and the part."""
-        super().__init__(text, code)
+        super().__init__(text, code, at_first=at_first)
         self.part: Part = part
+
+
+class LoginError(CommandError):
+    """A server does not take a login, or one side the other's certificate; it may, once all have the new ones."""
+
+
+#: True of a job that was not begun before.
+NOT_CHARGED = "Nothing was charged: mend it and run again"
 
 
 class OutputError(CommandError):

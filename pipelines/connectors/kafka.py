@@ -31,7 +31,7 @@ from ...transforms.kafka.source import KafkaPartitions
 from ...transforms.payloads import PayloadDecoder
 from ...transforms.sinks import DEAD_LETTERS, SendRejects, SendReleases
 from ...transforms.sources.reader import PollingPolicy, ReadLive
-from ..errors import AwayError, CommandError, ExitCode
+from ..errors import NOT_CHARGED, AwayError, CommandError, ExitCode, LoginError
 from .job_io import Field
 from .live import LiveSink, LiveSource, SourceRecord, recorded_blocks, send_blocks
 
@@ -68,6 +68,7 @@ def patiently(field: str, attempt: Callable[[], _Made], *, patience_s: float = _
         patience_s: for how long.
 
     Raises:
+        LoginError: they do not take the login, or one side does not take the other's certificate.
         CommandError: they do not answer for so long, or it cannot be done at all.
     """
     deadline, pause = time.monotonic() + patience_s, 1.0
@@ -75,11 +76,12 @@ def patiently(field: str, attempt: Callable[[], _Made], *, patience_s: float = _
         try:
             return attempt()
         except KafkaUnavailableError as error:
-            text = f"{field}: {error}. Nothing was charged: mend it and run again"
+            text = f"{field}: {error}"
             if not error.passing:
-                raise CommandError(text, ExitCode.FAILURE) from error
+                kind = LoginError if error.login else CommandError
+                raise kind(text, ExitCode.FAILURE, at_first=NOT_CHARGED) from error
             if time.monotonic() + pause > deadline:
-                raise AwayError(text, ExitCode.FAILURE, "sink") from error
+                raise AwayError(text, ExitCode.FAILURE, "sink", at_first=NOT_CHARGED) from error
             click.echo(f"{field}: {error}; trying again in {pause:g} s", err=True)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -332,6 +334,7 @@ class Topics(LiveSource):
 
         Raises:
             SettingsError: a topic is not there, or may not be seen, or an option is wrong.
+            LoginError: the brokers do not take the login, or one side does not take the other's certificate.
         """
         cluster = _cluster_of(self._settings, self._given)
         try:
@@ -340,6 +343,8 @@ class Topics(LiveSource):
         except SecretError as error:
             click.echo(f"source.kafka: {error}; the topics are not looked at from here", err=True)
         except KafkaUnavailableError as error:
+            if error.login:
+                raise LoginError(f"source.kafka: {error}", ExitCode.FAILURE, at_first=NOT_CHARGED) from error
             if not error.passing:
                 raise SettingsError([f"source.kafka: {error}"]) from None
             click.echo(f"source.kafka: {error}; the readers keep trying", err=True)

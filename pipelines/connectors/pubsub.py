@@ -27,7 +27,7 @@ from ...transforms.pubsub import (
     unavailable,
 )
 from ...transforms.sources.reader import PollingPolicy
-from ..errors import AwayError, ExitCode
+from ..errors import NOT_CHARGED, AwayError, ExitCode
 from .job_io import Field
 from .live import LiveSink, LiveSource, ResentTopic
 
@@ -158,9 +158,7 @@ def _sought(given: PubSubSource, at_us: int, now_us: int, subscriber: Callable[[
             raise
         failure = unavailable(f"source.pubsub: {given.subscription}", error)
         if failure.passing:
-            raise AwayError(
-                f"{failure}. Nothing was charged: mend it and run again", ExitCode.FAILURE, "source"
-            ) from error
+            raise AwayError(str(failure), ExitCode.FAILURE, "source", at_first=NOT_CHARGED) from error
         raise SettingsError([str(failure)]) from error
     return now_us - int(max(kept) * 1e6)
 

@@ -49,7 +49,7 @@ from .monitor import (
     print_json,
     stoppable,
 )
-from .restarts import Restarts, RunnerError, Waits, failure_of, is_away
+from .restarts import Restarts, RunnerError, Waits, failure_at_restart, failure_of, is_away
 from .runner import check_ends
 from .watchdog import Say, health_page
 
@@ -370,7 +370,7 @@ def _made(again: Callable[[], LiveJob]) -> LiveJob:
     try:
         return again()
     except Exception as error:
-        raise failure_of(error) from error
+        raise failure_at_restart(error) from error
 
 
 def _begun_again(

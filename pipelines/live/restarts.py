@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from ...store.errors import StoreReplaced
 from ..connectors.job_io import Output, SinkError, is_full, output_of
 from ..console import plural
-from ..errors import AwayError, CommandError, ExitCode, Part, explain, failed_step
+from ..errors import AwayError, CommandError, ExitCode, LoginError, Part, explain, failed_step
 from ..on_record import ReplacedError
 from .watchdog import HEALTH_METRICS, Cause, Say
 
@@ -70,6 +70,10 @@ _BROKER = re.compile(r"\bquiltstream\.transforms\.[\w.]*AwayError\b")
 _AGAIN = "what is on record stays: run it again to go on"
 
 
+#: The same of a job that could not be begun again: there may be rows on record that its sink lacks.
+_KEPT = "What is on record stays, and what the sink lacks of it is sent when the job is begun again"
+
+
 class RunnerError(CommandError):
     """A live job failed on its runner by what may go by.
 
@@ -111,6 +115,25 @@ def failure_of(  # noqa: PLR0911 - one for each kind of failure
         return cancelled()
     output = output_of(error, outputs)
     return RunnerError(_symptom(error, text)) if output is None else _undelivered(error, output)
+
+
+def failure_at_restart(error: BaseException) -> CommandError:
+    """What it means that a job which ran before cannot be made once more.
+
+    A login or certificate that was taken then is being changed, and another try may go well.
+
+    Returns:
+        As :func:`failure_of`; nothing in its message is true of a first start only.
+    """
+    failure = failure_of(error)
+    if isinstance(failure, LoginError):
+        return RunnerError(failure.cause, failure.code, f"{failure.cause}. {_KEPT}")
+    if failure.cause == str(failure):
+        return failure
+    text = f"{failure.cause}. {_KEPT}"
+    if isinstance(failure, AwayError):
+        return AwayError(text, failure.code, failure.part)
+    return CommandError(f"{text}: mend it and run the command again", failure.code)
 
 
 def _passing(error: CommandError, outputs: tuple[Output, ...]) -> CommandError:

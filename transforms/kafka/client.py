@@ -70,6 +70,9 @@ _WRONG = {
 }
 
 
+#: Those of them that say that a login or a certificate is not taken.
+_LOGINS = frozenset({"SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "alert about a certificate", "_SSL"})
+
 #: What a text of librdkafka's says that its error's name does not: the name of the error behind it. No text is shown.
 _BEHIND = (
     (re.compile(r"Unsupported SASL mechanism"), "UNSUPPORTED_SASL_MECHANISM"),
@@ -126,7 +129,15 @@ _ILLEGIBLE: list[tuple[str, bytes | None]] = [("illegible", None)]
 
 
 class KafkaUnavailableError(BrokerUnavailableError):
-    """Brokers of Kafka cannot be used."""
+    """Brokers of Kafka cannot be used.
+
+    Attributes:
+        login: whether they do not take the login, or one side does not take the other's certificate.
+    """
+
+    def __init__(self, text: str, *, passing: bool = False, login: bool = False) -> None:
+        super().__init__(text, passing=passing)
+        self.login = login
 
 
 class KafkaAwayError(KafkaUnavailableError):
@@ -176,6 +187,11 @@ def is_passing(error: Any) -> bool:
     return _cause_name(error) not in _WRONG
 
 
+def is_login(error: Any) -> bool:
+    """Whether an error says that a login or a certificate is not taken."""
+    return _cause_name(error) in _LOGINS
+
+
 def is_kafkas(error: BaseException) -> bool:
     """Whether an error is of the client, and not a mistake of this program."""
     return type(error).__module__.startswith(("cimpl", "confluent_kafka"))
@@ -183,7 +199,7 @@ def is_kafkas(error: BaseException) -> bool:
 
 def unavailable(what: str, error: Any) -> KafkaUnavailableError:
     """An error as one that can be shown."""
-    return KafkaUnavailableError(f"{what}: {meaning_of(error)}", passing=is_passing(error))
+    return KafkaUnavailableError(f"{what}: {meaning_of(error)}", passing=is_passing(error), login=is_login(error))
 
 
 @contextmanager
@@ -230,11 +246,17 @@ def _made(kind: Callable[..., Any], options: Mapping[str, Any]) -> Any:
         # the text of such an error quotes the value; of what it says only names of options are repeated
         named = [name for name in sorted({*options, *_OF_SASL}) if _names(_text_of(error), name)]
         which = f": {', '.join(named)}" if named else ""
-        raise KafkaUnavailableError(
-            f"the options of Kafka are refused ({name_of(error)}){which}; check their names and values against "
-            "librdkafka's"
-        ) from None
+        files = [name for name in named if _FILES.fullmatch(name)]
+        then = _NO_PEM.format(", ".join(files)) if files else "check their names and values against librdkafka's"
+        raise KafkaUnavailableError(f"the options of Kafka are refused ({name_of(error)}){which}; {then}") from None
 
+
+#: Options that name files which librdkafka reads for TLS, and what is said where a client is not made of one.
+_FILES = re.compile(r"ssl\.(?:ca|certificate|key|keystore|crl)\.location")
+_NO_PEM = (
+    "the file that {} names does not hold what TLS needs: certificates and keys as PEM (-----BEGIN ...), a keystore as "
+    "PKCS#12, each with its own password in the options"
+)
 
 #: Options that an error may name where the settings lack them.
 _OF_SASL = ("sasl.mechanism", "sasl.password", "sasl.username")
@@ -244,10 +266,6 @@ def _names(text: str, option: str) -> bool:
     """Whether a text names an option, and not a longer one."""
     found = re.search(rf"(?<![\w.]){re.escape(option)}(?!\.?\w)", text) is not None
     return found or (option == "sasl.mechanism" and "Unsupported SASL mechanism" in text)
-
-
-#: Options that name files which librdkafka reads for TLS.
-_FILES = re.compile(r"ssl\.(?:ca|certificate|key|keystore|crl)\.location")
 
 
 def _check_files(given: Mapping[str, Any], shown: Mapping[str, Option]) -> None:

@@ -30,6 +30,8 @@ _NOT_FOUND = 404
 #: Of what a registry does not find, 40401 and the like say more; a server that is no registry has 404 alone.
 _REGISTRYS = 100
 _CLIENT_ERRORS = range(400, 500)
+#: Of a login that is missing or not taken.
+_NO_LOGIN = 401
 #: Among the client's errors these pass: a timeout, and too many questions.
 _PASSING = frozenset({408, 429})
 #: Answers to a schema that is to be registered.
@@ -79,7 +81,7 @@ class RegistryAccess:
         """
         from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - an extra
 
-        passing = True
+        passing, login = True, False
         try:
             if self._client is None:
                 self._client = self.client({**_PATIENCE, **resolved(self.options), "url": self.url})
@@ -88,7 +90,7 @@ class RegistryAccess:
             code = int(error.http_status_code)
             if code == _NOT_FOUND and (error.error_code or 0) // _REGISTRYS == _NOT_FOUND:
                 raise LookupError("the registry has no such schema") from None
-            passing = code not in _CLIENT_ERRORS or code in _PASSING
+            passing, login = code not in _CLIENT_ERRORS or code in _PASSING, code == _NO_LOGIN
             why = _REFUSED.get(code, f"it answers with {code}")
             if code == _NOT_FOUND:
                 why += "; check registry.url"
@@ -98,7 +100,7 @@ class RegistryAccess:
             passing, why = False, str(error)
         except Exception as error:  # noqa: BLE001 - of the client's HTTP library, whichever that is
             why = f"it does not answer ({type(error).__name__})"
-        raise KafkaUnavailableError(f"the schema registry {self.url}: {why}", passing=passing)
+        raise KafkaUnavailableError(f"the schema registry {self.url}: {why}", passing=passing, login=login)
 
 
 #: Seconds before a number without a schema is requested again; twice as long after each time, up to the longest. Were

@@ -52,6 +52,7 @@ from .client import (
     as_unavailable,
     headers_of,
     is_kafkas,
+    is_login,
     is_passing,
     look,
     meaning_of,
@@ -511,6 +512,11 @@ class Outage:
             self._port_at, self._port = now + _PORT_S, self._cluster.wrong_port
         self.failed(str(unavailable(self._name, cause)) if self._port is None else f"{self._name}: {self._port}")
 
+    def refused(self) -> bool:
+        """Whether the client said that its login or certificate is not taken; it says so once, of each client."""
+        refused, self._cause = self._cause is not None and is_login(self._cause), None
+        return refused
+
     def said(self, error: Any) -> None:
         """An error of the client itself, mostly that a broker is gone: look soon whether it is."""
         if not is_passing(error):
@@ -672,6 +678,9 @@ class KafkaReader(Reader):
                 # the client passes on the reason that it has when it is polled
                 self._consumer.client.poll(0)
             self._outage.unanswered(error)
+            if self._outage.refused():
+                # the next one is made with the secrets of then
+                self._consumer.close()
         else:
             self._outage.answered(self._source.discover_s)
 

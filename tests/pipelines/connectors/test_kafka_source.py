@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from quiltstream.pipelines.connectors import kafka as kafka_source
 from quiltstream.pipelines.connectors.job_io import refuse_topics
 from quiltstream.pipelines.connectors.kafka import TopicRecord, Topics, patiently, start_of
 from quiltstream.pipelines.connectors.live import live_source
-from quiltstream.pipelines.errors import CommandError
+from quiltstream.pipelines.errors import CommandError, ExitCode, LoginError
 from quiltstream.pipelines.live.job import pace_of
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings, read_settings
@@ -220,8 +221,31 @@ def test_unavailable_brokers_are_retried_and_reported(capsys: pytest.CaptureFixt
         patiently("sink.kafka", lambda: _raise(passing=False))
 
 
-def _raise(*, passing: bool) -> int:
-    raise KafkaUnavailableError("nobody answers", passing=passing)
+def _raise(*, passing: bool, login: bool = False) -> int:
+    raise KafkaUnavailableError("nobody answers", passing=passing, login=login)
+
+
+def test_a_refused_login_of_a_source_has_the_exit_code_of_a_sinks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor does not try again after the code of wrong settings."""
+    broker = FakeBroker()
+    broker.away, broker.tells = True, KafkaError._AUTHENTICATION
+    monkeypatch.setattr(kafka_source, "_cluster_of", lambda *_: broker.cluster)
+    monkeypatch.setenv("QUILTSTREAM_PRISM", "/bin/true")
+    one = job(
+        tmp_path,
+        source={"kafka": {"servers": FakeBroker.servers, "topic": "meters"}},
+        readings=READINGS,
+        windows={"size": "1d", "start": "2024-03-01"},
+        sink={"parquet": "releases"},
+    )
+    done = call("run", "--live", one.settings)
+    assert done.code == ExitCode.FAILURE, done.err
+    assert done.said("source.kafka: brokers fake:9092: the broker does not accept user and password. Nothing was charg")
+    assert not one.ledger.exists()
+    with pytest.raises(LoginError):
+        patiently("sink.kafka", lambda: _raise(passing=False, login=True))
 
 
 def test_topic_ids_are_recorded_and_a_recreated_topic_is_detected(

@@ -19,11 +19,19 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from quiltstream.pipelines.connectors import files as file_connector
 from quiltstream.pipelines.connectors import pubsub
 from quiltstream.pipelines.connectors.job_io import Output
-from quiltstream.pipelines.errors import AwayError, CommandError, ExitCode
+from quiltstream.pipelines.errors import NOT_CHARGED, AwayError, CommandError, ExitCode, LoginError
 from quiltstream.pipelines.live import command, monitor, restarts
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live.monitor import Follower, LiveJob, LiveProgress
-from quiltstream.pipelines.live.restarts import Restarts, RunnerError, Waits, ended, failure_of, gone
+from quiltstream.pipelines.live.restarts import (
+    Restarts,
+    RunnerError,
+    Waits,
+    ended,
+    failure_at_restart,
+    failure_of,
+    gone,
+)
 from quiltstream.pipelines.live.runner import PrismRunner
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import PubSubSource
@@ -587,8 +595,78 @@ def test_a_subscription_unavailable_at_a_restart_is_waited_for(
     attempts += [Pipeline(Failing(PANIC))]
     done = run(one, "--json").ended(0)
     assert kinds(done).count("restart") == 1
-    assert done.said("Pub/Sub says ServiceUnavailable. Nothing was charged"), done.err
+    assert done.said("Pub/Sub says ServiceUnavailable. What is on record stays, and what the sink lacks of it"), (
+        done.err
+    )
+    assert not done.said("Nothing was charged")
     assert done.said("The job waits until it is back, and is begun again then; this is no restart")
     assert done.said("the source can be read again")
     assert clock.now >= 120
     assert published(one) == true_counts(readings(6), days=5)
+
+
+@pytest.mark.assures("brokers", "A login or certificate that a job was taken with, and then is not, is tried again")
+def test_a_login_refused_at_a_restart_is_a_failure_of_the_runner_with_its_text(
+    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = list[int]()
+    monkeypatch.setattr(command, "PrivateHistograms", TrueHistograms)
+    monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.01)
+
+    def begun(_source: Any, pace: PollingPolicy, _options: Any) -> PollingPolicy:
+        tries.append(len(tries))
+        if 2 <= len(tries) <= 3:
+            raise LoginError("source.kafka: not taken", ExitCode.FAILURE, at_first=NOT_CHARGED)
+        return pace
+
+    monkeypatch.setattr(file_connector.FollowedFiles, "begun", begun)
+    one = made(tmp_path, live={"poll": "10ms", "restarts": 3})
+    attempts += [Pipeline(Failing(PANIC))]
+    done = run(one, "--json")
+    assert done.code == 0, done.err
+    said = [json.loads(line) for line in done.out.splitlines()]
+    assert [line["text"].partition(";")[0] for line in said if line["kind"] == "restart"] == [
+        "Prism's panic in stage.Execute",
+        "source.kafka: not taken",
+        "source.kafka: not taken",
+    ]
+    assert published(one) == true_counts(readings(6), days=5)
+
+
+def test_a_login_that_stays_refused_ends_the_command_with_exit_code_1(
+    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = list[int]()
+    monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.01)
+
+    def begun(_source: Any, pace: PollingPolicy, _options: Any) -> PollingPolicy:
+        tries.append(len(tries))
+        if len(tries) > 1:
+            raise LoginError("source.kafka: not taken", ExitCode.FAILURE, at_first=NOT_CHARGED)
+        return pace
+
+    monkeypatch.setattr(file_connector.FollowedFiles, "begun", begun)
+    attempts += [Pipeline(Failing(PANIC))]
+    done = run(made(tmp_path, live={"poll": "10ms", "restarts": 2}), "--json")
+    assert done.code == ExitCode.FAILURE
+    assert len(tries) == 3
+    assert done.said("source.kafka: not taken. What is on record stays, and what the sink lacks of it is sent when"), (
+        done.err
+    )
+    assert done.said("live.restarts allows no more")
+    assert not done.said("Nothing was charged")
+
+
+def test_what_ends_a_job_at_its_restart_does_not_say_that_nothing_was_charged() -> None:
+    for error in (
+        CommandError("sink.kafka: gone", ExitCode.FAILURE, at_first=NOT_CHARGED),
+        AwayError("sink.kafka: gone", ExitCode.FAILURE, "sink", at_first=NOT_CHARGED),
+    ):
+        assert str(error) == f"sink.kafka: gone. {NOT_CHARGED}"
+        failure = failure_at_restart(error)
+        assert isinstance(failure, AwayError) is isinstance(error, AwayError)
+        assert (failure.code, isinstance(failure, RunnerError)) == (ExitCode.FAILURE, False)
+        assert str(failure).startswith("sink.kafka: gone. What is on record stays, and what the sink lacks of it is se")
+        assert "charged" not in str(failure)
+    settings = CommandError("the settings are wrong")
+    assert failure_at_restart(settings) is settings

@@ -64,6 +64,7 @@ MEANT = {
     "nobody": "no broker answers",
 }
 PASSING = {"a name", "nobody"}
+LOGINS = {*SAID} - PASSING - {"a mechanism", "no SASL"}
 
 
 def error(name: str, text: str) -> KafkaError:
@@ -106,6 +107,7 @@ def test_a_cause_that_only_a_text_of_the_client_tells_has_its_own_sentence(kind:
     assert MEANT[kind] in str(found)
     assert MEANT[kind] in meaning_of(KafkaException(said))
     assert found.passing == (kind in PASSING)
+    assert found.login == (kind in LOGINS)
     assert "secret" not in str(found)
 
 
@@ -168,6 +170,19 @@ def test_a_file_of_certificates_that_cannot_be_read_is_named_by_its_path(
     told = told_of([], options={**options, name: FromEnvironment(env="QS_TEST_PLACE")}, port=lambda *_: None)
     assert f"options.{name}: the file cannot be read" in str(told)
     assert path not in str(told)
+
+
+@pytest.mark.parametrize("name", ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location"])
+def test_a_file_without_a_certificate_is_told_from_a_wrong_option(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "text.pem"
+    path.write_text("hunter2", encoding="ascii")
+    with pytest.raises(KafkaUnavailableError) as told:
+        look(Cluster("127.0.0.1:1", {"security.protocol": "SSL", name: str(path)}), ["t"])
+    assert f"{name}; the file that {name} names does not hold what TLS needs: certificates and keys as PEM" in str(
+        told.value
+    )
+    assert "hunter2" not in str(told.value)
+    assert "librdkafka" not in str(told.value)
 
 
 def test_files_of_certificates_that_are_not_read_are_not_checked(tmp_path: Path) -> None:

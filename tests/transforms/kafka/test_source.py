@@ -9,6 +9,7 @@ import socket
 import struct
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -133,6 +134,32 @@ def test_a_wrong_password_is_reported_instead_of_an_unavailable_broker(broker):
     reader = feed(broker, topic).reader(0, BEGIN)
     assert reader.read() is None
     assert reader.trouble == f"topic {topic} at fake:9092: the broker does not accept user and password"
+
+
+@pytest.mark.assures("brokers", "A login or certificate that a job was taken with, and then is not, is tried again")
+def test_a_reader_whose_login_is_refused_reads_its_secret_again_and_goes_on(broker, monkeypatch):
+    monkeypatch.setenv("QS_TEST_LOGIN", "old")
+    topic = broker.topic(1)
+    cluster = replace(broker.cluster, options={"sasl.password": FromEnvironment(env="QS_TEST_LOGIN")})
+    reader = replace(feed(broker, topic), cluster=cluster).reader(0, BEGIN)
+    broker.send(topic, [(0, reading("a", 0)), (0, reading("b", 1))])
+    assert read(reader, 2) == ["a", "b"]
+    settle(reader)
+    (first,) = broker.consumers
+    broker.away = True
+    first._options["error_cb"](KafkaError(KafkaError._AUTHENTICATION))
+    pieces_until(reader, lambda _: first.closed)
+    assert reader.trouble == f"topic {topic} at fake:9092: the broker does not accept user and password"
+    # the next one has the old secret, too; each is tried after a longer pause
+    broker.tells = KafkaError._AUTHENTICATION
+    pieces_until(reader, lambda _: len(broker.consumers) == 2 and broker.consumers[1].closed)
+    assert reader._outage.attempts.failures >= 2
+    monkeypatch.setenv("QS_TEST_LOGIN", "new")
+    broker.away = False
+    broker.send(topic, [(0, reading("c", 2))])
+    assert read(reader, 1) == ["c"]
+    assert reader.trouble is None
+    assert [one._options["sasl.password"] for one in broker.consumers] == ["old", "old", "new"]
 
 
 def test_a_message_with_unreadable_headers_is_one_reject_and_others_are_read(broker):
