@@ -304,7 +304,8 @@ class Connection:
         epoch: number of the connection; a packet id means something within one.
         reconnects: connections after the first.
         fresh: connections after the first for which the broker had no session.
-        refused: whether the broker, which took the session before, does not take user, password or filters now.
+        refused: whether the broker, which took the session before, does not take user, password or filters now, or
+            one side does not take the other's certificate.
     """
 
     def __init__(
@@ -468,21 +469,32 @@ class Connection:
         try:
             self._client.reconnect()
         except ssl.SSLCertVerificationError as error:
-            raise BrokerError(
-                f"{self.where}: its certificate is not accepted ({error.verify_message}); look at mqtt.tls.ca and "
-                "mqtt.host"
-            ) from None
+            self._no_tls(
+                f"its certificate is not accepted ({error.verify_message})", "look at mqtt.tls.ca and mqtt.host"
+            )
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
             self._later(self._wrong_port() or f"ended the TLS handshake ({type(error).__name__})")
         except ssl.SSLError as error:
             if (wrong := self._wrong_port()) is None:
-                raise BrokerError(
-                    f"{self.where}: TLS cannot be set up ({error.reason}); look at mqtt.port and mqtt.tls"
-                ) from None
-            self._later(wrong)
+                self._no_tls(f"TLS cannot be set up ({error.reason})", "look at mqtt.port and mqtt.tls")
+            else:
+                self._later(wrong)
         except OSError as error:
             reset = session.tls is not None and isinstance(error, ConnectionResetError)
             self._later((self._wrong_port() if reset else None) or f"cannot be reached ({_kind(error)})")
+
+    def _no_tls(self, what: str, advice: str) -> None:
+        """The handshake was refused by either side.
+
+        At a broker that took the session before, as a login that it took before: certificates expire and are replaced.
+
+        Raises:
+            BrokerError: the broker has not taken the session before.
+        """
+        if not self._accepted:
+            raise BrokerError(f"{self.where}: {what}; {advice}") from None
+        self.refused = True
+        self._later(f"cannot be used: {what}, and it could be before; {advice}")
 
     def _wrong_port(self) -> str | None:
         """What the port speaks where it is not what the settings say, probed once a minute while no connection comes.

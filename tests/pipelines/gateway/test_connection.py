@@ -305,6 +305,45 @@ def test_a_password_that_is_changed_while_the_gateway_runs_is_waited_for(
     broker.close()
 
 
+@pytest.mark.assures("gateway", "A login that the broker took before, and does not take now, is tried again for ever")
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ssl.SSLCertVerificationError(1, "secret"), "its certificate is not accepted (certificate has expired)"),
+        (ssl.SSLError(1, "secret"), "TLS cannot be set up (TLSV1_ALERT_UNKNOWN_CA)"),
+    ],
+)
+def test_a_certificate_refused_after_a_session_was_taken_is_waited_for(
+    error: ssl.SSLError, said: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("paho.mqtt.client")
+    caplog.set_level("WARNING", "quiltstream.gateway")
+    error.reason, error.verify_message = "TLSV1_ALERT_UNKNOWN_CA", "certificate has expired"  # type: ignore[attr-defined]
+
+    def refused() -> None:
+        raise error
+
+    def connection() -> Connection:
+        made = Connection(Session("127.0.0.1", 1, "c"))
+        monkeypatch.setattr(made, "_wrong_port", lambda: None)
+        monkeypatch.setattr(made._client, "reconnect", refused)
+        made._backoff.longest = 0.001
+        return made
+
+    with pytest.raises(BrokerError) as caught:
+        connection().turn(0.0)
+    assert said in str(caught.value)
+    later = connection()
+    later._taken()
+    while later._backoff.tries < 3:
+        later.turn(0.001)
+    assert f"cannot be used: {said}, and it could be before; look at mqtt." in caplog.text
+    assert later.refused
+    assert "secret" not in caplog.text + str(caught.value)
+    later._taken()
+    assert not later.refused
+
+
 def test_messages_unconfirmed_by_a_broken_connection_do_not_block_later_ones() -> None:
     """The library would send it again by itself, and count it among what may be under way for ever."""
     pytest.importorskip("paho.mqtt.client")
