@@ -389,7 +389,21 @@ def _rounds(result: Any, job: LiveJob, watch_loop: WatchLoop, look_s: float) -> 
         with watch_loop.awaiting(Cause.RUNNER):
             tallies = None if lost is not None or state == PipelineState.DONE else _tallies(result)
         watch_loop.look(Sight(progress.first_missing, tallies, away, lost))
+        _check_workers(job, watch_loop)
         time.sleep(look_s)
+
+
+def _check_workers(job: LiveJob, watch_loop: WatchLoop) -> None:
+    """See that the workers of this process are not lost: their runner may say RUNNING all the same.
+
+    Prism did after a pause of this process.
+
+    Raises:
+        RunnerError: they are.
+    """
+    given_up_s = watch_loop.given_up_s if job.pace.together else None
+    if given_up_s is not None:
+        raise RunnerError(f"no worker has looked at the source for {given_up_s:.0f} s, and nothing was waited for")
 
 
 def _failure(result: Any) -> CommandError:

@@ -12,6 +12,7 @@ the operator alone: Prism has no page of its own.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -62,7 +63,7 @@ class Cause(str, Enum):
     UNHEARD = "source-unheard", "no source that had no reading yet holds a window any more"
     LEFT_OUT = "source-left-out", "every source that was left out has sent again"
     AHEAD = "clock-ahead", "no reading is stamped ahead of this machine's clock any more"
-    STALLED = "clock-stalled", "the source's clock moves again"
+    STALLED = "clock-stalled", "the source's clock moves again, or waits for something new"
     HELD = "window-held", "the window that was held back is on record"
     OVERDUE = "window-overdue", "windows are put on record again"
     LEDGER = "ledger-away", "the ledger of record answers again"
@@ -224,8 +225,19 @@ _ANSWER_S = 10.0
 _SHOWN = 3
 
 
-#: Seconds before the same thing is said again.
+#: Seconds before the same thing is said again, and before it is where its reason is another one.
 _REPEAT_S = 300.0
+_CHANGED_S = 30.0
+
+#: What may differ in a reason that is the same.
+_NUMBERS = re.compile(r"\d+")
+
+#: Seconds between two looks, beyond those that they are apart, from which on this process itself stood still.
+_STOOD_S = _ANSWER_S
+
+#: Seconds for which no worker looks, and nothing is waited for or moves, before the job's workers are given up. One may
+#: be at a bundle for minutes, and is heard by the counters of its steps then.
+_GIVEN_UP_S = 300.0
 
 #: Seconds for which a source's clock has to move before a stall is over.
 _EPISODE_S = 60.0
@@ -251,6 +263,7 @@ class Complaint:
     cause: Cause  # what is wrong
     text: str  # in words; empty if it is on the metric alone
     part: str = ""  # which one of several with the same cause
+    reason: str = ""  # what is known of why; another one is news
 
     @property
     def key(self) -> Key:
@@ -276,7 +289,8 @@ class News:
 
     holding: set[Key] = field(default_factory=set[Key])  # those of the last look
     told: set[Key] = field(default_factory=set[Key])  # those of them that were said since they began
-    said: dict[Key, float] = field(default_factory=dict[Key, float])  # monotonic seconds when each was said last
+    # monotonic seconds when each was said last, and its reason then
+    said: dict[Key, tuple[float, str]] = field(default_factory=dict[Key, "tuple[float, str]"])
     # causes that were told and hold no more, and whose end is not said yet
     ended: list[Cause] = field(default_factory=list[Cause])
 
@@ -296,13 +310,15 @@ class News:
             if key[0] is not Cause.SILENT:
                 self.said.pop(key, None)
         self.holding = holding
-        return [complaint.text for complaint in found if complaint.text and self._is_new(complaint.key, now)]
+        return [complaint.text for complaint in found if complaint.text and self._is_new(complaint, now)]
 
-    def _is_new(self, key: Key, now: float) -> bool:
+    def _is_new(self, complaint: Complaint, now: float) -> bool:
+        key, reason = complaint.key, _NUMBERS.sub("", complaint.reason)
         again = float("inf") if key[0] is Cause.STALLED else _REPEAT_S
-        new = key not in self.said or now - self.said[key] >= again
+        at, before = self.said.get(key, (float("-inf"), ""))
+        new = key not in self.said or now - at >= (_CHANGED_S if reason != before else again)
         if new:
-            self.said[key] = now
+            self.said[key] = now, reason
             self.told.add(key)
         return new
 
@@ -359,7 +375,18 @@ class Look:
     now: float  # monotonic seconds
     last: float | None  # when a worker looked at the source last; ``None`` where that cannot be seen
     still: bool  # whether that is too long ago
+    begun: float = 0.0  # from when on spans of time count
     found: list[Complaint] = field(default_factory=list[Complaint])
+
+    @property
+    def waits(self) -> bool:
+        """Whether ledger, sink, source or runner are known to be waited for."""
+        unread = any(heartbeat.trouble is not None for heartbeat in self.seen.heartbeats.values())
+        return unread or any(one.cause is not Cause.NO_WORKER for one in self.found)
+
+    def lasts(self, since: float) -> float:
+        """Seconds since an instant, of those that count."""
+        return self.now - max(since, self.begun)
 
     @property
     def known(self) -> bool:
@@ -392,7 +419,7 @@ class Watchdog:
     """
 
     pace: PollingPolicy  # when windows close
-    heard: float  # monotonic seconds when the job was started
+    heard: float  # monotonic seconds when the job was started, or this process went on after it stood still
     due_us: Callable[[int], int]  # end of the window that starts at a slot
     clock: Callable[[], float] = time.monotonic  # monotonic seconds; the tests' own
     wall_us: Callable[[], int] = lambda: time.time_ns() // 1_000  # wall clock in microseconds; the tests' own
@@ -417,6 +444,8 @@ class Watchdog:
     _silent: set[int] = field(default_factory=set[int])
     # sources that hold windows because no reading of them came yet
     _awaited: Lasting[list[str]] = Lasting()
+    # what is on record and counted, while no worker of this process looks and nothing is waited for
+    _dead: Lasting[tuple[object, ...]] = Lasting()
     _news: News = field(default_factory=News)
 
     def look(self, seen: Sight) -> list[str]:
@@ -427,7 +456,7 @@ class Watchdog:
             self._polls, self._polled = seen.count(_POLLS), now
         last = self._last(seen.heartbeats)
         worker_s = PATIENCE_S if self.here else max(PATIENCE_S, _LOOKS * self.pace.poll_s)
-        look = Look(seen, now, last, last is not None and now - last > worker_s)
+        look = Look(seen, now, last, last is not None and now - last > worker_s, self.heard)
         for check in _AROUND:
             look.found.extend(check(look))
         if look.known and (Cause.HELD, "") not in self._news.holding:
@@ -437,9 +466,32 @@ class Watchdog:
         holding = {complaint.key for complaint in look.found}
         if look.still:
             holding |= {key for key in self._news.holding if key[0] in _BY_WORKERS or key[0] is Cause.NO_WORKER}
+        self._note_given_up(look)
         causes = frozenset(cause for cause, _ in holding)
         self.report = HealthReport(causes, None if last is None else now - last, look.clock_us)
         return self._news.of(look.found, holding, now)
+
+    def begin_anew(self) -> None:
+        """This process stood still, and could hear nothing meanwhile: every span of time begins now."""
+        now = self.clock()
+        self.heard = self._close_looks = now
+        self._missing, self._passed = replace(self._missing, since=now), replace(self._passed, since=now)
+        self._awaited, self._slowest_us = replace(self._awaited, since=now), Lasting()
+        self._dead = Lasting()
+
+    @property
+    def given_up_s(self) -> float | None:
+        """Seconds since a worker of this process looked, where they are lost; ``None``: they are not, or may be back.
+
+        They are where nothing is waited for, and neither the runner's counters nor what is on record moved, for long.
+        """
+        given_up = self._dead.value is not None and self.clock() - self._dead.since > _GIVEN_UP_S
+        return self.report.worker_s if given_up else None
+
+    def _note_given_up(self, look: Look) -> None:
+        alone = look.still and self.here and not look.waits
+        moved = look.seen.first_missing, *sorted((look.seen.tallies or {}).items())
+        self._dead = self._dead.at(look.now, moved if alone else None)
 
     def _of_workers(self, look: Look) -> tuple[Check, ...]:
         if look.last is None:
@@ -534,11 +586,13 @@ class Watchdog:
         """Readings arrive, and none of them moves the clock past a window that is due by the clock on the wall."""
         clock_us, parts = look.clock_us, look.seen.heartbeats.values()
         arriving = any(one.heard and one.looked - one.heard <= PATIENCE_S for one in parts)
-        if clock_us is None or not arriving or self._awaited.value or any(one.behind for one in parts):
+        waits = self._awaited.value or any(one.behind for one in parts) or self._waits_in_silence(look)
+        if clock_us is None or not arriving or waits:
             self._slowest_us = Lasting()
             return
         looked = min(one.looked for one in parts if one.clock_us == clock_us)
-        if not self._stands(look.now, clock_us, looked) or self._missing.value is None:
+        heard = max(one.heard for one in parts)
+        if not self._stands(look.now, clock_us, looked, heard) or self._missing.value is None:
             return
         due, wall_us = self.due_us(self._missing.value), self.wall_us() - int((look.now - looked) * 1e6)
         if clock_us < due and due + self.pace.lateness_us + int(PATIENCE_S * 1e6) < wall_us:
@@ -549,15 +603,25 @@ class Watchdog:
                 "what arrives is older than that, or stamped over a day ahead",
             )
 
-    def _stands(self, now: float, clock_us: int, looked: float) -> bool:
-        """Whether polls, which alone show it, found that a clock stands. Far apart, they tell when it is over."""
+    def _waits_in_silence(self, look: Look) -> bool:
+        """Whether the slowest part has nothing new: its clock waits for that."""
+        parts = look.seen.heartbeats.items()
+        return any(part in self._silent for part, one in parts if one.clock_us == look.clock_us)
+
+    def _stands(self, now: float, clock_us: int, looked: float, heard: float) -> bool:
+        """Whether polls, which alone show it, found that a clock stands. Far apart, they tell when it is over.
+
+        What moved it last, as a file that ends within a window, is followed by nothing for a while: only readings that
+        come later and leave it where it is tell of a stall.
+        """
         if looked - self._looked > PATIENCE_S:
-            self._close_looks = now
+            self._close_looks = looked
         self._looked = looked
-        self._slowest_us = self._slowest_us.at(now, clock_us)
+        self._slowest_us = self._slowest_us.at(looked, clock_us)
         since = self._slowest_us.since
-        going_on = now - looked <= PATIENCE_S and now - max(since, self._close_looks) > PATIENCE_S
-        return going_on or (now - looked > _ANSWER_S and looked - since > PATIENCE_S)
+        going_on = looked - max(since, self._close_looks) > PATIENCE_S
+        rare = now - looked > _ANSWER_S and looked - since > PATIENCE_S
+        return heard - since > PATIENCE_S and (going_on or rare)
 
     def _held(self, look: Look) -> Iterator[Complaint]:
         """The source has come past a window, and the runner has had its time to put it on record."""
@@ -581,7 +645,7 @@ class Watchdog:
         elif self._stall is not None:
             missing, clock_us = self._missing.value, look.clock_us
             past = missing is None or clock_us is None or clock_us >= self.due_us(missing)
-            if past or look.now - self._stall > _EPISODE_S:
+            if past or self._waits_in_silence(look) or look.now - self._stall > _EPISODE_S:
                 self._stall = None
             else:
                 yield Complaint(Cause.STALLED, "")
@@ -590,7 +654,7 @@ class Watchdog:
 def _sinks(look: Look) -> Iterator[Complaint]:
     """What sinks say that they wait for."""
     waits = look.seen.waits.items()
-    yield from (Complaint(Cause.SINK, text, who) for who, text in waits if not who.startswith(LEDGER))
+    yield from (Complaint(Cause.SINK, text, who, text) for who, text in waits if not who.startswith(LEDGER))
 
 
 def _ledger(look: Look) -> Iterator[Complaint]:
@@ -598,15 +662,16 @@ def _ledger(look: Look) -> Iterator[Complaint]:
     away = look.seen.away
     workers = next((text for who, text in look.seen.waits.items() if who.startswith(LEDGER)), None)
     if away is not None:
-        yield Complaint(Cause.LEDGER, f"the ledger of record cannot be looked at, and the job waits for it: {away}")
+        said = f"the ledger of record cannot be looked at, and the job waits for it: {away}"
+        yield Complaint(Cause.LEDGER, said, reason=away)
     elif workers is not None:
-        yield Complaint(Cause.LEDGER, f"workers wait for the ledger of record: {workers}")
+        yield Complaint(Cause.LEDGER, f"workers wait for the ledger of record: {workers}", reason=workers)
 
 
 def _unanswered(look: Look) -> Iterator[Complaint]:
     """The runner or the ledger does not answer a call."""
     pending = look.seen.pending
-    if pending is not None and (lasts := look.now - pending.since) > (_ANSWER_S if look.still else PATIENCE_S):
+    if pending is not None and (lasts := look.lasts(pending.since)) > (_ANSWER_S if look.still else PATIENCE_S):
         yield Complaint(pending.cause, _UNANSWERED[pending.cause].format(lasts))
 
 
@@ -631,7 +696,7 @@ def _lost(look: Look) -> Iterator[Complaint]:
 def _in_cluster(look: Look) -> Iterator[Complaint]:
     """The cluster says what is in the way of the job."""
     stuck = look.seen.stuck
-    if stuck is not None and ((lasts := look.now - stuck.since) > PATIENCE_S or stuck.sure):
+    if stuck is not None and ((lasts := look.lasts(stuck.since)) > PATIENCE_S or stuck.sure):
         yield Complaint(stuck.cause, f"for {lasts:.0f} s, {stuck.text}" if lasts >= 1 else stuck.text, "cluster")
 
 
@@ -643,7 +708,8 @@ def _unreadable(look: Look) -> Iterator[Complaint]:
     troubles = {heartbeat.trouble for heartbeat in look.seen.heartbeats.values() if heartbeat.trouble is not None}
     if troubles:
         said = "; ".join(sorted(troubles))
-        yield Complaint(Cause.SOURCE, f"the source cannot be read: {said}. Its windows wait; it is tried again")
+        text = f"the source cannot be read: {said}. Its windows wait; it is tried again"
+        yield Complaint(Cause.SOURCE, text, reason=said)
 
 
 def _left_out(look: Look) -> Iterator[Complaint]:
@@ -668,6 +734,13 @@ CLUSTER_S = 5.0
 _END_S = 5.0
 
 
+#: Said of seconds.
+STOOD_STILL = (
+    "this process stood still for {:.0f} s: it was stopped, or its machine slept or had no time for it. What is seen "
+    "counts from now on"
+)
+
+
 Cluster = Callable[[], Trouble | None]
 """Why the job cannot go on in its cluster; ``None`` if it can, or it is unknown."""
 
@@ -689,6 +762,7 @@ class WatchLoop:
         self._pending: PendingCall | None = None
         self._cluster = cluster
         self._stuck: Stuck | None = None
+        self._looked: float | None = None
         self._lock = threading.RLock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._rounds, name="quiltstream-watchdog", daemon=True)
@@ -748,7 +822,19 @@ class WatchLoop:
                 since = self._dog.clock() if before is None or before.cause is not found.cause else before.since
                 self._stuck = Stuck(found.cause, found.text, found.sure, since=since)
 
+    @property
+    def given_up_s(self) -> float | None:
+        """See :attr:`Watchdog.given_up_s`."""
+        with self._lock:
+            return self._dog.given_up_s
+
     def _look(self) -> None:
+        now = self._dog.clock()
+        stood_s = 0.0 if self._looked is None else now - self._looked - self._beat_s
+        self._looked = now
+        if stood_s > _STOOD_S:
+            self._dog.begin_anew()
+            self._say("warning", STOOD_STILL.format(stood_s))
         warnings = self._dog.look(
             replace(
                 self._seen,

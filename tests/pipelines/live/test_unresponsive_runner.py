@@ -19,6 +19,7 @@ from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live import monitor, watchdog
 from quiltstream.pipelines.live.flink import FlinkHealth, FlinkJob
 from quiltstream.pipelines.live.monitor import Follower, LiveProgress
+from quiltstream.pipelines.live.restarts import RunnerError
 from quiltstream.pipelines.live.watchdog import HEALTH_METRICS, Cause, Trouble, Watchdog, WatchLoop
 from quiltstream.transforms.sources.progress import Heartbeat
 from quiltstream.transforms.sources.reader import PollingPolicy
@@ -155,6 +156,12 @@ def test_a_failed_job_is_shown_by_the_metric_until_its_restart(one: Job) -> None
     with pytest.raises(Exception, match="gone away"):
         follow(one, Pipeline(Result("RUNNING", OSError("secret"))))
     assert causes(HEALTH_METRICS.text()) == {"job-failed"}
+
+
+def test_a_job_whose_workers_are_given_up_is_a_failure_of_its_runner(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WatchLoop, "given_up_s", property(lambda _: 312.0))
+    with pytest.raises(RunnerError, match="no worker has looked at the source for 312 s, and nothing was waited for"):
+        follow(one, Pipeline(Result("RUNNING", "RUNNING", "DONE")))
 
 
 def test_an_output_that_is_closed_does_not_end_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

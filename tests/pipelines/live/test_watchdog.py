@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.live.watchdog import PATIENCE_S, Cause, PendingCall, Sight, Stuck, Watchdog
+from quiltstream.pipelines.live.watchdog import PATIENCE_S, Cause, PendingCall, Sight, Stuck, Watchdog, WatchLoop
 from quiltstream.transforms.sources.progress import LEDGER, Heartbeat
 from quiltstream.transforms.sources.reader import PollingPolicy
 
@@ -414,6 +414,121 @@ def test_a_watermark_stalled_without_readings_is_given_time_after_they_resume() 
         still = post.heartbeat(clock_us=5)
         post.after(PATIENCE_S + 1)
         assert len(post.look(still)) == 1
+
+
+def quiet(post: Post, seconds: int, clock_us: int = 5) -> list[str]:
+    """Polls that find nothing after a reading of now, each seen by the watchdog a bit later."""
+    told, heard = list[str](), post.at
+    for _ in range(0, seconds, 2):
+        looked = post.after(1)
+        post.after(1)
+        told += post.look(Heartbeat(looked, heard, None, clock_us, 1, looked=looked))
+    return told
+
+
+def test_a_file_that_ends_within_a_due_window_is_no_stall_of_the_watermark() -> None:
+    post = Post()
+    for hour in range(5, 8):
+        assert not any("has stood" in text for text in quiet(post, 3_600, clock_us=hour))
+        assert post.causes == {"source-silent"}
+    # nor is one that is followed by another of the same time
+    quiet(post, 10)
+    assert not any("has stood" in text for text in quiet(post, 60))
+    assert "clock-stalled" not in post.causes
+
+
+def test_a_stall_of_the_watermark_ends_where_the_source_falls_silent() -> None:
+    post = Post()
+    told = [text for _ in range(20) for text in quiet(post, 4)]
+    assert sum("has stood" in text for text in told) == 1
+    assert post.causes == {"clock-stalled"}
+    quiet(post, 40)
+    assert post.causes == {"source-silent"}
+    assert post.dog.over() == ["the source's clock moves again, or waits for something new"]
+    # and the next one is said
+    told = [text for _ in range(20) for text in quiet(post, 4)]
+    assert sum("has stood" in text for text in told) == 1
+
+
+def test_another_reason_of_the_same_fault_is_reported_at_most_every_30_s() -> None:
+    post = Post()
+
+    def look(trouble: str) -> list[str]:
+        heartbeat = post.heartbeat()
+        heartbeat.trouble = trouble
+        return post.look(heartbeat, missing=None)
+
+    assert len(look("no broker answers")) == 1
+    post.after(2)
+    assert look("the broker does not accept user and password") == []
+    post.after(28)
+    (text,) = look("the broker does not accept user and password")
+    assert "does not accept user and password" in text
+    for seconds in range(1, 20):
+        # a number is no other reason
+        post.after(2)
+        assert look("the broker does not accept user and password") == []
+        assert look(f"the broker does not accept user and password ({seconds})") == [] or seconds == 15
+    assert post.dog.over() == []
+
+
+def test_spans_begin_anew_after_a_pause_of_this_process() -> None:
+    post = Post()
+    still = post.heartbeat()
+    post.look(still)
+    asked = PendingCall(Cause.LEDGER, post.at)
+    stuck = Stuck(Cause.POOL, "the worker pool takes no connection", since=post.at)
+    post.after(3_600)
+    post.dog.begin_anew()
+    assert post.look(still, pending=asked, stuck=stuck) == []
+    post.after(PATIENCE_S)
+    assert post.look(still, stuck=stuck) == []
+    assert post.causes == set()
+    post.after(1)
+    assert "no worker has looked at the source for 31 s" in post.look(still)[0]
+
+
+def test_a_pause_of_this_process_is_said_once_and_blames_nobody() -> None:
+    Heartbeat.reset()
+    at, said = [1_000.0], list[str]()
+    dog = Watchdog(PollingPolicy(begin_us=0), at[0], lambda _: 0, clock=lambda: at[0])
+    guard = WatchLoop(dog, lambda kind, text: said.append(f"{kind}: {text}"))
+    for gap in (2.0, 12.0, 2.0, 3_600.0, 2.0, 2.0):
+        at[0] += gap
+        guard.look(Sight())
+    assert [one.partition(":")[0] for one in said] == ["warning"]
+    assert said[0].startswith("warning: this process stood still for 3598 s: it was stopped, or its machine slept")
+    assert dog.report.causes == frozenset()
+    at[0] += 31.0
+    dog.look(Sight())
+    assert dog.report.causes == {Cause.NO_WORKER}
+
+
+@pytest.mark.assures("runners", "On Prism: a job whose workers are lost is begun again, though Prism says RUNNING")
+def test_workers_that_stay_away_for_minutes_without_a_known_reason_are_given_up() -> None:
+    def seconds(moving: bool = False, here: bool = True, trouble: str | None = None, **around: Any) -> float | None:
+        post = Post()
+        post.dog.here = here
+        still = post.heartbeat()
+        still.trouble = trouble
+        for step in range(200):
+            post.look(still, tallies={"polls": 7, "x": step if moving else 0}, **around)
+            if post.dog.given_up_s is not None:
+                return post.at - 1_000.0
+            post.after(2)
+        return None
+
+    given_up = seconds()
+    assert given_up is not None
+    assert 300 < given_up < 340
+    assert seconds(moving=True) is None
+    assert seconds(here=False) is None
+    assert seconds(trouble="the folder is not there") is None
+    assert seconds(waits={f"{LEDGER}1": "busy"}) is None
+    assert seconds(waits={"sink.kafka": "it waits"}) is None
+    assert seconds(away="the server is away") is None
+    assert seconds(lost="the server does not answer") is None
+    assert seconds(pending=PendingCall(Cause.RUNNER, 1_000.0)) is None
 
 
 def test_a_watermark_is_stalled_only_if_a_window_is_due_and_readings_arrive() -> None:
