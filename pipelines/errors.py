@@ -49,7 +49,7 @@ class ExitCode(IntEnum):
     SINK = 6, "the sink, the rejects or standard output could not be written, e.g. because the disk is full"
     STOPPED = 130, "stopped before it was done, by Ctrl-C or because a question was not answered by yes"
     PIPE = 141, "what read standard output closed it, as `head` does, before everything was printed"
-    TERMINATED = 143, "stopped before it was done, by SIGTERM"
+    TERMINATED = 143, "stopped before it was done, by SIGTERM or SIGHUP"
 
 
 _PACKAGE = "quiltstream."

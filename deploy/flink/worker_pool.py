@@ -173,8 +173,9 @@ def main(arguments: list[str]) -> int:
     def end(_signal: int, _frame: FrameType | None) -> None:
         ended.set()
 
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, end)
+    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if one is not signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN:
+            signal.signal(one, end)
     server.start()
     sys.stdout.write(f"workers are started at {address}\n")
     sys.stdout.flush()

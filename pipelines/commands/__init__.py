@@ -116,7 +116,7 @@ def leave_at_exit() -> None:
 
 _DEBUG = "quiltstream.debug"
 
-#: Said after Ctrl-C and SIGTERM; true of every command: those that write do so in whole transactions or whole files.
+#: Said after Ctrl-C, SIGTERM and SIGHUP; true of every command: those that write do so in whole transactions or files.
 STOPPED = "stopped; what is on record stays: run the same command again and it goes on from there"
 
 
@@ -255,12 +255,22 @@ def on_stop_signal(number: int, frame: FrameType | None) -> None:
 
 #: The signals that stop a command, and Python's own handler of each. A shell starts a command in its background with
 #: Ctrl-C ignored: a signal with another handler keeps it.
-_USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+_USUAL: dict[int, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """The signals that stop what goes on until it is stopped: the end of its terminal, too, unless that is ignored."""
+    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    return signal.SIGINT, signal.SIGTERM, *hangup
 
 
 @contextmanager
 def _noted() -> Generator[None]:
-    """Note that Ctrl-C or SIGTERM came."""
+    """Note that Ctrl-C, SIGTERM or SIGHUP came."""
     here = threading.current_thread() is threading.main_thread()
     usual = [number for number, does in _USUAL.items() if here and signal.getsignal(number) is does]
     STOP_SIGNALS.clear()
@@ -328,12 +338,13 @@ def runs_until_stopped() -> None:
 
 
 def _end_stopped() -> NoReturn:
-    click.echo(STOPPED, err=True)
+    with suppress(OSError):  # its terminal may be closed
+        click.echo(STOPPED, err=True)
     context = click.get_current_context(silent=True)
     if context is not None and context.find_root().meta.get(_UNTIL_STOPPED):
         raise click.exceptions.Exit(ExitCode.OK)
-    by_sigterm = STOP_SIGNALS[:1] == [signal.SIGTERM]
-    raise click.exceptions.Exit(ExitCode.TERMINATED if by_sigterm else ExitCode.STOPPED)
+    terminated = STOP_SIGNALS[:1] in ([signal.SIGTERM], [signal.SIGHUP])
+    raise click.exceptions.Exit(ExitCode.TERMINATED if terminated else ExitCode.STOPPED)
 
 
 class Group(click.Group):

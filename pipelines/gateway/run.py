@@ -29,7 +29,7 @@ from ...schemas.settings.gateway import (
 )
 from ...schemas.settings.gateway import Forward as ForwardSettings
 from ...schemas.settings.secrets import FromEnvironment, FromFile, SecretError, filled
-from ..commands import settled
+from ..commands import settled, stop_signals
 from ..console import facts, heading, results
 from ..errors import CommandError, ExitCode
 from ..metrics_page import serve_metrics
@@ -343,7 +343,7 @@ def check(path: Path) -> None:
 
 
 def run_gateway(path: Path) -> int:
-    """Run a gateway until SIGTERM or SIGINT.
+    """Run a gateway until SIGTERM, SIGINT or SIGHUP.
 
     Returns:
         The exit code; 0 after a signal.
@@ -456,7 +456,7 @@ def _signals(stops: list[int]) -> Generator[None]:
     def stop(number: int, _: FrameType | None) -> None:
         stops.append(number)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, stop) for number in stop_signals()}
     try:
         yield
     finally:

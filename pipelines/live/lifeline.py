@@ -70,8 +70,9 @@ def _keep(parent: int, command: Sequence[str]) -> int:
     def hand_on(number: int, _frame: FrameType | None) -> None:
         program.send_signal(number)
 
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, hand_on)
+    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if one is not signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN:
+            signal.signal(one, hand_on)
     try:
         while program.poll() is None:
             if _ended(parent, watched, _descriptor(program.pid)):

@@ -26,7 +26,7 @@ from ...transforms.aggregate.ledger_access import give_up
 from ...transforms.plan import Plan
 from ...transforms.sources.progress import Heartbeat
 from ...transforms.sources.reader import PollingPolicy
-from ..commands import STOP_SIGNALS, keep_quiet, on_stop_signal, settled
+from ..commands import STOP_SIGNALS, keep_quiet, on_stop_signal, settled, stop_signals
 from ..connectors.job_io import Output
 from ..connectors.live import SourceRecord
 from ..console import plural
@@ -215,7 +215,7 @@ class LiveJob:
 def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveProgress, dict[str, int] | None]:
     """Run a job; tell what is put on record and what the watchdog finds, until it ends or is stopped.
 
-    Ctrl-C and SIGTERM stop it.
+    Ctrl-C, SIGTERM and SIGHUP stop it.
 
     Args:
         job: the graph.
@@ -477,11 +477,11 @@ def _within(seconds: float, call: Callable[[], _Answer], *, raising: bool = Fals
 
 @contextmanager
 def stoppable() -> Generator[Callable[[], None]]:
-    """Make Ctrl-C and SIGTERM a ``KeyboardInterrupt``; what is given does so anew."""
+    """Make Ctrl-C, SIGTERM and SIGHUP a ``KeyboardInterrupt``; what is given does so anew."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
-    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    before = {one: signal.getsignal(one) for one in stop_signals()}
 
     def arm() -> None:
         for one in before:

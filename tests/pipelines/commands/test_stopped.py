@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
-from quiltstream.pipelines.commands import STOPPED, Command, dry_run
+from quiltstream.pipelines.commands import STOPPED, Command, dry_run, stop_signals
 from quiltstream.pipelines.errors import CommandError, ExitCode
 from quiltstream.pipelines.gateway import run as gateways
 from quiltstream.pipelines.live import command
@@ -43,12 +43,14 @@ EncodeCells.process = process
 def _listening() -> Generator[None]:  # pyright: ignore[reportUnusedFunction] - pytest uses it
     """A shell starts what runs in its background with Ctrl-C ignored, and so would be what that starts."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGHUP, hangup)
 
 
 #: The exit code of each signal.
-CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
 
 
 @pytest.mark.parametrize("number", CODES)
@@ -136,13 +138,15 @@ def test_a_stop_is_the_usual_end_of_a_live_run_also_while_it_starts(
     assert call("run", "--live", "--dry-run", tmp_path / "settings.yaml").code == CODES[number]
 
 
-def test_a_signal_that_is_ignored_remains_ignored() -> None:
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_is_ignored_remains_ignored(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_IGN)
     try:
-        done = CliRunner().invoke(Command("trial", callback=partial(by_itself, signal.SIGTERM)), [])
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+        done = CliRunner().invoke(Command("trial", callback=partial(by_itself, number)), [])
+        assert signal.getsignal(number) is signal.SIG_IGN
+        assert (signal.SIGHUP in stop_signals()) is (number is not signal.SIGHUP)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(number, before)
     assert (done.exit_code, done.stderr) == (0, "")
 
 

@@ -141,7 +141,7 @@ def test_the_gateway_waits_for_an_unavailable_broker_and_ends_on_sigterm_with_0(
     assert "stopped: received 0" in said
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_at_whatever_line_it_comes(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,7 @@ def test_a_lost_runner_is_reported(one: Job) -> None:
     assert caught.value.code == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_cancels_the_job_even_if_its_runner_handled_the_signal(one: Job, number: signal.Signals) -> None:
     before = signal.getsignal(number)
 
