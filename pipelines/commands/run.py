@@ -26,7 +26,7 @@ from ...store.errors import StoreError
 from ...store.specs import Registration
 from ...store.store import Store
 from ...transforms.checks import STAND_IN_TEXT, error_shares
-from ...transforms.common.batches import DECODED, OUTSIDE, READINGS, counter_name
+from ...transforms.common.batches import DECODED, DUPLICATES, OUTSIDE, READINGS, counter_name
 from ...transforms.plan import Plan, make_plan, model_of, open_ledger
 from ...transforms.private_histograms import NothingCountsError, PrivateHistograms
 from ...transforms.registration import NoReadingsError, NoWindowError, register
@@ -356,7 +356,7 @@ _EMPTY = (
 def _operator(tallies: dict[str, int], missing: str = "") -> dict[str, Any]:
     """Tallies for the operator, from Beam's counters, under a rule for cells without a reading."""
     rejected = {reason: tallies.get(counter_name(reason), 0) for reason in RejectReason}
-    found: dict[str, Any] = {name.replace("-", "_"): tallies.get(name, 0) for name in (READINGS, "duplicates", OUTSIDE)}
+    found: dict[str, Any] = {name.replace("-", "_"): tallies.get(name, 0) for name in (READINGS, DUPLICATES, OUTSIDE)}
     return found | {
         "rejected": {reason.value: count for reason, count in rejected.items() if count},
         "values_told_by_totals": 0 if missing == "state" else sum(rejected[reason] for reason in OF_VALUES),

@@ -24,7 +24,7 @@ from typing import Generic, TypeVar
 
 from ...schemas.readings import RejectReason
 from ...schemas.slots import DAY_US, format_instant
-from ...transforms.common.batches import DECODED, counter_name
+from ...transforms.common.batches import DECODED, DUPLICATES, OUTSIDE, counter_name
 from ...transforms.sources.progress import LEDGER, Heartbeat
 from ...transforms.sources.reader import PollingPolicy
 from ..console import listed, plural
@@ -37,6 +37,8 @@ Say = Callable[[str, str], None]
 #: The runner's counters that the page tells, and what is said of them.
 _COUNTED = {
     DECODED: ("readings_total", "Readings that were decoded, by the runner's counters"),
+    OUTSIDE: ("outside_schedule_total", "Readings before or after the schedule"),
+    DUPLICATES: ("duplicates_total", "Readings in a cell that had one"),
     "blocks-incomplete": (
         "blocks_incomplete_total",
         "Blocks dropped because their source had not declared them complete",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,28 @@ def test_a_wrong_user_password_is_reported_without_showing_it(
     with pytest.raises(CommandError, match=said) as told:
         patiently("sink.kafka", lambda: look_to_write(Topic(wrong, topic)))
     assert "hunter2" not in f"{reader.trouble}{told.value}{caplog.text}"
+    reader.close()
+
+
+@pytest.mark.assures("brokers", "A login or certificate that a job was taken with, and then is not, is tried again")
+@pytest.mark.parametrize("by", ["certificate", "password"])
+def test_a_refused_reader_goes_on_with_the_secret_or_certificate_of_then(
+    broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    authority, topic = tmp_path / "ca.pem", broker.topic(1)
+    other, right = ("other.pem", PASSWORD) if by == "certificate" else ("ca.pem", "hunter2")
+    authority.write_bytes((broker.folder / other).read_bytes())
+    monkeypatch.setenv(VARIABLE, right)
+    made = Cluster(broker.tls_servers, options(broker)) if by == "certificate" else by_password(broker)
+    cluster = replace(made, options={**made.options, "ssl.ca.location": str(authority)})
+    broker.send(topic, [(0, reading("a", 0))])
+    reader = feed(cluster, topic).reader(0, BEGIN)
+    said = "the encrypted connection cannot be made" if by == "certificate" else "does not accept user and password"
+    pieces_until(reader, lambda _: said in (reader.trouble or ""))
+    authority.write_bytes((broker.folder / "ca.pem").read_bytes())
+    monkeypatch.setenv(VARIABLE, PASSWORD)
+    assert read(reader, 1) == ["a"]
+    assert reader.trouble is None
     reader.close()
 
 

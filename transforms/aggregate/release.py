@@ -30,7 +30,7 @@ from ...schemas.slots import Window
 from ...store.exports import rows_of
 from ...store.specs import BlockToPublish, Layout, NoisyBlock, Registration, bins_of, classes_of, layout_of
 from ...store.store import Store
-from ..common.batches import METRICS
+from ..common.batches import DUPLICATES, METRICS
 from ..completeness import WindowEnd, window_ends_of
 from ..plan import Plan
 from .cells import Ints, state_bits
@@ -121,7 +121,7 @@ class ChargeAndCount(beam.DoFn):
         """Open the store and make the counter; they belong to the worker."""
         keep_memory_private()
         self._store = PatientStore(Store(self._plan.address), live=self._live)
-        self._duplicates = Metrics.counter(METRICS, "duplicates")
+        self._duplicates = Metrics.counter(METRICS, DUPLICATES)
 
     def teardown(self) -> None:
         """Close the store."""

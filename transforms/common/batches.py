@@ -289,6 +289,8 @@ PASSED_OVER = "passed-over-messages"
 READINGS = "readings"
 #: Counter of those before or after all windows.
 OUTSIDE = "outside-schedule"
+#: Counter of those in a cell that had one.
+DUPLICATES = "duplicates"
 
 
 class Problem(NamedTuple):

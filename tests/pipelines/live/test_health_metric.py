@@ -96,10 +96,12 @@ def test_the_page_has_the_runners_counts_of_readings_and_rejects_over_all_runner
     board.note(HealthReport(), {})
     board.note(HealthReport(), None)
     assert not [name for name in samples(board.text()) if "total" in name and name != "begun_total"]
-    board.note(HealthReport(), {"polls": 3, "decoded-readings": 100, "rejected-late": 20})
+    counts = {"polls": 3, "decoded-readings": 100, "rejected-late": 20, "duplicates": 4, "outside-schedule": 5}
+    board.note(HealthReport(), counts)
     board.note(HealthReport(), None)
     found = samples(board.text())
     assert (found["readings_total"], found['rejected_total{reason="late"}']) == (100, 20)
+    assert (found["duplicates_total"], found["outside_schedule_total"]) == (4, 5)
     assert (found["sources_left_out_total"], found["blocks_incomplete_total"]) == (0, 0)
     reasons = {name.split('"')[1] for name in found if name.startswith("rejected_total")}
     assert reasons == {reason.value for reason in RejectReason}
