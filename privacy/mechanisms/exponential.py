@@ -17,11 +17,11 @@ from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..validation import float_above, positive, whole
 from .discrete_laplace import check_level
-from .histogram import LARGEST_COUNT, check_counts
+from .histogram import LARGEST_COUNT, checked_counts
 from .sampling import (
     GEOMETRIC_END,
     LARGEST_DENOMINATOR,
@@ -113,22 +113,23 @@ class ExponentialTopK:
     def _rate(self) -> Fraction:
         return self.epsilon / (2 * self.choose)
 
-    def select(self, counts: NDArray[np.int64], entropy: Entropy | None = None) -> NDArray[np.int64]:
+    def select(self, counts: ArrayLike, entropy: Entropy | None = None) -> NDArray[np.int64]:
         """Draw the bins to publish.
 
         Args:
-            counts: int64, shape (n, k): one row per series or group, no count negative or above 2^62.
+            counts: whole numbers, shape (n, k), an array or a list: one row per series or group, no count negative or
+                above 2^62.
             entropy: For tests only; the operating system's entropy where it is left out.
 
         Returns:
             int64, shape (n, K): bins in the order in which they were drawn. The counts are not part of it.
 
         Raises:
-            TypeError: The counts are not int64.
+            TypeError: The counts are no whole numbers.
             ValueError: The shape or the range is wrong. No count is named in the message.
             EntropyError: The bit source is defective.
         """
-        check_counts(counts, self.bins)
+        counts = checked_counts(counts, self.bins)
         source = SystemEntropy() if entropy is None else entropy
         rows = np.arange(len(counts))
         left = np.tile(np.arange(self.bins), (len(counts), 1))
@@ -141,14 +142,14 @@ class ExponentialTopK:
             left = left[keep].reshape(len(counts), left.shape[1] - 1)
         return chosen
 
-    def probabilities(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    def probabilities(self, counts: ArrayLike) -> NDArray[np.float64]:
         """The law of the first draw, as floats that describe it, shape (n, k); rows sum to 1.
 
         Raises:
-            TypeError: The counts are not int64.
+            TypeError: The counts are no whole numbers.
             ValueError: The shape or the range is wrong.
         """
-        check_counts(counts, self.bins)
+        counts = checked_counts(counts, self.bins)
         weights = np.exp(-float(self._rate) * (counts.max(axis=1, keepdims=True) - counts))
         return weights / weights.sum(axis=1, keepdims=True)
 

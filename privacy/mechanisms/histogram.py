@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
-from ..validation import numbers, whole
+from ..validation import as_array, numbers, whole
 from .discrete_laplace import DiscreteLaplace, ZeroSumLaplace, epsilon_dp_of, rational_scale
 from .sampling import Entropy
 
@@ -124,22 +124,23 @@ class _NoisyHistogram(_Noise, ABC):
     def _draw(self, rows: int, entropy: Entropy | None) -> NDArray[np.int64]:
         """Noise of shape (rows, bins)."""
 
-    def randomise(self, counts: NDArray[np.int64], entropy: Entropy | None = None) -> NDArray[np.int64]:
+    def randomise(self, counts: ArrayLike, entropy: Entropy | None = None) -> NDArray[np.int64]:
         """Add noise to every count.
 
         Args:
-            counts: int64, shape (n, k): one row per series or group, no count negative or above 2^62.
+            counts: whole numbers, shape (n, k), an array or a list: one row per series or group, no count negative or
+                above 2^62.
             entropy: for tests only; the operating system's entropy where it is left out.
 
         Returns:
             int64, shape (n, k); values may be negative. `FixedTotalHistogram` keeps the sum of each row.
 
         Raises:
-            TypeError: the counts are not int64.
+            TypeError: the counts are no whole numbers.
             ValueError: the shape or the range is wrong. No count is named in the message.
             EntropyError: the bit source is defective (see `DiscreteLaplace` and `ZeroSumLaplace`).
         """
-        check_counts(counts, self.bins)
+        counts = checked_counts(counts, self.bins)
         noise = self._draw(len(counts), entropy)
         noise += counts
         return noise
@@ -237,10 +238,9 @@ class ExactHistogram:
         """Zero."""
         return 0.0
 
-    def randomise(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def randomise(self, counts: ArrayLike) -> NDArray[np.int64]:
         """Return a copy of the counts, checked like those of `LaplaceHistogram`."""
-        check_counts(counts, self.bins)
-        return counts.copy()
+        return checked_counts(counts, self.bins).copy()
 
     def half_width(self, level: float = 0.95) -> int:  # noqa: ARG002 - the interface of a mechanism
         """Return 0."""
@@ -294,9 +294,9 @@ class ClassHistogram:
         """Mean absolute noise of one count."""
         return self.each.mean_abs
 
-    def randomise(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def randomise(self, counts: ArrayLike) -> NDArray[np.int64]:
         """Add noise to the histogram of every class, as `LaplaceHistogram.randomise`; counts are class after class."""
-        check_counts(counts, self.bins)
+        counts = checked_counts(counts, self.bins)
         return self.each.randomise(counts.reshape(-1, self.each.bins)).reshape(counts.shape)
 
     def half_width(self, level: float = 0.95) -> int:
@@ -328,26 +328,34 @@ def _check_bins(bins: int) -> None:
     whole("bins", bins, "give the number of states", least=1)
 
 
-def check_counts(counts: NDArray[np.int64], bins: int | None = None) -> None:
-    """Refuse what is no array of counts, int64, none negative or above 2^62, in so many bins where they are given.
+def checked_counts(counts: ArrayLike, bins: int | None = None) -> NDArray[np.int64]:
+    """Return counts as int64: whole numbers, none negative or above 2^62, in so many bins where they are given.
+
+    An array of int64 is returned as it is.
 
     Raises:
-        TypeError: the type is not int64.
+        TypeError: they are no whole numbers, or some are masked.
         ValueError: the shape or the range is wrong. No count is named in a message.
     """
-    # a masked array is one, too, and its mask would be dropped
-    if not isinstance(counts, np.ndarray) or isinstance(counts, np.ma.MaskedArray):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-        raise TypeError(f"counts: the type is {type(counts).__name__}, the limit is a numpy array of int64")
-    if counts.dtype != np.int64:
-        raise TypeError(f"counts: the type is {counts.dtype}, the limit is int64: count cells, do not weigh them")
-    if bins is not None and (counts.ndim != _COUNT_AXES or counts.shape[1] != bins):
+    given = as_array("counts", counts)
+    kind: object = given.dtype
+    if given is not counts and given.dtype.kind in "iu":
+        # of True among numbers numpy makes 1
+        flags = (bool, np.bool_)
+        kind = bool if any(isinstance(one, flags) for one in np.array(counts, dtype=object).flat) else kind
+    if kind is bool or given.dtype.kind not in "iu":
+        name = getattr(kind, "__name__", kind)
+        raise TypeError(f"counts: the type is {name}, the limit is whole numbers: count cells, do not weigh them")
+    if bins is not None and (given.ndim != _COUNT_AXES or given.shape[1] != bins):
+        one_row = ": for one row give [counts]" if given.shape == (bins,) else ""
         raise ValueError(
-            f"counts: the shape is {counts.shape}, and must be (rows, {bins}): one row per series or group, one column "
-            "per bin of the mechanism"
+            f"counts: the shape is {given.shape}, and must be (rows, {bins}), one row per series or group, one column "
+            f"per bin of the mechanism{one_row}"
         )
     # the values are secret and stay out of the message
-    if counts.size and (int(counts.min()) < 0 or int(counts.max()) > LARGEST_COUNT):
+    if given.size and (int(given.min()) < 0 or int(given.max()) > LARGEST_COUNT):
         raise ValueError("counts: a count is negative or above 2^62: pass counts of cells")
+    return given.astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,22 +391,23 @@ class LaplaceCount(_Noise):
         """One: a column of counts is a histogram of one bin."""
         return 1
 
-    def randomise(self, counts: NDArray[np.int64], entropy: Entropy | None = None) -> NDArray[np.int64]:
+    def randomise(self, counts: ArrayLike, entropy: Entropy | None = None) -> NDArray[np.int64]:
         """Add independent noise to every count.
 
         Args:
-            counts: int64 of any shape, one count per series or group, none negative or above 2^62.
+            counts: whole numbers of any shape, an array or a list: one count per series or group, none negative or
+                above 2^62.
             entropy: For tests only; the operating system's entropy where it is left out.
 
         Returns:
             int64 of the same shape; values may be negative.
 
         Raises:
-            TypeError: The counts are not int64.
+            TypeError: The counts are no whole numbers.
             ValueError: The range is wrong. No count is named in the message.
             EntropyError: The bit source is defective (see `DiscreteLaplace`).
         """
-        check_counts(counts)
+        counts = checked_counts(counts)
         noise = DiscreteLaplace(self.scale).draw(counts.shape, entropy)
         noise += counts
         return noise

@@ -17,10 +17,10 @@ from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..validation import as_array, float_above, positive, whole
-from .histogram import check_counts
+from .histogram import checked_counts
 from .sampling import LARGEST_DENOMINATOR, Entropy, SystemEntropy, uniform_below
 
 _DIGITS = Context(prec=60)
@@ -149,37 +149,37 @@ class RandomisedResponse:
             flat[start : start + _LANES] = (part + steps) % self.states
         return answers
 
-    def estimate(self, answered: NDArray[np.int64]) -> NDArray[np.float64]:
+    def estimate(self, answered: ArrayLike) -> NDArray[np.float64]:
         """The unbiased estimate of the true histogram: the inverse of the matrix applied to the answers' histogram.
 
         With N answers, of which a_x are x: ((odds + k - 1) a_x - N) / (odds - 1). Entries may be negative or above N;
         each row sums to N.
 
         Args:
-            answered: int64, shape (n, k): histograms of answers.
+            answered: whole numbers, shape (n, k), an array or a list: histograms of answers.
 
         Returns:
             float64, shape (n, k).
 
         Raises:
-            TypeError: The histogram is not int64.
+            TypeError: The histogram has other values than whole numbers.
             ValueError: The shape or the range is wrong.
         """
-        check_counts(answered, self.states)
+        answered = checked_counts(answered, self.states)
         spread, total = float(self.odds - 1), answered.sum(axis=1, keepdims=True, dtype=np.float64)
         return (float(self.odds + self.states - 1) * answered - total) / spread
 
-    def variance(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    def variance(self, counts: ArrayLike) -> NDArray[np.float64]:
         """Variance of `estimate` in each bin for the given true histogram, float64, shape (n, k).
 
         The answers of the c_x cells in x are x with probability t, those of the N - c_x others with probability o:
         (c_x t (1 - t) + (N - c_x) o (1 - o)) / (t - o)^2. For planning with histograms that are not secret.
 
         Raises:
-            TypeError: The histogram is not int64.
+            TypeError: The histogram has other values than whole numbers.
             ValueError: The shape or the range is wrong.
         """
-        check_counts(counts, self.states)
+        counts = checked_counts(counts, self.states)
         true, other = float(self.matrix[0][0]), float(self.matrix[0][1])
         others = counts.sum(axis=1, keepdims=True, dtype=np.float64) - counts
         return (counts * true * (1 - true) + others * other * (1 - other)) / (true - other) ** 2

@@ -44,7 +44,7 @@ from ..models.joint_distribution import JointTable, Query, check_table, exact_ch
 from ..models.markov_chain import MarkovChain, reachable
 from ..validation import PrivacyError, as_list, float_above, number, positive, whole
 from .discrete_laplace import DiscreteLaplace, check_level, rational_scale
-from .histogram import check_counts
+from .histogram import checked_counts
 from .sampling import Entropy
 
 Number: TypeAlias = int | Fraction
@@ -401,15 +401,15 @@ class WassersteinMechanism:
         require_composable(self)
         raise AssertionError  # pragma: no cover - the line above raises
 
-    def randomise(self, counts: NDArray[np.int64], entropy: Entropy | None = None) -> NDArray[np.int64]:
-        """Add independent noise to the answers of independent databases, int64 of any shape; the result has that shape.
+    def randomise(self, counts: npt.ArrayLike, entropy: Entropy | None = None) -> NDArray[np.int64]:
+        """Add independent noise to answers of independent databases: whole numbers of any shape, which the result has.
 
         Raises:
-            TypeError: The answers are not int64.
+            TypeError: The answers are no whole numbers.
             ValueError: The range is wrong. No answer is named in the message.
             EntropyError: The bit source is defective.
         """
-        check_counts(counts)
+        counts = checked_counts(counts)
         if not self.distance:
             return counts.copy()
         return DiscreteLaplace(self.scale).draw(counts.shape, entropy) + counts

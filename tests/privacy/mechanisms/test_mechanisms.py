@@ -60,10 +60,17 @@ class ContractOfAMechanism:
     def test_takes_no_rows(self) -> None:
         assert self.make(3).randomise(np.zeros((0, 3), dtype=np.int64)).shape == (0, 3)
 
-    @pytest.mark.parametrize("counts", [COUNTS.astype(float), COUNTS.astype(np.int32), COUNTS.astype(bool)])
-    def test_refuses_counts_of_another_type(self, counts: NDArray[Any]) -> None:
-        with pytest.raises(TypeError, match=r"counts: the type is .* int64"):
+    @pytest.mark.parametrize("counts", [COUNTS.astype(float), COUNTS.astype(bool), [[1.0, 2.0, 3.0]], [[True, 2, 3]]])
+    def test_refuses_counts_of_another_type(self, counts: Any) -> None:
+        with pytest.raises(TypeError, match=r"counts: the type is .* whole numbers"):
             self.make(3).randomise(counts)
+
+    @pytest.mark.parametrize("counts", [*map(COUNTS.astype, ("int32", "uint8", "uint64")), COUNTS.tolist()])
+    def test_takes_whole_numbers_of_any_type(self, counts: Any) -> None:
+        released = self.make(3).randomise(counts)
+        assert (released.shape, released.dtype) == (COUNTS.shape, np.int64)
+        with pytest.raises(ValueError, match=r"per bin of the mechanism: for one row give \[counts\]$"):
+            self.make(3).randomise(counts[0])
 
     @pytest.mark.parametrize("counts", [COUNTS[0], COUNTS[:, :2], COUNTS[None]])
     def test_refuses_another_shape(self, counts: NDArray[np.int64]) -> None:
