@@ -104,6 +104,10 @@ _REVERSIBLE = 1e-10
 """How far, relatively, the flows of a reversible chain may differ from their transposes."""
 
 _SHOWN = 8
+
+_ROWS_SHOWN = 4
+"""A chain of no more states is shown by its rows."""
+
 _TOO_RARE = "a state is rarer than double precision can say: merge rare bins"
 
 
@@ -214,8 +218,15 @@ class MarkovChain(Belief):
         return hash(self._key)
 
     def __repr__(self) -> str:
+        if self.states <= _ROWS_SHOWN:
+            start = "" if self.initial is None else f", {self.initial.tolist()}"
+            return f"MarkovChain({self.transition.tolist()}{start})"
         start = "stationary" if self.initial is None else "fixed"
-        return f"MarkovChain(states={self.states}, initial={start})"
+        try:
+            gap = f"{self.gap:.6g}"
+        except ChainError:
+            gap = "none"
+        return f"MarkovChain(states={self.states}, gap={gap}, initial={start})"
 
     def __reduce__(self) -> tuple[type[MarkovChain], tuple[FloatArray, FloatArray | None]]:
         # rebuilt by the constructor: a pickled array comes back writable

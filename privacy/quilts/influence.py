@@ -308,10 +308,19 @@ class Quilt:
     Attributes:
         left: Distance to the slot before, in slots.
         right: Distance to the slot after, in slots.
+
+    Raises:
+        TypeError: A distance is no whole number.
+        ValueError: A distance is below 1: the slot itself is in no quilt of it.
     """
 
     left: int | None
     right: int | None
+
+    def __post_init__(self) -> None:
+        for name, distance in (("left", self.left), ("right", self.right)):
+            if distance is not None:
+                whole(name, distance, "give a distance in slots, or None for an absent side", least=1)
 
     @property
     def card(self) -> int | None:

@@ -209,3 +209,11 @@ def test_a_chain_with_a_state_rarer_than_floats_hold_has_no_account(order):
     ):
         with pytest.raises(ChainError, match="rarer"):
             ask()
+
+
+def test_different_chains_look_different_and_small_ones_are_shown_whole() -> None:
+    assert repr(MarkovChain([[0.9, 0.1], [0.4, 0.6]])) == "MarkovChain([[0.9, 0.1], [0.4, 0.6]])"
+    assert repr(MarkovChain([[0.5, 0.5], [1, 0]], [1, 0])) == "MarkovChain([[0.5, 0.5], [1.0, 0.0]], [1.0, 0.0])"
+    lazy = MarkovChain(np.full((6, 6), 0.1) + 0.4 * np.eye(6))
+    assert repr(lazy) == "MarkovChain(states=6, gap=0.84, initial=stationary)"
+    assert repr(MarkovChain(np.eye(6), np.ones(6) / 6)) == "MarkovChain(states=6, gap=none, initial=fixed)"
