@@ -8,6 +8,7 @@ ledger nor settings.
 
 from __future__ import annotations
 
+import ast
 import csv
 import hashlib
 import io
@@ -233,9 +234,35 @@ def read_rows(path: str | Path, form: RowForm) -> pa.Table:
 def rows_in(data: bytes, form: RowForm) -> pa.Table:
     """The rows in the content of such a file."""
     if data.startswith(b"PAR1"):
-        return pq.read_table(pa.BufferReader(data)).select(form.schema.names).cast(form.schema)
-    plain = [{field.name: _value(row[field.name], field) for field in form.schema} for row in _plain(data)]
+        table = pq.read_table(pa.BufferReader(data))
+        for field in _apart(table.column_names, form):
+            parts = [table.column(name).combine_chunks() for name in _names_apart(field)]
+            joined = pa.StructArray.from_arrays(parts, names=[part.name for part in field.type])
+            table = table.append_column(field.name, joined)
+        return table.select(form.schema.names).cast(form.schema)
+    plain = [{field.name: _value(row[field.name], field) for field in form.schema} for row in _joined(data, form)]
     return pa.Table.from_pylist(plain, schema=form.schema)
+
+
+def _names_apart(field: pa.Field) -> list[str]:
+    """The columns that hold the fields of a struct where no struct can be written, as by Beam YAML."""
+    return [f"{field.name}_{part.name}" for part in field.type]
+
+
+def _apart(names: Iterable[str], form: RowForm) -> list[pa.Field]:
+    """The structs of a form that a file has as columns of their fields."""
+    there = set(names)
+    structs = [field for field in form.schema if pa.types.is_struct(field.type) and field.name not in there]
+    return [field for field in structs if there.issuperset(_names_apart(field))]
+
+
+def _joined(data: bytes, form: RowForm) -> Iterator[dict[str, Any]]:
+    """The rows of a file that is not Parquet, with the structs of the form."""
+    for row in _plain(data):
+        for field in _apart(row, form):
+            parts = zip(field.type, _names_apart(field), strict=True)
+            row[field.name] = {part.name: _value(row[name], part) for part, name in parts}
+        yield row
 
 
 def _plain(data: bytes) -> Iterable[dict[str, Any]]:
@@ -257,8 +284,24 @@ def _value(value: Any, field: pa.Field) -> Any:
     if pa.types.is_timestamp(kind):
         return parse_instant(value)
     if pa.types.is_boolean(kind):
-        return value == "true"
+        return _FLAGS[value]
+    if pa.types.is_list(kind):
+        return _list(value)
     return json.loads(value)
+
+
+def _list(text: str) -> Any:
+    """A list from its text, JSON or, as pandas writes lists of texts, Python."""
+    with suppress(ValueError):
+        return json.loads(text)
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, MemoryError, RecursionError):
+        raise ValueError("neither JSON nor a list of Python") from None
+
+
+#: Flags as texts: pandas writes those of Python.
+_FLAGS = {"true": True, "false": False, "True": True, "False": False}
 
 
 #: Endings of the files of a folder that hold rows.
@@ -280,8 +323,8 @@ def read_releases(path: str | Path | Sequence[str | Path]) -> pa.Table:
     read once.
 
     Args:
-        path: a file that a sink or ``quiltstream ledger export`` wrote (Parquet, Avro, JSON Lines or CSV; its first
-            bytes say which), the folder of a live job's sink, or several of these.
+        path: a file that a sink, ``quiltstream ledger export`` or a writer of Beam YAML wrote (Parquet, Avro, JSON
+            Lines or CSV; its first bytes say which), the folder of a live job's sink, or several of these.
 
     Returns:
         A table of ``quiltstream.schemas.releases.TIDY_SCHEMA``: domain, query, key and window; class of slots and bin
@@ -332,6 +375,7 @@ def _rows_in(path: Path) -> pa.Table:
         raise FileError(f"{path}: there is no such file; give what a sink wrote, or its folder") from None
     except _UNREADABLE as error:
         raise FileError(f"{path}: holds no releases ({reason(error)})") from None
+    names += [field.name for field in _apart(names, RELEASES)]
     absent = sorted({field.name for field in RELEASE_SCHEMA} - set(names) - set(_LATER))
     if absent:
         # names of columns of some other file may be data
@@ -354,7 +398,7 @@ def _rows_in(path: Path) -> pa.Table:
 def _first_wrong(path: Path, form: RowForm) -> str:
     """The first value of a file that is none of its column, where one value is what is wrong."""
     with suppress(*_UNREADABLE), open_regular(path) as file:
-        for number, row in enumerate(_plain(file.read()), 1):
+        for number, row in enumerate(_joined(file.read(), form), 1):
             for field in form.schema:
                 if limit := _limit(row, field):
                     return f"row {number}: {field.name} is {row.get(field.name)!r:.60}, but {limit}"

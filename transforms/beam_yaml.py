@@ -34,7 +34,8 @@ class PrivateHistogramsOfRows(beam.PTransform[Any, Any]):
     """Rows with the fields ``series``, ``time``, ``value`` to rows of releases.
 
     Args:
-        settings: path of a settings file, or the settings as a mapping; source and sink are not used.
+        settings: path of a settings file, or the settings as a mapping; source and sink are not used. In a mapping
+            quote the dates, ``start: "2013-01-01"``: Beam dumps the config as JSON, and dates of YAML are not JSON.
         accept_noise: as of `PrivateHistograms`.
         accept_stand_in: likewise.
         even_if_empty: likewise.
