@@ -12,11 +12,11 @@ CREATE TABLE releases (
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -234,6 +234,9 @@ _OF_ROWS = (
     "query_digest", "release_id",
 )  # fmt: skip
 
+#: Columns of a row of which nothing stands in the rows of its counts.
+_NOT_TIDY = "quilt", "by"
+
 #: One row a count of a release: :func:`tidy`.
 TIDY_SCHEMA = pa.schema(
     [
@@ -278,11 +281,12 @@ class _Layout:
         return [(label, name, low, high) for label in self.classes for name, low, high in bins]
 
 
-def tidy(released: pa.RecordBatch | pa.Table) -> pa.Table:
+def tidy(released: Any) -> pa.Table:
     """Released rows with one row a count: its class of slots, its bin, the count with its band, and where it is from.
 
     Args:
-        released: rows of ``RELEASE_SCHEMA``.
+        released: rows of ``RELEASE_SCHEMA``: a table, a record batch, several of these, or a data frame that Arrow
+            reads. A table of ``TIDY_SCHEMA``, as ``read_releases`` gives it, is returned as it is.
 
     Returns:
         Rows of ``TIDY_SCHEMA``, in the order of the rows and of their counts. Of a histogram of all slots the class is
@@ -291,9 +295,17 @@ def tidy(released: pa.RecordBatch | pa.Table) -> pa.Table:
         public.
 
     Raises:
-        ValueError: a row has another number of counts than bins and classes.
+        TypeError: these are no rows.
+        ValueError: a column is missing, or a row has another number of counts than bins and classes.
     """
-    table = (pa.Table.from_batches([released]) if isinstance(released, pa.RecordBatch) else released).combine_chunks()
+    table = _as_table(released)
+    if table.column_names == TIDY_SCHEMA.names:
+        return table
+    needed = pa.schema([field for field in RELEASE_SCHEMA if field.name not in _NOT_TIDY])
+    absent = [name for name in needed.names if name not in table.column_names]
+    if absent:
+        raise ValueError(f"released has not the column {absent[0]}: give rows as PrivateHistograms releases them")
+    table = table.select(needed.names).cast(needed).combine_chunks()
     layouts, of_row = _layouts(table)
     sizes = np.array([layout.size for layout in layouts], dtype=np.int64)[of_row]
     counts, parent, place = _cells(table.column("counts"), sizes)
@@ -317,6 +329,28 @@ def tidy(released: pa.RecordBatch | pa.Table) -> pa.Table:
     whole = table.select([*_OF_KEYS, "half_width_95", *_OF_ROWS]).take(pa.array(parent))
     found = [columns[name] if name in columns else whole.column(name) for name in TIDY_SCHEMA.names]
     return pa.table(found, schema=TIDY_SCHEMA)
+
+
+def _as_table(released: Any) -> pa.Table:
+    """Rows of Arrow, of what Arrow reads, or of a list of these, as one table.
+
+    Raises:
+        TypeError: they are none.
+    """
+    if isinstance(released, pa.Table):
+        return released
+    if isinstance(released, pa.RecordBatch):
+        return pa.Table.from_batches([released])
+    if hasattr(released, "__arrow_c_stream__"):
+        return pa.table(released)
+    if isinstance(released, Iterable) and not isinstance(released, (str, bytes, Mapping)):
+        parts = [_as_table(part) for part in cast("Iterable[Any]", released)]
+        return pa.concat_tables(parts) if parts else RELEASE_SCHEMA.empty_table()
+    kind = type(released).__name__
+    raise TypeError(
+        f"released is of the type {kind}, and must be a table or record batches of released rows: for files use "
+        "read_releases"
+    )
 
 
 def _layouts(table: pa.Table) -> tuple[list[_Layout], npt.NDArray[np.int64]]:

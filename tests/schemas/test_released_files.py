@@ -71,6 +71,22 @@ def test_a_frame_of_polars_is_made_by_arrow() -> None:
     assert frame.filter(pl.col("key") == "m2")["count"].to_list() == [4, 5, 6]
 
 
+def test_rows_are_taken_as_batches_frames_or_tidy_already() -> None:
+    batch = make_batch()
+    found = tidy(batch)
+    frame = pl.DataFrame(pl.from_arrow(batch))
+    reader = pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    for given in ([batch.slice(0, 1), batch.slice(1)], iter([batch]), frame, reader):
+        assert tidy(given).equals(found)
+    assert tidy(found) is found
+    assert tidy([]).num_rows == 0
+    for given, kind in (("rows.parquet", "str"), ([{"key": "m1"}], "dict"), (None, "NoneType")):
+        with pytest.raises(TypeError, match=f"released is of the type {kind}, .*: for files use read_releases"):
+            tidy(given)
+    with pytest.raises(ValueError, match="released has not the column key: give rows as PrivateHistograms"):
+        tidy(pa.table(batch.drop_columns(["key"])))
+
+
 def test_files_of_a_live_folder_are_read_together_and_each_row_once(tmp_path: Path) -> None:
     table = pa.Table.from_batches([make_batch()])
     write_rows(tmp_path / "one.parquet", "parquet", table.slice(0, 1))
