@@ -75,7 +75,7 @@ DEAD_LETTERS = RowForm(
 )
 
 
-def read_releases(path: str | Path) -> pa.Table:
+def read_release_rows(path: str | Path) -> pa.Table:
     """Read a file of releases of any of the formats, here or elsewhere, as a table of ``RELEASE_SCHEMA``."""
     if is_local(str(path)):
         return read_rows(path, RELEASES)

@@ -47,7 +47,7 @@ from ...transforms.sinks import (
     WriteRows,
     block_name,
     in_folder,
-    read_releases,
+    read_release_rows,
     write_block,
 )
 from ...transforms.sources.arriving_files import ArrivingFiles, StandardInput
@@ -265,7 +265,7 @@ def _table(settings: Settings) -> pa.Table | None:
 def _releases_in(path: str) -> pa.Table:
     try:
         _check_form(path, RELEASE_SCHEMA.names)
-        return read_releases(path)
+        return read_release_rows(path)
     except _UNREADABLE as error:
         raise _holds_something_else("sink", path, "releases", error) from error
 

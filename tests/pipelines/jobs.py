@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
 from quiltstream.schemas.releases import Release, releases_from_batch
-from quiltstream.transforms.sinks import read_releases
+from quiltstream.transforms.sinks import read_release_rows
 
 from ..forked import COMMAND, forker
 
@@ -95,7 +95,7 @@ class Job:
 
     def rows(self) -> list[Release]:
         """The released rows in the sink."""
-        return releases_from_batch(read_releases(self.sink))
+        return releases_from_batch(read_release_rows(self.sink))
 
 
 def job(folder: Path, rows: Iterable[Row] | None = None, **changes: Any) -> Job:

@@ -32,7 +32,7 @@ from quiltstream.store.errors import StoreReplaced
 from quiltstream.transforms import PrivateHistograms, checks, registration
 from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
 from quiltstream.transforms.private_histograms import policy_of, record_before
-from quiltstream.transforms.sinks import read_releases
+from quiltstream.transforms.sinks import read_release_rows
 
 from ..present import present
 from ..transforms.stubborn import StubbornFileSystem
@@ -303,7 +303,7 @@ def test_a_remote_live_sink_is_searched_for_unrecorded_releases(
     assert isinstance(settings.sink, FileSink)
     with Store(f"sqlite:///{tmp_path}/other.db", create=True) as store:
         found = files.sink(settings, "sink", settings.sink).unknown_ids(store)
-    assert sorted(found) == sorted(read_releases(made.sink)["release_id"].to_pylist())
+    assert sorted(found) == sorted(read_release_rows(made.sink)["release_id"].to_pylist())
 
 
 @pytest.mark.parametrize("scheme", ["file", "nowhere"])

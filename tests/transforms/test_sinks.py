@@ -24,7 +24,7 @@ from quiltstream.schemas import table_files
 from quiltstream.schemas.readings import REJECT_SCHEMA
 from quiltstream.schemas.releases import RELEASE_SCHEMA, Release, releases_from_batch
 from quiltstream.schemas.table_files import RELEASES, read_rows, write_parts
-from quiltstream.transforms.sinks import REJECTS, WriteRows, read_releases
+from quiltstream.transforms.sinks import REJECTS, WriteRows, read_release_rows
 
 from ..forked import forker
 from ..released import batch_from_releases, write_rows
@@ -83,7 +83,7 @@ def table(rows: list[Release]) -> pa.Table:
 def test_releases_are_read_back_unchanged_from_every_format(tmp_path, format_):
     path = tmp_path / "new" / "folder" / "out"
     write_rows(path, format_, table(ROWS[::-1]))
-    again = read_releases(path)
+    again = read_release_rows(path)
     assert again.schema.equals(RELEASE_SCHEMA, check_metadata=True)
     assert releases_from_batch(again) == ROWS
     assert [one.name for one in path.parent.iterdir()] == ["out"]
@@ -130,7 +130,7 @@ def test_packed_batches_are_written_as_one_unpacked_batch(tmp_path, monkeypatch,
     ]
     write_parts(tmp_path / "parts", format_, RELEASES.parts(packed), RELEASES)
     assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
-    assert releases_from_batch(read_releases(tmp_path / "parts")) == rows
+    assert releases_from_batch(read_release_rows(tmp_path / "parts")) == rows
     if format_ == "parquet":
         file = pq.ParquetFile(tmp_path / "parts")
         assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == [8, 8, 8, 6]
@@ -220,7 +220,7 @@ def test_the_transform_writes_all_windows_to_one_file_and_emits_its_path(tmp_pat
             | WriteRows(path, format_)
         )
         assert_that(written, equal_to([path]))
-    assert releases_from_batch(read_releases(path)) == ROWS
+    assert releases_from_batch(read_release_rows(path)) == ROWS
     write_rows(tmp_path / "plain", format_, table(ROWS))
     assert Path(path).read_bytes() == (tmp_path / "plain").read_bytes()
 
@@ -239,4 +239,4 @@ def test_a_remote_store_is_written_and_read_through_beams_file_systems(tmp_path,
         with beam.Pipeline(runner=FnApiRunner()) as pipeline:
             _ = pipeline | beam.Create([batch_from_releases(ROWS)]) | WriteRows("stubborn://out/file", format_)
     assert [one.name for one in (tmp_path / "out").iterdir()] == ["file"]
-    assert releases_from_batch(read_releases(tmp_path / "out" / "file")) == ROWS
+    assert releases_from_batch(read_release_rows(tmp_path / "out" / "file")) == ROWS

@@ -21,7 +21,7 @@ from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.store import tables
 from quiltstream.store.store import Store
-from quiltstream.transforms.sinks import read_releases
+from quiltstream.transforms.sinks import read_release_rows
 
 from ...released import write_rows
 from ...store.forging import reseal
@@ -76,7 +76,7 @@ def test_settings_of_another_query_are_reported_with_the_differing_field(copy: J
 
 
 def test_published_rows_that_differ_from_the_record_are_reported(copy: Job) -> None:
-    table = read_releases(copy.sink)
+    table = read_release_rows(copy.sink)
     rows = table.to_pylist()
     rows[3]["counts"][0] += 1
     rows[4]["release_id"] = "0" * 32
@@ -174,7 +174,7 @@ def test_a_query_is_checked_against_the_density_and_band_of_its_scale(ran: Job) 
 
 
 def test_counts_that_do_not_sum_to_their_public_total_are_reported(ran: Job) -> None:
-    rows = {row.release_id: row.to_dict() for row in releases_from_batch(read_releases(ran.sink))}
+    rows = {row.release_id: row.to_dict() for row in releases_from_batch(read_release_rows(ran.sink))}
     with Store(f"sqlite:///{ran.ledger}") as store:
         entries = store.entries()
     assert command.releases_look(rows, entries).differences == ()

@@ -16,7 +16,7 @@ from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.plan import make_plan
-from quiltstream.transforms.sinks import read_releases
+from quiltstream.transforms.sinks import read_release_rows
 
 from ..jobs import Done, call
 
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def first(folder: Path) -> tuple[Done, list[Release]]:
     done = call("demo", "--out", folder)
-    return done, releases_from_batch(read_releases(folder / "releases.parquet"))
+    return done, releases_from_batch(read_release_rows(folder / "releases.parquet"))
 
 
 def test_the_demo_shows_the_noise_that_belongs_to_its_data(first: tuple[Done, list[Release]]) -> None:
@@ -117,12 +117,12 @@ def test_a_repeated_demo_publishes_the_same_rows_and_charges_nothing(
     call("demo", "--out", folder).ended(
         0, "nothing was charged: all 52 windows were on record, and the same rows came out"
     )
-    assert releases_from_batch(read_releases(folder / "releases.parquet")) == first[1]
+    assert releases_from_batch(read_release_rows(folder / "releases.parquet")) == first[1]
 
 
 def test_the_demo_settings_run_without_the_demo(first: tuple[Done, list[Release]], folder: Path) -> None:
     call("run", folder / "settings.yaml").ended(0, "Nothing was charged")
-    assert releases_from_batch(read_releases(folder / "releases.parquet")) == first[1]
+    assert releases_from_batch(read_release_rows(folder / "releases.parquet")) == first[1]
     shown = call("ledger", "show", folder / "settings.yaml")
     assert shown.said(f"{first[1][-1].loss_after:.9f} after 52 windows charged; naive adding says 52")
 
@@ -135,7 +135,7 @@ def test_the_true_histogram_of_the_picture_equals_pipeline_and_plain_count(
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     settings = read_settings(tmp_path / "settings.yaml")
     publish(settings, PrivateHistograms(settings, noise="none"))
-    found = [list(row.counts) for row in releases_from_batch(read_releases(tmp_path / "releases.parquet"))]
+    found = [list(row.counts) for row in releases_from_batch(read_release_rows(tmp_path / "releases.parquet"))]
     history, feeder = split_households()
     truth = true_histograms(settings, feeder)
     assert truth.tolist() == found

@@ -12,7 +12,7 @@ import pytest
 from quiltstream.pipelines import data
 from quiltstream.schemas.model_file import Model
 from quiltstream.schemas.settings.job import read_settings
-from quiltstream.transforms.sinks import read_releases
+from quiltstream.transforms.sinks import read_release_rows
 
 from ...present import present
 from ..jobs import call
@@ -44,7 +44,7 @@ def test_every_example_settings_file_is_tested() -> None:
 def test_an_example_of_settings_runs(copied: Path, name: str) -> None:
     call("run", copied / name).ended(0)
     settings = read_settings(copied / name)
-    assert read_releases(settings.path(present(settings.sink).path)).num_rows == ROWS[name]
+    assert read_release_rows(settings.path(present(settings.sink).path)).num_rows == ROWS[name]
 
 
 def test_the_model_of_the_london_example_equals_a_fit_of_its_settings(copied: Path) -> None:

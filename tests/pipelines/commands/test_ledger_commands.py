@@ -23,7 +23,7 @@ from quiltstream.pipelines.commands import ledger as commands
 from quiltstream.schemas.settings.connectors import FileFormat
 from quiltstream.store.accounts import priced_anew
 from quiltstream.store.store import Store
-from quiltstream.transforms.sinks import read_releases
+from quiltstream.transforms.sinks import read_release_rows
 
 from ...released import write_rows
 from ..jobs import Job, call, job
@@ -127,7 +127,7 @@ def test_entries_and_releases_are_exported(ran: Job, tmp_path: Path) -> None:
 def test_the_export_of_the_releases_has_the_bytes_of_a_sink(ran: Job, tmp_path: Path, form: FileFormat) -> None:
     with Store(f"sqlite:///{ran.ledger}", create=False) as store:
         assert store.export(tmp_path / f"releases.{form}", "releases") == 14
-    write_rows(tmp_path / "sink", form, read_releases(ran.sink))
+    write_rows(tmp_path / "sink", form, read_release_rows(ran.sink))
     assert (tmp_path / f"releases.{form}").read_bytes() == (tmp_path / "sink").read_bytes()
     if form == "parquet":
         assert (tmp_path / "sink").read_bytes() == ran.sink.read_bytes()

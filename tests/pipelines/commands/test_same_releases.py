@@ -29,7 +29,7 @@ from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings.job import EXAMPLE, load_settings
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.sinks import read_releases
+from quiltstream.transforms.sinks import read_release_rows
 
 from ...tiers import some
 
@@ -80,7 +80,7 @@ def released(form: str, folder: Path, frame: pl.DataFrame) -> list[Release]:
     model = Model(belief, settings.space, settings.grid.interval_us, Provenance(method="written by a test"))
     model.save(folder / "model.json")
     publish(settings, PrivateHistograms(settings, noise="none"))
-    return releases_from_batch(read_releases(folder / "out" / "releases.parquet"))
+    return releases_from_batch(read_release_rows(folder / "out" / "releases.parquet"))
 
 
 def truth(frame: pl.DataFrame) -> dict[tuple[dt.datetime, str], list[int]]:

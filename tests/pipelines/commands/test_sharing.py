@@ -10,7 +10,7 @@ import yaml
 
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.store.store import Store
-from quiltstream.transforms.sinks import read_releases
+from quiltstream.transforms.sinks import read_release_rows
 
 from ..jobs import Done, call, job, readings, write_csv
 
@@ -89,7 +89,7 @@ def test_a_reading_of_another_domains_series_is_a_reject_without_a_roster(tmp_pa
     ).ended(0)
     assert json.loads(done.out)["operator_only"]["rejected"] == {"not-in-roster": 1}
     assert "m1" not in done.out + done.err
-    found = releases_from_batch(read_releases(tmp_path / "others.parquet"))
+    found = releases_from_batch(read_release_rows(tmp_path / "others.parquet"))
     assert {row.key for row in found} == {name for name, *_ in rows}
     assert len(found) == 8 * 6  # the days of the honest readings
 

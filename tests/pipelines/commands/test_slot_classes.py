@@ -17,7 +17,7 @@ import pytest
 
 from quiltstream.pipelines import data
 from quiltstream.schemas.releases import Release, releases_from_batch, tidy
-from quiltstream.transforms.sinks import read_releases
+from quiltstream.transforms.sinks import read_release_rows
 
 from ...present import present
 from ..jobs import HOMES, call, job
@@ -61,7 +61,7 @@ def test_the_weekly_profile_of_30_london_homes_lies_within_its_error_bands(tmp_p
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "data").symlink_to(Path(data.__file__).parent)
     call("run", tmp_path / "examples" / "london-profile.yaml").ended(0)
-    released = read_releases(tmp_path / "examples" / "out" / "london-profile.parquet")
+    released = read_release_rows(tmp_path / "examples" / "out" / "london-profile.parquet")
     rows = releases_from_batch(released)
     assert [len(row.counts) for row in rows] == [120] * WEEKS
     assert rows[0].classes == tuple(f"{hour:02}:00" for hour in range(24))
@@ -90,12 +90,12 @@ def test_the_weekly_profile_of_30_london_homes_lies_within_its_error_bands(tmp_p
 def test_every_format_has_the_classes(tmp_path: Path, form: str) -> None:
     one = job(tmp_path, by=["weekend", "hour"], sink={form: f"releases.{form}"})
     call("run", one.settings).ended(0)
-    rows = releases_from_batch(read_releases(tmp_path / f"releases.{form}"))
+    rows = releases_from_batch(read_release_rows(tmp_path / f"releases.{form}"))
     assert len(rows) == 14
     check_profile(rows, ("weekend", "hour"))
     assert call("ledger", "verify", one.settings).code == 0
     call("run", one.settings).ended(0)
-    assert releases_from_batch(read_releases(tmp_path / f"releases.{form}")) == rows
+    assert releases_from_batch(read_release_rows(tmp_path / f"releases.{form}")) == rows
 
 
 def check_profile(rows: list[Release], by: tuple[str, ...]) -> None:
@@ -155,7 +155,7 @@ def test_a_run_publishes_coarser_bins_of_the_domain_by_hour(tmp_path: Path) -> N
     # the states of the domain are in another query, whose two bins more have more noise
     fine = job(tmp_path, query="fine", privacy={"epsilon": 1.0, "budget": 2.0}, sink={"parquet": "fine.parquet"})
     assert call("run", fine.settings).code == 0
-    (width,) = {row.half_width_95 for row in releases_from_batch(read_releases(tmp_path / "fine.parquet"))}
+    (width,) = {row.half_width_95 for row in releases_from_batch(read_release_rows(tmp_path / "fine.parquet"))}
     assert rows[0].half_width_95 < width
 
 
