@@ -119,7 +119,7 @@ def _of_files(settings: Settings, estimate: Estimate, stop: int | None) -> Made:
     files, source = estimate.outside, settings
     if files is not None:
         given = FileSource(**files.model_dump(exclude_none=True))
-        source = settings.model_copy(update={"source": given})
+        source = settings.changed({"source": given})
     try:
         counts = transitions_in(source, None, stop)
         if files is not None:

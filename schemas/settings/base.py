@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -456,6 +456,11 @@ class Section(BaseModel):
             yield name, without_credentials(value) if isinstance(value, str) else value
 
 
+def _plain(value: Any) -> Any:
+    """A section as the document that it was parsed from; any other value as it is."""
+    return value.model_dump(by_alias=True, exclude_unset=True) if isinstance(value, BaseModel) else value
+
+
 class Document(Section):
     """The outermost section of a settings file."""
 
@@ -483,6 +488,20 @@ class Document(Section):
             raise SettingsError(problems_of(error, cls.explained)) from None
         settings._folder = Path() if folder is None else folder  # noqa: SLF001 - its own private attribute
         return settings
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """The settings with other values, all checked as a document's are; pydantic's own copy checks none.
+
+        Raises:
+            SettingsError: with one line for every mistake.
+        """
+        if not update:
+            return super().model_copy(deep=deep)
+        given = {name: _plain(value) for name, value in update.items()}
+        made = type(self).parse(_plain(self) | given, self._folder)
+        for name in self.__private_attributes__:
+            setattr(made, name, getattr(self, name))
+        return made
 
     @classmethod
     def load(cls, text: str, *, folder: Path | None = None, name: str = "settings") -> Self:

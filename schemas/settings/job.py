@@ -594,7 +594,7 @@ class Settings(Document):
 
     def changed(self, values: dict[str, Any]) -> Settings:
         """The settings with other values, which are taken as checked."""
-        made = self.model_copy(update=values)
+        made = super(Document, self).model_copy(update=values)  # pydantic's own, which checks nothing
         for name in ("grid", "space", "histogram", "classes", "schedule"):  # made anew of what they are made of
             vars(made).pop(name, None)
         return made

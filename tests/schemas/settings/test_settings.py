@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.job import EXAMPLE, Settings, load_settings, read_settings
+from quiltstream.schemas.settings.job import EXAMPLE, Accepted, Settings, load_settings, read_settings
 
 from ...present import present
 
@@ -218,3 +218,17 @@ def test_a_duration_from_python_may_be_a_timedelta(tmp_path: Path) -> None:
     for wrong in (dt.timedelta(0), dt.timedelta(days=-1)):
         with pytest.raises(SettingsError, match=r"windows\.size: duration '.*' is not a positive whole number"):
             Settings.parse({**given, "windows": {"size": wrong}})
+
+
+def test_a_copy_with_other_values_is_checked_as_a_document_is() -> None:
+    settings = load_settings(EXAMPLE).accepting(Accepted(noise=True))
+    copy = settings.model_copy(update={"privacy": {"epsilon": 2}, "states": {"edges": [500], "unit": "W"}})
+    assert (copy.privacy.epsilon, copy.space.size, copy.accepted) == (2.0, 2, Accepted(noise=True))
+    assert settings.model_copy(update={"query": settings.query}) == settings
+    for update, said in (
+        ({"query": "bad name\n"}, "query"),
+        ({"privacy": settings.privacy.model_copy(update={"epsilon": -1.0})}, r"privacy\.epsilon"),
+        ({"epsilom": 1.0}, "epsilom"),
+    ):
+        with pytest.raises(SettingsError, match=said):
+            settings.model_copy(update=update)
