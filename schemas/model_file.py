@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from .digests import digest, stable_hash
+from .digests import canonical_json, digest, stable_hash
 from .errors import QuiltstreamError
 from .files import MOST_MODEL_BYTES, mend_reading, read_regular, reason, write_whole
 from .slots import format_duration, parse_duration
@@ -156,6 +156,9 @@ class Model:
         interval_us: length of a slot in microseconds; ``None`` likewise.
         provenance: where it comes from.
         diagnostics: what the estimation found, for people.
+
+    Raises:
+        ModelError: the belief is not the canonical form of one.
     """
 
     belief: dict[str, Any]
@@ -163,6 +166,18 @@ class Model:
     interval_us: int | None
     provenance: Provenance
     diagnostics: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        given: Any = self.belief
+        if not isinstance(given, dict) or not isinstance(cast("dict[str, Any]", given).get("kind"), str):
+            then = "give belief.to_dict()" if hasattr(given, "to_dict") else "belief.to_dict() gives it"
+            raise ModelError(
+                f"belief is of the type {type(given).__name__}, and must be a dictionary with a kind: {then}"
+            )
+        try:
+            canonical_json(given)
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"belief is not plain JSON data ({error}): belief.to_dict() gives it") from None
 
     @property
     def model_id(self) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from ..privacy.accounting.ledger import Ledger
 from ..privacy.analysis.methods import METHODS, Method
@@ -36,7 +36,7 @@ from ..privacy.mechanisms.histogram import (
 from ..privacy.models.belief import Belief
 from ..privacy.models.classes import MixingBounds, everywhere, has_quilts, mixing_bounds
 from ..privacy.models.markov_chain import ChainError
-from ..privacy.models.serialisation import belief_from_dict
+from ..privacy.models.serialisation import KINDS, belief_from_dict
 from ..privacy.quilts.calibration import Calibration
 from ..privacy.validation import LEAST_EPSILON
 from ..schemas.model_file import STAND_IN_METHOD, Model, Provenance
@@ -458,6 +458,20 @@ def open_ledger(address: StoreAddress, *, over: bool = False) -> StoreAddress:
         return address.pinned(store.store_id)
 
 
+def not_a_model(given: object) -> str | None:
+    """What to do with a belief, or its plain form, in the place of a model; None for anything else."""
+    if isinstance(given, Belief):
+        made, plain = f"a {type(given).__name__}", "belief.to_dict()"
+    elif isinstance(given, Mapping) and cast("Mapping[str, Any]", given).get("kind") in KINDS:
+        made, plain = "the plain form of a belief", "belief"
+    else:
+        return None
+    return (
+        f"model is {made}, which says neither its states nor its interval: give "
+        f"Model({plain}, StateSpace(...), interval_us, Provenance(...)), all from quiltstream.schemas"
+    )
+
+
 def model_of(settings: Settings) -> Model:
     """The model a settings file names, or one made of the bounds it gives."""
     if isinstance(settings.model, EstimatedModel):
@@ -536,6 +550,8 @@ def make_plan(settings: Settings, model: Model | None = None, *, noise: Noise = 
         ChainError: the mechanism has no noise for the belief, for example because P P* is reducible.
     """
     model = model_of(settings) if model is None else model
+    if why := not_a_model(model):
+        raise SettingsError(why)
     grid, space, schedule, privacy = settings.grid, settings.space, settings.schedule, settings.privacy
     model.check_fits(space, grid.interval_us)
     _check_widths(grid, space, schedule)

@@ -18,15 +18,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from os import PathLike
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam import typehints
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
-from apache_beam.pvalue import AsSingleton
+from apache_beam.pvalue import AsSingleton, PBegin, PCollection
 from apache_beam.transforms.window import GlobalWindows
 
 from ..schemas.errors import QuiltstreamError
@@ -54,8 +55,8 @@ from .aggregate.release import (
     SumTallies,
 )
 from .checks import check_hosts, check_modes, check_plan, check_watermarks
-from .common.batches import READINGS, counter_name, reading_columns
-from .plan import Plan, make_plan
+from .common.batches import READINGS, ReadingsError, counter_name, reading_columns
+from .plan import Plan, make_plan, not_a_model
 from .registration import Discovered, Tally, register, sum_tallies, words_of
 from .sources.contract import PartitionedSource, Reader, SourceBatch
 from .sources.reader import PollingPolicy, ReadLive
@@ -66,7 +67,10 @@ _SHARDED = typehints.Tuple[int, Any]
 
 
 class Histograms(NamedTuple):
-    """The outputs of :class:`PrivateHistograms`, each a ``PCollection`` of Arrow record batches."""
+    """The outputs of :class:`PrivateHistograms`, each a ``PCollection`` of Arrow record batches.
+
+    No transform takes the three together: take ``.releases``, as in ``published.releases | beam.Map(print)``.
+    """
 
     releases: Any
     refused: Any
@@ -113,7 +117,9 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         super().__init__()
         _check_arguments(
             settings,
+            model,
             noise,
+            fields,
             even_if_empty=even_if_empty,
             accept_noise=accept_noise,
             accept_stand_in=accept_stand_in,
@@ -189,10 +195,16 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
     def expand(self, input_or_inputs: Any) -> Histograms:
         """Build the graph.
 
+        Args:
+            input_or_inputs: the readings, one ``PCollection``.
+
+        Raises:
+            ReadingsError: it is something else, or readings are of a type that is not taken.
+
         A live query is put on record now. One over readings that end is tried now, where windows and roster are known,
         and put on record when all readings are encoded and one of them counts, before anything is charged.
         """
-        plan, readings = self._plan, input_or_inputs
+        plan, readings = self._plan, _one_collection(input_or_inputs)
         if not isinstance(readings.windowing.windowfn, GlobalWindows):  # the windows here are the schedule's
             readings = readings | "All time" >> beam.WindowInto(GlobalWindows())
         live, runner = not readings.is_bounded, type(readings.pipeline.runner).__name__
@@ -246,20 +258,47 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         released = counted | "Release" >> beam.ParDo(ReleaseHistograms(plan, live=live), registration).with_outputs(
             REFUSED, main="releases"
         )
-        return Histograms(
-            releases=released.releases,
-            refused=released[REFUSED],
-            rejected=encoded[REJECTED],
+        outputs = Histograms(released.releases, released[REFUSED], encoded[REJECTED])
+        for output in outputs:
+            output.element_type = pa.RecordBatch
+        return outputs
+
+
+def _one_collection(given: Any) -> Any:
+    """What the transform is applied to, if it is one collection.
+
+    Raises:
+        ReadingsError: it is a pipeline, or several collections.
+    """
+    if isinstance(given, PCollection):
+        return cast("Any", given)
+    if isinstance(given, (tuple, list, dict)):
+        what = "several collections"
+        then = "put these together first, (one, other) | beam.Flatten() | PrivateHistograms(...)"
+    else:
+        what = (
+            "a pipeline, which has no readings" if isinstance(given, PBegin) else f"of the type {type(given).__name__}"
         )
+        then = "read them first, pipeline | beam.Create(readings) | PrivateHistograms(...)"
+    raise ReadingsError(f"PrivateHistograms is applied to {what}, and takes one PCollection of readings: {then}")
 
 
-def _check_arguments(settings: Any, noise: Any, **flags: Any) -> None:
+def _check_arguments(settings: Any, model: Any, noise: Any, fields: Iterable[str], **flags: Any) -> None:
     """Refuse arguments of other types, which an untyped pipeline may give: a text that says no is true.
 
     Raises:
         SettingsError: naming each.
     """
     problems: list[str] = []
+    for name in fields:
+        if name not in Settings.model_fields:
+            alike = get_close_matches(name, flags, 1)
+            # fields that are like no argument are for the check of the settings, which have none beside an object
+            if alike or settings is not None:
+                then = f"write {alike[0]}" if alike else "leave it out"
+                problems.append(f"{name} is neither an argument of PrivateHistograms nor a setting; {then}")
+    if why := not_a_model(model):
+        problems.append(why)
     if settings is not None and not isinstance(settings, Settings):
         kind = type(settings).__name__
         then = "PrivateHistograms(Settings.parse(...)), or its fields as keyword arguments, PrivateHistograms(**fields)"

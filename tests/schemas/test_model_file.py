@@ -54,7 +54,8 @@ def edited(**changes):
         (MODEL.to_json().replace("0.9", "1e400"), "not JSON, or no numbers of a model"),
         (MODEL.to_json().replace("0.9", "9" * 5_000), "not JSON, or no numbers of a model"),
         ("[" * 100_000, "not JSON, or no numbers of a model"),
-        (edited(belief=json.loads('{"a":' * 400 + "1" + "}" * 400)), "it was edited"),
+        (edited(belief={"kind": "chain", "a": json.loads('{"a":' * 400 + "1" + "}" * 400)}), "it was edited"),
+        (edited(belief={"transition": [[1.0]]}), "damaged or incomplete"),
     ],
 )
 def test_an_invalid_model_file_is_refused(text, message):
@@ -93,3 +94,16 @@ def test_a_model_without_the_right_to_read_it_is_reported_so(monkeypatch, tmp_pa
     monkeypatch.setattr("quiltstream.schemas.model_file.read_regular", refused)
     with pytest.raises(ModelError, match=r"\(Permission denied\); give this user the right to read it$"):
         Model.load(tmp_path / "model.json")
+
+
+@pytest.mark.parametrize(
+    ("belief", "said"),
+    [
+        (StateSpace((250.0,), "W"), r"belief is of the type StateSpace, .*: give belief\.to_dict\(\)"),
+        ({"transition": [[1.0]]}, "belief is of the type dict, and must be a dictionary with a kind"),
+        ({"kind": "chain", "transition": {1}}, r"belief is not plain JSON data \(.*set.*\): belief\.to_dict"),
+    ],
+)
+def test_a_model_of_what_is_no_plain_belief_is_refused(belief, said):
+    with pytest.raises(ModelError, match=said):
+        Model(belief, None, None, Provenance(method="given"))

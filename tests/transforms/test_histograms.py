@@ -3,7 +3,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import apache_beam as beam
 import polars as pl
@@ -12,15 +12,18 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.data import path as shipped
+from quiltstream.privacy import MarkovChain
+from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings
+from quiltstream.schemas.states import StateSpace
 from quiltstream.store.address import StoreAddress
 from quiltstream.store.connection import Database
 from quiltstream.store.errors import BudgetRefused, RegistrationConflict
 from quiltstream.store.store import Store
-from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms import PrivateHistograms, ReadingsError, make_plan
 from quiltstream.transforms.aggregate import encode
 from quiltstream.transforms.checks import check_hosts
 
@@ -29,6 +32,7 @@ from .truth import cells, histograms
 
 DAY = 48
 EDGES = [250.0, 500.0, 1000.0, 2000.0]
+CHAIN = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
 ORIGIN = 1_356_998_400_000_000  # 2013-01-01T00:00Z
 
 
@@ -275,6 +279,11 @@ def test_settings_are_given_once_as_an_object_or_as_fields(tmp_path):
         ({"accept_noise": "no"}, r"accept_noise is 'no', and must be True or False"),
         ({"accept_stand_in": 1, "even_if_empty": None}, r"even_if_empty is None.*\n.*accept_stand_in is 1"),
         ({"by_watermark": "true"}, r"by_watermark is 'true'"),
+        ({"accept_nois": True}, "accept_nois is neither an argument of .* nor a setting; write accept_noise"),
+        ({"settings": None, "accept_standin": True}, "accept_standin is neither .*; write accept_stand_in"),
+        ({"zeal": True}, "zeal is neither .*; leave it out"),
+        ({"model": CHAIN}, r"model is a MarkovChain, .*: give Model\(belief\.to_dict\(\), StateSpace\(\.\.\.\)"),
+        ({"model": CHAIN.to_dict()}, r"model is the plain form of a belief, .*: give Model\(belief, StateSpace\("),
     ],
 )
 def test_arguments_of_another_type_are_refused_by_name(tmp_path, said, message):
@@ -282,6 +291,23 @@ def test_arguments_of_another_type_are_refused_by_name(tmp_path, said, message):
     with pytest.raises(SettingsError, match=message) as caught:
         PrivateHistograms(**given)
     assert "job.yaml" not in str(caught.value)  # a text may be the settings, with a password
+
+
+def test_a_belief_is_a_model_only_with_its_states_and_interval(tmp_path):
+    with pytest.raises(SettingsError, match="model is a MarkovChain, which says neither its states nor its interval"):
+        make_plan(settings(tmp_path), cast("Any", CHAIN))
+    job = settings(tmp_path, states={"edges": [500], "unit": "W"})
+    model = Model(CHAIN.to_dict(), StateSpace((500.0,), "W"), 1_800_000_000, Provenance("given by hand"))
+    assert PrivateHistograms(job, model=model).plan.model == model
+
+
+def test_what_is_no_collection_of_readings_is_refused_with_the_next_step(tmp_path):
+    pipeline = beam.Pipeline()
+    both = tuple(pipeline | name >> beam.Create([{"series": "m1"}]) for name in ("one", "other"))
+    for given, said in ((pipeline, "a pipeline, which has no readings"), (both, r"several collections.*beam\.Flatten")):
+        with pytest.raises(ReadingsError, match=f"is applied to {said}"):
+            _ = given | said >> PrivateHistograms(settings(tmp_path))
+    assert [one.element_type for one in both[0] | PrivateHistograms(settings(tmp_path))] == [pa.RecordBatch] * 3
 
 
 def test_fields_make_the_same_plan_as_a_settings_object(tmp_path):
