@@ -258,10 +258,14 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         released = counted | "Release" >> beam.ParDo(ReleaseHistograms(plan, live=live), registration).with_outputs(
             REFUSED, main="releases"
         )
-        outputs = Histograms(released.releases, released[REFUSED], encoded[REJECTED])
-        for output in outputs:
-            output.element_type = pa.RecordBatch
-        return outputs
+        return _of_batches(Histograms(released.releases, released[REFUSED], encoded[REJECTED]))
+
+
+def _of_batches(outputs: Histograms) -> Histograms:
+    """The outputs, which say what their elements are."""
+    for output in outputs:
+        output.element_type = pa.RecordBatch
+    return outputs
 
 
 def _one_collection(given: Any) -> Any:
