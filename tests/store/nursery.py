@@ -9,8 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..present import present
-
 
 class Nursery:
     """The other end of ``workers.py``."""
@@ -26,13 +24,14 @@ class Nursery:
     def run(self, *commands: dict[str, Any]) -> list[dict[str, Any]]:
         """Run workers at once and wait for all; a killed one answers ``{"killed": True}``."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         if len(commands) > 1:
             # they wait for each other, or the first would be done before the last is forked
             not_before = time.time() + 0.05
             commands = tuple({**command, "not_before": not_before} for command in commands)
         self._process.stdin.write(json.dumps(commands) + "\n")
         self._process.stdin.flush()
-        answers = json.loads(present(self._process.stdout).readline())
+        answers = json.loads(self._process.stdout.readline())
         assert not [answer for answer in answers if answer.get("error") == "unexpected"], answers
         return answers
 

@@ -28,8 +28,6 @@ from sqlalchemy.engine.default import DefaultDialect
 from quiltstream.store import Store, StoreAddress, StoreError
 from quiltstream.store.merge import merge
 
-from ..present import present
-
 _spec = importlib.util.spec_from_file_location("store_samples", Path(__file__).with_name("samples.py"))
 assert _spec is not None
 assert _spec.loader is not None
@@ -139,7 +137,8 @@ def merge_job(command: dict[str, Any], boundaries: Boundaries) -> dict[str, Any]
 def change_job(command: dict[str, Any], boundaries: Boundaries) -> dict[str, Any]:
     """Let another belief join a domain's, or follow it at a slot with a query that goes on; an estimate leads to it."""
     store = Store(command["url"], wait=30, create=True)
-    held = present(store.registered(command["domain"], "weekly"))
+    held = store.registered(command["domain"], "weekly")
+    assert held is not None
     slot, belief = command["slot"], samples.OTHER.to_dict()
     change = samples.BeliefChange("joined" if slot is None else "switched", belief, "model-2", slot)
     at = 192 if slot is None else slot
