@@ -846,7 +846,7 @@ def _said_units(table: pa.Table) -> str:
 def _has_units(table: pa.Table, name: str) -> bool:
     """Whether nearly all texts of a column are numbers with a unit behind them."""
     tried = _tried([str(text).strip() for text in table[name].drop_null().to_pylist()])
-    return bool(tried) and sum(map(bool, map(_WITH_UNIT.fullmatch, tried))) >= _NEARLY_ALL * len(tried)
+    return bool(tried) and sum(bool(_WITH_UNIT.fullmatch(one)) for one in tried) >= _NEARLY_ALL * len(tried)
 
 
 def _labelled(found: _Numbers, times: _Times, label: str) -> _Seen:
