@@ -299,7 +299,7 @@ class Registrar:
     ) -> tuple[Row, QuerySpec]:
         """Let another roster hold from the first window that is not charged: a new version, and an event on record."""
         old, new = roster_text(held.roster), roster_text(roster)
-        conflict = partial(RegistrationConflict, f"query {held.name!r}", "roster", old, new)
+        conflict = partial(RegistrationConflict.of, f"query {held.name!r}", "roster", old, new)
         if held.roster.digest != self.roster:
             raise conflict(_RACE_ADVICE)
         start = recorded_rows.first_open(self.connection, known["id"], held.schedule)

@@ -36,7 +36,7 @@ from ..privacy.mechanisms.histogram import (
 from ..privacy.models.belief import Belief
 from ..privacy.models.classes import MixingBounds, everywhere, has_quilts, mixing_bounds
 from ..privacy.models.markov_chain import ChainError
-from ..privacy.models.serialisation import KINDS, belief_from_dict
+from ..privacy.models.serialisation import KINDS, belief_from_dict, check_belief
 from ..privacy.quilts.calibration import Calibration
 from ..privacy.validation import LEAST_EPSILON
 from ..schemas.model_file import STAND_IN_METHOD, Model, Provenance
@@ -460,12 +460,14 @@ def open_ledger(address: StoreAddress, *, over: bool = False) -> StoreAddress:
 
 def not_a_model(given: object) -> str | None:
     """What to do with a belief, or its plain form, in the place of a model; None for anything else."""
-    if isinstance(given, Belief):
-        made, plain = f"a {type(given).__name__}", "belief.to_dict()"
-    elif isinstance(given, Mapping) and cast("Mapping[str, Any]", given).get("kind") in KINDS:
+    if isinstance(given, Mapping) and cast("Mapping[str, Any]", given).get("kind") in KINDS:
         made, plain = "the plain form of a belief", "belief"
     else:
-        return None
+        try:
+            check_belief(given)
+        except TypeError:
+            return None
+        made, plain = f"a {type(given).__name__}", "belief.to_dict()"
     return (
         f"model is {made}, which says neither its states nor its interval: give "
         f"Model({plain}, StateSpace(...), interval_us, Provenance(...)), all from quiltstream.schemas"

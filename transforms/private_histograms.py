@@ -258,14 +258,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         released = counted | "Release" >> beam.ParDo(ReleaseHistograms(plan, live=live), registration).with_outputs(
             REFUSED, main="releases"
         )
-        return _of_batches(Histograms(released.releases, released[REFUSED], encoded[REJECTED]))
-
-
-def _of_batches(outputs: Histograms) -> Histograms:
-    """The outputs, which say what their elements are."""
-    for output in outputs:
-        output.element_type = pa.RecordBatch
-    return outputs
+        return Histograms(released.releases, released[REFUSED], encoded[REJECTED])
 
 
 def _one_collection(given: Any) -> Any:
