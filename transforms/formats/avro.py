@@ -728,7 +728,7 @@ def _opened(
         raise _damaged(path, error, "at its header") from None
     needed = columns(kinds) if callable(columns) else columns
     try:
-        shapes = Shapes(fastavro.parse_schema(bare(writer_schema)))
+        shapes = Shapes(fastavro.parse_schema(_with_decimals(bare(writer_schema), needed.names)))
         read = _reading(shapes, needed)
         meanings = {name: reads(name, kinds[name]) for name in needed.names}
         stream.seek(header.end)
@@ -740,6 +740,21 @@ def _opened(
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
         raise _damaged(path, error, "at its header") from None
     return read, meanings, blocks
+
+
+def _with_decimals(schema: Any, names: Iterable[str]) -> Any:
+    """A record whose wanted fields have decimals for floats of 32 bits that other types stand beside in a union.
+
+    Of a column of nothing else :class:`Meaning` makes them, all at once.
+    """
+    wanted = frozenset(names)
+    fields = [
+        one | {"type": decimal_floats(one["type"])}
+        if one["name"] in wanted and isinstance(one["type"], list) and not Meaning.of(one["type"]).single
+        else one
+        for one in schema["fields"]
+    ]
+    return schema | {"fields": fields}
 
 
 def _block_rows(block: RecordBlock, read: ReadRecord, gathered: _Gathered, batch_rows: int) -> Iterator[RawRows]:
