@@ -158,7 +158,8 @@ def density_with_room(belief: Mapping[str, Any], epsilon: float, beside: tuple[f
     both streams has more than D + d, and a loss never falls as a density rises (``privacy.accounting.sweep``). So the
     stream alone costs at most epsilon, and both together cost at most e + epsilon, for any windows of the two and
     before, at and after a change at any slot. The first bound does not imply the second: two streams may cost more
-    together than the sum of what each costs alone.
+    together than the sum of what each costs alone. Neither holds for a change to a belief that mixes more slowly, nor
+    for two changes so close that the chain does not forget in between: the ledger prices those, and may refuse them.
 
     Args:
         belief: canonical form of the account's belief.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import numpy as np
@@ -302,6 +303,29 @@ def test_two_streams_with_room_lose_at_most_both_epsilons_by_enumeration(data: s
     for charges, most in ((tables, epsilon), ([(0, length, own), *tables], epsilon + other)):
         assert reference.changing_loss(start, steps, charges) <= most
         assert reference.changing_loss(start, steps, charges, counts=True) <= most
+
+
+@pytest.mark.parametrize(
+    ("slower", "raised", "together"), [((0.18, 0.7), 1.2, 2.1), ((0.15, 0.6), 1.9, 2.3), ((0.1, 0.5), math.inf, 2.8)]
+)
+def test_a_change_to_slower_bounds_needs_more_noise_or_a_larger_budget(
+    slower: tuple[float, float], raised: float, together: float
+) -> None:
+    """The numbers of the page on estimates: weekly tables beside daily windows of half-hours, both epsilons 1."""
+    held, other = MixingBounds(0.2, 0.75), MixingBounds(*slower)
+    own = density_with_room(held.to_dict(), 1.0)
+    tables = Schedule(336, 336, 0, None, density_with_room(held.to_dict(), 1.0, (own, 1.0)))
+    ledger = Ledger(held)
+    ledger.switch(336, other)
+
+    def cost(times: float) -> float:
+        following = density_with_room(other.to_dict(), 1.0) / times
+        return ledger.extended_loss([Schedule(48, 48, 0, 336, own), Schedule(48, 48, 336, None, following), tables])
+
+    assert cost(1.04) <= together
+    assert cost(1.04) > 2
+    assert cost(min(raised, 4.0)) <= 2 or raised > 4
+    assert cost(4.0) > 2 or raised <= 4
 
 
 def test_a_target_too_small_beside_another_stream_is_refused() -> None:
