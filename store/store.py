@@ -5,6 +5,7 @@ A :class:`Store` is a small value: it holds an address, travels to any worker, a
 
 from __future__ import annotations
 
+import inspect
 import os
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -60,6 +61,22 @@ def _writing(function: Callable[Concatenate[Connection, _P], _T]) -> Callable[Co
     return method
 
 
+def _as_methods(store: type[Store]) -> type[Store]:
+    """The class whose methods made of functions have the class's names for them, and the store as first parameter.
+
+    A bound method is pickled by its name.
+    """
+    for name, method in list(vars(store).items()):
+        if hasattr(method, "__wrapped__"):
+            asked = inspect.signature(method)
+            _, *others = asked.parameters.values()
+            first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            method.__signature__ = asked.replace(parameters=[first, *others])
+            method.__name__, method.__qualname__, method.__module__ = name, f"{store.__name__}.{name}", store.__module__
+    return store
+
+
+@_as_methods
 class Store:
     """The ledger of record at an address.
 

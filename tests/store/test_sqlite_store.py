@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import pickle
 import sqlite3
 import stat
 import subprocess
@@ -344,3 +346,17 @@ def test_a_database_error_shows_only_its_kind(store: Store) -> None:
         )
     assert "secret" not in str(caught.value)
     assert "IntegrityError" in str(caught.value)
+
+
+def test_a_method_made_of_a_function_is_pickled_and_documented_as_the_stores(store: Store) -> None:
+    held = store.register(domain(), query())
+    made = [name for name, method in vars(Store).items() if hasattr(method, "__wrapped__")]
+    assert {"price_change", "flagged", "succeed"} <= set(made)
+    for name in made:
+        method = getattr(Store, name)
+        assert pickle.loads(pickle.dumps(method)) is method
+        assert pickle.loads(pickle.dumps(getattr(store, name))).__func__ is method
+        first, *others = inspect.signature(method).parameters
+        assert first == "self"
+        assert "connection" not in others
+    assert pickle.loads(pickle.dumps(store.next_start))(held) == store.next_start(held)
