@@ -532,7 +532,9 @@ def _versions(connection: Connection, newest: Row, made: Registration, rows: lis
         # a version for windows none of which was charged is replaced by the next one
         while visible and visible[-1][1]["start"] >= row["start"]:
             visible.pop()
-        visible.append((number, row))
+        # charges of a running job repeat a roster, window by window
+        repeats = bool(visible) and visible[-1][1]["roster_id"] == row["roster_id"]
+        visible.append((number, {**row, "start": visible.pop()[1]["start"]} if repeats else row))
     used = {row["roster_id"] for _, row in visible} | {row["roster_id"] for _, _, row in settling}
     older = used - {newest["roster_id"]}
     rosters = {newest["roster_id"]: made.query.roster} | recorded_rows.read_rosters(connection, older)
