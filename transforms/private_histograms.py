@@ -192,6 +192,11 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         """What will be charged and how much noise is drawn."""
         return self._plan
 
+    @property
+    def begun(self) -> Registration | None:
+        """What was on record before the job, where it goes on with the state of another one."""
+        return self._begun
+
     def expand(self, input_or_inputs: Any) -> Histograms:
         """Build the graph.
 
@@ -221,11 +226,11 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             check_watermarks(plan, runner)
         plan = plan.opened()  # workers find the ledger, and never make one
         seen: Any = None
-        begun = self._begun
-        if begun is None and live:
-            begun = record_before(plan, readings.pipeline.options)
+        begun = self._begun or (record_before(plan, readings.pipeline.options) if live else None)
         if live or (plan.resolved and plan.schedule.bounded):
             registration: Any = register(plan, trial=not live)
+            if begun is not None and begun.revision == registration.revision:
+                begun = None  # the graph has it already
             if by_watermark:
                 policy = policy_of(plan, registration, self._lateness_us, runner)
                 readings = _with_clock(readings, ReadLive(WallClock(), policy, grouped=grouped))

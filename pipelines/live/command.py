@@ -192,7 +192,8 @@ def run_to_end(
     job = live_job(settings, histograms, beam_options, opts.word, until_us=until_us)
     # every later opening insists on the ledger that this job began with
     ledger = job.follower.store.address
-    settings, histograms = settings.changed({"ledger_id": ledger.store_id}), histograms.in_ledger(ledger)
+    settings = settings.changed({"ledger_id": ledger.store_id})
+    histograms = histograms.in_ledger(ledger, begun=job.begun)
     ran = Ran(None, stopped=True, flink=job.flink)
     restarts = Restarts(settings.live.restarts, once=settings.source is not None and bool(settings.source.stdin))
     waits = Waits(say)
@@ -383,7 +384,7 @@ def _begun_again(
     """The same job once more; its roster is read again, which may have changed meanwhile."""
     plan = histograms.plan
     now = make_plan(settings, plan.model, noise=plan.noise).with_sigma(plan.calibration.sigma)
-    chosen = histograms if now.roster == plan.roster else PrivateHistograms.of(now)
+    chosen = histograms if now.roster == plan.roster else PrivateHistograms.of(now, begun=histograms.begun)
     return live_job(settings, chosen, beam_options, Word(forgiven=forgiven), until_us=until_us)
 
 

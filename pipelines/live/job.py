@@ -106,7 +106,8 @@ def live_job(
     sink, rejects = way.sinks(settings)
     plan = plan.opened()
     histograms = histograms.in_ledger(plan.address)
-    begun = record_before(plan, options)
+    # a job that is begun again takes up what the first one did
+    begun = histograms.begun or record_before(plan, options)
     follower = Follower(plan, register(plan))
     _check_endless(plan, follower.registration)
     if ready.marked:
@@ -149,6 +150,7 @@ def live_job(
         pool,
         memory,
         word.forgiven | frozenset(unknown.names),
+        begun,
     )
 
 

@@ -35,6 +35,7 @@ from quiltstream.pipelines.live.restarts import (
 from quiltstream.pipelines.live.runner import PrismRunner
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import PubSubSource
+from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
 from quiltstream.store.errors import (
     BudgetRefused,
@@ -46,6 +47,8 @@ from quiltstream.store.errors import (
     StoreReplaced,
     StoreUnavailable,
 )
+from quiltstream.transforms.plan import make_plan
+from quiltstream.transforms.registration import register
 from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ...transforms.pubsub.fake import clients_error
@@ -495,6 +498,17 @@ def test_a_restart_reads_the_roster_again(tmp_path: Path, attempts: list[Pipelin
     attempts += [Pipeline(Failing(PANIC, join))]
     done = run(one, "--json").ended(0)
     assert json.loads(done.out.splitlines()[-1])["rows"] == 5 * 7
+
+
+def test_a_restart_takes_up_the_state_that_the_first_job_took_up(tmp_path: Path, attempts: list[Pipeline]) -> None:
+    """Its first job changed the roster, and what the state before it had rejected is known from before that."""
+    one = made(tmp_path, group_by=None, roster={"file": "roster.csv"})
+    register(make_plan(read_settings(one.settings)))
+    path = one.folder / "roster.csv"
+    path.write_text(path.read_text(encoding="utf-8") + "m9,north\n", encoding="utf-8")
+    attempts += [Pipeline(Failing(PANIC))]
+    done = run(one, "--json", "--", "--savepoint_path=file:///x").ended(0)
+    assert json.loads(done.out.splitlines()[-1])["rows"] == 5 * 6
 
 
 # What is away is waited for
