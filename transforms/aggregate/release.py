@@ -174,12 +174,19 @@ class ChargeAndCount(beam.DoFn):
             return
         complete = {one.window for one in counted if one.complete}
         registration = self._registration = self._store.charge_windows(self._registration, complete, self._begun)
-        seen = registration if self._begun is None else registration.as_begun(self._begun)
+        complete = {window for window in complete if self._has_counted(registration, window)}
         for one in counted:
-            known, charged = seen.roster_of(one.window), registration.roster_of(one.window)
-            whole = one.complete and (known == charged or known.groups_of.keys() >= charged.groups_of.keys())
-            for tally in self._tallies(registration, replace(one, complete=whole)):
+            for tally in self._tallies(registration, replace(one, complete=one.complete and one.window in complete)):
                 yield one.place.with_value(tally)
+
+    def _has_counted(self, registration: Registration, window: Window) -> bool:
+        """Whether readings of every series that a window was charged with were taken."""
+        if self._begun is None:
+            return True
+        # a job over readings that end looks for no other roster
+        seen = registration.as_begun(self._begun) if self._live else self._begun
+        known, charged = seen.roster_of(window), registration.roster_of(window)
+        return known == charged or known.groups_of.keys() >= charged.groups_of.keys()
 
     def _tallies(self, registration: Registration, one: Counted) -> Iterator[tuple[int, Tally]]:
         """The histograms of a window by its roster; without counts where the window is not complete."""

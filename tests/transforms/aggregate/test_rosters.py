@@ -311,6 +311,8 @@ def test_windows_that_overlap_a_change_keep_the_roster_before_it(tmp_path, monke
     late = (MID - ORIGIN) // (HOUR // 2)
     wanted = {(at, at + DAY): alone("abdef") if at > late else alone("abcde") for at in starts}
     assert on_record(job) == expected(frame, wanted)
+    # however many charges there were before the new roster held
+    assert [version.start for version in held_by(job).versions] == [0, late // 12 * 12 + 12]
 
 
 def test_a_job_with_the_state_of_another_takes_a_new_roster_as_a_running_one(tmp_path, monkeypatch):
@@ -370,6 +372,31 @@ def test_a_window_that_another_job_charged_is_not_published_without_readings(tmp
     play(events, newer)
     wanted = {day(n): alone("abdef") if n else alone("abcde") for n in range(3)}
     assert on_record(newer) == expected(frame, wanted)
+
+
+def test_a_batch_run_publishes_no_window_of_a_roster_that_it_did_not_count_by(tmp_path, monkeypatch):
+    """The roster changes when all readings are encoded, and before the first window is charged."""
+    frame = readings(4, seed=48, names=ALL)
+    job, charge = job_of(tmp_path, alone("abcde")), Store.charge_windows
+    waiting = [lambda: register(PrivateHistograms(job_of(tmp_path, alone("abdef")), noise="none").plan)]
+
+    def charge_windows(*given: Any) -> Registration:
+        if waiting:
+            waiting.pop()()
+        return charge(*given)
+
+    monkeypatch.setattr(registrar, "now_us", lambda: MID)
+    monkeypatch.setattr(Store, "charge_windows", charge_windows)
+
+    def run(job: Settings) -> None:
+        with beam.Pipeline(runner=BundleBasedDirectRunner()) as pipeline:
+            _ = pipeline | beam.Create(batches(frame, 100)) | PrivateHistograms(job, noise="none")
+
+    run(job)
+    assert on_record(job) == expected(frame, {day(n): alone("abcde") for n in range(2)})
+    newer = job_of(tmp_path, alone("abdef"))
+    run(newer)
+    assert on_record(newer) == expected(frame, {day(n): alone("abcde" if n < 2 else "abdef") for n in range(4)})
 
 
 # First sight
