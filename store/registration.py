@@ -29,6 +29,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
@@ -519,35 +520,33 @@ def registration_of(connection: Connection, domain: Row, query: Row, spec: Query
     return replace(made, **_versions(connection, query, made, rows)) if rows else made
 
 
+def _in_force(rows: Iterable[Row], starts: Iterable[int]) -> list[tuple[int, int, Row]]:
+    """Versions as (slot, number, row), from the slots on at which they start, without those that others replace."""
+    held: list[tuple[int, int, Row]] = []
+    for number, (row, start) in enumerate(zip(rows, starts, strict=True)):
+        # for windows none of which was charged
+        while held and held[-1][0] >= start:
+            held.pop()
+        held.append((start, number, row))
+    return held
+
+
 def _versions(connection: Connection, newest: Row, made: Registration, rows: list[Row]) -> dict[str, Any]:
     """The fields of a registration about rosters that were changed."""
-    settling: list[tuple[int, int, Row]] = []
-    for number, row in enumerate(rows):
-        start = max(row["start"], made.settled_from(row["created_us"]))
-        while settling and settling[-1][0] >= start:
-            settling.pop()
-        settling.append((start, number, row))
-    visible: list[tuple[int, Row]] = []
-    for number, row in enumerate(rows):
-        # a version for windows none of which was charged is replaced by the next one
-        while visible and visible[-1][1]["start"] >= row["start"]:
-            visible.pop()
-        # charges of a running job repeat a roster, window by window
-        repeats = bool(visible) and visible[-1][1]["roster_id"] == row["roster_id"]
-        visible.append((number, {**row, "start": visible.pop()[1]["start"]} if repeats else row))
-    used = {row["roster_id"] for _, row in visible} | {row["roster_id"] for _, _, row in settling}
-    older = used - {newest["roster_id"]}
+    visible = _in_force(rows, (row["start"] for row in rows))
+    settling = _in_force(rows, (max(row["start"], made.settled_from(row["created_us"])) for row in rows))
+    older = {row["roster_id"] for _, _, row in (*visible, *settling)} - {newest["roster_id"]}
     rosters = {newest["roster_id"]: made.query.roster} | recorded_rows.read_rosters(connection, older)
+
+    def version(start: int, number: int, row: Row) -> RosterVersion:
+        return RosterVersion(start, rosters[row["roster_id"]], number, row["created_us"])
+
+    # charges of a running job repeat a roster, window by window
+    alike = [list(same) for _, same in groupby(visible, key=lambda one: one[2]["roster_id"])]
     return {
-        "versions": tuple(
-            RosterVersion(row["start"], rosters[row["roster_id"]], number, row["created_us"]) for number, row in visible
-        ),
+        "versions": tuple(version(same[0][0], *same[-1][1:]) for same in alike),
         # what is left of a roster that lost its entries to a larger one is no roster
-        "settling": tuple(
-            RosterVersion(row["start"], rosters[row["roster_id"]], number, row["created_us"])
-            for _, number, row in settling
-            if rosters[row["roster_id"]].awaits is None
-        ),
+        "settling": tuple(version(*one) for one in settling if rosters[one[2]["roster_id"]].awaits is None),
         "joined": tuple(name for row in rows for name in codec.names_from_bytes(row["joined"])),
         "revision": recorded_rows.revision(len(rows)),
     }

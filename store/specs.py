@@ -404,9 +404,8 @@ class Registration:
         versions: the rosters by start, the newest last; none where the roster was never changed.
         joined: every series that was ever in the roster, in the order in which they joined; none likewise.
         revision: how often the roster was changed.
-        settling: the versions in the order of their record, also those that another replaced before a window was
-            charged: a job that began before them may have counted by them. Without those that a later one replaces
-            for such a job as well.
+        settling: the versions as a job has them that began before them, from the window on that it counts by them: also
+            those that another replaced before a window was charged, but for such a job.
         belief: for which of the domain's beliefs the noise was calibrated.
         successor: the query that goes on where this one was ended; ``None`` if it was not.
     """
@@ -441,10 +440,9 @@ class Registration:
         held = list(begun.versions) or [RosterVersion(self.query.schedule.first, begun.query.roster)]
         for version in self.settling:
             if version.number > begun.revision:
-                start = max(version.start, self.settled_from(version.created_us))
-                while held and held[-1].start >= start:
+                while held and held[-1].start >= version.start:
                     held.pop()
-                held.append(replace(version, start=start))
+                held.append(version)
         return replace(self, versions=tuple(held))
 
     def settled_from(self, changed_us: int) -> int:
