@@ -160,12 +160,19 @@ class Registrar:
         asked = ((domain, query), *also)
         for one in asked:
             _check(*one)
-        if also and any(recorded_rows.find_domain(self.connection, one.name) is None for one, _ in asked):
+        new = [one.name for one, _ in asked if also and recorded_rows.find_domain(self.connection, one.name) is None]
+        if new:
             # before any domain, so that no two jobs wait for each other
             recorded_rows.meta_row(self.connection, lock=True)
         made = self._register(domain, query)
-        for one in also:
-            Registrar(self.connection).register(*one)
+        try:
+            for one in also:
+                Registrar(self.connection).register(*one)
+        except BudgetRefused as error:
+            if error.domain not in new:
+                raise
+            # it is on record in this transaction alone
+            raise BudgetRefused.of(error.what, error.reserved, error.asked, error.budget) from None
         return made
 
     def _register(self, domain: DomainSpec, query: QuerySpec) -> Registration:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, parse_duration, said_duration
 from ...store.accounts import priced
+from ...store.address import StoreAddress
 from ...store.errors import BudgetRefused, SharedSeries, StoreError, enough_for
 from ...store.specs import Registration
 from ...store.store import Store
@@ -238,18 +240,29 @@ def _course(
     plan: Plan, roster: Roster | None, account: Standing, admitted: int | None, before: OnRecord, *, live: bool
 ) -> Course:
     if not account.exists:
-        return _published(0, admitted)
+        return _published(0, admitted) if not plan.also else _course_in_new_ledger(plan)
     if not (live or plan.resolved or before.registration is not None):
         if roster is not None and (apart := _apart(plan, roster)) is not None:
             return Course.stopped(apart)
         return Course(None, "the schedule or the roster comes from the data: known once they are read")
+    return _course_by_trial(plan, len(before.complete))
+
+
+def _course_by_trial(plan: Plan, complete: int) -> Course:
     try:
         made = register(plan, trial=True)
     except BudgetRefused as error:
         return Course(ExitCode.REFUSED, f"nothing is published: {error}")
     except StoreError as error:
         return Course.stopped(error)
-    return _course_of_record(made, len(before.complete))
+    return _course_of_record(made, complete)
+
+
+def _course_in_new_ledger(plan: Plan) -> Course:
+    """That of queries which are registered together, or not at all."""
+    with TemporaryDirectory() as folder:
+        address = StoreAddress(f"sqlite:///{folder}/ledger.db")
+        return _course_by_trial(replace(plan, address=address).opened(), 0)
 
 
 def _apart(plan: Plan, roster: Roster) -> StoreError | None:
