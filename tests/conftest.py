@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -27,6 +28,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The workers have the processors; of threads of their own that multiply matrices, most wait, and they wait in a loop.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# nohup has hangups ignored, and what the tests start would ignore those that they send
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 #: Whether this worker collects in the other direction, so that two of them do not compile the same files.
 BACKWARDS = os.environ.get("PYTEST_XDIST_WORKER", "gw0")[-1] in "13579"

@@ -244,7 +244,7 @@ def _away(store: Store, plan: Plan, seen: Discovered) -> set[str]:
 def _agree(put: Callable[..., Registration], plan: Plan, held: Registration, *, live: bool) -> Registration:
     """Register what is on record for a query again, with everything that the settings give in its place."""
     given, recorded = plan.schedule, held.query.schedule
-    conflict = partial(RegistrationConflict, f"query {plan.query_name!r}", advice=QUERY_ADVICE)
+    conflict = partial(RegistrationConflict.of, f"query {plan.query_name!r}", advice=QUERY_ADVICE)
     if not live and given.stop is None and recorded.stop is None:
         raise conflict("windows.stop", Words("none, as a live run has it"), Words("the end of the source"))
     roster = held.query.roster if plan.roster is None else plan.roster

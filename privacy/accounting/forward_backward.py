@@ -794,6 +794,7 @@ def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | Non
         nothing = ("the belief has one state: nothing is secret",)
         return Calibration(epsilon, 0.0, none, None, 0.0, slots, METHOD, None, nothing)
     whole = math.inf if slots is None else slots / epsilon * (1 + _ROOM)
+    _ = belief.certificates  # one that does not hold is refused here, where quilts would else be taken for it
     quilts = _by_quilts(belief, epsilon)
     try:
         # below that group privacy has less noise

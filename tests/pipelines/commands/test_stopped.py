@@ -43,10 +43,8 @@ EncodeCells.process = process
 def _listening() -> Generator[None]:  # pyright: ignore[reportUnusedFunction] - pytest uses it
     """A shell starts what runs in its background with Ctrl-C ignored, and so would be what that starts."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGINT, before)
-    signal.signal(signal.SIGHUP, hangup)
 
 
 #: The exit code of each signal.

@@ -18,7 +18,15 @@ from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.common.batches import DECODED, METRICS, OUTSIDE, PASSED_OVER, READINGS, counter_name
+from quiltstream.transforms.common.batches import (
+    DECODED,
+    DUPLICATES,
+    METRICS,
+    OUTSIDE,
+    PASSED_OVER,
+    READINGS,
+    counter_name,
+)
 
 from ..jobs import HOMES, Job, readings, write_csv
 from ..live_jobs import made, run
@@ -71,6 +79,7 @@ def made_in_the_code(repository: Path) -> set[str]:
                         "DECODED": DECODED,
                         "READINGS": READINGS,
                         "OUTSIDE": OUTSIDE,
+                        "DUPLICATES": DUPLICATES,
                         "PASSED_OVER": PASSED_OVER,
                     }
                     named = {**constants, "counter_name(reason)": "rejected-..."}
