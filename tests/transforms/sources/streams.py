@@ -164,7 +164,7 @@ def decoder(format_: str = "jsonl") -> FileDecoder:
 
 
 def put(folder: Path, name: str, frame: pl.DataFrame) -> None:
-    part = folder / f".{name}.part"
+    part = folder.parent / f".{name}.part"  # outside the folder: a pattern such as *.jsonl* would find it there
     part.write_text("".join(json.dumps(row) + "\n" for row in frame.to_dicts()))
     part.rename(folder / name)
 
