@@ -190,7 +190,7 @@ def _namespace(_prefix: str | None, name: str | None) -> None:
 
 
 def _decimal_fraction(value: Any, _immutable: bool) -> float:
-    exponent, digits = value
+    exponent, digits = value if isinstance(value, (list, tuple)) else (None, None)  # two bytes are integers, too
     if not isinstance(exponent, int) or not isinstance(digits, int) or abs(exponent) > _HIGHEST_EXPONENT:
         raise ValueError("no decimal fraction")
     return clamped(f"{digits}e{exponent}")
