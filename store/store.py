@@ -9,6 +9,7 @@ import inspect
 import os
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
@@ -39,23 +40,23 @@ _T = TypeVar("_T")
 _CHECKED_BYTES = 2**28
 
 
-def _reading(function: Callable[Concatenate[Connection, _P], _T]) -> Callable[Concatenate[Store, _P], _T]:
-    """The method that calls a function with a connection on one state of the ledger."""
+def _read(database: Database) -> AbstractContextManager[Connection]:
+    return database.read()
+
+
+def _write(database: Database) -> AbstractContextManager[Connection]:
+    return database.write()
+
+
+def _method(
+    begin: Callable[[Database], AbstractContextManager[Connection]],
+    function: Callable[Concatenate[Connection, _P], _T],
+) -> Callable[Concatenate[Store, _P], _T]:
+    """The method that calls a function with the connection of one transaction."""
 
     @wraps(function)
     def method(self: Store, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with self._database().read() as connection:  # pyright: ignore[reportPrivateUsage] - a method of it
-            return function(connection, *args, **kwargs)
-
-    return method
-
-
-def _writing(function: Callable[Concatenate[Connection, _P], _T]) -> Callable[Concatenate[Store, _P], _T]:
-    """The method that calls a function with a connection in one transaction that may write."""
-
-    @wraps(function)
-    def method(self: Store, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with self._database().write() as connection:  # pyright: ignore[reportPrivateUsage] - a method of it
+        with begin(self._database()) as connection:  # pyright: ignore[reportPrivateUsage] - a method of it
             return function(connection, *args, **kwargs)
 
     return method
@@ -107,28 +108,28 @@ class Store:
         self._shared: Database | None = None
         self._return: Any = None
 
-    registered = _reading(queries.registered)
-    next_start = _reading(queries.next_start)
-    entries = _reading(queries.entries)
-    charged = _reading(queries.charged)
-    flagged = _reading(queries.flagged_records)
-    summary = _reading(queries.summary)
-    completeness = _reading(queries.completeness)
-    newest = _reading(queries.newest_of)
-    newest_block = _reading(queries.newest_block)
-    block_numbers = _reading(queries.block_numbers)
-    has_entry = _reading(queries.has_entry)
-    price_change = _reading(domain_changes.priced_change)
-    estimates = _reading(domain_changes.estimates_of)
-    source_ids = _reading(domain_changes.source_ids)
-    head = _reading(verification.head_of)
-    verify = _reading(verification.verify)
-    check_rows = _reading(verification.check_rows)
+    registered = _method(_read, queries.registered)
+    next_start = _method(_read, queries.next_start)
+    entries = _method(_read, queries.entries)
+    charged = _method(_read, queries.charged)
+    flagged = _method(_read, queries.flagged_records)
+    summary = _method(_read, queries.summary)
+    completeness = _method(_read, queries.completeness)
+    newest = _method(_read, queries.newest_of)
+    newest_block = _method(_read, queries.newest_block)
+    block_numbers = _method(_read, queries.block_numbers)
+    has_entry = _method(_read, queries.has_entry)
+    price_change = _method(_read, domain_changes.priced_change)
+    estimates = _method(_read, domain_changes.estimates_of)
+    source_ids = _method(_read, domain_changes.source_ids)
+    head = _method(_read, verification.head_of)
+    verify = _method(_read, verification.verify)
+    check_rows = _method(_read, verification.check_rows)
 
-    change_belief = _writing(domain_changes.change_belief)
-    succeed = _writing(domain_changes.succeed)
-    note_estimate = _writing(domain_changes.note_estimate)
-    note_source_ids = _writing(domain_changes.note_source_ids)
+    change_belief = _method(_write, domain_changes.change_belief)
+    succeed = _method(_write, domain_changes.succeed)
+    note_estimate = _method(_write, domain_changes.note_estimate)
+    note_source_ids = _method(_write, domain_changes.note_source_ids)
 
     @property
     def address(self) -> StoreAddress:
