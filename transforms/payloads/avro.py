@@ -9,9 +9,6 @@ damaged: one whose bytes do not end where its record does, or hold no UTF-8, a u
 blocks with sizes, a time that is null, or an array so long that few others keep it company. A cursor never goes back
 and never further than just behind the last body, so whatever the bytes are, reading ends.
 
-The library reads the others glued together, as one block of a container file, which is faster than reading each by
-itself. Random bytes stand behind every body: if one of them is damaged, these do not match, and each is read by itself.
-
 >>> fields = [{"name": "t", "type": "long"}, {"name": "v", "type": "double"}]
 >>> reading = {"type": "record", "name": "R", "fields": fields}
 >>> vectorised = Vectorised({"type": "array", "items": reading}, {"time": (None, "t"), "value": (None, "v")})
@@ -28,7 +25,6 @@ itself. Random bytes stand behind every body: if one of them is damaged, these d
 from __future__ import annotations
 
 import io
-import secrets
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -574,10 +570,6 @@ _MAGIC = 0
 _HEAD = 5
 _SINGLE_MAGIC = b"\xc3\x01"
 _SINGLE_HEAD = 10
-_GUARD_BYTES = 16
-_SYNC = b"quiltstream-sync"
-#: Fewer bodies are read by themselves.
-_FEW_BODIES = 8
 _NOTHING: Wanted = MappingProxyType({})
 
 
@@ -673,19 +665,7 @@ class _Schema:
         self._stamps = stamps_at(given, wanted[TIME]) if TIME in wanted else None
         plain = plain_times(given)
         self._vectorised = self._vectorised_schema(fastavro.parse_schema(plain), wanted) if vectorised else None
-        schema = decimal_floats(plain)
-        self._by_library = fastavro.parse_schema(schema)
-        guarded = {
-            "type": "record",
-            "name": "quiltstream_guarded",
-            "fields": [
-                {"name": "body", "type": schema},
-                {"name": "guard", "type": {"type": "fixed", "name": "quiltstream_guard", "size": _GUARD_BYTES}},
-            ],
-        }
-        stream = io.BytesIO()
-        fastavro.writer(stream, guarded, [], sync_marker=_SYNC)
-        self._header = stream.getvalue()
+        self._by_library = fastavro.parse_schema(decimal_floats(plain))
 
     @classmethod
     def of(cls, schema: Any, wanted: Wanted = _NOTHING, *, vectorised: bool = True) -> _Schema | None:
@@ -724,24 +704,8 @@ class _Schema:
         return read
 
     def _plainly(self, bodies: list[bytes], numbers: list[int]) -> Parsed:
-        """Read bodies by the library, together if that works and each by itself if not."""
-        if len(bodies) >= _FEW_BODIES:
-            values = self._glued(bodies)
-            if values is not None:
-                return Parsed(values, numbers, stamps=self._stamps)
+        """Read bodies by the library."""
         return replace(parse_each(bodies, numbers, self._one), stamps=self._stamps)
-
-    def _glued(self, bodies: list[bytes]) -> list[Any] | None:
-        guard = secrets.token_bytes(_GUARD_BYTES)
-        block = guard.join((*bodies, b""))
-        whole = b"".join((self._header, _long(len(bodies)), _long(len(block)), block, _SYNC))
-        try:
-            records: list[Any] = list(fastavro.reader(io.BytesIO(whole)))
-        except Exception:  # noqa: BLE001 - some body is damaged; each will be read by itself
-            return None
-        if len(records) != len(bodies) or any(record["guard"] != guard for record in records):
-            return None
-        return [record["body"] for record in records]
 
     def _one(self, body: bytes) -> Any:
         stream = io.BytesIO(body)
@@ -749,14 +713,3 @@ class _Schema:
         if stream.tell() != len(body):
             raise ValueError("bytes behind the record")
         return value
-
-
-def _long(number: int) -> bytes:
-    """A number that is not negative in Avro's variable length."""
-    number <<= 1
-    found = bytearray()
-    while number > 0x7F:  # noqa: PLR2004 - seven bits a byte
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
