@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,9 +22,9 @@ from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings
 from ...schemas.settings.mappings import NAMED, Readings, check_message
-from ...schemas.settings.places import Condition, Constant, Do, Place, Register, RegisterValue, Steps, place_text
+from ...schemas.settings.places import Condition, Constant, Do, Place, RegisterValue, Steps, place_text
 from ...schemas.slots import SlotGrid, format_instant, parse_duration
-from ..common.batches import Ints, Rejects
+from ..common.batches import Rejects
 from ..formats.rows import Decoded, RowDecoder, earliest_of
 from .avro import AvroParser, SchemaLookup, known_schemas
 from .columns import GROUP, SERIES, TIME, VALUE, RowList, Rows, field_column
@@ -245,7 +246,6 @@ class PayloadDecoder(MessageDecoder):
     schemas: SchemaLookup | None = None
     encrypted: Letters | None = None
     begun: str = field(default="", repr=False, compare=False)
-    _worker: list[_Worker] = field(default_factory=list["_Worker"], init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, settings: Settings, *, group: str | None = None, schemas: SchemaLookup | None = None) -> PayloadDecoder:
@@ -277,9 +277,11 @@ class PayloadDecoder(MessageDecoder):
 
     def decode(self, messages: Messages) -> list[Decoded]:
         """The readings of some messages, and what could not be read; never raises for a message's content."""
-        if not self._worker:
-            self._worker.append(_Worker(self))
-        return self._worker[0].decode(messages)
+        return self._worker.decode(messages)
+
+    @cached_property
+    def _worker(self) -> _Worker:
+        return _Worker(self)
 
     @property
     def lookback_us(self) -> int:
@@ -303,11 +305,11 @@ class PayloadDecoder(MessageDecoder):
     @property
     def memory(self) -> str:
         """The births, which may lie too far back to be read again."""
-        return self._worker[0].memory if self._worker else self.begun
+        return self._worker.memory if "_worker" in self.__dict__ else self.begun
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what belongs to this worker."""
-        return self.__dict__ | {"_worker": []}
+        return {name: value for name, value in self.__dict__.items() if name != "_worker"}
 
 
 def _lookback_slots(grid: SlotGrid, lateness_us: int) -> int:
@@ -374,7 +376,7 @@ class _Worker:
             for some, opened in self._opened(messages, chosen, bad):
                 for rows in self._payload_format(opened, some):
                     silent[rows.message] = False
-                    found += [_once_each(self._rows.decode(raw)) for raw in rows.raw()]
+                    found += [self._rows.decode(raw) for raw in rows.raw()]
                     bad |= rows.bad
             silent[list(bad)] = False
         rejects = [one for part in found for one in part.rejects]
@@ -383,7 +385,7 @@ class _Worker:
             parts = [_incremented(self._registers, part) for part in parts]
             rejects += [one for part in parts for one in part.rejects]
             parts = [replace(part, rejects=()) for part in parts if part.readings is not None]
-        return _with_passed(_with_rejects(parts, bad, rejects, messages), int(silent.sum()))
+        return _with_rejects(parts, bad, rejects, messages, int(silent.sum()))
 
     def _opened(
         self, messages: Messages, chosen: list[int], bad: dict[int, RejectReason]
@@ -421,19 +423,6 @@ class _Worker:
         return "" if self._births is None else self._births.text
 
 
-def _with_passed(parts: list[Decoded], passed: int) -> list[Decoded]:
-    if not passed:
-        return parts
-    return [replace(parts[0], passed=passed), *parts[1:]] if parts else [Decoded(None, 0, (), passed=passed)]
-
-
-def _once_each(part: Decoded) -> Decoded:
-    """With each rejected message once for each reason, however many of its readings are none."""
-    if not part.rejects:
-        return part
-    return replace(part, rejects=tuple(one._replace(positions=np.unique(one.positions)) for one in part.rejects))
-
-
 def _in_parts(messages: Messages, chosen: list[int]) -> Iterator[list[int]]:
     """Messages in their order, cut where more bytes than :data:`_PARSED_BYTES` would come together."""
     first, held = 0, 0
@@ -458,25 +447,21 @@ def _incremented(registers: Registers, part: Decoded) -> Decoded:
 
 
 def _with_rejects(
-    parts: list[Decoded], bad: dict[int, RejectReason], rejects: Sequence[Rejects], messages: Messages
+    parts: list[Decoded], bad: dict[int, RejectReason], rejects: Sequence[Rejects], messages: Messages, passed: int = 0
 ) -> list[Decoded]:
     """The decoded parts with the rejects of all of them, each message once with its size, by what was found first."""
-    found = [
-        Rejects(reason, np.array([number for number, why in bad.items() if why is reason], dtype=np.int64))
-        for reason in dict.fromkeys(bad.values())
-    ]
-    found += rejects
-    if not found:
+    why = dict(bad)
+    for one in rejects:
+        for number in np.unique(one.positions).tolist():
+            why.setdefault(number, one.reason)
+    if not why and not passed:
         return parts
-    numbers = np.concatenate([one.positions for one in found])
-    sorts = np.repeat(np.arange(len(found)), [len(one.positions) for one in found])
-    once, first = np.unique(numbers, return_index=True)
-    kinds = sorts[first]
-    merged: dict[RejectReason, list[Ints]] = {}
-    for kind in np.unique(kinds).tolist():
-        merged.setdefault(found[kind].reason, []).append(once[kinds == kind])
-    each = tuple(rejects_of(reason, messages, np.sort(np.concatenate(mine))) for reason, mine in merged.items())
-    return [replace(parts[0], rejects=each), *parts[1:]] if parts else [Decoded(None, 0, each)]
+    each = tuple(
+        rejects_of(reason, messages, np.array(sorted(at for at in why if why[at] is reason), dtype=np.int64))
+        for reason in dict.fromkeys(why.values())
+    )
+    first = parts[0] if parts else Decoded(None, 0, ())
+    return [replace(first, rejects=each, passed=passed), *parts[1:]]
 
 
 #: The part of a reading that a reason is about.
@@ -584,15 +569,10 @@ def shown(readings: Readings) -> Readings:
     """The mapping without what needs slots or a key: a counter as it stands, and names in clear."""
     value = readings.value
     if isinstance(value, RegisterValue):
-        value = _standing(value.register_)
+        register = value.register_
+        given = register.model_dump(exclude_none=True, exclude={"rollover", "name"})
+        value = Place.model_validate(given) if register.name is None else register.name
     return readings.model_copy(update={"value": value, "pseudonyms": None})
-
-
-def _standing(register: Register) -> str | Place:
-    if register.name is not None:
-        return register.name
-    given = register.model_dump(exclude_none=True, exclude={"rollover", "name"})
-    return Place.model_validate(given)
 
 
 def _only(messages: Messages, number: int) -> Messages:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
-from itertools import chain
+from itertools import chain, compress
 from operator import itemgetter
 from typing import Any
 
@@ -155,10 +155,8 @@ def _json(text: Any) -> Any:
 
 
 def _base64(text: Any) -> Any:
-    if text is None:
-        return None
     try:
-        return base64.b64decode(text, validate=True).decode("utf-8")
+        return None if text is None else base64.b64decode(text, validate=True).decode("utf-8")
     except (ValueError, TypeError):
         return UNREADABLE
 
@@ -470,13 +468,6 @@ def fulfilling_beside(conditions: Sequence[Condition], messages: Messages, chose
     return chosen
 
 
-def mapped_rows(messages: Messages, parsed: Parsed | ParsedColumns, mapping: Mapping) -> Rows:
-    """The readings of some parsed messages."""
-    return (
-        _rows(messages, parsed, mapping) if isinstance(parsed, Parsed) else _rows_of_columns(messages, parsed, mapping)
-    )
-
-
 def _rows_of_columns(messages: Messages, apart: ParsedColumns, mapping: Mapping) -> Rows:
     """The readings of messages that are parsed already, with what stands beside their payloads."""
 
@@ -494,8 +485,10 @@ def _rows_of_columns(messages: Messages, apart: ParsedColumns, mapping: Mapping)
     )
 
 
-def _rows(messages: Messages, parsed: Parsed, mapping: Mapping) -> Rows:
-    """The readings of messages whose payloads are values."""
+def mapped_rows(messages: Messages, parsed: Parsed | ParsedColumns, mapping: Mapping) -> Rows:
+    """The readings of some parsed messages."""
+    if isinstance(parsed, ParsedColumns):
+        return _rows_of_columns(messages, parsed, mapping)
     tables = Tables(parsed, mapping, messages)
     mixed = tables.mixed(mapping)
     if mixed:
@@ -522,9 +515,7 @@ def _rows(messages: Messages, parsed: Parsed, mapping: Mapping) -> Rows:
         groups=None if mapping.group is None else column(mapping.group),
         bad=parsed.bad | tables.bad,
     )
-    if mapping.is_plain:
-        return whole
-    return finished(whole, tables, mapping)
+    return whole if mapping.is_plain else finished(whole, tables, mapping)
 
 
 def _stamped(times: Column, kind: pa.DataType | None) -> Column:
@@ -656,12 +647,9 @@ class Tables:
         return kept & ~torn
 
     def _keep(self, level: int, kept: Bools) -> None:
-        if kept.all():
-            return
-        self.nodes[level] = [one for one, good in zip(self.nodes[level], kept, strict=True) if good]
+        self.nodes[level] = list(compress(self.nodes[level], kept))
         self.message[level] = self.message[level][kept]
-        if self._names[level]:
-            self._names[level] = [one for one, good in zip(self._names[level], kept, strict=True) if good]
+        self._names[level] = list(compress(self._names[level], kept))
 
     def _elements(self, level: Level) -> tuple[list[Any], list[str], Ints]:
         if level.kind is Do.NTH:

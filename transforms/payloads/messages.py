@@ -25,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -114,10 +114,6 @@ Value = TypeVar("Value")
 _SHARE = 4
 
 
-def _one(_value: Any) -> int:
-    return 1
-
-
 class Bounded(Generic[Name, Value]):
     """Values by name; it belongs to one worker.
 
@@ -128,54 +124,48 @@ class Bounded(Generic[Name, Value]):
     """
 
     def __init__(
-        self, limit: int, weigh: Callable[[Value], int] = _one, forgotten: Callable[[Value], None] | None = None
+        self, limit: int, weigh: Callable[[Value], int] = lambda _: 1, forgotten: Callable[[Value], None] | None = None
     ) -> None:
-        self._limit = limit
-        self._weigh = weigh
-        self._forgotten = forgotten
-        # a plain dictionary looks for its oldest entry through all that were taken out before it
-        self._fresh: OrderedDict[Name, Value] = OrderedDict()
-        self._proved: OrderedDict[Name, Value] = OrderedDict()
-        self._tiers = (self._fresh, self._proved)
+        self._limit, self._weigh, self._forgotten = limit, weigh, forgotten
+        # names without proof, and those that have proved themselves; a plain dictionary looks for its oldest entry
+        # through all that were taken out before it
+        self._tiers: tuple[OrderedDict[Name, Value], OrderedDict[Name, Value]] = OrderedDict(), OrderedDict()
         self._weights = [0, 0]
 
     def __len__(self) -> int:
         """How many names."""
-        return len(self._fresh) + len(self._proved)
+        return sum(map(len, self._tiers))
 
     def get(self, name: Name) -> Value | None:
         """The value of a name; ``None`` without one."""
-        found = self._proved.get(name)
-        return self._fresh.get(name) if found is None else found
+        fresh, proved = self._tiers
+        found = proved.get(name)
+        return fresh.get(name) if found is None else found
 
     def names(self) -> list[Name]:
         """The names, those first that would go first."""
-        return [*self._fresh, *self._proved]
+        return list(chain(*self._tiers))
 
     def values(self) -> Iterator[Value]:
         """The values, in the same order."""
-        return chain(self._fresh.values(), self._proved.values())
+        return chain.from_iterable(tier.values() for tier in self._tiers)
 
     def keep(self, name: Name, value: Value, *, proved: bool = False) -> int:
         """Keep a value as that of the latest name; how many other names were forgotten for it."""
-        if name in self._proved:
-            proved = True
-            self._drop(1, name)
-        elif name in self._fresh:
-            self._drop(0, name)
-        weights = self._weights
+        proved = proved or name in self._tiers[1]
+        for tier in (0, 1):
+            if name in self._tiers[tier]:
+                self._drop(tier, name)
         self._tiers[proved][name] = value
-        weights[proved] += self._weigh(value)
+        self._weights[proved] += self._weigh(value)
         forgotten = 0
-        while weights[0] + weights[1] > self._limit:
-            tier = self._weights[0] * _SHARE <= self._limit
-            oldest = self._oldest(tier, name)
-            if oldest is None:
-                tier = not tier
-                oldest = self._oldest(tier, name)
-            if oldest is None:
+        while sum(self._weights) > self._limit:
+            tier = int(self._weights[0] * _SHARE <= self._limit)
+            # the name that did not come for longest; only this one may be left
+            found = next(((one, at) for one in (tier, 1 - tier) for at in self._tiers[one] if at != name), None)
+            if found is None:
                 break
-            gone = self._drop(tier, oldest)
+            gone = self._drop(*found)
             if self._forgotten is not None:
                 self._forgotten(gone)
             forgotten += 1
@@ -185,11 +175,6 @@ class Bounded(Generic[Name, Value]):
         value = self._tiers[tier].pop(name)
         self._weights[tier] -= self._weigh(value)
         return value
-
-    def _oldest(self, tier: int, but: Name) -> Name | None:
-        """The name that did not come for longest; ``None`` if there is no other."""
-        oldest = next(iter(self._tiers[tier]), None)
-        return None if oldest == but else oldest
 
 
 #: Messages whose content is kept of those that are decoded at once; the others are rejects without it.

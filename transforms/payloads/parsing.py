@@ -27,6 +27,7 @@ import zlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NoReturn, cast
 from xml.etree.ElementTree import TreeBuilder
 
@@ -227,52 +228,42 @@ def unpacked(payload: bytes, most: int) -> bytes:
 
 def parse_ndjson(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
     """Parse payloads whose lines are JSON documents; empty lines are none."""
-    return _each_line(payloads, numbers, lambda payload: payload.split(b"\n"), _json)
+    return _several(payloads, numbers, partial(_each_line, parse=parse_json_text))
 
 
-def _json(line: bytes) -> Any:
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return parse_json_text(line)
-
-
-def _each_line(
-    payloads: Sequence[bytes],
-    numbers: Sequence[int],
-    split: Callable[[bytes], Iterable[bytes]],
-    parse: Callable[[bytes], Any],
-) -> Parsed:
-    """What the lines of payloads hold; a bad line makes its message bad, and its other lines count."""
+def _several(payloads: Sequence[bytes], numbers: Sequence[int], read: Callable[[bytes], Iterable[Any]]) -> Parsed:
+    """Parse payloads of several documents each; of a bad one those before the damage count."""
     parsed = Parsed()
     for number, payload in zip(numbers, payloads, strict=True):
-        for line in split(payload):
-            if not line.strip():
-                continue
-            try:
-                parsed.values.append(parse(line))
-            except Exception:  # noqa: BLE001 - whatever a parser raises is about this line alone
-                parsed.bad[number] = RejectReason.MALFORMED_ROW
-            else:
+        try:
+            for one in read(payload):
+                parsed.values.append(one)
                 parsed.message.append(number)
+        except TooLargeError:  # noqa: PERF203 - each message is read by itself
+            parsed.bad[number] = RejectReason.TOO_LARGE
+        except Exception:  # noqa: BLE001 - whatever a parser raises is about this message alone
+            parsed.bad[number] = RejectReason.MALFORMED_ROW
     return parsed
+
+
+def _each_line(payload: bytes, parse: Callable[[bytes], Any], remark: bytes | None = None) -> Iterator[Any]:
+    """What the lines of a payload hold but for blanks and remarks; a bad one is an error when the others are read."""
+    broken = False
+    for line in payload.split(b"\n"):
+        text = line.lstrip()
+        if not text or (remark is not None and text.startswith(remark)):
+            continue
+        try:
+            yield parse(line)
+        except Exception:  # noqa: BLE001 - whatever a parser raises is about this line alone
+            broken = True
+    if broken:
+        raise ValueError("a bad line")
 
 
 def csv_parser(columns: Sequence[str], delimiter: str) -> Parser:
     """The parser of CSV, whose rows become objects with the fields of their columns; an empty field is null."""
-
-    def parse(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
-        parsed = Parsed()
-        for number, payload in zip(numbers, payloads, strict=True):
-            try:
-                for row in _csv_rows(payload, columns, delimiter):
-                    parsed.values.append(row)
-                    parsed.message.append(number)
-            except (ValueError, csv.Error):  # noqa: PERF203 - what is before the damage counts
-                parsed.bad[number] = RejectReason.MALFORMED_ROW
-        return parsed
-
-    return parse
+    return partial(_several, read=partial(_csv_rows, columns=columns, delimiter=delimiter))
 
 
 def _csv_rows(payload: bytes, columns: Sequence[str], delimiter: str) -> Iterator[dict[str, str | None]]:
@@ -302,11 +293,8 @@ _TRUE, _FALSE = {"t", "T", "true", "True", "TRUE"}, {"f", "F", "false", "False",
 
 def parse_lines(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
     """Parse payloads of InfluxDB's line protocol; a text value has no line end in it."""
-    return _each_line(payloads, numbers, _without_remarks, lambda line: line_values(line.decode("utf-8")))
-
-
-def _without_remarks(payload: bytes) -> Iterable[bytes]:
-    return (line for line in payload.split(b"\n") if not line.lstrip().startswith(b"#"))
+    parse = partial(_each_line, parse=lambda line: line_values(line.decode("utf-8")), remark=b"#")
+    return _several(payloads, numbers, parse)
 
 
 def line_values(line: str) -> dict[str, Any]:
@@ -379,15 +367,11 @@ def msgpack_parser() -> Parser:
             raw=False,
             strict_map_key=True,
             timestamp=3,
-            ext_hook=_refuse_extension,
+            ext_hook=_refuse,
             max_array_len=min(len(payload), _MOST_ELEMENTS),
         )
 
     return lambda payloads, numbers: parse_each(payloads, numbers, parse)
-
-
-def _refuse_extension(*_: Any) -> NoReturn:
-    raise ValueError("an extension that is not read")
 
 
 KINDS = descriptor_pb2.FieldDescriptorProto
@@ -440,22 +424,10 @@ def remote_write_parser(most: int) -> Parser:
     codec = pa.Codec("snappy")
     parse = protobuf_class("quiltstream.remotewrite", "WriteRequest", "proto3", _WRITE_REQUEST).FromString
 
-    def parse_all(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
-        parsed = Parsed()
-        for number, payload in zip(numbers, payloads, strict=True):
-            try:
-                body = codec.decompress(payload, decompressed_size=_held(payload, most), asbytes=True)
-                documents = _documents(parse(body))
-            except TooLargeError:  # noqa: PERF203 - each message is read by itself
-                parsed.bad[number] = RejectReason.TOO_LARGE
-            except Exception:  # noqa: BLE001 - whatever a library raises is about this message alone
-                parsed.bad[number] = RejectReason.MALFORMED_ROW
-            else:
-                parsed.values.extend(documents)
-                parsed.message.extend([number] * len(documents))
-        return parsed
+    def read(payload: bytes) -> list[dict[str, Any]]:
+        return _documents(parse(codec.decompress(payload, decompressed_size=_held(payload, most), asbytes=True)))
 
-    return parse_all
+    return partial(_several, read=read)
 
 
 def _held(payload: bytes, most: int) -> int:

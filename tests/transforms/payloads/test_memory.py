@@ -64,7 +64,7 @@ def test_a_flood_of_names_stays_within_the_memory_limit_and_is_reported(names: i
             rises += 1
     assert rises == 2
     assert crowded >= (names - LIMIT) / 100
-    registers = decoder._worker[0]._registers
+    registers = decoder._worker._registers
     assert registers is not None
     assert len(registers._known) == LIMIT
     assert sum(map(len, registers._known.values())) <= LIMIT + 5
@@ -226,7 +226,7 @@ def test_births_of_a_flood_of_devices_stay_within_the_memory_limit(names: int):
         decoder.decode(messages(*[invented] * len(topics), topics=topics))
     rows, rejects = outcome(decoder, messages(spoken, topics=[DEVICE.format("DDATA", "real")]))
     assert (len(rows), rejects) == (1, [])
-    births = decoder._worker[0]._births
+    births = decoder._worker._births
     assert births is not None
     assert len(births._known) <= LIMIT
     assert len(decoder.memory) < 100 * LIMIT

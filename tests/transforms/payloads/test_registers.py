@@ -145,7 +145,7 @@ def test_the_memory_of_registers_is_bounded():
     decoding = decoder(late_slots=3)
     for at in range(200):
         decoding.decode(messages(message((at, float(at)))))
-    registers = decoding._worker[0]._registers
+    registers = decoding._worker._registers
     assert registers is not None
     assert [len(one) for one in registers._known.values()] == [12]
 
