@@ -430,16 +430,12 @@ def _measured(path: Path, seen: _Seen) -> Measured:
     else:
         ends = seen.ends[known]
         times, interval = np.concatenate([instants, ends - 1]), slot_of(ends - instants)
-    local = clock_changes(codes, instants, len(np.unique(codes)))
-    return Measured(np.sort(times), interval, rises, values[np.isfinite(values)], _falls(codes, instants), tuple(local))
-
-
-def _falls(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Distinct pairs of times of a series, in the order of its rows, that do not rise."""
+    local = tuple(clock_changes(codes, instants, len(np.unique(codes))))
     order = np.argsort(codes, kind="stable")
     codes, instants = codes[order], instants[order]
     at = np.flatnonzero((np.diff(codes) == 0) & (np.diff(instants) <= 0))
-    return np.unique(np.stack([instants[at], instants[at + 1]]), axis=1)
+    falls = np.unique(np.stack([instants[at], instants[at + 1]]), axis=1)
+    return Measured(np.sort(times), interval, rises, values[np.isfinite(values)], falls, local)
 
 
 def clock_changes(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64], count: int) -> Iterator[str]:
@@ -599,15 +595,12 @@ def _json(data: bytes) -> pa.Table:
     """Lines of JSON; texts that are days or midnights as they are, because a run reads them so."""
     table = pa_json.read_json(pa.BufferReader(data))
     stamps = [name for name in table.column_names if pa.types.is_timestamp(table[name].type)]
-    days = [name for name in stamps if _are_midnights(_Times.read(table, (name,)).instants)]
+    instants = {name: _Times.read(table, (name,)).instants for name in stamps}
+    days = [name for name, found in instants.items() if not (found[found != -1] % DAY_US).any()]
     if not days:
         return table
     texts = pa_json.ParseOptions(explicit_schema=pa.schema([(name, pa.utf8()) for name in days]))
     return pa_json.read_json(pa.BufferReader(data), parse_options=texts).select(table.column_names)
-
-
-def _are_midnights(instants: npt.NDArray[np.int64]) -> bool:
-    return not (instants[instants != -1] % DAY_US).any()
 
 
 def _of_objects(lines: list[bytes]) -> pa.RecordBatch:
@@ -825,22 +818,16 @@ def _value(found: _Numbers, every: list[str], wanted: str | None) -> str:
     if unread:
         raise found.refusal(unread)
     if wanted is None:
+        united = [name for name in table.column_names if is_text_type(table[name].type) and _has_units(table, name)]
+        said = f"a unit stands behind each number in {_listed(united)}, as in 0.5 kWh: write the numbers alone"
         raise CommandError(
             f"{path}: none of its columns, {_listed(table.column_names)}, holds numbers to measure; {_flatten(table)}"
-            + (_said_units(table) or "convert the file")
+            + (said if united else "convert the file")
         )
     there, what = "no column of numbers", "name a column of labels"
     if numbers:
         there, what = f"the columns of numbers {_listed(numbers)}", "name one, or one of labels"
     raise CommandError(f"--value {wanted!r}: {path} has {there}; {_flatten(table)}{what}")
-
-
-def _said_units(table: pa.Table) -> str:
-    """What to do where units stand behind the numbers of a column; empty where they do in none."""
-    united = [name for name in table.column_names if is_text_type(table[name].type) and _has_units(table, name)]
-    if not united:
-        return ""
-    return f"a unit stands behind each number in {_listed(united)}, as in 0.5 kWh: write the numbers alone"
 
 
 def _has_units(table: pa.Table, name: str) -> bool:
@@ -1015,19 +1002,14 @@ def _flatten(table: pa.Table) -> str:
 def _times_of(table: pa.Table) -> _Times | None:
     """The columns of the time, and how to read them; ``None`` if none looks like one."""
     names = sorted(table.column_names, key=partial(_preference, table))
-    tried = (read(table, name) for name in names for read in (_of_day, _of_type, _of_texts, _of_counts))
+    tried = (read(table, name) for name in names for read in (_of_day, _of_texts, _of_counts))
     return next((times for times in tried if times is not None), None)
 
 
-def _of_type(table: pa.Table, name: str) -> _Times | None:
-    """A column of a type of times or days."""
-    return _Times.read(table, (name,)) if _is_time(table[name].type) else None
-
-
 def _of_texts(table: pa.Table, name: str) -> _Times | None:
-    """A column of texts that are times, or days beside a time of the day."""
+    """A column of a type of times or days, or of texts that are times, or days beside a time of the day."""
     if not is_text_type(table[name].type):
-        return None
+        return _Times.read(table, (name,)) if _is_time(table[name].type) else None
     hours = _hours(table, name)
     days = ("%Y%m%d",) if TIME.search(name) and not hours else ()
     for columns in ((name,), *((name, hour) for hour in hours)):

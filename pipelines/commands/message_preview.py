@@ -206,22 +206,22 @@ def look_at_messages(
         raise CommandError(f"{where}: no message with a payload to look at", ExitCode.SOURCE)
     tester = _Tester(messages, timezone, schemas)
     fields = _Fields.of(messages, levels, only, schemas)
-    named = tester.best(_of_presets(messages, fields, value))
-    recipe = tester.best(_of_recipes(messages, fields, value), fields.fit)
+    named = tester.best(_of_presets(fields, value))
+    recipe = tester.best(_of_recipes(fields, value), fields.fit)
     found = max((one for one in (named, recipe) if one is not None), key=lambda one: one.score, default=None)
     if found is None or found.read < _FEW * len(messages):
         own = _generic(tester, fields, value)
         found = own if own is not None and (found is None or own.score > found.score) else found
     if found is None:
-        why = _nothing(messages, fields, value) + (_known_alone(tester) if value is None else "")
+        why = _nothing(fields, value) + (_known_alone(tester, fields.topics) if value is None else "")
         raise CommandError(f"{where}: {why}{hint}", ExitCode.SOURCE)
-    return _look(found, messages, fields)
+    return _look(found, fields)
 
 
-def _nothing(messages: Messages, fields: _Fields, value: str | None) -> str:
+def _nothing(fields: _Fields, value: str | None) -> str:
     """Why nothing is proposed, without a word of a message."""
-    count = len(messages)
-    if _is_sparkplug(topics(messages, range(count))):
+    count = len(fields.messages)
+    if fields.is_sparkplug:
         form = "give the name of a metric, with + for each level that names a meter, such as --value '+/Power'"
         if value is not None:
             return f"--value {value!r} is no metric with numbers in {count} messages; {form}"
@@ -239,9 +239,8 @@ def _nothing(messages: Messages, fields: _Fields, value: str | None) -> str:
     )
 
 
-def _known_alone(tester: _Tester) -> str:
+def _known_alone(tester: _Tester, names: Sequence[str]) -> str:
     """Which recipe reads the messages of its own topics, where those of other topics stand in its way."""
-    names = topics(tester.messages, range(len(tester.messages)))
     for recipe in RECIPES.values():
         own = [at for at, name in enumerate(names) if recipe.topic and _is_on(name, recipe.topic)]
         if not 0 < len(own) < len(names) or recipe.missing:
@@ -307,6 +306,8 @@ class _Leaf:
 class _Fields:
     """What the messages have."""
 
+    messages: Messages
+    topics: Sequence[str]  # that of each message
     payload: str | None  # how payloads are written; ``None`` where they are not in a form with fields
     packed: bool  # whether they are packed by gzip
     plain: bool  # whether the payload as a whole is a value
@@ -326,9 +327,13 @@ class _Fields:
         packed = sum(one.startswith(_GZIP) for one in raw) >= _MOST * len(raw)
         raw = [_unpacked(one) for one in raw] if packed else raw
         payload, bodies = _format_of(raw, schemas)
-        numbers = [] if payload is not None else _number_texts(raw)
-        words = _words(topics(messages, range(len(messages))))
+        short = [one.decode("ascii", "replace") for one in raw if payload is None and len(one) <= _LONGEST_NUMBER]
+        numbers = [one for one in short if _NUMBER_TEXT.fullmatch(one) or _WITH_UNIT.fullmatch(one)]
+        names = topics(messages, range(len(messages)))
+        words = _words(names)
         return cls(
+            messages=messages,
+            topics=names,
             payload=payload,
             packed=packed,
             plain=payload is None and len(numbers) >= _FEW * len(raw),
@@ -341,6 +346,11 @@ class _Fields:
             bodies=bodies,
             said_unit=_unit_behind(numbers),
         )
+
+    @property
+    def is_sparkplug(self) -> bool:
+        """Whether a message is on a topic of Sparkplug."""
+        return any(name.startswith("spBv1.0/") for name in self.topics)
 
     @property
     def own(self) -> dict[str, Any]:
@@ -372,12 +382,6 @@ def _unpacked(payload: bytes) -> bytes:
         return unpacked(payload, 1_000_000)
     except ValueError:
         return b""
-
-
-def _number_texts(raw: Sequence[bytes]) -> list[str]:
-    """The payloads that are a number, with a unit or without."""
-    short = [one.decode("ascii", "replace") for one in raw if len(one) <= _LONGEST_NUMBER]
-    return [one for one in short if _NUMBER_TEXT.fullmatch(one) or _WITH_UNIT.fullmatch(one)]
 
 
 def _unit_behind(texts: Iterable[str]) -> str:
@@ -498,7 +502,11 @@ def _time_of(leaf: _Leaf) -> dict[str, Any] | None:
     """How the times of a field are written, as settings; ``None`` if it holds none."""
     named, least = bool(TIME.search(leaf.name) or _OWN_TIME.search(leaf.name)), _MOST * len(leaf.values)
     if named and len(numbers := _counts(leaf.values)) >= least:
-        return _time_unit(median(numbers))
+        typical = median(numbers)
+        unit = next((unit for fewest, unit in EPOCHS if typical >= fewest), None)
+        if unit is None or not _EARLIEST_S <= typical / _PER_SECOND[unit] <= _LATEST_S:
+            return None
+        return {} if unit == "s" else {"time_unit": unit}
     texts = [one for one in leaf.values if type(one) is str and 8 <= len(one) <= _LONGEST_NUMBER]  # noqa: PLR2004 - of a time
     if len(texts) < least or not (named or all("-" in one and ":" in one for one in texts)):
         return None
@@ -510,14 +518,6 @@ def _counts(values: Sequence[Any]) -> list[float]:
     """Numbers that may count since 1970, as texts too."""
     given = [one for one in values if type(one) in (int, float) or (type(one) is str and one.isdecimal())]
     return [float(one) for one in given if len(str(one)) <= _LONGEST_NUMBER and math.isfinite(float(one))]
-
-
-def _time_unit(typical: float) -> dict[str, Any] | None:
-    """The unit of times that are counted since 1970, as settings; ``None`` if there are no such times."""
-    unit = next((unit for least, unit in EPOCHS if typical >= least), None)
-    if unit is None or not _EARLIEST_S <= typical / _PER_SECOND[unit] <= _LATEST_S:
-        return None
-    return {} if unit == "s" else {"time_unit": unit}
 
 
 def _rank(name: str, forms: Sequence[re.Pattern[str]]) -> int:
@@ -547,7 +547,8 @@ def _times(fields: _Fields, value: _Leaf) -> Iterator[dict[str, Any]]:
 
     is_bare = value.steps[-1:] == (None,)
     # the numbers of an array are a step apart, which a field says
-    steps = [{"every": one.text} for one in fields.leaves.values() if _is_step(one, value)][:1]
+    around = (one for one in fields.leaves.values() if one.arrays == value.arrays[: len(one.arrays)] != value.arrays)
+    steps = [{"every": one.text} for one in around if _STEP.search(one.name)][:1]
     for leaf in fields.sorted(rank)[:_TRIED]:
         for more in steps if is_bare and leaf.arrays != value.arrays else [{}]:
             yield {"time": {"path": leaf.text, **more}, **(_time_of(leaf) or {})}
@@ -557,10 +558,6 @@ def _times(fields: _Fields, value: _Leaf) -> Iterator[dict[str, Any]]:
         if how is not None:
             yield {"time": {"path": path_text((*leaf.steps[:-1], Do.NTH))}, **how}
     yield {"time": {"stamp": True}}
-
-
-def _is_step(leaf: _Leaf, value: _Leaf) -> bool:
-    return bool(_STEP.search(leaf.name)) and leaf.arrays == value.arrays[: len(leaf.arrays)] != value.arrays
 
 
 def _series(fields: _Fields, inside: Steps | None) -> list[Any]:
@@ -685,12 +682,11 @@ def _sifted(tester: _Tester, best: _Outcome, fields: _Fields) -> _Outcome:
     """The same where a level of the topic tells messages of another kind from those that are read."""
     if not best.rejects:
         return best
-    names = topics(tester.messages, range(len(tester.messages)))
     for level in fields.levels:
         if {"topic": level} in (best.readings["series"], *dict(best.readings["series"]).get("join", ())):
             continue
-        bad = {level_of(names[at], level) or "" for at in best.rejects}
-        good = {level_of(name, level) or "" for at, name in enumerate(names) if at not in best.rejects}
+        bad = {level_of(fields.topics[at], level) or "" for at in best.rejects}
+        good = {level_of(name, level) or "" for at, name in enumerate(fields.topics) if at not in best.rejects}
         if bad & good:
             continue
         # words that are no kinds of messages may be names of meters, and are not written
@@ -713,11 +709,10 @@ def _whole_payload(tester: _Tester, fields: _Fields) -> _Outcome | None:
     return tester.best(({**begin, **place, **value, **end} for place in places for value in values), _apart)
 
 
-def _of_recipes(messages: Messages, fields: _Fields, wanted: str | None) -> Iterator[dict[str, Any]]:
+def _of_recipes(fields: _Fields, wanted: str | None) -> Iterator[dict[str, Any]]:
     """The recipes whose topics the messages have."""
-    names = set(topics(messages, range(len(messages))))
     for recipe in RECIPES.values():
-        if recipe.topic and not any(_is_on(name, recipe.topic) for name in names):
+        if recipe.topic and not any(_is_on(name, recipe.topic) for name in set(fields.topics)):
             continue
         series = _series(fields, None)[:_TRIED] if "series" in recipe.missing else [None]
         own = {} if "value" in recipe.missing or wanted is not None else {"value": None}
@@ -758,10 +753,11 @@ _DOCUMENT = tuple(
 )
 
 
-def _of_presets(messages: Messages, fields: _Fields, wanted: str | None) -> list[dict[str, Any]]:
+def _of_presets(fields: _Fields, wanted: str | None) -> list[dict[str, Any]]:
     """The presets with a convention of their own that fit the messages, each with names that its value may have."""
-    found = [{"preset": "sparkplug", "value": one} for one in _metrics(messages, wanted)]
-    found += _of_text((messages.payloads[0] or b"").lstrip())
+    body = (fields.messages.payloads[0] or b"").lstrip()
+    of_text = _TELEGRAM if body.startswith(b"/") and b"!" in body else _DOCUMENT if body.startswith(b"<") else ()
+    found = [{"preset": "sparkplug", "value": one} for one in _metrics(fields, wanted)] + [*of_text]
     said = _names_of_convention(fields.bodies)
     found += [{"preset": preset, "value": one} for preset, values in said.items() for one in values]
     series = next((one for one in _series(fields, ()) if not {"path", "join"} & set(one)), None)
@@ -770,31 +766,19 @@ def _of_presets(messages: Messages, fields: _Fields, wanted: str | None) -> list
     return [one for one in found if wanted in (None, one["value"])] or [{**one, "value": wanted} for one in found[:2]]
 
 
-def _of_text(body: bytes) -> Iterator[dict[str, Any]]:
-    """The presets whose payloads are text of their own."""
-    if body.startswith(b"/") and b"!" in body:
-        yield from _TELEGRAM
-    if body.startswith(b"<"):
-        yield from _DOCUMENT
-
-
-def _is_sparkplug(names: Iterable[str]) -> bool:
-    return any(name.startswith("spBv1.0/") for name in names)
-
-
-def _metrics(messages: Messages, wanted: str | None) -> list[str]:
+def _metrics(fields: _Fields, wanted: str | None) -> list[str]:
     """The name that is wanted, or those of Sparkplug's metrics that are numbers, the likeliest value first.
 
     A level that is no known measure may name a meter, so ``+`` stands for it; of a name without a measure none is left.
     """
-    if not _is_sparkplug(topics(messages, range(len(messages)))):
+    if not fields.is_sparkplug:
         return []
     if wanted is not None:
         return [wanted]
     from ...transforms.payloads.presets.sparkplug import EVERY, numeric_metrics  # noqa: PLC0415 - protobuf, if wanted
 
     united = Counter[tuple[str, ...]]()
-    for name in numeric_metrics([payload or b"" for payload in messages.payloads[:_LOOKED]]):
+    for name in numeric_metrics([payload or b"" for payload in fields.messages.payloads[:_LOOKED]]):
         united[tuple(level if _is_measure(level) else EVERY for level in name.split("/"))] += 1
 
     def rank(levels: tuple[str, ...]) -> tuple[int, bool, int, int, str]:
@@ -821,14 +805,11 @@ def _names_of_convention(bodies: Sequence[Any]) -> dict[str, list[str]]:
 
 def _named_values(body: Any) -> Iterator[tuple[str, Any]]:
     """The presets of which a message may be, each with what stands there for the name of a value."""
-    if isinstance(body, dict):
-        yield from _named_in_object(body)
     for one in _objects(body):
         if {"v", "bn"} & set(one):
             yield "senml", one.get("n", one.get("bn"))
-
-
-def _named_in_object(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    if not isinstance(body, dict):
+        return
     event = body.get("event", body)
     for one in _objects(event.get("readings")) if isinstance(event, dict) else ():
         yield "edgex", one.get("resourceName")
@@ -845,7 +826,7 @@ def _objects(value: Any) -> list[dict[Any, Any]]:
     return [one for one in cast("list[Any]", value) if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def _look(found: _Outcome, messages: Messages, fields: _Fields) -> MessageLook:
+def _look(found: _Outcome, fields: _Fields) -> MessageLook:
     """What is said of the best proposal."""
     readings = dict(found.readings)
     whole = Readings.model_validate(readings)
@@ -857,14 +838,14 @@ def _look(found: _Outcome, messages: Messages, fields: _Fields) -> MessageLook:
     apart = np.diff(times[1])[np.diff(times[0]) == 0]
     stamped = any(isinstance(one, Place) and one.stamp for one in parts_of(whole.time))
     # what the broker had kept came at once, whenever it was measured
-    came_at_once = stamped and any(("mqtt-retain", b"1") in one for one in messages.headers)
+    came_at_once = stamped and any(("mqtt-retain", b"1") in one for one in fields.messages.headers)
     apart = apart[:0] if came_at_once else apart[apart > 0]
     preset = readings.get("preset")
     whole_value = "the payload is the value" if fields.plain else "a mapping of its fields"
     return MessageLook(
         readings=readings,
         called=f"preset {preset}" if preset else whole_value,
-        count=len(messages),
+        count=len(fields.messages),
         read=found.read,
         passed=found.passed,
         rejected=len(found.rejects),
