@@ -150,7 +150,9 @@ def _longer(plan: Plan) -> Iterator[Remedy]:
         times = min(most, max(times + 1, math.ceil(times * _share(made) / plan.most_error)))
         if times < 2:  # noqa: PLR2004 - no longer than they are
             return
-        made = _with_windows(plan, schedule.size * times)
+        size = schedule.size * times
+        stretched = Schedule(size=size, every=size, start=schedule.start, stop=schedule.stop, anchor=schedule.anchor)
+        made = _stretched(plan, stretched)
         if _share(made) <= plan.most_error:
             break
     yield Remedy(f"windows.size: {format_duration(made.schedule.size * plan.grid.interval_us)}", _share(made))
@@ -168,11 +170,6 @@ def _longer_units(plan: Plan, calendar: Calendar) -> Iterator[Remedy]:
                 break
     if found is not None:
         yield found
-
-
-def _with_windows(plan: Plan, size: int) -> Plan:
-    given = plan.schedule
-    return _stretched(plan, Schedule(size=size, every=size, start=given.start, stop=given.stop, anchor=given.anchor))
 
 
 def _stretched(plan: Plan, schedule: Schedule) -> Plan:

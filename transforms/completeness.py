@@ -34,7 +34,6 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ..schemas.calendars import Calendar
 from ..schemas.slots import Schedule, SlotGrid, SlotsT
-from .aggregate.rosters import Members
 
 #: First and last of consecutive sequence numbers.
 Range = tuple[int, int]
@@ -331,12 +330,6 @@ def closed_starts(schedule: Schedule, grid: SlotGrid, after_us: int, until_us: i
     if schedule.stop is not None:
         begin, end = min(begin, len(schedule)), min(end, len(schedule))
     return schedule.starts_ended(begin, end)
-
-
-def window_ends_of(grid: SlotGrid, schedule: Schedule, members: Members, end: WindowEnd) -> Iterator[WindowedValue]:
-    """A declaration for every shard with series."""
-    for shard in members.occupied:
-        yield window_end_of(grid, schedule, shard, end)
 
 
 def window_end_of(grid: SlotGrid, schedule: Schedule, shard: int, end: WindowEnd) -> WindowedValue:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from os import PathLike
@@ -178,14 +179,10 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         self, address: StoreAddress, log: BlockLog | None = None, begun: Registration | None = None
     ) -> PrivateHistograms:
         """The same transform, which insists on the ledger of an address, and logs blocks before their rows leave."""
-        plan = replace(self._plan, address=address, log=self._plan.log if log is None else log)
-        return PrivateHistograms.of(
-            plan,
-            even_if_empty=self._even_if_empty,
-            by_watermark=self._by_watermark,
-            lateness_us=self._lateness_us,
-            begun=self._begun if begun is None else begun,
-        )
+        made = copy(self)
+        made._plan = replace(self._plan, address=address, log=self._plan.log if log is None else log)  # noqa: SLF001 - of its own class
+        made._begun = self._begun if begun is None else begun  # noqa: SLF001 - likewise
+        return made
 
     @property
     def plan(self) -> Plan:
@@ -233,7 +230,9 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
                 begun = None  # the graph has it already
             if by_watermark:
                 policy = policy_of(plan, registration, self._lateness_us, runner)
-                readings = _with_clock(readings, ReadLive(WallClock(), policy, grouped=grouped))
+                clock: Any = readings.pipeline | "Clock" >> ReadLive(WallClock(), policy, grouped=grouped)
+                readings = (readings, clock.readings) | "With clock" >> beam.Flatten()
+                readings.element_type = pa.RecordBatch
         else:
             discover = DiscoverSchedule(plan.most_series, grouped=grouped, roster=plan.roster, space=plan.space)
             survey = readings | "Survey" >> beam.CombineGlobally(discover)
@@ -250,7 +249,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             keep = RegisterQuery(plan, even_if_empty=self._even_if_empty)
             tally = encoded[TALLIES] | "Tally" >> beam.CombineGlobally(sum_tallies)
             registered = AsSingleton(tally | "Register" >> beam.ParDo(keep, registration, seen))
-        if not live:  # a live source says itself which windows are complete
+            # a live source says itself which windows are complete
             seed = readings.pipeline | "Seed" >> beam.Impulse()
             ends = seed | "Schedule" >> beam.ParDo(ScheduledWindowEnds(plan), registration)
             cells.element_type = ends.element_type = _SHARDED
@@ -314,14 +313,6 @@ def _check_arguments(settings: Any, model: Any, noise: Any, fields: Iterable[str
     ]
     if problems:
         raise SettingsError(problems)
-
-
-def _with_clock(readings: Any, clock: ReadLive) -> Any:
-    """Readings with the declarations of a clock among them."""
-    declared: Any = readings.pipeline | "Clock" >> clock
-    both = (readings, declared.readings) | "With clock" >> beam.Flatten()
-    both.element_type = pa.RecordBatch
-    return both
 
 
 def _counted(
@@ -544,11 +535,12 @@ class RegisterQuery(beam.DoFn):
         if not tally.get(READINGS) and not self._even_if_empty:
             with Store(self._plan.address) as store:
                 held = store.registered(self._plan.domain.name, self._plan.query_name)
-                whole = held is not None and _alike(held, planned) and next(store.missing(held), None) is None
+                alike = None if held is None or _counted_by(held) != _counted_by(planned) else held
+                whole = alike is not None and next(store.missing(alike), None) is None
             if not whole:
                 raise NothingCountsError(_nothing_counts(tally))
         made = register(self._plan, seen)
-        if not _alike(made, planned):
+        if _counted_by(made) != _counted_by(planned):
             raise StoreError(
                 f"query {self._plan.query_name!r}: another job put it on record meanwhile, with other series, windows "
                 "or shards than this one counted by; nothing was charged by this job: run it again"
@@ -556,12 +548,8 @@ class RegisterQuery(beam.DoFn):
         yield True
 
 
-def _alike(one: Registration, other: Registration) -> bool:
-    """Whether cells that were encoded with one registration are those of another."""
-    return _counted_by(one) == _counted_by(other)
-
-
 def _counted_by(held: Registration) -> tuple[object, ...]:
+    """What cells are encoded by: those of two registrations that agree in it are the same."""
     query = held.query
     return held.digest, query.schedule, query.shards, query.roster, held.versions, held.series
 

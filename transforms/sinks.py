@@ -111,7 +111,7 @@ class WriteRows(beam.PTransform[Any, Any]):
             tuple(packed)
             | beam.Flatten()
             | beam.GroupByKey()
-            | "Write" >> beam.ParDo(_WriteFile(self._path, self._format, self._form)).with_output_types(str)
+            | "Write" >> beam.Map(_write_group, self._path, self._format, self._form).with_output_types(str)
         )
 
 
@@ -119,15 +119,9 @@ def _packed(batch: pa.RecordBatch, form: RowForm) -> tuple[int, bytes]:
     return 0, form.pack(batch)
 
 
-class _WriteFile(beam.DoFn):
-    def __init__(self, path: str, format_: FileFormat, form: RowForm) -> None:
-        self._path = path
-        self._format: FileFormat = format_
-        self._form = form
-
-    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterable[str]:
-        _write(self._path, self._format, self._form.parts(element[1]), self._form)
-        yield self._path
+def _write_group(packed: tuple[int, Iterable[bytes]], path: str, format_: FileFormat, form: RowForm) -> str:
+    _write(path, format_, form.parts(packed[1]), form)
+    return path
 
 
 def write_batches(path: str, format_: FileFormat, batches: Iterable[pa.RecordBatch], form: RowForm) -> None:

@@ -26,7 +26,7 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.mappings import RECIPES, Readings
 from ...schemas.settings.places import MOST_WILDCARDS, Do, Place, Step, Steps, parts_of, path_text, paths_of
 from ...transforms.payloads.avro import SchemaLookup
-from ...transforms.payloads.columns import FIELDS, is_known, level_of, topics
+from ...transforms.payloads.columns import FIELDS, UNITS, level_of, topics
 from ...transforms.payloads.decoder import PayloadDecoder, documents_of, shown
 from ...transforms.payloads.messages import Messages
 from ...transforms.payloads.parsing import parse_json_text, unpacked
@@ -128,7 +128,6 @@ class _Outcome:
 
     @property
     def names(self) -> int:
-        """How many series there are."""
         return len(np.unique(self.codes))
 
     @property
@@ -253,14 +252,7 @@ def _known_alone(tester: _Tester, names: Sequence[str]) -> str:
 
 def _chosen(messages: Messages, kept: Sequence[int]) -> Messages:
     """Some of the messages, numbered anew."""
-    return Messages(
-        payloads=[messages.payloads[at] for at in kept],
-        topics=[messages.topics[at] for at in kept],
-        keys=[messages.keys[at] for at in kept],
-        headers=[messages.headers[at] for at in kept],
-        stamps_us=messages.stamps_us[list(kept)],
-        positions=np.arange(len(kept), dtype=np.int64),
-    )
+    return replace(messages.some(kept), positions=np.arange(len(kept), dtype=np.int64))
 
 
 @dataclass
@@ -273,12 +265,10 @@ class _Leaf:
 
     @property
     def name(self) -> str:
-        """The last field of the path."""
         return next((one for one in reversed(self.steps) if isinstance(one, str)), "")
 
     @property
     def text(self) -> str:
-        """The path."""
         return path_text(self.steps)
 
     @property
@@ -322,7 +312,6 @@ class _Fields:
 
     @classmethod
     def of(cls, messages: Messages, levels: Sequence[int], only: str, schemas: SchemaLookup | None) -> _Fields:
-        """Look at messages."""
         raw = [payload or b"" for payload in messages.payloads[:_LOOKED]]
         packed = sum(one.startswith(_GZIP) for one in raw) >= _MOST * len(raw)
         raw = [_unpacked(one) for one in raw] if packed else raw
@@ -387,7 +376,7 @@ def _unpacked(payload: bytes) -> bytes:
 def _unit_behind(texts: Iterable[str]) -> str:
     """The known unit that stands behind most numbers; empty for none."""
     units = Counter(match[1] for one in texts if (match := _WITH_UNIT.fullmatch(one)) is not None)
-    return next((one for one, _ in units.most_common() if is_known(one)), "")
+    return next((one for one, _ in units.most_common() if one in UNITS), "")
 
 
 def _format_of(raw: list[bytes], schemas: SchemaLookup | None) -> tuple[str | None, list[Any]]:
@@ -662,7 +651,7 @@ def _unit_beside(fields: _Fields, leaf: _Leaf) -> tuple[str, str] | None:
     near = (one for one in fields.leaves.values() if one.steps[:-1] == leaf.steps[:-1] and one.name in FIELDS)
     beside = next(near, None)
     units = [] if beside is None else Counter(map(str, beside.values)).most_common()
-    return next(((beside.text, one) for one, _ in units if beside is not None and is_known(one)), None)
+    return next(((beside.text, one) for one, _ in units if beside is not None and one in UNITS), None)
 
 
 def _with_names(tester: _Tester, fields: _Fields, leaf: _Leaf, best: _Outcome) -> _Outcome:

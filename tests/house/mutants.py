@@ -554,8 +554,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="what a block holds behind its records is passed over",
         file="transforms/formats/avro.py",
-        old="if at != len(block.data):",
-        new="if at > len(block.data):",
+        old="if at != len(data):",
+        new="if at > len(data):",
         tests=("tests/transforms/formats/test_avro.py::test_a_block_with_a_wrong_count_damages_its_file",),
     ),
     Mutant(

@@ -99,10 +99,6 @@ class Collected:
         """Whether every part declared the window that starts at a slot complete."""
         return self.closed.get(start, 0) == (1 << self.parts) - 1
 
-    def ticketed(self, start: int) -> bool:
-        """Whether every part numbered its batches for the window that starts at a slot."""
-        return all((start, part) in self.due for part in range(self.parts))
-
     def whole(self, start: int) -> bool:
         """Whether it is complete, and everything is here that the parts with sequence numbers sent."""
         return self.complete(start) and all(
@@ -262,19 +258,12 @@ def slots_of(grid: SlotGrid, window: IntervalWindow) -> Window:
     return Window(start, start + (int(window.end.micros) - int(window.start.micros)) // grid.interval_us)
 
 
-def is_early(pane: Any) -> bool:
-    """Whether a runner says of a pane that its window was not over."""
-    return pane.timing == PaneInfoTiming.EARLY
-
-
-def is_on_time(pane: Any) -> bool:
-    """Whether a runner says of a pane that it came when its window was over, or says nothing."""
-    return pane.timing in (PaneInfoTiming.ON_TIME, PaneInfoTiming.UNKNOWN)
-
-
 def is_whole(collected: Collected, start: int, pane: Any) -> bool:
     """Whether a shard may be published in the window that starts at a slot."""
-    return collected.whole(start) and (collected.ticketed(start) or is_on_time(pane))
+    # a runner may say nothing of a pane that comes when its window is over
+    on_time = pane.timing in (PaneInfoTiming.ON_TIME, PaneInfoTiming.UNKNOWN)
+    ticketed = all((start, part) in collected.due for part in range(collected.parts))
+    return collected.whole(start) and (ticketed or on_time)
 
 
 class SortPanes(beam.DoFn):
@@ -327,7 +316,7 @@ class Gather(beam.DoFn):
             found = found if before is None else self.united(before, found)
             if not self.is_whole(found, window, pane):
                 held.write(found)
-                if not is_early(pane):
+                if pane.timing != PaneInfoTiming.EARLY:
                     yield key, found
                 return
         if waiting:

@@ -31,7 +31,7 @@ from ...store.exports import rows_of
 from ...store.specs import BlockToPublish, Layout, NoisyBlock, Registration, bins_of, classes_of, layout_of
 from ...store.store import Store
 from ..common.batches import DUPLICATES, METRICS
-from ..completeness import WindowEnd, window_ends_of
+from ..completeness import WindowEnd, window_end_of
 from ..plan import Plan
 from .cells import Ints, state_bits
 from .collect import Collected, Gather, is_whole, slots_of
@@ -242,7 +242,8 @@ class ScheduledWindowEnds(beam.DoFn):
         """Emit a declaration for every window and shard with series."""
         schedule, members = registration.query.schedule, Members.of(registration)
         for window in schedule.windows():
-            yield from window_ends_of(self._plan.grid, schedule, members, WindowEnd(window.start))
+            for shard in members.occupied:
+                yield window_end_of(self._plan.grid, schedule, shard, WindowEnd(window.start))
 
 
 class SumTallies(beam.CombineFn):

@@ -40,7 +40,9 @@ class Members:
     @classmethod
     def of(cls, registration: Registration) -> Members:
         """Place every series by its stable hash, those of a shard in the order in which they joined."""
-        return _members_of(registration.series, registration.query.shards, tuple(rosters_of(registration)))
+        # the newest last
+        rosters = tuple(one.roster for one in registration.versions) or (registration.query.roster,)
+        return _members_of(registration.series, registration.query.shards, rosters)
 
     @classmethod
     def made(cls, series: tuple[str, ...], shards: int, rosters: tuple[Roster, ...]) -> Members:
@@ -58,7 +60,9 @@ class Members:
             place={name: i for i, name in enumerate(names)},
             names=pa.array(names, pa.utf8()),
             first=np.concatenate([[0], np.cumsum(np.bincount(shard, minlength=shards))]),
-            group=np.array([_only(only.get(name, ()), groups) for name in names], dtype=np.int64),
+            group=np.array(
+                [groups[mine[0]] if len(mine := only.get(name, ())) == 1 else -1 for name in names], dtype=np.int64
+            ),
             groups=groups,
         )
 
@@ -92,15 +96,6 @@ class Members:
 
 #: Several steps of a job number the same series.
 _members_of = lru_cache(maxsize=_REMEMBERED)(Members.made)
-
-
-def _only(groups: tuple[str, ...], numbers: dict[str, int]) -> int:
-    return numbers[groups[0]] if len(groups) == 1 else -1
-
-
-def rosters_of(registration: Registration) -> list[Roster]:
-    """The rosters of a query, the newest last."""
-    return [version.roster for version in registration.versions] or [registration.query.roster]
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ no block is unpacked to more than :data:`MOST_BYTES`, and none may claim more re
 claims fewer, or a negative number, would lose readings in silence, and damages its file.
 
 >>> import io
->>> blocks = RecordBlocks(io.BytesIO(bytes([2, 4]) + b"ab" + bytes(16)), codec="null", sync=bytes(16), fewest=1)
->>> [(block.records, block.data) for block in blocks]
+>>> list(record_blocks(io.BytesIO(bytes([2, 4]) + b"ab" + bytes(16)), codec="null", sync=bytes(16), fewest=1))
 [(1, b'ab')]
 >>> fields = [{"name": "v", "type": "int"}, {"name": "on", "type": ["null", "R"]}]
 >>> shapes = Shapes(fastavro.parse_schema({"type": "record", "name": "R", "fields": fields}))
@@ -93,30 +92,25 @@ ReadRecord = Callable[[BinaryIO], dict[str, Any]]
 
 
 class Shapes:
-    """The types of a schema."""
+    """The types of a parsed schema."""
 
     def __init__(self, schema: Any) -> None:
-        self._schema = schema
+        self.schema = schema
         self._named: dict[str, Any] = {}
         self._sizes: dict[str, float] = {}
         self._fewest: dict[str, int] = {}
         self._find(schema)
 
     @property
-    def schema(self) -> Any:
-        """The schema."""
-        return self._schema
-
-    @property
     def is_plain(self) -> bool:
         """Whether the size of a record bounds the work of reading it: the library may."""
-        return self._types(self._schema) <= _MOST_TYPES
+        return self._types(self.schema) <= _MOST_TYPES
 
     def is_flat(self, wanted: Iterable[str]) -> bool:
         """Whether the schema and the size of single values bound the memory for a record: the library may read it."""
         names = frozenset(wanted)
-        others = [one["type"] for one in self._schema["fields"] if one["name"] not in names]
-        return self._types(self._schema) <= _FEW_TYPES and not any(map(self._repeats, others))
+        others = [one["type"] for one in self.schema["fields"] if one["name"] not in names]
+        return self._types(self.schema) <= _FEW_TYPES and not any(map(self._repeats, others))
 
     def _repeats(self, kind: Any) -> bool:
         """Whether an array or map is within a type; it is within itself nowhere."""
@@ -134,7 +128,7 @@ class Shapes:
         """A function that reads the wanted fields of a record and stands behind the record then."""
         names = frozenset(wanted)
         steps: list[tuple[ReadRecord | None, Any]] = []
-        for one in self._schema["fields"]:
+        for one in self.schema["fields"]:
             alone = {"type": "record", "name": "quiltstream_field", "fields": [one]}
             if one["name"] in names:
                 steps.append((whole_record(fastavro.parse_schema(alone)), one["type"]))
@@ -440,50 +434,37 @@ class CodecError(QuiltstreamError, ValueError):
     """The blocks are packed by a codec that is not read."""
 
 
-class RecordBlock(NamedTuple):
-    """A block."""
-
-    records: int
-    data: bytes
-
-
-class RecordBlocks:
-    """The blocks of a file, one after another; it belongs to one reading.
+def record_blocks(stream: BinaryIO, codec: str, sync: bytes, fewest: int) -> Iterator[tuple[int, bytes]]:
+    """The blocks of a file: how many records each has, and its data.
 
     Raises:
         CodecError: the codec is none that is read.
         ValueError: a record has no bytes, and a few bytes could claim any number of them.
     """
+    if codec not in _CODECS:
+        raise CodecError("another codec")
+    if not fewest:
+        raise ValueError("records without bytes")
+    return _blocks(stream, _CODECS[codec], sync, fewest)
 
-    def __init__(self, stream: BinaryIO, codec: str, sync: bytes, fewest: int) -> None:
-        if codec not in _CODECS:
-            raise CodecError("another codec")
-        if not fewest:
-            raise ValueError("records without bytes")
-        self._stream = stream
-        self._unpack = _CODECS[codec]
-        self._sync = sync
-        self._fewest = fewest
 
-    def __iter__(self) -> Iterator[RecordBlock]:
-        """The blocks."""
-        while True:
-            count = read_long(self._stream, or_end=True)
-            if count is None:
-                return
-            size = read_long(self._stream)
-            if count < 0 or size < 0:
-                raise ValueError("a block of fewer than no records or bytes")
-            if size > MOST_BYTES:
-                raise LargeBlockError("a block has too many bytes")
-            data = self._unpack(read_exactly(self._stream, size))
-            if len(data) > MOST_BYTES:
-                raise LargeBlockError("a block unpacks to too many bytes")
-            if count * self._fewest > len(data):
-                raise ValueError("a block claims more records than it holds")
-            if read_exactly(self._stream, len(self._sync)) != self._sync:
-                raise ValueError("a block does not end with the mark of its file")
-            yield RecordBlock(count, data)
+def _blocks(
+    stream: BinaryIO, unpack: Callable[[bytes], bytes], sync: bytes, fewest: int
+) -> Iterator[tuple[int, bytes]]:
+    while (count := read_long(stream, or_end=True)) is not None:
+        size = read_long(stream)
+        if count < 0 or size < 0:
+            raise ValueError("a block of fewer than no records or bytes")
+        if size > MOST_BYTES:
+            raise LargeBlockError("a block has too many bytes")
+        data = unpack(read_exactly(stream, size))
+        if len(data) > MOST_BYTES:
+            raise LargeBlockError("a block unpacks to too many bytes")
+        if count * fewest > len(data):
+            raise ValueError("a block claims more records than it holds")
+        if read_exactly(stream, len(sync)) != sync:
+            raise ValueError("a block does not end with the mark of its file")
+        yield count, data
 
 
 def _decompressed(unpacker: Any, data: bytes) -> bytes:
@@ -503,13 +484,23 @@ def _zstandard(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _snappy(data: bytes) -> bytes:
-    packed, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]
+def snappy_size(block: bytes) -> int:
+    """How many bytes a block of snappy holds, as it says itself; the library refuses one that holds others.
+
+    Raises:
+        ValueError: it does not say.
+    """
     size = 0
-    for place, byte in enumerate(packed[:_LONGEST_LENGTH]):
+    for place, byte in enumerate(block[:_LONGEST_LENGTH]):
         size |= (byte & 0x7F) << 7 * place
         if byte < 0x80:  # noqa: PLR2004 - the last byte's highest bit is not set
-            break
+            return size
+    raise ValueError("no length")
+
+
+def _snappy(data: bytes) -> bytes:
+    packed, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]
+    size = snappy_size(packed)
     # what it says it unpacks to is what memory is taken for
     if size > MOST_BYTES:
         raise LargeBlockError("a block unpacks to too many bytes")
@@ -701,8 +692,8 @@ def avro_rows(
     read, meanings, blocks = _opened(stream, path, columns, reads)
     gathered = _Gathered(meanings)
     try:
-        for block in blocks:
-            yield from _block_rows(block, read, gathered, batch_rows)
+        for count, data in blocks:
+            yield from _block_rows(count, data, read, gathered, batch_rows)
     except LargeBlockError:
         raise SourceFileError(
             f"file {path} has a block of more than {MOST_BYTES} bytes after row {gathered.before + gathered.rows}; "
@@ -719,7 +710,7 @@ def _opened(
     path: str,
     columns: Columns | Callable[[dict[str, Any]], Columns],
     reads: Callable[[str, Any], Reads],
-) -> tuple[ReadRecord, dict[str, Reads], RecordBlocks]:
+) -> tuple[ReadRecord, dict[str, Reads], Iterator[tuple[int, bytes]]]:
     try:
         header = check_header(stream)
         writer_schema = cast("Any", fastavro.block_reader(stream)).writer_schema
@@ -729,10 +720,12 @@ def _opened(
     needed = columns(kinds) if callable(columns) else columns
     try:
         shapes = Shapes(fastavro.parse_schema(_with_decimals(bare(writer_schema), needed.names)))
-        read = _reading(shapes, needed)
+        # at once, unless what a record holds could keep the library busy for ever or end it
+        is_whole = shapes.is_plain and shapes.is_flat(needed.names)
+        read = whole_record(shapes.schema) if is_whole else shapes.fields(needed.names)
         meanings = {name: reads(name, kinds[name]) for name in needed.names}
         stream.seek(header.end)
-        blocks = RecordBlocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema))
+        blocks = record_blocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema))
     except CodecError:
         raise SourceFileError(
             f"file {path} is packed by a codec that is not read; write it with deflate, zstandard, snappy, bzip2 or xz"
@@ -757,24 +750,18 @@ def _with_decimals(schema: Any, names: Iterable[str]) -> Any:
     return schema | {"fields": fields}
 
 
-def _block_rows(block: RecordBlock, read: ReadRecord, gathered: _Gathered, batch_rows: int) -> Iterator[RawRows]:
-    records = io.BytesIO(block.data)
+def _block_rows(count: int, data: bytes, read: ReadRecord, gathered: _Gathered, batch_rows: int) -> Iterator[RawRows]:
+    records = io.BytesIO(data)
     at = 0
-    for _ in range(block.records):
+    for _ in range(count):
         record = read(records)
         behind = records.tell()
         gathered.add(record, behind - at)
         at = behind
         if gathered.rows >= batch_rows or gathered.size >= _MOST_BYTES:
             yield gathered.take()
-    if at != len(block.data):
+    if at != len(data):
         raise ValueError("a block holds more than its records")
-
-
-def _reading(shapes: Shapes, columns: Columns) -> ReadRecord:
-    """How a record is read: at once, unless what a record holds could keep the library busy for ever or end it."""
-    is_whole = shapes.is_plain and shapes.is_flat(columns.names)
-    return whole_record(shapes.schema) if is_whole else shapes.fields(columns.names)
 
 
 class _Gathered:
@@ -821,9 +808,9 @@ def whole_records(stream: BinaryIO) -> Iterator[dict[str, Any]]:
     if not shapes.is_plain:
         raise ValueError("a type within itself, or an array of things without bytes")
     stream.seek(header.end)
-    for block in RecordBlocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema)):
-        records = io.BytesIO(block.data)
-        for _ in range(block.records):
+    for count, data in record_blocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema)):
+        records = io.BytesIO(data)
+        for _ in range(count):
             yield cast("dict[str, Any]", fastavro.schemaless_reader(records, schema, None))
 
 

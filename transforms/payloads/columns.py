@@ -382,8 +382,8 @@ FIELDS = frozenset({"unit", "units", "uom", "unitCode", "unitOfMeasure", "unit_o
 
 _PREFIXES = {"": 0, "k": 3, "M": 6, "G": 9}
 
-#: Unit -> (quantity, power of ten to the quantity's own unit).
-_UNITS: dict[str, tuple[str, int]] = {
+#: The units that can be compared: each with its quantity, and the power of ten to the quantity's own unit.
+UNITS: dict[str, tuple[str, int]] = {
     **{
         f"{prefix}{unit}": (unit, power)
         for unit in ("W", "Wh", "VA", "VAh", "var", "varh", "J")
@@ -398,21 +398,11 @@ _UNITS: dict[str, tuple[str, int]] = {
 }
 
 
-def is_known(unit: str) -> bool:
-    """Whether a unit is one that can be compared with others of its quantity."""
-    return unit in _UNITS
-
-
-def units() -> list[str]:
-    """The units that can be compared."""
-    return list(_UNITS)
-
-
 def power_of_ten(given: str, wanted: str) -> int | None:
     """By which power of ten a number of a unit becomes one of another; ``None`` if they are of different quantities."""
     if given == wanted:
         return 0
-    (one, power), (other, least) = _UNITS.get(given, ("", 0)), _UNITS.get(wanted, ("?", 0))
+    (one, power), (other, least) = UNITS.get(given, ("", 0)), UNITS.get(wanted, ("?", 0))
     return power - least if one == other else None
 
 

@@ -11,7 +11,7 @@ shown as it stands, and names are shown in clear.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -517,7 +517,7 @@ class Trial:
     def of(self, messages: Messages) -> Iterator[Tried]:
         """What becomes of each message, in order."""
         for number in range(len(messages)):
-            yield self._one(_only(messages, number))
+            yield self._one(messages.some([number]))
 
     def _one(self, message: Messages) -> Tried:
         parts = self._decoder.decode(message)
@@ -573,10 +573,6 @@ def shown(readings: Readings) -> Readings:
         given = register.model_dump(exclude_none=True, exclude={"rollover", "name"})
         value = Place.model_validate(given) if register.name is None else register.name
     return readings.model_copy(update={"value": value, "pseudonyms": None})
-
-
-def _only(messages: Messages, number: int) -> Messages:
-    return Messages(*(getattr(messages, column.name)[number : number + 1] for column in fields(messages)))
 
 
 def _rows(parts: list[Decoded]) -> Iterator[tuple[str, str, float]]:

@@ -55,6 +55,13 @@ class Messages:
         """How many."""
         return len(self.payloads)
 
+    def some(self, numbers: Sequence[int]) -> Messages:
+        """Those of some numbers."""
+        at = list(numbers)
+        payloads, topics = [self.payloads[one] for one in at], [self.topics[one] for one in at]
+        keys, headers = [self.keys[one] for one in at], [self.headers[one] for one in at]
+        return Messages(payloads, topics, keys, headers, self.stamps_us[at], self.positions[at])
+
 
 def rejects_of(reason: RejectReason, messages: Messages, numbers: npt.NDArray[np.int64]) -> Rejects:
     """Some messages as rejects, with their sizes."""

@@ -42,6 +42,7 @@ from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.mappings import Readings
 from ...schemas.settings.plugins import PAYLOAD_PLUGINS
+from ..formats.avro import snappy_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,9 +414,6 @@ _WRITE_REQUEST: ProtobufFields = {
 #: The bits of the value that says that a series has ended.
 _STALE = struct.pack("<Q", 0x7FF0_0000_0000_0002)
 
-#: Bytes of the length before a block at most.
-_LENGTH = 5
-
 
 def remote_write_parser(most: int) -> Parser:
     """The parser of write requests."""
@@ -425,28 +423,16 @@ def remote_write_parser(most: int) -> Parser:
     parse = protobuf_class("quiltstream.remotewrite", "WriteRequest", "proto3", _WRITE_REQUEST).FromString
 
     def read(payload: bytes) -> list[dict[str, Any]]:
-        return _documents(parse(codec.decompress(payload, decompressed_size=_held(payload, most), asbytes=True)))
+        size = snappy_size(payload)
+        if size > most:
+            raise TooLargeError("too many bytes")
+        request = parse(codec.decompress(payload, decompressed_size=size, asbytes=True))
+        if request.symbols:
+            raise ValueError("remote write 2")
+        # a series without samples takes two bytes, and its document hundreds
+        return [_document(series) for series in request.timeseries if series.samples]
 
     return partial(_several, read=read)
-
-
-def _held(payload: bytes, most: int) -> int:
-    """How many bytes a block holds, as it says itself; the library refuses one that holds others."""
-    found = 0
-    for place, byte in enumerate(payload[:_LENGTH]):
-        found |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:  # noqa: PLR2004 - its top bit says that more follows
-            if found > most:
-                raise TooLargeError("too many bytes")
-            return found
-    raise ValueError("no length")
-
-
-def _documents(request: Any) -> list[dict[str, Any]]:
-    if request.symbols:
-        raise ValueError("remote write 2")
-    # a series without samples takes two bytes, and its document hundreds
-    return [_document(series) for series in request.timeseries if series.samples]
 
 
 def _document(series: Any) -> dict[str, Any]:

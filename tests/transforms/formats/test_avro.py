@@ -28,10 +28,10 @@ from quiltstream.transforms.formats.avro import (
     MOST_BYTES,
     LargeBlockError,
     Meaning,
-    RecordBlocks,
     Shapes,
     bare,
     check_header,
+    record_blocks,
     whole_records,
 )
 from quiltstream.transforms.formats.paths import SourceFileError
@@ -456,9 +456,9 @@ def test_blocks_of_every_codec_have_the_same_limit(codec: str, monkeypatch: pyte
     monkeypatch.setattr("quiltstream.transforms.formats.avro.MOST_BYTES", 100_000)
     for size, kind in ((100_000, None), (100_001, LargeBlockError), (5_000_000, LargeBlockError)):
         body = CODECS[codec](bytes(size))
-        blocks = RecordBlocks(io.BytesIO(long(5) + long(len(body)) + body + SYNC), codec, SYNC, 1)
+        blocks = record_blocks(io.BytesIO(long(5) + long(len(body)) + body + SYNC), codec, SYNC, 1)
         if kind is None:
-            assert [len(block.data) for block in blocks] == [size]
+            assert [len(data) for _, data in blocks] == [size]
         else:
             with pytest.raises(kind):
                 list(blocks)

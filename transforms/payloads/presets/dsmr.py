@@ -20,7 +20,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from ....schemas.settings.base import SettingsError
-from ..columns import RowList, is_known, power_of_ten, units
+from ..columns import UNITS, RowList, power_of_ten
 from ..mapped import NONE_SUCH, added, number
 from .json_documents import MalformedError, MixedUnitsError, Wanted
 
@@ -85,16 +85,16 @@ def check_codes(name: str, unit: str = "") -> None:
         raise SettingsError(
             f"readings.value is {name!r}; under preset dsmr it is an OBIS code such as 1-0:1.7.0, or a sum of codes"
         )
-    if unit and not is_known(unit):
+    if unit and unit not in UNITS:
         raise SettingsError(
-            f"readings.unit is {unit!r}; under preset dsmr it is one of {', '.join(units())}, or left out for that "
+            f"readings.unit is {unit!r}; under preset dsmr it is one of {', '.join(UNITS)}, or left out for that "
             "of the standard; the unit behind readings.scale is states.unit"
         )
     wanted = unit or next(filter(None, map(standard_unit, codes)), "")
     if not wanted and not all(map(_COUNT.search, codes)):
         raise SettingsError(
             f"readings.unit is missing: {name} measures anything by the standard, so one meter may say m3 and "
-            f"another GJ; name the unit, one of {', '.join(units())}"
+            f"another GJ; name the unit, one of {', '.join(UNITS)}"
         )
     for code in codes:
         standard = standard_unit(code)

@@ -109,12 +109,6 @@ def an_array(value: Any) -> list[Any]:
     return value
 
 
-def stamp_in(messages: Messages, message: int, per_second: int) -> int | None:
-    """The broker's stamp of a message in a unit; ``None`` without one."""
-    found = int(messages.stamps_us[message])
-    return None if found < 0 else found * per_second // _US
-
-
 def edgex_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:  # noqa: ARG001 - every preset's
     """The readings of events; times are nanoseconds."""
 
@@ -184,9 +178,6 @@ def _instance(instance: Any) -> tuple[Any, Any]:
     return None, instance.get("value")
 
 
-_MS = 1_000
-
-
 def thingsboard_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowList:
     """The readings of telemetry messages; times are milliseconds."""
 
@@ -194,7 +185,8 @@ def thingsboard_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowL
         if "ts" in one and "values" in one:
             values, time = an_object(one["values"]), one["ts"]
         else:
-            values, time = one, stamp_in(messages, message, _MS)
+            stamp_us = int(messages.stamps_us[message])
+            values, time = one, None if stamp_us < 0 else stamp_us // 1_000
         if wanted.name in values:
             rows.add(message, series, time, values[wanted.name])
 

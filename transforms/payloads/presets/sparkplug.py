@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -176,7 +177,7 @@ class Births:
         births = self._known.get(who) or self._begun
         if births and births[0].kind == _FORGOTTEN and birth.time <= births[0].time:
             return
-        at = bisect_right(births, birth.time, key=_time)
+        at = bisect_right(births, birth.time, key=attrgetter("time"))
         again = at > 0 and births[at - 1].time == birth.time
         if again and births[at - 1] == birth:
             return
@@ -191,7 +192,7 @@ class Births:
     def before(self, who: Who, time: int, *, spoken: bool = False) -> Birth | None:
         """The latest birth of a node or device that is not after a time."""
         births = self._known.get(who) or ()
-        at = bisect_right(births, time, key=_time)
+        at = bisect_right(births, time, key=attrgetter("time"))
         if spoken and births:
             self._known.keep(who, births, proved=True)
         return births[at - 1] if at and births[at - 1].kind != _FORGOTTEN else None
@@ -211,10 +212,6 @@ class Births:
             known = zip(self._known.names(), self._known.values(), strict=True)
             self._text = _written(self._wanted, known, self._forgotten)
         return self._text
-
-
-def _time(birth: Birth) -> int:
-    return birth.time
 
 
 def _written(wanted: str, known: Iterable[tuple[Who, _Kept]], forgotten: int | None) -> str:
@@ -240,9 +237,8 @@ def _read(text: str, wanted: str) -> tuple[list[tuple[Who, _Kept]], int | None]:
     name, plain, *forgotten = json.loads(zlib.decompress(base64.b64decode(text[len(_HEAD) :])))
     if name != wanted:
         return [], None
-    return [(tuple(who), tuple(map(_birth_of_text, births))) for who, births in plain], forgotten[
-        0
-    ] if forgotten else None
+    known = [(tuple(who), tuple(map(_birth_of_text, births))) for who, births in plain]
+    return known, forgotten[0] if forgotten else None
 
 
 def _birth_of_text(plain: Any) -> Birth:
@@ -433,25 +429,8 @@ def _member_kind(metric: Any, name: str, wanted: str) -> int | None:
     """The type of the wanted member of a template instance; ``None`` if the metric is none, or has no such member."""
     if metric.WhichOneof("value") != _TEMPLATE or not wanted.startswith(f"{name}/"):
         return None
-    found = _members(metric, wanted.removeprefix(f"{name}/"))
     # an instance may be born with the members that it has now, and get others later
-    return found[0].datatype if found else 0
-
-
-def _members(metric: Any, path: str, depth: int = 0) -> list[Any]:
-    """The members of a template instance that a path such as ``MEMBER`` or ``INNER/MEMBER`` names."""
-    template = metric.template_value
-    if template.is_definition or depth >= _DEEPEST:
-        return []
-    found: list[Any] = []
-    for one in template.metrics:
-        name = one.name.decode("utf-8")
-        if one.WhichOneof("value") == _TEMPLATE:
-            if name and path.startswith(f"{name}/"):
-                found += _members(one, path.removeprefix(f"{name}/"), depth + 1)
-        elif name == path:
-            found.append(one)
-    return found
+    return next((one.datatype for full, one in _named(metric, name) if full == wanted), 0)
 
 
 def _defined(payload: Any, birth: Birth | None) -> tuple[list[tuple[Any, str, int]], bool]:
@@ -493,11 +472,10 @@ def _add_members(
 ) -> None:
     """Add the wanted member of a template instance, which a message may have by its alias, and of which it may lack."""
     name = metric.name.decode("utf-8")
-    paths = (
-        [wanted.removeprefix(f"{name}/")] if name else [wanted[at + 1 :] for at, one in enumerate(wanted) if one == "/"]
-    )
-    found = next((members for path in paths[:MOST_SLASHES] if (members := _members(metric, path))), [])
-    for one in found:
+    members = list(_named(metric, name))
+    # the names of members without that of their instance begin with a slash
+    ends = [wanted] if name else [wanted[at:] for at, one in enumerate(wanted) if one == "/"][:MOST_SLASHES]
+    for one in next((found for end in ends if (found := [one for full, one in members if full == end])), []):
         kind = one.datatype or (birth.kind if birth is not None else 0)
         stamped = next((each for each in (one, metric) if each.HasField("timestamp")), payload)
         rows.add(message, series, stamped.timestamp, _value(one, kind))
