@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -104,13 +104,10 @@ class BatchNumbers:
 
 @dataclass(frozen=True, slots=True)
 class SequenceNumbers:
-    """The last sequence numbers of a partition.
-
-    Attributes:
-        sent: step -> how many batches with readings of it were sent, while a window over it is open.
-    """
+    """The last sequence numbers of a partition."""
 
     run: int = field(default_factory=lambda: 1 + secrets.randbelow(_RUNS))
+    # step -> how many batches with readings of it were sent, while a window over it is open
     sent: Mapping[int, int] = field(default_factory=dict[int, int])
 
     @classmethod
@@ -188,26 +185,18 @@ _NUMBERS = b"quiltstream.tickets"
 
 @dataclass(frozen=True, slots=True)
 class Punctuation:
-    """A partition of a source has read everything up to an instant.
-
-    Attributes:
-        after_us: the instant of the partition's last punctuation; windows that end by then were declared before.
-        until_us: windows that end by this instant are complete.
-        replayed: whether the readings were there when the job began, and are read again or late, not as they arrived.
-        lost_us: windows that start before this instant may lack readings that the source has lost; ``None``: none.
-        silent_us: windows that end after this instant closed without a silent source; ``None``: none.
-        sent: (step, its last sequence number), of every step of the windows that are complete by this punctuation with
-            any; ``None`` where batches have no sequence numbers.
-    """
+    """A partition of a source has read everything up to an instant."""
 
     part: int
     parts: int
-    after_us: int
-    until_us: int
-    replayed: bool = False
-    lost_us: int | None = None
-    silent_us: int | None = None
+    after_us: int  # the instant of the partition's last punctuation; windows that end by then were declared before
+    until_us: int  # windows that end by this instant are complete
+    replayed: bool = False  # whether the readings were there when the job began, and are read again or late
+    lost_us: int | None = None  # windows that start before may lack readings that the source has lost; ``None``: none
+    silent_us: int | None = None  # windows that end after this instant closed without a silent source; ``None``: none
     run: int = 0
+    # (step, its last sequence number), of every step of the windows that are complete by this punctuation with any;
+    # ``None`` where batches have no sequence numbers
     sent: tuple[tuple[int, int], ...] | None = None
 
     def __post_init__(self) -> None:
@@ -217,13 +206,9 @@ class Punctuation:
             raise ValueError(f"a punctuation cannot go back from {self.after_us} to {self.until_us}")
 
 
-_FIELDS = tuple(field.name for field in fields(Punctuation))
-
-
 def punctuation_batch(punctuation: Punctuation, schema: pa.Schema) -> pa.RecordBatch:
     """A punctuation as an empty batch of a schema of readings."""
-    plain = {name: getattr(punctuation, name) for name in _FIELDS}
-    return _empty(schema).replace_schema_metadata({_MARK: json.dumps(plain).encode()})
+    return _empty(schema).replace_schema_metadata({_MARK: json.dumps(asdict(punctuation)).encode()})
 
 
 @lru_cache(maxsize=8)
@@ -248,14 +233,10 @@ def _pairs(plain: list[list[int]]) -> tuple[tuple[int, int], ...]:
 def with_horizon(
     batch: pa.RecordBatch, horizon_us: int, *, on_record_us: int | None = None, numbers: BatchNumbers | None = None
 ) -> pa.RecordBatch:
-    """A batch with the instant up to which its partition had declared windows complete before it.
+    """A batch with the instant up to which its partition had declared windows complete before it, and its numbers.
 
-    Args:
-        batch: readings.
-        horizon_us: the instant.
-        on_record_us: for readings that were there when the job started, the instant up to which windows were on record
-            then: readings of these are read again, and only those of later windows are late.
-        numbers: the batch's sequence numbers, if it has any.
+    For readings that were there when the job started, ``on_record_us`` is the instant up to which windows were on
+    record then: readings of these are read again, and only those of later windows are late.
     """
     said = {_HORIZON: f"{horizon_us}{'' if on_record_us is None else f'+{on_record_us}'}".encode()}
     if numbers is not None:

@@ -499,11 +499,7 @@ def loaded(given: str | Bounds, settings: Settings) -> Model:
 
 
 def of_bounds(given: Bounds, where: str = "model.") -> Model:
-    """The model of bounds given by hand.
-
-    Args:
-        given: the bounds.
-        where: what a message says before the name of one.
+    """The model of bounds given by hand; ``where`` is what a message says before the name of one.
 
     Raises:
         SettingsError: no chain has such bounds.

@@ -66,15 +66,10 @@ Span = tuple[int, int]
 
 @dataclass(slots=True)
 class Discovered:
-    """What the readings that may count say about themselves.
+    """What the readings that may count say about themselves."""
 
-    Attributes:
-        span: of the readings of the given roster; ``None`` where there are none, or no roster is given.
-        spans: (series, group) -> of its readings, where no roster is given; the group is empty where there are none.
-        tally: how many rows may count, and how many do not, by the name of the operator's counter.
-    """
-
-    span: Span | None = None
+    span: Span | None = None  # of those of the given roster; ``None`` where there are none, or no roster is given
+    # (series, group) -> of its readings, where no roster is given; the group is empty where there are none
     spans: dict[tuple[str, str], Span] = field(default_factory=dict)
     tally: Tally = field(default_factory=dict)
 

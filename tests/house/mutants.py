@@ -307,7 +307,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a shard without readings is not published",
-        file="transforms/completeness.py",
+        file="transforms/aggregate/release.py",
         old="for shard in members.occupied:",
         new="for shard in members.occupied[1:]:",
         tests=("tests/transforms/test_histograms.py::test_a_series_without_any_reading_is_published_in_every_window",),

@@ -5,7 +5,7 @@ runner without combiner lifting then moves cells instead of readings, and one wi
 
 Everything here is numpy over whole batches; only the blocks become Beam elements. Sliding windows are made of steps,
 and a block lies in exactly one step, so Beam can put it into every window that contains the step and no batch
-straddles a boundary. Batches are encoded in a thread while the decoder prepares the next ones.
+straddles a boundary.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from ..common.batches import (
 from ..completeness import (
     MILLISECOND_US,
     BatchNumbers,
-    Punctuation,
     Range,
     batch_numbers_of,
     horizon_of,
@@ -103,16 +102,6 @@ class Ahead(Generic[_Given, _Made]):
         self._pool.shutdown(wait=True)
 
 
-def keep_large_blocks() -> None:
-    """Have the C library keep the memory of large arrays for the next ones.
-
-    Until a program has freed a large block, glibc returns each one to the kernel, and the page faults of the next one
-    cost as much as the work on it. It raises its threshold to the largest block it has seen freed. Elsewhere this does
-    nothing.
-    """
-    np.empty(_LARGEST_KEPT, dtype=np.uint8)
-
-
 REJECTED = "rejected"
 
 #: Where the tally of each bundle's readings goes.
@@ -130,46 +119,32 @@ _LOOK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class CellBlock:
-    """Packed readings of one shard in one step of the windows.
+    """Packed readings of one shard in one step of the windows."""
 
-    Attributes:
-        step: number of the step, see :meth:`Schedule.number_of`.
-        rows: series in the shard by the roster that encoded it; those that join later come after them.
-        width: slots in the step.
-        index: row * width + column of each reading's cell, int32 where that is enough, shape (n,); ``None`` where
-            ``packed`` has every cell.
-        packed: the packed readings, shape (n,), or (rows * width,) with ``ABSENT`` in cells without any; of the
-            narrowest type that holds them.
-        readings: how many readings they come from.
-        tickets: (part, run, numbers) of the batches whose readings of this step and shard are in it, or are known to be
-            none.
-    """
-
-    step: int
-    rows: int
-    width: int
+    step: int  # number of the step, see :meth:`Schedule.number_of`
+    rows: int  # series in the shard by the roster that encoded it; those that join later come after them
+    width: int  # slots in the step
+    # row * width + column of each reading's cell, shape (n,); ``None`` where ``packed`` has every cell
     index: npt.NDArray[np.int32] | Ints | None
+    # the packed readings, shape (n,), or (rows * width,) with ``ABSENT`` in cells without any; of the narrowest type
     packed: Narrow
-    readings: int
+    readings: int  # how many readings they come from
+    # (part, run, numbers) of the batches whose readings of this step and shard are in it, or are known to be none
     tickets: tuple[tuple[int, int, tuple[Range, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """What one batch comes to.
+    """What one batch comes to."""
 
-    Attributes:
-        parts: (step, index, packed) of each step with readings; ``index`` is number * width + column.
-        settled: how many are of windows on record, and were read again because the job began anew.
-        unknown_series: series, with their groups, that no roster has and whose readings would count.
-    """
-
+    # (step, index, packed) of each step with readings; ``index`` is number * width + column
     parts: tuple[tuple[int, Ints, Ints], ...]
     readings: int
     outside: int
-    settled: int
+    settled: int  # how many are of windows on record, and were read again because the job began anew
     rejects: dict[RejectReason, int]
     at: Timestamp
+    # series, with their groups, that no roster has and whose readings would count
     unknown_series: tuple[tuple[str, str | None], ...]
     given: pa.RecordBatch
     encoder: Encoder
@@ -228,7 +203,9 @@ class Encoder:
                 keep &= ~absent
         horizon, settled = horizon_of(batch), 0
         if horizon is not None:
-            ends, before = self._ends_us(slots), on_record_of(batch)
+            # when the last window that contains each slot ends
+            ends = grid.time_of(self.schedule.over_at(self.schedule.number_of(slots)))
+            before = on_record_of(batch)
             late = ends <= horizon
             scheduled &= ~late
             if count := int(np.count_nonzero(late & keep)):
@@ -265,17 +242,6 @@ class Encoder:
                 RejectReason.GROUP_CONFLICT,
             )
         return keep, rejects
-
-    def _ends_us(self, slots: Ints) -> Ints:
-        """When the last window that contains each slot ends."""
-        return self.plan.grid.time_of(self.schedule.over_at(self.schedule.number_of(slots)))
-
-    def window_ends(self, punctuation: Punctuation) -> Iterator[WindowedValue]:
-        """What a punctuation declares: each window that ends after the last one and by this one, for every shard."""
-        for end in window_ends_by(punctuation, self.schedule, self.plan.grid):
-            # of every shard: a series may have joined that this worker does not know yet
-            for shard in range(self.members.shards):
-                yield window_end_of(self.plan.grid, self.schedule, shard, end)
 
     def _by_step(self, numbers: Ints, slots: Ints, packed: Ints) -> Iterator[tuple[int, Ints, Ints]]:
         if not len(slots):
@@ -354,7 +320,9 @@ class EncodeCells(beam.DoFn):
     def setup(self) -> None:
         """Make the counters; they belong to the worker."""
         keep_memory_private()
-        keep_large_blocks()
+        # glibc returns each large block to the kernel until it has seen one freed, to whose size it raises its
+        # threshold; the page faults of the next one cost as much as the work on it
+        np.empty(_LARGEST_KEPT, dtype=np.uint8)
         self._store = PatientStore(Store(self._plan.address), live=self._follow)
         self._readings = Metrics.counter(METRICS, READINGS)
         self._outside = Metrics.counter(METRICS, OUTSIDE)
@@ -383,10 +351,14 @@ class EncodeCells(beam.DoFn):
         if self._encoder is None or used is not known:
             yield from self._turn_to(used)
         if self._ahead is None:
-            self._ahead = Ahead(self._encode)
+            self._ahead = Ahead(lambda given: self._current().encode(given))
         punctuation = punctuation_of(batch)
         if punctuation is not None:
-            yield from self._current().window_ends(punctuation)
+            grid, encoder = self._plan.grid, self._current()
+            for end in window_ends_by(punctuation, encoder.schedule, grid):
+                # of every shard: a series may have joined that this worker does not know yet
+                for shard in range(encoder.members.shards):
+                    yield window_end_of(grid, encoder.schedule, shard, end)
             return
         if self._declared and horizon_of(batch) is None:
             raise ReadingsError(
@@ -404,9 +376,6 @@ class EncodeCells(beam.DoFn):
         yield from self._flush()
         if self._tallying:
             yield TaggedOutput(TALLIES, WindowedValue(self._tally, MIN_TIMESTAMP, (GlobalWindow(),)))
-
-    def _encode(self, given: tuple[pa.RecordBatch, Timestamp]) -> EncodedBatch:
-        return self._current().encode(given)
 
     def _turn_to(self, registration: Registration) -> Iterator[Any]:
         """Emit what is held under the old numbers, and encode with those of another registration from now on."""

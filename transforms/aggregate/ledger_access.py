@@ -65,14 +65,10 @@ class LoggedBlock:
 
 @dataclass(frozen=True, slots=True)
 class BlockLog:
-    """The files that a job's workers append to; a plain value that travels to any worker.
-
-    Attributes:
-        here: whether the workers are on the machine of the files; elsewhere only files that are there are written.
-    """
+    """The files that a job's workers append to; a plain value that travels to any worker."""
 
     paths: tuple[str, ...]
-    here: bool = True
+    here: bool = True  # whether workers are on the machine of the files; elsewhere only files that exist are written
 
 
 class LogWriter:

@@ -50,16 +50,12 @@ _HELD_COUNTS = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Histograms of one shard in one window, and whether they are all of it.
+    """Histograms of one shard in one window, and whether they are all of it."""
 
-    Attributes:
-        parts: bit of each shard of series that is complete -> what it counts here: int64, shape (keys of the shard,
-            classes of slots * bins), in the order of ``Roster.shard_keys``. A shard that comes again counts once.
-        needed: bits of the shards that count here.
-    """
-
+    # bit of each shard of series that is complete -> what it counts here: int64, shape (keys of the shard, classes of
+    # slots * bins), in the order of ``Roster.shard_keys``. A shard that comes again counts once
     parts: dict[int, Ints]
-    needed: int
+    needed: int  # bits of the shards that count here
     completeness: str = LIVE
 
     @property
@@ -75,15 +71,11 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The histograms of all series of one shard in one window, before they are cut by its roster.
-
-    Attributes:
-        counts: int64, shape (rows of the shard, classes of slots * bins); rows without a reading at the end may be left
-            out.
-    """
+    """The histograms of all series of one shard in one window, before they are cut by its roster."""
 
     shard: int
     window: Window
+    # int64, shape (rows of the shard, classes of slots * bins); rows without a reading at the end may be left out
     counts: Ints
     complete: bool
     completeness: str

@@ -65,21 +65,16 @@ Column = Sequence[Any] | Repeated | pa.Array
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The readings of some messages.
+    """The readings of some messages."""
 
-    Attributes:
-        message: number of each row's message, shape (n,).
-        bad: messages that could not be parsed, and why.
-        shift: how much later than its time each reading is, microseconds, shape (n,); ``None`` where none is.
-    """
-
-    message: Ints
+    message: Ints  # number of each row's message, shape (n,)
     series: Column
     times: Column
     values: Column
     groups: Column | None = None
+    # messages that could not be parsed, and why
     bad: dict[int, RejectReason] = field(default_factory=dict[int, RejectReason])
-    shift: Ints | None = None
+    shift: Ints | None = None  # how much later than its time each is, microseconds, shape (n,); ``None`` where none is
 
     def filtered(self, keep: Bools) -> Rows:
         """Some of the readings."""

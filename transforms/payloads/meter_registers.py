@@ -207,7 +207,9 @@ class Registers:
         found = [
             (row, slot, known[slot], known[slot - 1])
             for (name, slot), row in touched.items()
-            if slot in (known := met[name]) and slot - 1 in known and self._is_sure(known, slot - 1)
+            if slot in (known := met[name])
+            and slot - 1 in known
+            and self._since(slot - 1, known[slot - 1].offset) >= known.doubt
         ]
         for known in met.values():
             # the slots that were not heard of for longest: one far off by a wrong clock is one
@@ -220,21 +222,14 @@ class Registers:
         latest = max(self._since(slot, last.offset) for slot, last in known.items())
         self._forgotten = max(self._forgotten, latest)
 
-    def _is_sure(self, known: _Slots, slot: int) -> bool:
-        return self._since(slot, known[slot].offset) >= known.doubt
-
     def _since(self, slot: int, offset: int) -> int:
         return slot * self.grid.interval_us + offset
 
     def _given(self, readings: pa.RecordBatch, found: list[tuple[int, int, _Last, _Last]]) -> pa.RecordBatch:
-        rows = np.array([row for row, _, _, _ in found], dtype=np.int64)
-        slots = np.array([slot for _, slot, _, _ in found], dtype=np.int64)
-        ends = Ends(
-            np.array([one.offset for _, _, one, _ in found], dtype=np.int64),
-            np.array([one.high for _, _, one, _ in found]),
-            np.array([one.offset for _, _, _, one in found], dtype=np.int64),
-            np.array([one.low for _, _, _, one in found]),
-        )
+        whole = [(row, slot, one.offset, before.offset) for row, slot, one, before in found]
+        rows, slots, offset, before_offset = np.array(whole, dtype=np.int64).T
+        high, low = np.array([(one.high, before.low) for _, _, one, before in found]).T
+        ends = Ends(offset, high, before_offset, low)
         return increments_of(readings, rows, slots, ends, self.grid, self.scale, self.rollover)
 
 

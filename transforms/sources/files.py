@@ -99,7 +99,7 @@ class FileTask:
         0,
         0,
         0,
-    )  # for Parquet, the first row group, the one after the last, and rows before
+    )  # of Parquet: the first row group, the one behind the last, rows before
     stamp: str | None = None  # what the file was like when it was found; ``None`` if unknown
 
 

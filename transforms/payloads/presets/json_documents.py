@@ -39,19 +39,14 @@ _US = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What of a message is a reading.
-
-    Attributes:
-        series: the series of each message by its number, where the settings say where it is; otherwise the convention
-            says it.
-        unit: of the value, as the settings say it; empty if they do not.
-        times: the time of each message by its number, for what has none of its own; ``None`` if the settings name none.
-    """
+    """What of a message is a reading."""
 
     name: str
+    # the series of each message by its number, where the settings say where it is; otherwise the convention says it
     series: dict[int, Any] | None = None
     timezone: str = "UTC"
-    unit: str = ""
+    unit: str = ""  # of the value, as the settings say it; empty if they do not
+    # the time of each message by its number, for what has none of its own; ``None`` if the settings name none
     times: dict[int, Any] | None = None
 
     def series_of(self, message: int, own: Any) -> Any:
