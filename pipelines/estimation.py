@@ -62,7 +62,7 @@ from ..store.specs import (
 )
 from ..store.store import Store
 from ..transforms.formats.paths import SourceFileError
-from ..transforms.plan import Plan, density_with_room, ledger_address, loaded, make_plan, sigma_with_room
+from ..transforms.plan import Plan, density_with_room, ledger_address, loaded, make_plan
 from ..transforms.private_histograms import PrivateHistograms
 from .commands.fit import model_from_counts, transitions_in
 from .connectors.files import labelled_so_far
@@ -557,7 +557,7 @@ def _covers(belief: Belief, found: MixingBounds) -> bool:
 
 def _with_room(plan: Plan) -> Plan:
     """The plan of a query whose belief may change."""
-    return plan.with_sigma(max(plan.calibration.sigma, sigma_with_room(plan.domain.belief, plan.epsilon)))
+    return plan.with_sigma(max(plan.calibration.sigma, 1 / density_with_room(plan.domain.belief, plan.epsilon)))
 
 
 def _first(settings: Settings, estimate: Estimate, noise: Noise) -> ActiveQuery:

@@ -135,14 +135,6 @@ def choose(
     return Chosen(held.to_dict(), most, own)
 
 
-def sigma_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
-    """Noise for an endless stream that stays within epsilon although its belief may change to one like it.
-
-    A stream that has no room for that would have to add noise at its first change, for ever.
-    """
-    return 1 / density_with_room(belief, epsilon)
-
-
 #: What is taken off a density that is added to another, so that their sum is not rounded up past what was priced.
 _ROOM = 1 - 2.0**-40
 
@@ -150,7 +142,8 @@ _ROOM = 1 - 2.0**-40
 def density_with_room(belief: Mapping[str, Any], epsilon: float, beside: tuple[float, float] = (0.0, 0.0)) -> float:
     """Loss per slot of an endless stream that stays within epsilon although its belief may change to one like it.
 
-    At a change less is known of what the slots on one side tell about those on the other (theory section 4, item 5).
+    At a change less is known of what the slots on one side tell about those on the other (theory section 4, item 5). A
+    stream that has no room for that would have to add noise at its first change, for ever.
 
     *Two streams of the same slots.* Let D be the largest density of the other stream, e its epsilon, and c(x) the
     account's loss of a stream that has the density x in every slot, without beginning or end, and whose belief changes

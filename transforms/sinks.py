@@ -63,13 +63,7 @@ REJECTS = RowForm(
 #: The same with letters.
 DEAD_LETTERS = RowForm(
     LETTER_SCHEMA,
-    {
-        **REJECTS.avro,
-        "fields": [
-            *REJECTS.avro["fields"],
-            {"name": "letter", "type": ["null", "string"]},
-        ],
-    },
+    {**REJECTS.avro, "fields": [*REJECTS.avro["fields"], {"name": "letter", "type": ["null", "string"]}]},
     REJECTS.order,
     private=True,
 )

@@ -417,12 +417,9 @@ def _leaves(documents: Sequence[Any]) -> dict[Steps, _Leaf]:
                 leaf = found[steps] = _Leaf(steps)
             leaf.documents.add(number)
             leaf.values.append(value)
-    return {steps: one for steps, one in found.items() if _can_be_said(steps)}
-
-
-def _can_be_said(steps: Steps) -> bool:
-    many = sum(one is None or one is Do.FIELDS for one in steps)
-    return many <= MOST_WILDCARDS and not any(isinstance(one, str) and ('"' in one or not one) for one in steps)
+    wild = {steps: sum(one is None or one is Do.FIELDS for one in steps) for steps in found}
+    odd = {steps for steps in found if any(isinstance(one, str) and ('"' in one or not one) for one in steps)}
+    return {steps: one for steps, one in found.items() if wild[steps] <= MOST_WILDCARDS and steps not in odd}
 
 
 def _walk(value: Any, steps: Steps, keyed: set[Steps]) -> Iterator[tuple[Steps, Any]]:

@@ -276,10 +276,7 @@ class SortPanes(beam.DoFn):
         self._grid = grid
 
     def process(
-        self,
-        element: tuple[int, Collected],
-        window: Any = beam.DoFn.WindowParam,
-        pane: Any = beam.DoFn.PaneInfoParam,
+        self, element: tuple[int, Collected], window: Any = beam.DoFn.WindowParam, pane: Any = beam.DoFn.PaneInfoParam
     ) -> Iterator[Any]:
         """Look at one pane of a shard."""
         if pane.is_first and is_whole(element[1], slots_of(self._grid, window).start, pane):

@@ -323,25 +323,14 @@ def reject_batch(source: str, rejects: Sequence[Rejects]) -> pa.RecordBatch:
     """
     # the name of a file may be any bytes, which Python keeps as half characters that no text can hold
     source = source.encode("utf-8", "backslashreplace").decode("utf-8")
-    reasons = [pa.repeat(pa.scalar(one.reason.value, pa.utf8()), len(one.positions)) for one in rejects]
-    positions = [one.positions for one in rejects]
-    sources = [
-        pa.repeat(pa.scalar(f"{source}, column {one.column}" if one.column else source, pa.utf8()), len(one.positions))
-        for one in rejects
-    ]
-    sizes = [
-        pa.nulls(len(one.positions), pa.int64()) if one.sizes is None else pa.array(one.sizes, pa.int64())
-        for one in rejects
-    ]
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.concat_arrays(reasons) if reasons else pa.array([], pa.utf8()),
-            pa.concat_arrays(sources) if sources else pa.array([], pa.utf8()),
-            pa.array(np.concatenate(positions) if positions else np.empty(0, dtype=np.int64), pa.int64()),
-            pa.concat_arrays(sizes) if sizes else pa.array([], pa.int64()),
-        ],
-        schema=REJECT_SCHEMA,
-    )
+    parts: list[list[pa.Array]] = [[pa.array([], kind) for kind in REJECT_SCHEMA.types]]
+    for one in rejects:
+        count, place = len(one.positions), f"{source}, column {one.column}" if one.column else source
+        texts = [pa.repeat(pa.scalar(text, pa.utf8()), count) for text in (one.reason.value, place)]
+        sizes = pa.nulls(count, pa.int64()) if one.sizes is None else pa.array(one.sizes, pa.int64())
+        parts.append([*texts, pa.array(one.positions, pa.int64()), sizes])
+    columns = [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=REJECT_SCHEMA)
 
 
 #: Stands in the place of a reject of a reading: readings have no position behind the decoder.

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -58,14 +58,7 @@ if TYPE_CHECKING:
 PayloadFormat = Callable[[Messages, list[int]], list[Rows]]
 
 #: Units of the times of the presets that have numbers.
-_UNITS = {"thingsboard": "ms", "edgex": "ns", "sparkplug": "ms"}
-
-
-def time_unit_of(readings: Readings) -> Any:
-    """The unit of times given as numbers: the settings', or that of a preset's own times."""
-    if readings.preset in NAMED:
-        return _UNITS.get(readings.preset, "s")
-    return readings.time_unit
+_UNITS: dict[str, Literal["ms", "ns"]] = {"thingsboard": "ms", "edgex": "ns", "sparkplug": "ms"}
 
 
 def births_of(readings: Readings, memory: str) -> Births | None:
@@ -78,11 +71,7 @@ def births_of(readings: Readings, memory: str) -> Births | None:
 
 
 def payload_format_of(
-    readings: Readings,
-    timezone: str,
-    group: str | None,
-    schemas: SchemaLookup | None,
-    births: Births | None,
+    readings: Readings, timezone: str, group: str | None, schemas: SchemaLookup | None, births: Births | None
 ) -> PayloadFormat:
     """What parses messages."""
     if readings.preset in NAMED:
@@ -344,7 +333,8 @@ class _Worker:
             value=VALUE,
             scale=scale,
             time_format=readings.time_format,
-            time_unit=time_unit_of(readings),
+            # the settings', or that of a preset's own times
+            time_unit=_UNITS.get(readings.preset, "s") if readings.preset in NAMED else readings.time_unit,
             ambiguous=readings.ambiguous,
             pseudonyms=readings.pseudonyms,
         )

@@ -80,13 +80,7 @@ class LastReadings(NamedTuple):
 
 
 def increments_of(
-    readings: pa.RecordBatch,
-    rows: Ints,
-    slots: Ints,
-    ends: Ends,
-    grid: SlotGrid,
-    scale: float,
-    rollover: float | None,
+    readings: pa.RecordBatch, rows: Ints, slots: Ints, ends: Ends, grid: SlotGrid, scale: float, rollover: float | None
 ) -> pa.RecordBatch:
     """The rises of some slots, as readings of the same form.
 

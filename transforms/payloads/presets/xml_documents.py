@@ -17,7 +17,7 @@ readings are wanted follows from the unit, ``Wh`` if left out, with ``reverse`` 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +32,8 @@ _INTERVAL, _ACCUMULATION, _DIRECTION, _PHASES, _POWER, _UNIT = 2, 3, 4, 14, 15, 
 #: Where the tariff stands: time of use, critical peak, and tier of consumption.
 _TARIFF = slice(11, 14)
 
-#: Units by the names that settings have.
-_UNITS = {
+#: Units by the names that settings have, and the codes that both standards have for them.
+_CODES = {
     "Wh": 72,
     "W": 38,
     "VAh": 71,
@@ -46,7 +46,12 @@ _UNITS = {
     "ft3": 119,
     "therm": 169,
     "J": 31,
+    "gal": 128,
+    "L": 134,
+    "btu": 132,
 }
+_CIM_UNITS = ("Wh", "W", "VAh", "VA", "varh", "var", "V", "A", "m3", "ft3", "therm", "J")
+_ESPI_UNITS = ("Wh", "W", "VAh", "varh", "m3", "ft3", "gal", "L", "therm", "btu")
 _FORWARD, _REVERSE = frozenset({0, 1}), frozenset({19})
 _REVERSE_WORD = "reverse"
 
@@ -83,7 +88,7 @@ def check_code(name: str) -> None:
     """Check the name of the value under the preset ``cim``: a unit, or the code of a reading type."""
     if _CODE.fullmatch(name) is None:
         code = ", or the code of a reading type: eighteen numbers with dots between"
-        _check_unit(name, "cim", _UNITS, code)
+        _check_unit(name, "cim", _CIM_UNITS, code)
 
 
 def check_unit(name: str) -> None:
@@ -91,7 +96,7 @@ def check_unit(name: str) -> None:
     _check_unit(name, "green-button", _ESPI_UNITS)
 
 
-def _check_unit(name: str, preset: str, units: Mapping[str, int], more: str = "") -> None:
+def _check_unit(name: str, preset: str, units: Sequence[str], more: str = "") -> None:
     unit, _, direction = name.partition(" ")
     if unit not in units or direction not in {"", _REVERSE_WORD}:
         raise SettingsError(
@@ -136,7 +141,7 @@ def _chosen(name: str, *, registers: bool) -> Any:
     kinds = _REGISTERS if registers else _OTHERS
 
     def is_wanted(code: _Code) -> bool:
-        return code[_UNIT] == _UNITS[unit] and code[_DIRECTION] in directions and code[_ACCUMULATION] in kinds
+        return code[_UNIT] == _CODES[unit] and code[_DIRECTION] in directions and code[_ACCUMULATION] in kinds
 
     return is_wanted
 
@@ -251,18 +256,6 @@ _READING, _TYPE, _BLOCK = "MeterReading", "ReadingType", "IntervalBlock"
 _LONGEST_ADDRESS = 2_048
 
 DEFAULT_UNIT = "Wh"
-_ESPI_UNITS = {
-    "Wh": 72,
-    "W": 38,
-    "VAh": 71,
-    "varh": 73,
-    "m3": 42,
-    "ft3": 119,
-    "gal": 128,
-    "L": 134,
-    "therm": 169,
-    "btu": 132,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +280,7 @@ def espi_rows(parsed: Parsed, wanted: Wanted) -> RowList:
     rows = RowList(bad=dict(parsed.bad))
     for message, blocks in zip(parsed.message, parsed.values, strict=True):
         for block in blocks:
-            if block.kind.unit != _ESPI_UNITS[unit] or block.kind.direction not in directions:
+            if block.kind.unit != _CODES[unit] or block.kind.direction not in directions:
                 continue
             series = wanted.series_of(message, block.point)
             for start, digits in block.readings:
