@@ -68,6 +68,7 @@ class Found:
     closed: dict[str, OSError] = field(default_factory=dict[str, OSError])
     dead: list[str] = field(default_factory=list[str])  # links that match and lead nowhere, or in a circle
     linked: list[str] = field(default_factory=list[str])  # links to folders below a wildcard: they are not followed
+    hidden: list[str] = field(default_factory=list[str])  # files that match but for the dot at a name's beginning
 
     def add(self, other: Found) -> None:
         """Take over what another pattern finds; each path stands once, where it was first."""
@@ -75,6 +76,7 @@ class Found:
         self.closed |= other.closed
         self.dead = list(dict.fromkeys((*self.dead, *other.dead)))
         self.linked = list(dict.fromkeys((*self.linked, *other.linked)))
+        self.hidden = list(dict.fromkeys((*self.hidden, *other.hidden)))
 
 
 def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str) -> list[str]:
@@ -148,6 +150,11 @@ def _mistakes(setting: str, where: str, found: Found) -> list[str]:
         text = f"{setting}: {found.dead[0]} is a link that leads nowhere; mend it, or name the file itself"
     elif found.linked:
         text = f"{setting}: {found.linked[0]} is a link to a folder, which is not followed; name the folder itself"
+    elif found.hidden:
+        text = (
+            f"{setting}: {where} matches hidden files alone, such as {found.hidden[0]}; write the dot at the beginning "
+        )
+        text += "of the name into the pattern, where they are to be read"
     return [text]
 
 
@@ -184,7 +191,9 @@ def fixed_folder(pattern: str) -> str:
 def _matches(where: str) -> Found:
     if not is_local(where):
         (result,) = file_systems().match([where])
-        return Found(sorted(one.path for one in result.metadata_list))
+        paths = sorted(one.path for one in result.metadata_list)
+        hidden = [path for path in paths if _is_hidden(path, where.split("/"))]
+        return Found([path for path in paths if path not in set(hidden)], hidden=hidden)
     # a name with brackets in it is itself before it is a pattern
     if is_file(where) or not _WILDCARDS & set(where):
         found = Found()
@@ -194,7 +203,10 @@ def _matches(where: str) -> Found:
 
 
 def _listed(where: str) -> Found:
-    """What a pattern of this machine finds, by the rules of Beam's, which says nothing of folders it may not list."""
+    """What a pattern of this machine finds, by the rules of Beam's, but for what is hidden.
+
+    Beam's own search says nothing of folders it may not list.
+    """
     from apache_beam.io.filesystem import FileSystem  # noqa: PLC0415 - as above
 
     # a relative pattern begins at this folder
@@ -208,6 +220,8 @@ def _listed(where: str) -> Found:
 
     def may_hold(folder: str) -> bool:
         depth = folder.count("/")
+        if _is_hidden(folder, parts[: deep + 1] if depth >= deep else parts):
+            return False
         return depth >= deep or (depth < len(parts) - 1 and matching[depth].match(folder) is not None)
 
     found, folders = Found(), [fixed_folder(pattern)]
@@ -219,16 +233,32 @@ def _listed(where: str) -> Found:
                     if entry.is_dir(follow_symlinks=False):
                         folders += [entry.path] if may_hold(entry.path) else []
                     elif matching[-1].match(entry.path):
-                        _look_at(entry.path, found)
+                        if _is_hidden(entry.path, parts):
+                            found.hidden.append(entry.path)
+                        else:
+                            _look_at(entry.path, found)
                     elif entry.is_symlink() and may_hold(entry.path) and is_folder(entry.path):
                         found.linked.append(entry.path)
         except OSError as error:
             # else there is no folder, or none any more
             if error.errno not in _NOTHING:
                 found.closed[folder.removeprefix(here)] = error
-    for paths in (found.paths, found.dead, found.linked):
+    for paths in (found.paths, found.dead, found.linked, found.hidden):
         paths[:] = sorted(path.removeprefix(here) for path in paths)
     return found
+
+
+def _is_hidden(path: str, parts: list[str]) -> bool:
+    """Whether a wildcard of a pattern would stand for the dot at the beginning of a name, as it does in no shell.
+
+    Such names are what other programs keep beside the data: files that are not whole yet, and those that hold the
+    attributes of another. Behind a part with ``**``, which stands for any depth, only the last one can name the dot.
+    """
+    names = path.split("/")
+    deep = next((n for n, part in enumerate(parts) if "**" in part), len(parts))
+    last = parts[deep + 1 :][-1:]
+    wanted = [*parts[: deep + 1], *(["*"] * (len(names) - deep - 1 - len(last))), *last]
+    return any(name[:1] == "." and want[:1] != "." for name, want in zip(names, wanted, strict=False))
 
 
 #: Errors at a path where nothing is.

@@ -110,6 +110,7 @@ class LeftOut:
     dead: tuple[str, ...] = ()  # links that lead nowhere, or in a circle
     linked: tuple[str, ...] = ()  # links to folders below a wildcard
     empty: tuple[str, ...] = ()  # files of 0 bytes
+    hidden: tuple[str, ...] = ()  # files whose dot at the beginning of a name no wildcard stands for
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -118,6 +119,7 @@ class LeftOut:
             (self.dead, "link that leads nowhere", "links that lead nowhere"),
             (self.linked, "link to a folder, which is not followed", "links to folders, which are not followed"),
             (self.empty, "empty file", "empty files"),
+            (self.hidden, "hidden file, which no wildcard matches", "hidden files, which no wildcard matches"),
         )
         return tuple(
             f"{len(paths):,} {one if len(paths) == 1 else many}: {', '.join(paths[:_SHOWN_LEFT_OUT])}"
@@ -373,7 +375,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
             self.tasks += tasks
             problems += wrong
         #: what matches the patterns and holds nothing that is read
-        self.left_out = LeftOut(tuple(found.dead), tuple(found.linked), tuple(self._empty))
+        self.left_out = LeftOut(*map(tuple, (found.dead, found.linked, self._empty, found.hidden)))
         if (more := len(problems) - _SHOWN_PROBLEMS) > 0:
             problems[_SHOWN_PROBLEMS:] = [f"and {more} more problems of this kind"]
         if problems:

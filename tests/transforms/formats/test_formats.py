@@ -12,6 +12,7 @@ import os
 import zipfile
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fastavro
@@ -25,6 +26,7 @@ from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA,
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.transforms.formats import paths
 from quiltstream.transforms.formats.paths import SourceFileError, expand, open_bytes, present
 from quiltstream.transforms.sources.files import ReadReadings
 
@@ -539,6 +541,61 @@ def test_dead_links_linked_folders_and_empty_files_are_counted_and_named(tmp_pat
     for name, what in (("a/dead.csv", "is a link that leads nowhere"), ("[b]/*.csv", "is a link to a folder")):
         with pytest.raises(SettingsError, match=what):
             ReadReadings(FileSource(csv=str(data / name)), READINGS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shown", "hidden"),
+    [
+        ("*.csv", ["a.csv"], [".b.csv"]),
+        ("?*.csv", ["a.csv"], [".b.csv"]),
+        ("[.]b.csv", [], [".b.csv"]),
+        (".*.csv", [".b.csv"], []),
+        (".b.csv", [".b.csv"], []),
+        ("*/*.csv", ["s/c.csv"], ["s/.d.csv"]),
+        (".h/*.csv", [".h/e.csv"], []),
+        ("**", ["a.csv", "s/c.csv", "s/t/g.csv"], [".b.csv", "s/.d.csv", "s/t/.f.csv"]),
+        ("**/*.csv", ["s/c.csv", "s/t/g.csv"], ["s/.d.csv", "s/t/.f.csv"]),
+        ("s/**/.*.csv", ["s/t/.f.csv"], []),
+        ("s/**.csv", ["s/c.csv", "s/t/g.csv"], ["s/.d.csv", "s/t/.f.csv"]),
+    ],
+)
+def test_no_wildcard_stands_for_the_dot_at_the_beginning_of_a_name(tmp_path, monkeypatch, pattern, shown, hidden):
+    for name in ("a.csv", ".b.csv", "s/c.csv", "s/.d.csv", "s/t/g.csv", "s/t/.f.csv", ".h/e.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("id,ts,kwh\n")
+    found = present([f"{tmp_path}/{pattern}"])
+    assert found.paths == [f"{tmp_path}/{name}" for name in shown]
+    assert found.hidden == [f"{tmp_path}/{name}" for name in hidden]
+    monkeypatch.chdir(tmp_path)
+    assert present([pattern]).paths == shown
+
+
+def test_a_hidden_folder_without_rights_does_not_stop_a_job(tmp_path, monkeypatch):
+    for folder in (".h", "s"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.csv").write_text("id,ts,kwh\n")
+    refuse_listing(monkeypatch, tmp_path / ".h")
+    for pattern in ("*/*.csv", "**/*.csv"):
+        assert expand([f"{tmp_path}/{pattern}"], str, "source.csv") == [str(tmp_path / "s" / "x.csv")]
+
+
+def test_hidden_files_are_counted_and_named_and_alone_they_are_why_nothing_is_read(tmp_path):
+    for name in ("a.csv", "._a.csv", ".b.csv"):
+        (tmp_path / name).write_text("id,ts,kwh\n")
+    source = FileSource(csv=str(tmp_path / "*.csv"))
+    (line,) = ReadReadings(source, READINGS).left_out.lines
+    assert line == f"2 hidden files, which no wildcard matches: {tmp_path}/._a.csv, {tmp_path}/.b.csv"
+    (tmp_path / "a.csv").unlink()
+    with pytest.raises(SettingsError, match=r"matches hidden files alone, such as .*/\._a\.csv; write the dot"):
+        ReadReadings(source, READINGS)
+
+
+def test_hidden_files_elsewhere_are_left_out_too(monkeypatch):
+    names = ["gs://x/a.csv", "gs://x/.b.csv"]
+    matched = SimpleNamespace(metadata_list=[SimpleNamespace(path=name) for name in names])
+    monkeypatch.setattr(paths, "file_systems", lambda: SimpleNamespace(match=lambda patterns: [matched]))
+    found = present(["gs://x/*.csv"])
+    assert (found.paths, found.hidden) == (names[:1], names[1:])
 
 
 @pytest.mark.parametrize(
