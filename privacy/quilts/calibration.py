@@ -641,9 +641,10 @@ def _exact(
     epsilon, length = target(epsilon, length)
     check_belief(belief)
     if belief.states is None or not belief.members:
+        others = "mqm_approx or forward_backward" if belief.bounds else "forward_backward"
         raise ChainError(
-            f"{method} needs the chains themselves, but {type(belief).__name__} names none: use mqm_approx or "
-            "forward_backward, or a belief of chains"
+            f"{method} needs the chains themselves, but {type(belief).__name__} names none: use {others}, or a belief "
+            "of chains"
         )
     decisions: list[Decision] = []
     for member, chain in enumerate(belief.members):

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 
-from quiltstream.privacy import DobrushinBounds, MarkovChain
+from quiltstream.privacy import DobrushinBounds, MarkovChain, MixingBounds
 from quiltstream.privacy.models.belief import Belief
 from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.settings.job import read_settings
@@ -142,7 +142,11 @@ def test_a_plan_answers_every_option(tmp_path: Path) -> None:
 
 def test_inapplicable_mechanisms_name_alternatives_as_spelt_in_settings(tmp_path: Path) -> None:
     done = call("plan", "--model", model(tmp_path, belief=CLASS)).ended(
-        0, "names none: use mqm-approx or forward-backward"
+        0, "DobrushinBounds names none: use forward-backward, or a belief of chains"
+    )
+    assert not done.said("use mqm-approx")  # it does not apply either
+    done = call("plan", "--model", model(tmp_path, belief=MixingBounds(0.2, 0.5))).ended(
+        0, "MixingBounds names none: use mqm-approx or forward-backward"
     )
     assert not done.said("use mqm_approx")
 
