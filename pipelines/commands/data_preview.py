@@ -334,7 +334,7 @@ def alike(names: Iterable[str]) -> int:
 
 def format_of(path: Path) -> FileFormat:
     """The format that a file's name says it has; of a ``.zip`` without another ending that of the file in it."""
-    unpacked = _unpacked(path)
+    unpacked = without_packing(path)
     if path.suffix.lower() == ".zip" and unpacked.suffix.lower() not in FORMATS and is_file(path):
         with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
             unpacked = Path(next((member.filename for member in archive.infolist() if not member.is_dir()), ""))
@@ -421,8 +421,15 @@ def _measured(path: Path, seen: _Seen) -> Measured:
     if seen.ends is not None:
         known &= seen.ends > seen.instants
     codes, instants = seen.codes[known], seen.instants[known]
+    falls = _falls(codes, instants)
+    cleared = unit_of(seen.columns.value) not in _UNITS_OF_POWER  # power falls
     runs = runs_of(codes, instants, seen.numbers[known])
-    rises = are_counters(runs, cleared=unit_of(seen.columns.value) not in _UNITS_OF_POWER)  # power falls
+    rises = are_counters(runs, cleared=cleared)
+    if not rises and falls.size and (falls[0] - falls[1] < HOUR_US).all():
+        # a clock set back has an hour twice, and the rows alone tell which of two counts is the later one
+        by_rows = runs_of(codes, np.arange(len(codes)), seen.numbers[known])
+        if rises := are_counters(by_rows, cleared=cleared):
+            runs = by_rows
     steps = np.concatenate([np.diff(run) for run in runs])
     values = steps[steps >= 0] if rises else seen.numbers
     if seen.ends is None:
@@ -430,12 +437,16 @@ def _measured(path: Path, seen: _Seen) -> Measured:
     else:
         ends = seen.ends[known]
         times, interval = np.concatenate([instants, ends - 1]), slot_of(ends - instants)
-    local = tuple(clock_changes(codes, instants, len(np.unique(codes))))
+    local = clock_changes(codes, instants, len(np.unique(codes)))
+    return Measured(np.sort(times), interval, rises, values[np.isfinite(values)], falls, tuple(local))
+
+
+def _falls(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Distinct pairs of times of a series, in the order of its rows, that do not rise."""
     order = np.argsort(codes, kind="stable")
     codes, instants = codes[order], instants[order]
     at = np.flatnonzero((np.diff(codes) == 0) & (np.diff(instants) <= 0))
-    falls = np.unique(np.stack([instants[at], instants[at + 1]]), axis=1)
-    return Measured(np.sort(times), interval, rises, values[np.isfinite(values)], falls, local)
+    return np.unique(np.stack([instants[at], instants[at + 1]]), axis=1)
 
 
 def clock_changes(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64], count: int) -> Iterator[str]:
@@ -488,7 +499,7 @@ def unit_of(name: str) -> str:
     return next((unit for pattern, unit in _UNITS if pattern.search(name)), "")
 
 
-def _unpacked(path: Path) -> Path:
+def without_packing(path: Path) -> Path:
     """The name of a file without the ending of its packing."""
     return Path(path.stem) if path.suffix.lower() in PACKED else path
 
@@ -517,7 +528,7 @@ def _files_in(folder: Path, depth: int) -> list[Path]:
         inside = file.relative_to(folder)
         is_shown = not any(part.startswith(".") for part in inside.parts)
         are_linked = any((folder / one).is_symlink() for one in list(inside.parents)[:-1])
-        if is_shown and not are_linked and file.is_file() and _unpacked(file).suffix.lower() in FORMATS:
+        if is_shown and not are_linked and file.is_file() and without_packing(file).suffix.lower() in FORMATS:
             found.append(file)
     return sorted(found)
 

@@ -43,7 +43,18 @@ from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, listed, percent, plural, results
 from ..errors import CommandError, ExitCode, writing
 from ..runners import read_source
-from .data_preview import ALIKE, MALFORMED, NO_NUMBER, STAMPS_END, UNSURE, Look, is_doubled, local_times, look_at
+from .data_preview import (
+    ALIKE,
+    MALFORMED,
+    NO_NUMBER,
+    STAMPS_END,
+    UNSURE,
+    Look,
+    is_doubled,
+    local_times,
+    look_at,
+    without_packing,
+)
 from .fit import USUAL
 from .message_preview import MessageLook, look_at_messages
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
@@ -478,9 +489,9 @@ def name_of(text: str) -> str:
 def _title(look: Look) -> str:
     """What the data are called: as the file, or as the folder of several."""
     if look.files == look.path:
-        return look.path.stem
+        return without_packing(look.path).stem
     folder = next(one for one in look.files.parents if not glob.has_magic(str(one)))
-    return folder.resolve().name or look.path.stem
+    return folder.resolve().name or without_packing(look.path).stem
 
 
 def guess(look: Look, output: Path, zone: str, hold_out: str) -> Guess:

@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -292,7 +293,7 @@ def test_compressed_files_are_inspected(tmp_path: Path, end: str) -> None:
         packed = (tmp_path / f"x.{end}").read_bytes()
     else:
         packed = gzip.compress(data) if end == "csv.gz" else bz2.compress(data)
-    described(tmp_path, f"x.{end}", packed)
+    assert described(tmp_path, f"x.{end}", packed).query == "x-histogram"
 
 
 @pytest.mark.parametrize("given", ["inbox", "inbox/*.csv"])
@@ -365,6 +366,19 @@ def test_meter_registers_of_an_export_are_read_as_increments(tmp_path: Path) -> 
     assert (found["readings"], found["counts"], found["rejected"], found["never_fall"]) == (288, 288, [], [])
     above = sum(value(meter, slot) > 1 for meter in range(3) for slot in range(96))
     assert found["bins"]["2000 W and above"] == pytest.approx(above / 288)
+
+
+@pytest.mark.parametrize("minutes", [15, 30, 60])
+def test_a_counter_is_seen_where_a_clock_set_back_doubles_an_hour(tmp_path: Path, minutes: int) -> None:
+    zone, begin = ZoneInfo("Europe/Berlin"), dt.datetime(2024, 10, 26, tzinfo=dt.timezone.utc)
+    stamps = [begin + slot * dt.timedelta(minutes=minutes) for slot in range(2 * 1440 // minutes)]
+    rows = [
+        f"{m},{at.astimezone(zone):%Y-%m-%d %H:%M},{100 * m + slot}" for m in (1, 2) for slot, at in enumerate(stamps)
+    ]
+    done = begun(tmp_path, "meter,time,kwh", rows, "--timezone", "Europe/Berlin").ended(0)
+    assert done.said("read as a meter's counter") and done.said("told apart by the order of rows")
+    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (found["rejected"], found["contradicting"], found["fell"]) == ([], 0, {})
 
 
 def test_a_missing_settings_folder_is_created(tmp_path: Path) -> None:
