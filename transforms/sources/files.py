@@ -422,6 +422,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
             # a step is of a frozen name
             name = "Rise" if self.decoder.readings.until is None else "Slots"
             readings = readings | name >> self.by_series
+            readings.element_type = pa.RecordBatch
         return DecodedReadings(readings, decoded[REJECTED])
 
 

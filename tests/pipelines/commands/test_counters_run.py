@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from itertools import groupby
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -16,7 +17,7 @@ from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
 
 from ...present import present
-from ..jobs import Job, Row, job, readings
+from ..jobs import HOMES, Job, Row, job, readings
 
 HALF_HOUR = dt.timedelta(minutes=30)
 COLUMNS = {"series": "meter", "time": "ts", "unit": "kWh", "scale": 2000}
@@ -53,6 +54,25 @@ def test_counters_are_published_as_their_differences_are(tmp_path: Path) -> None
     assert len(loads) == 14
     # a counter knows nothing of the load before its first reading, and has one there; so nothing differs
     assert rises == loads
+
+
+def test_counters_in_local_time_count_in_both_hours_of_a_clock_set_back(tmp_path: Path) -> None:
+    zone, begin = ZoneInfo("Europe/Berlin"), dt.datetime(2024, 10, 25, 22, tzinfo=dt.timezone.utc)
+    stamps = [begin + slot * HALF_HOUR for slot in range(2 * 48 + 3)]
+    rows = [
+        (home, f"{at.astimezone(zone):%Y-%m-%d %H:%M}", slot / 4) for home in HOMES for slot, at in enumerate(stamps)
+    ]
+    given = COLUMNS | {"value": {"register": {"column": "kwh"}}, "ambiguous": "in-order"}
+    slots = {"interval": "30min", "origin": "2024-10-26", "timezone": "Europe/Berlin"}
+    windows = {"size": "day", "start": "2024-10-26", "stop": "2024-10-28"}
+    settings = read_settings(job(tmp_path, rows, readings=given, slots=slots, windows=windows).settings)
+    summary = publish(settings, PrivateHistograms(settings, noise="none"))
+    assert present(summary.operator_only)["rejected"] == {}
+    published = [(row.key, row.slots, list(row.counts)) for row in Job(tmp_path).rows()]
+    homes = {key: sum((home < "m4") == (key == "north") for home in HOMES) for key, _, _ in published}
+    assert published == [
+        (key, slots, [0, 0, slots * homes[key], 0, 0]) for slots in (48, 50) for key in ("north", "south")
+    ]
 
 
 def test_a_model_is_fitted_to_the_differences(tmp_path: Path) -> None:
