@@ -31,7 +31,7 @@ from ...schemas.settings.job import Settings, read_roster, read_settings
 from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, RegisterValue
 from ...schemas.settings.secrets import located
-from ...schemas.slots import format_duration, format_instant, parse_instant, time_zone
+from ...schemas.slots import Schedule, format_duration, format_instant, parse_instant, time_zone
 from ...transforms.common.batches import reading_columns
 from ...transforms.formats.rows import Decoded
 from ...transforms.payloads.decoder import Trial, Tried
@@ -87,6 +87,9 @@ _OTHER_LABELS = "take labels without readings out of states.categories, or fit w
 #: Share of the readings in one bin at which the edges tell nothing of them.
 _CROWDED = 0.99
 
+#: Share of the last window that readings may lack at its end.
+_ENDED = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
@@ -128,6 +131,9 @@ class Checked:
     # share of the cells of the schedule that have a reading; ``None`` where schedule or roster is not given
     filled: float | None
     silent: tuple[str, ...]  # series of the roster without a reading that counts
+    last_counted: str | None  # of the readings that count
+    # windows that end after it, where the last of them lacks more than a tenth of its slots
+    unended: int
     remarks: tuple[str, ...]  # what to look at
     left_out: tuple[str, ...] = ()  # what matches the patterns and holds nothing that is read, a line for each kind
     fell: dict[str, int] = field(default_factory=dict[str, int])  # how often each register that did fell
@@ -276,6 +282,7 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
     filled = None
     if roster is not None and first is not None and stop is not None:
         filled = cells / (len(roster.series) * (stop - first))
+    latest = int(slots[counted].max()) if counted.any() else None
     shares = np.bincount(space.encode(data.values), minlength=space.bins) / max(len(slots), 1)
     numbers = np.bincount(data.series, minlength=max(len(data.names), 1))
     is_register = settings.readings is not None and isinstance(settings.readings.value, RegisterValue)
@@ -304,11 +311,24 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         counts=int(counted.sum()),
         filled=filled,
         silent=() if roster is None else tuple(name for name in roster.series if name not in heard),
+        last_counted=None if latest is None else format_instant(int(data.times[counted].max())),
+        unended=0 if latest is None else _unended(schedule, latest),
         remarks=(),
         left_out=data.left_out,
         fell=data.fell,
     )
     return replace(found, remarks=(*_of_values(found, settings, data), *_of_counts(found, settings, data, roster)))
+
+
+def _unended(schedule: Schedule, latest: int) -> int:
+    """How many windows of a schedule that is given go on after a slot; 0 where the last one has nearly all of its."""
+    if not schedule.bounded or not len(schedule):
+        return 0
+    covered = schedule.covered
+    length = covered.stop - schedule.start_before(covered.stop)
+    if covered.stop - 1 - latest <= length * _ENDED:
+        return 0
+    return len(schedule) - schedule.ended_by(latest + 1)
 
 
 def _counters(data: Gathered) -> Iterator[str]:
@@ -440,8 +460,25 @@ def _of_counts(found: Checked, settings: Settings, data: Gathered, roster: Roste
         yield f"{share} of the readings are of series that the roster does not have"
     if outside := found.before + found.after:
         yield f"{percent(outside / found.readings)} of the readings are before the first window or after the last"
+    if found.unended and found.last_counted is not None:
+        yield _goes_on(found.unended, found.last_counted, settings)
     if not found.counts:
         yield "no reading counts: a run stops before anything is charged, with exit code 5"
+
+
+def _goes_on(unended: int, last: str, settings: Settings) -> str:
+    """What to do about windows that end after the last reading, which a job over data that end publishes for ever."""
+    schedule = settings.schedule
+    ends, them = ("ends", "it as it is") if unended == 1 else ("end", "them as they are")
+    text = (
+        f"the last reading that counts is of {last}, and {unended:,} of the {plural(len(schedule), 'window')} {ends} "
+        f"later: quiltstream run would publish {them} now, for ever; wait for their readings"
+    )
+    if (ended := len(schedule) - unended) > 0:
+        (start,) = schedule.starts_ended(ended - 1, ended)
+        stop = format_instant(settings.grid.time_of(schedule.window_at(start).stop))
+        text += f", or set windows.stop to {stop}: a later run may have a later one"
+    return text
 
 
 def _doubles_an_hour(settings: Settings, data: Gathered) -> bool:

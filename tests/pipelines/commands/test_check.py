@@ -295,3 +295,32 @@ def test_data_without_a_counted_reading_exit_with_the_code_of_a_run(tmp_path: Pa
 
 def test_a_source_that_never_ends_is_refused(tmp_path: Path) -> None:
     call("check", job(tmp_path, source={"stdin": "csv"}).settings).ended(2, "source.stdin is read as it comes")
+
+
+@pytest.mark.parametrize(
+    ("size", "stop", "later"),
+    [
+        (
+            "1d",
+            "2024-03-11",
+            "2 of the 10 windows end later: quiltstream run would publish them as they are now, for ever",
+        ),
+        ("week", "2024-03-11", "1 of the 1 window ends later: quiltstream run would publish it as it is now, for ever"),
+        ("1d", "2024-03-09", None),
+        ("1d", None, None),
+    ],
+)
+def test_windows_that_end_after_the_last_reading_are_told(
+    tmp_path: Path, size: str, stop: str | None, later: str | None
+) -> None:
+    windows = {"size": size, "start": "2024-03-01"} | ({} if stop is None else {"stop": stop})
+    slots = {"interval": "30min", "origin": "2024-03-01", "timezone": "UTC"}
+    made = job(tmp_path, windows=windows, slots=slots)
+    done = call("check", made.settings).ended(0)
+    found = json.loads(call("check", "--json", made.settings).out)
+    assert (found["unended"] > 0) == (later is not None) == done.said("later: quiltstream run would publish")
+    assert later is None or done.said(later)
+    # a stop is named only where a window is whole by then
+    assert done.said("or set windows.stop to 2024-03-09T00:00:00Z: a later run may have a later one") == (
+        later is not None and size == "1d"
+    )
