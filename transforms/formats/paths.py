@@ -220,9 +220,8 @@ def _listed(where: str) -> Found:
 
     def may_hold(folder: str) -> bool:
         depth = folder.count("/")
-        if _is_hidden(folder, parts[: deep + 1] if depth >= deep else parts):
-            return False
-        return depth >= deep or (depth < len(parts) - 1 and matching[depth].match(folder) is not None)
+        is_way = depth >= deep or (depth < len(parts) - 1 and matching[depth].match(folder) is not None)
+        return is_way and not _is_hidden(folder, parts[: deep + 1])
 
     found, folders = Found(), [fixed_folder(pattern)]
     while folders:
@@ -233,10 +232,7 @@ def _listed(where: str) -> Found:
                     if entry.is_dir(follow_symlinks=False):
                         folders += [entry.path] if may_hold(entry.path) else []
                     elif matching[-1].match(entry.path):
-                        if _is_hidden(entry.path, parts):
-                            found.hidden.append(entry.path)
-                        else:
-                            _look_at(entry.path, found)
+                        _look_at(entry.path, found, is_hidden=_is_hidden(entry.path, parts))
                     elif entry.is_symlink() and may_hold(entry.path) and is_folder(entry.path):
                         found.linked.append(entry.path)
         except OSError as error:
@@ -265,8 +261,11 @@ def _is_hidden(path: str, parts: list[str]) -> bool:
 _NOTHING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
-def _look_at(path: str, found: Found) -> None:
+def _look_at(path: str, found: Found, *, is_hidden: bool = False) -> None:
     """Note what is at a path of this machine; what cannot be found out is said when it is opened."""
+    if is_hidden:
+        found.hidden.append(path)
+        return
     try:
         if not stat.S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116 - a name may hold NUL
             found.paths.append(path)

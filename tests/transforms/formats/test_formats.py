@@ -593,7 +593,7 @@ def test_hidden_files_are_counted_and_named_and_alone_they_are_why_nothing_is_re
 def test_hidden_files_elsewhere_are_left_out_too(monkeypatch):
     names = ["gs://x/a.csv", "gs://x/.b.csv"]
     matched = SimpleNamespace(metadata_list=[SimpleNamespace(path=name) for name in names])
-    monkeypatch.setattr(paths, "file_systems", lambda: SimpleNamespace(match=lambda patterns: [matched]))
+    monkeypatch.setattr(paths, "file_systems", lambda: SimpleNamespace(match=lambda _: [matched]))
     found = present(["gs://x/*.csv"])
     assert (found.paths, found.hidden) == (names[:1], names[1:])
 
