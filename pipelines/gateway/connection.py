@@ -24,12 +24,12 @@ from __future__ import annotations
 import importlib
 import logging
 import random
+import re
 import select
 import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from types import SimpleNamespace
@@ -48,6 +48,7 @@ __all__ = [
     "BrokerError",
     "Connection",
     "Ending",
+    "Login",
     "Session",
     "State",
     "lasting",
@@ -198,6 +199,9 @@ _SHORT = 3
 _UNREADABLE = 5
 _CALM_S = 600.0
 
+#: How OpenSSL names what a broker has against a certificate.
+_ALERT = re.compile(r"\b(\w*ALERT_(?:UNKNOWN_CA|\w*CERTIFICATE\w*|ACCESS_DENIED))\b")
+
 _NOT_READ = "sent what the MQTT library cannot read"
 
 #: Seconds from one try to return from MQTT 3.1.1 to MQTT 5 to the next, and for how many of them at most nothing is
@@ -213,6 +217,14 @@ _POLL_IN = select.POLLIN | select.POLLERR | select.POLLHUP
 
 class BrokerError(QuiltstreamError):
     """The broker refuses for a reason that time does not mend; the message is for the operator."""
+
+
+class Login(NamedTuple):
+    """What a gateway shows to a broker, and by what it knows the broker."""
+
+    user: str | None  # who we are
+    password: str | None  # how we show it
+    tls: ssl.SSLContext | None  # the context, or ``None`` for no TLS
 
 
 @dataclass(frozen=True)
@@ -233,8 +245,8 @@ class Session:
     password: str | None = None  # how we show it
     tls: ssl.SSLContext | None = None  # the context, or ``None`` for no TLS
     patient: bool = True  # whether a connection that cannot be made, or ends, is made again for as long as it takes
-    # reads user and password anew, where the broker does not take them any more; ``None``: they stay
-    login: Callable[[], tuple[str | None, str | None]] | None = None
+    # reads user, password and the files of TLS anew, for each connection but the first; ``None``: they stay
+    login: Callable[[], Login] | None = None
 
     def __repr__(self) -> str:
         """Without the password."""
@@ -322,6 +334,8 @@ class Connection:
         self._closing = False
         self._not_taken = False
         self._accepted = False
+        self._tried = False
+        self._alert: str | None = None
         self._advice: str | None = None
         self._raised: Exception | None = None
         self._subscriptions_kept = False
@@ -461,11 +475,9 @@ class Connection:
     def _connect_if_due(self) -> None:
         if time.monotonic() < self._due:
             return
-        session = self._session
-        if self.refused and session.login is not None:
-            # a file that is just being replaced may not be there: then the old ones stay
-            with suppress(CommandError):
-                self._client.username_pw_set(*session.login())
+        self._read_login()
+        session, self._alert = self._session, None
+        self._client.on_log = self._logged
         try:
             self._client.reconnect()
         except ssl.SSLCertVerificationError as error:
@@ -483,6 +495,27 @@ class Connection:
             reset = session.tls is not None and isinstance(error, ConnectionResetError)
             self._later((self._wrong_port() if reset else None) or f"cannot be reached ({_kind(error)})")
 
+    def _read_login(self) -> None:
+        """Read anew what may have been changed since the last try; the library takes no second context of TLS."""
+        session, first = self._session, not self._tried
+        self._tried = True
+        if first or session.login is None:
+            return
+        try:
+            login = session.login()
+        except CommandError as error:
+            # a file that is just being replaced may be missing or half written
+            _LOG.warning("%s; what was read before is used", error)
+            return
+        self._session = replace(session, user=login.user, password=login.password, tls=login.tls)
+        self._renew(self._state)
+
+    def _logged(self, _: Any, __: Any, ___: Any, text: str) -> None:
+        """Keep what TLS says against a certificate after the handshake: the library tells it to its log alone."""
+        found = _ALERT.search(text)
+        if found is not None:
+            self._alert = found[1]
+
     def _no_tls(self, what: str, advice: str) -> None:
         """The handshake was refused by either side.
 
@@ -494,7 +527,7 @@ class Connection:
         if not self._accepted:
             raise BrokerError(f"{self.where}: {what}; {advice}") from None
         self.refused = True
-        self._later(f"cannot be used: {what}, and it could be before; {advice}")
+        self._later(_refused_by(what, advice))
 
     def _wrong_port(self) -> str | None:
         """What the port speaks where it is not what the settings say, probed once a minute while no connection comes.
@@ -596,6 +629,7 @@ class Connection:
         """The broker has taken login and filters."""
         self.ready = self._accepted = True
         self.refused = False
+        self._client.on_log = None  # it would write out each message
 
     def _subscribe(self, client: Any) -> None:
         if self._session.unsubscribe:
@@ -675,6 +709,9 @@ class Connection:
             )
         if self._wrong is not None or self._closing:
             return
+        if self._alert is not None and self._accepted and self._advice is None:
+            self.refused = True
+            self._advice = _refused_by(f"TLS cannot be set up ({self._alert})", "look at mqtt.tls.cert")
         if action is Action.PLAIN:
             # at once, also for an owner that is not patient
             self._due = 0.0
@@ -702,6 +739,11 @@ def _close(client: Any) -> None:
     """Close the socket of a client that is not used any more."""
     if (sock := client.socket()) is not None:
         sock.close()
+
+
+def _refused_by(what: str, advice: str) -> str:
+    """What is wrong with TLS at a broker that could be used before."""
+    return f"cannot be used: {what}, and it could be before; {advice}"
 
 
 def _why(session: Session, state: State, ending: Ending, advice: str | None) -> str:

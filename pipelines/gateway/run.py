@@ -33,7 +33,7 @@ from ..commands import settled, stop_signals
 from ..console import facts, heading, results
 from ..errors import CommandError, ExitCode
 from ..metrics_page import serve_metrics
-from .connection import BrokerError, Connection, Session, paho
+from .connection import BrokerError, Connection, Login, Session, paho
 from .delivery import DeliveryError, DeliveryTarget, FolderDelivery, KafkaDelivery, kafka
 from .forward import Forward
 from .metrics import RejectFile, Tally
@@ -159,28 +159,26 @@ def broker_of(broker: Broker, path_of: PathOf) -> dict[str, Any]:
     Raises:
         CommandError: a secret is missing, or a certificate cannot be read.
     """
-    user, password = _login(broker, path_of)
     return {
         "host": broker.host,
         "port": broker.port_in_use,
         "keepalive": int(seconds(broker.keepalive)),
-        "user": user,
-        "password": password,
-        "tls": None if broker.tls is None else tls_context(broker.tls, path_of),
+        **_login(broker, path_of)._asdict(),
         "login": partial(_login, broker, path_of),
     }
 
 
-def _login(broker: Broker, path_of: PathOf) -> tuple[str | None, str | None]:
-    """User and password.
+def _login(broker: Broker, path_of: PathOf) -> Login:
+    """User, password and certificates, as they are now.
 
     Raises:
-        CommandError: a secret is missing.
+        CommandError: a secret is missing, or a certificate cannot be read.
     """
     user, password = broker.user, broker.password
-    return (
+    return Login(
         secret_of("mqtt.user", user, path_of) if isinstance(user, (FromEnvironment, FromFile)) else user,
         None if password is None else secret_of("mqtt.password", password, path_of),
+        None if broker.tls is None else tls_context(broker.tls, path_of),
     )
 
 
@@ -220,7 +218,7 @@ def tls_context(tls: Tls, path_of: PathOf) -> ssl.SSLContext:
     key = None if tls.key is None else _file("mqtt.tls.key", tls.key, path_of)
     try:
         context = ssl.create_default_context(cafile=ca)
-    except ssl.SSLError:
+    except OSError:  # one of TLS, or the file was removed meanwhile
         raise CommandError(f"mqtt.tls.ca: {tls.ca} holds no certificate in PEM form") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if cert is not None:

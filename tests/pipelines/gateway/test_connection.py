@@ -24,6 +24,7 @@ from quiltstream.pipelines.gateway.connection import (
     BrokerError,
     Connection,
     Ending,
+    Login,
     Session,
     State,
     lasting,
@@ -276,10 +277,10 @@ def test_a_password_that_is_changed_while_the_gateway_runs_is_waited_for(
     caplog.set_level("WARNING", "quiltstream.gateway")
     broker, secrets = PasswordBroker(), ["old"]
 
-    def login() -> tuple[str, str]:
+    def login() -> Login:
         if not secrets:
             raise CommandError("mqtt.password: the file is not there")
-        return "gateway", secrets[-1]
+        return Login("gateway", secrets[-1], None)
 
     session = Session("127.0.0.1", broker.port, "c", user="gateway", password="old", filters=filters, login=login)  # noqa: S106 - of the test
     connection = Connection(session)
@@ -296,6 +297,7 @@ def test_a_password_that_is_changed_while_the_gateway_runs_is_waited_for(
     secrets.clear()
     until(lambda: caplog.text.count("does not take the connection") > 2)
     assert "ended the connection (Not authorized), which it did before: not authorised; give this user" in caplog.text
+    assert "mqtt.password: the file is not there; what was read before is used" in caplog.text
     assert connection.refused
     secrets.append("new")
     until(lambda: connection.ready)
@@ -342,6 +344,53 @@ def test_a_certificate_refused_after_a_session_was_taken_is_waited_for(
     assert "secret" not in caplog.text + str(caught.value)
     later._taken()
     assert not later.refused
+
+
+def test_certificates_are_read_anew_for_each_connection_but_the_first(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("paho.mqtt.client")
+    caplog.set_level("WARNING", "quiltstream.gateway")
+    first = ssl.create_default_context()
+    read: list[ssl.SSLContext | None] = [ssl.create_default_context(), None, ssl.create_default_context()]
+    left = iter(read)
+
+    def login() -> Login:
+        context = next(left)
+        if context is None:
+            raise CommandError("mqtt.tls.ca: ca.pem holds no certificate in PEM form")
+        return Login(None, None, context)
+
+    connection = Connection(Session("127.0.0.1", free_port(), "c", tls=first, login=login))
+    connection._backoff.longest = 0.001
+    used: list[Any] = []
+    while connection._backoff.tries < 4:
+        before = connection._backoff.tries
+        connection.turn(0.001)
+        if connection._backoff.tries > before:
+            used.append(connection._client._ssl_context)
+    # a file that is just being written leaves what was read before
+    assert used == [first, read[0], read[0], read[2]]
+    assert "mqtt.tls.ca: ca.pem holds no certificate in PEM form; what was read before is used" in caplog.text
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_a_certificate_refused_after_the_handshake_is_reported_as_refused(
+    accepted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of TLS 1.3 the handshake is over before the broker looks at the certificate."""
+    pytest.importorskip("paho.mqtt.client")
+    caplog.set_level("WARNING", "quiltstream.gateway")
+    connection = Connection(Session("127.0.0.1", free_port(), "c", tls=ssl.create_default_context()))
+    connection._accepted = accepted
+    said = "failed to receive on socket: [SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert certificate required"
+    connection._logged(None, None, 8, said)
+    connection._disconnected(None, None, SimpleNamespace(is_disconnect_packet_from_server=False), reason(0x80), None)
+    assert connection.refused is accepted
+    if accepted:
+        assert (
+            "TLS cannot be set up (TLSV13_ALERT_CERTIFICATE_REQUIRED), and it could be before; look at" in caplog.text
+        )
+    else:
+        assert "does it want a certificate, or another one, as mqtt.tls.cert?" in caplog.text
 
 
 def test_messages_unconfirmed_by_a_broken_connection_do_not_block_later_ones() -> None:
