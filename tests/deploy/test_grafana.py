@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from .flink_files import ROOT, run, text
-from .prometheus_files import names_in, names_in_rules
+from .prometheus_files import counter, names_in, names_in_rules
 from .test_prometheus import metrics_there_are
 
 PAGE: dict[str, Any] = json.loads(text(ROOT / "deploy" / "grafana" / "quiltstream.json"))
@@ -64,6 +64,14 @@ def test_panels_use_only_existing_metrics_and_all_metrics_of_the_rules() -> None
     assert used <= metrics_there_are()
     # an alert leads here: its metric is drawn
     assert names_in_rules() <= used
+
+
+def test_panels_draw_every_metric_of_a_live_job() -> None:
+    used = {name for _, expression in TARGETS for name in names_in(expression)}
+    live = {name for name in metrics_there_are() if name.startswith("quiltstream_live_")}
+    assert live - used == set()
+    # what Flink has no page of a live job for
+    assert {counter(name) for name in ("outside-schedule", "duplicates")} <= used
 
 
 @pytest.mark.assures("deployments", "The dashboard and the rules use only metrics that there are")
