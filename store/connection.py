@@ -20,7 +20,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from . import migrations, sqlite_file, tables
 from .address import WATCH, Ask, Continuity, StoreAddress
 from .errors import (
+    AddressError,
     NotDurableError,
     StoreAway,
     StoreBusy,
@@ -154,12 +155,8 @@ def _use_write_ahead_log(connection: sqlite3.Connection, wait: float) -> None:
         return
 
 
-def server_engine(url: sa.URL, wait: float, check: Check | None = None) -> Engine:
-    """An engine of PostgreSQL; a connection to a server that may forget a commit is refused.
-
-    A pooler may give each transaction another connection of the server. There parameters of a session do not hold, so
-    each transaction sets its own; and a prepared statement may be another client's of the same name, so none is used.
-    """
+def _parameters(url: sa.URL) -> dict[str, Any]:
+    """What a connection to a server is made with where its address does not say it."""
     defaults: dict[str, Any] = {
         "connect_timeout": 10,
         "application_name": "quiltstream",
@@ -168,17 +165,37 @@ def server_engine(url: sa.URL, wait: float, check: Check | None = None) -> Engin
         "keepalives_interval": 15,
         "keepalives_count": 6,
     }
+    if "sslcert" in url.query or "sslkey" in url.query:
+        # without one OpenSSL asks for that of an encrypted key, at the terminal or on standard input; others ignore it
+        defaults["sslpassword"] = "none"
+    return {name: value for name, value in defaults.items() if name not in url.query}
+
+
+def server_engine(url: sa.URL, wait: float, check: Check | None, password: Callable[[], str | None]) -> Engine:
+    """An engine of PostgreSQL; a connection to a server that may forget a commit is refused.
+
+    A pooler may give each transaction another connection of the server. There parameters of a session do not hold, so
+    each transaction sets its own; and a prepared statement may be another client's of the same name, so none is used.
+
+    Args:
+        url: the address, with its secrets.
+        wait: seconds to wait for a lock.
+        check: what each new connection is held against.
+        password: reads the password anew, for each new connection.
+    """
     engine = _engine(
         url,
         # after a wait for the domain's row, the next statement must see what the other one wrote
         isolation_level="READ COMMITTED",
         connect_args={
-            **{name: value for name, value in defaults.items() if name not in url.query},
+            **_parameters(url),
             # the driver gives bytes for texts where a database has no encoding
             "client_encoding": "utf8",
             "prepare_threshold": None,
         },
     )
+
+    _log_in_with(engine, password)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, record: ConnectionPoolEntry) -> None:
@@ -189,6 +206,8 @@ def server_engine(url: sa.URL, wait: float, check: Check | None = None) -> Engin
                 "lock_timeout": str(max(1, int(wait * 1_000))),
                 # a worker that froze inside a transaction must not stop all others for ever
                 "idle_in_transaction_session_timeout": "10min",
+                # with 0 or less the server rounds numbers, which are then not what was written and look damaged
+                "extra_float_digits": "3",
             }
             _tell(cursor.execute, told, "session")
             if cursor.execute("SELECT pg_backend_pid()").fetchone()[0] != connection.info.backend_pid:
@@ -219,6 +238,14 @@ def server_engine(url: sa.URL, wait: float, check: Check | None = None) -> Engin
             raise DisconnectionError  # the pool connects again
 
     return engine
+
+
+def _log_in_with(engine: Engine, password: Callable[[], str | None]) -> None:
+    """Read the password anew for each new connection."""
+
+    @event.listens_for(engine, "do_connect")
+    def log_in(_dialect: Any, _record: Any, _arguments: Any, parameters: dict[str, Any]) -> None:
+        parameters["password"] = password()
 
 
 def _durable(cursor: Any) -> str:
@@ -278,6 +305,7 @@ class Database:
         self._known = Continuity(address)
         self._wait = wait
         self._engine: Engine | None = None
+        self._password: str | None = None
         self._file: Identity | None = None
         self._path: Path | None = None
         self._queue: WriterQueue | None = None
@@ -401,7 +429,8 @@ class Database:
         self.address.check_driver()
         url, check = self.address.resolve(), self._known.check_connection
         if not self.address.is_sqlite:
-            self._engine = server_engine(url, self._wait, check)
+            self._password = url.password
+            self._engine = server_engine(url, self._wait, check, self._password_now)
             return
         path = self._path = Path(url.database or "")
         misplaced = sqlite_file.misplaced(sqlite_file.target_of(path), sqlite_file.mounts())
@@ -425,6 +454,12 @@ class Database:
         self._engine = sqlite_engine(path, self._wait, check)
         self._queue = WriterQueue(path, self._wait)
         self._file = sqlite_file.identity(path)
+
+    def _password_now(self) -> str | None:
+        """The password as it is now; the one read before while its file is just being replaced."""
+        with suppress(AddressError):
+            self._password = self.address.resolve().password
+        return self._password
 
     def _make(self, *, over: Callable[[], bool] | None) -> None:
         """Make an SQLite ledger where there is none, or in the place of a file that was emptied, if it still is."""
@@ -659,7 +694,11 @@ _SQLITE: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
 _POSTGRES: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (("28",), StoreUnavailable, "the server refused the login; check user and password"),
     (("3D000",), StoreUnavailable, "the server has no such database; create it first (createdb)"),
-    (("42501",), StoreUnavailable, "this user may not use the tables or create them; grant it the right"),
+    (
+        ("42501",),
+        StoreUnavailable,
+        "this user may not use the tables and their sequences, or create them; grant it the right",
+    ),
     (
         ("25006",),
         StoreStandby,
@@ -693,16 +732,35 @@ _REFUSED: tuple[tuple[re.Pattern[str], type[StoreError], str], ...] = (
     ),
     (
         re.compile(
-            r'FATAL: {1,4}(?:password authentication failed|role "[^"]{0,64}" does not exist|no pg_hba\.conf entry'
-            r'|pg_hba\.conf rejects|role "[^"]{0,64}" is not permitted to log in)|no password supplied'
+            r'FATAL: {1,4}(?:password authentication failed|role "[^"]{0,64}" does not exist'
+            r'|role "[^"]{0,64}" is not permitted to log in)|no password supplied'
         ),
         StoreUnavailable,
         "the server refused the login; check user and password",
     ),
     (
+        re.compile(r"FATAL: {1,4}(?:no pg_hba\.conf entry|pg_hba\.conf rejects)"),
+        StoreUnavailable,
+        "the server's pg_hba.conf allows no such login; check user, database and sslmode of the address, or add a line",
+    ),
+    (
         re.compile(r'FATAL: {1,4}permission denied for database "'),
         StoreUnavailable,
         "this user may not connect to the database; grant it the right",
+    ),
+    (
+        re.compile(r"server certificate for .{1,300} does not match host name"),
+        StoreAway,
+        "the server's certificate is for another name; use a host of its certificate in the address",
+    ),
+    (
+        re.compile(
+            r"private key file|could not read certificate file|requires a valid client certificate"
+            r"|SSL error: [a-z0-9 ]{0,20}alert (?:unknown ca|[a-z ]{0,20}certificate)"
+        ),
+        StoreAway,
+        "this client's certificate is missing, or cannot be used or is not accepted; check sslcert and sslkey of its "
+        "address, and that this user alone may read the key, which has no password or sslpassword",
     ),
     (
         # a connection that is cut names SSL, too

@@ -184,7 +184,7 @@ def test_a_transaction_that_hangs_keeps_the_others_waiting_and_no_longer(postgre
 def told(store: Store) -> dict[str, str]:
     """The parameters that hold in a transaction of a store, whatever the session has set."""
     with store._database().write() as connection:  # pyright: ignore[reportPrivateUsage] - to look at it
-        names = ("synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout")
+        names = ("synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout", "extra_float_digits")
         return {name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names}
 
 
@@ -201,6 +201,7 @@ def test_each_transaction_of_a_pooled_connection_has_its_limits(
             "synchronous_commit": "on",
             "lock_timeout": "7s",
             "idle_in_transaction_session_timeout": "10min",
+            "extra_float_digits": "3",
         }
         assert told(store) == limits
         with store._database().write() as connection:  # pyright: ignore[reportPrivateUsage] - to change it
@@ -296,6 +297,16 @@ def test_a_statement_that_the_server_cancels_is_no_lock_of_another_process(postg
             other.execute("SELECT * FROM quiltstream_domains FOR UPDATE")
             with pytest.raises(StoreBusy, match="cancelled a statement"):
                 store.publish(held, drafts(held))
+
+
+@pytest.mark.parametrize("digits", [0, -15])
+def test_a_ledger_is_whole_at_a_server_that_rounds_numbers(postgres_url: str, digits: int) -> None:
+    with new_schema(postgres_url) as url:
+        with Store(url, create=True) as store:
+            store.publish(held := store.register(domain(), query()), drafts(held))
+        with Store(f"{url}%20-cextra_float_digits%3D{digits}") as store:
+            store.verify()
+            assert seen(store.publish(held, drafts(held)))
 
 
 @pytest.mark.parametrize("undone", [True, False])

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from quiltstream.store import Store, StoreAddress, StoreError, migrations
 from quiltstream.store.connection import explained
-from quiltstream.store.errors import StoreUnavailable
+from quiltstream.store.errors import StoreAway, StoreUnavailable
 from quiltstream.store.merge import merge
 
 from ..examined import Examined, Tally, examine
@@ -215,16 +215,24 @@ def test_a_ledger_that_cannot_be_used_stops_the_job_before_it_reads(
 @pytest.mark.parametrize(
     ("said", "advice", "passing"),
     [
-        ('server certificate for "a" does not match host name "b"', "check sslmode", True),
+        ('server certificate for "a" (and 1 other name) does not match host name "b"', "is for another name", True),
         ("SSL error: certificate verify failed", "check sslmode", True),
         ('root certificate file "/none" does not exist', "check sslmode", True),
         ("server does not support SSL, but SSL was required", "check sslmode", True),
+        ('certificate present, but not private key file "/key"', "check sslcert and sslkey", True),
+        ('private key file "/key" has group or world access', "check sslcert and sslkey", True),
+        ('could not load private key file "/key": bad decrypt', "check sslcert and sslkey", True),
+        ('could not read certificate file "/cert": no start line', "check sslcert and sslkey", True),
+        ("FATAL:  connection requires a valid client certificate", "check sslcert and sslkey", True),
+        ("SSL error: tlsv1 alert unknown ca", "check sslcert and sslkey", True),
+        ("SSL error: tlsv13 alert certificate required", "check sslcert and sslkey", True),
         ("SSL connection has been closed unexpectedly", "cannot be reached", True),
         ("SSL SYSCALL error: EOF detected", "cannot be reached", True),
         ("FATAL:  sorry, too many clients already", "out of connections", True),
         ('FATAL:  sorry, too many clients already\nFATAL:  no pg_hba.conf entry for "h"', "out of connections", True),
         ("FATAL:  the database system is starting up", "cannot be reached", True),
-        ('FATAL:  no pg_hba.conf entry for host "h"', "user and password", False),
+        ('FATAL:  no pg_hba.conf entry for host "h"', "check user, database and sslmode", False),
+        ('FATAL:  pg_hba.conf rejects connection for host "h"', "check user, database and sslmode", False),
         ("fe_sendauth: no password supplied", "user and password", False),
     ],
 )
@@ -235,3 +243,28 @@ def test_a_refused_connection_is_waited_for_only_where_it_may_pass(said: str, ad
     assert isinstance(found, StoreUnavailable)
     assert (advice in str(found), found.passing) == (True, passing)
     assert said not in str(found)
+
+
+def test_each_new_connection_to_a_server_has_the_password_that_is_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    given: list[tuple[str | None, str | None]] = []
+
+    def refused(*_: object, **parameters: str) -> None:
+        given.append((parameters.get("password"), parameters.get("sslpassword")))
+        raise psycopg.OperationalError("connection refused")
+
+    monkeypatch.setattr(psycopg, "connect", refused)
+    file = tmp_path / "password"
+    key = tmp_path / "key"
+    with Store(f"postgresql://me@host/db?password_file={file}&sslkey={key}") as store:
+        for text in ("old", "new", None, "newest"):
+            if text is None:
+                file.unlink()
+            else:
+                file.write_text(f"{text}\n", encoding="utf-8")
+            with pytest.raises(StoreAway):
+                store.domains()
+    # while the file is being replaced the one read before is used; a key with a password never asks for it
+    assert given == [("old", "none"), ("new", "none"), ("new", "none"), ("newest", "none")]
