@@ -21,9 +21,6 @@ from ..schemas.states import StateSpace
 from ..store.specs import TRANSITIONS, Registration, classes_of, layout_of, total_is_public
 from ..store.store import Store
 
-__all__ = ["DriftWatch", "Published", "published_between"]
-
-
 Ints = npt.NDArray[np.int64]
 
 

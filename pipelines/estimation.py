@@ -692,6 +692,3 @@ def _estimate_of(settings: Settings) -> Estimate:
     if settings.estimate is None:
         raise SettingsError(["model: it is given, and nothing is estimated"])
     return settings.estimate
-
-
-__all__ = ["ActiveQuery", "active_query", "decide"]

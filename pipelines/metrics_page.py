@@ -12,8 +12,6 @@ from typing import Any, Literal
 
 from .errors import CommandError
 
-__all__ = ["MetricFamily", "MetricsServer", "metrics_text", "serve_metrics"]
-
 #: Seconds that a reader of the page may take to send a request or to take in the answer.
 _READER_S = 10.0
 

@@ -24,20 +24,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from .errors import QuiltstreamError
 from .settings.base import Section, SettingsError
 
-__all__ = [
-    "KEY_BYTES",
-    "Content",
-    "LetterError",
-    "Letters",
-    "check_sealing",
-    "decoded_key",
-    "letter_of",
-    "new_keys",
-    "open_letter",
-    "seal",
-]
-
-
 #: Bytes of a key of X25519.
 KEY_BYTES = 32
 

@@ -10,5 +10,3 @@ from __future__ import annotations
 INDEPENDENT = "discrete-laplace"
 ZERO_SUM = "discrete-laplace-zero-sum"
 NO_NOISE = "none"
-
-__all__ = ["INDEPENDENT", "NO_NOISE", "ZERO_SUM"]

@@ -103,6 +103,3 @@ def _answer(host: str, port: int, question: bytes) -> bytes:
         while len(found) < len(_KAFKA) and (more := sock.recv(64)):
             found += more
     return found
-
-
-__all__ = ["mismatch", "serves", "speaks_kafka", "speaks_mqtt", "speaks_tls", "wrong_port"]

@@ -26,24 +26,6 @@ from ...store.address import StoreAddress
 from ...transforms.formats.paths import SourceFileError, expand, is_local
 from ..errors import CommandError, ExitCode, failed_step
 
-__all__ = [
-    "Field",
-    "JobPath",
-    "Output",
-    "SinkError",
-    "check_apart",
-    "check_output",
-    "check_paths",
-    "check_topics",
-    "filling",
-    "is_full",
-    "job_paths",
-    "not_begun",
-    "output_of",
-    "outputs_of",
-    "refuse_topics",
-]
-
 Field = Literal["sink", "rejects"]
 
 #: Files that SQLite and the queue of its writers keep beside a database.

@@ -35,8 +35,6 @@ from ..errors import NOT_CHARGED, AwayError, CommandError, ExitCode, LoginError
 from .job_io import Field
 from .live import LiveSink, LiveSource, SourceRecord, recorded_blocks, send_blocks
 
-__all__ = ["SinkTopic", "TopicRecord", "Topics", "patiently", "sink", "source", "start_of", "topic_of"]
-
 #: Seconds that brokers may be away when a job begins, and the longest pause between two attempts.
 _PATIENCE_S = 60.0
 _LONGEST_PAUSE_S = 10.0

@@ -32,19 +32,6 @@ from ...transforms.sources.reader import PollingPolicy
 from ..errors import AwayError, CommandError, ExitCode
 from .job_io import Field
 
-__all__ = [
-    "LiveSink",
-    "LiveSource",
-    "ResentTopic",
-    "SourceRecord",
-    "check_secrets",
-    "live_sink",
-    "live_sinks",
-    "live_source",
-    "recorded_blocks",
-    "send_blocks",
-]
-
 
 class SourceRecord(ABC):
     """Keeps on record what a job reads, so that the next job notices that it was replaced."""

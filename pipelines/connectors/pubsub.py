@@ -202,6 +202,3 @@ def sink(settings: Settings, field: Field, given: FileSink) -> LiveSink:  # noqa
     if given.pubsub is None:
         raise SettingsError([f"{field}.pubsub is missing: it names the topic to write"])
     return ResentTopic(PubSubTopic(given.pubsub.topic, given.pubsub.format), given.pubsub.resend)
-
-
-__all__ = ["Subscription", "begun_in_subscription", "pubsub_source", "sink", "source"]

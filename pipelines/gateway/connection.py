@@ -39,26 +39,6 @@ from ...schemas.errors import QuiltstreamError
 from ...schemas.tls_probe import mismatch, speaks_mqtt
 from ..errors import CommandError, ExitCode
 
-__all__ = [
-    "FAILURE",
-    "UNREADABLE",
-    "Action",
-    "Arrived",
-    "Backoff",
-    "BrokerError",
-    "Connection",
-    "Ending",
-    "Login",
-    "Session",
-    "State",
-    "lasting",
-    "listen",
-    "next_state",
-    "optional_library",
-    "paho",
-    "row_properties",
-]
-
 
 class Arrived(NamedTuple):
     """A message of the broker."""

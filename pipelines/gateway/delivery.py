@@ -35,24 +35,6 @@ from ...schemas.settings.gateway import Level
 from ...schemas.tls_probe import wrong_port
 from .connection import optional_library
 
-__all__ = [
-    "SEGMENT_AVRO",
-    "DeliveryError",
-    "DeliveryTarget",
-    "FolderDelivery",
-    "KafkaDelivery",
-    "Message",
-    "Segment",
-    "kafka",
-    "kafka_log",
-    "left_over",
-    "reason_of",
-    "recover",
-    "refused_options",
-    "segment_name",
-    "whole_blocks",
-]
-
 #: What a message costs in memory beside its text and body, about.
 _OVERHEAD = 512
 

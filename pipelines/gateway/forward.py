@@ -221,6 +221,3 @@ def _content(message: Message | None) -> Content | None:
         return None
     headers = [("content-type", message.content_type.encode())] if message.content_type else []
     return Content(message.payload, message.topic, message.received_us, headers=headers)
-
-
-__all__ = ["Forward"]

@@ -30,8 +30,6 @@ from ...schemas.files import open_private, reason
 from ..errors import CommandError
 from ..metrics_page import MetricFamily, metrics_text
 
-__all__ = ["MOST_LETTERS", "Dropped", "RejectFile", "Stall", "Tally"]
-
 
 class Dropped(str, Enum):
     """Why a message goes no further."""

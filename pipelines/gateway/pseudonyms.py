@@ -23,8 +23,6 @@ from ...schemas.settings.secrets import PseudonymKey
 from ..console import facts, heading, plural, results
 from ..errors import CommandError
 
-__all__ = ["Choice", "Table", "TopicNames", "read_table", "under_pseudonyms", "write_pseudonyms"]
-
 
 class TopicNames:
     """Replaces levels of topics by pseudonyms.

@@ -39,20 +39,6 @@ from .connection import Connection, row_properties
 from .delivery import DISK_RETRY_S, DeliveryError, kafka, kafka_log, reason_of, refused_options
 from .metrics import Dropped, RejectFile, Stall, Tally
 
-__all__ = [
-    "BATCH",
-    "Back",
-    "FolderSource",
-    "KafkaSource",
-    "Known",
-    "ReleaseSource",
-    "ReleasedRow",
-    "Sent",
-    "level_of",
-    "row_of",
-]
-
-
 _TABLES = """
 create table if not exists sent (release_id text primary key, digest blob not null) without rowid;
 create table if not exists newest (topic text primary key, stop text not null) without rowid;

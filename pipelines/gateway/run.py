@@ -40,21 +40,6 @@ from .metrics import RejectFile, Tally
 from .pseudonyms import TopicNames
 from .publish_back import Back, FolderSource, KafkaSource, ReleaseSource, Sent
 
-__all__ = [
-    "Parts",
-    "PathOf",
-    "broker_of",
-    "check",
-    "facts_of",
-    "options_of",
-    "parts_of",
-    "receive_maximum",
-    "run_gateway",
-    "secret_of",
-    "tls_context",
-]
-
-
 S = TypeVar("S")
 
 PathOf = Callable[[str], Path]

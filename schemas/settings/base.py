@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
     from typing_extensions import Self
 
-__all__ = ["Document", "Duration", "Instant", "Length", "Name", "Number", "Positive", "Section"]
-
 
 class SettingsError(QuiltstreamError, ValueError):
     """Settings that cannot be used.

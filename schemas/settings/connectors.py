@@ -24,25 +24,6 @@ from .base import Duration, Instant, Name, Section, SettingsError
 from .plugins import CONNECTOR_PLUGINS, Connector, ConnectorSection, checked_section
 from .secrets import Option, checked_options
 
-__all__ = [
-    "CONNECTORS",
-    "FILE_FORMATS",
-    "FileFormat",
-    "FileSink",
-    "FileSource",
-    "KafkaSink",
-    "KafkaSource",
-    "Options",
-    "PubSubSink",
-    "PubSubSource",
-    "Registry",
-    "RejectSink",
-    "Servers",
-    "SinkRegistry",
-    "Topic",
-]
-
-
 _STARTS = ("earliest", "latest", "group")
 
 #: What a topic may be called.

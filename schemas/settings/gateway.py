@@ -25,7 +25,7 @@ from pydantic import (
 
 from ..dead_letters import Letters
 from ..slots import parse_duration
-from .base import Document, Duration, Explained, Name, Section, SettingsError
+from .base import Document, Duration, Explained, Name, Section
 from .connectors import Servers
 from .connectors import Topic as KafkaTopic
 from .secrets import FromEnvironment, FromFile, Option, Pseudonyms, Secret, checked_options, secret
@@ -469,13 +469,3 @@ def _covers(filter_: str, prefix: str) -> bool:
 def seconds(duration: str) -> float:
     """A duration of the settings in seconds."""
     return parse_duration(duration) / 1e6
-
-
-__all__ = [
-    "EXAMPLE",
-    "GatewaySettings",
-    "SettingsError",
-    "seconds",
-    "topic_filter",
-    "topic_name",
-]

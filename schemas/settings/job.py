@@ -51,8 +51,6 @@ from .mappings import RegisterValue
 from .model import STAND_IN, Estimate, EstimatedModel
 from .model import Bounds as Bounds  # noqa: PLC0414 - everyone finds it beside the settings
 
-__all__ = ["check_estimate", "label_model", "read_roster", "under_pseudonyms"]
-
 #: Endings by which a settings file is told from other files.
 SETTINGS_ENDINGS = (".json", ".yaml", ".yml")
 

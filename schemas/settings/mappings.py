@@ -585,20 +585,3 @@ def _said_by(recipe: str) -> dict[str, Any]:
     stand_in = {part: {"header": "x"} for part in RECIPES[recipe].missing}
     whole = Readings.model_validate(stand_in | given).model_dump(mode="json")
     return {name: whole[name] for name in given if name in whole}
-
-
-__all__ = [
-    "NAMED",
-    "PAYLOADS",
-    "PRESETS",
-    "RECIPES",
-    "Payload",
-    "Preset",
-    "Readings",
-    "Recipe",
-    "Wide",
-    "check_message",
-    "check_readings",
-    "payload_paths",
-    "with_recipe",
-]

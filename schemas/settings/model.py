@@ -132,6 +132,3 @@ class EstimatedModel(Section):
     """A model that the job estimates itself."""
 
     estimate: Estimate
-
-
-__all__ = ["STAND_IN", "Bounds", "Estimate", "EstimatedModel", "Origin", "OutsideFiles"]

@@ -34,31 +34,6 @@ from pydantic import (
 from ..slots import parse_duration
 from .base import Name, Positive, Section
 
-__all__ = [
-    "Condition",
-    "Constant",
-    "Do",
-    "FieldPlace",
-    "Level",
-    "Place",
-    "Register",
-    "RegisterValue",
-    "SeriesPlace",
-    "Step",
-    "Steps",
-    "TimePlace",
-    "ValuePlace",
-    "column_of",
-    "levels_of",
-    "parts_of",
-    "path_steps",
-    "path_text",
-    "paths_of",
-    "place_text",
-    "steps_of",
-    "wildcards",
-]
-
 
 class Do(Enum):
     """A step of a path that is no field and no number of an element."""

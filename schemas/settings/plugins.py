@@ -28,19 +28,6 @@ from pydantic import Field, create_model
 
 from .base import Section, SettingsError
 
-__all__ = [
-    "CONNECTOR_PLUGINS",
-    "CONTRACT",
-    "PAYLOAD_PLUGINS",
-    "Connector",
-    "ConnectorSection",
-    "NoSettings",
-    "PayloadFormat",
-    "Plugin",
-    "Plugins",
-    "checked_section",
-]
-
 #: The version of what this package and a plug-in expect of each other.
 CONTRACT = 1
 

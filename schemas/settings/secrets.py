@@ -250,19 +250,3 @@ class PseudonymKey:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a key of pseudonyms does not travel; every process reads it where its settings say")
-
-
-__all__ = [
-    "FromEnvironment",
-    "FromFile",
-    "Option",
-    "PseudonymKey",
-    "Pseudonyms",
-    "Secret",
-    "SecretError",
-    "checked_options",
-    "filled",
-    "located",
-    "resolved",
-    "secret",
-]
