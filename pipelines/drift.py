@@ -38,11 +38,6 @@ class Published:
 def published_between(store: Store, held: Registration, stretch: Window) -> Published | None:
     """The rows of record of the windows that fill a stretch without overlap.
 
-    Args:
-        store: the ledger.
-        held: the query.
-        stretch: from where to where.
-
     Returns:
         ``None`` where a window lacks a block, no key is in all of them, the number of cells is not public, or a bin
         is more than one state.
@@ -114,13 +109,7 @@ def stretches_by(schedule: Schedule, grid: SlotGrid, slot: int) -> int:
 
 
 class DriftWatch:
-    """Looks at each stretch once, when all its windows are on record.
-
-    Args:
-        store: the ledger.
-        registration: the query.
-        first_missing: slot where its first missing window starts; what lies before has been looked at.
-    """
+    """Looks at each stretch from a slot on once, when all its windows are on record."""
 
     def __init__(self, store: Store, registration: Registration, first_missing: int | None) -> None:
         self._store = store

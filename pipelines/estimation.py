@@ -96,12 +96,7 @@ def first_estimate(settings: Settings, estimate: Estimate) -> Model:
 def estimate_at(settings: Settings, estimate: Estimate, plan: Plan, held: Registration, window: Window) -> Made:
     """The estimate at the end of a stretch of slots.
 
-    Args:
-        settings: the job.
-        estimate: how it estimates.
-        plan: the plan in force.
-        held: the query that published the stretch's last windows.
-        window: the slots since the last estimate.
+    ``held`` is the query that published the last windows, and ``window`` the slots since the last estimate.
     """
     if estimate.origin in ("outside", "readings"):
         return _of_files(settings, estimate, None if estimate.origin == "outside" else window.stop)
@@ -233,13 +228,8 @@ def counting_query(
     """The query whose releases are tables of transitions, and its domain, as they are to be registered.
 
     Every window is charged the loss per slot of its noise: a cell that changes moves the table by 4 in L1 at most
-    (proof in ``privacy.estimation.private_counts``).
-
-    Args:
-        settings: the job, as its file has it.
-        estimate: how it estimates.
-        known: the query on record, if it is; what the schedule has more since then is added to it.
-        plan: of the query that goes on now.
+    (proof in ``privacy.estimation.private_counts``). What the schedule has more than ``known``, the query of record, is
+    added to it.
     """
     every = estimate.slots(settings.grid)
     if estimate.epsilon is None or every is None:
@@ -354,10 +344,7 @@ class ActiveQuery:
 def active_query(settings: Settings, *, live: bool, noise: Noise = "private") -> ActiveQuery:
     """The query to publish now: the first on record that is not finished, else the last; a new one if none is there.
 
-    Args:
-        settings: with a model that is estimated.
-        live: whether the job is; only then it estimates more than once.
-        noise: a hook of the tests.
+    Only a live job estimates more than once. ``noise`` is a hook of the tests.
 
     Raises:
         SettingsError: the job estimates in the stream, and is no live one.
@@ -391,9 +378,7 @@ def active_query(settings: Settings, *, live: bool, noise: Noise = "private") ->
 def decide(settings: Settings, now: ActiveQuery) -> tuple[Outcome, str]:
     """Make the estimate that is due, and let what must follow from it follow, on record.
 
-    Args:
-        settings: as the job's file has them.
-        now: the query that went on until now; all its windows that end by the estimate are on record.
+    All windows of the query that end by the estimate are on record.
 
     Returns:
         What became of it, and that in words.

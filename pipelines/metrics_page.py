@@ -67,11 +67,7 @@ def _escaped(text: str) -> str:
 class MetricsServer(ThreadingHTTPServer):
     """Answers ``/metrics`` with a text, and any other path with 404.
 
-    Args:
-        port: 0 takes a free one.
-        text: what to serve.
-        address: of this machine.
-        what: the page's content, as the answer to other paths names it.
+    Port 0 takes a free one. The answer to other paths names ``what`` is in the page.
 
     Raises:
         OSError: the port is taken, or not to be had.
@@ -109,10 +105,7 @@ class MetricsServer(ThreadingHTTPServer):
 def serve_metrics(port: int, text: Callable[[], str], setting: str) -> Generator[int]:
     """Serve ``/metrics`` on the loopback address while the block runs; the port, a free one for 0.
 
-    Args:
-        port: where.
-        text: what to serve.
-        setting: that names the port.
+    ``setting`` names the port.
 
     Raises:
         CommandError: the port is taken, or not to be had.

@@ -200,12 +200,7 @@ def known_history(
 ) -> tuple[Unknown, str | None]:
     """What was published and is not on record, and what is wrong with the ledger: looked for in this order.
 
-    Args:
-        settings: the job's.
-        memory: what is remembered of its ledger.
-        ids: the names of the releases in its sink, which are read first.
-        history_lost: whether the operator says to go on all the same.
-        forgiven: releases of which that was said before.
+    Of ``forgiven`` releases the operator has said before to go on all the same.
 
     Raises:
         ReplacedError: something is not on record, and the operator says nothing of it.

@@ -157,11 +157,7 @@ class Calendar:
             )
 
     def check_whole(self, first: int, last: int) -> None:
-        """See that windows consist of whole slots, at least one.
-
-        Args:
-            first: number of the first window.
-            last: number of the last one.
+        """See that windows, from the first number to the last one, consist of whole slots, at least one.
 
         Raises:
             ValueError: a window does not.

@@ -84,12 +84,7 @@ class Content:
 
 
 def check_sealing(letters: Letters, setting: str, where: str) -> None:
-    """See whether messages can be encrypted here.
-
-    Args:
-        letters: to whom.
-        setting: the name of that section.
-        where: where the library is needed, for the message.
+    """See whether messages can be encrypted here; ``where`` the library is needed is for the message.
 
     Raises:
         SettingsError: the library is missing, or the key is none that can be used.
@@ -105,12 +100,7 @@ def check_sealing(letters: Letters, setting: str, where: str) -> None:
 
 
 def letter_of(reject: Mapping[str, Any], content: Content, letters: Letters) -> str:
-    """A letter.
-
-    Args:
-        reject: reason, source, position and size, as they stand beside the letter.
-        content: what was rejected.
-        letters: to whom, and how much of it.
+    """A letter: reason, source, position and size of a reject stand beside what was rejected.
 
     Raises:
         ImportError: the library is not installed on this machine.
@@ -148,11 +138,7 @@ def _text(data: bytes | None) -> str | None:
 
 
 def open_letter(letter: str, private_key: bytes) -> dict[str, Any]:
-    """What a letter holds: the reject, and the message with its bytes as base64.
-
-    Args:
-        letter: as it stands in the rejects.
-        private_key: 32 bytes.
+    """What a letter holds, by a private key of 32 bytes: the reject, and the message with its bytes as base64.
 
     Raises:
         LetterError: it cannot be opened with this key, or what was encrypted is no letter.

@@ -115,11 +115,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """Read a regular file that is not larger than a limit.
-
-    Args:
-        path: the file.
-        most: its limit in bytes.
+    """Read a regular file that is not larger than so many bytes.
 
     Raises:
         FileError: it is no regular file, or larger.
@@ -269,11 +265,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a file for writing that only its owner can read, whatever the umask; a descriptor.
-
-    Args:
-        path: the file; it is made if needed.
-        flags: of ``os.open``, beside those for making it.
+    """Open a file, made if needed, for writing that only its owner can read, whatever the umask; a descriptor.
 
     Raises:
         FileError: something else than a regular file is there.

@@ -23,9 +23,6 @@ from typing import Any
 def lazy_imports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """What a package's ``__init__`` needs to import its names at their first use.
 
-    Args:
-        package: its ``__name__``.
-
     Returns:
         The functions ``__getattr__`` and ``__dir__`` of the module, and its ``__all__``, sorted.
 

@@ -383,9 +383,6 @@ _POSITIVE = ("slots",)
 def check_released(table: pa.Table) -> None:
     """Check that each row is one that a job may have published: what is made of rows need not look again.
 
-    Args:
-        table: rows of ``RELEASE_SCHEMA``.
-
     Raises:
         ValueError: a row is none. The text names the row, from 1 on, the field, its value and what it must be.
     """
@@ -634,12 +631,7 @@ _KEY = "release_id"
 
 
 def release_ddl(engine: Engine, topic: str, servers: str) -> str:
-    """The statements that declare a topic of released rows.
-
-    Args:
-        engine: what reads it.
-        topic: its name.
-        servers: the brokers, ``host:port`` with commas.
+    """The statements that declare a topic of released rows to an engine; servers are ``host:port`` with commas.
 
     Raises:
         ValueError: The engine is none of these.

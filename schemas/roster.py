@@ -40,12 +40,6 @@ class RosterError(QuiltstreamError, ValueError):
 def check_number(found: int, most: int, where: str, what: str = "series") -> None:
     """Refuse more series than a job is to hold.
 
-    Args:
-        found: how many there are, so far.
-        most: how many there may be.
-        where: where they are, for the message.
-        what: what was counted.
-
     Raises:
         RosterError: there are more.
     """
@@ -185,13 +179,7 @@ class Roster:
 
     @classmethod
     def read(cls, path: Path, *, series: str = "series", group: str | None = None, most: int = MOST_SERIES) -> Roster:
-        """Read a CSV file with a header.
-
-        Args:
-            path: the file.
-            series: its column with the series.
-            group: its column with the group; ``None`` for histograms per series.
-            most: how many rows it may have.
+        """Read a CSV file with a header and so many rows at most; without a group, for histograms per series.
 
         Raises:
             RosterError: the file cannot be read, lacks a column or a name, or has more rows or too long a name.

@@ -137,11 +137,7 @@ def in_one(table: pa.Table) -> Parts:
 def write_parts(path: str | Path, format_: FileFormat, parts: Parts, form: RowForm) -> None:
     """Write a file on this machine, whole or not at all; a file of that name is replaced, a missing folder made.
 
-    Args:
-        path: where.
-        format_: how.
-        parts: the rows as sorted tables, of which no more than a few are held at a time.
-        form: what they are.
+    The parts are sorted tables, of which no more than a few are held at a time.
 
     Raises:
         FileError: something else than a regular file is there.

@@ -53,11 +53,7 @@ def speaks_mqtt(host: str, port: int) -> bool:
 def mismatch(host: str, port: int, *, tls: bool, plain: Callable[[str, int], bool]) -> str | None:
     """What a port speaks, in words, where it is certain that it is not what the settings say; else ``None``.
 
-    Args:
-        host: where it is.
-        port: its number.
-        tls: whether the settings say that it speaks TLS.
-        plain: whether a port answers in the protocol without TLS.
+    With ``plain`` a port answers in the protocol without TLS.
     """
     if tls:
         return f"{host}:{port} speaks without TLS" if plain(host, port) else None
@@ -67,9 +63,7 @@ def mismatch(host: str, port: int, *, tls: bool, plain: Callable[[str, int], boo
 def wrong_port(servers: str, options: Mapping[str, Any]) -> str | None:
     """What the brokers' port speaks where it is not what ``security.protocol`` says, and what to set; else ``None``.
 
-    Args:
-        servers: HOST:PORT, with commas between; the first that answers something else is told.
-        options: librdkafka's.
+    Of several servers the first that answers something else is told.
     """
     protocol = str(options.get("security.protocol", "PLAINTEXT")).upper()
     tls, sasl = protocol.endswith("SSL"), "SASL_" if protocol.startswith("SASL_") else ""

@@ -278,12 +278,7 @@ _ONE_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 def block_bytes(block: NoisyBlock, *, with_totals: bool) -> bytes:
-    """A block as an Arrow stream.
-
-    Args:
-        block: the noisy histograms.
-        with_totals: whether the numbers of cells are public; if not, they never reach the store.
-    """
+    """A block as an Arrow stream; numbers of cells that are not public never reach the store."""
     n, k = block.counts.shape
     batch = pa.RecordBatch.from_arrays(
         [

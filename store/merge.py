@@ -491,11 +491,7 @@ class Source:
 
 
 def merge(sources: Sequence[StoreAddress], target: Path) -> StoreAddress:
-    """Merge ledgers in a new SQLite file.
-
-    Args:
-        sources: where they are; the same one twice counts once.
-        target: the file to write; it must not exist.
+    """Merge ledgers, the same one twice counted once, in a new SQLite file, which must not exist; its address.
 
     Returns:
         The address of the new ledger.

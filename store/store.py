@@ -459,8 +459,7 @@ class Store:
     def check_writable(self, *, undone: bool = False) -> None:
         """Find out whether a job could write here, and change nothing: no ledger is made where there is none.
 
-        Args:
-            undone: undo what was tried; else it is committed, which a full disk shows.
+        What was tried is committed, which a full disk shows, unless it is to be ``undone``.
 
         Raises:
             StoreReadOnly: the ledger, or the folder for a new one, cannot be written.

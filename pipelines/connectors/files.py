@@ -72,10 +72,7 @@ def check_writable(settings: Settings) -> None:
 def try_places(settings: Settings, attempt: Callable[[Path], None], advice: str) -> None:
     """Try to write where sink and rejects do, before anything is charged. Files of other machines are not tried.
 
-    Args:
-        settings: the job.
-        attempt: raises an ``OSError`` where nothing can be written to a place.
-        advice: what to do then.
+    ``attempt`` raises an ``OSError`` where nothing can be written to a place, and ``advice`` says what to do then.
 
     Raises:
         SettingsError: nothing can be written to some of them.
@@ -343,10 +340,6 @@ def make_folders(settings: Settings) -> None:
 class FollowedFiles(LiveSource):
     """Files that appear in folders, or standard input.
 
-    Args:
-        settings: the job.
-        group: the column of the group, where readings name one.
-
     Raises:
         SettingsError: its columns cannot be read so, or a folder is not there.
     """
@@ -386,10 +379,6 @@ class SinkFolder(LiveSink):
 
     The record is gone through once, block by block, and each block's file is looked for; what is kept in memory does
     not grow with the record, but for sixteen bytes for a block that has no file.
-
-    Args:
-        settings: the job.
-        given: its sink, or that of its rejects.
     """
 
     def __init__(self, settings: Settings, given: FileSink) -> None:
@@ -410,9 +399,6 @@ class SinkFolder(LiveSink):
 
     def unknown_ids(self, store: Store) -> list[str]:
         """The names of the releases in files that are not those of blocks on record.
-
-        Args:
-            store: the ledger; it may not be there yet, or not know the query.
 
         Raises:
             SettingsError: a file holds another query's rows.

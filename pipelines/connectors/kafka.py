@@ -58,12 +58,7 @@ def topic_of(settings: Settings, given: KafkaSink) -> Topic:
 
 
 def patiently(field: str, attempt: Callable[[], _Made], *, patience_s: float = _PATIENCE_S) -> _Made:
-    """Try something with brokers until they answer, and say so meanwhile.
-
-    Args:
-        field: the setting, for messages.
-        attempt: what to try.
-        patience_s: for how long.
+    """Try something with brokers for so many seconds until they answer, and say so meanwhile.
 
     Raises:
         LoginError: they do not take the login, or one side does not take the other's certificate.
@@ -118,13 +113,8 @@ def _has_secrets(field: str, options: Mapping[str, Option], left: str) -> bool:
 class SinkTopic(LiveSink):
     """A topic that a live job sends its rows or rejects to.
 
-    The topic is read to its end once. What is kept of it in memory is eight bytes a row.
-
-    Args:
-        settings: the job.
-        topic: its sink, or that of its rejects.
-        field: which of the two.
-        patience_s: how long the brokers may be away; a minute if left out.
+    The topic is read to its end once. What is kept of it in memory is eight bytes a row. The brokers may be away for
+    ``patience_s`` seconds, a minute if left out.
     """
 
     def __init__(
@@ -169,9 +159,6 @@ class SinkTopic(LiveSink):
 
     def unknown_ids(self, store: Store) -> list[str]:
         """The names of the releases in the topic that are not of blocks on record.
-
-        Args:
-            store: the ledger; it may not be there yet, or not know the query.
 
         Raises:
             CommandError: the topic cannot be read, or holds something else.
@@ -256,12 +243,6 @@ class TopicRecord(SourceRecord):
 
     A job that begins from the ledger compares: a topic that was made anew has another id, and what the first one held
     is gone.
-
-    Args:
-        settings: the job.
-        given: its source.
-        store: the ledger.
-        registration: the query on record.
     """
 
     def __init__(self, settings: Settings, given: KafkaSource, store: Store, registration: Registration) -> None:
@@ -305,10 +286,6 @@ class TopicRecord(SourceRecord):
 class Topics(LiveSource):
     """Topics that a live job reads.
 
-    Args:
-        settings: the job.
-        group: where the group of a reading is, if the grouping comes from the data.
-
     Raises:
         SettingsError: the mapping of the messages cannot be used.
     """
@@ -348,21 +325,11 @@ class Topics(LiveSource):
             click.echo(f"source.kafka: {error}; the readers keep trying", err=True)
 
     def record(self, store: Store, registration: Registration) -> TopicRecord:
-        """What keeps the ids of the topics on record.
-
-        Args:
-            store: the ledger.
-            registration: the query on record.
-        """
+        """What keeps the ids of the topics on record."""
         return TopicRecord(self._settings, self._given, store, registration)
 
     def partitions(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> KafkaPartitions:
-        """The partitions of the topics, and where a run begins in them.
-
-        Args:
-            pace: when windows close.
-            known: what is on record of the topics.
-        """
+        """The partitions of the topics, and where a run begins in them."""
         settings, given = self._settings, self._given
         return KafkaPartitions(
             cluster=_cluster_of(settings, given),
@@ -399,12 +366,6 @@ def start_of(settings: Settings, given: KafkaSource, pace: PollingPolicy, lookba
     missing, and neither the end of a topic nor a group's offsets tell where that is. So it begins at the topic's start,
     or so long before the first missing window, by the broker's stamps, as ``reread`` says, and before that by what the
     decoder needs to remember.
-
-    Args:
-        settings: the job.
-        given: its source.
-        pace: when windows close.
-        lookback_us: how much earlier the decoder must begin.
     """
     first = _first_of(settings, given)
     schedule, window_us = settings.schedule, _missing_us(settings, pace)

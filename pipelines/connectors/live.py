@@ -72,11 +72,7 @@ class LiveSource(ABC):
         return
 
     def begun(self, pace: PollingPolicy, options: PipelineOptions) -> PollingPolicy:  # noqa: ARG002 - of sources that seek
-        """Seek to where a run without a runner's state begins.
-
-        Args:
-            pace: when windows close; its begin is in the first missing window.
-            options: Beam's.
+        """Seek to where a run without a runner's state begins; the begin of ``pace`` is in the first missing window.
 
         Returns:
             The pace, with a begin that leaves out the windows that cannot be read as a whole.
@@ -88,22 +84,12 @@ class LiveSource(ABC):
         return pace
 
     def record(self, store: Store, registration: Registration) -> SourceRecord | None:  # noqa: ARG002 - as above
-        """What keeps the source on record; ``None`` where it has no identity that could change.
-
-        Args:
-            store: the ledger.
-            registration: the query on record.
-        """
+        """What keeps the source on record; ``None`` where it has no identity that could change."""
         return None
 
     @abstractmethod
     def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> beam.PTransform[Any, Any]:
-        """The reading of the source.
-
-        Args:
-            pace: when windows close.
-            known: what is on record of it.
-        """
+        """The reading of the source, of which ``known`` is on record."""
 
 
 class LiveSink(ABC):
@@ -133,8 +119,7 @@ class LiveSink(ABC):
     def unknown_ids(self, store: Store) -> list[str]:
         """The names of the releases in the sink that are not of blocks on record.
 
-        Args:
-            store: the ledger; it may not be there yet, or not know the query.
+        The ledger may not be there yet, or not know the query.
 
         Raises:
             SettingsError: the sink holds another query's rows.
@@ -201,10 +186,6 @@ def _plugin(kind: str) -> Plugin[Connector]:
 def live_source(settings: Settings, group: str | None = None) -> LiveSource:
     """The source of a live job.
 
-    Args:
-        settings: the job.
-        group: the column of the group, where readings name one.
-
     Raises:
         SettingsError: there is none, or its readings cannot be read so.
     """
@@ -249,13 +230,7 @@ def check_secrets(*places: LiveSource | LiveSink | None) -> None:
 def recorded_blocks(
     store: Store, registration: Registration, after: tuple[int, int] | None = None
 ) -> Iterator[tuple[Record, int, list[str]]]:
-    """Each block on record, when its window starts in microseconds, and the ids of its rows.
-
-    Args:
-        store: the ledger.
-        registration: the query.
-        after: window and shard behind which to begin.
-    """
+    """Each block behind a window and shard, when its window starts in microseconds, and the ids of its rows."""
     names = (registration.domain.name, registration.query.name)
     grid = SlotGrid(**registration.domain.grid)
     for record in store.records(*names, after=after):
@@ -265,12 +240,7 @@ def recorded_blocks(
 
 
 def send_blocks(topic: MessageTopic, registration: Registration, records: Iterable[Record]) -> int:
-    """Send blocks on record to a job's sink.
-
-    Args:
-        topic: the sink.
-        registration: the query.
-        records: what to send; refusals among them have no block, and are passed over.
+    """Send blocks on record to a job's sink; refusals have no block, and are passed over.
 
     Returns:
         How many were sent.
@@ -296,12 +266,7 @@ def send_blocks(topic: MessageTopic, registration: Registration, records: Iterab
 
 
 class ResentTopic(LiveSink):
-    """A topic that a live job sends its rows or rejects to, and whose content is not read.
-
-    Args:
-        topic: the sink, or that of the rejects.
-        resend: windows on record whose rows are sent again when a run begins.
-    """
+    """A topic whose content is not read: the last windows on record are sent again when a run begins."""
 
     def __init__(self, topic: MessageTopic, resend: int = 1) -> None:
         self.topic = topic

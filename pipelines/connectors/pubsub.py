@@ -38,10 +38,6 @@ _ANSWER_S = 60.0
 def pubsub_source(settings: Settings, group: str | None = None) -> PubSubSubscription:
     """The source of the settings' subscription.
 
-    Args:
-        settings: the job.
-        group: where the group of a reading is, if the grouping comes from the data.
-
     Raises:
         SettingsError: the messages cannot be used in this way.
     """
@@ -83,14 +79,8 @@ def begun_in_subscription(
     """Seek to where a run without a runner's state begins, and leave out the windows that cannot be read as a whole.
 
     What another run acknowledged is gone for this one, unless the subscription keeps it and is sought back. A window of
-    which anything may be gone is never declared complete, so it stays missing.
-
-    Args:
-        settings: the job.
-        pace: when windows close; its begin is in the first missing window.
-        options: Beam's.
-        subscriber: makes a client; the tests' own.
-        now_us: the wall clock; the tests' own.
+    which anything may be gone is never declared complete, so it stays missing. The begin of ``pace`` is in the first
+    missing window.
 
     Returns:
         The pace, with a begin that leaves those windows out.
@@ -165,10 +155,6 @@ def _sought(given: PubSubSource, at_us: int, now_us: int, subscriber: Callable[[
 
 class Subscription(LiveSource):
     """A subscription that a live job reads.
-
-    Args:
-        settings: the job.
-        group: where the group of a reading is, if the grouping comes from the data.
 
     Raises:
         SettingsError: the messages cannot be used in this way.

@@ -53,11 +53,7 @@ class Arrived(NamedTuple):
 
 
 def optional_library(name: str, extra: str) -> Any:
-    """A module of an optional library.
-
-    Args:
-        name: of the module.
-        extra: what installs it.
+    """A module of an optional library, which an extra installs.
 
     Raises:
         CommandError: it is not installed.
@@ -261,13 +257,7 @@ class Action(Enum):
 
 
 def next_state(state: State, ending: Ending, *, filters: bool) -> tuple[State, Action]:
-    """What follows a connection that has ended.
-
-    Args:
-        state: in which it was made.
-        ending: its end.
-        filters: whether the session subscribes; one that only publishes stays with MQTT 5.
-    """
+    """What follows a connection that ended; a session without ``filters``, which only publishes, stays with MQTT 5."""
     others = ending.connected and not ending.unreadable
     unreadable = 0 if others or (ending.ready and ending.seconds >= _CALM_S) else state.unreadable
     unreadable += ending.unreadable

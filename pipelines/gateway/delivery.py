@@ -68,11 +68,7 @@ class DeliveryTarget(ABC):
 
     @abstractmethod
     def offer(self, number: int, message: Message) -> bool:
-        """Hand a message over.
-
-        Args:
-            number: the message's name, given by the caller and never used twice.
-            message: the message.
+        """Hand a message over under a number, which is never used twice.
 
         Returns:
             Whether it was taken; if not, offer it again later.
@@ -103,12 +99,7 @@ class DeliveryTarget(ABC):
 
 
 def refused_options(field: str, error: Exception) -> DeliveryError:
-    """What is said where librdkafka does not take options; its own text quotes the value of one, maybe a secret.
-
-    Args:
-        field: the setting.
-        error: what librdkafka raised.
-    """
+    """What is said where librdkafka does not take options; its own text quotes the value of one, maybe a secret."""
     return DeliveryError(
         f"{field}: librdkafka does not take them ({type(error).__name__}); check their names and values against "
         "librdkafka's"
@@ -147,10 +138,6 @@ def segment_name(began_us: int) -> str:
 
 class Segment:
     """A segment that is being written.
-
-    Args:
-        folder: where.
-        began_us: the time, for its name.
 
     Raises:
         OSError: it cannot be begun.
@@ -210,11 +197,7 @@ def left_over(folder: Path) -> list[Path]:
 
 
 def recover(path: Path, upto: int | None = None) -> Path | None:
-    """Seal a segment that was left over: cut off what is torn, and give it its name.
-
-    Args:
-        path: its hidden name.
-        upto: bytes that are known to be on the disk, if a write failed behind them.
+    """Seal a segment that was left over: cut off what is torn, or is behind ``upto`` bytes, and give it its name.
 
     Returns:
         The file, or ``None`` if it held no message and was removed.
@@ -273,11 +256,7 @@ DISK_RETRY_S = 1.0
 class FolderDelivery(DeliveryTarget):
     """Writes segments, in a thread of its own: the disk may take its time.
 
-    Args:
-        folder: where; it is made if needed. Two gateways cannot share one.
-        size: bytes at which a segment is sealed.
-        age: seconds after which it is.
-        begin: how a segment is begun; the tests' own.
+    Two gateways cannot share a folder. A segment is sealed at ``size`` bytes, or after ``age`` seconds.
 
     Raises:
         DeliveryError: the folder cannot be used.
@@ -520,12 +499,7 @@ _REPEAT_S = 60.0
 class KafkaDelivery(DeliveryTarget):
     """Hands messages to an idempotent producer.
 
-    Args:
-        servers: the brokers.
-        topic: where to.
-        key: what partitions are chosen by: the MQTT topic, or one level of it.
-        options: librdkafka's own, secrets filled in.
-        library: what makes producers; the tests' own.
+    Partitions are chosen by ``key``: the MQTT topic, or one level of it. The options have their secrets filled in.
     """
 
     def __init__(
@@ -710,11 +684,8 @@ class KafkaDelivery(DeliveryTarget):
         """Kafka has not taken a message for what it is, or for what another one is that was sent with it.
 
         For several reasons in one batch it names none, so they are sent one by one from now on, and each is judged by
-        itself. None of them is there, so none comes to be there with two stamps.
-
-        Args:
-            number: the message.
-            stamp: whether it is its own time stamp that is refused; one of the future is wrong anyway.
+        itself. None of them is there, so none comes to be there with two stamps. With ``stamp`` it is its own time
+        stamp that is refused; one of the future is wrong anyway.
         """
         self._doubtful.add(number)
         now = time.time_ns() // 1_000_000

@@ -60,12 +60,7 @@ class Forward:
     _stall: Stall = field(default_factory=Stall)
 
     def run(self, line: Connection, stop: Callable[[], bool], patience: float) -> None:
-        """Forward until a stop, then finish what is under way.
-
-        Args:
-            line: the connection; its messages come to :meth:`take`.
-            stop: whether to stop.
-            patience: seconds that the end may take.
+        """Forward until a stop, then finish what is under way within so many seconds.
 
         Raises:
             BrokerError: the broker refuses for good.

@@ -62,11 +62,7 @@ class Tally:
     dropped: Counter[Dropped] = field(default_factory=Counter[Dropped])  # what goes no further, by reason
 
     def line(self, before: int, seconds: float) -> str:
-        """The counts in one line.
-
-        Args:
-            before: messages received up to the line before.
-            seconds: since then.
+        """The counts in one line; ``before`` is how many messages were received until ``seconds`` ago.
 
         >>> Tally(received=1200, acknowledged=1190, in_flight=10).line(200, 10.0)
         'received 1,200 (100/s), acknowledged 1,190, in flight 10'
@@ -165,10 +161,7 @@ _MINUTE_S = 60.0
 class RejectFile:
     """A file that is begun anew at 16 MiB, with the four before it kept.
 
-    Args:
-        path: the file, or ``None`` to keep nothing.
-        letters: to whom the content is encrypted; ``None``: it is kept nowhere.
-        clock: seconds of a clock that only goes forward; the tests' own.
+    Without a path nothing is kept, and without a public key for ``letters`` no content.
 
     Raises:
         CommandError: it cannot be written.
@@ -201,11 +194,7 @@ class RejectFile:
     def add(self, reason: Dropped, topic: bytes, size: int, content: Content | None = None) -> None:
         """Write a line; a disk that is full costs the line and nothing else.
 
-        Args:
-            reason: why.
-            topic: under its pseudonym, where the gateway makes one.
-            size: bytes of the message.
-            content: the message, for its dead letter; without a public key nothing is done with it.
+        The topic is under its pseudonym, where the gateway makes one, and the size is in bytes.
         """
         if self._handler is None:
             return

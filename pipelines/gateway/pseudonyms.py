@@ -25,11 +25,7 @@ from ..errors import CommandError
 
 
 class TopicNames:
-    """Replaces levels of topics by pseudonyms.
-
-    Args:
-        key: the secret key.
-        levels: which, counted from 1.
+    """Replaces levels of topics, counted from 1, by pseudonyms.
 
     >>> TopicNames(PseudonymKey(b"a secret of at least 16 bytes"), [2]).of("meters/meter 7/kwh")
     'meters/931fa1428d64447fb552cd7c270c790d/kwh'
@@ -94,13 +90,7 @@ class Choice:
 
 
 def write_pseudonyms(settings: Path, roster: Path, out: Path, choice: Choice) -> None:
-    """Write a roster under pseudonyms, whole or not at all, and say what it holds.
-
-    Args:
-        settings: the gateway's, which say where the key is.
-        roster: CSV with a header, under the real names.
-        out: CSV to write; a file of that name is replaced.
-        choice: which columns and parts.
+    """Write a roster under pseudonyms, whole or not at all, and say what it holds; a file that is there is replaced.
 
     Raises:
         SettingsError: the settings are wrong, or the key is not there.
@@ -168,12 +158,6 @@ def read_table(path: Path) -> Table:
 
 def under_pseudonyms(table: Table, names: TopicNames, choice: Choice, where: str = "") -> Table:
     """A roster with the names that the gateway passes on, sorted by them; its other columns as they are.
-
-    Args:
-        table: under the real names.
-        names: the gateway's own.
-        choice: which columns and parts.
-        where: the roster's file, for messages.
 
     Raises:
         RosterError: a column is not there, a name can be no level of a topic or stands in another column, or two names

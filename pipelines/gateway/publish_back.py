@@ -71,10 +71,7 @@ class Known(Enum):
 
 
 class Sent:
-    """The file; it belongs to one process, and to the thread that opened it.
-
-    Args:
-        path: the file; it is made if needed.
+    """The file, made if needed; it belongs to one process, and to the thread that opened it.
 
     Raises:
         CommandError: it cannot be used, or another gateway uses it.
@@ -322,14 +319,7 @@ class FolderSource(ReleaseSource):
 class KafkaSource(ReleaseSource):
     """The values of a Kafka topic; positions are committed when their rows are at the broker.
 
-    Args:
-        servers: the brokers.
-        topic: where from.
-        group: who we are.
-        member: which one of the group: one that was killed and comes back for the same topic takes its partitions over
-            at once.
-        options: librdkafka's own, secrets filled in.
-        library: what makes consumers; the tests' own.
+    A ``member`` of the group that was killed and comes back for the same topic takes its partitions over at once.
     """
 
     def __init__(
@@ -435,12 +425,7 @@ class Back:
     _stall: Stall = field(default_factory=Stall)
 
     def run(self, outlet: Connection, stop: Callable[[], bool], patience: float) -> None:
-        """Publish until a stop.
-
-        Args:
-            outlet: the connection; what it confirms comes to :meth:`confirmed`.
-            stop: whether to stop.
-            patience: seconds that what is under way may take then.
+        """Publish until a stop; what is under way may take so many seconds then.
 
         Raises:
             BrokerError: the broker refuses for good.

@@ -168,12 +168,7 @@ def _login(broker: Broker, path_of: PathOf) -> Login:
 
 
 def secret_of(name: str, secret: FromEnvironment | FromFile, path_of: PathOf) -> str:
-    """A secret from the environment or a file.
-
-    Args:
-        name: the setting, for messages.
-        secret: the place.
-        path_of: finds files.
+    """A secret of a setting, from the environment or a file.
 
     Raises:
         CommandError: there is none.

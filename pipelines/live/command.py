@@ -93,11 +93,6 @@ class LiveOptions:
 def run_estimating(settings: Settings, beam_options: Sequence[str], opts: LiveOptions) -> int:
     """Run a job that estimates its model: from one estimate to the next, each time as its outcome says.
 
-    Args:
-        settings: the job, with the name of its ledger.
-        beam_options: Beam's, as words.
-        opts: what the operator chose.
-
     Returns:
         The exit code.
 
@@ -175,12 +170,7 @@ def run_to_end(
 ) -> LiveEnd:
     """Run a live job until its end, or an instant, and print what it did.
 
-    Args:
-        settings: the job.
-        histograms: made from them.
-        beam_options: Beam's, as words.
-        opts: what the operator chose.
-        until_us: instant at which to end, though the schedule goes on.
+    It may end at the instant ``until_us``, though the schedule goes on.
 
     Raises:
         SettingsError: the settings do not make a live job.

@@ -138,8 +138,7 @@ class FlinkJob:
     def end(self, *, appear_s: float = 0.0) -> Ended:
         """Cancel the job, unless it is over, and wait until it is.
 
-        Args:
-            appear_s: seconds to wait for a job that the cluster does not have.
+        A job that the cluster does not have is waited for ``appear_s`` seconds.
 
         Returns:
             What became of it, which :attr:`ended` is from then on; nothing is raised.
@@ -192,9 +191,6 @@ class FlinkJob:
         """What is to be said of the job where its command leaves it; nothing is changed there, and nothing is raised.
 
         A job that is about to be over is waited for.
-
-        Args:
-            appear_s: seconds to wait for a job that the cluster does not have.
 
         Returns:
             ``None`` where the cluster has no such job any more, or never had one.
@@ -305,8 +301,7 @@ def flink_place(options: PipelineOptions) -> str | None:
 def flink_job(options: PipelineOptions) -> FlinkJob | None:
     """The job that the options' next submission will be, which gets a name of its own.
 
-    Args:
-        options: Beam's; ``job_name`` in them is changed to one that no other submission has.
+    ``job_name`` of the options is changed to one that no other submission has.
 
     Returns:
         ``None`` where no REST address is given; the options are then as they were.
@@ -356,9 +351,7 @@ _OURS = re.compile(r"^(?:Caused by: )?(?:[\w.]+: )*quiltstream\.(?P<module>[\w.]
 class WorkerPool:
     """The pool that starts a job's workers, checked by whether it takes a connection.
 
-    Args:
-        address: HOST:PORT as the runner knows it, which may be another place from here.
-        near: whether it is the same place from here.
+    ``near`` says whether the address is the same place from here.
     """
 
     def __init__(self, address: str, *, near: bool) -> None:
@@ -394,14 +387,7 @@ class _Job(NamedTuple):
 
 
 class FlinkHealth(FlinkJob):
-    """The health of the job of one submission, which is only read.
-
-    Args:
-        place: HOST:PORT of the REST API.
-        name: of the job, and of no other one.
-        pool: starts its workers, where its address is known.
-        clock: monotonic seconds; the tests' own.
-    """
+    """The health of the job of one submission, which is only read."""
 
     def __init__(
         self,

@@ -85,12 +85,7 @@ def live_job(
 ) -> LiveJob:
     """Build the graph of a live job; its query is put on record first, and the sink gets what it lacks of the record.
 
-    Args:
-        settings: the job.
-        histograms: made from them.
-        beam_options: Beam's, as words.
-        word: the operator's about a ledger that lacks what was published.
-        until_us: instant at which to end, with the windows that end by then, though the schedule goes on.
+    Windows that end by the instant ``until_us`` are its last, though the schedule goes on.
 
     Raises:
         SettingsError: the settings do not make a live job.
@@ -218,10 +213,6 @@ class LiveWay:
 
 def graph_of(settings: Settings, beam_options: Sequence[str]) -> LiveJob:
     """The graph of a live job for workers elsewhere.
-
-    Args:
-        settings: the job.
-        beam_options: Beam's, as words.
 
     Raises:
         SettingsError: the settings do not make a live job, or one that cannot be left alone.

@@ -216,12 +216,8 @@ class LiveJob:
 def follow(job: LiveJob, say: Say, *, look_s: float = LOOK_S) -> tuple[LiveProgress, dict[str, int] | None]:
     """Run a job; tell what is put on record and what the watchdog finds, until it ends or is stopped.
 
-    Ctrl-C, SIGTERM and SIGHUP stop it.
-
-    Args:
-        job: the graph.
-        say: tells a kind of news and the news.
-        look_s: seconds between two looks.
+    Ctrl-C, SIGTERM and SIGHUP stop it. ``say`` tells a kind of news and the news; ``look_s`` seconds are between two
+    looks.
 
     Returns:
         Where it stands at the end, and the runner's counters; ``None`` where it reports none.

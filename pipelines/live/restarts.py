@@ -92,9 +92,7 @@ def failure_of(  # noqa: PLR0911 - one for each kind of failure
 ) -> CommandError:
     """What an error of a runner, or of a worker through its runner, means for a live job.
 
-    Args:
-        error: the error.
-        outputs: what the job's steps write: a failure of one of these is named by its place.
+    A failure of one of ``outputs``, the steps that write, is named by its place.
 
     Returns:
         :class:`RunnerError` if another try may go well, :class:`.AwayError` if it will once something is back.
@@ -198,12 +196,7 @@ def is_away(error: BaseException) -> bool:
 
 
 def gone(kind: str, *, here: bool) -> CommandError:
-    """The runner does not answer about its job.
-
-    Args:
-        kind: of the error.
-        here: whether the runner is a process of this job's own, which took the job with it.
-    """
+    """The runner does not answer about its job; one that is a process of this job's own took the job with it."""
     if here:
         return RunnerError(f"the runner has gone away ({kind})")
     return CommandError(

@@ -35,9 +35,6 @@ def how_to_get() -> str:
 def prism_program(environment: Mapping[str, str] | None = None) -> Path:
     """The program, from the environment variable, the folder of caches, Go's folder or the path.
 
-    Args:
-        environment: instead of this process's own.
-
     Raises:
         CommandError: it is nowhere, or the variable names something else.
     """
@@ -84,11 +81,7 @@ class PrismRunner(prism_runner.PrismRunner):
 
 
 class _LoopbackServer:
-    """A server of grpc whose ports are on the loopback address only.
-
-    Args:
-        server: it.
-    """
+    """A server of grpc whose ports are on the loopback address only."""
 
     def __init__(self, server: Any) -> None:
         self._server = server

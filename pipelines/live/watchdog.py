@@ -112,12 +112,7 @@ class HealthMetrics:
             self._report, self._looked = HealthReport(), self.now()
 
     def note(self, report: HealthReport, tallies: Mapping[str, int] | None = None) -> None:
-        """Keep what was found now.
-
-        Args:
-            report: the watchdog's.
-            tallies: the runner's counters; ``None`` where it reports none.
-        """
+        """Keep what was found now, and the runner's counters where it reports them."""
         with self._lock:
             self._report, self._looked = report, self.now()
             if tallies is not None and _POLLS in tallies:
@@ -195,11 +190,7 @@ HEALTH_METRICS = HealthMetrics()
 
 @contextmanager
 def health_page(port: int | None, say: Say) -> Generator[None]:
-    """Serve the report on the loopback address while a command runs, over all of its runners.
-
-    Args:
-        port: where; ``None`` for nowhere.
-        say: tells a kind of news and the news.
+    """Serve the report on the loopback address, if a port is given, while a command runs, over all of its runners.
 
     Raises:
         CommandError: the port is taken, or not to be had.
@@ -297,13 +288,7 @@ class News:
     ended: list[Cause] = field(default_factory=list[Cause])
 
     def of(self, found: Iterable[Complaint], holding: set[Key], now: float) -> list[str]:
-        """What is to be said of complaints.
-
-        Args:
-            found: complaints.
-            holding: all that hold now, those that were not found anew among them.
-            now: monotonic seconds.
-        """
+        """What to say of complaints at monotonic seconds; ``holding`` are all that hold now, found anew or not."""
         over = self.holding - holding
         self.ended += sorted({cause for cause, _ in over & self.told})
         self.told &= holding
@@ -750,11 +735,7 @@ Cluster = Callable[[], Trouble | None]
 class WatchLoop:
     """Has the watchdog look every few seconds, says what it finds, and keeps the report for the metric.
 
-    Args:
-        dog: checks; used by nothing else.
-        say: tells news.
-        beat_s: seconds between two rounds of the thread.
-        cluster: says why the job cannot go on in its cluster, where that can be found out.
+    ``cluster`` says why the job cannot go on in its cluster, where that can be found out. Nothing else uses the dog.
     """
 
     def __init__(self, dog: Watchdog, say: Say, *, beat_s: float | None = None, cluster: Cluster | None = None) -> None:
@@ -792,11 +773,7 @@ class WatchLoop:
 
     @contextmanager
     def awaiting(self, cause: Cause) -> Generator[None]:
-        """Call the runner or the ledger; that it does not answer is noticed meanwhile.
-
-        Args:
-            cause: ``Cause.RUNNER`` or ``Cause.LEDGER``.
-        """
+        """Call the runner or the ledger; that it does not answer is noticed meanwhile."""
         self._pending = PendingCall(cause, self._dog.clock())
         try:
             yield

@@ -56,10 +56,6 @@ def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[
     """One line for every mistake, of which the first are told: the field, the value, the limit and the next step.
 
     A value is shown only where a plain value belongs: what stands in the place of a section may be a secret.
-
-    Args:
-        error: what was found in the document.
-        explained: where it is said what its settings are.
     """
     expected = {
         "extra_forbidden": f"is not a setting; remove it or check its spelling against {explained.schema}",
@@ -300,11 +296,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_text(path: Path, what: str = "settings") -> str:
-    """Read the text of a document.
-
-    Args:
-        path: its file.
-        what: what messages call it.
+    """Read the text of a document, which messages call ``what``.
 
     Raises:
         SettingsError: the file cannot be read, or is no UTF-8.
@@ -318,12 +310,7 @@ def read_text(path: Path, what: str = "settings") -> str:
 
 
 def read_document(text: str, name: str, explained: Explained = OF_JOBS) -> dict[str, Any]:
-    """Read a YAML or JSON mapping as plain data.
-
-    Args:
-        text: the document.
-        name: what messages call it.
-        explained: where it is said what its settings are.
+    """Read a YAML or JSON mapping, which messages call ``name``, as plain data.
 
     Raises:
         SettingsError: it is not YAML, a key stands twice, it is not a mapping, or it is larger or deeper than settings
@@ -470,11 +457,7 @@ class Document(Section):
 
     @classmethod
     def parse(cls, document: dict[str, Any], folder: Path | None = None) -> Self:
-        """Check a document.
-
-        Args:
-            document: the settings as plain data.
-            folder: where relative paths start; the current folder if left out.
+        """Check a document; relative paths start at a folder, the current one if left out.
 
         Raises:
             SettingsError: with one line for every mistake.

@@ -645,11 +645,7 @@ def read_settings(path: Path) -> Settings:
 
 
 def read_roster(settings: Settings, *, grouped: bool = True) -> Roster | None:
-    """Read the roster's file.
-
-    Args:
-        settings: the job.
-        grouped: whether to read the groups too.
+    """Read the roster's file, and the groups too where it is ``grouped``.
 
     Returns:
         The roster, or ``None`` if the settings name no file.

@@ -94,10 +94,7 @@ class Plugin(Generic[Kind]):
         return f"the {self.what} {self.name!r} of {self.distribution}"
 
     def imported(self, *functions: str) -> ModuleType:
-        """The module for the work.
-
-        Args:
-            functions: what it must have.
+        """The module for the work, with the functions that it must have.
 
         Raises:
             SettingsError: it cannot be imported, or lacks a function; the message names the distribution.
@@ -194,12 +191,7 @@ PAYLOAD_PLUGINS = Plugins("quiltstream.payloads", "payload format", PayloadForma
 
 
 def checked_section(name: str, section: type[Section], given: Any) -> Section:
-    """The settings of a plug-in, checked.
-
-    Args:
-        name: of the setting, which begins the place of a mistake.
-        section: the plug-in's.
-        given: what stands in the settings.
+    """The settings of a plug-in, checked; the name of the setting begins the place of a mistake.
 
     Raises:
         ValidationError: of pydantic, with the place of every mistake behind the name.

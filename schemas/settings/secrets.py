@@ -110,11 +110,7 @@ def _is_open_address(text: str) -> bool:
 
 
 def checked_options(given: Any, own: Mapping[str, str]) -> dict[str, Any]:
-    """Options of a library as they stand in settings, checked.
-
-    Args:
-        given: the options by name.
-        own: options that are not the settings' business, and what to do instead.
+    """Options of a library, checked; ``own`` are those that are not the settings' business, and what to do instead.
 
     Raises:
         ValueError: one is not to be given, is no plain value, or holds a secret in the open; values are not repeated.
@@ -191,10 +187,7 @@ class Pseudonyms(Section):
         return self
 
     def key(self, setting: str = "readings.pseudonyms") -> PseudonymKey:
-        """Read the key where this process runs.
-
-        Args:
-            setting: this section's name, for messages.
+        """Read the key where this process runs; messages have the setting's name.
 
         Raises:
             SettingsError: it is not there, too short or too long.
@@ -222,11 +215,7 @@ class Pseudonyms(Section):
 
 
 class PseudonymKey:
-    """A secret key; it belongs to one process and is shown nowhere.
-
-    Args:
-        secret: 16 to 64 bytes.
-    """
+    """A secret key of 16 to 64 bytes; it belongs to one process and is shown nowhere."""
 
     __slots__ = ("_secret",)
 
