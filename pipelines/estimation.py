@@ -603,11 +603,7 @@ def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _N
 
 
 def _check_recorded(settings: Settings, chain: list[Registration]) -> None:
-    """Refuse settings that the queries on record do not go by, and that no other check compares.
-
-    Raises:
-        RegistrationConflict: a setting is another one.
-    """
+    """Refuse settings that the queries on record do not go by, and that no other check compares."""
     recorded, grid = chain[0].query, settings.grid
     given: list[tuple[str, Any, Any]] = [
         ("privacy.epsilon", recorded.header.get("epsilon"), settings.privacy.epsilon),

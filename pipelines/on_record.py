@@ -363,11 +363,7 @@ class Memory:
                     _write(place, now)
 
     def _check_kept(self, store: Store, newest: str | None) -> None:
-        """See that the charge that is remembered is on record, before another one takes its place.
-
-        Raises:
-            StoreReplaced: it is not.
-        """
+        """See that the charge that is remembered is on record, before another one takes its place."""
         known = self._known
         if known is None or known.entry_id in (None, newest) or store.has_entry(known.entry_id):
             return

@@ -332,11 +332,7 @@ def tidy(released: Any) -> pa.Table:
 
 
 def _as_table(released: Any) -> pa.Table:
-    """Rows of Arrow, of what Arrow reads, or of a list of these, as one table.
-
-    Raises:
-        TypeError: they are none.
-    """
+    """Rows of Arrow, of what Arrow reads, or of a list of these, as one table."""
     if isinstance(released, pa.Table):
         return released
     if isinstance(released, pa.RecordBatch):
@@ -354,11 +350,7 @@ def _as_table(released: Any) -> pa.Table:
 
 
 def _layouts(table: pa.Table) -> tuple[list[_Layout], npt.NDArray[np.int64]]:
-    """The layouts of rows, each once, and which of them each row has.
-
-    Raises:
-        ValueError: the columns of a row say none.
-    """
+    """The layouts of rows, each once, and which of them each row has."""
     told = (table.column(name).to_pylist() for name in ("edges", "unit", "missing", "labels", "classes"))
     known: dict[tuple[Any, ...], int] = {}
     layouts: list[_Layout] = []

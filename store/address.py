@@ -200,11 +200,7 @@ def _filled(text: str | None) -> str:
 
 
 def _check_set(*texts: str | None) -> None:
-    """See that every variable of some parts of a URL is set.
-
-    Raises:
-        AddressUnset: some are not; all of these are named.
-    """
+    """See that every variable of some parts of a URL is set."""
     named = dict.fromkeys(name for text in texts for name in _PART.findall(str(text or "")))
     missing = [name for name in named if not os.environ.get(name)]
     if not missing:

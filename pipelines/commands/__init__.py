@@ -218,11 +218,7 @@ class _Output:
 
 @contextmanager
 def _written() -> Generator[None]:
-    """Tell errors of standard output from others, and have it written at the end.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
+    """Tell errors of standard output from others, and have it written at the end."""
     before = sys.stdout
     output = cast("TextIO", _Output(before))
     sys.stdout = output

@@ -349,11 +349,7 @@ class Topics(LiveSource):
 
 
 def _given_source(settings: Settings) -> KafkaSource:
-    """The topics of the settings' source.
-
-    Raises:
-        SettingsError: it is none of Kafka.
-    """
+    """The topics of the settings' source."""
     if settings.source is None or settings.source.kafka is None:
         raise SettingsError(["source.kafka is missing: it names the topics to read"])
     return settings.source.kafka

@@ -118,11 +118,7 @@ def begun_in_subscription(
 
 
 def _sought(given: PubSubSource, at_us: int, now_us: int, subscriber: Callable[[], Any]) -> int:
-    """Seek a subscription to an instant.
-
-    Returns:
-        The instant from which on it keeps messages.
-    """
+    """Seek a subscription to an instant; the instant from which on it keeps messages."""
     try:
         client = subscriber()
         try:

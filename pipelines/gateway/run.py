@@ -154,11 +154,7 @@ def broker_of(broker: Broker, path_of: PathOf) -> dict[str, Any]:
 
 
 def _login(broker: Broker, path_of: PathOf) -> Login:
-    """User, password and certificates, as they are now.
-
-    Raises:
-        CommandError: a secret is missing, or a certificate cannot be read.
-    """
+    """User, password and certificates, as they are now."""
     user, password = broker.user, broker.password
     return Login(
         secret_of("mqtt.user", user, path_of) if isinstance(user, (FromEnvironment, FromFile)) else user,

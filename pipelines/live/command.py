@@ -118,11 +118,7 @@ def run_estimating(settings: Settings, beam_options: Sequence[str], opts: LiveOp
 
 
 def _check_over(end: LiveEnd) -> None:
-    """See that nothing of a job is left in its cluster, before another query goes on in its place.
-
-    Raises:
-        CommandError: it may run on there.
-    """
+    """See that nothing of a job is left in its cluster, before another query goes on in its place."""
     if end.flink is None:
         return
     ended = end.flink.ended or end.flink.end()
@@ -298,9 +294,6 @@ def _see_over(job: LiveJob | None, failed: CommandError, waits: Waits) -> None:
 
     One that is to be left there and runs on is sound, whatever went wrong on the way to it: it is neither ended nor
     doubled.
-
-    Raises:
-        CommandError: it runs on, or may do so.
     """
     if job is None or job.flink is None:
         return

@@ -224,11 +224,7 @@ class FlinkJob:
         )
 
     def _found(self) -> tuple[str, str] | None:
-        """Id and state of the job of this name.
-
-        Raises:
-            RestError: the API did not answer, or has several, of which only one can be this command's.
-        """
+        """Id and state of the job of this name."""
         found = self._mine(lambda one: (str(one["jid"]), str(one["state"])))
         if len(found) > 1:
             raise RestError("it had several jobs of this name, and none of them was touched")
@@ -237,11 +233,7 @@ class FlinkJob:
         return found[0] if found else None
 
     def _mine(self, read: Callable[[Any], _Read]) -> list[_Read]:
-        """What the cluster lists of this name, each read by ``read``.
-
-        Raises:
-            RestError: the API did not answer, or gave something else than a list of jobs.
-        """
+        """What the cluster lists of this name, each read by ``read``."""
         answer = self._call("GET", "/jobs/overview")
         try:
             found = [read(one) for one in answer["jobs"] if one["name"] == self.name]

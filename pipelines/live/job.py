@@ -150,11 +150,7 @@ def live_job(
 
 
 def _check_endless(plan: Plan, registration: Registration) -> None:
-    """See that a query whose settings have no end has none on record either: live, no end means for ever.
-
-    Raises:
-        SettingsError: it has one.
-    """
+    """See that a query whose settings have no end has none on record either: live, no end means for ever."""
     stop = registration.query.schedule.stop
     if plan.schedule.stop is None and stop is not None:
         raise SettingsError(

@@ -394,9 +394,6 @@ def _check_workers(job: LiveJob, watch_loop: WatchLoop) -> None:
     """See that the workers of this process are not lost: their runner may say RUNNING all the same.
 
     Prism did after a pause of this process.
-
-    Raises:
-        RunnerError: they are.
     """
     given_up_s = watch_loop.given_up_s if job.pace.together else None
     if given_up_s is not None:

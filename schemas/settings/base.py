@@ -369,11 +369,7 @@ _VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 
 def _check_filled(document: dict[str, Any], filled: frozenset[str]) -> None:
-    """Refuse what looks as if the environment filled it in and stays as it is written.
-
-    Raises:
-        SettingsError: it stands in another setting than those that are filled in.
-    """
+    """Refuse what looks as if the environment filled it in and stays as it is written."""
     problems = [
         f"{place} holds {found[0]}, and {' and '.join(sorted(filled)) or 'no setting of this file'} "
         f"{'alone is' if filled else 'is'} filled in from the environment; write the value itself"

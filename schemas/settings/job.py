@@ -448,11 +448,7 @@ class Settings(Document):
         return Schedule.of_calendar(calendar, start, stop)
 
     def _check_whole(self, calendar: Calendar, start: int, stop: int) -> None:
-        """Refuse ends between which no window of a calendar lies, with the dates of the first one.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """Refuse ends between which no window of a calendar lies, with the dates of the first one."""
         calendar.check_within(start, stop)
         begin = calendar.stop_of(calendar.number_of(start - 1))
         end = calendar.stop_of(calendar.number_of(begin))
@@ -468,11 +464,7 @@ class Settings(Document):
             )
 
     def _ends(self) -> tuple[int | None, int | None]:
-        """The slots of ``windows.start`` and ``windows.stop``; ``None`` for one that is to come from the data.
-
-        Raises:
-            ValueError: one is no start of a slot, or the second is not after the first.
-        """
+        """The slots of ``windows.start`` and ``windows.stop``; ``None`` for one that is to come from the data."""
         windows = self.windows
         start = None if windows.start is None else self._slot(windows.start, "windows.start")
         stop = None if windows.stop is None else self._slot(windows.stop, "windows.stop")
@@ -599,11 +591,7 @@ class Settings(Document):
 
 
 def _check_categories(settings: Settings) -> None:
-    """See that the readings may be labels.
-
-    Raises:
-        ValueError: they are numbers, or come from where no labels are read.
-    """
+    """See that the readings may be labels."""
     readings = settings.readings
     if settings.source is not None and settings.source.broker is not None:
         raise ValueError(
