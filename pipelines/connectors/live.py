@@ -11,16 +11,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any, Literal, TypeVar
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...schemas.releases import release_ids
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.connectors import CONNECTORS, FileSink, RejectSink
+from ...schemas.settings.connectors import CONNECTORS, RejectSink
 from ...schemas.settings.job import Settings
-from ...schemas.settings.plugins import CONNECTOR_PLUGINS, Connector, Plugin
+from ...schemas.settings.plugins import CONNECTOR_PLUGINS
 from ...schemas.slots import SlotGrid
 from ...store.domain_changes import SourceId
 from ...store.exports import rows_of
@@ -30,7 +30,6 @@ from ...transforms.sinks import MessageTopic, SendRejects, SendReleases, release
 from ...transforms.sources.contract import BrokerUnavailableError
 from ...transforms.sources.reader import PollingPolicy
 from ..errors import AwayError, CommandError, ExitCode
-from .job_io import Field
 
 
 class SourceRecord(ABC):
@@ -138,49 +137,24 @@ class LiveSink(ABC):
         """
 
 
-class _Connector(Protocol):
-    """What the module of a connector has."""
-
-    def source(self, settings: Settings, group: str | None) -> LiveSource:
-        """The source of the settings."""
-        ...
-
-    def sink(self, settings: Settings, field: Field, given: FileSink) -> LiveSink:
-        """A sink of the settings."""
-        ...
+_End = TypeVar("_End", LiveSource, LiveSink)
 
 
-def _source(kind: str, settings: Settings, group: str | None) -> LiveSource:
-    own = CONNECTORS.get(kind)
+def _made(
+    kind: str, function: Literal["source", "sink"], made_of: type[_End], settings: Settings, *given: object
+) -> _End:
+    """What a function of a connector's module makes, of this package's or a plug-in's."""
+    own, plugin = CONNECTORS.get(kind), None
     if own is not None:
-        return _module_of(own.module).source(settings, group)
-    plugin = _plugin(kind)
-    made: Any = plugin.imported("source").source(settings, group)
-    if not isinstance(made, LiveSource):
-        raise SettingsError([f"{plugin.text}: source() gives a {type(made).__name__}, not a LiveSource"])
-    return made
-
-
-def _sink(kind: str, settings: Settings, field: Field, given: FileSink) -> LiveSink:
-    own = CONNECTORS.get(kind)
-    if own is not None:
-        return _module_of(own.module).sink(settings, field, given)
-    plugin = _plugin(kind)
-    made: Any = plugin.imported("sink").sink(settings, field, given)
-    if not isinstance(made, LiveSink):
-        raise SettingsError([f"{plugin.text}: sink() gives a {type(made).__name__}, not a LiveSink"])
-    return made
-
-
-def _module_of(name: str) -> _Connector:
-    return cast("_Connector", import_module(name))
-
-
-def _plugin(kind: str) -> Plugin[Connector]:
-    found = CONNECTOR_PLUGINS.named(kind)
-    if found is None:
+        module = import_module(own.module)
+    elif (plugin := CONNECTOR_PLUGINS.named(kind)) is not None:
+        module = plugin.imported(function)
+    else:
         raise SettingsError([f"no distribution that is installed here has the connector {kind!r}"])
-    return found
+    made = getattr(module, function)(settings, *given)
+    if plugin is not None and not isinstance(made, made_of):
+        raise SettingsError([f"{plugin.text}: {function}() gives a {type(made).__name__}, not a {made_of.__name__}"])
+    return made
 
 
 def live_source(settings: Settings, group: str | None = None) -> LiveSource:
@@ -191,7 +165,7 @@ def live_source(settings: Settings, group: str | None = None) -> LiveSource:
     """
     if settings.source is None or settings.readings is None:
         raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
-    return _source(settings.source.kind, settings, group)
+    return _made(settings.source.kind, "source", LiveSource, settings, group)
 
 
 def live_sink(settings: Settings) -> LiveSink:
@@ -202,7 +176,7 @@ def live_sink(settings: Settings) -> LiveSink:
     """
     if settings.sink is None:
         raise SettingsError(["sink is missing: it names the folder for the released rows, e.g. {parquet: releases}"])
-    return _sink(settings.sink.kind, settings, "sink", settings.sink)
+    return _made(settings.sink.kind, "sink", LiveSink, settings, "sink", settings.sink)
 
 
 def live_sinks(settings: Settings) -> tuple[LiveSink, LiveSink | None]:
@@ -212,7 +186,7 @@ def live_sinks(settings: Settings) -> tuple[LiveSink, LiveSink | None]:
         SettingsError: there is no sink.
     """
     rejects: RejectSink | None = settings.rejects
-    made = None if rejects is None else _sink(rejects.kind, settings, "rejects", rejects)
+    made = None if rejects is None else _made(rejects.kind, "sink", LiveSink, settings, "rejects", rejects)
     return live_sink(settings), made
 
 

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -60,24 +61,16 @@ def _topic(given: Any) -> Any:
     return given
 
 
-def _options(given: Any) -> Any:
-    return checked_options(given, _OWN)
-
-
-def _registry_options(given: Any) -> Any:
-    return checked_options(given, _REGISTRY_OWN)
-
-
 Servers = Annotated[Name, BeforeValidator(_servers), Field(description="HOST:PORT of one or more brokers")]
 Topic = Annotated[str, BeforeValidator(_topic)]
-Options = Annotated[dict[str, Option], BeforeValidator(_options)]
+Options = Annotated[dict[str, Option], BeforeValidator(partial(checked_options, own=_OWN))]
 
 
 class Registry(Section):
     """A schema registry that speaks Confluent's interface."""
 
     url: Name = Field(description="up to where Confluent's paths begin")
-    options: Annotated[dict[str, Option], BeforeValidator(_registry_options)] = Field(
+    options: Annotated[dict[str, Option], BeforeValidator(partial(checked_options, own=_REGISTRY_OWN))] = Field(
         default_factory=dict, description="any option of Confluent's client, such as basic.auth.user.info"
     )
 
@@ -215,18 +208,10 @@ def _whole_name(kind: str, given: Any) -> Any:
     return given
 
 
-def _subscription(given: Any) -> Any:
-    return _whole_name("subscriptions", given)
-
-
-def _pubsub_topic(given: Any) -> Any:
-    return _whole_name("topics", given)
-
-
 class PubSubSource(ConnectorSection):
     """A Pub/Sub subscription of readings, of this job alone; only live."""
 
-    subscription: Annotated[str, BeforeValidator(_subscription)] = Field(
+    subscription: Annotated[str, BeforeValidator(partial(_whole_name, "subscriptions"))] = Field(
         description="the job's own", examples=["projects/my-project/subscriptions/meters"]
     )
     timestamp_attribute: Name | None = Field(
@@ -275,7 +260,7 @@ class PubSubSource(ConnectorSection):
 class PubSubSink(ConnectorSection):
     """A Pub/Sub topic that rows are sent to; only live."""
 
-    topic: Annotated[str, BeforeValidator(_pubsub_topic)] = Field(
+    topic: Annotated[str, BeforeValidator(partial(_whole_name, "topics"))] = Field(
         examples=["projects/my-project/topics/releases"], description="full name of the topic"
     )
     format: Literal["json", "avro-single-object"] = Field(default="json", description="encoding of a row")

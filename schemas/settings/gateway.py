@@ -12,6 +12,7 @@ with it, and have no place for a broker's credentials.
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -169,11 +170,7 @@ _OWN_OPTIONS = {
 }
 
 
-def _options(given: Any) -> Any:
-    return checked_options(given, _OWN_OPTIONS)
-
-
-Options = Annotated[dict[str, Option], BeforeValidator(_options)]
+Options = Annotated[dict[str, Option], BeforeValidator(partial(checked_options, own=_OWN_OPTIONS))]
 
 
 class Level(Section):
