@@ -652,9 +652,7 @@ def _numbers(_context: click.Context, _option: click.Parameter, value: str | Non
 @click.option("--model", type=_FILE, help="A model file instead of settings.")
 @click.option("--window", metavar="DURATION", help="Length of a window [default: the settings', or a week]")
 @click.option(
-    "--group",
-    type=click.IntRange(min=1),
-    help="Series in the smallest group [default: the roster's smallest, or 1]",
+    "--group", type=click.IntRange(min=1), help="Series in the smallest group [default: the roster's smallest, or 1]"
 )
 @click.option("--epsilon", type=float, help="Loss you accept [default: the settings', or 1]")
 @click.option("--error", metavar="SHARE", default="5%", show_default=True, help="Error of a count that you want.")

@@ -173,12 +173,7 @@ def band(value: float, half_width: float, largest: float, width: int) -> str:
 
 
 def comparison(
-    labels: Sequence[str],
-    true: Sequence[float],
-    private: Sequence[float],
-    half_width: float,
-    *,
-    width: int,
+    labels: Sequence[str], true: Sequence[float], private: Sequence[float], half_width: float, *, width: int
 ) -> list[Text]:
     """True and private counts under each other, one pair of lines a bin."""
     left = max(len(label) for label in labels)

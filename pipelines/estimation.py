@@ -157,10 +157,7 @@ def _lowered(settings: Settings, model: Model, estimate: Estimate) -> Model:
     method = f"{model.provenance.method}, margin {estimate.margin:g}"
     # diagnostics hold exact counts, and a model that was made needs none
     return replace(
-        model,
-        belief=lower.to_dict(),
-        provenance=replace(model.provenance, method=method, notes=()),
-        diagnostics={},
+        model, belief=lower.to_dict(), provenance=replace(model.provenance, method=method, notes=()), diagnostics={}
     )
 
 
@@ -605,9 +602,7 @@ def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _N
 def _check_recorded(settings: Settings, chain: list[Registration]) -> None:
     """Refuse settings that the queries on record do not go by, and that no other check compares."""
     recorded, grid = chain[0].query, settings.grid
-    given: list[tuple[str, Any, Any]] = [
-        ("privacy.epsilon", recorded.header.get("epsilon"), settings.privacy.epsilon),
-    ]
+    given: list[tuple[str, Any, Any]] = [("privacy.epsilon", recorded.header.get("epsilon"), settings.privacy.epsilon)]
     if settings.schedule.start is not None and chain[0].domain.grid == grid.to_dict():
         was, now = (format_instant(grid.time_of(slot)) for slot in (recorded.schedule.first, settings.schedule.first))
         given.append(("windows.start", was, now))

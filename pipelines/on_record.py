@@ -186,7 +186,7 @@ def check_history(settings: Settings, unknown: Unknown, lost: str | None) -> Non
         f"sink: it holds {len(names):,} of {plural(unknown.of, 'release')} that are not on record ({shown}): "
         f"the ledger {StoreAddress(settings.ledger_url)} {unknown.why}, so what they cost is in no account and "
         "publishing now would spend the budget again; point ledger to the store they came from, or sink to another "
-        "file, or say --history-lost if that store is lost for good, which marks the account for ever",
+        "file, or say --history-lost if that store is lost for good, which marks the account for ever"
     )
 
 

@@ -75,13 +75,7 @@ class Calendar:
         shifts = tuple((int(day), int(shift)) for day, shift in plain["shifts"])
         if not shifts or any(one[0] >= other[0] for one, other in pairwise(shifts)):
             raise ValueError("shifts must name at least one day, and days in rising order")
-        return cls(
-            plain["unit"],
-            str(plain["timezone"]),
-            shifts,
-            int(plain["interval_us"]),
-            int(plain["origin_us"]),
-        )
+        return cls(plain["unit"], str(plain["timezone"]), shifts, int(plain["interval_us"]), int(plain["origin_us"]))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain form for the record."""

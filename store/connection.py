@@ -706,11 +706,7 @@ _POSTGRES: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     ),
     (("53100",), StoreFull, "there is no room left on the server's disk; make room"),
     (("53",), StoreAway, "the server is out of connections or memory; use fewer workers or a larger server"),
-    (
-        ("57014",),
-        StoreBusy,
-        "the server cancelled a statement: is the statement_timeout of this user too short?",
-    ),
+    (("57014",), StoreBusy, "the server cancelled a statement: is the statement_timeout of this user too short?"),
     (
         ("55P03", "40P01", "40001"),
         StoreBusy,

@@ -113,10 +113,7 @@ _FORMATS: dict[str, FileFormat] = {".parquet": "parquet", ".avro": "avro", ".jso
 
 
 def back_up(
-    target: Path,
-    address: StoreAddress,
-    opened: Callable[[], AbstractContextManager[Any]],
-    check: Callable[[], None],
+    target: Path, address: StoreAddress, opened: Callable[[], AbstractContextManager[Any]], check: Callable[[], None]
 ) -> None:
     """Copy an SQLite ledger, to which ``opened`` gives a connection, to a new file while jobs may be running.
 

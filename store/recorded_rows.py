@@ -65,10 +65,7 @@ _LAST = sa.select(sa.func.max(charges.c.window_start)).where(charges.c.query_id 
 
 _OF_RESERVATION = {column.name: f"{column.name}_of_reservation" for column in reservations.c}
 
-_ADMITTED = (
-    _LAST.label("last"),
-    *(column.label(_OF_RESERVATION[column.name]) for column in reservations.c),
-)
+_ADMITTED = (_LAST.label("last"), *(column.label(_OF_RESERVATION[column.name]) for column in reservations.c))
 
 _REVISED = (
     sa.select(queries, *_ADMITTED)

@@ -45,14 +45,7 @@ from ..schemas.slots import SlotGrid
 from . import codec, recorded_rows, tables
 from .accounts import admitted_end, loss_of, priced, promised
 from .codec import Row, now_us, plain
-from .errors import (
-    QUERY_ADVICE,
-    BudgetRefused,
-    ModeError,
-    RegistrationConflict,
-    SharedSeries,
-    StoreError,
-)
+from .errors import QUERY_ADVICE, BudgetRefused, ModeError, RegistrationConflict, SharedSeries, StoreError
 from .integrity import alter, checked_rows, damaged, put, rewrite, with_digest
 from .specs import (
     TRANSITIONS,

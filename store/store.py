@@ -49,8 +49,7 @@ def _write(database: Database) -> AbstractContextManager[Connection]:
 
 
 def _method(
-    begin: Callable[[Database], AbstractContextManager[Connection]],
-    function: Callable[Concatenate[Connection, _P], _T],
+    begin: Callable[[Database], AbstractContextManager[Connection]], function: Callable[Concatenate[Connection, _P], _T]
 ) -> Callable[Concatenate[Store, _P], _T]:
     """The method that calls a function with the connection of one transaction."""
 

@@ -83,8 +83,7 @@ def address_of(text: str) -> StoreAddress:
         begin = file.read(len(SQLITE_BEGIN))
         if begin and begin != SQLITE_BEGIN:
             raise CommandError(
-                f"{text}: it is no ledger; check the path, and if it was one, restore the newest backup",
-                ExitCode.STORE,
+                f"{text}: it is no ledger; check the path, and if it was one, restore the newest backup", ExitCode.STORE
             )
     return StoreAddress(f"sqlite:///{path.resolve()}")
 

@@ -273,8 +273,7 @@ def show(console: Console, subject: Subject, found: Utility) -> None:
         notes(console, ["* for comparison: it hides a slot alone, and what its neighbours show of it stays"])
     if subject.mechanism not in (None, chosen.name):
         notes(
-            console,
-            [f"the settings name {subject.mechanism}; what follows is for {chosen.name}, or give --mechanism"],
+            console, [f"the settings name {subject.mechanism}; what follows is for {chosen.name}, or give --mechanism"]
         )
     heading(console, "What each assumes and does not protect")
     notes(

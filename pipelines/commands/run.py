@@ -118,11 +118,7 @@ def run_file(
 
 
 def run_job(
-    settings: Settings,
-    beam_options: Sequence[str] = (),
-    *,
-    history_lost: bool = False,
-    even_if_empty: bool = False,
+    settings: Settings, beam_options: Sequence[str] = (), *, history_lost: bool = False, even_if_empty: bool = False
 ) -> Summary:
     """Publish what the settings say."""
     check_command(settings, beam_options, BATCH)
@@ -269,11 +265,7 @@ def _nothing_read(settings: Settings, group: str | None, beam_options: Sequence[
 
 
 def summary_of(
-    settings: Settings,
-    histograms: PrivateHistograms,
-    before: OnRecord,
-    after: OnRecord,
-    tallies: dict[str, int] | None,
+    settings: Settings, histograms: PrivateHistograms, before: OnRecord, after: OnRecord, tallies: dict[str, int] | None
 ) -> Summary:
     """What a run did, from what was on record before and after it."""
     plan, registration = histograms.plan, after.registration

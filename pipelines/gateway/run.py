@@ -18,15 +18,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from ...schemas.dead_letters import check_sealing
-from ...schemas.settings.gateway import (
-    Broker,
-    GatewaySettings,
-    KafkaReleases,
-    KafkaTarget,
-    Level,
-    Tls,
-    seconds,
-)
+from ...schemas.settings.gateway import Broker, GatewaySettings, KafkaReleases, KafkaTarget, Level, Tls, seconds
 from ...schemas.settings.gateway import Forward as ForwardSettings
 from ...schemas.settings.secrets import FromEnvironment, FromFile, SecretError, filled
 from ..commands import settled, stop_signals

@@ -382,12 +382,7 @@ class FlinkHealth(FlinkJob):
     """The health of the job of one submission, which is only read."""
 
     def __init__(
-        self,
-        place: str,
-        name: str,
-        pool: WorkerPool | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, place: str, name: str, pool: WorkerPool | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(place, name)
         self._pool, self._clock = pool, clock

@@ -260,16 +260,10 @@ class Live(Section):
         default=None, description="how long a silent source holds its windows back; left out: until its next reading"
     )
     restarts: int = Field(
-        default=5,
-        ge=0,
-        le=1000,
-        description="restarts within an hour of a job that its runner failed",
+        default=5, ge=0, le=1000, description="restarts within an hour of a job that its runner failed"
     )
     metrics_port: int | None = Field(
-        default=None,
-        ge=0,
-        le=65535,
-        description="port of the loopback address for the watchdog's metrics",
+        default=None, ge=0, le=65535, description="port of the loopback address for the watchdog's metrics"
     )
 
 

@@ -326,8 +326,7 @@ class Condition(_Compact):
     payload: Literal[True] | None = Field(default=None, description="the payload as a whole, as text")
     level: int | None = Field(default=None, description="only this level of the header or key, between slashes")
     equals: Scalar | list[Scalar] = Field(
-        default_factory=list[Any],
-        description="what stands there, or a list of what may; null is for nothing",
+        default_factory=list[Any], description="what stands there, or a list of what may; null is for nothing"
     )
     differs: Scalar | list[Scalar] = Field(
         default_factory=list[Any], description="what does not stand there, or a list of what may not"

@@ -21,18 +21,7 @@ from quiltstream.store.specs import BeliefChange
 
 from ..present import present
 from ..store.samples import domain
-from .estimate_jobs import (
-    DAY,
-    day_of,
-    made,
-    published,
-    run,
-    said,
-    sticky,
-    store,
-    truth,
-    worse_later,
-)
+from .estimate_jobs import DAY, day_of, made, published, run, said, sticky, store, truth, worse_later
 from .jobs import HOMES, call, readings, write_csv
 
 pytestmark = pytest.mark.usefixtures("ending")
@@ -151,8 +140,7 @@ def test_a_belief_is_added_only_if_the_budget_allows_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.assures(
-    "estimates",
-    "Transition counts of the domain's own series are noisy and charged, and their totals are not printed",
+    "estimates", "Transition counts of the domain's own series are noisy and charged, and their totals are not printed"
 )
 @pytest.mark.assures(
     "estimates",
@@ -217,8 +205,7 @@ def test_a_belief_is_estimated_from_released_rows_and_a_given_gap(tmp_path: Path
     "since",
 )
 @pytest.mark.assures(
-    "estimates",
-    'What was estimated from the protected series says "given the model" in every row and entry',
+    "estimates", 'What was estimated from the protected series says "given the model" in every row and entry'
 )
 def test_estimates_from_the_protected_series_mark_every_loss_given_the_model(tmp_path: Path) -> None:
     one = made(tmp_path, {"from": "readings"})

@@ -25,17 +25,7 @@ from quiltstream.store.errors import BudgetRefused, ChargeMismatch
 from quiltstream.store.specs import BeliefChange, Registration
 
 from ..present import present
-from .estimate_jobs import (
-    DAY,
-    made,
-    published,
-    run,
-    said,
-    sticky,
-    store,
-    truth,
-    worse_later,
-)
+from .estimate_jobs import DAY, made, published, run, said, sticky, store, truth, worse_later
 from .jobs import Job, call, readings, write_csv
 
 pytestmark = pytest.mark.usefixtures("ending")

@@ -102,10 +102,7 @@ def test_a_broker_serves_if_a_port_answers_as_its_protocol_says() -> None:
         assert not serves(f"{host}:{plain}", {"security.protocol": "SSL"})
 
 
-@pytest.mark.parametrize(
-    ("protocol", "wanted"),
-    [(None, "SSL"), ("plaintext", "SSL"), ("SASL_PLAINTEXT", "SASL_SSL")],
-)
+@pytest.mark.parametrize(("protocol", "wanted"), [(None, "SSL"), ("plaintext", "SSL"), ("SASL_PLAINTEXT", "SASL_SSL")])
 def test_a_kafka_port_with_tls_is_reported_with_the_setting(protocol: str | None, wanted: str) -> None:
     options = {} if protocol is None else {"security.protocol": protocol}
     with serving(by_tls) as (host, port):

@@ -66,8 +66,7 @@ class BeliefContract(OnLedger):
     """Inherit it together with an engine."""
 
     @pytest.mark.assures(
-        "estimates",
-        "A belief that joins reprices everything charged and promised, or changes nothing",
+        "estimates", "A belief that joins reprices everything charged and promised, or changes nothing"
     )
     @pytest.mark.assures(
         "estimates",
@@ -91,10 +90,7 @@ class BeliefContract(OnLedger):
         with Store(url, create=True) as other:
             assert other.summary("homes").loss == done.after
             assert other.registered("homes", "weekly") == replace(
-                held,
-                fresh=False,
-                domain=replace(held.domain, changes=(change,)),
-                reserved_loss=done.reserved_after,
+                held, fresh=False, domain=replace(held.domain, changes=(change,)), reserved_loss=done.reserved_after
             )
             other.publish(
                 held, drafts(held)
@@ -114,8 +110,7 @@ class BeliefContract(OnLedger):
         "all since",
     )
     @pytest.mark.assures(
-        "estimates",
-        'What was estimated from the protected series says "given the model" in every row and entry',
+        "estimates", 'What was estimated from the protected series says "given the model" in every row and entry'
     )
     def test_only_rows_after_an_added_belief_given_the_model_are_marked(self, store: Store) -> None:
         held = store.register(domain(budget=3.0), endless(query()))
@@ -177,8 +172,7 @@ class BeliefContract(OnLedger):
         assert store.summary("homes").given_model
 
     @pytest.mark.assures(
-        "estimates",
-        "A belief that joins reprices everything charged and promised, or changes nothing",
+        "estimates", "A belief that joins reprices everything charged and promised, or changes nothing"
     )
     def test_a_belief_that_the_budget_does_not_allow_changes_nothing(self, store: Store) -> None:
         # at the noise of mqm-approx the stream costs .384 of its belief, and .62 of the slower one

@@ -9,11 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from quiltstream.privacy.accounting.ledger import Ledger
-from quiltstream.store import (
-    Store,
-    StoreAddress,
-    tables,
-)
+from quiltstream.store import Store, StoreAddress, tables
 from quiltstream.store.integrity import drawn_of
 from quiltstream.store.merge import join_segments, merge
 

@@ -10,11 +10,7 @@ import pytest
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.slots import Window
-from quiltstream.store import (
-    BlockToPublish,
-    NoisyBlock,
-    Store,
-)
+from quiltstream.store import BlockToPublish, NoisyBlock, Store
 from quiltstream.store.specs import Registration
 
 from .engines import OnLedger

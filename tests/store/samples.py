@@ -79,12 +79,7 @@ def query(
         roster=Roster.of(series_of(domain)),
         roster_given=True,
         shards=shards,
-        header={
-            "half_width_95": 190,
-            "quilt": [15, 13],
-            "model_provenance": "given by hand",
-            "epsilon": share,
-        },
+        header={"half_width_95": 190, "quilt": [15, 13], "model_provenance": "given by hand", "epsilon": share},
     )
     return replace(spec, **changes)
 

@@ -60,8 +60,7 @@ def nursery() -> Iterator[Nursery]:
 
 
 @pytest.mark.assures(
-    "ledger",
-    "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice",
+    "ledger", "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice"
 )
 def test_a_full_disk_at_any_size_of_the_files_stops_the_job_and_loses_nothing(
     tmp_path: Path, nursery: Nursery, tally: Tally

@@ -181,9 +181,7 @@ def test_a_state_that_only_lasts_from_one_statement_to_the_next_is_found(
     assert "has no charge that paid for it" in str(stage.run([]).failure)
 
 
-def test_the_ledger_is_checked_after_each_commit(
-    staged: Callable[[Scenario], Stage],
-) -> None:
+def test_the_ledger_is_checked_after_each_commit(staged: Callable[[Scenario], Stage]) -> None:
     """What one job publishes in so many transactions gives so many states, and each is checked."""
     stage = staged(RACE)
     assert stage.run([]).failure is None

@@ -12,9 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.store import (
-    Store,
-)
+from quiltstream.store import Store
 from quiltstream.store.merge import Charge, place_charges
 
 from .merges import address, content, fill, recomputed, united

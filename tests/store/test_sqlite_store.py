@@ -164,9 +164,7 @@ for path in sys.argv[1:]:
 """
 
 
-def test_an_unwritable_file_or_folder_is_reported(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_an_unwritable_file_or_folder_is_reported(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("unwritable")
     with Store(f"sqlite:///{folder}/ledger.db", create=True) as store:
         store.domains()

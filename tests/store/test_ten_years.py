@@ -202,9 +202,7 @@ def fortnights_pass(store: Store, until: int) -> None:
 
 
 @pytest.mark.assures("ledger", "A window costs as much in the tenth year as in the first")
-def test_windows_of_three_sizes_cost_as_much_in_the_tenth_year_as_in_the_first(
-    tmp_path: Path,
-) -> None:
+def test_windows_of_three_sizes_cost_as_much_in_the_tenth_year_as_in_the_first(tmp_path: Path) -> None:
     """Three endless queries that share a budget; some windows alone, in the first year and in the tenth."""
     specs = {
         name: query(name, size=size, share=0.333, schedule=Schedule(size, size, FIRST, None, FIRST))

@@ -394,10 +394,7 @@ def test_series_outside_the_roster_are_rejected_and_tallied(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"privacy": {"epsilon": 1e-300}},
-            "privacy.epsilon is 1e-300, but must be at least 1.42e-14",
-        ),
+        ({"privacy": {"epsilon": 1e-300}}, "privacy.epsilon is 1e-300, but must be at least 1.42e-14"),
         (
             {"privacy": {"epsilon": 1e300}},
             "privacy.epsilon is 1e+300, but must be at most 1e+06, which promises nothing any more; write a smaller",

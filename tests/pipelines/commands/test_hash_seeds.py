@@ -40,11 +40,7 @@ def test_processes_of_different_hash_seeds_publish_the_same_bytes(
         (tmp_path / seed).mkdir()
         for name, changes in changed.items():
             made = job(
-                tmp_path / seed / name,
-                [],
-                source={"csv": "inbox/*.csv"},
-                sink={"jsonl": "releases.jsonl"},
-                **changes,
+                tmp_path / seed / name, [], source={"csv": "inbox/*.csv"}, sink={"jsonl": "releases.jsonl"}, **changes
             )
             (made.folder / "inbox").mkdir()
             for home in HOMES:

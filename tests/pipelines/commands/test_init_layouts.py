@@ -50,9 +50,7 @@ def lines(
     rows = [(meter, slot) for meter in range(3) for slot in range(96)]
     text = [delimiter.join(header)]
     text += [
-        delimiter.join(
-            [*first(at), METERS[meter], stamp(STEPS[slot]), str(value(meter, slot)).replace(".", decimal)],
-        )
+        delimiter.join([*first(at), METERS[meter], stamp(STEPS[slot]), str(value(meter, slot)).replace(".", decimal)])
         for at, (meter, slot) in enumerate(rows)
     ]
     return "\n".join(text) + "\n"

@@ -125,12 +125,7 @@ BY_MINUTE = {
     ),
     "a counter": (
         [{"id": f"m{at % 2}", "ts": NOON_S + at * 60, "total_kwh": 100 + at / 10} for at in range(30)],
-        {
-            "series": {"path": "id"},
-            "time": {"path": "ts"},
-            "value": {"register": {"path": "total_kwh"}},
-            "unit": "kWh",
-        },
+        {"series": {"path": "id"}, "time": {"path": "ts"}, "value": {"register": {"path": "total_kwh"}}, "unit": "kWh"},
     ),
     "the line protocol": (
         [f"power,meter=m{at % 2} kw={at}.5,phase=1i {NOON_S + 60 * at}000000000" for at in range(8)],
@@ -145,13 +140,7 @@ BY_MINUTE = {
     ),
     "CSV": (
         [f"ts,meter,watt\n{NOON_S + 60 * at},m{at % 2},{at % 3}\n" for at in range(8)],
-        {
-            "payload": "csv",
-            "series": {"path": "meter"},
-            "time": {"path": "ts"},
-            "value": {"path": "watt"},
-            "unit": "W",
-        },
+        {"payload": "csv", "series": {"path": "meter"}, "time": {"path": "ts"}, "value": {"path": "watt"}, "unit": "W"},
     ),
     "lines of JSON, packed": (
         [
@@ -549,11 +538,7 @@ def test_messages_of_a_registry_are_read_by_their_schemas() -> None:
     }
 
 
-AVRO: dict[str, Any] = {
-    "meter": "string",
-    "ts": {"type": "long", "logicalType": "timestamp-millis"},
-    "power": "double",
-}
+AVRO: dict[str, Any] = {"meter": "string", "ts": {"type": "long", "logicalType": "timestamp-millis"}, "power": "double"}
 
 
 STRANGE: list[Any] = [{"": 1}, {'a"b': 1}, [[[[[[[[[1]]]]]]]]], {"ts": 10**400, "v": 1}, [], 7, None, "\x00", b"\xff"]

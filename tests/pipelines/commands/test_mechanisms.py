@@ -20,7 +20,7 @@ pytestmark = [
         "theory",
         "The noise of real data: one house by the minute 2033.78 and 537.79 (51 bins), 264.42 and 149.74 (4 bins); "
         "60 homes 84.44 and 43.41",
-    ),
+    )
 ]
 
 NAMES = {name: name for name in ("mqm-approx", "mqm-exact", "pairwise", "forward-backward", "group-dp")} | {

@@ -51,8 +51,7 @@ def counted(path: Path, states: int, window: int) -> dict[tuple[str, int], list[
     frame = (
         pl.scan_parquet(path)
         .with_columns(
-            time=pl.col("ts").cast(pl.Int64),
-            state=(pl.col("watt") // 200.0).clip(0, states - 1).cast(pl.Int64),
+            time=pl.col("ts").cast(pl.Int64), state=(pl.col("watt") // 200.0).clip(0, states - 1).cast(pl.Int64)
         )
         .with_columns(start=(pl.col("time") - 1_577_836_800_000_000) // width * width + 1_577_836_800_000_000)
         .group_by("meter", "start", "state")

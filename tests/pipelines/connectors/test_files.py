@@ -102,8 +102,7 @@ def test_a_group_file_is_named_by_its_setting(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
 @pytest.mark.parametrize(
-    "content",
-    [b"a letter", b"reason,source\nx,y\n", b'{"reason": "x"}\n', b"{", b"PAR1", b"Obj\x01", b"\xff\xfe\n"],
+    "content", [b"a letter", b"reason,source\nx,y\n", b'{"reason": "x"}\n', b"{", b"PAR1", b"Obj\x01", b"\xff\xfe\n"]
 )
 def test_a_rejects_file_that_holds_something_else_is_not_replaced(tmp_path: Path, form: str, content: bytes) -> None:
     made = job(tmp_path, rejects={form: "rejects"})

@@ -189,8 +189,7 @@ def check_written(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize(
-    "rights",
-    [[AclOperation.WRITE, AclOperation.DESCRIBE], [], None, KafkaError(KafkaError._UNSUPPORTED_FEATURE)],
+    "rights", [[AclOperation.WRITE, AclOperation.DESCRIBE], [], None, KafkaError(KafkaError._UNSUPPORTED_FEATURE)]
 )
 def test_a_writable_topic_or_one_of_a_broker_without_acl_answers_is_accepted(
     tmp_path: Path, broker: FakeBroker, rights: Any

@@ -188,11 +188,7 @@ def test_a_run_that_ends_reads_and_writes_no_topic(tmp_path: Path, changes: dict
             },
             "sink.kafka and rejects.kafka name the same topic, out",
         ),
-        (
-            {},
-            {"readings": READINGS | {"payload": "avro"}},
-            "readings.payload is avro, which needs a schema registry",
-        ),
+        ({}, {"readings": READINGS | {"payload": "avro"}}, "readings.payload is avro, which needs a schema registry"),
         ({"options": {"no.such.option": "hunter2"}}, {}, "the options of Kafka are refused (_INVALID_ARG)"),
     ],
 )

@@ -34,11 +34,7 @@ def packet(first: int, body: bytes) -> bytes:
 
 
 def publish(
-    number: int,
-    properties: bytes | None = b"",
-    payload: bytes = b"1",
-    topic: bytes = b"meters/m1",
-    first: int = 0x32,
+    number: int, properties: bytes | None = b"", payload: bytes = b"1", topic: bytes = b"meters/m1", first: int = 0x32
 ) -> bytes:
     """A PUBLISH packet with QoS 1, of MQTT 5 or, without properties (``None``), of MQTT 3.1.1."""
     told = b"" if properties is None else integer(len(properties)) + properties

@@ -140,8 +140,7 @@ def test_a_message_is_forwarded_with_all_its_properties() -> None:
 
 
 @pytest.mark.assures(
-    "gateway",
-    "After a broken connection no other message is acknowledged in place of the delivered one",
+    "gateway", "After a broken connection no other message is acknowledged in place of the delivered one"
 )
 def test_a_message_confirmed_after_a_lost_connection_is_not_acknowledged() -> None:
     one = Setting()

@@ -90,8 +90,7 @@ def test_a_dead_letter_contains_the_message_and_its_line_does_not(
 
 
 @pytest.mark.assures(
-    "dead letters",
-    "Without a public key no content of a dropped message is kept, on disk or in memory",
+    "dead letters", "Without a public key no content of a dropped message is kept, on disk or in memory"
 )
 @pytest.mark.parametrize(
     ("message", "reason"),
@@ -121,8 +120,7 @@ def test_every_dropped_message_has_a_dead_letter_and_no_content_without_a_key(
 
 
 @pytest.mark.assures(
-    "dead letters",
-    "Without a public key no content of a dropped message is kept, on disk or in memory",
+    "dead letters", "Without a public key no content of a dropped message is kept, on disk or in memory"
 )
 def test_a_refused_message_has_a_dead_letter_and_is_held_only_with_a_key(tmp_path: Path) -> None:
     broker = Broker()
@@ -171,8 +169,7 @@ def test_messages_to_publish_that_are_no_rows_have_dead_letters(tmp_path: Path) 
 
 
 @pytest.mark.assures(
-    "dead letters",
-    "A flood of rejects and a large message cost a bounded amount of dead letters; all are counted",
+    "dead letters", "A flood of rejects and a large message cost a bounded amount of dead letters; all are counted"
 )
 def test_a_dead_letter_keeps_a_long_message_up_to_the_limit(tmp_path: Path) -> None:
     short = Letters(public_key=TO.public_key, most_bytes=256)
@@ -185,8 +182,7 @@ def test_a_dead_letter_keeps_a_long_message_up_to_the_limit(tmp_path: Path) -> N
 
 
 @pytest.mark.assures(
-    "dead letters",
-    "A flood of rejects and a large message cost a bounded amount of dead letters; all are counted",
+    "dead letters", "A flood of rejects and a large message cost a bounded amount of dead letters; all are counted"
 )
 def test_dead_letters_are_limited_per_minute_and_all_drops_are_reported(tmp_path: Path) -> None:
     now = [1_000.0]

@@ -132,8 +132,7 @@ def test_a_job_reads_the_names_that_it_would_have_made_itself_with_the_same_key(
 
 
 @pytest.mark.assures(
-    "privacy",
-    "With `pseudonyms` no key, header, file, reject, log or count has the name of a level that is named",
+    "privacy", "With `pseudonyms` no key, header, file, reject, log or count has the name of a level that is named"
 )
 def test_kafka_has_the_real_name_neither_in_keys_nor_in_headers() -> None:
     for key in (Level(level=2), "topic"):
@@ -149,8 +148,7 @@ def test_kafka_has_the_real_name_neither_in_keys_nor_in_headers() -> None:
 
 
 @pytest.mark.assures(
-    "privacy",
-    "With `pseudonyms` no key, header, file, reject, log or count has the name of a level that is named",
+    "privacy", "With `pseudonyms` no key, header, file, reject, log or count has the name of a level that is named"
 )
 def test_files_have_the_real_name_nowhere(tmp_path: Path) -> None:
     passed(FolderDelivery(tmp_path, size=1 << 20, age=10.0), NAMES, ["meters/secret-7/kwh"])
@@ -185,8 +183,7 @@ class Refusing(DeliveryTarget):
 
 
 @pytest.mark.assures(
-    "privacy",
-    "With `pseudonyms` no key, header, file, reject, log or count has the name of a level that is named",
+    "privacy", "With `pseudonyms` no key, header, file, reject, log or count has the name of a level that is named"
 )
 def test_rejects_logs_and_counts_have_neither_the_name_nor_the_key(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -11,12 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.gateway import (
-    EXAMPLE,
-    GatewaySettings,
-    topic_filter,
-    topic_name,
-)
+from quiltstream.schemas.settings.gateway import EXAMPLE, GatewaySettings, topic_filter, topic_name
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.settings.secrets import FromEnvironment
 

@@ -180,8 +180,7 @@ while True:
 
 
 @pytest.mark.assures(
-    "gateway",
-    "Every acknowledged message is in a whole file, at whatever statement the gateway was killed",
+    "gateway", "Every acknowledged message is in a whole file, at whatever statement the gateway was killed"
 )
 def test_a_writer_killed_at_any_moment_leaves_every_message_it_reported_in_a_file(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)

@@ -137,8 +137,7 @@ def test_a_message_permanently_refused_by_the_broker_is_refused_alone(topic: Top
 
 
 @pytest.mark.assures(
-    "gateway",
-    "A refused batch of Kafka costs only the message that is too large or has a refused stamp",
+    "gateway", "A refused batch of Kafka costs only the message that is too large or has a refused stamp"
 )
 def test_a_refused_batch_loses_only_the_message_that_caused_it(topic: Topic) -> None:
     target = topic.target()

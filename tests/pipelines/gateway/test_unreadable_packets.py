@@ -193,9 +193,7 @@ def test_mqtt_5_is_used_again_only_with_every_message_acknowledged(monkeypatch: 
     assert broker.waiting == {}
 
 
-def test_reading_is_held_back_a_few_seconds_of_a_minute_before_the_return(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_reading_is_held_back_a_few_seconds_of_a_minute_before_the_return(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr("quiltstream.pipelines.gateway.connection.time", SimpleNamespace(monotonic=lambda: clock[0]))
     connection = Connection(Session("127.0.0.1", 1, "c", expiry=60))
@@ -240,8 +238,7 @@ def test_a_message_of_qos_2_is_heard_when_the_broker_releases_it() -> None:
 
 
 @pytest.mark.assures(
-    "gateway",
-    "A packet that is no MQTT is tried again a few times, then ends the gateway with a message",
+    "gateway", "A packet that is no MQTT is tried again a few times, then ends the gateway with a message"
 )
 @pytest.mark.parametrize(
     "whole",

@@ -73,10 +73,7 @@ def test_a_signal_leaves_a_detached_job_running_and_prints_its_address(
     assert state == "CANCELLED"
     # neither its job server nor its cluster is asked to end it
     assert (api.cancelled, result.cancelled, api.jobs[job][1]) == ([], False, "RUNNING")
-    assert said[-2:] == [
-        "stop: stopped; what is on record stays",
-        left_at(api),
-    ]
+    assert said[-2:] == ["stop: stopped; what is on record stays", left_at(api)]
 
 
 class Handing:

@@ -162,9 +162,7 @@ def test_rejects_are_separate_files_without_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ending")
-def test_a_sink_with_releases_unknown_to_the_ledger_is_refused_without_the_flag(
-    tmp_path: Path,
-) -> None:
+def test_a_sink_with_releases_unknown_to_the_ledger_is_refused_without_the_flag(tmp_path: Path) -> None:
     one = made(tmp_path)
     run(one)
     before = files(one)

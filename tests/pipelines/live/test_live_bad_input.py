@@ -72,12 +72,9 @@ def stopped(one: Job, code: int) -> Done:
 
 
 @pytest.mark.assures(
-    "live",
-    "Series of the roster that never send have rows like all others, and unknown series have none",
+    "live", "Series of the roster that never send have rows like all others, and unknown series have none"
 )
-def test_silent_series_of_the_roster_have_rows_and_unknown_series_have_none(
-    tmp_path: Path,
-) -> None:
+def test_silent_series_of_the_roster_have_rows_and_unknown_series_have_none(tmp_path: Path) -> None:
     one = made(tmp_path, group_by=None, roster={"file": "roster.csv"})
     with (tmp_path / "roster.csv").open("a", encoding="utf-8") as file:
         file.write("ghost,north\n")
@@ -108,12 +105,7 @@ def test_a_late_window_is_charged_as_if_it_were_charged_in_order(tmp_path: Path)
     first = made(tmp_path, days=40, windows=WINDOWS | {"start": "2024-04-01", "stop": "2024-04-06"})
     change(first, query="later", privacy={"epsilon": 1.0, "budget": 9.0}, sink={"parquet": "later"})
     assert run(first).code == 0
-    change(
-        first,
-        query="earlier",
-        windows=WINDOWS | {"lateness": "30d"},
-        sink={"parquet": "earlier"},
-    )
+    change(first, query="earlier", windows=WINDOWS | {"lateness": "30d"}, sink={"parquet": "earlier"})
     run(first).ended(0)
     with Store(f"sqlite:///{first.ledger}", create=True) as store:
         entries = [entry for entry in store.entries("streets") if entry.decision == "charged"]
@@ -156,13 +148,7 @@ def cut(one: Job) -> None:
 
 @pytest.mark.assures("live", "A ledger that cannot be used stops a job before it reads")
 @pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        (other_version, "9999"),
-        (damaged, "is damaged"),
-        (no_ledger, "ledger.db"),
-        (cut, "is damaged"),
-    ],
+    ("fault", "said"), [(other_version, "9999"), (damaged, "is damaged"), (no_ledger, "ledger.db"), (cut, "is damaged")]
 )
 def test_a_ledger_that_cannot_be_used_stops_a_live_job_before_it_reads(
     one: Job, fault: Callable[[Job], None], said: str
@@ -196,11 +182,7 @@ BELIEF = "an account rests on one belief: set the model back"
     ("changes", "said", "advice"),
     [
         ({"model": {"pi_min": 0.05, "gap": 0.2}}, "model.gap is 0.2, but on record it is 0.3", BELIEF),
-        (
-            {"slots": {"interval": "15min", "origin": "2024-03-01"}},
-            "slots.interval is '15min', but",
-            DOMAIN,
-        ),
+        ({"slots": {"interval": "15min", "origin": "2024-03-01"}}, "slots.interval is '15min', but", DOMAIN),
         ({"states": {"edges": [250, 500, 1000], "unit": "W"}}, "states.edges is [250.0, 500.0, 1000.0], but", DOMAIN),
         (
             {"slots": {"interval": "30min", "origin": "2024-03-01T00:30:00"}},
@@ -219,11 +201,7 @@ BELIEF = "an account rests on one belief: set the model back"
             "readings.scale is 1000.0, but on record it is 2000.0",
             DOMAIN,
         ),
-        (
-            {"privacy": {"epsilon": 0.5, "budget": 1.0}},
-            "privacy.epsilon is 0.5, but on record it is 1.0",
-            QUERY,
-        ),
+        ({"privacy": {"epsilon": 0.5, "budget": 1.0}}, "privacy.epsilon is 0.5, but on record it is 1.0", QUERY),
         (
             {"privacy": {"epsilon": 1.0, "budget": 1.0, "mechanism": "entry-dp"}},
             "privacy.mechanism is 'entry-dp', but on record it is 'mqm-approx'",

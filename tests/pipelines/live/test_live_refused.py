@@ -169,8 +169,7 @@ def program(path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "place",
-    [f".cache/quiltstream/prism-{beam.__version__}/prism", "go/bin/prism", "on/the/path/prism"],
+    "place", [f".cache/quiltstream/prism-{beam.__version__}/prism", "go/bin/prism", "on/the/path/prism"]
 )
 def test_prism_is_found_in_every_documented_location(tmp_path: Path, place: str) -> None:
     there = program(tmp_path / place)

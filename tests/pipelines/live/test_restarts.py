@@ -59,8 +59,7 @@ from ..live_jobs import Pipeline, Result, TrueHistograms, files, made, published
 
 
 @pytest.mark.assures(
-    "runners",
-    "A job that its runner failed continues by itself, a limited number of times; a failure shows no data",
+    "runners", "A job that its runner failed continues by itself, a limited number of times; a failure shows no data"
 )
 @pytest.mark.parametrize(
     ("text", "symptom"),
@@ -241,8 +240,7 @@ PANIC = "panic in stage.Execute: secret"
 
 
 @pytest.mark.assures(
-    "runners",
-    "A job that its runner failed continues by itself, a limited number of times; a failure shows no data",
+    "runners", "A job that its runner failed continues by itself, a limited number of times; a failure shows no data"
 )
 def test_a_job_whose_runner_fails_some_times_publishes_everything_once(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch

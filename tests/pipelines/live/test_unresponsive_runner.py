@@ -75,8 +75,7 @@ def whole_board() -> Iterator[None]:
 
 
 @pytest.mark.assures(
-    "live",
-    "A runner or ledger that does not answer is reported, and a job on such a runner can be stopped",
+    "live", "A runner or ledger that does not answer is reported, and a job on such a runner can be stopped"
 )
 def test_an_unanswering_runner_is_reported_while_the_job_waits_and_on_its_return(one: Job) -> None:
     seen = noticed(Cause.RUNNER)
@@ -117,8 +116,7 @@ def test_an_unanswering_ledger_is_reported_while_the_job_waits(one: Job, monkeyp
 
 
 @pytest.mark.assures(
-    "live",
-    "A runner or ledger that does not answer is reported, and a job on such a runner can be stopped",
+    "live", "A runner or ledger that does not answer is reported, and a job on such a runner can be stopped"
 )
 def test_a_job_with_an_unanswering_runner_can_be_stopped(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "_END_S", 0.1)
@@ -185,9 +183,7 @@ def test_an_output_that_is_closed_does_not_end_the_rounds(monkeypatch: pytest.Mo
         guard.say("record", "x")
 
 
-def test_the_clusters_messages_are_reported_beside_the_rounds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_clusters_messages_are_reported_beside_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "CLUSTER_S", 0.01)
     told, slow = threading.Event(), threading.Event()
     said: list[str] = []

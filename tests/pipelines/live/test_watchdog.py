@@ -103,8 +103,7 @@ def test_a_slow_poll_does_not_extend_the_timeout_for_missing_workers(poll_s: flo
 
 
 @pytest.mark.assures(
-    "runners",
-    "On Dataflow: workers that poll as rarely as `live.poll` allows are not reported as lost",
+    "runners", "On Dataflow: workers that poll as rarely as `live.poll` allows are not reported as lost"
 )
 @pytest.mark.parametrize(("poll_s", "patience_s"), [(1.0, PATIENCE_S), (60.0, 180.0)])
 def test_remote_readers_that_poll_rarely_are_not_reported_missing(poll_s: float, patience_s: float) -> None:
@@ -313,8 +312,7 @@ def test_each_waiting_sink_is_reported_with_its_own_message() -> None:
 
 
 @pytest.mark.assures(
-    "live",
-    "A runner or ledger that does not answer is reported, and a job on such a runner can be stopped",
+    "live", "A runner or ledger that does not answer is reported, and a job on such a runner can be stopped"
 )
 @pytest.mark.parametrize(
     ("whom", "cause", "said"),
