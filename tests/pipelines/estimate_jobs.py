@@ -24,8 +24,6 @@ from .jobs import START, Done, Job, Row, call, job, readings, write_csv
 
 OTHERS = ("o1", "o2", "o3", "o4")
 DAY = 48
-BETTER = {"pi_min": 0.19, "gap": 0.99}
-PAIRWISE = {"epsilon": 1, "mechanism": "pairwise"}
 
 
 def sticky(days: int, homes: Iterable[str], stay: float, seed: int = 1) -> list[Row]:

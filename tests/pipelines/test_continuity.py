@@ -36,14 +36,10 @@ from quiltstream.transforms.sinks import read_release_rows
 
 from ..present import present
 from ..transforms.stubborn import StubbornFileSystem
+from .commands.test_run import change
 from .jobs import Job, call, job
 
 PORTIONS = ("store", "transforms", "pipelines")
-
-
-def change(made: Job, **changes: object) -> None:
-    document = yaml.safe_load(made.settings.read_text(encoding="utf-8")) | changes
-    made.settings.write_text(yaml.safe_dump({k: v for k, v in document.items() if v is not None}), encoding="utf-8")
 
 
 def lose(made: Job) -> None:

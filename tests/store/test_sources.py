@@ -24,24 +24,6 @@ def at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return now
 
 
-def test_a_source_id_is_recorded_once_and_a_changed_id_with_its_time(tmp_path: Path, at: list[int]) -> None:
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
-        held = store.register(domain(), query())
-        assert store.source_ids("homes") == {}
-        assert store.note_source_ids(held, {"meters": "a"}) == {"meters": SourceId("a", 1_000)}
-        at[0] = 2_000
-        assert store.note_source_ids(held, {"meters": "a", "more": "x"})["meters"].lost_us is None
-        at[0] = 3_000
-        store.note_source_ids(held, {"meters": "b"})
-        at[0] = 4_000
-        known = store.note_source_ids(held, {"meters": "b", "more": "x"})
-        assert known == {"meters": SourceId("b", 3_000, replaced=True), "more": SourceId("x", 2_000)}
-        assert (known["meters"].lost_us, known["more"].lost_us) == (3_000, None)
-        assert [event[:2] for event in store.summary("homes").events] == [("source-identified", "weekly")] * 3
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
-        assert store.source_ids("homes") == known
-
-
 def test_an_id_that_came_later_holds_although_the_clock_was_set_back(tmp_path: Path, at: list[int]) -> None:
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         held = store.register(domain(), query())

@@ -24,7 +24,7 @@ from sqlalchemy.engine.default import DefaultDialect
 import quiltstream.store
 from quiltstream.store import Store, StoreAddress, StoreDamaged, StoreError, migrations, tables
 from quiltstream.store.connection import Database
-from quiltstream.store.errors import ExportError, StoreBusy, StoreFull, StoreReplaced, StoreUnavailable
+from quiltstream.store.errors import ExportError, StoreFull, StoreReplaced, StoreUnavailable
 
 from .contract import StoreContract
 from .engines import OnSqlite
@@ -116,18 +116,6 @@ def test_a_full_disk_is_reported_and_leaves_the_store_intact(store: Store) -> No
         connection.execute("PRAGMA max_page_count = 1000000")
     store.publish(held, drafts(held))
     prices(store.entries(), 1.0)
-
-
-def test_a_file_locked_by_another_program_is_reported(path: Path) -> None:
-    with Store(f"sqlite:///{path}", wait=0.1, create=True) as store:
-        store.domains()
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreBusy, match="locked for too long"):
-            store.register(domain(), query())
-        other.execute("ROLLBACK")
-        other.close()
-        assert store.register(domain(), query()).fresh
 
 
 def test_a_link_that_leads_to_itself_is_an_error_that_says_so(tmp_path: Path) -> None:

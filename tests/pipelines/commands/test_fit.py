@@ -106,19 +106,6 @@ def test_the_diagnostics_and_the_picture_describe_the_belief(tmp_path: Path) -> 
         assert done.said(text), text
 
 
-def test_the_order_of_the_rows_and_duplicates_do_not_change_the_model(tmp_path: Path) -> None:
-    rows = readings()
-    made = job(tmp_path, rows, model="model.json")
-    call("fit", made.settings, *POOLED)
-    first = json.loads((tmp_path / "model.json").read_text(encoding="utf-8"))
-    job(tmp_path, [*rows[::-1], *rows[:500]], model="model.json")
-    call("fit", made.settings, *POOLED)
-    again = json.loads((tmp_path / "model.json").read_text(encoding="utf-8"))
-    assert first["provenance"].pop("source_digests") != again["provenance"].pop("source_digests")
-    assert first.pop("digest") != again.pop("digest")
-    assert first == again
-
-
 def test_few_visits_of_the_rarest_state_are_warned_of(tmp_path: Path) -> None:
     made = job(tmp_path, readings(days=1, homes=["m1", "m2"]), model="model.json")
     call("fit", made.settings, *POOLED, "--smoothing", "0.2").ended(0, "the rarest state was visited")

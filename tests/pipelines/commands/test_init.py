@@ -99,15 +99,6 @@ def test_each_bin_of_the_proposed_edges_has_values(tmp_path: Path, values: list[
     assert min(bins.values()) > 0
 
 
-def test_times_as_numbers_are_recognised_by_their_size(tmp_path: Path) -> None:
-    lines = ["id,timestamp,watt", *(f"a,{1_700_000_000_000 + 60_000 * n},{n % 7 * 100}" for n in range(3000))]
-    (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
-    assert call("init", tmp_path / "x.csv", "-o", tmp_path / "s.yaml").code == 0
-    settings = read_settings(tmp_path / "s.yaml")
-    assert (present(settings.readings).time_unit, settings.slots.interval) == ("ms", "1min")
-    assert call("run", *ACCEPTED, tmp_path / "s.yaml").said("newly on record")
-
-
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_whole_numbers_of_each_unit_since_1970_are_read_as_times(tmp_path: Path, unit: str, form: str) -> None:
@@ -122,16 +113,6 @@ def test_whole_numbers_of_each_unit_since_1970_are_read_as_times(tmp_path: Path,
     assert (present(settings.readings).time_unit, settings.slots.interval) == (unit, "30min")
     found = json.loads(call("check", "--json", tmp_path / "s.yaml").out)
     assert (found["readings"], found["first"], found["last"]) == (96, "2024-01-01T00:00:00Z", "2024-01-02T23:30:00Z")
-
-
-def test_an_existing_settings_file_is_kept_unless_forced(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "x.csv", readings(days=2))
-    output = tmp_path / "settings.yaml"
-    output.write_text("mine", encoding="utf-8")
-    done = call("init", path, "-o", output)
-    assert (done.code, output.read_text(encoding="utf-8")) == (2, "mine")
-    assert done.said("--force to replace it")
-    assert call("init", path, "-o", output, "--force").code == 0
 
 
 @pytest.mark.parametrize(

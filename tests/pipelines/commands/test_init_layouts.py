@@ -102,12 +102,6 @@ def test_hours_before_and_after_noon_are_distinguished(tmp_path: Path, form: str
     assert (found["readings"], found["first"]) == (288, "2024-03-21T00:00:00Z")
 
 
-@pytest.mark.parametrize(("unit", "factor"), [("s", 1), ("ms", 1000), ("us", 1_000_000)])
-def test_times_since_1970_are_read_by_their_size(tmp_path: Path, unit: str, factor: int) -> None:
-    made = described(tmp_path, "epochs.csv", lines(lambda at: str(int(at.timestamp()) * factor)))
-    assert present(made.readings).time_unit == unit
-
-
 @pytest.mark.parametrize("form", ["%Y%m%d%H%M", "%Y%m%d%H%M%S"])
 def test_times_of_digits_are_not_read_as_counts_since_1970(tmp_path: Path, form: str) -> None:
     made = described(tmp_path, "x.csv", lines(lambda at: at.strftime(form)))
@@ -672,18 +666,13 @@ def test_messages_about_many_columns_name_the_first_of_them(tmp_path: Path, row:
     )
 
 
-def test_an_existing_roster_is_kept_unless_forced(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
-    (tmp_path / "roster.csv").write_text("mine", encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml")
-    assert (done.code, (tmp_path / "roster.csv").read_text(encoding="utf-8")) == (2, "mine")
-    assert done.said("roster.csv: it exists already")
-    assert not (tmp_path / "settings.yaml").exists()
-
-
 def test_files_that_are_there_are_listed_before_and_after_they_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
     command = "init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml"
+    (tmp_path / "roster.csv").write_text("mine", encoding="utf-8")
+    assert call(*command).said("roster.csv: it exists already")
+    assert not (tmp_path / "settings.yaml").exists()
+    (tmp_path / "roster.csv").unlink()
     assert "replaced" not in call(*command).out
     (tmp_path / "roster.csv").write_text("mine", encoding="utf-8")
     done = call(*command)

@@ -163,12 +163,6 @@ def test_a_mechanism_that_requires_chains_refuses_explicit_bounds(tmp_path: Path
     )
 
 
-def test_group_privacy_of_a_stream_is_refused(tmp_path: Path) -> None:
-    call("run", job(tmp_path, privacy={"epsilon": 1.0, "mechanism": "group-dp"}).settings).ended(
-        2, "has no limit for an endless stream; set privacy.guarantee to window"
-    )
-
-
 def test_a_domain_keeps_the_belief_of_its_first_query(tmp_path: Path) -> None:
     made, _ = fitted(tmp_path, {"epsilon": 0.5, "mechanism": "pairwise", "budget": 1.0})
     assert call("run", made.settings).code == 0

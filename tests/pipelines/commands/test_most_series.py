@@ -59,11 +59,6 @@ def test_series_from_the_data_above_the_limit_end_a_job_before_anything_is_charg
     assert call("run", made.settings).code == 0
 
 
-def test_series_outside_the_roster_are_rejects_in_any_number(tmp_path: Path) -> None:
-    rows = [*readings(days=1), *((f"other-{number}", "2024-03-01T00:00Z", 0.5) for number in range(100))]
-    call("run", job(tmp_path, rows, windows={"size": "1d"}, most_series=6).settings).ended(0, "100: ")
-
-
 def test_a_fit_over_more_series_than_the_limit_is_refused(tmp_path: Path) -> None:
     made = job(tmp_path, most_series=5, model="model.json", roster=None, group_by=None)
     call("fit", made.settings, "--belief", "pooled").ended(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +73,6 @@ def test_a_delimiter_that_joins_all_columns_to_one_charges_nothing(tmp_path: Pat
         5, "every row rejected: 576 rows: the row or line could not be taken apart into columns"
     )
     assert domains(made) == ()
-
-
-def test_the_flag_publishes_windows_without_readings(tmp_path: Path) -> None:
-    made = job(tmp_path, TEN_YEARS_ON)
-    done = call("run", "--even-if-empty", "--json", made.settings).ended(0)
-    assert {row.total for row in made.rows()} == {0}
-    assert json.loads(done.out)["windows_published"] == 7
 
 
 def test_a_run_with_one_counted_reading_publishes(tmp_path: Path) -> None:

@@ -9,12 +9,11 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import numpy as np
 import pytest
 import yaml
 
-from quiltstream.pipelines.gateway.delivery import DeliveryTarget, FolderDelivery, KafkaDelivery
+from quiltstream.pipelines.gateway.delivery import DeliveryTarget, KafkaDelivery
 from quiltstream.pipelines.gateway.forward import Forward
 from quiltstream.pipelines.gateway.metrics import RejectFile, Tally
 from quiltstream.pipelines.gateway.pseudonyms import TopicNames
@@ -147,19 +146,6 @@ def test_kafka_has_the_real_name_neither_in_keys_nor_in_headers() -> None:
         assert "secret-7" not in repr(broker.records)
 
 
-@pytest.mark.assures(
-    "privacy", "With `pseudonyms` no key, header, file, reject, log or count has the name of a level that is named"
-)
-def test_files_have_the_real_name_nowhere(tmp_path: Path) -> None:
-    passed(FolderDelivery(tmp_path, size=1 << 20, age=10.0), NAMES, ["meters/secret-7/kwh"])
-    (path,) = tmp_path.glob("*.avro")
-    assert b"secret-7" not in path.read_bytes()
-    with path.open("rb") as file:
-        (record,) = fastavro.reader(file)
-    assert isinstance(record, dict)
-    assert record["topic"] == f"meters/{KEY.name('secret-7')}/kwh"
-
-
 class Refusing(DeliveryTarget):
     """Refuses every message."""
 
@@ -271,12 +257,6 @@ def test_a_level_that_topics_do_not_have_is_a_mistake(level: Any, topics: list[s
 def test_a_pseudonym_level_possible_in_every_filter_is_accepted(level: Any, topics: list[str]) -> None:
     given = document(topics=topics, pseudonyms={"env": "METER_KEY", "level": level})
     assert GatewaySettings.parse(given).forward is not None
-
-
-@pytest.mark.parametrize("place", [{}, {"env": "A", "file": "/b"}])
-def test_the_key_has_exactly_one_place(place: dict[str, str]) -> None:
-    with pytest.raises(SettingsError, match=r"forward\.pseudonyms: name exactly one of env and file"):
-        GatewaySettings.parse(document(pseudonyms=place | {"level": 2}))
 
 
 def check(folder: Path, **forward: Any) -> Any:

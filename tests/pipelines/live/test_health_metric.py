@@ -10,12 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.live.watchdog import HEALTH_METRICS, Cause, HealthMetrics, HealthReport, health_page
 from quiltstream.schemas.readings import RejectReason
-
-from ..jobs import call
-from ..live_jobs import made
 
 
 def samples(page: str) -> dict[str, float]:
@@ -143,18 +139,3 @@ def test_health_metrics_are_served_on_the_loopback_address_during_the_command() 
 def test_without_a_port_nothing_is_served_or_reported() -> None:
     with health_page(None, lambda kind, text: pytest.fail(f"{kind} {text}")):
         pass
-
-
-def test_an_occupied_metrics_port_is_reported_with_its_setting() -> None:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        one.listen()
-        port = one.getsockname()[1]
-        page = health_page(port, lambda *_: None)
-        with pytest.raises(CommandError, match=rf"^live\.metrics_port {port}: cannot be listened on"), page:
-            pytest.fail("it was to be refused")
-
-
-@pytest.mark.parametrize("port", [-1, 65_536, "soon"])
-def test_an_invalid_port_is_refused_by_the_settings(tmp_path: Path, port: object) -> None:
-    call("run", "--live", made(tmp_path, live={"metrics_port": port}).settings).ended(2, "live.metrics_port")

@@ -37,8 +37,6 @@ def made_beside(one: Job) -> set[str]:
         ({"sink": {"csv": "inbox"}}, "source.csv and sink name the same file"),
         ({"rejects": {"csv": "inbox"}}, "source.csv and rejects name the same file"),
         ({"sink": {"parquet": "releases"}, "rejects": {"parquet": "releases"}}, "sink and rejects name the same file"),
-        ({"live": {"poll": "soon"}}, "live.poll"),
-        ({"live": {"idle": "-1h"}}, "live.idle"),
     ],
 )
 @pytest.mark.usefixtures("ending")
@@ -132,14 +130,6 @@ def test_standard_input_is_only_for_live_runs(tmp_path: Path) -> None:
     call("run", made(tmp_path, source={"stdin": "csv"}).settings).ended(
         2, "source.stdin is read as it comes: use quiltstream run --live"
     )
-
-
-@pytest.mark.usefixtures("ending")
-def test_a_ledger_that_cannot_be_used_ends_the_job_with_its_own_code(tmp_path: Path) -> None:
-    one = made(tmp_path)
-    one.ledger.mkdir()
-    done = run(one).ended(4)
-    assert done.out == ""
 
 
 # Prism

@@ -65,6 +65,10 @@ def change(old: str, new: str) -> str:
         ),
         (change("data/feeder.parquet", '["${DATA}/*.parquet"]'), "source.parquet[0] holds ${DATA}, and ledger alone"),
         (change("forward-backward", "magic"), "privacy.mechanism is 'magic'"),
+        (change("forward-backward", "group-dp"), "has no limit for an endless stream; set privacy.guarantee to window"),
+        (EXAMPLE + "live: {metrics_port: 65536}\n", "live.metrics_port is 65536"),
+        (change("size: 7d", "size: 7d, lateness: -1h"), "windows.lateness: duration '-1h'"),
+        (change("size: 7d", "size: 7d, every: 5h"), "must divide windows.size"),
         (change("missing:  public", "missing: {break: 2x}"), "missing.break: duration '2x'"),
         (
             change("{parquet: data/feeder.parquet}", "{parquet: a, csv: b}"),
