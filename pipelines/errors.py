@@ -85,19 +85,12 @@ _KIND = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception|Exceeded))\b", 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What to tell the user.
-
-    Attributes:
-        code: the exit code.
-        text: the message; one line for each problem.
-        kind: name of the package's own class of the error; empty for any other error.
-        passing: whether the same may go well later, with nothing done about it.
-    """
+    """What to tell the user."""
 
     code: ExitCode
-    text: str
-    kind: str = ""
-    passing: bool = False
+    text: str  # the message; one line for each problem
+    kind: str = ""  # name of the package's own class of the error; empty for any other error
+    passing: bool = False  # whether the same may go well later, with nothing done about it
 
 
 class CommandError(QuiltstreamError):

@@ -129,17 +129,12 @@ class RegistrationConflict(StoreError):  # noqa: N818 - the public name says wha
 
 
 class SharedSeries(StoreError):  # noqa: N818 - the public name says what happened
-    """Series of a domain are in another domain of the ledger, and their budget is there.
-
-    Attributes:
-        series: how many they are; their names are inside the trust boundary.
-        differs: the field in which the two state processes differ, named as in the settings; ``None`` where they are
-            the same.
-    """
+    """Series of a domain are in another domain of the ledger, and their budget is there."""
 
     domain: str = ""
     other: str = ""
-    series: int = 0
+    series: int = 0  # how many they are; their names are inside the trust boundary
+    # the field in which the two state processes differ, named as in the settings; ``None`` where they are the same
     differs: str | None = None
 
     @classmethod

@@ -57,47 +57,32 @@ class QuerySummary:
 
 @dataclass(frozen=True, slots=True)
 class DomainSummary:
-    """What a domain has spent and promised, and its windows charged and refused.
-
-    Attributes:
-        model_id: digest of the belief.
-        budget: the budget in force, epsilon.
-        loss: what all charges so far cost together, epsilon.
-        reserved_loss: the loss when everything promised is published, epsilon.
-        remaining: budget less loss.
-        unreserved: budget less reserved loss: what another query may be promised.
-        naive: what adding up would say: the epsilons of all charged windows, each taken as published alone ([SC17]
-            Theorem 3.7); ``None`` if a query's header has no epsilon.
-        given_model: whether the loss holds only given a model estimated from the protected series.
-        history_lost: whether charges are missing from the account, by an operator's word; once so, so for ever.
-        closed: whether a merge found more charged than the budget: nothing is charged any more.
-        flagged_charges: windows charged a second time elsewhere, as a merge found; they are part of the loss.
-        flagged_blocks: blocks published beside those of record.
-        shares: other domains of the ledger that have some of its series; what they tell together is in no account.
-        events: budgets raised, schedules extended and history declared lost: (kind, query or ``None``, old, new,
-            microseconds), as recorded.
-        queries: its queries, in the order of registration.
-    """
+    """What a domain has spent and promised, and its windows charged and refused."""
 
     name: str
     guarantee: str
-    model_id: str
-    budget: float
-    loss: float
-    reserved_loss: float
-    remaining: float
-    unreserved: float
+    model_id: str  # digest of the belief
+    budget: float  # the budget in force, epsilon
+    loss: float  # what all charges so far cost together, epsilon
+    reserved_loss: float  # the loss when everything promised is published, epsilon
+    remaining: float  # budget less loss
+    unreserved: float  # budget less reserved loss: what another query may be promised
     charged: int
     refused: int
+    # what adding up would say: the epsilons of all charged windows, each taken as published alone ([SC17] Theorem 3.7);
+    # ``None`` if a query's header has no epsilon
     naive: float | None
-    given_model: bool
-    history_lost: bool
-    closed: bool
-    flagged_charges: int
-    flagged_blocks: int
+    given_model: bool  # whether the loss holds only given a model estimated from the protected series
+    history_lost: bool  # whether charges are missing from the account, by an operator's word; once so, so for ever
+    closed: bool  # whether a merge found more charged than the budget: nothing is charged any more
+    flagged_charges: int  # windows charged a second time elsewhere, as a merge found; they are part of the loss
+    flagged_blocks: int  # blocks published beside those of record
+    # other domains of the ledger that have some of its series; what they tell together is in no account
     shares: tuple[Sharing, ...]
+    # budgets raised, schedules extended and history declared lost: (kind, query or ``None``, old, new, microseconds),
+    # as recorded
     events: tuple[tuple[str, str | None, str, str, int], ...]
-    queries: tuple[QuerySummary, ...]
+    queries: tuple[QuerySummary, ...]  # its queries, in the order of registration
 
 
 def registered(connection: Connection, domain: str, query: str) -> Registration | None:

@@ -94,16 +94,12 @@ _DOMAINS = sa.select(domains, *(column.label(_OF_META[column.name]) for column i
 
 
 class ChargedThrough(NamedTuple):
-    """How far a query is charged: what is never changed again.
+    """How far a query is charged: what is never changed again."""
 
-    Attributes:
-        start: the last window with an entry starts here or later, and all before it have one; ``None`` for none.
-        revision: a registration that is as new as this has the rosters of all these windows.
-        mine: whether this process made the last of these entries: then it is likely to make the next one too.
-    """
-
+    # the last window with an entry starts here or later, and all before it have one; ``None`` for none
     start: int | None
-    revision: int
+    revision: int  # a registration that is as new as this has the rosters of all these windows
+    # whether this process made the last of these entries: then it is likely to make the next one too
     mine: bool = False
 
     def reaches(self, window: Window) -> bool:
@@ -112,14 +108,10 @@ class ChargedThrough(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a query has come, and how far it may go.
+    """How far a query has come, and how far it may go."""
 
-    Attributes:
-        last: start of the last window with an entry; ``None`` where none has.
-        admitted: spans that budget is reserved for, as first slot and the one behind the last; ``None`` is no end.
-    """
-
-    last: int | None
+    last: int | None  # start of the last window with an entry; ``None`` where none has
+    # spans that budget is reserved for, as first slot and the one behind the last; ``None`` is no end
     admitted: list[tuple[int, int | None]]
 
     @classmethod

@@ -43,25 +43,18 @@ TRANSITIONS = "transition-counts"
 
 @dataclass(frozen=True, slots=True)
 class BeliefChange:
-    """Another belief about a domain (theory section 4, item 5).
+    """Another belief about a domain (theory section 4, item 5)."""
 
-    Attributes:
-        kind: ``joined``: held beside the others for the whole history; ``switched``: from a slot on in their place.
-        belief: its canonical form.
-        model_id: digest of the model it comes from.
-        slot: of a switch, the first slot whose transitions follow it.
-        given_model: whether it was estimated from series that the domain protects, as far as is known: such a series
-            may join later, and two changes that differ in this alone are the same.
-        source: where it comes from, in words.
-        series_hashes: a stable hash of each series that it was estimated from, where that is known.
-    """
-
+    # ``joined``: held beside the others for the whole history; ``switched``: from a slot on in their place
     kind: Literal["joined", "switched"]
-    belief: dict[str, Any]
-    model_id: str
-    slot: int | None = None
+    belief: dict[str, Any]  # its canonical form
+    model_id: str  # digest of the model it comes from
+    slot: int | None = None  # of a switch, the first slot whose transitions follow it
+    # whether it was estimated from series that the domain protects, as far as is known: such a series may join later,
+    # and two changes that differ in this alone are the same
     given_model: bool = field(default=False, compare=False)
-    source: str = ""
+    source: str = ""  # where it comes from, in words
+    # a stable hash of each series that it was estimated from, where that is known
     series_hashes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -371,19 +364,12 @@ class QuerySpec:
 
 @dataclass(frozen=True, slots=True)
 class RosterVersion:
-    """A roster that holds from the window that starts at a slot on, until the next version does.
+    """A roster that holds from the window that starts at a slot on, until the next version does."""
 
-    Attributes:
-        start: first slot of the window.
-        roster: the roster.
-        number: how many versions were on record before it.
-        created_us: when it was put on record.
-    """
-
-    start: int
-    roster: Roster
-    number: int = field(default=0, compare=False)
-    created_us: int = field(default=0, compare=False)
+    start: int  # first slot of the window
+    roster: Roster  # the roster
+    number: int = field(default=0, compare=False)  # how many versions were on record before it
+    created_us: int = field(default=0, compare=False)  # when it was put on record
 
 
 @dataclass(frozen=True, slots=True)

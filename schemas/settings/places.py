@@ -125,15 +125,11 @@ _PATH_HELP = 'write for example values.power, readings[*].value or values["name 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One wildcard of a mapping: the arrays, or the fields of an object, whose elements are the objects of a level.
+    """One wildcard of a mapping: the arrays, or the fields of an object, whose elements are the objects of a level."""
 
-    Attributes:
-        kind: ``None`` for the elements of an array, :attr:`Do.FIELDS` or :attr:`Do.NTH`.
-        starts: the beginnings of paths that lead to the level, the wildcard being the last step of each; several only
-            where arrays run side by side.
-    """
-
-    kind: Step
+    kind: Step  # ``None`` for the elements of an array, :attr:`Do.FIELDS` or :attr:`Do.NTH`
+    # the beginnings of paths that lead to the level, the wildcard being the last step of each; several only where
+    # arrays run side by side
     starts: tuple[Steps, ...]
 
 
