@@ -491,10 +491,7 @@ class Source:
 
 
 def merge(sources: Sequence[StoreAddress], target: Path) -> StoreAddress:
-    """Merge ledgers, the same one twice counted once, in a new SQLite file, which must not exist; its address.
-
-    Returns:
-        The address of the new ledger.
+    """Merge ledgers, the same one twice counted once, in a new SQLite file, and say the address of this.
 
     Raises:
         MergeConflict: two of them have other content under the name of one domain or query.
