@@ -70,7 +70,7 @@ class BudgetExceeded(PrivacyError):  # noqa: N818 - the public name says what ha
 
     Attributes:
         spent: Loss before.
-        asked: What the charge would have added.
+        asked: What the charge would have added; infinite where no bound is known, as behind a horizon.
         remaining: Budget less spent, at least 0.
         budget: The limit.
         what: What was asked for.
@@ -80,8 +80,9 @@ class BudgetExceeded(PrivacyError):  # noqa: N818 - the public name says what ha
         """Make the message from the numbers."""
         self.spent, self.asked, self.budget, self.what = spent, asked, budget, what
         self.remaining = max(0.0, budget - spent)
+        cost = f"{asked!r} epsilon" if math.isfinite(asked) else "more epsilon than any bound is known of"
         super().__init__(
-            f"{what} would cost {asked!r} epsilon, but {spent!r} of the budget {budget!r} is spent and "
+            f"{what} would cost {cost}, but {spent!r} of the budget {budget!r} is spent and "
             f"{self.remaining!r} remains: release less often, add noise, or raise the budget by an explicit decision"
         )
 

@@ -200,6 +200,12 @@ def test_a_ledger_already_above_its_budget_refuses_even_a_free_charge():
         ledger.charge(10_000, 10_001, 1e-9)
 
 
+def test_a_charge_without_a_known_bound_is_refused_without_a_number():
+    refused = BudgetExceeded(0.5, math.inf, 1.0)
+    assert "the charge would cost more epsilon than any bound is known of, but 0.5 of the budget 1.0" in str(refused)
+    assert refused.asked == math.inf
+
+
 def test_computing_the_cost_of_a_charge_changes_nothing():
     ledger = charged(BOUNDS, [(0, 500, 0.03)], budget=1.0)
     before = (ledger.loss, ledger.runs)
