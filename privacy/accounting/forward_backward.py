@@ -79,14 +79,12 @@ from ..models.belief import Belief
 from ..models.classes import everywhere
 from ..models.couplings import SIZES
 from ..models.directions import (
-    STEPS,
     ByCouplings,
     Certificate,
     Direction,
     FloatArray,
     Kernel,
     Linear,
-    MixingCurve,
     NotContracting,
     OneNumber,
     Pair,
@@ -649,10 +647,7 @@ def _cheap(direction: Direction) -> Direction:
 @lru_cache(maxsize=256)
 def _curve(direction: Direction) -> Direction:
     """The total variations of products of the kernels of a direction; another direction as it is."""
-    if not isinstance(direction, ByCouplings):
-        return direction
-    curve = zip(STEPS, direction.variations(STEPS).tolist(), strict=True)
-    return MixingCurve(tuple(curve))
+    return direction.curve if isinstance(direction, ByCouplings) else direction
 
 
 def _matrix(direction: Direction, density: float) -> FloatArray:
@@ -794,20 +789,14 @@ def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | Non
         nothing = ("the belief has one state: nothing is secret",)
         return Calibration(epsilon, 0.0, none, None, 0.0, slots, METHOD, None, nothing)
     whole = math.inf if slots is None else slots / epsilon * (1 + _ROOM)
-    _ = belief.certificates  # one that does not hold is refused here, where quilts would else be taken for it
-    quilts = _by_quilts(belief, epsilon)
     try:
         # below that group privacy has less noise
-        density = grid_density(belief, epsilon, 1 / whole)
-    except (ChainError, NotContracting) as error:
-        if slots is None and not quilts:
-            raise ChainError(
-                f"the forward-backward account has no bound for an endless stream: {error}; a window of known length "
-                "has the noise of group privacy"
-            ) from error
-        density = 0.0
-    decided = quilts > density
-    density = max(density, quilts)
+        density, decided = stream_density(belief, epsilon, 1 / whole)
+    except ChainError as error:
+        _ = belief.certificates  # one that does not hold is no reason for group privacy
+        if slots is None:
+            raise ChainError(f"{error}; a window of known length has the noise of group privacy") from error
+        density, decided = 0.0, False
     if not density or whole <= 1 / density:
         notes = ("any dependence within the window, which is too short for the forward-backward account",)
         return Calibration(epsilon, whole, none, None, 0.0, slots, METHOD, None, notes)
@@ -829,13 +818,40 @@ def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | Non
     return replace(made, quilt=quilt, influence=influence, assumptions=(_note(belief), _QUILTS))
 
 
-def _by_quilts(belief: Belief, epsilon: float) -> float:
-    """The density that the pairwise quilts allow an endless stream; 0 where they allow none or know of no secret."""
+def stream_density(belief: Belief, epsilon: float, above: float = 0.0) -> tuple[float, bool]:
+    """The largest density whose endless stream loses at most epsilon by certificates or by the pairwise quilts.
+
+    Args:
+        belief: What is believed about a series.
+        epsilon: Target, finite and at least 2^-46.
+        above: Certificates are sought for larger densities only.
+
+    Returns:
+        The density, and whether it is that of the quilts; infinite where there is no secret pair.
+
+    Raises:
+        ChainError: Neither has a bound at a density that was sought, or a certificate that the belief carries does not
+            hold.
+        ValueError: Epsilon is not finite, or below 2^-46.
+    """
+    _ = belief.certificates  # one that does not hold is refused here, where quilts would else be taken for it
+    quilts, reason = 0.0, ""
     try:
-        found = density_by_quilts(belief, epsilon)
-    except ChainError:
-        return 0.0
-    return found if math.isfinite(found) else 0.0
+        quilts = density_by_quilts(belief, epsilon)
+    except ChainError as error:
+        reason = str(error)
+    if math.isinf(quilts):
+        return quilts, True
+    try:
+        found = grid_density(belief, epsilon, above)
+    except (ChainError, NotContracting) as error:
+        if not quilts:
+            more = "" if str(error) == reason else f"; nor has the account by quilts: {reason}"
+            raise ChainError(
+                f"the forward-backward account has no bound for an endless stream: {error}{more}"
+            ) from error
+        found = 0.0
+    return max(found, quilts), quilts > found
 
 
 def certified(belief: Belief, epsilon: float = 1.0) -> Certified:

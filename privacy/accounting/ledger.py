@@ -19,11 +19,10 @@ from ..models.serialisation import check_belief
 from ..validation import a_slot, accepted_loss, as_list, float_above, instance, positive, rounded_up
 from .charges import BudgetExceeded, Charge, Density, Run, Span, Timeline, outward
 from .forward_backward import around as around_of
-from .forward_backward import constant_loss, grid_density, on_grid
+from .forward_backward import constant_loss, on_grid, stream_density
 from .quilt_account import (
     Pricer,
     WorstQuilt,
-    density_by_quilts,
     priced_unless_above,
     prices_of,
     worst_by_quilts,
@@ -544,7 +543,7 @@ class Ledger:
             ValueError: If epsilon is not finite, or below 2^-46.
         """
         epsilon = accepted_loss(epsilon)
-        found = min(self._density_of(belief, epsilon) for history in self._histories for belief in history.beliefs)
+        found = min(stream_density(belief, epsilon)[0] for history in self._histories for belief in history.beliefs)
         if not math.isfinite(found):
             return found
         low, high = 0.0, found
@@ -688,18 +687,6 @@ class Ledger:
             found = priced_unless_above(part.pricer, density, schedules, swept.slot, swept.loss)
             quilts = None if found is None else WorstQuilt(found)
         return self._smallest_of(part, swept, max(top, self._top), quilts)
-
-    def _density_of(self, belief: Belief, epsilon: float) -> float:
-        try:
-            found = grid_density(belief, epsilon)
-        except ValueError:
-            found = 0.0
-        try:
-            return max(found, density_by_quilts(belief, epsilon))
-        except ChainError:
-            if not found:
-                raise
-            return found
 
     def _affordable(self, loss: float) -> bool:
         """Whether a loss is within the budget, if there is one; a loss that is not a number is within none."""

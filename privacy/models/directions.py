@@ -45,6 +45,13 @@ def _sparse() -> Any:
 #: Steps whose total variation is used; those between lower the result by at most 0.4 %.
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
+#: Steps beyond those, for chains that forget slowly, and what is so small that further ones add nothing.
+_MOST_STEPS = 2**13
+FORGOTTEN = 1e-3
+
+#: A chance below it may have lost digits, and no odds are known of it.
+_FAINT = 2.0**-960
+
 #: Outward rounding of a result of a few operations, among them powers of a matrix of up to 51 states and 64 steps.
 _OUTWARD = 1e-12
 
@@ -75,6 +82,14 @@ _MOST_POWERS = 20_000
 #: Iterations under held couplings, and the relative change at which they end.
 _MOST_DESCENTS = 3_000
 _STILL = 1e-12
+
+
+def longer_steps(most: int) -> list[int]:
+    """STEPS, and further ones up to the first that is not below the most, each half as many again."""
+    found = [*STEPS]
+    while found[-1] < most:
+        found.append(found[-1] * 3 // 2)
+    return found
 
 
 class NotContracting(PrivacyError):  # noqa: N818 - says what the kernel lacks
@@ -266,6 +281,18 @@ class ByCouplings(Direction):
     @abstractmethod
     def further(self, power: FloatArray) -> FloatArray:
         """The products of one kernel more, shape (m, k, k)."""
+
+    @property
+    def curve(self) -> MixingCurve:
+        """The total variations of its products, of so many kernels that the longest have forgotten, or 8192 or more."""
+        most = STEPS[-1]
+        while True:
+            steps = longer_steps(most)
+            found = self.variations(steps)
+            if found[-1] <= FORGOTTEN or most >= _MOST_STEPS:
+                return MixingCurve(tuple(zip(steps, found.tolist(), strict=True)))
+            # so the products are made anew three times at most, and not for chains that forget soon
+            most = min(_MOST_STEPS, 8 * most)
 
     def variations(self, steps: Sequence[int]) -> FloatArray:
         """The largest total variation between rows of products of so many kernels, rounded up; steps ascending."""
@@ -580,8 +607,10 @@ class AnyStart(OneNumber):
     def of(cls, transitions: Sequence[FloatArray]) -> AnyStart:
         """The numbers of some kernels, each the same in every slot: of each C_m the largest."""
         found: list[tuple[int, float]] = []
-        powers, done = [np.eye(len(one)) for one in transitions], 0
-        for steps in STEPS:
+        powers, done, largest = [np.eye(len(one)) for one in transitions], 0, math.inf
+        for steps in longer_steps(_MOST_STEPS):
+            if steps > STEPS[-1] and largest <= FORGOTTEN:
+                break
             further = (np.linalg.matrix_power(one, steps - done) for one in transitions)
             powers = [power @ more for power, more in zip(powers, further, strict=True)]
             done = steps
@@ -604,17 +633,24 @@ class AnyStart(OneNumber):
 
 
 def _odds(power: FloatArray) -> float:
-    """C of one kernel; infinite where a column has a zero and none of the two columns excludes the row."""
+    """C of one kernel; infinite where a column has a zero and none of the two columns excludes the row.
+
+    Infinite, too, where a chance is so faint that it has lost digits.
+    """
+    if ((power > 0) & (power < _FAINT)).any():
+        return math.inf
     largest = 0.0
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         logarithms = np.log(power)
-    for column in range(power.shape[1]):
-        for other in range(column):
-            possible = (power[:, column] > 0) | (power[:, other] > 0)
-            if not possible.any():  # each of the two beside a column that is not zero is infinite
-                continue
-            ratio = logarithms[possible, column] - logarithms[possible, other]
-            largest = max(largest, float(ratio.max() - ratio.min())) if np.isfinite(ratio).all() else math.inf
+        for column in range(1, power.shape[1]):
+            possible = (power[:, [column]] > 0) | (power[:, :column] > 0)
+            ratios = logarithms[:, [column]] - logarithms[:, :column]
+            if np.isinf(ratios[possible]).any():
+                return math.inf
+            ranges = np.max(ratios, axis=0, where=possible, initial=-np.inf)
+            ranges = ranges - np.min(ratios, axis=0, where=possible, initial=np.inf)
+            # each of two columns of zeros beside a column that is not zero is infinite
+            largest = max(largest, float(ranges.max(where=possible.any(axis=0), initial=0.0)))
     return largest
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from quiltstream.privacy import (
 )
 from quiltstream.privacy.accounting import directions_of, endless, lower_bound
 from quiltstream.privacy.accounting import forward_backward as forward_backward_module
-from quiltstream.privacy.accounting.forward_backward import least_loss
+from quiltstream.privacy.accounting.forward_backward import constant_loss, grid_density, least_loss
 from quiltstream.privacy.models import AnyStart, ChainError, Kernel, MixingCurve, NotContracting, certify
 
 from .. import reference
@@ -258,6 +260,49 @@ def test_a_chance_that_is_0_by_rounding_leaves_the_odds_of_any_start_unbounded()
     gone = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
     assert not AnyStart.of([gone]).odds
     assert AnyStart.of([np.array([[0.9, 0.1], [0.4, 0.6]])]).odds
+
+
+def test_the_odds_of_any_start_are_not_below_those_of_exact_arithmetic():
+    # chances of one and three times the least float: products of them are rounded to whole multiples of it
+    faint = [[0.6, 0.4, 5e-324], [0.4, 0.6, 1.5e-323], [0.6, 0.4, 5e-324]]
+    walk = [[0.5, 0.25, 0.0, 0.25], [0.25, 0.5, 0.25, 0.0], [0.0, 0.25, 0.5, 0.25], [0.25, 0.0, 0.25, 0.5]]
+    for matrix in (faint, walk, [[0.9, 0.1], [0.4, 0.6]]):
+        kernel = [[Fraction(one) for one in row] for row in matrix]
+        power, done, states = kernel, 1, range(len(kernel))
+        for steps, odds in [one for one in AnyStart.of([np.array(matrix)]).odds if one[0] <= 8]:
+            while done < steps:
+                power = [[sum(row[z] * kernel[z][y] for z in states) for y in states] for row in power]
+                done += 1
+            pairs = [(x, other) for x in states for other in states if x != other]
+            ratios = (
+                power[y][x] * power[z][other] / (power[z][x] * power[y][other])
+                for x, other in pairs
+                for y in states
+                for z in states
+            )
+            assert odds >= math.log(max(ratios))
+
+
+def test_a_walk_that_takes_more_than_64_slots_has_a_bound_from_any_start():
+    states = 70
+    walk = np.zeros((states, states))
+    for state in range(states):
+        for step, weight in ((0, 0.5), (1, 0.25), (-1, 0.25)):
+            walk[state, min(max(state + step, 0), states - 1)] += weight
+    found = AnyStart.of([walk])
+    steps, odds = found.odds[0]
+    assert steps > 64
+    logs = np.log(np.linalg.matrix_power(walk, steps))
+    shifts = logs[:, :, None] - logs[:, None, :]
+    assert odds >= np.ptp(shifts, axis=0).max() * (1 - TINY)
+    assert math.isfinite(found.value(1e-6))
+    # all along the walk the two ends are told apart by 64 slots, and not by the longest blocks
+    for belief in (AnyInitial([walk]), MarkovChain(walk)):
+        density = grid_density(belief, 1.0)
+        assert density > 0
+        assert constant_loss(belief, density) <= 1
+    # where 64 slots tell everything no further ones are looked at
+    assert AnyStart.of([np.array(THETA1)]).odds[-1][0] == 64
 
 
 @pytest.mark.parametrize("epsilon", [40.0, 1e-9])
