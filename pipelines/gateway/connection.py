@@ -176,7 +176,7 @@ _UNREADABLE = 5
 _CALM_S = 600.0
 
 #: How OpenSSL names what a broker has against a certificate.
-_ALERT = re.compile(r"\b(\w*ALERT_(?:UNKNOWN_CA|\w*CERTIFICATE\w*|ACCESS_DENIED))\b")
+_ALERT = re.compile(r"\[SSL: ([A-Z0-9]{1,9}_ALERT_(?:UNKNOWN_CA|ACCESS_DENIED|[A-Z_]{0,20}CERTIFICATE[A-Z_]{0,20}))\]")
 
 _NOT_READ = "sent what the MQTT library cannot read"
 
