@@ -253,8 +253,9 @@ class BudgetRefused(StoreError):  # noqa: N818 - the public name says what happe
         elif enough:
             command = f"quiltstream ledger budget LEDGER {shlex.quote(domain)} {enough}"
             decided = f"the domain's budget{raised} by `{command}`, an explicit decision"
+        cost = f"{asked:.9g} epsilon" if math.isfinite(asked) else "more epsilon than any bound is known of"
         error = cls(
-            f"{what} would cost {asked:.9g} epsilon, but {reserved:.9g} of the budget {budget:.9g} is reserved and "
+            f"{what} would cost {cost}, but {reserved:.9g} of the budget {budget:.9g} is reserved and "
             f"{left:.9g} remains; add noise (a smaller privacy.epsilon), or raise {decided}"
         )
         error.what, error.reserved, error.asked, error.budget, error.domain = what, reserved, asked, budget, domain

@@ -144,11 +144,10 @@ class DobrushinBounds(Belief):
         Raises:
             ChainError: The chain has a fixed start, or no unique steady state.
         """
-        curves = (self.forward, self.backward)
-        found = (contraction(chain, [m for m, _ in curve])[side] for side, curve in enumerate(curves))
         return all(
-            (values <= [eta + lost_variation(chain.states, m) for m, eta in curve]).all()
-            for curve, values in zip(curves, found, strict=True)
+            eta_m <= eta + lost_variation(chain.states, m) + m * kernel.rounding
+            for kernel, curve in zip(_both_ways(chain), (self.forward, self.backward), strict=True)
+            for eta_m, (m, eta) in zip(kernel.variations([m for m, _ in curve]), curve, strict=True)
         )
 
     @property
@@ -194,6 +193,11 @@ def contraction(chain: MarkovChain | PeriodicChain, steps: Sequence[int] = STEPS
     Raises:
         ChainError: The chain has a fixed start, or no unique steady state.
     """
+    ahead, back = _both_ways(chain)
+    return ahead.variations(steps), back.variations(steps)
+
+
+def _both_ways(chain: MarkovChain | PeriodicChain) -> tuple[PeriodicKernel, PeriodicKernel]:
     instance("chain", chain, MarkovChain, PeriodicChain)
     if isinstance(chain, MarkovChain):
         if chain.initial is not None:
@@ -202,8 +206,7 @@ def contraction(chain: MarkovChain | PeriodicChain, steps: Sequence[int] = STEPS
                 "initial out for a stationary chain, or use AnyInitial"
             )
         chain = PeriodicChain([chain.transition])
-    forward = PeriodicKernel(chain.transitions, chain.live, 1).variations(steps)
-    return forward, PeriodicKernel(chain.reversals, chain.live, -1).variations(steps)
+    return chain.both_ways
 
 
 def _curve(name: str, given: Any) -> Curve:

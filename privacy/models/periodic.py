@@ -169,6 +169,19 @@ class PeriodicChain(Belief):
         rows = flows / np.where(live, marginals, 1.0)[:, :, None]
         return frozen(np.where(live[:, :, None], rows, before[:, None, :]))
 
+    @property
+    def both_ways(self) -> tuple[PeriodicKernel, PeriodicKernel]:
+        """The kernels of all slots, and those back in time, each with the rounding of its entries.
+
+        Raises:
+            ChainError: There is no unique steady state.
+        """
+        # A product of n kernels errs by n k roundings in each entry, a stationary distribution by 2 k times the error
+        # of its kernel and k^3 roundings of its own, a marginal by n k more; a reversal divides two of them.
+        error = 2.0**-50 * self.states**2 * (4 * self.slots + 2 * self.states)
+        ahead = PeriodicKernel(self.transitions, self.live, 1, 2.0**-50 * self.states)
+        return ahead, PeriodicKernel(self.reversals, self.live, -1, error)
+
     def directions(self) -> tuple[Pair, ...]:
         """The kernels of all slots, and those back in time.
 
@@ -177,11 +190,7 @@ class PeriodicChain(Belief):
         """
         if (self.live.sum(axis=1) < 2).all():  # noqa: PLR2004 - a secret is about two states
             raise ChainError("the steady state has one state at every slot: there is no secret to protect")
-        # A product of n kernels errs by n k roundings in each entry, a stationary distribution by 2 k times the error
-        # of its kernel and k^3 roundings of its own, a marginal by n k more; a reversal divides two of them.
-        error = 2.0**-50 * self.states**2 * (4 * self.slots + 2 * self.states)
-        ahead = PeriodicKernel(self.transitions, self.live, 1, 2.0**-50 * self.states)
-        return ((ahead, PeriodicKernel(self.reversals, self.live, -1, error)),)
+        return (self.both_ways,)
 
     def to_dict(self) -> dict[str, Any]:
         """A plain form for JSON; ``from_dict`` gives the same chain back, bit for bit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from dataclasses import replace
 from typing import Any
@@ -225,6 +226,12 @@ def test_a_long_value_is_cut_in_a_message() -> None:
 def test_a_rounding_remainder_of_a_budget_is_printed_as_zero() -> None:
     assert "and 0 remains;" in str(errors.BudgetRefused.of("it", 1.2 - 1.77e-11, 1.0, 1.2))
     assert "and 0.0012 remains;" in str(errors.BudgetRefused.of("it", 1.2 - 0.0012, 1.0, 1.2))
+
+
+def test_a_cost_without_a_known_bound_is_told_in_words() -> None:
+    error = errors.BudgetRefused.of("it", 0.5, math.inf, 1.0)
+    assert "would cost more epsilon than any bound is known of, but 0.5 of the budget 1 is reserved" in str(error)
+    assert error.asked == math.inf
 
 
 def test_a_frozen_domain_is_parsed_once_and_again_after_a_change(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
