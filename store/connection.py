@@ -164,10 +164,9 @@ def _parameters(url: sa.URL) -> dict[str, Any]:
         "keepalives_idle": 30,
         "keepalives_interval": 15,
         "keepalives_count": 6,
-    }
-    if "sslcert" in url.query or "sslkey" in url.query:
         # without one OpenSSL asks for that of an encrypted key, at the terminal or on standard input; others ignore it
-        defaults["sslpassword"] = "none"
+        "sslpassword": "none",
+    }
     return {name: value for name, value in defaults.items() if name not in url.query}
 
 
@@ -240,12 +239,19 @@ def server_engine(url: sa.URL, wait: float, check: Check | None, password: Calla
     return engine
 
 
+def _password_in(url: sa.URL) -> str | None:
+    """The password of an address, which has it before the host or among its parameters."""
+    found = url.query.get("password", url.password)
+    return found if found is None or isinstance(found, str) else found[-1]
+
+
 def _log_in_with(engine: Engine, password: Callable[[], str | None]) -> None:
     """Read the password anew for each new connection."""
 
     @event.listens_for(engine, "do_connect")
     def log_in(_dialect: Any, _record: Any, _arguments: Any, parameters: dict[str, Any]) -> None:
-        parameters["password"] = password()
+        if (found := password()) is not None:
+            parameters["password"] = found
 
 
 def _durable(cursor: Any) -> str:
@@ -429,7 +435,7 @@ class Database:
         self.address.check_driver()
         url, check = self.address.resolve(), self._known.check_connection
         if not self.address.is_sqlite:
-            self._password = url.password
+            self._password = _password_in(url)
             self._engine = server_engine(url, self._wait, check, self._password_now)
             return
         path = self._path = Path(url.database or "")
@@ -458,7 +464,7 @@ class Database:
     def _password_now(self) -> str | None:
         """The password as it is now; the one read before while its file is just being replaced."""
         with suppress(AddressError):
-            self._password = self.address.resolve().password
+            self._password = _password_in(self.address.resolve())
         return self._password
 
     def _make(self, *, over: Callable[[], bool] | None) -> None:

@@ -143,6 +143,8 @@ _SET_IN = (3, 4, 9, 10, 11)
 
 #: Times of the day from which a table is said to be wide.
 _FEWEST_TIMES = 4
+#: Rows go back in time so rarely where a clock is set back: at most once in so many times.
+_RARE_FALLS = 10
 #: Labels that a column has at most, and rows for each of them at least.
 _MOST_LABELS, _ROWS_A_LABEL = 40, 5
 #: Shares of a column of texts that must be numbers: where its name is that of a value, and elsewhere.
@@ -425,7 +427,8 @@ def _measured(path: Path, seen: _Seen) -> Measured:
     cleared = unit_of(seen.columns.value) not in _UNITS_OF_POWER  # power falls
     runs = runs_of(codes, instants, seen.numbers[known])
     rises = are_counters(runs, cleared=cleared)
-    if not rises and falls.size and (falls[0] - falls[1] < HOUR_US).all():
+    few = 0 < _RARE_FALLS * falls.shape[1] <= len(np.unique(instants))  # else the rows are in another order of time
+    if not rises and few and (falls[0] - falls[1] < HOUR_US).all():
         # a clock set back has an hour twice, and the rows alone tell which of two counts is the later one
         by_rows = runs_of(codes, np.arange(len(codes)), seen.numbers[known])
         if rises := are_counters(by_rows, cleared=cleared):

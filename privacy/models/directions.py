@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -285,27 +285,44 @@ class ByCouplings(Direction):
     @property
     def curve(self) -> MixingCurve:
         """The total variations of its products, of so many kernels that the longest have forgotten, or 8192 or more."""
-        most = STEPS[-1]
-        while True:
-            steps = longer_steps(most)
-            found = self.variations(steps)
-            if found[-1] <= FORGOTTEN or most >= _MOST_STEPS:
-                return MixingCurve(tuple(zip(steps, found.tolist(), strict=True)))
-            # so the products are made anew three times at most, and not for chains that forget soon
-            most = min(_MOST_STEPS, 8 * most)
+        found: list[tuple[int, float]] = []
+        steps = longer_steps(_MOST_STEPS)
+        for wanted, eta in zip(steps, self._varied(steps), strict=True):
+            found.append((wanted, eta))
+            if wanted >= STEPS[-1] and eta <= FORGOTTEN:
+                break
+        return MixingCurve(tuple(found))
 
     def variations(self, steps: Sequence[int]) -> FloatArray:
         """The largest total variation between rows of products of so many kernels, rounded up; steps ascending."""
-        found: list[float] = []
-        power, done = np.broadcast_to(np.eye(self.shape[-1]), self.kernels.shape), 0
+        return np.fromiter(self._varied(steps), dtype=float, count=len(steps))
+
+    def _varied(self, steps: Sequence[int]) -> Iterator[float]:
+        power, done, least = np.broadcast_to(np.eye(self.shape[-1]), self.kernels.shape), 0, 1.0
         for wanted in steps:
-            for _ in range(wanted - done):
-                power = self.further(power)
+            more = wanted - done
+            if more <= STEPS[-1]:
+                for _ in range(more):
+                    power = self.further(power)
+            else:
+                power = self._joined(power, done, self._product(more))
             done = wanted
             largest = max(variation(rows[live]) for rows, live in zip(power, self.live, strict=True))
-            found.append(min(1.0, largest + lost_variation(self.shape[-1], wanted) + wanted * self.rounding))
-        # it never rises in truth: what it rises by is rounding
-        return np.minimum.accumulate(found)
+            # it never rises in truth: what it rises by is rounding
+            least = min(least, largest + lost_variation(self.shape[-1], wanted) + wanted * self.rounding)
+            yield least
+
+    def _product(self, count: int) -> FloatArray:
+        """The products of so many kernels, by halves: no more products of matrices than one by one."""
+        if count == 1:
+            return self.kernels
+        half = self._product(count // 2)
+        whole = self._joined(half, count // 2, half)
+        return self.further(whole) if count % 2 else whole
+
+    def _joined(self, power: FloatArray, done: int, more: FloatArray) -> FloatArray:
+        """The products of ``done`` kernels, each with the one that ``more`` has of the slot it leads to."""
+        return power @ more[(np.arange(len(power)) + self.step * done) % len(more)]
 
     @property
     def coupled(self) -> tuple[int, int]:

@@ -265,5 +265,11 @@ def test_each_new_connection_to_a_server_has_the_password_that_is_in_the_file(
                 file.write_text(f"{text}\n", encoding="utf-8")
             with pytest.raises(StoreAway):
                 store.domains()
+    monkeypatch.setenv("PASSWORD", "among the parameters")
+    for parameter in ("?password=${PASSWORD}", ""):
+        with Store(f"postgresql://me@host/db{parameter}") as store, pytest.raises(StoreAway):
+            store.domains()
+    assert given[4:] == [("among the parameters", "none"), (None, "none")]
+    given = given[:4]
     # while the file is being replaced the one read before is used; a key with a password never asks for it
     assert given == [("old", "none"), ("new", "none"), ("new", "none"), ("newest", "none")]

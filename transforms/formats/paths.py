@@ -221,7 +221,7 @@ def _listed(where: str) -> Found:
     def may_hold(folder: str) -> bool:
         depth = folder.count("/")
         is_way = depth >= deep or (depth < len(parts) - 1 and matching[depth].match(folder) is not None)
-        return is_way and not _is_hidden(folder, parts[: deep + 1])
+        return is_way and not _is_hidden(folder, parts, is_folder=True)
 
     found, folders = Found(), [fixed_folder(pattern)]
     while folders:
@@ -244,16 +244,18 @@ def _listed(where: str) -> Found:
     return found
 
 
-def _is_hidden(path: str, parts: list[str]) -> bool:
+def _is_hidden(path: str, parts: list[str], *, is_folder: bool = False) -> bool:
     """Whether a wildcard of a pattern would stand for the dot at the beginning of a name, as it does in no shell.
 
     Such names are what other programs keep beside the data: files that are not whole yet, and those that hold the
-    attributes of another. Behind a part with ``**``, which stands for any depth, only the last one can name the dot.
+    attributes of another. Behind a part with ``**``, which stands for any depth, folders may have it as soon as one of
+    the parts between that and the last has it.
     """
     names = path.split("/")
     deep = next((n for n, part in enumerate(parts) if "**" in part), len(parts))
-    last = parts[deep + 1 :][-1:]
-    wanted = [*parts[: deep + 1], *(["*"] * (len(names) - deep - 1 - len(last))), *last]
+    last = [] if is_folder else parts[deep + 1 :][-1:]
+    between = ".*" if any(part[:1] == "." for part in parts[deep + 1 : -1]) else "*"
+    wanted = [*parts[: deep + 1], *([between] * (len(names) - deep - 1 - len(last))), *last]
     return any(name[:1] == "." and want[:1] != "." for name, want in zip(names, wanted, strict=False))
 
 

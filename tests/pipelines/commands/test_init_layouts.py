@@ -374,6 +374,15 @@ def test_a_counter_is_seen_where_a_clock_set_back_doubles_an_hour(tmp_path: Path
     assert (found["rejected"], found["contradicting"], found["fell"]) == ([], 0, {})
 
 
+def test_a_level_that_falls_is_no_counter_where_the_newest_rows_come_first(tmp_path: Path) -> None:
+    rows = [
+        f"{m},{START + slot * dt.timedelta(minutes=15):%Y-%m-%d %H:%M},{1000 - m - slot}"
+        for m in (1, 2)
+        for slot in reversed(range(192))
+    ]
+    assert not begun(tmp_path, "meter,time,level", rows).ended(0).said("read as a meter's counter")
+
+
 def test_a_missing_settings_folder_is_created(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
     assert call("init", tmp_path / "x.csv", "-o", tmp_path / "north" / "settings.yaml").code == 0

@@ -349,6 +349,22 @@ def test_what_is_no_number_is_not_read_as_independence(eta):
         DobrushinBounds([(1, eta)], [(1, 0.5)])
 
 
+def test_blocks_of_many_slots_have_the_variations_of_products_one_by_one():
+    generator = np.random.default_rng(29)
+    for slots, states in ((1, 3), (7, 4)):
+        slow = 0.99 * np.eye(states) + 0.01 * generator.dirichlet(np.ones(states), (slots, states))
+        for kernel in PeriodicChain(slow).both_ways:
+            curve = kernel.curve.eta
+            assert 64 < curve[-1][0] < 8192
+            assert curve[-1][1] <= 1e-3 < curve[-2][1]
+            power, expected = np.broadcast_to(np.eye(states), slow.shape), {}
+            for steps in range(1, curve[-1][0] + 1):
+                power = kernel.transitions @ np.roll(power, -kernel.step, axis=0)
+                expected[steps] = max(np.abs(one[:, None] - one[None]).sum(axis=2).max() / 2 for one in power)
+            for steps, eta in curve:
+                assert expected[steps] - 1e-15 <= eta <= expected[steps] + 1e-8
+
+
 def test_curves_and_their_closed_form_have_the_digits_of_plain_loops():
     generator = np.random.default_rng(27)
     for slots, states in ((1, 2), (1, 5), (3, 3), (48, 2)):

@@ -557,10 +557,11 @@ def test_dead_links_linked_folders_and_empty_files_are_counted_and_named(tmp_pat
         ("**/*.csv", ["s/c.csv", "s/t/g.csv"], ["s/.d.csv", "s/t/.f.csv"]),
         ("s/**/.*.csv", ["s/t/.f.csv"], []),
         ("s/**.csv", ["s/c.csv", "s/t/g.csv"], ["s/.d.csv", "s/t/.f.csv"]),
+        ("**/.r/*.csv", ["s/t/.r/i.csv"], []),
     ],
 )
 def test_no_wildcard_stands_for_the_dot_at_the_beginning_of_a_name(tmp_path, monkeypatch, pattern, shown, hidden):
-    for name in ("a.csv", ".b.csv", "s/c.csv", "s/.d.csv", "s/t/g.csv", "s/t/.f.csv", ".h/e.csv"):
+    for name in ("a.csv", ".b.csv", "s/c.csv", "s/.d.csv", "s/t/g.csv", "s/t/.f.csv", "s/t/.r/i.csv", ".h/e.csv"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("id,ts,kwh\n")
     found = present([f"{tmp_path}/{pattern}"])
