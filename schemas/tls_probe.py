@@ -63,7 +63,7 @@ def mismatch(host: str, port: int, *, tls: bool, plain: Callable[[str, int], boo
 def wrong_port(servers: str, options: Mapping[str, Any]) -> str | None:
     """What the brokers' port speaks where it is not what ``security.protocol`` says, and what to set; else ``None``.
 
-    Of several servers the first that answers something else is told.
+    The answer names the first of several servers that speaks another protocol.
     """
     protocol = str(options.get("security.protocol", "PLAINTEXT")).upper()
     tls, sasl = protocol.endswith("SSL"), "SASL_" if protocol.startswith("SASL_") else ""

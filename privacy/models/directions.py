@@ -45,9 +45,10 @@ def _sparse() -> Any:
 #: Steps whose total variation is used; those between lower the result by at most 0.4 %.
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
-#: Steps beyond those, for chains that forget slowly, and what is so small that further ones add nothing.
-_MOST_STEPS = 2**13
-FORGOTTEN = 1e-3
+#: These and further ones, each half as many again, for chains that forget slowly.
+_LONG_STEPS = (*STEPS, 96, 144, 216, 324, 486, 729, 1_093, 1_639, 2_458, 3_687, 5_530, 8_295)
+#: Total variation, or odds, after which further steps add nothing.
+_FORGOTTEN = 1e-3
 
 #: A chance below it may have lost digits, and no odds are known of it.
 _FAINT = 2.0**-960
@@ -82,14 +83,6 @@ _MOST_POWERS = 20_000
 #: Iterations under held couplings, and the relative change at which they end.
 _MOST_DESCENTS = 3_000
 _STILL = 1e-12
-
-
-def longer_steps(most: int) -> list[int]:
-    """STEPS, and further ones up to the first that is not below the most, each half as many again."""
-    found = [*STEPS]
-    while found[-1] < most:
-        found.append(found[-1] * 3 // 2)
-    return found
 
 
 class NotContracting(PrivacyError):  # noqa: N818 - says what the kernel lacks
@@ -286,10 +279,9 @@ class ByCouplings(Direction):
     def curve(self) -> MixingCurve:
         """The total variations of its products, of so many kernels that the longest have forgotten, or 8192 or more."""
         found: list[tuple[int, float]] = []
-        steps = longer_steps(_MOST_STEPS)
-        for wanted, eta in zip(steps, self._varied(steps), strict=True):
-            found.append((wanted, eta))
-            if wanted >= STEPS[-1] and eta <= FORGOTTEN:
+        for steps, eta in zip(_LONG_STEPS, self._varied(_LONG_STEPS), strict=True):
+            found.append((steps, eta))
+            if steps >= STEPS[-1] and eta <= _FORGOTTEN:
                 break
         return MixingCurve(tuple(found))
 
@@ -624,10 +616,8 @@ class AnyStart(OneNumber):
     def of(cls, transitions: Sequence[FloatArray]) -> AnyStart:
         """The numbers of some kernels, each the same in every slot: of each C_m the largest."""
         found: list[tuple[int, float]] = []
-        powers, done, largest = [np.eye(len(one)) for one in transitions], 0, math.inf
-        for steps in longer_steps(_MOST_STEPS):
-            if steps > STEPS[-1] and largest <= FORGOTTEN:
-                break
+        powers, done = [np.eye(len(one)) for one in transitions], 0
+        for steps in _LONG_STEPS:
             further = (np.linalg.matrix_power(one, steps - done) for one in transitions)
             powers = [power @ more for power, more in zip(powers, further, strict=True)]
             done = steps
@@ -635,6 +625,8 @@ class AnyStart(OneNumber):
             if math.isfinite(largest):
                 # each product adds a rounding to an entry for each state, and four entries are in the odds
                 found.append((steps, largest + max(_OUTWARD, 4 * steps * (len(transitions[0]) + 2) * 2.0**-53)))
+            if steps >= STEPS[-1] and largest <= _FORGOTTEN:
+                break
         return cls(tuple(found))
 
     def value(self, density: float) -> float:

@@ -216,7 +216,7 @@ def _listed(where: str) -> Found:
     # what a file must match, and the folders at each depth
     matching = [re.compile(FileSystem.translate_pattern("/".join(parts[: n + 1]))) for n in range(len(parts))]
     # from the part on that stands for any depth every folder may hold one
-    deep = next((n for n, part in enumerate(parts) if "**" in part), len(parts))
+    deep = _any_depth(parts)
 
     def may_hold(folder: str) -> bool:
         depth = folder.count("/")
@@ -251,12 +251,16 @@ def _is_hidden(path: str, parts: list[str], *, is_folder: bool = False) -> bool:
     attributes of another. Behind a part with ``**``, which stands for any depth, folders may have it as soon as one of
     the parts between that and the last has it.
     """
-    names = path.split("/")
-    deep = next((n for n, part in enumerate(parts) if "**" in part), len(parts))
+    names, deep = path.split("/"), _any_depth(parts)
     last = [] if is_folder else parts[deep + 1 :][-1:]
     between = ".*" if any(part[:1] == "." for part in parts[deep + 1 : -1]) else "*"
     wanted = [*parts[: deep + 1], *([between] * (len(names) - deep - 1 - len(last))), *last]
     return any(name[:1] == "." and want[:1] != "." for name, want in zip(names, wanted, strict=False))
+
+
+def _any_depth(parts: list[str]) -> int:
+    """Which part of a pattern stands for any depth of folders; their number where none does."""
+    return next((n for n, part in enumerate(parts) if "**" in part), len(parts))
 
 
 #: Errors at a path where nothing is.

@@ -296,7 +296,7 @@ def test_a_walk_that_takes_more_than_64_slots_has_a_bound_from_any_start():
     shifts = logs[:, :, None] - logs[:, None, :]
     assert odds >= np.ptp(shifts, axis=0).max() * (1 - TINY)
     assert math.isfinite(found.value(1e-6))
-    # all along the walk the two ends are told apart by 64 slots, and not by the longest blocks
+    # 64 slots tell the two ends of the walk apart, and the longest blocks do not
     for belief in (AnyInitial([walk]), MarkovChain(walk)):
         density = grid_density(belief, 1.0)
         assert density > 0
