@@ -495,9 +495,12 @@ def priced_unless_above(
 
 
 def _like(slot: int, line: Timeline, view: View) -> int | None:
-    """A slot, or the one like it of the period that a view is about; None where the view has none."""
+    """A slot, or the one like it of the period that a view is about; None where the view or its line has none.
+
+    The line of a period ends with its last charge, and a gap that is longer than what a slot sees comes after it.
+    """
     if view.open_left and view.first is not None and view.stop is not None:
-        return view.first + (slot - view.first) % (view.stop - view.first)
+        slot = view.first + (slot - view.first) % (view.stop - view.first)
     within = bool(line.count) and line.slots[0] <= slot < line.slots[-1]
     within &= (view.first is None or view.first <= slot) and (view.stop is None or slot < view.stop)
     return slot if within else None

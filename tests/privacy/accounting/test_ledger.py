@@ -395,6 +395,14 @@ def test_quilts_are_left_out_of_a_schedule_only_where_they_lose_more(data):
         assert priced_unless_above(pricer, density, asked, slot, whole) == whole
 
 
+def test_a_long_gap_between_windows_of_a_chain_that_forgets_at_once_is_priced():
+    chain, asked = MarkovChain([[0.5, 0.5], [0.5, 0.5]]), Schedule(4, 9, -1, None, 0.5)
+    for start in range(9):
+        ledger = Ledger(chain)
+        ledger.charge(start, start + 1, 0.75)
+        assert ledger.extended_loss([asked]) == pytest.approx(1.25 if start % 9 in (8, 0, 1, 2) else 0.75)
+
+
 def test_a_chain_that_nearly_alternates_needs_no_quilts_of_all_its_slots(monkeypatch):
     ledger = Ledger(MarkovChain([[0.001, 0.999], [0.99, 0.01]]))
     asked = [Schedule(size=48, every=48, start=0, stop=None, epsilon_dp=0.01)]
