@@ -30,7 +30,7 @@ from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, parse_duration, said_duration
 from ...store.accounts import priced
 from ...store.address import StoreAddress
-from ...store.errors import BudgetRefused, SharedSeries, StoreError, enough_for
+from ...store.errors import BudgetRefused, StoreError, enough_for
 from ...store.specs import Registration
 from ...store.store import Store
 from ...transforms.checks import STAND_IN_TEXT, check_plan, count_error, error_shares, fewest_slots, noise_problem
@@ -199,36 +199,41 @@ def course_of(
     if words:
         return Course.stopped(" and ".join(words))
     try:
-        look = _look_for_lost(settings, live=live)
-    except (CommandError, SettingsError, StoreError) as error:
-        if not (history_lost and isinstance(error, ReplacedError)):
-            return Course.stopped(error)
-        look = "it goes on without the history that was lost (--history-lost), and marks the account for ever"
-    try:
+        look = _look_for_lost(settings, live=live, history_lost=history_lost)
         check_ledger(plan.address, undone=True)
-    except StoreError as error:
+    except (CommandError, SettingsError, StoreError) as error:
         return Course.stopped(error)
-    found = _course(plan, roster, account, admitted, before, live=live)
+    try:
+        found = _course(plan, roster, account, admitted, before, live=live)
+    except BudgetRefused as error:
+        found = Course(ExitCode.REFUSED, f"nothing is published: {error}")
+    except StoreError as error:
+        found = Course.stopped(error)
     return replace(found, more=look)
 
 
-def _look_for_lost(settings: Settings, *, live: bool) -> str:
+def _look_for_lost(settings: Settings, *, live: bool, history_lost: bool) -> str:
     """See that the ledger is the one that the job knew, as a run does, and say what was not looked at.
 
     Raises:
-        ReplacedError: it is gone, another one, or an older copy.
+        ReplacedError: it is gone, another one, or an older copy, and not said to be lost.
         CommandError, SettingsError: the sink cannot be read, or is not one of this query.
     """
     look, ids = "", list[str]()
-    with with_newest(settings):
-        if settings.sink is not None and live:
-            look = "the run also compares the sink with the ledger, which a dry run of a live job does not"
-        elif any(_may_be_there(settings, one.path) for one in (settings.sink, settings.rejects) if one is not None):
-            from ..connectors.files import check_rejects, released_ids  # noqa: PLC0415 - with Beam, see dry
+    try:
+        with with_newest(settings):
+            if settings.sink is not None and live:
+                look = "the run also compares the sink with the ledger, which a dry run of a live job does not"
+            elif any(_may_be_there(settings, one.path) for one in (settings.sink, settings.rejects) if one is not None):
+                from ..connectors.files import check_rejects, released_ids  # noqa: PLC0415 - with Beam, see dry
 
-            check_rejects(settings)
-            ids = released_ids(settings)
-        known_history(settings, Memory(settings), ids)
+                check_rejects(settings)
+                ids = released_ids(settings)
+            known_history(settings, Memory(settings), ids)
+    except ReplacedError:
+        if not history_lost:
+            raise
+        look = "it goes on without the history that was lost (--history-lost), and marks the account for ever"
     return look
 
 
@@ -239,40 +244,24 @@ def _may_be_there(settings: Settings, path: str) -> bool:
 def _course(
     plan: Plan, roster: Roster | None, account: Standing, admitted: int | None, before: OnRecord, *, live: bool
 ) -> Course:
+    """What follows from the ledger as it is; a run stops by the errors of the store."""
     if not account.exists:
-        return _published(0, admitted) if not plan.also else _course_in_new_ledger(plan)
+        if not plan.also:
+            return _published(0, admitted)
+        with TemporaryDirectory() as folder:  # queries are registered together, or not at all
+            address = StoreAddress(f"sqlite:///{folder}/ledger.db")
+            return _course_of_record(register(replace(plan, address=address).opened(), trial=True), 0)
     if not (live or plan.resolved or before.registration is not None):
-        if roster is not None and (apart := _apart(plan, roster)) is not None:
-            return Course.stopped(apart)
+        if roster is not None:
+            _check_apart(plan, roster)
         return Course(None, "the schedule or the roster comes from the data: known once they are read")
-    return _course_by_trial(plan, len(before.complete))
+    return _course_of_record(register(plan, trial=True), len(before.complete))
 
 
-def _course_by_trial(plan: Plan, complete: int) -> Course:
-    try:
-        made = register(plan, trial=True)
-    except BudgetRefused as error:
-        return Course(ExitCode.REFUSED, f"nothing is published: {error}")
-    except StoreError as error:
-        return Course.stopped(error)
-    return _course_of_record(made, complete)
-
-
-def _course_in_new_ledger(plan: Plan) -> Course:
-    """That of queries which are registered together, or not at all."""
-    with TemporaryDirectory() as folder:
-        address = StoreAddress(f"sqlite:///{folder}/ledger.db")
-        return _course_by_trial(replace(plan, address=address).opened(), 0)
-
-
-def _apart(plan: Plan, roster: Roster) -> StoreError | None:
-    """What refuses the series of a roster whose windows are not known yet."""
-    try:
-        with Store(plan.address) as store:
-            store.check_apart(plan.domain, roster.series)
-    except SharedSeries as error:
-        return error
-    return None
+def _check_apart(plan: Plan, roster: Roster) -> None:
+    """Refuse series of a roster whose windows are not known yet, as a registration would."""
+    with Store(plan.address) as store:
+        store.check_apart(plan.domain, roster.series)
 
 
 def _course_of_record(made: Registration, complete: int) -> Course:
@@ -416,11 +405,19 @@ class Noise:
     # the noise of each length that windows of the schedule have; empty where all have the same
     by_length: tuple[NoiseOfLength, ...]
     epsilon_dp: float  # loss per slot of one histogram
+    certified: bool  # whether it rests on a certificate of the forward-backward account
+    # a sigma below which raw counts of an endless stream lose more than epsilon; None if not known
+    lower_bound: float | None
+    # sigma that mqm-exact and mqm-approx would need for the same belief, where they have an answer and the noise is of
+    # another account
+    by_quilts: dict[str, float]
 
     @classmethod
-    def of(cls, plan: Plan, noisiest: Plan) -> Noise:
-        """That of a plan, given it as the windows have it that need most."""
-        calibration, noisy = noisiest.calibration, noisiest.noisy
+    def of(cls, plan: Plan) -> Noise:
+        """That of a plan."""
+        noisiest = max((plan.of_length(slots) for slots in plan.schedule.own_lengths), key=lambda one: one.scale)
+        calibration, noisy, certified = noisiest.calibration, noisiest.noisy, bool(noisiest.calibration.certificates)
+        believed = belief_from_dict(plan.domain.belief)
         return cls(
             mechanism=calibration.method,
             guarantee=plan.domain.guarantee,
@@ -437,6 +434,9 @@ class Noise:
             half_width_95=noisy.half_width(0.95),
             by_length=NoiseOfLength.planned(plan),
             epsilon_dp=noisy.epsilon_dp,
+            certified=certified,
+            lower_bound=calibration.lower_bound,
+            by_quilts=by_quilts(believed, plan.epsilon, calibration.length) if certified else {},
         )
 
     @property
@@ -454,40 +454,77 @@ class Noise:
             text += "; counts add up to the public total" + ("" if self.classes == 1 else " of each class")
         return text
 
+    @property
+    def quilt_text(self) -> str:
+        """What it rests on, in words."""
+        left, right = self.quilt["left"], self.quilt["right"]
+        if self.mechanism == METHODS["entry-dp"].label:
+            return "none: a slot is hidden from itself only, and what its neighbours tell of it is in the loss below"
+        if self.certified:
+            least = ""
+            if self.lower_bound is not None:
+                least = f"; below sigma {self.lower_bound:.4f} no such noise would do for counts of every slot"
+            return f"none: a certificate of the forward-backward account bounds every slot{least}"
+        if left is None and right is None:
+            why = "" if self.mechanism == "group-dp" else "the window is too short for one, so "
+            return f"none: {why}the noise is that of group privacy over the whole window"
+        back = "the start" if left is None else f"{left} slots back"
+        ahead = "the end" if right is None else f"{right} slots ahead"
+        return f"from {back} to {ahead}, influence {self.influence:.4g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Histograms:
+    """The histograms of each window, and how large the expected error is in them."""
+
+    key_kind: str | None  # ``series`` or ``group``; ``None`` while the roster comes from the data
+    keys: int | None  # histograms per window
+    members: tuple[int, int] | None  # fewest and most series in a histogram
+    # cells of the smallest histogram, of the class with the fewest slots in a window, divided by the states;
+    # ``None`` without a roster
+    cells_per_bin: float | None
+    relative_error: float | None  # expected error over that number
+    # expected error over an evenly filled bin, median of the histograms; of a single series' where no roster is known
+    median_share: float
+
+    @classmethod
+    def of(cls, plan: Plan, roster: Roster | None) -> Histograms:
+        """Those of a plan, for a roster if one is known."""
+        share = float(np.median(error_shares(plan, roster)))
+        if roster is None:
+            return cls(None, None, None, None, None, share)
+        least, most = int(roster.members.min()), int(roster.members.max())
+        cells = fewest_slots(plan) * least / plan.histogram.size
+        return cls(roster.kind, len(roster.keys), (least, most), cells, count_error(plan) / cells, share)
+
+    @property
+    def text(self) -> str:
+        """How many there are, and of whom, in words."""
+        if self.keys is None or self.members is None:
+            return "every series of the data"
+        least, most = self.members
+        series = f"{least:,} series" if least == most else f"{least:,} to {most:,} series"
+        return plural(self.keys, f"{self.key_kind} histogram") + (f" of {series}" if self.key_kind == "group" else "")
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """What ``run`` would do.
 
-    As plain JSON, the windows and the noise are not apart from the rest.
+    As plain JSON, the windows, the histograms and the noise are not apart from the rest.
     """
 
     query: str  # the query's name
     domain: str  # the domain's name
     labels: tuple[str, ...]
     schedule: Windows
-    key_kind: str | None  # ``series`` or ``group``; ``None`` while the roster comes from the data
-    keys: int | None  # histograms per window
-    members: tuple[int, int] | None  # fewest and most series in a histogram
+    histograms: Histograms
     noise: Noise
-    # cells of the smallest histogram, of the class with the fewest slots in a window, divided by the states;
-    # ``None`` without a roster
-    cells_per_bin: float | None
-    relative_error: float | None  # expected error over that number
-    schedule_loss: float  # loss of the whole schedule on an empty account, epsilon
-    cost: Cost  # the same beside what the noise was calibrated to, and how long an event is protected
-    certified: bool  # whether the noise rests on a certificate of the forward-backward account
-    # a sigma below which raw counts of an endless stream lose more than epsilon; None if not known
-    lower_bound: float | None
-    # expected error over an evenly filled bin, median of the histograms; of a single series' where no roster is known
-    median_share: float
+    cost: Cost  # what all windows cost, what the noise was calibrated to, and how long an event is protected
     # how much the noise is, and what would help, one line each; empty where the error is within ``most_error``
     hopeless: tuple[str, ...]
     stand_in: bool  # whether the belief is a stand-in
     run: Course  # what ``run`` will do without another word, with its exit code, as far as that is known
-    # sigma that mqm-exact and mqm-approx would need for the same belief, where they have an answer and the noise is of
-    # another account
-    by_quilts: dict[str, float]
     naive_loss: float | None  # the windows' epsilons added up, as if nothing were known about composition
     budget: float  # on record, or that of the settings where none is
     set_budget: float  # that of the settings
@@ -501,9 +538,9 @@ class Forecast:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form; a loss without a bound is null, and what is for the operator only in ``operator_only``."""
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {"schedule_loss": self.cost.loss}
         for name, value in asdict(self).items():
-            found |= value if name in ("schedule", "noise") else {name: value}
+            found |= value if name in ("schedule", "histograms", "noise") else {name: value}
         return finite(found | {"operator_only": {"of_history": found.pop("of_history")}})
 
 
@@ -516,37 +553,22 @@ def forecast(
     accepted: Accepted = Accepted(),  # noqa: B008 - a frozen value
 ) -> Forecast:
     """Say what a job will do, with the words of the operator."""
-    schedule = plan.schedule
-    noisiest = max((plan.of_length(slots) for slots in schedule.own_lengths), key=lambda one: one.scale)
-    calibration = noisiest.calibration
     endless = live or goes_on(settings)
     roster = constant_roster(settings) if plan.roster is None else plan.roster
     charged = _charged(plan, 1 if roster is None else roster.multiplicity)
-    believed = belief_from_dict(plan.domain.belief)
-    cost = Cost.of(plan, charged)
     account = standing_of(plan, roster)
     budget = plan.domain.budget if account.budget is None else account.budget
-    admitted = Ledger(believed, budget).admitted_prefix(charged)
-    allowed = None if admitted is None else replace(charged, stop=admitted).windows
+    stop = Ledger(belief_from_dict(plan.domain.belief), budget).admitted_prefix(charged)
+    admitted = None if stop is None else replace(charged, stop=stop).windows
     hopeless = noise_problem(plan)
-    members = None if roster is None else (int(roster.members.min()), int(roster.members.max()))
-    cells = None if members is None else fewest_slots(plan) * members[0] / plan.histogram.size
     return Forecast(
         query=plan.query_name,
         domain=plan.domain.name,
         labels=plan.histogram.labels,
         schedule=Windows.of(plan, endless=endless),
-        key_kind=None if roster is None else roster.kind,
-        keys=None if roster is None else len(roster.keys),
-        members=members,
-        noise=Noise.of(plan, noisiest),
-        cells_per_bin=cells,
-        relative_error=None if cells is None else count_error(plan) / cells,
-        schedule_loss=cost.loss,
-        cost=cost,
-        certified=bool(calibration.certificates),
-        lower_bound=calibration.lower_bound,
-        median_share=float(np.median(error_shares(plan, roster))),
+        histograms=Histograms.of(plan, roster),
+        noise=Noise.of(plan),
+        cost=Cost.of(plan, charged),
         hopeless=hopeless,
         stand_in=plan.stand_in,
         run=course_of(
@@ -554,18 +576,17 @@ def forecast(
             plan,
             roster,
             account,
-            allowed,
+            admitted,
             live=endless,
             hopeless=bool(hopeless),
             history_lost=history_lost,
             accepted=accepted,
         ),
-        by_quilts=by_quilts(believed, plan.epsilon, calibration.length) if calibration.certificates else {},
-        naive_loss=len(schedule) * plan.epsilon if schedule.bounded else None,
+        naive_loss=len(plan.schedule) * plan.epsilon if plan.schedule.bounded else None,
         budget=budget,
         set_budget=plan.domain.budget,
         account=account,
-        admitted=allowed,
+        admitted=admitted,
         from_data=left_to_data(plan, settings, live=endless),
         assumptions=assumptions(plan),
         of_history=of_history(plan),
@@ -663,25 +684,21 @@ def show(console: Console, said: Forecast) -> None:
     """Print a forecast."""
     noise = said.noise
     heading(console, f"{said.query} over {said.domain}: nothing was read, nothing is charged")
-    keys = "every series of the data" if said.keys is None else plural(said.keys, f"{said.key_kind} histogram")
-    if said.members is not None and said.key_kind == "group":
-        least, most = said.members
-        keys += f" of {least:,} series" if least == most else f" of {least:,} to {most:,} series"
-    quilts = ", ".join(f"{name} {sigma:.1f}" for name, sigma in said.by_quilts.items())
+    quilts = ", ".join(f"{name} {sigma:.1f}" for name, sigma in noise.by_quilts.items())
     facts(
         console,
         [
             ("schedule", said.schedule.text),
             ("", said.schedule.span),
-            ("publishes", f"{keys}, {_counts(said)}: {', '.join(said.labels)}"),
+            ("publishes", f"{said.histograms.text}, {_counts(said)}: {', '.join(said.labels)}"),
             ("noise", noise.text),
-            ("quilt", _quilt(said)),
+            ("quilt", noise.quilt_text),
             *([("by quilts", f"sigma by {quilts}")] if quilts else []),
             ("scale", noise.scale_text),
             ("expected error", f"{number(noise.expected_error)} cells a count; 95 % within {noise.half_width_95:,}"),
             *(("" if at else "by length", one.text) for at, one in enumerate(noise.by_length)),
             ("per bin" if noise.classes == 1 else "per cell", _relative(said)),
-            ("loss", f"{said.schedule_loss:.9g} for the whole schedule; {_naive(said)}"),
+            ("loss", f"{said.cost.loss:.9g} for the whole schedule; {_naive(said)}"),
             *([] if said.cost.calibration is None else [("", said.cost.calibration)]),
             ("event", said.cost.protection),
             ("budget", _budget(said)),
@@ -709,24 +726,6 @@ def show(console: Console, said: Forecast) -> None:
         notes(console, said.of_history)
 
 
-def _quilt(said: Forecast) -> str:
-    noise = said.noise
-    left, right = noise.quilt["left"], noise.quilt["right"]
-    if noise.mechanism == METHODS["entry-dp"].label:
-        return "none: a slot is hidden from itself only, and what its neighbours tell of it is in the loss below"
-    if said.certified:
-        least = ""
-        if said.lower_bound is not None:
-            least = f"; below sigma {said.lower_bound:.4f} no such noise would do for counts of every slot"
-        return f"none: a certificate of the forward-backward account bounds every slot{least}"
-    if left is None and right is None:
-        why = "" if noise.mechanism == "group-dp" else "the window is too short for one, so "
-        return f"none: {why}the noise is that of group privacy over the whole window"
-    back = "the start" if left is None else f"{left} slots back"
-    ahead = "the end" if right is None else f"{right} slots ahead"
-    return f"from {back} to {ahead}, influence {noise.influence:.4g}"
-
-
 def _counts(said: Forecast) -> str:
     classes = said.noise.classes
     if classes == 1:
@@ -736,10 +735,11 @@ def _counts(said: Forecast) -> str:
 
 
 def _relative(said: Forecast) -> str:
-    if said.cells_per_bin is None or said.relative_error is None:
-        return f"{said.median_share:.1%} of an evenly filled bin of a single series; more series in a group, less"
+    found = said.histograms
+    if found.cells_per_bin is None or found.relative_error is None:
+        return f"{found.median_share:.1%} of an evenly filled bin of a single series; more series in a group, less"
     where = "bin" if said.noise.classes == 1 else "bin of the smallest class"
-    return f"{said.relative_error:.1%} of an evenly filled {where} ({number(said.cells_per_bin)} cells)"
+    return f"{found.relative_error:.1%} of an evenly filled {where} ({number(found.cells_per_bin)} cells)"
 
 
 def _naive(said: Forecast) -> str:

@@ -437,7 +437,7 @@ OPENINGS: dict[str, Opened | None] = {
     "pipelines/on_record.py:with_ledger": lambda settings, _: on_record.with_ledger(settings, history_lost=True),
     "pipelines/on_record.py:_lost": None,  # asks for what is at the address, whatever it is, to say so
     "pipelines/on_record.py:_lacks": None,
-    "pipelines/commands/dry_run.py:_apart": lambda _, plan: dry_run._apart(plan, Roster.of(["m1"])),
+    "pipelines/commands/dry_run.py:_check_apart": lambda _, plan: dry_run._check_apart(plan, Roster.of(["m1"])),
     "pipelines/commands/run.py:_remember": lambda settings, plan: batch._remember(
         on_record.Memory(settings), plan, underway=True
     ),

@@ -61,7 +61,7 @@ def test_months_with_noise_by_length_are_listed_one_by_one(tmp_path: Path) -> No
     ]
     ledger = Ledger(belief_from_dict(plan.domain.belief))
     spans = [(one.start, one.stop, plan.of_length(len(one)).noisy.epsilon_dp) for one in settings.schedule.windows()]
-    assert said.schedule_loss == pytest.approx(ledger.loss_of(spans), rel=1e-12)
+    assert said.cost.loss == pytest.approx(ledger.loss_of(spans), rel=1e-12)
     printed = call("run", "--dry-run", path)
     assert printed.said("by length")
     assert printed.said("1,344 slots (4w): scale ")
