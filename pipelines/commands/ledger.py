@@ -307,21 +307,20 @@ def export(text: str, folder: Path, kind: str) -> None:
         console.print(f"{accounts}: {plural(len(domains), 'account')}", soft_wrap=True)
 
 
+_AS_PRINTED = "give DOMAIN=HEAD as `quiltstream ledger verify` printed it"
+
+
 def verify(text: str, expected: Sequence[str], *, as_json: bool) -> None:
     """Read a whole ledger for damage and print the heads of its domains."""
     heads: dict[str, list[Head]] = {}
     for one in expected:
         domain, equals, head = one.rpartition("=")
         if not equals:
-            raise CommandError(
-                f"--expect {one}: there is no `=` in it; give DOMAIN=HEAD as `quiltstream ledger verify` printed it"
-            )
+            raise CommandError(f"--expect {one}: there is no `=` in it; {_AS_PRINTED}")
         try:
             heads.setdefault(domain, []).append(Head.parse(head))
         except ValueError as error:
-            raise CommandError(
-                f"--expect {one}: {error}; give DOMAIN=HEAD as `quiltstream ledger verify` printed it"
-            ) from None
+            raise CommandError(f"--expect {one}: {error}; {_AS_PRINTED}") from None
     with _open(text) as store:
         found = store.verify(heads)
     if as_json:
@@ -483,7 +482,7 @@ def change_belief(text: str, domain: str, path: Path, instant: str | None, *, as
             later = _later(store, held, change)
             if later is None:
                 raise
-            raise CommandError(f"{refusal}; the budget allows {later.text}", ExitCode.REFUSED) from refusal
+            raise CommandError(f"{refusal}; the budget allows {later[1]}", ExitCode.REFUSED) from refusal
     paragraph(
         results(),
         f"{domain}: the loss of everything charged was {done.before:.9g} and is {done.after:.9g}; with everything "
@@ -492,36 +491,23 @@ def change_belief(text: str, domain: str, path: Path, instant: str | None, *, as
     )
 
 
-def _price(cost: Changed, said: DomainSummary, later: _Later | None) -> str:
+def _price(cost: Changed, said: DomainSummary, later: tuple[Changed, str] | None) -> str:
     """What a change costs, in words, and the change from an instant on where that costs less."""
     text = (
         f"Everything charged costs {cost.before:.9g} epsilon now and {cost.after:.9g} then; with everything promised "
         f"{cost.reserved_before:.9g} now and {cost.reserved_after:.9g} then, of a budget of {said.budget:g}, of which "
         f"{max(0.0, said.budget - cost.reserved_after):.9g} stays free."
     )
-    if later is None or later.cost.reserved_after >= cost.reserved_after:
+    if later is None or later[0].reserved_after >= cost.reserved_after:
         return text
-    return f"{text} What costs less is {later.text}."
+    return f"{text} What costs less is {later[1]}."
 
 
-@dataclass(frozen=True)
-class _Later:
-    """The change to a belief that is believed alone from the first window on that is not charged."""
+def _later(store: Store, held: Sequence[Registration], change: BeliefChange) -> tuple[Changed, str] | None:
+    """What the same belief costs alone from the first window on without an entry, and that in words.
 
-    instant: str
-    cost: Changed
-
-    @property
-    def text(self) -> str:
-        """It in words."""
-        return (
-            f"--from {self.instant}, by which the old belief holds until then and this one alone from there on: "
-            f"{self.cost.after:.9g} for everything charged, {self.cost.reserved_after:.9g} with everything promised"
-        )
-
-
-def _later(store: Store, held: Sequence[Registration], change: BeliefChange) -> _Later | None:
-    """The same belief from the first window on without an entry; ``None`` where it cannot be, or is from an instant."""
+    ``None`` where it cannot be, or the change is from an instant.
+    """
     if change.slot is not None:
         return None
     spec, slot = held[0].domain, max(map(store.next_start, held))
@@ -529,7 +515,10 @@ def _later(store: Store, held: Sequence[Registration], change: BeliefChange) -> 
         cost = store.price_change(spec.name, replace(change, kind="switched", slot=slot))
     except (BudgetRefused, StoreError):
         return None
-    return _Later(str(spec.instant(slot)), cost)
+    return cost, (
+        f"--from {spec.instant(slot)}, by which the old belief holds until then and this one alone from there on: "
+        f"{cost.after:.9g} for everything charged, {cost.reserved_after:.9g} with everything promised"
+    )
 
 
 def _model(path: Path) -> Model:
@@ -670,40 +659,40 @@ def _looks(store: Store, settings: Settings | None, published: Sequence[Path]) -
     said = {name: store.summary(name) for name in store.domains()}
     entries = store.entries()
     registered = {pair: held for pair in store.queries() if (held := store.registered(*pair)) is not None}
-    yield charges_look(entries, registered, said)
-    yield noise_look(registered)
+    differs = tuple(charges_that_differ(entries, registered, said))
+    yield Look("charges", f"density and decision of {len(entries):,} charges and refusals", differs)
+    differs = tuple(noise_that_differs(registered))
+    yield Look("noise", f"density and band by the exact scale; queries: {len(registered)}", differs)
     names = [pair for pair, held in registered.items() if held.query.mechanism != TRANSITIONS]
     released_pairs = {(one.name, query.name) for one in said.values() for query in one.queries if query.blocks}
     tables = [pa.Table.from_batches(store.releases(*pair)) for pair in names if pair in released_pairs]
     released = {row["release_id"]: row for table in tables for row in rows_from_batch(table)}
-    yield releases_look(released, entries)
+    differs = tuple(releases_that_differ(released, entries))
+    yield Look("releases", f"losses and totals of {plural(len(released), 'released row')}", differs)
     if settings is not None:
         yield _settings(settings, registered)
     yield from _published(settings, published, released)
 
 
-def charges_look(
+def charges_that_differ(
     entries: Sequence[LedgerEntry], registered: dict[tuple[str, str], Registration], said: dict[str, DomainSummary]
-) -> Look:
+) -> Iterator[Difference]:
     """What each entry says of its query: the density that is charged, and a decision that follows from the numbers."""
-    found: list[Difference] = []
     for entry in entries:
         held, row = registered[entry.domain, entry.query], f"entry {entry.sequence} of domain {entry.domain!r}"
         charged = held.query.of_length(entry.window_stop - entry.window_start).epsilon_dp
         if entry.epsilon_dp != charged:
-            found.append(Difference(row, f"epsilon_dp is {entry.epsilon_dp!r}, and its query is charged {charged!r}"))
+            yield Difference(row, f"epsilon_dp is {entry.epsilon_dp!r}, and its query is charged {charged!r}")
         fits = entry.loss_after <= entry.budget or same_loss(entry.loss_after, entry.budget)
         over = held.admitted_stop is not None and entry.window_stop > held.admitted_stop
         if entry.decision == "charged" and not fits and not said[entry.domain].closed:
-            found.append(Difference(row, f"it was charged, and {entry.loss_after!r} is above {entry.budget:g}"))
+            yield Difference(row, f"it was charged, and {entry.loss_after!r} is above {entry.budget:g}")
         if entry.decision == "refused" and fits and not over:
-            found.append(Difference(row, f"it was refused, and {entry.loss_after!r} is not above {entry.budget:g}"))
-    return Look("charges", f"density and decision of {len(entries):,} charges and refusals", tuple(found))
+            yield Difference(row, f"it was refused, and {entry.loss_after!r} is not above {entry.budget:g}")
 
 
-def noise_look(registered: dict[tuple[str, str], Registration]) -> Look:
+def noise_that_differs(registered: dict[tuple[str, str], Registration]) -> Iterator[Difference]:
     """What each query says of its noise: the density of its scale, and the band of its law."""
-    found: list[Difference] = []
     for (domain, name), held in registered.items():
         row = f"query {name!r} of domain {domain!r}"
         if held.query.mechanism in {TRANSITIONS, NO_NOISE}:
@@ -711,30 +700,23 @@ def noise_look(registered: dict[tuple[str, str], Registration]) -> Look:
         for query in (held.query, *map(held.query.of_length, held.query.lengths)):
             density = epsilon_dp_of(query.scale, LaplaceHistogram.sensitivity)
             if query.release_epsilon_dp != density:
-                found.append(
-                    Difference(row, f"a release loses {query.release_epsilon_dp!r} a slot; by its scale {density!r}")
-                )
+                yield Difference(row, f"a release loses {query.release_epsilon_dp!r} a slot; by its scale {density!r}")
             law = noisy_histogram(query.noise_law, bins_of(held).size, query.scale)
             said, band = query.header.get("half_width_95"), law.half_width(0.95)
             if said != band:
-                found.append(Difference(row, f"half_width_95 is {said!r}; by the law of its noise {band!r}"))
-    return Look("noise", f"density and band by the exact scale; queries: {len(registered)}", tuple(found))
+                yield Difference(row, f"half_width_95 is {said!r}; by the law of its noise {band!r}")
 
 
-def releases_look(released: dict[str, dict[str, Any]], entries: Sequence[LedgerEntry]) -> Look:
+def releases_that_differ(released: dict[str, dict[str, Any]], entries: Sequence[LedgerEntry]) -> Iterator[Difference]:
     """What each released row says of its charge, and that counts whose noise keeps a total add up to it."""
-    found: list[Difference] = []
     losses = {(one.domain, one.query, one.start_us): (one.loss_before, one.loss_after) for one in entries}
     for name, row in released.items():
         charge = losses.get((row["domain"], row["query"], row["window_start"]), (None, None))
         if charge != (row["loss_before"], row["loss_after"]):
-            found.append(Difference(f"release {name}", "its losses are not those of its charge"))
+            yield Difference(f"release {name}", "its losses are not those of its charge")
         keeps = row["noise_law"] not in {INDEPENDENT, NO_NOISE} and row["total"] is not None
         if keeps and sum(row["counts"]) != row["total"]:
-            found.append(
-                Difference(f"release {name}", f"its counts add up to {sum(row['counts'])}, not {row['total']}")
-            )
-    return Look("releases", f"losses and totals of {plural(len(released), 'released row')}", tuple(found))
+            yield Difference(f"release {name}", f"its counts add up to {sum(row['counts'])}, not {row['total']}")
 
 
 def _settings(settings: Settings, registered: dict[tuple[str, str], Registration]) -> Look:

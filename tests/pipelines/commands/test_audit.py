@@ -146,14 +146,14 @@ def test_an_entry_is_checked_against_its_query_and_the_budget(ran: Job) -> None:
     with Store(f"sqlite:///{ran.ledger}") as store:
         entries, said = store.entries(), {"streets": store.summary("streets")}
         registered = {pair: held for pair in store.queries() if (held := store.registered(*pair)) is not None}
-    assert command.charges_look(entries, registered, said).differences == ()
+    assert not list(command.charges_that_differ(entries, registered, said))
     for change, text in (
         ({"epsilon_dp": entries[2].epsilon_dp / 2}, "epsilon_dp is "),
         ({"loss_after": 1.5}, "it was charged, and 1.5 is above 1"),
         ({"decision": "refused", "loss_after": 0.5}, "it was refused, and 0.5 is not above 1"),
     ):
         forged = [*entries[:2], LedgerEntry.from_dict(entries[2].to_dict() | change), *entries[3:]]
-        (one,) = command.charges_look(forged, registered, said).differences
+        (one,) = command.charges_that_differ(forged, registered, said)
         assert one.row == "entry 3 of domain 'streets'"
         assert one.what.startswith(text)
 
@@ -163,25 +163,25 @@ def test_a_query_is_checked_against_the_density_and_band_of_its_scale(ran: Job) 
         (pair,) = store.queries()
         held = store.registered(*pair)
     assert held is not None
-    assert command.noise_look({pair: held}).differences == ()
+    assert not list(command.noise_that_differs({pair: held}))
     for change, text in (
         ({"release_epsilon_dp": held.query.release_epsilon_dp / 2}, "a release loses "),
         ({"header": held.query.header | {"half_width_95": 7}}, "half_width_95 is 7; by the law of its noise "),
         ({"scale": 2 * held.query.scale}, "a release loses "),
     ):
         forged = replace(held, query=replace(held.query, **change))
-        assert command.noise_look({pair: forged}).differences[0].what.startswith(text)
+        assert next(command.noise_that_differs({pair: forged})).what.startswith(text)
 
 
 def test_counts_that_do_not_sum_to_their_public_total_are_reported(ran: Job) -> None:
     rows = {row.release_id: row.to_dict() for row in releases_from_batch(read_release_rows(ran.sink))}
     with Store(f"sqlite:///{ran.ledger}") as store:
         entries = store.entries()
-    assert command.releases_look(rows, entries).differences == ()
+    assert not list(command.releases_that_differ(rows, entries))
     name = next(iter(rows))
     rows[name]["counts"][0] += 1
     rows[name]["loss_after"] += 0.1
-    found = [one.what for one in command.releases_look(rows, entries).differences]
+    found = [one.what for one in command.releases_that_differ(rows, entries)]
     assert found[0] == "its losses are not those of its charge"
     assert found[1].startswith("its counts add up to ")
 
