@@ -15,7 +15,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -264,24 +264,18 @@ class _FirstRows:
 
     path: Path
     format: FileFormat
-    table: pa.Table
+    written: pa.Table  # the rows as they are written
     complete: bool  # whether these are all rows
     layout: Layout
-
-
-@dataclass(frozen=True, slots=True)
-class _Numbers:
-    """First rows whose numbers are of a type of numbers."""
-
-    first: _FirstRows  # as they are written
-    table: pa.Table
-    unread: frozenset[str]  # columns of which a run reads no number, because of the marks in them
-    unsure: frozenset[str]  # columns with a point or comma that may stand before decimals or between thousands
+    table: pa.Table  # the rows, their numbers of a type of numbers
+    unread: frozenset[str] = frozenset()  # columns of which a run reads no number, because of the marks in them
+    # columns with a point or comma that may stand before decimals or between thousands
+    unsure: frozenset[str] = frozenset()
 
     def refusal(self, names: Sequence[str]) -> CommandError:
         """The error about columns that are unread."""
         what = UNSURE if self.unsure.intersection(names) else _SURE
-        return CommandError(f"{self.first.path}: a run reads no number in {_listed(list(names))}: {what}; {_WRITE}")
+        return CommandError(f"{self.path}: a run reads no number in {_listed(list(names))}: {what}; {_WRITE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,9 +349,8 @@ def look_at(path: Path, value: str | None = None) -> Look:
     files, inside = given, path.relative_to(given).parts[:-1] if is_folder(given) else ()
     if is_folder(given):
         files = given.joinpath(*("*" for _ in inside), f"*{''.join(endings)}")
-    first = _first_rows(path, format_of(path), value)
-    found = _with_numbers(first, value)
-    may_be_wide = value is None and first.format in ("csv", "parquet")
+    found = _with_numbers(_first_rows(path, format_of(path), value), value)
+    may_be_wide = value is None and found.format in ("csv", "parquet")
     seen = (_wide_times(found.table) or _wide_series(found.table)) if may_be_wide else None
     seen = seen or _long(found, value)
     columns, lost = seen.columns, _lost(found, seen)
@@ -367,9 +360,9 @@ def look_at(path: Path, value: str | None = None) -> Look:
     return Look(
         path=path,
         files=files,
-        format=first.format,
-        layout=first.layout,
-        complete=first.complete and files == path,
+        format=found.format,
+        layout=found.layout,
+        complete=found.complete and files == path,
         columns=columns,
         ambiguous=_exchanged(found.table, columns.time, columns.time_format),
         naive=_is_naive(found.table, columns),
@@ -380,26 +373,26 @@ def look_at(path: Path, value: str | None = None) -> Look:
     )
 
 
-def _lost(found: _Numbers, seen: _Seen) -> Lost:
-    first, columns = found.first, seen.columns
+def _lost(found: _FirstRows, seen: _Seen) -> Lost:
+    columns = seen.columns
     return Lost(
-        malformed=_malformed(first, columns.time[0]) if first.format == "csv" else 0.0,
+        malformed=_malformed(found, columns.time[0]) if found.format == "csv" else 0.0,
         no_time=0.0 if columns.wide is not None else float((seen.instants == -1).mean()),
-        no_number=_no_number(first.table, columns.measured, first.layout.decimal),
+        no_number=_no_number(found.written, columns.measured, found.layout.decimal),
         unsure=not found.unsure.isdisjoint(columns.measured),
         alike=alike(_names_of(found.table, columns)),
     )
 
 
-def _check(found: _Numbers, columns: ColumnRoles, lost: Lost) -> None:
+def _check(found: _FirstRows, columns: ColumnRoles, lost: Lost) -> None:
     """Check that a run can read something: a line, a number, and times of digits, which have to be text."""
-    path, table = found.first.path, found.table
+    path, table = found.path, found.table
     if lost.malformed == 1:
         raise CommandError(f"{path}: a run rejects every line of it: {MALFORMED}", ExitCode.SOURCE)
     measured = [name for name in columns.measured if _is_number(table[name].type)]
     if measured and found.unread.issuperset(measured):
         raise found.refusal(measured)
-    is_formatted = found.first.format != "csv" and columns.time_format is not None and len(columns.time) == 1
+    is_formatted = found.format != "csv" and columns.time_format is not None and len(columns.time) == 1
     if is_formatted and _is_number(table[columns.time[0]].type):
         raise CommandError(
             f"{path}: the times in {columns.time[0]} are digits of a date in a column of numbers, and numbers are read "
@@ -484,7 +477,7 @@ def is_doubled(shown: dt.datetime) -> bool:
     return first is not None and second is not None and first > second
 
 
-def _beside(found: _Numbers, columns: ColumnRoles) -> Beside:
+def _beside(found: _FirstRows, columns: ColumnRoles) -> Beside:
     table, is_wide = found.table, columns.wide is not None
     taken = {*columns.time, columns.value, *columns.columns, columns.series, columns.until}
     others = [name for name in table.column_names if name not in taken]
@@ -567,7 +560,8 @@ def _first_rows(path: Path, file_format: FileFormat, value: str | None) -> _Firs
             + (", below the names of its columns, with every quote closed" if file_format == "csv" else ""),
             ExitCode.SOURCE,
         )
-    return _FirstRows(path, file_format, _without_index(_with_single_names(path, table)), is_complete, layout)
+    table = _without_index(_with_single_names(path, table))
+    return _FirstRows(path, file_format, table, is_complete, layout, table)
 
 
 def _malformed(first: _FirstRows, column: str) -> float:
@@ -666,8 +660,8 @@ def _without_index(table: pa.Table) -> pa.Table:
     return table.rename_columns([name or " " for name in table.column_names])
 
 
-def _with_numbers(first: _FirstRows, value: str | None) -> _Numbers:
-    """The table with numbers for values that are mostly numbers, beside marks of a missing one or of an error.
+def _with_numbers(first: _FirstRows, value: str | None) -> _FirstRows:
+    """The same with numbers for values that are mostly numbers, beside marks of a missing one or of an error.
 
     What has digits and is none stays text: names of rooms and contracts, stages of sleep. A name of a measured value
     tells one from the other. Where none has, or for the column that is asked for, nearly all must be numbers and the
@@ -692,7 +686,7 @@ def _with_numbers(first: _FirstRows, value: str | None) -> _Numbers:
         unsure |= {name} if is_unsure else set()
         unread |= set() if is_readable else {name}
         table = table.set_column(table.column_names.index(name), name, numbers)
-    return _Numbers(first, table, frozenset(unread), frozenset(unsure))
+    return replace(first, table=table, unread=frozenset(unread), unsure=frozenset(unsure))
 
 
 def _as_numbers(column: pa.Array, first: _FirstRows, *, is_named: bool) -> tuple[pa.Array, bool, bool] | None:
@@ -798,15 +792,15 @@ def _wide_series(table: pa.Table) -> _Seen | None:
     return _Seen(roles, np.repeat(np.arange(count), values.shape[1]), seen, values.ravel())
 
 
-def _long(found: _Numbers, value: str | None) -> _Seen:
+def _long(found: _FirstRows, value: str | None) -> _Seen:
     """A table with a row for each reading; what a run cannot read is taken for its value last."""
     table = found.table
     times = _times_of(table)
     if times is None:
         way = "convert the file, or build the readings in a pipeline of your own (docs/guides/own-pipeline.md)"
-        header = header_below(found.first.path) if found.first.format == "csv" else ""
+        header = header_below(found.path) if found.format == "csv" else ""
         raise CommandError(
-            f"{found.first.path}: none of its columns, {_listed(table.column_names)}, looks like a time; "
+            f"{found.path}: none of its columns, {_listed(table.column_names)}, looks like a time; "
             + (header or f"{_flatten(table)}{way}")
         )
     label = _label(found, times.columns, value)
@@ -822,9 +816,9 @@ def _long(found: _Numbers, value: str | None) -> _Seen:
     return _Seen(roles, codes, times.instants, _numbers(table, value))
 
 
-def _value(found: _Numbers, every: list[str], wanted: str | None) -> str:
+def _value(found: _FirstRows, every: list[str], wanted: str | None) -> str:
     """Of some columns of numbers that of the value: the one that is asked for, or the likeliest."""
-    path, table = found.first.path, found.table
+    path, table = found.path, found.table
     numbers = [name for name in every if name not in found.unread]
     if wanted in numbers or (wanted is None and numbers):
         return wanted or min(numbers, key=lambda name: not VALUE.search(name))
@@ -850,7 +844,7 @@ def _has_units(table: pa.Table, name: str) -> bool:
     return bool(tried) and sum(bool(_WITH_UNIT.fullmatch(one)) for one in tried) >= _NEARLY_ALL * len(tried)
 
 
-def _labelled(found: _Numbers, times: _Times, label: str) -> _Seen:
+def _labelled(found: _FirstRows, times: _Times, label: str) -> _Seen:
     """A table with a row for each label: of an instant, or of an interval where there is an end."""
     table = found.table
     begin = _first_times(table, filter(_BEGIN.search, table.column_names))
@@ -873,7 +867,7 @@ def _first_times(table: pa.Table, names: Iterable[str]) -> _Times | None:
     return next((times for times in tried if times is not None), None)
 
 
-def _label(found: _Numbers, time: tuple[str, ...], value: str | None) -> str | None:
+def _label(found: _FirstRows, time: tuple[str, ...], value: str | None) -> str | None:
     """The column of labels: texts of few values, by its name, or because nothing is measured that can be read."""
     table = found.table
     if value is not None:
@@ -920,7 +914,7 @@ def _is_counted(table: pa.Table, name: str, time: tuple[str, ...]) -> bool:
     return numbers > 1 and 2 * max(numbers, times) > table.num_rows
 
 
-def _series_of_floats(found: _Numbers, instants: npt.NDArray[np.int64], value: str | None) -> str | None:
+def _series_of_floats(found: _FirstRows, instants: npt.NDArray[np.int64], value: str | None) -> str | None:
     """A column of floats that by its name and values tells the rows of one time apart, as text in a file does.
 
     Raises:
@@ -931,15 +925,15 @@ def _series_of_floats(found: _Numbers, instants: npt.NDArray[np.int64], value: s
     named = (name for name in floats if _SERIES.search(name) and not VALUE.search(name))
     whole = (name for name in named if not (_numbers(table, name) % 1).any())
     name = next((name for name in whole if _tells_apart(table, name, instants)), None)
-    if name is not None and found.first.format != "csv":
+    if name is not None and found.format != "csv":
         raise CommandError(
-            f"{found.first.path}: the column {name} is of type {table[name].type}, and names of series are text or "
+            f"{found.path}: the column {name} is of type {table[name].type}, and names of series are text or "
             "integers; convert it to text"
         )
     return name
 
 
-def _series_of_marked(found: _Numbers, instants: npt.NDArray[np.int64], value: str | None) -> str | None:
+def _series_of_marked(found: _FirstRows, instants: npt.NDArray[np.int64], value: str | None) -> str | None:
     """A column of numbers with marks, none of them read, that tells the rows of one time apart: texts to a run."""
     names = (name for name in found.table.column_names if name in found.unread)
     others = (name for name in names if name != value and not VALUE.search(name))

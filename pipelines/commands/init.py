@@ -349,16 +349,16 @@ def write_settings(options: Options) -> None:
         raise CommandError(f"-o {output}: it is a folder; name a file in it, such as {output / 'settings.yaml'}")
     if data is None:
         guessed, name = _guess_from_broker(options), options.from_topic or options.from_mqtt
-        written = write(guessed, output, force=options.force)
+        said, held = write(guessed, output, force=options.force)
     else:
         look = look_at(data, options.value)
         hold_out = _init_command(_relative(look.files, output), output.name, options)
         guessed, name = guess(look, output, options.timezone, hold_out), data.name
-        written = write(guessed, output, force=options.force, hold_out=options.hold_out)
+        said, held = write(guessed, output, force=options.force, hold_out=options.hold_out)
     console = results()
     heading(console, f"{output}: written from a look at {name}")
-    facts(console, [*guessed.said, *written.said])
-    console.print(f"\nRead it, {_following(options, guessed, written.held)}", soft_wrap=True)
+    facts(console, [*guessed.said, *said])
+    console.print(f"\nRead it, {_following(options, guessed, held)}", soft_wrap=True)
 
 
 def _following(options: Options, guessed: Guess, held: int) -> str:
@@ -774,18 +774,13 @@ def check_places(output: Path, *beside: Path, force: bool) -> tuple[Path, ...]:
     return tuple(there)
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What was written beside the settings."""
-
-    said: tuple[tuple[str, str], ...]  # for people
-    held: int = 0  # series that are held out as the history of the model
-
-
-def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -> Written:
-    """Write the settings file with its JSON Schema, and a roster with the published series in one group; say of those.
+def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -> tuple[list[tuple[str, str]], int]:
+    """Write the settings file with its JSON Schema, and a roster with the published series in one group.
 
     A share of the series may be held out: the history that a model is fitted on, chosen by the order of names alone.
+
+    Returns:
+        What is said of what was written beside the settings, and how many series are held out.
     """
     files = {output.with_name(SCHEMA_FILE): schema_file(), output: guessed.text}
     roster, with_history = roster_of(output), guessed.with_history
@@ -800,7 +795,7 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
         if hold_out:
             raise CommandError("--hold-out: the data are one series, so none can be held out of what is published")
         _write(dict.fromkeys(beside, guessed.gateway) | files)
-        return Written(tuple(replaced))
+        return replaced, 0
     with writing(output, _ELSEWHERE):
         # the data are named from this folder, by a path that may lead out of it again
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -811,7 +806,7 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
     csv.writer(made, lineterminator="\n").writerows([("series", "group"), *((name, "all") for name in names)])
     _write(files | {output: with_history(held) if held else guessed.text, roster: made.getvalue()})
     published = [(roster.name, f"{len(names):,} series, in one group")] if names else []
-    return Written((*published, *([("held out", _said_held(held))] if held else []), *replaced), held)
+    return [*published, *([("held out", _said_held(held))] if held else []), *replaced], held
 
 
 def _said_held(held: int) -> str:
