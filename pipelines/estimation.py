@@ -369,7 +369,7 @@ def active_query(settings: Settings, *, live: bool, noise: Noise = "private") ->
         unfinished = (held for held in chain[:-1] if next(store.missing(held), None) is not None)
         held = next(unfinished, chain[-1])
         begun = store.next_start(held)
-    return _known(settings, estimate, held, _Noted(notes, begun), noise)
+    return _known(settings, held, notes, begun, noise)
 
 
 def decide(settings: Settings, now: ActiveQuery) -> tuple[Outcome, str]:
@@ -562,17 +562,12 @@ def _started(settings: Settings, start: str | Bounds) -> Model:
     return labelled_so_far(settings, loaded(start, settings))
 
 
-@dataclass(frozen=True)
-class _Noted:
-    """What is on record of a query and its estimates."""
-
-    estimates: tuple[Estimated, ...] = ()  # all of the settings' query
-    begun: int | None = None  # start of the first window of the query without an entry
-
-
-def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _Noted, noise: Noise) -> ActiveQuery:
-    """A query that is on record."""
-    own = [one for one in noted.estimates if one.query == held.query.name and one.outcome in ("first", "switched")]
+def _known(
+    settings: Settings, held: Registration, notes: tuple[Estimated, ...], begun: int, noise: Noise
+) -> ActiveQuery:
+    """A query that is on record, with all estimates of the settings' query and the start of its first open window."""
+    estimate = _estimate_of(settings)
+    own = [one for one in notes if one.query == held.query.name and one.outcome in ("first", "switched")]
     if own:
         model = _model_of(own[-1].model)
     elif estimate.start is not None:
@@ -584,18 +579,16 @@ def _known(settings: Settings, estimate: Estimate, held: Registration, noted: _N
                 "in model, or in model.estimate.start"
             ]
         )
-    mine = settings
-    if held.query.name != settings.query:
-        mine = _as(settings, held.query.name, held.query.schedule.first)
-    if held.successor is not None and held.query.schedule.stop is not None:
-        mine = _as(mine, held.query.name, held.query.schedule.first, held.query.schedule.stop)
+    mine, stop = settings, None if held.successor is None else held.query.schedule.stop
+    if held.query.name != settings.query or stop is not None:
+        mine = _as(settings, held.query.name, held.query.schedule.first, stop)
     recorded = held.query.header.get("sigma")
     plan = make_plan(mine, model, noise=noise)
     if recorded is not None:
         # it may have been raised for what was charged then, or for a change
         plan = plan.with_sigma(float(recorded))
     histograms = PrivateHistograms.of(with_counting(settings, estimate, plan))
-    until = None if held.successor is not None else _next(settings, estimate, noted)
+    until = None if held.successor is not None else _next(settings, estimate, notes, begun)
     return ActiveQuery(mine, histograms, until, ended=held.successor is not None)
 
 
@@ -612,16 +605,19 @@ def _check_recorded(settings: Settings, chain: list[Registration]) -> None:
             raise RegistrationConflict.of(f"query {settings.query!r}", field, old, new, advice)
 
 
-def _next(settings: Settings, estimate: Estimate, noted: _Noted = _Noted()) -> int | None:
+def _next(
+    settings: Settings, estimate: Estimate, notes: tuple[Estimated, ...] = (), begun: int | None = None
+) -> int | None:
     """Slot of the first estimate that is due and not on record; ``None`` if none is.
 
-    Windows that are charged stay as they are, so an estimate is due where they end or later.
+    Windows that are charged stay as they are, so an estimate is due where they end or later: ``begun`` is the start of
+    the first one without an entry, where the query is on record.
     """
     schedule, every = settings.schedule, estimate.slots(settings.grid)
     if every is None:
         return None
-    latest = max((one.slot for one in noted.estimates), default=schedule.first)
-    charged = latest + 1 if noted.begun is None else noted.begun - schedule.every + schedule.size
+    latest = max((one.slot for one in notes), default=schedule.first)
+    charged = latest + 1 if begun is None else begun - schedule.every + schedule.size
     passed = max(latest + 1, charged) - schedule.first
     slot = schedule.first + max(1, -(-passed // every)) * every
     return None if schedule.end is not None and slot >= schedule.end else slot
