@@ -470,16 +470,7 @@ def try_(settings: Path, file: str | None, *, from_topic: int | None, as_json: b
 )
 @click.option("--live", is_flag=True, help="Follow the source as it grows, and publish each window when it closes.")
 def run(
-    settings: Path,
-    beam_options: tuple[str, ...],
-    *,
-    dry_run: bool,
-    as_json: bool,
-    history_lost: bool,
-    even_if_empty: bool,
-    accept_noise: bool,
-    accept_stand_in: bool,
-    live: bool,
+    settings: Path, beam_options: tuple[str, ...], *, dry_run: bool, live: bool, even_if_empty: bool, **given: bool
 ) -> None:
     r"""Publish what a settings file says, once and within the budget.
 
@@ -508,21 +499,19 @@ def run(
         runs_until_stopped()
     from ..schemas.settings.job import Accepted
 
-    accepted = Accepted(noise=accept_noise, stand_in=accept_stand_in)
+    accepted = Accepted(noise=given.pop("accept_noise"), stand_in=given.pop("accept_stand_in"))
     if dry_run:
         from .commands.dry_run import dry
 
-        words = {"as_json": as_json, "live": live, "history_lost": history_lost}
-        code = dry(settings, beam_options, **words, accepted=accepted)
+        code = dry(settings, beam_options, **given, live=live, accepted=accepted)
     elif live:
         from .live.command import run_live
 
-        code = run_live(settings, beam_options, as_json=as_json, history_lost=history_lost, accepted=accepted)
+        code = run_live(settings, beam_options, **given, accepted=accepted)
     else:
         from .commands.run import run_file
 
-        words = {"as_json": as_json, "history_lost": history_lost, "even_if_empty": even_if_empty}
-        code = run_file(settings, beam_options, **words, accepted=accepted)
+        code = run_file(settings, beam_options, **given, even_if_empty=even_if_empty, accepted=accepted)
     raise SystemExit(code)
 
 
