@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -25,6 +26,7 @@ from quiltstream.pipelines.commands import data_preview
 from quiltstream.pipelines.commands.data_preview import slot_of
 from quiltstream.pipelines.console import plural
 from quiltstream.schemas.settings.job import Settings, read_settings
+from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.settings.places import Constant, RegisterValue
 
 from ...present import present
@@ -56,13 +58,43 @@ def lines(
     return "\n".join(text) + "\n"
 
 
+def with_values(cell: Callable[[int], object]) -> list[str]:
+    """The rows of :func:`lines` with other values."""
+    return [f"{row.rsplit(',', 1)[0]},{cell(at)}" for at, row in enumerate(lines().splitlines()[1:])]
+
+
+def begun(folder: Path, names: str, rows: Iterable[str], *words: str) -> Done:
+    """What ``init`` says of a CSV file of these names and rows, with further words."""
+    (folder / "x.csv").write_text("\n".join([names, *rows]), encoding="utf-8")
+    return call("init", folder / "x.csv", *words, "-o", folder / "settings.yaml")
+
+
+def begun_on(folder: Path, end: str, rows: list[dict[str, Any]], *words: str) -> Done:
+    """What ``init`` says of lines of JSON or of a Parquet file."""
+    path = folder / f"x.{end}"
+    if end == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return call("init", path, *words, "-o", folder / "settings.yaml", "--force")
+
+
+def mapped(folder: Path) -> Readings:
+    """The mapping that ``init`` wrote."""
+    return present(read_settings(folder / "settings.yaml").readings)
+
+
+def checked(folder: Path) -> dict[str, Any]:
+    """What ``check`` finds by the settings that ``init`` wrote."""
+    return json.loads(call("check", "--json", folder / "settings.yaml").out)
+
+
 def described(folder: Path, name: str, data: bytes | str, given: str | None = None) -> Settings:
     """What ``init`` makes of a file; ``check`` finds every row in it."""
     path = folder / name
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     call("init", folder / (given or name), "-o", folder / "settings.yaml").ended(0)
-    checked = call("check", "--json", folder / "settings.yaml").ended(0)
-    found = json.loads(checked.out)
+    found = checked(folder)
     assert (found["readings"], found["series"], found["rejected"]) == (288, 3, [])
     assert (found["not_in_roster"], found["silent"], found["step"]) == (0, [], 1_800_000_000)
     assert (found["first"], found["last"]) == ("2024-03-01T00:00:00Z", "2024-03-02T23:30:00Z")
@@ -97,8 +129,8 @@ def test_hours_before_and_after_noon_are_distinguished(tmp_path: Path, form: str
     later = dt.timedelta(days=20)
     text = lines(lambda at: (at + later).strftime(form))
     assert begun(tmp_path, text, ()).code == 0
-    assert present(read_settings(tmp_path / "settings.yaml").readings).time_format == form
-    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert mapped(tmp_path).time_format == form
+    found = checked(tmp_path)
     assert (found["readings"], found["first"]) == (288, "2024-03-21T00:00:00Z")
 
 
@@ -107,10 +139,7 @@ def test_times_of_digits_are_not_read_as_counts_since_1970(tmp_path: Path, form:
     made = described(tmp_path, "x.csv", lines(lambda at: at.strftime(form)))
     assert (present(made.readings).time_format, present(made.readings).time_unit) == (form, "s")
     rows = [{"meter": "m", "time": int(at.strftime(form)), "kwh": 0.5} for at in STEPS]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
-    call("init", tmp_path / "x.parquet", "-o", tmp_path / "other.yaml").ended(
-        2, "the times in time are digits of a date in a column of numbers"
-    )
+    begun_on(tmp_path, "parquet", rows).ended(2, "the times in time are digits of a date in a column of numbers")
 
 
 @pytest.mark.parametrize("end", ["csv", "jsonl"])
@@ -127,10 +156,9 @@ def test_basic_times_of_iso_8601_have_a_format_that_a_run_reads(tmp_path: Path, 
 
 def test_basic_days_of_iso_8601_have_a_format_that_a_run_reads(tmp_path: Path) -> None:
     days = [f"{dt.date(2024, 3, 1) + dt.timedelta(days=one):%Y%m%d}" for one in range(20)]
-    rows = [json.dumps({"meter": name, "date": day, "kwh": float(day[-1])}) for name in "ab" for day in days]
-    (tmp_path / "x.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    assert call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml").code == 0
-    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    rows = [{"meter": name, "date": day, "kwh": float(day[-1])} for name in "ab" for day in days]
+    begun_on(tmp_path, "jsonl", rows).ended(0)
+    found = checked(tmp_path)
     assert (found["readings"], found["rejected"], found["first"]) == (40, [], "2024-03-01T00:00:00Z")
 
 
@@ -150,9 +178,9 @@ def test_ten_digits_are_a_year_of_two_digits_or_seconds_by_which_lie_evenly(
         stamps = [str(1_312_010_000 + 10 * slot) for slot in range(6)]
     rows = [f"{name},{at},{slot % 4}" for name in "ab" for slot, at in enumerate(stamps)]
     begun(tmp_path, "meter,time,watt", rows).ended(0)
-    made = present(read_settings(tmp_path / "settings.yaml").readings)
+    made = mapped(tmp_path)
     assert made.time_format == ("%y%m%d%H%M" if is_compact else None)
-    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    found = checked(tmp_path)
     assert (found["readings"], found["rejected"]) == (2 * len(stamps), [])
     assert found["first"] == ("2024-03-01T00:00:00Z" if is_compact else "2011-07-30T07:13:20Z")
 
@@ -242,8 +270,8 @@ def test_columns_of_categories_are_read_as_their_texts(
         pq.write_table(table, tmp_path / "x.parquet")
         call("init", tmp_path / "x.parquet", "-o", tmp_path / "settings.yaml", "--force").ended(0)
         made.append((tmp_path / "settings.yaml").read_text(encoding="utf-8"))
-        checked = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
-        assert (checked["readings"], checked["rejected"]) == (192, [])
+        found = checked(tmp_path)
+        assert (found["readings"], found["rejected"]) == (192, [])
     assert made[0] == made[1]
 
 
@@ -254,13 +282,12 @@ def test_ids_that_no_integer_can_hold_are_series(tmp_path: Path) -> None:
     begun(tmp_path, text, ()).ended(0, "column meter, 3 seen")
 
 
-@pytest.mark.parametrize(("end", "code", "said"), [("csv", 0, "column meter, 3 seen"), ("parquet", 2, "is of type")])
-def test_floats_that_name_series_are_not_passed_over(tmp_path: Path, end: str, code: int, said: str) -> None:
+def test_floats_that_name_series_are_not_passed_over(tmp_path: Path) -> None:
     rows = [{"meter": 1001.0 + one, "time": str(at), "kwh": 0.5} for one in range(3) for at in STEPS]
-    text = "\n".join(["meter,time,kwh", *(",".join(map(str, row.values())) for row in rows)])
-    (tmp_path / "x.csv").write_text(text, encoding="utf-8")
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
-    call("init", tmp_path / f"x.{end}", "-o", tmp_path / "settings.yaml").ended(code, said)
+    begun(tmp_path, "meter,time,kwh", (",".join(map(str, row.values())) for row in rows)).ended(
+        0, "column meter, 3 seen"
+    )
+    begun_on(tmp_path, "parquet", rows).ended(2, "is of type")
 
 
 def test_the_number_of_each_row_without_a_name_is_left_out(tmp_path: Path) -> None:
@@ -347,13 +374,12 @@ def test_meter_registers_of_an_export_are_read_as_increments(tmp_path: Path) -> 
     done = call("init", tmp_path / "zähler.csv", "-o", tmp_path / "settings.yaml")
     assert done.said("value column 1.8.0 Wirkarbeit (kWh), kWh, times 2000 for W")
     assert done.said("also numeric: Spannung L1, Strom L1: use --value")
-    made = read_settings(tmp_path / "settings.yaml")
-    assert made.readings is not None
-    assert isinstance(made.readings.value, RegisterValue)
-    assert made.readings.value.register_.column == "1.8.0 Wirkarbeit (kWh)"
-    assert (made.readings.unit, made.readings.scale, made.states.unit) == ("kWh", 2000, "W")
+    made, readings = read_settings(tmp_path / "settings.yaml"), mapped(tmp_path)
+    assert isinstance(readings.value, RegisterValue)
+    assert readings.value.register_.column == "1.8.0 Wirkarbeit (kWh)"
+    assert (readings.unit, readings.scale, made.states.unit) == ("kWh", 2000, "W")
     assert made.windows.start == "2024-03-01"
-    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    found = checked(tmp_path)
     # a boundary ends its slot, so each meter's first reading is of the slot before the windows
     assert (found["readings"], found["counts"], found["rejected"], found["never_fall"]) == (288, 288, [], [])
     above = sum(value(meter, slot) > 1 for meter in range(3) for slot in range(96))
@@ -370,7 +396,7 @@ def test_a_counter_is_seen_where_a_clock_set_back_doubles_an_hour(tmp_path: Path
     done = begun(tmp_path, "meter,time,kwh", rows, "--timezone", "Europe/Berlin").ended(0)
     assert done.said("read as a meter's counter")
     assert done.said("told apart by the order of rows")
-    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    found = checked(tmp_path)
     assert (found["rejected"], found["contradicting"], found["fell"]) == ([], 0, {})
 
 
@@ -397,7 +423,7 @@ def test_a_zone_moves_the_windows_with_the_times(tmp_path: Path) -> None:
     made = read_settings(tmp_path / "settings.yaml")
     first, _ = (made.grid.time_of(slot) for slot in (made.schedule.covered.start, made.schedule.covered.stop))
     assert first == int((START - dt.timedelta(hours=9)).timestamp() * 1e6)
-    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    found = checked(tmp_path)
     assert (found["counts"], found["before"], found["after"]) == (288, 0, 0)
 
 
@@ -419,7 +445,7 @@ def test_a_column_of_few_labels_is_detected_and_reported_as_public(tmp_path: Pat
         "also numeric: acc_x, acc_y: use --value",
     )
     assert categories(read_settings(tmp_path / "settings.yaml")) == ("sit", "sleep", "walk")
-    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    found = checked(tmp_path)
     assert (found["readings"], found["series"], found["rejected"], found["silent"]) == (288, 3, [], [])
     assert found["bins"] == {"sit": 1 / 3, "sleep": 1 / 3, "walk": 1 / 3}
     assert call("run", "--dry-run", tmp_path / "settings.yaml").said("3 counts each: sit, sleep, walk")
@@ -434,14 +460,11 @@ def test_a_diary_of_intervals_is_detected(tmp_path: Path) -> None:
         for person in range(3)
         for slot, at in list(enumerate(STEPS))[::3]
     ]
-    text = "\n".join(["participant;begin;end;activity;remark", *rows])
-    (tmp_path / "diary.csv").write_text(text, encoding="utf-8")
-    assert call("init", tmp_path / "diary.csv", "-o", tmp_path / "settings.yaml").code == 0
-    made = read_settings(tmp_path / "settings.yaml")
-    assert made.readings is not None
-    assert (made.readings.series, made.readings.time, made.readings.until) == ("participant", "begin", "end")
+    begun(tmp_path, "participant;begin;end;activity;remark", rows).ended(0)
+    made, readings = read_settings(tmp_path / "settings.yaml"), mapped(tmp_path)
+    assert (readings.series, readings.time, readings.until) == ("participant", "begin", "end")
     assert (categories(made), made.slots.interval) == (("sit", "sleep", "walk"), "1h")
-    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    found = checked(tmp_path)
     assert (found["readings"], found["series"], found["rejected"]) == (3 * 48, 3, [])
 
 
@@ -482,17 +505,16 @@ def test_a_table_with_a_column_for_each_half_hour_is_detected(tmp_path: Path, cl
     done = call("init", tmp_path / "solar_kwh.csv", "-o", tmp_path / "settings.yaml").ended(
         0, f"a wide table: 48 columns from {clock[0]} on are a time of the day each, kWh, times 2000 for W"
     )
-    made = read_settings(tmp_path / "settings.yaml")
-    assert made.readings is not None
-    assert made.readings.wide is not None
-    assert (made.readings.wide.columns, made.readings.series, made.readings.time) == ("times", "Customer", "date")
-    assert made.readings.wide.without == ["Postcode"]
+    made, readings = read_settings(tmp_path / "settings.yaml"), mapped(tmp_path)
+    wide = present(readings.wide)
+    assert (wide.columns, readings.series, readings.time) == ("times", "Customer", "date")
+    assert wide.without == ["Postcode"]
     assert done.said("names of columns that are not read, 1: Postcode; the settings have them in readings.wide")
     assert "BECOME PUBLIC WITH THIS FILE: of columns that are no time" in (tmp_path / "settings.yaml").read_text(
         encoding="utf-8"
     )
-    assert (made.readings.time_format, made.slots.interval) == ("%d/%m/%Y", "30min")
-    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    assert (readings.time_format, made.slots.interval) == ("%d/%m/%Y", "30min")
+    found = checked(tmp_path)
     assert (found["readings"], found["series"], found["rejected"], found["silent"]) == (288, 3, [], [])
     assert found["last"] == last
     assert call("run", "--dry-run", "--accept-noise", "--accept-stand-in", tmp_path / "settings.yaml").code == 0
@@ -513,14 +535,10 @@ def test_a_table_with_a_column_for_each_meter_is_detected(tmp_path: Path, names:
     """As the electricity load diagrams of the UCI archive: an unnamed time, semicolons and decimal commas."""
     text = as_columns(names, delimiter=";", decimal=",")
     text = text if names[0] == "MT_001" else text.replace('""', '"time"', 1)
-    (tmp_path / "LD2011_2014.txt").write_text(text, encoding="utf-8")
-    call("init", tmp_path / "LD2011_2014.txt", "-o", tmp_path / "settings.yaml").ended(
-        0, f"a wide table: 3 columns from {names[0]} on are a series each"
-    )
-    made = read_settings(tmp_path / "settings.yaml")
-    assert made.readings is not None
-    assert (present(made.readings.wide).columns, made.readings.series, made.readings.value) == ("series", None, None)
-    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    begun(tmp_path, text, ()).ended(0, f"a wide table: 3 columns from {names[0]} on are a series each")
+    readings = mapped(tmp_path)
+    assert (present(readings.wide).columns, readings.series, readings.value) == ("series", None, None)
+    found = checked(tmp_path)
     assert (found["readings"], found["series"], found["rejected"], found["silent"]) == (288, 3, [], [])
     with (tmp_path / "roster.csv").open(encoding="utf-8", newline="") as file:
         assert list(csv.reader(file)) == [["series", "group"], *([name, "all"] for name in names)]
@@ -533,17 +551,14 @@ def test_a_table_with_a_column_for_each_meter_is_detected(tmp_path: Path, names:
 def test_several_quantities_of_one_series_are_not_read_as_a_wide_table(tmp_path: Path, header: str) -> None:
     rows = [",".join([at.isoformat(), *("1.5" for _ in header.split(",")[1:])]) for at in STEPS]
     assert begun(tmp_path, header, rows).said("also numeric")
-    assert present(read_settings(tmp_path / "settings.yaml").readings).wide is None
+    assert mapped(tmp_path).wide is None
 
 
 def test_a_wide_table_with_columns_of_another_kind_leaves_them_out(tmp_path: Path) -> None:
     rows = [f"{at.isoformat()},{slot % 3},{slot % 4},{slot % 5},{slot % 2}" for slot, at in enumerate(STEPS)]
-    text = "\n".join(["time,home 1,home 2,home 3,outdoors", *rows])
-    done = begun(tmp_path, text, ())
+    done = begun(tmp_path, "time,home 1,home 2,home 3,outdoors", rows)
     assert done.said("columns that are none of values: outdoors; where one is, see readings.wide in the file")
-    made = read_settings(tmp_path / "settings.yaml")
-    assert made.readings is not None
-    assert present(made.readings.wide).without == ["outdoors"]
+    assert present(mapped(tmp_path).wide).without == ["outdoors"]
     assert done.said("names of columns that are not read, 1: outdoors; the settings have them in readings.wide")
     assert "BECOME PUBLIC WITH THIS FILE: of columns that are taken for no series. If one is, such as a person" in (
         tmp_path / "settings.yaml"
@@ -611,7 +626,7 @@ def test_cubic_metres_are_a_unit_that_names_a_value(tmp_path: Path) -> None:
     begun(tmp_path, "time,temp,register_m3", (f"{at.isoformat()},7,{slot}" for slot, at in enumerate(STEPS))).ended(
         0, "value column register_m3, m3"
     )
-    made = present(read_settings(tmp_path / "settings.yaml").readings)
+    made = mapped(tmp_path)
     assert made.unit == "m3"
     assert isinstance(made.value, RegisterValue)
 
@@ -635,7 +650,7 @@ def test_a_folder_that_is_partitioned_by_day_is_read_to_its_depth(tmp_path: Path
         "my-data-histogram",
         "my-data-releases.parquet",
     )
-    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    found = checked(tmp_path)
     assert (found["files"], found["readings"], found["series"]) == (2, 288, 3)
 
 
@@ -652,15 +667,12 @@ def test_series_that_are_names_of_folders_alone_are_not_read_as_one(tmp_path: Pa
 def test_many_columns_of_homes_beside_a_total_are_a_series_each(tmp_path: Path) -> None:
     homes = [f"home_{number}" for number in range(6)]
     rows = [f"{at.isoformat()},{','.join(str((slot + n) % 5) for n in range(6))},20,9" for slot, at in enumerate(STEPS)]
-    (tmp_path / "x.csv").write_text(
-        "\n".join([f"timestamp,{','.join(homes)},temp_c,total_kwh", *rows]), encoding="utf-8"
-    )
-    done = call("init", tmp_path / "x.csv", "--hold-out", "0.5", "-o", tmp_path / "settings.yaml").ended(
+    done = begun(tmp_path, f"timestamp,{','.join(homes)},temp_c,total_kwh", rows, "--hold-out", "0.5").ended(
         0,
         "a wide table: 6 columns from home_0 on are a series each",
         "not used columns that are none of values: temp_c, total_kwh; where one is, see readings.wide in the",
     )
-    made = present(read_settings(tmp_path / "settings.yaml").readings)
+    made = mapped(tmp_path)
     assert present(made.wide).without == ["temp_c", "total_kwh"]
     assert done.said("3 series, the history of the model")
     done = call("init", tmp_path / "x.csv", "--value", "total_kwh", "-o", tmp_path / "other.yaml")
@@ -789,23 +801,18 @@ def test_stamps_that_vary_have_slots_of_the_nearest_usual_length(
     assert settings.slots.interval == interval
     if interval != "7min":
         assert str(settings.slots.origin) == "2024-03-01"
-    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    found = checked(tmp_path)
     assert (found["doubled"], found["filled"] > 0.9) == (0, True)
     assert not [one for one in found["remarks"] if "apart" in one]
 
 
 def test_columns_of_objects_are_named_with_what_to_do(tmp_path: Path) -> None:
     rows = [{"ts": at.isoformat(), "m": {"p": 1.5 * slot}} for slot, at in enumerate(STEPS)]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
-    (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     flatten = "objects and lists, as in m, are not looked into: make each of their fields a column of its own"
-    for name in ("x.parquet", "x.jsonl"):
-        output = tmp_path / "settings.yaml"
-        done = call("init", tmp_path / name, "-o", output).ended(
-            2, f"none of its columns, ts, m, holds numbers to measure; {flatten}"
-        )
-        done = call("init", tmp_path / name, "-o", output, "--value", "m.p")
-        assert done.said(f"--value 'm.p': {tmp_path / name} has no column of numbers; {flatten}")
+    for end in ("parquet", "jsonl"):
+        begun_on(tmp_path, end, rows).ended(2, f"none of its columns, ts, m, holds numbers to measure; {flatten}")
+        done = begun_on(tmp_path, end, rows, "--value", "m.p")
+        assert done.said(f"--value 'm.p': {tmp_path / f'x.{end}'} has no column of numbers; {flatten}")
         assert done.said("or name a column of labels")
 
 
@@ -823,20 +830,10 @@ def test_fractions_with_three_decimals_are_no_thousands(tmp_path: Path) -> None:
     assert present(described(tmp_path, "sheet.txt", "\n".join(text)).readings).decimal == ","
 
 
-def begun(folder: Path, names: str, rows: Iterable[str], *words: str) -> Done:
-    """What ``init`` says of a CSV file of these names and rows, with further words."""
-    (folder / "x.csv").write_text("\n".join([names, *rows]), encoding="utf-8")
-    return call("init", folder / "x.csv", *words, "-o", folder / "settings.yaml")
-
-
 def test_texts_among_the_numbers_are_marks_of_an_error(tmp_path: Path) -> None:
-    text = [
-        line.rsplit(",", 1)[0]
-        + (",ERR" if at % 9 == 1 else ",-" if at % 9 == 2 else ",Null" if at % 9 == 3 else ",0.5")
-        for at, line in enumerate(lines().splitlines()[1:])
-    ]
+    text = with_values(lambda at: {1: "ERR", 2: "-", 3: "Null"}.get(at % 9, "0.5"))
     begun(tmp_path, "meter,time,kwh", text).ended(0, "value column kwh, kWh, times 2000 for W")
-    assert json.loads(call("check", "--json", tmp_path / "settings.yaml").out)["readings"] == 192
+    assert checked(tmp_path)["readings"] == 192
 
 
 @pytest.mark.parametrize(
@@ -920,8 +917,8 @@ def test_a_column_of_which_a_run_reads_no_number_is_taken_last(tmp_path: Path) -
     begun(tmp_path, "meter;time;invoice;state", rows).ended(
         0, "value column state, 2 labels: off, on", "not read invoice: numbers with marks that a run does not read"
     )
-    made = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
-    assert (made["readings"], made["rejected"]) == (96, [])
+    found = checked(tmp_path)
+    assert (found["readings"], found["rejected"]) == (96, [])
 
 
 def test_numbers_with_a_point_are_not_taken_for_thousands_beside_decimal_commas(tmp_path: Path) -> None:
@@ -961,7 +958,7 @@ def test_points_and_commas_in_one_column_are_not_advised_to_be_removed(
 def test_names_of_series_may_be_grouped_digits(tmp_path: Path, name: str, value: str) -> None:
     rows = [f"12.345.67{at};{time.isoformat()};{value.format(at)}" for time in STEPS for at in range(3)]
     begun(tmp_path, f"flat;time;{name}", rows).ended(0, "series column flat, 3 seen")
-    assert json.loads(call("check", "--json", tmp_path / "settings.yaml").out)["readings"] == 288
+    assert checked(tmp_path)["readings"] == 288
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
@@ -980,8 +977,8 @@ def test_the_share_of_malformed_lines_is_said(tmp_path: Path) -> None:
     begun(tmp_path, "series\ttime\tkwh", rows).ended(
         0, "malformed 50.0% of the lines, rejected: give each as many columns"
     )
-    checked = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
-    assert [(one["reason"], one["rows"]) for one in checked["rejected"]] == [("malformed-row", 48)]
+    found = checked(tmp_path)
+    assert [(one["reason"], one["rows"]) for one in found["rejected"]] == [("malformed-row", 48)]
     done = begun(tmp_path, "series\ttime\tkwh", [*rows[1::2], "pipe 4\t0.5"], "--force")
     assert done.said("malformed 2.0% of the lines")
     assert not begun(tmp_path, "series\ttime\tkwh", rows[1::2], "--force").said("of the lines, rejected")
@@ -1027,17 +1024,13 @@ def test_names_of_digits_are_names_and_not_values(tmp_path: Path, column: str, n
 
 def test_names_of_digits_are_texts_in_json_on_purpose(tmp_path: Path) -> None:
     _, *rows = (line.split(",") for line in lines().splitlines())
-    objects = [
-        json.dumps({"mpan": f"19{at % 3}", "time": row[1], "load": float(row[2])}) for at, row in enumerate(rows)
-    ]
-    (tmp_path / "x.jsonl").write_text("\n".join(objects), encoding="utf-8")
-    call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml").ended(0, "column mpan, 3 seen")
+    objects = [{"mpan": f"19{at % 3}", "time": row[1], "load": float(row[2])} for at, row in enumerate(rows)]
+    begun_on(tmp_path, "jsonl", objects).ended(0, "column mpan, 3 seen")
 
 
 @pytest.mark.parametrize("words", [(), ("--value", "temperature")])
 def test_a_mark_of_an_error_makes_no_labels_of_measured_values(tmp_path: Path, words: tuple[str, ...]) -> None:
-    _, *rows = lines().splitlines()
-    text = [f"{row.rsplit(',', 1)[0]},{'ERR' if at == 7 else 15 + at % 40 / 10}" for at, row in enumerate(rows)]
+    text = with_values(lambda at: "ERR" if at == 7 else 15 + at % 40 / 10)
     begun(tmp_path, "meter,time,temperature", text, *words).ended(0, "column temperature, of no known unit")
     assert "ERR" not in (tmp_path / "settings.yaml").read_text(encoding="utf-8")
 
@@ -1052,9 +1045,9 @@ def test_a_mark_of_an_error_leaves_a_wide_table_wide(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [(), ("--value", "sleep")])
 def test_labels_of_digits_are_labels_and_not_values(tmp_path: Path, words: tuple[str, ...]) -> None:
-    _, *rows = lines().splitlines()
-    text = [f"{row.rsplit(',', 1)[0]},{'123RW'[at % 5]}" for at, row in enumerate(rows)]
-    begun(tmp_path, "meter,time,sleep", text, *words).ended(0, "5 labels: 1, 2, 3, R, W")
+    begun(tmp_path, "meter,time,sleep", with_values(lambda at: "123RW"[at % 5]), *words).ended(
+        0, "5 labels: 1, 2, 3, R, W"
+    )
 
 
 def test_a_stamp_that_stands_for_never_is_looked_past(tmp_path: Path) -> None:
@@ -1086,7 +1079,7 @@ def test_windows_of_slots_that_do_not_fill_an_hour_go_on_when_the_clock_changes(
     begin = dt.datetime(2024, 10, 26, tzinfo=dt.timezone.utc)
     steps = [(begin + slot * dt.timedelta(minutes=7)).strftime(f"%Y-%m-%dT%H:%M:%S{offset}") for slot in range(500)]
     begun(tmp_path, "meter,time,kwh", (f"m,{at},0.5" for at in steps), "--timezone", "Europe/Berlin").ended(0)
-    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    found = checked(tmp_path)
     assert (found["readings"], found["before"]) == (500, 0)
     assert found["after"] < 48  # of the last window, which is not whole
 
@@ -1106,7 +1099,7 @@ def test_lines_of_json_may_have_texts_for_numbers_and_be_damaged(tmp_path: Path)
     call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml").ended(
         0, "value column kwh, kWh, times 2000 for W"
     )
-    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    found = checked(tmp_path)
     assert (found["readings"], sum(one["rows"] for one in found["rejected"])) == (256, 34)
 
 
@@ -1144,10 +1137,9 @@ def test_a_measured_value_named_after_a_house_is_no_series_where_an_hour_comes_t
 
 def test_midnights_with_hours_in_lines_of_json_are_read_as_by_a_run(tmp_path: Path) -> None:
     rows = [{"meter": "m", "date": f"{at:%Y-%m-%d}T00:00:00", "hour": at.hour, "kwh": at.hour % 5} for at in STEPS[::2]]
-    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    assert call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml").code == 0
-    checked = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
-    assert (checked["readings"], checked["rejected"]) == (48, [])
+    begun_on(tmp_path, "jsonl", rows).ended(0)
+    found = checked(tmp_path)
+    assert (found["readings"], found["rejected"]) == (48, [])
 
 
 @pytest.mark.parametrize(("name", "last"), [("kw", 0), ("charge", 25)])
@@ -1209,9 +1201,9 @@ def test_names_of_columns_in_other_languages_are_known(
         for slot, at in list(enumerate(STEPS))[:: 2 if clock == "%H" else 1]
     ]
     begun(tmp_path, ";".join(names), (";".join(str(row[name]) for name in names) for row in rows)).ended(0)
-    made = present(read_settings(tmp_path / "settings.yaml").readings)
+    made = mapped(tmp_path)
     assert (made.series, made.time, made.value) == (series, time if hour is None else [time, hour], measured)
-    found = json.loads(call("check", "--json", tmp_path / "settings.yaml").out)
+    found = checked(tmp_path)
     assert (found["readings"], found["series"], found["rejected"]) == (len(rows), 3, [])
 
 
@@ -1238,7 +1230,7 @@ def test_ambiguous_names_of_columns_are_told_apart_by_what_is_in_them(
         for n, at in enumerate(STEPS[::2])
     ]
     begun(tmp_path, header, rows).ended(0)
-    made = present(read_settings(tmp_path / "settings.yaml").readings)
+    made = mapped(tmp_path)
     named = made.value.register_.column if isinstance(made.value, RegisterValue) else made.value
     only = None if isinstance(made.series, Constant) else made.series
     assert (only, made.time, named) == (series, time, measured)
@@ -1248,19 +1240,16 @@ def test_what_is_counted_in_the_first_rows_alone_is_reported_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quiltstream.pipelines.commands.data_preview.ROWS", 150)
-    (tmp_path / "x.jsonl").write_text(
-        "".join(
-            json.dumps({"meter": METERS[meter], "time": at.isoformat(), "kwh": value(meter, slot)}) + "\n"
-            for meter in range(3)
-            for slot, at in enumerate(STEPS)
-        ),
-        encoding="utf-8",
-    )
-    done = call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml")
+    rows = [
+        {"meter": METERS[meter], "time": at.isoformat(), "kwh": value(meter, slot)}
+        for meter in range(3)
+        for slot, at in enumerate(STEPS)
+    ]
+    done = begun_on(tmp_path, "jsonl", rows)
     assert done.said("series column meter, 2 seen in the first rows")
     assert done.said("windows of 1d, as many as the data fill")
     assert done.said("roster.csv 3 series, in one group")
     monkeypatch.undo()
-    done = call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml", "--force")
+    done = begun_on(tmp_path, "jsonl", rows)
     assert done.said("series column meter, 3 seen time")
     assert done.said("windows 2 of 1d roster.csv")
