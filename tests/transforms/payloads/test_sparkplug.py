@@ -185,6 +185,27 @@ def test_members_of_templates_inside_templates_are_named_by_all_of_them():
     assert decode(readings, given) == ([row(0, 1.0, "plant/edge1")], [(2, "malformed-row")])
 
 
+def test_a_member_whose_name_is_not_utf_8_costs_no_other_reading():
+    odd = metric(b"\xff", kind=10, double=9.0)
+    for value in ("Meter 1/Power", "+/Power"):
+        readings = Readings(preset="sparkplug", value=value)
+        born = payload(
+            NOON_MS, template("Meter 1", odd, metric("Power", kind=10, double=1.0), alias=4), template("x", odd)
+        )
+        later = payload(NOON_MS + 1, template(None, odd, metric("Power", double=2.0), alias=4))
+        given = messages(born, later, topics=[NODE.format("NBIRTH"), NODE.format("NDATA")])
+        series = "plant/edge1" if value[0] == "M" else "plant/edge1/Meter 1"
+        assert decode(readings, given) == ([row(0, 1.0, series), row(1, 2.0, series)], [])
+
+
+def test_a_meter_inside_an_instance_without_a_name_in_utf_8_is_one_reject():
+    given = payload(NOON_MS, template("a", metric(b"\xff/Power", double=9.0), metric("M/Power", double=1.0)))
+    readings = Readings(preset="sparkplug", value="a/+/Power")
+    rows, rejects = decode(readings, messages(given, topics=[NODE.format("NDATA")]))
+    assert rows == [row(0, 1.0, "plant/edge1/M")]
+    assert [position for position, _ in rejects] == [0]
+
+
 SEVERAL = Readings(preset="sparkplug", value="+/Power")
 
 
