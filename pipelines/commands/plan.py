@@ -36,7 +36,7 @@ from ...schemas.files import whole_file, write_whole
 from ...schemas.model_file import Model
 from ...schemas.settings.base import read_document
 from ...schemas.settings.job import Accepted, load_settings, read_settings
-from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_duration
+from ...schemas.slots import DAY_US, format_duration, parse_duration, said_duration
 from ...schemas.states import StateSpace
 from ...transforms.checks import STAND_IN_TEXT, class_share
 from ...transforms.plan import make_plan
@@ -284,7 +284,7 @@ def show(console: Console, subject: Subject, found: Utility) -> None:
         ],
     )
     heading(console, f"Error of a count by {chosen.name}, of an evenly filled bin")
-    _print(console, "\n\n".join(error_tables(found.table, [_length(one, subject) for one in found.table.windows])))
+    _print(console, "\n\n".join(error_tables(found.table, _windows(subject, found))))
     heading(console, "What it means")
     facts(console, _meaning(subject, found))
 
@@ -293,7 +293,8 @@ def _asked_for(subject: Subject, found: Utility) -> list[tuple[str, str]]:
     purpose = found.purpose
     shared, classes = purpose.shared, f"the smallest class of slots has {percent(purpose.class_share)} of a window"
     text = (
-        f"windows of {_long(purpose.window, subject)}, {purpose.group:,} series in the smallest group, "
+        f"windows of {plural(purpose.window, 'slot')} ({format_duration(purpose.window * subject.interval_us)}), "
+        f"{purpose.group:,} series in the smallest group, "
         f"{plural(found.bins, 'bin')}, epsilon {purpose.epsilon:g} for "
         f"{'everything' if purpose.guarantee == 'stream' else 'each window'}"
     )
@@ -312,11 +313,7 @@ def _meaning(subject: Subject, found: Utility) -> list[tuple[str, str]]:
         if found.epsilon_for_error is not None
         else f"no epsilon is known to give {_wanted(purpose)}"
     )
-    lengths = [
-        f"{'of any length' if slots is None else f'up to {_long(slots, subject)}'} within {within:g}"
-        for within, slots in found.events
-        if slots != 0
-    ]
+    lengths = [f"{_event(slots, subject)} within {within:g}" for within, slots in found.events if slots != 0]
     loss = f"everything published tells at most {rounded_up(found.loss, 4)} about one slot, for ever"
     if math.isinf(found.loss):
         loss = "nothing bounds what all windows of an endless schedule tell together: each is calibrated alone"
@@ -350,13 +347,15 @@ def _as_settings_name(text: str) -> str:
     return text
 
 
-def _length(slots: int, subject: Subject) -> str:
-    length = slots * subject.interval_us
-    return format_duration(length) if length < HOUR_US or length % HOUR_US == 0 else f"{length / HOUR_US:.4g}h"
+def _windows(subject: Subject, found: Utility) -> list[str]:
+    """The windows of the table, as settings have them."""
+    return [format_duration(slots * subject.interval_us) for slots in found.table.windows]
 
 
-def _long(slots: int, subject: Subject) -> str:
-    return f"{plural(slots, 'slot')} ({_length(slots, subject)})"
+def _event(slots: int | None, subject: Subject) -> str:
+    if slots is None:
+        return "of any length"
+    return f"up to {plural(slots, 'slot')} ({said_duration(slots * subject.interval_us)})"
 
 
 def _window(found: Utility, longest: int) -> tuple[int, str]:
@@ -503,7 +502,8 @@ def _check_written(settings: Path | None, model: Path | None, picture: Path | No
 def _draw(path: Path, subject: Subject, found: Utility) -> None:
     from ..report.figures import draw_errors  # noqa: PLC0415 - after the extra was looked for
 
-    windows = [_length(one, subject) for one in found.table.windows]
-    made = draw_errors(found.table, windows, found.purpose.error, path.suffix.lower().removeprefix("."))
+    made = draw_errors(
+        found.table, _windows(subject, found), found.purpose.error, path.suffix.lower().removeprefix(".")
+    )
     with writing(path), whole_file(path) as part:
         part.write_bytes(made)
