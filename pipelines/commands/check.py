@@ -448,9 +448,12 @@ def _of_counts(found: Checked, settings: Settings, data: Gathered, roster: Roste
             "or give a roster"
         )
     if found.contradicting:
+        which = (
+            "the label that is later in states.categories" if settings.space.categories else "that in the higher bin"
+        )
         yield (
             f"{plural(found.contradicting, 'reading')} {'is' if found.contradicting == 1 else 'are'} in a cell that "
-            "had another value: the latest counts, of equally late ones that in the higher bin"
+            f"had another value: the latest counts, of equally late ones {which}"
             + (_CLOCK_SET_BACK if _doubles_an_hour(settings, data) else "")
         )
     if found.silent:
