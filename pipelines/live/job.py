@@ -146,6 +146,7 @@ def live_job(
         memory,
         word.forgiven | frozenset(unknown.names),
         begun,
+        source.left_out(),
     )
 
 

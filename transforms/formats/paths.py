@@ -69,6 +69,8 @@ class Found:
     dead: list[str] = field(default_factory=list[str])  # links that match and lead nowhere, or in a circle
     linked: list[str] = field(default_factory=list[str])  # links to folders below a wildcard: they are not followed
     hidden: list[str] = field(default_factory=list[str])  # files that match but for the dot at a name's beginning
+    # folders on the way of the pattern but for the dot at their name's beginning: what they hold is not looked up
+    shut: list[str] = field(default_factory=list[str])
 
     def add(self, other: Found) -> None:
         """Take over what another pattern finds; each path stands once, where it was first."""
@@ -77,6 +79,12 @@ class Found:
         self.dead = list(dict.fromkeys((*self.dead, *other.dead)))
         self.linked = list(dict.fromkeys((*self.linked, *other.linked)))
         self.hidden = list(dict.fromkeys((*self.hidden, *other.hidden)))
+        self.shut = list(dict.fromkeys((*self.shut, *other.shut)))
+
+    def sort(self, here: str) -> None:
+        """Put each kind in order, without what their paths begin with."""
+        for paths in (self.paths, self.dead, self.linked, self.hidden, self.shut):
+            paths[:] = sorted(path.removeprefix(here) for path in paths)
 
 
 def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str) -> list[str]:
@@ -155,6 +163,10 @@ def _mistakes(setting: str, where: str, found: Found) -> list[str]:
             f"{setting}: {where} matches hidden files alone, such as {found.hidden[0]}; write the dot at the beginning "
         )
         text += "of the name into the pattern, where they are to be read"
+    elif found.shut:
+        text = f"{setting}: no file matches {where}, and hidden folders, such as {found.shut[0]}, are not looked into; "
+        text += "write the dot at the beginning of the name into the pattern, where their files are to be read, or "
+        text += "check the spelling"
     return [text]
 
 
@@ -218,29 +230,29 @@ def _listed(where: str) -> Found:
     # from the part on that stands for any depth every folder may hold one
     deep = _any_depth(parts)
 
-    def may_hold(folder: str) -> bool:
-        depth = folder.count("/")
-        is_way = depth >= deep or (depth < len(parts) - 1 and matching[depth].match(folder) is not None)
-        return is_way and not _is_hidden(folder, parts, is_folder=True)
-
     found, folders = Found(), [fixed_folder(pattern)]
+
+    def pass_on(folder: str, noted: list[str]) -> None:
+        depth = folder.count("/")
+        if depth >= deep or (depth < len(parts) - 1 and matching[depth].match(folder)):
+            (found.shut if _is_hidden(folder, parts, is_folder=True) else noted).append(folder)
+
     while folders:
         folder = folders.pop()
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        folders += [entry.path] if may_hold(entry.path) else []
+                        pass_on(entry.path, folders)
                     elif matching[-1].match(entry.path):
                         _look_at(entry.path, found, is_hidden=_is_hidden(entry.path, parts))
-                    elif entry.is_symlink() and may_hold(entry.path) and is_folder(entry.path):
-                        found.linked.append(entry.path)
+                    elif entry.is_symlink() and is_folder(entry.path):
+                        pass_on(entry.path, found.linked)
         except OSError as error:
             # else there is no folder, or none any more
             if error.errno not in _NOTHING:
                 found.closed[folder.removeprefix(here)] = error
-    for paths in (found.paths, found.dead, found.linked, found.hidden):
-        paths[:] = sorted(path.removeprefix(here) for path in paths)
+    found.sort(here)
     return found
 
 

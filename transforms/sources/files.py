@@ -52,7 +52,7 @@ from ..formats import avro as avro_files
 from ..formats import csv as csv_files
 from ..formats import jsonl as jsonl_files
 from ..formats import parquet as parquet_files
-from ..formats.paths import SourceFileError, find, open_bytes, open_text, stamp_of, unchanged
+from ..formats.paths import Found, SourceFileError, find, open_bytes, open_text, stamp_of, unchanged
 from ..formats.rows import (
     UNTIL,
     CellColumns,
@@ -111,6 +111,12 @@ class LeftOut:
     linked: tuple[str, ...] = ()  # links to folders below a wildcard
     empty: tuple[str, ...] = ()  # files of 0 bytes
     hidden: tuple[str, ...] = ()  # files whose dot at the beginning of a name no wildcard stands for
+    shut: tuple[str, ...] = ()  # likewise folders on the way, which may hold files that would match
+
+    @classmethod
+    def of(cls, found: Found, empty: Iterable[str] = ()) -> LeftOut:
+        """What is left out of what patterns find, and of its files those that are empty."""
+        return cls(*map(tuple, (found.dead, found.linked, empty, found.hidden, found.shut)))
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -120,6 +126,7 @@ class LeftOut:
             (self.linked, "link to a folder, which is not followed", "links to folders, which are not followed"),
             (self.empty, "empty file", "empty files"),
             (self.hidden, "hidden file, which no wildcard matches", "hidden files, which no wildcard matches"),
+            (self.shut, "hidden folder, which is not looked into", "hidden folders, which are not looked into"),
         )
         return tuple(
             f"{len(paths):,} {one if len(paths) == 1 else many}: {', '.join(paths[:_SHOWN_LEFT_OUT])}"
@@ -375,7 +382,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
             self.tasks += tasks
             problems += wrong
         #: what matches the patterns and holds nothing that is read
-        self.left_out = LeftOut(*map(tuple, (found.dead, found.linked, self._empty, found.hidden)))
+        self.left_out = LeftOut.of(found, self._empty)
         if (more := len(problems) - _SHOWN_PROBLEMS) > 0:
             problems[_SHOWN_PROBLEMS:] = [f"and {more} more problems of this kind"]
         if problems:

@@ -591,6 +591,21 @@ def test_hidden_files_are_counted_and_named_and_alone_they_are_why_nothing_is_re
         ReadReadings(source, READINGS)
 
 
+def test_hidden_folders_are_named_and_alone_they_are_why_nothing_is_read(tmp_path):
+    for name in ("s/a.csv", ".h/b.csv", "s/.t/c.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("id,ts,kwh\n")
+    source = FileSource(csv=str(tmp_path / "**/*.csv"))
+    (line,) = ReadReadings(source, READINGS).left_out.lines
+    assert line == f"2 hidden folders, which are not looked into: {tmp_path}/.h, {tmp_path}/s/.t"
+    (tmp_path / "s" / "a.csv").unlink()
+    for pattern in ("**/*.csv", "*/b.csv"):
+        with pytest.raises(
+            SettingsError, match=r"no file matches .*, and hidden folders, such as .*/\.h, are not looked"
+        ):
+            ReadReadings(FileSource(csv=f"{tmp_path}/{pattern}"), READINGS)
+
+
 def test_hidden_files_elsewhere_are_left_out_too(monkeypatch):
     names = ["gs://x/a.csv", "gs://x/.b.csv"]
     matched = SimpleNamespace(metadata_list=[SimpleNamespace(path=name) for name in names])
